@@ -1,0 +1,1 @@
+//! One daemon a node: collectors, triage, spool, uplink, orders, ranks, checkpoint service.

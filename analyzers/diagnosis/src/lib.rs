@@ -1,0 +1,1 @@
+//! Evidence in, cases out.

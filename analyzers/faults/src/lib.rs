@@ -1,0 +1,1 @@
+//! Catalogue of failure classes, published taxonomies, signatures and the matcher.

@@ -1,0 +1,1 @@
+//! Layout, manifest, digests and reshard planner of a checkpoint.

@@ -1,0 +1,1 @@
+//! Arena, tiers, commit, restore and verification of sharded checkpoints.

@@ -1,0 +1,2 @@
+//! Rankguard's one binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The shell around the brain: event loop, journal, rpc, executors.

@@ -1,0 +1,248 @@
+//! Evidence: what was seen. One type for everything that nodes report, live, simulated or replayed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ClassId, Entity, Exit, Generation, JobId, NodeId, OrderId, Rank, Sequence, Step, Timestamp};
+
+/// Where in the cluster's history a piece of evidence stands: which node reported it, and as which one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct EvidenceId {
+    /// The node that saw it. Files read offline use the file's node, or its path.
+    pub node: NodeId,
+    /// Its number in that node's spool, from 1 without gaps (RG-4).
+    pub seq: Sequence,
+}
+
+impl fmt::Display for EvidenceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.node, self.seq)
+    }
+}
+
+/// The collector that saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The kernel's log ring.
+    KernelLog,
+    /// Standard output or error of a rank, or a log file of the job.
+    JobLog,
+    /// The launcher above the ranks (torchrun, srun, mpirun ...).
+    Launcher,
+    /// The batch scheduler or orchestrator (Slurm, Kubernetes ...).
+    Scheduler,
+    /// The agent's own view of the ranks it runs.
+    Ranks,
+    /// Processors, memory, disks, limits of the host.
+    Host,
+    /// The GPU management library.
+    Gpu,
+    /// Network adapters.
+    Nic,
+    /// The agent's checkpoint service.
+    Checkpoint,
+    /// The agent about itself: gaps, overflows, absent collectors.
+    Agent,
+}
+
+/// One thing that was seen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Its identity; the same id is the same evidence, however often it arrives.
+    pub id: EvidenceId,
+    /// When it happened, on the controller's clock: the agent has subtracted its measured offset.
+    pub at: Timestamp,
+    /// Which collector saw it.
+    pub source: Source,
+    /// What it is about.
+    pub entity: Entity,
+    /// What was seen.
+    pub body: Body,
+    /// What triage made of it: empty when no signature knows it.
+    pub marks: Vec<Mark>,
+}
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Body {
+    /// A line of a log, or several that belong together (a traceback, the three lines of an OOM kill).
+    Line {
+        /// The deciding line, as read, lossily decoded.
+        text: String,
+        /// Lines around it that a person wants to see, oldest first; without `text` itself.
+        context: Vec<String>,
+        /// How often the same line was seen within the deduplication window, at least 1.
+        repeats: u32,
+    },
+    /// A measured value beyond its threshold, or one that changed state.
+    Sample {
+        /// Name of the metric (`gpu.temperature`, `nic.link_downed` ...).
+        metric: String,
+        /// The value.
+        value: f64,
+        /// Its unit (`celsius`, `count`, `bytes`, `ratio` ...).
+        unit: String,
+    },
+    /// Something was lost before it could be read, or a collector is absent (RG-4).
+    Gap {
+        /// What is missing and why.
+        what: String,
+        /// How many records, where that is known.
+        lost: Option<u64>,
+    },
+    /// A rank's process was started.
+    RankStarted {
+        /// Its process id on the node.
+        pid: u32,
+    },
+    /// A rank's process ended.
+    RankExited {
+        /// Its process id on the node.
+        pid: u32,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// A rank completed steps. Sent at most a few times a second, for the newest step.
+    Progress {
+        /// The newest completed step.
+        step: Step,
+        /// Loss of that step, where the trainer told it.
+        loss: Option<f64>,
+        /// Wall time of that step in milliseconds.
+        step_ms: f64,
+    },
+    /// The agent has ended all ranks of older generations and will refuse their orders and seals (RG-3).
+    Fenced {
+        /// The job.
+        job: JobId,
+        /// The generation that may act from now on.
+        generation: Generation,
+        /// A free TCP port on the node, when the order asked for one.
+        master_port: Option<u16>,
+    },
+    /// A rank sealed its shard in its arena: training went on.
+    ShardSealed {
+        /// Step of the image.
+        step: Step,
+        /// How long the trainer waited, milliseconds.
+        stall_ms: f64,
+        /// Size of the image, bytes.
+        bytes: u64,
+    },
+    /// A sealed shard is on disk, synced, under its digest.
+    ShardDurable {
+        /// What the manifest needs to know of it.
+        seal: ShardSeal,
+    },
+    /// A shard could not be kept; this attempt at the checkpoint is void, older ones are untouched.
+    ShardFailed {
+        /// Step of the image.
+        step: Step,
+        /// Why (`no space left on device` ...).
+        reason: String,
+    },
+    /// A rank loaded its part of a checkpoint.
+    Restored {
+        /// Step it starts from.
+        step: Step,
+        /// Where the bytes came from.
+        from: RestoreBytes,
+        /// How long it took, milliseconds.
+        took_ms: f64,
+    },
+    /// A rank reported completion of all its work.
+    RankFinished,
+    /// An order could not be carried out.
+    OrderFailed {
+        /// Which order.
+        order: OrderId,
+        /// Its job.
+        job: JobId,
+        /// Its generation.
+        generation: Generation,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A durable shard as the manifest names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardSeal {
+    /// The rank that wrote it.
+    pub rank: Rank,
+    /// Step of the image.
+    pub step: Step,
+    /// World size of the generation that wrote it: a checkpoint is whole when it has this many shards.
+    pub world_size: u32,
+    /// BLAKE3 of the shard's index, 64 hex digits; the index names every chunk by its own digest.
+    pub index: String,
+    /// Size of the image, bytes.
+    pub bytes: u64,
+}
+
+/// Bytes of one restore by the tier that supplied them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoreBytes {
+    /// From an arena on the same node.
+    pub arena: u64,
+    /// From another node's agent.
+    pub peer: u64,
+    /// From the checkpoint store.
+    pub disk: u64,
+}
+
+/// What triage says of a piece of evidence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    /// The failure class it speaks of.
+    pub class: ClassId,
+    /// Its part in a failure, as far as one line can tell; diagnosis may change it.
+    pub role: Role,
+    /// How sure the signature is, 0 to 1.
+    pub confidence: f64,
+    /// Which signature matched.
+    pub signature: String,
+    /// What the signature took out of the text (`xid`, `pid`, `exception`, `file`, `line` ...).
+    pub fields: BTreeMap<String, String>,
+}
+
+/// The part that a finding plays in a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// It may have started the failure.
+    Root,
+    /// It follows from something else and is never blamed (RG-7).
+    Cascade,
+    /// A second witness of a root.
+    Confirmation,
+    /// It means nothing.
+    Noise,
+}
+
+/// Evidence that has been given a meaning within a case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The evidence.
+    pub evidence: EvidenceId,
+    /// When it happened.
+    pub at: Timestamp,
+    /// Who saw it.
+    pub source: Source,
+    /// What it is about.
+    pub entity: Entity,
+    /// Class it speaks of.
+    pub class: ClassId,
+    /// Its part in this case.
+    pub role: Role,
+    /// How sure diagnosis is, 0 to 1.
+    pub confidence: f64,
+    /// The text a person should read.
+    pub text: String,
+    /// Why it has this role.
+    pub why: String,
+}

@@ -1,0 +1,137 @@
+//! Jobs, the nodes they run on and the ranks they consist of.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ClockOffset, Generation, JobId, NodeId, Rank, Step};
+
+/// How many nodes a job may run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRange {
+    /// Fewest nodes it can make progress on.
+    pub min: u32,
+    /// Most nodes it can use.
+    pub max: u32,
+}
+
+/// What the user asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// Its name.
+    pub id: JobId,
+    /// Program and arguments; each rank runs one.
+    pub command: Vec<String>,
+    /// Extra environment of the ranks.
+    pub env: BTreeMap<String, String>,
+    /// Working directory of the ranks; the agent's own when absent.
+    pub workdir: Option<String>,
+    /// Nodes it may run on.
+    pub nodes: NodeRange,
+    /// Ranks on each node.
+    pub ranks_per_node: u32,
+    /// How it is checkpointed; absent when it does that itself or not at all.
+    pub checkpoint: Option<CheckpointPolicy>,
+    /// Failures of one class that are retried before the job is stopped, per class.
+    pub max_restarts: u32,
+}
+
+/// When checkpoints are taken and where they go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointPolicy {
+    /// A checkpoint after every so many steps; all ranks agree on the step without a message.
+    pub every_steps: u64,
+    /// Directory of the checkpoint store, the same on every node.
+    pub store: String,
+    /// Committed checkpoints to keep, at least 1.
+    pub keep: u32,
+}
+
+/// One rank's place in a generation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Rank in the world.
+    pub rank: Rank,
+    /// Rank on its node.
+    pub local_rank: u32,
+    /// Its node.
+    pub node: NodeId,
+}
+
+/// A rank of one generation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RankRef {
+    /// Its job.
+    pub job: JobId,
+    /// Its generation.
+    pub generation: Generation,
+    /// Its rank.
+    pub rank: Rank,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    /// It returned this code.
+    Code(i32),
+    /// It was ended by this signal.
+    Signal(i32),
+}
+
+impl Exit {
+    /// Whether it ended as it should.
+    pub fn is_success(self) -> bool {
+        self == Self::Code(0)
+    }
+
+    /// The code a shell would report: 128 + signal for a signal.
+    pub fn shell_code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal} (exit code {})", 128 + signal),
+        }
+    }
+}
+
+/// A rank that an agent says is running.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningRank {
+    /// Which one.
+    pub rank: RankRef,
+    /// Its process id.
+    pub pid: u32,
+    /// Newest step it reported.
+    pub step: Option<Step>,
+}
+
+/// What an agent says of its node when it joins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// The node's name.
+    pub node: NodeId,
+    /// Differs for every start of the agent.
+    pub incarnation: String,
+    /// Address at which other nodes reach it (host or IP, no port).
+    pub host: String,
+    /// Address of the agent's peer service (`host:port`).
+    pub peer_address: String,
+    /// Ranks it can run at once.
+    pub slots: u32,
+    /// What fails together with it (rack, switch, power feed); empty when not told.
+    pub failure_domain: String,
+    /// Ranks that run there now.
+    pub running: Vec<RunningRank>,
+    /// The node's clock against the controller's.
+    pub clock: ClockOffset,
+}

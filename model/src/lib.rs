@@ -1,0 +1,24 @@
+//! The words every other crate speaks.
+//!
+//! One stream of evidence, one brain, three worlds: what nodes report has one type ([`Evidence`]), and live operation,
+//! simulation and replay all use it. This crate holds those shared nouns and nothing that acts.
+//!
+//! Invariant: pure. No clock, no randomness, no files, no sockets; time comes in as a [`Timestamp`].
+
+mod case;
+mod entity;
+mod evidence;
+mod ids;
+mod job;
+mod order;
+mod time;
+mod view;
+
+pub use case::{Case, CaseState, Delays, Mitigation, Reason, Severity, Verdict};
+pub use entity::{Device, DeviceKind, Entity};
+pub use evidence::{Body, Evidence, EvidenceId, Finding, Mark, RestoreBytes, Role, ShardSeal, Source};
+pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
+pub use job::{CheckpointPolicy, Exit, JobSpec, NodeInfo, NodeRange, Placement, RankRef, RunningRank};
+pub use order::{Launch, Order, Peer, RankSlot, RestorePoint};
+pub use time::{ClockOffset, Timestamp};
+pub use view::{CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, Span, StatusView};

@@ -1,0 +1,118 @@
+//! Orders: what the controller asks of an agent. Each carries its generation; an agent refuses a stale one (RG-3).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Generation, JobId, NodeId, Rank, Step};
+
+/// What an agent is asked to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Order {
+    /// End every rank of older generations, refuse their seals, answer with `Body::Fenced`.
+    Fence {
+        /// The job.
+        job: JobId,
+        /// The generation that may act from now on.
+        generation: Generation,
+        /// Whether to reserve a TCP port for the job's rendezvous.
+        reserve_port: bool,
+    },
+    /// Start ranks.
+    Launch(Launch),
+    /// A checkpoint was committed: keep its images in memory, free older ones.
+    Keep {
+        /// The job.
+        job: JobId,
+        /// The generation that wrote it.
+        generation: Generation,
+        /// Its step.
+        step: Step,
+    },
+    /// End the ranks of a job: SIGTERM, then SIGKILL after the grace.
+    Stop {
+        /// The job.
+        job: JobId,
+        /// Its generation.
+        generation: Generation,
+        /// Time between SIGTERM and SIGKILL, milliseconds.
+        grace_ms: u64,
+    },
+}
+
+impl Order {
+    /// The job and generation it belongs to.
+    pub fn fence(&self) -> (&JobId, Generation) {
+        match self {
+            Self::Fence { job, generation, .. }
+            | Self::Keep { job, generation, .. }
+            | Self::Stop { job, generation, .. } => (job, *generation),
+            Self::Launch(launch) => (&launch.job, launch.generation),
+        }
+    }
+}
+
+/// The ranks of one node in one generation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// The job.
+    pub job: JobId,
+    /// The generation these ranks belong to.
+    pub generation: Generation,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Extra environment.
+    pub env: BTreeMap<String, String>,
+    /// Working directory; the agent's own when absent.
+    pub workdir: Option<String>,
+    /// Ranks in the whole job.
+    pub world_size: u32,
+    /// This node's position among the job's nodes (GROUP_RANK).
+    pub group_rank: u32,
+    /// The ranks to start here.
+    pub ranks: Vec<RankSlot>,
+    /// Host of rank 0 (MASTER_ADDR).
+    pub master_addr: String,
+    /// Port reserved on the host of rank 0 (MASTER_PORT).
+    pub master_port: u16,
+    /// Generations before this one (TORCHELASTIC_RESTART_COUNT).
+    pub restart_count: u32,
+    /// How often the job may be restarted (TORCHELASTIC_MAX_RESTARTS).
+    pub max_restarts: u32,
+    /// Steps between checkpoints; 0 without checkpoints.
+    pub checkpoint_every: u64,
+    /// Directory of the checkpoint store; empty without checkpoints.
+    pub checkpoint_store: String,
+    /// Where to start from; absent for a fresh start.
+    pub restore: Option<RestorePoint>,
+    /// Agents of the job that may hold chunks in memory.
+    pub peers: Vec<Peer>,
+}
+
+/// One rank to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankSlot {
+    /// Its rank in the world.
+    pub rank: Rank,
+    /// Its rank on the node.
+    pub local_rank: u32,
+}
+
+/// A committed checkpoint to start from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestorePoint {
+    /// Its step.
+    pub step: Step,
+    /// The generation that wrote it.
+    pub generation: Generation,
+}
+
+/// Another agent of the job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its node.
+    pub node: NodeId,
+    /// Address of its peer service (`host:port`).
+    pub address: String,
+}

@@ -1,0 +1,139 @@
+//! What an operator sees: the controller's state as plain data, the same for tables, JSON and reports.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CaseId, Generation, JobId, JobSpec, NodeId, Placement, Rank, Step, Timestamp};
+
+/// Everything at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StatusView {
+    /// The moment.
+    pub at: Timestamp,
+    /// The nodes, by name.
+    pub nodes: Vec<NodeView>,
+    /// The jobs, by name.
+    pub jobs: Vec<JobView>,
+    /// Cases that are not closed or recovered.
+    pub open_cases: Vec<CaseId>,
+}
+
+/// Where a node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    /// Its agent speaks and it may be used.
+    Healthy,
+    /// Its agent speaks, but nothing new is placed on it.
+    Cordoned,
+    /// Its agent has been silent beyond the limit.
+    Lost,
+}
+
+/// One node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its name.
+    pub node: NodeId,
+    /// Where it stands.
+    pub state: NodeState,
+    /// Why, when it is not healthy.
+    pub reason: Option<String>,
+    /// Ranks it can run.
+    pub slots: u32,
+    /// The job whose ranks it runs, if any.
+    pub job: Option<JobId>,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    /// It waits for nodes.
+    Pending,
+    /// Old ranks are being ended, new ones started.
+    Starting,
+    /// Its ranks make steps.
+    Running,
+    /// Something failed; evidence is being gathered or a plan carried out.
+    Recovering,
+    /// All ranks completed.
+    Finished,
+    /// It was stopped for good.
+    Stopped,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// What was asked for.
+    pub spec: JobSpec,
+    /// Where it stands.
+    pub state: JobState,
+    /// Why it was stopped, or what it waits for.
+    pub reason: Option<String>,
+    /// Its generation.
+    pub generation: Generation,
+    /// Where its ranks run.
+    pub placements: Vec<Placement>,
+    /// Newest step that was reported.
+    pub step: Option<Step>,
+    /// Committed checkpoints, oldest first.
+    pub checkpoints: Vec<CheckpointView>,
+    /// Progress, thinned, oldest first.
+    pub progress: Vec<ProgressPoint>,
+    /// States of its ranks and nodes over time, for a Gantt chart.
+    pub spans: Vec<Span>,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// When it finished or was stopped.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// One committed checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointView {
+    /// Its step.
+    pub step: Step,
+    /// The generation that wrote it.
+    pub generation: Generation,
+    /// Ranks that wrote it.
+    pub world_size: u32,
+    /// Size of all shards, bytes.
+    pub bytes: u64,
+    /// When it was committed.
+    pub committed_at: Timestamp,
+    /// How long each rank waited for it, milliseconds, by rank.
+    pub stall_ms: Vec<(Rank, f64)>,
+}
+
+/// One reported step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ProgressPoint {
+    /// When it was completed.
+    pub at: Timestamp,
+    /// The generation.
+    pub generation: Generation,
+    /// The step.
+    pub step: Step,
+    /// Its loss, where told.
+    pub loss: Option<f64>,
+    /// Its wall time, milliseconds.
+    pub step_ms: f64,
+}
+
+/// A stretch of time in one state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// The node.
+    pub node: NodeId,
+    /// The rank, or absent for the node itself.
+    pub rank: Option<Rank>,
+    /// The generation, for a rank.
+    pub generation: Option<Generation>,
+    /// `starting`, `running`, `failed`, `ended`, `spare`, `cordoned`, `lost`, `healthy`.
+    pub state: String,
+    /// From when.
+    pub from: Timestamp,
+    /// Until when; absent while it lasts.
+    pub to: Option<Timestamp>,
+}

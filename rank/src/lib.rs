@@ -1,0 +1,1 @@
+//! The trainer's side: one socket to the agent, step marks, checkpoint and restore.

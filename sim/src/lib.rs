@@ -1,0 +1,1 @@
+//! A seeded world around the brain: scripts with golden transcripts.
