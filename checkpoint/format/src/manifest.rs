@@ -1,0 +1,252 @@
+//! The commit point of a checkpoint.
+
+use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
+use serde::{Deserialize, Serialize};
+
+use crate::envelope::{self, EnvelopeError};
+use crate::{CheckpointId, Digest, DigestError, NameError, check_job};
+
+const MAGIC: &str = "rankguard-manifest";
+
+/// Longest manifest that a reader accepts.
+pub const MAX_MANIFEST_BYTES: usize = 64 << 20;
+
+/// Most ranks of a job.
+pub const MAX_WORLD_SIZE: u32 = 1 << 18;
+
+/// Names every shard of a checkpoint by the digest of its index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The job.
+    pub job: JobId,
+    /// The step.
+    pub step: Step,
+    /// The generation that wrote it.
+    pub generation: Generation,
+    /// Ranks of that generation; as many shards as that.
+    pub world_size: u32,
+    /// The checkpoint that this generation's work goes back to: the one committed before, or restored from.
+    pub parent: Option<(Step, Generation)>,
+    /// The shards, by rank.
+    pub shards: Vec<ManifestShard>,
+}
+
+/// A shard as the manifest names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestShard {
+    /// The rank that wrote it.
+    pub rank: Rank,
+    /// Digest of its `.index` file.
+    pub index: Digest,
+    /// Size of its `.shard` file.
+    pub bytes: u64,
+}
+
+/// Why there is no such manifest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum ManifestError {
+    #[error(transparent)]
+    Envelope(#[from] EnvelopeError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("seal of rank {rank}: {source}")]
+    Seal { rank: Rank, source: DigestError },
+    #[error("a world of {world_size} ranks; it must have 1 to {MAX_WORLD_SIZE}")]
+    WorldSize { world_size: u32 },
+    #[error("shards must be one for each of {world_size} ranks, in order; place {place} holds {found:?}")]
+    Shards {
+        world_size: u32,
+        place: usize,
+        found: Option<Rank>,
+    },
+    #[error("sizes of its shards exceed 64 bits")]
+    TooLarge,
+    #[error("shard of rank {rank} is of step {step} in a world of {world_size}")]
+    Foreign { rank: Rank, step: Step, world_size: u32 },
+    #[error("its parent {parent} is not older than itself")]
+    Parent { parent: CheckpointId },
+}
+
+impl Manifest {
+    /// A manifest over what agents have reported durable, in any order. Refuses what is not one whole checkpoint.
+    pub fn from_seals(
+        job: &JobId,
+        id: CheckpointId,
+        parent: Option<CheckpointId>,
+        seals: &[ShardSeal],
+    ) -> Result<Self, ManifestError> {
+        let world_size = seals.first().map_or(0, |seal| seal.world_size);
+        let shard = |seal: &ShardSeal| {
+            let rank = seal.rank;
+            if seal.step != id.step || seal.world_size != world_size {
+                return Err(ManifestError::Foreign {
+                    rank,
+                    step: seal.step,
+                    world_size: seal.world_size,
+                });
+            }
+            let index = seal
+                .index
+                .parse()
+                .map_err(|source| ManifestError::Seal { rank, source })?;
+            let bytes = seal.bytes;
+            Ok(ManifestShard { rank, index, bytes })
+        };
+        let mut shards = seals.iter().map(shard).collect::<Result<Vec<_>, _>>()?;
+        shards.sort_by_key(|shard| shard.rank);
+        let manifest = Self {
+            job: job.clone(),
+            step: id.step,
+            generation: id.generation,
+            world_size,
+            parent: parent.map(|parent| (parent.step, parent.generation)),
+            shards,
+        };
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Which checkpoint it commits.
+    pub fn id(&self) -> CheckpointId {
+        CheckpointId {
+            step: self.step,
+            generation: self.generation,
+        }
+    }
+
+    /// Size of all images.
+    pub fn bytes(&self) -> u64 {
+        self.shards.iter().fold(0, |sum, shard| sum.saturating_add(shard.bytes))
+    }
+
+    /// The content of a `MANIFEST` file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        envelope::seal(MAGIC, self)
+    }
+
+    /// Reads a `MANIFEST` file.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, ManifestError> {
+        let manifest: Self = envelope::open(MAGIC, MAX_MANIFEST_BYTES, bytes)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Refuses a manifest that does not name exactly one shard a rank.
+    pub fn check(&self) -> Result<(), ManifestError> {
+        check_job(&self.job)?;
+        let world_size = self.world_size;
+        if !(1..=MAX_WORLD_SIZE).contains(&world_size) {
+            return Err(ManifestError::WorldSize { world_size });
+        }
+        for place in 0..self.shards.len().max(world_size as usize) {
+            let found = self.shards.get(place).map(|shard| shard.rank);
+            if found.is_none_or(|rank| rank.0 as usize != place) || place >= world_size as usize {
+                return Err(ManifestError::Shards {
+                    world_size,
+                    place,
+                    found,
+                });
+            }
+        }
+        let sum = self
+            .shards
+            .iter()
+            .try_fold(0u64, |sum, shard| sum.checked_add(shard.bytes));
+        sum.ok_or(ManifestError::TooLarge)?;
+        if let Some((step, generation)) = self.parent {
+            let parent = CheckpointId { step, generation };
+            if parent >= self.id() {
+                return Err(ManifestError::Parent { parent });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ID: CheckpointId = CheckpointId {
+        step: Step(40),
+        generation: Generation(3),
+    };
+
+    fn seal(rank: u32) -> ShardSeal {
+        ShardSeal {
+            rank: Rank(rank),
+            step: ID.step,
+            world_size: 2,
+            index: Digest::of(&[rank as u8]).to_string(),
+            bytes: 100,
+        }
+    }
+
+    fn build(seals: &[ShardSeal]) -> Result<Manifest, ManifestError> {
+        Manifest::from_seals(&JobId::from("demo"), ID, None, seals)
+    }
+
+    #[test]
+    fn seals_in_any_order_make_one_manifest() {
+        let manifest = build(&[seal(1), seal(0)]).expect("whole");
+        assert_eq!(Some(&manifest), build(&[seal(0), seal(1)]).as_ref().ok());
+        assert_eq!(manifest.bytes(), 200);
+        assert_eq!(Manifest::from_bytes(&manifest.to_bytes()), Ok(manifest));
+    }
+
+    #[test]
+    fn rg_1_a_set_with_a_hole_a_double_or_a_stranger_is_no_checkpoint() {
+        assert!(matches!(build(&[]), Err(ManifestError::WorldSize { .. })));
+        assert!(matches!(build(&[seal(1)]), Err(ManifestError::Shards { place: 0, .. })));
+        assert!(matches!(build(&[seal(0)]), Err(ManifestError::Shards { place: 1, .. })));
+        assert!(matches!(build(&[seal(0), seal(0)]), Err(ManifestError::Shards { .. })));
+        assert!(matches!(
+            build(&[seal(0), seal(1), seal(2)]),
+            Err(ManifestError::Shards { .. })
+        ));
+        let (mut other_step, mut other_world, mut no_digest) = (seal(1), seal(1), seal(1));
+        other_step.step = Step(39);
+        other_world.world_size = 3;
+        no_digest.index = "x".to_owned();
+        assert!(matches!(
+            build(&[seal(0), other_step]),
+            Err(ManifestError::Foreign { .. })
+        ));
+        assert!(matches!(
+            build(&[seal(0), other_world]),
+            Err(ManifestError::Foreign { .. })
+        ));
+        assert!(matches!(build(&[seal(0), no_digest]), Err(ManifestError::Seal { .. })));
+    }
+
+    #[test]
+    fn a_parent_is_older() {
+        let seals = [seal(0), seal(1)];
+        let with = |parent| Manifest::from_seals(&JobId::from("demo"), ID, Some(parent), &seals);
+        assert!(matches!(with(ID), Err(ManifestError::Parent { .. })));
+        let older_generation = CheckpointId {
+            step: Step(90),
+            generation: Generation(2),
+        };
+        assert!(with(older_generation).is_ok());
+    }
+
+    #[test]
+    fn rg_2_every_flipped_bit_of_a_manifest_is_noticed() {
+        let whole = build(&[seal(0), seal(1)]).expect("whole").to_bytes();
+        for bit in 0..whole.len() * 8 {
+            let mut damaged = whole.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Manifest::from_bytes(&damaged).is_err(), "bit {bit} flipped unnoticed");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = Manifest::from_bytes(&bytes);
+        }
+    }
+}
