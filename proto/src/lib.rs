@@ -1,1 +1,32 @@
-//! The wire (rankguard/v1) and the only place where wire meets model.
+//! The wire (`rankguard/v1/*.proto`) and the only place where wire meets model.
+//!
+//! Three conversations live here: agents and the controller ([`v1::control_client`], [`v1::peers_client`]), people and the
+//! controller ([`v1::operator_client`]), a rank and the agent of its node ([`v1::FromRank`], [`v1::ToRank`], framed by
+//! [`frame`]).
+//!
+//! Every model type that travels has `From<&model>` for its message and `TryFrom<message>` back. A message that cannot be
+//! a model value is refused with a [`WireError`] that names the field; nothing is guessed, nothing is defaulted: an
+//! absent enum value or sub-message is an error, because a newer peer may have meant something this version does not know.
+//!
+//! Not here: sockets, retries, time. Authentication and TLS are absent from this version of the wire.
+
+mod entity;
+mod error;
+mod evidence;
+pub mod frame;
+mod job;
+mod order;
+#[cfg(test)]
+mod roundtrip;
+
+pub use error::WireError;
+
+/// Largest gRPC message either side accepts, bytes. Bigger than tonic's own 4 MiB so that a chunk of a checkpoint and a
+/// batch of evidence with context lines fit; set it with `max_decoding_message_size` on every client and server.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Messages and services, generated from `rankguard/v1/*.proto`.
+#[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
+pub mod v1 {
+    tonic::include_proto!("rankguard.v1");
+}

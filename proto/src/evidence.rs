@@ -1,0 +1,341 @@
+//! Evidence, its body and its marks on the wire.
+
+use rankguard_model::{
+    Body, ClassId, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, OrderId, Rank, RestoreBytes, Role, Sequence,
+    ShardSeal, Source, Step, Timestamp,
+};
+
+use crate::WireError;
+use crate::error::{finite, known, name, port, repeated, required};
+use crate::v1;
+use crate::v1::body::{self, Kind};
+
+impl From<&EvidenceId> for v1::EvidenceId {
+    fn from(id: &EvidenceId) -> Self {
+        Self {
+            node: id.node.0.clone(),
+            seq: id.seq.0,
+        }
+    }
+}
+
+impl TryFrom<v1::EvidenceId> for EvidenceId {
+    type Error = WireError;
+
+    fn try_from(id: v1::EvidenceId) -> Result<Self, WireError> {
+        if id.seq == 0 {
+            return Err(WireError::new("seq", "0, but sequences count from 1"));
+        }
+        Ok(Self {
+            node: NodeId(name("node", id.node)?),
+            seq: Sequence(id.seq),
+        })
+    }
+}
+
+impl From<Source> for v1::Source {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::KernelLog => Self::KernelLog,
+            Source::JobLog => Self::JobLog,
+            Source::Launcher => Self::Launcher,
+            Source::Scheduler => Self::Scheduler,
+            Source::Ranks => Self::Ranks,
+            Source::Host => Self::Host,
+            Source::Gpu => Self::Gpu,
+            Source::Nic => Self::Nic,
+            Source::Checkpoint => Self::Checkpoint,
+            Source::Agent => Self::Agent,
+        }
+    }
+}
+
+impl TryFrom<v1::Source> for Source {
+    type Error = WireError;
+
+    fn try_from(source: v1::Source) -> Result<Self, WireError> {
+        Ok(match source {
+            v1::Source::Unspecified => return Err(WireError::absent("source")),
+            v1::Source::KernelLog => Self::KernelLog,
+            v1::Source::JobLog => Self::JobLog,
+            v1::Source::Launcher => Self::Launcher,
+            v1::Source::Scheduler => Self::Scheduler,
+            v1::Source::Ranks => Self::Ranks,
+            v1::Source::Host => Self::Host,
+            v1::Source::Gpu => Self::Gpu,
+            v1::Source::Nic => Self::Nic,
+            v1::Source::Checkpoint => Self::Checkpoint,
+            v1::Source::Agent => Self::Agent,
+        })
+    }
+}
+
+impl From<Role> for v1::Role {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Root => Self::Root,
+            Role::Cascade => Self::Cascade,
+            Role::Confirmation => Self::Confirmation,
+            Role::Noise => Self::Noise,
+        }
+    }
+}
+
+impl TryFrom<v1::Role> for Role {
+    type Error = WireError;
+
+    fn try_from(role: v1::Role) -> Result<Self, WireError> {
+        Ok(match role {
+            v1::Role::Unspecified => return Err(WireError::absent("role")),
+            v1::Role::Root => Self::Root,
+            v1::Role::Cascade => Self::Cascade,
+            v1::Role::Confirmation => Self::Confirmation,
+            v1::Role::Noise => Self::Noise,
+        })
+    }
+}
+
+impl From<&Mark> for v1::Mark {
+    fn from(mark: &Mark) -> Self {
+        Self {
+            class: mark.class.0.clone(),
+            role: v1::Role::from(mark.role).into(),
+            confidence: mark.confidence,
+            signature: mark.signature.clone(),
+            fields: mark.fields.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::Mark> for Mark {
+    type Error = WireError;
+
+    fn try_from(mark: v1::Mark) -> Result<Self, WireError> {
+        Ok(Self {
+            class: ClassId(name("class", mark.class)?),
+            role: Role::try_from(known::<v1::Role>("role", mark.role)?)?,
+            confidence: finite("confidence", mark.confidence)?,
+            signature: mark.signature,
+            fields: mark.fields,
+        })
+    }
+}
+
+impl From<&ShardSeal> for v1::ShardSeal {
+    fn from(seal: &ShardSeal) -> Self {
+        Self {
+            rank: seal.rank.0,
+            step: seal.step.0,
+            world_size: seal.world_size,
+            index: seal.index.clone(),
+            bytes: seal.bytes,
+        }
+    }
+}
+
+impl TryFrom<v1::ShardSeal> for ShardSeal {
+    type Error = WireError;
+
+    fn try_from(seal: v1::ShardSeal) -> Result<Self, WireError> {
+        if seal.index.len() != 64 || !seal.index.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(WireError::new("index", "not a digest of 64 lowercase hex digits"));
+        }
+        if seal.rank >= seal.world_size {
+            let problem = format!("{} is outside the world of {} ranks", seal.rank, seal.world_size);
+            return Err(WireError::new("rank", problem));
+        }
+        Ok(Self {
+            rank: Rank(seal.rank),
+            step: Step(seal.step),
+            world_size: seal.world_size,
+            index: seal.index,
+            bytes: seal.bytes,
+        })
+    }
+}
+
+impl From<&RestoreBytes> for v1::RestoreBytes {
+    fn from(bytes: &RestoreBytes) -> Self {
+        Self {
+            arena: bytes.arena,
+            peer: bytes.peer,
+            disk: bytes.disk,
+        }
+    }
+}
+
+impl TryFrom<v1::RestoreBytes> for RestoreBytes {
+    type Error = WireError;
+
+    fn try_from(bytes: v1::RestoreBytes) -> Result<Self, WireError> {
+        Ok(Self {
+            arena: bytes.arena,
+            peer: bytes.peer,
+            disk: bytes.disk,
+        })
+    }
+}
+
+impl From<&Body> for v1::Body {
+    fn from(body: &Body) -> Self {
+        let kind = match body {
+            Body::Line { text, context, repeats } => Kind::Line(body::Line {
+                text: text.clone(),
+                context: context.clone(),
+                repeats: *repeats,
+            }),
+            Body::Sample { metric, value, unit } => Kind::Sample(body::Sample {
+                metric: metric.clone(),
+                value: *value,
+                unit: unit.clone(),
+            }),
+            Body::Gap { what, lost } => Kind::Gap(body::Gap {
+                what: what.clone(),
+                lost: *lost,
+            }),
+            Body::RankStarted { pid } => Kind::RankStarted(body::RankStarted { pid: *pid }),
+            Body::RankExited { pid, exit } => Kind::RankExited(body::RankExited {
+                pid: *pid,
+                exit: Some(exit.into()),
+            }),
+            Body::Progress { step, loss, step_ms } => Kind::Progress(body::Progress {
+                step: step.0,
+                loss: *loss,
+                step_ms: *step_ms,
+            }),
+            Body::Fenced {
+                job,
+                generation,
+                master_port,
+            } => Kind::Fenced(body::Fenced {
+                job: job.0.clone(),
+                generation: generation.0,
+                master_port: master_port.map(u32::from),
+            }),
+            Body::ShardSealed { step, stall_ms, bytes } => Kind::ShardSealed(body::ShardSealed {
+                step: step.0,
+                stall_ms: *stall_ms,
+                bytes: *bytes,
+            }),
+            Body::ShardDurable { seal } => Kind::ShardDurable(body::ShardDurable {
+                seal: Some(seal.into()),
+            }),
+            Body::ShardFailed { step, reason } => Kind::ShardFailed(body::ShardFailed {
+                step: step.0,
+                reason: reason.clone(),
+            }),
+            Body::Restored { step, from, took_ms } => Kind::Restored(body::Restored {
+                step: step.0,
+                from: Some(from.into()),
+                took_ms: *took_ms,
+            }),
+            Body::RankFinished => Kind::RankFinished(body::RankFinished {}),
+            Body::OrderFailed {
+                order,
+                job,
+                generation,
+                reason,
+            } => Kind::OrderFailed(body::OrderFailed {
+                order: order.0,
+                job: job.0.clone(),
+                generation: generation.0,
+                reason: reason.clone(),
+            }),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl TryFrom<v1::Body> for Body {
+    type Error = WireError;
+
+    fn try_from(body: v1::Body) -> Result<Self, WireError> {
+        Ok(match body.kind.ok_or_else(|| WireError::absent("kind"))? {
+            Kind::Line(line) => Self::Line {
+                text: line.text,
+                context: line.context,
+                repeats: line.repeats,
+            },
+            Kind::Sample(sample) => Self::Sample {
+                metric: name("sample.metric", sample.metric)?,
+                value: finite("sample.value", sample.value)?,
+                unit: sample.unit,
+            },
+            Kind::Gap(gap) => Self::Gap {
+                what: gap.what,
+                lost: gap.lost,
+            },
+            Kind::RankStarted(started) => Self::RankStarted { pid: started.pid },
+            Kind::RankExited(exited) => Self::RankExited {
+                pid: exited.pid,
+                exit: required("rank_exited.exit", exited.exit)?,
+            },
+            // A loss may be NaN: that is a fact about the model and travels as it is.
+            Kind::Progress(progress) => Self::Progress {
+                step: Step(progress.step),
+                loss: progress.loss,
+                step_ms: finite("progress.step_ms", progress.step_ms)?,
+            },
+            Kind::Fenced(fenced) => Self::Fenced {
+                job: JobId(name("fenced.job", fenced.job)?),
+                generation: Generation(fenced.generation),
+                master_port: fenced
+                    .master_port
+                    .map(|value| port("fenced.master_port", value))
+                    .transpose()?,
+            },
+            Kind::ShardSealed(sealed) => Self::ShardSealed {
+                step: Step(sealed.step),
+                stall_ms: finite("shard_sealed.stall_ms", sealed.stall_ms)?,
+                bytes: sealed.bytes,
+            },
+            Kind::ShardDurable(durable) => Self::ShardDurable {
+                seal: required("shard_durable.seal", durable.seal)?,
+            },
+            Kind::ShardFailed(failed) => Self::ShardFailed {
+                step: Step(failed.step),
+                reason: failed.reason,
+            },
+            Kind::Restored(restored) => Self::Restored {
+                step: Step(restored.step),
+                from: required("restored.from", restored.from)?,
+                took_ms: finite("restored.took_ms", restored.took_ms)?,
+            },
+            Kind::RankFinished(body::RankFinished {}) => Self::RankFinished,
+            Kind::OrderFailed(failed) => Self::OrderFailed {
+                order: OrderId(failed.order),
+                job: JobId(name("order_failed.job", failed.job)?),
+                generation: Generation(failed.generation),
+                reason: failed.reason,
+            },
+        })
+    }
+}
+
+impl From<&Evidence> for v1::Evidence {
+    fn from(evidence: &Evidence) -> Self {
+        Self {
+            id: Some((&evidence.id).into()),
+            at_ns: evidence.at.0,
+            source: v1::Source::from(evidence.source).into(),
+            entity: Some((&evidence.entity).into()),
+            body: Some((&evidence.body).into()),
+            marks: evidence.marks.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<v1::Evidence> for Evidence {
+    type Error = WireError;
+
+    fn try_from(evidence: v1::Evidence) -> Result<Self, WireError> {
+        Ok(Self {
+            id: required("id", evidence.id)?,
+            at: Timestamp(evidence.at_ns),
+            source: Source::try_from(known::<v1::Source>("source", evidence.source)?)?,
+            entity: required("entity", evidence.entity)?,
+            body: required("body", evidence.body)?,
+            marks: repeated("marks", evidence.marks)?,
+        })
+    }
+}

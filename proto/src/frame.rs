@@ -1,0 +1,165 @@
+//! Frames of the rank socket: a little-endian `u32` length, then the message. No IO here: callers read and write.
+
+use prost::Message;
+
+/// Largest message in a frame, bytes. A longer length is taken for a torn or foreign stream, not for a wish for memory.
+pub const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+const LENGTH_BYTES: usize = 4;
+
+/// Why a stream of frames cannot be read any further. There is no way to find the next frame: close the stream.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// The length is beyond [`FRAME_BYTES_MAX`].
+    #[error(
+        "a frame of {bytes} bytes is longer than the limit of {FRAME_BYTES_MAX}; the peer is not a rankguard of this version"
+    )]
+    TooLong {
+        /// The length it claims.
+        bytes: u64,
+    },
+    /// The bytes are not the expected message.
+    #[error("a frame of {bytes} bytes does not hold the expected message")]
+    Undecodable {
+        /// The length of the frame.
+        bytes: usize,
+        /// What the decoder says.
+        source: prost::DecodeError,
+    },
+}
+
+/// One message as a frame, ready to be written.
+///
+/// A message beyond [`FRAME_BYTES_MAX`] still becomes a frame; the reader refuses it.
+pub fn encode(message: &impl Message) -> Vec<u8> {
+    let bytes = message.encoded_len();
+    let mut frame = Vec::with_capacity(LENGTH_BYTES + bytes);
+    // A length that does not fit is beyond the limit by far: say the largest, so that the reader refuses it.
+    frame.extend_from_slice(&u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes());
+    message
+        .encode(&mut frame)
+        .expect("a Vec grows to any length that fits into memory");
+    frame
+}
+
+/// Cuts a stream of bytes into messages.
+///
+/// Feed what was read with [`push`](Self::push), then take messages with [`next`](Self::next) until it gives `None`.
+/// Memory is bounded by one frame plus one read.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    buffer: Vec<u8>,
+    taken: usize,
+}
+
+impl FrameReader {
+    /// An empty reader.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds bytes as they came from the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole message, or `None` until more bytes are pushed.
+    #[allow(clippy::should_implement_trait)] // the message type is the caller's choice at each call
+    pub fn next<M: Message + Default>(&mut self) -> Result<Option<M>, FrameError> {
+        let rest = &self.buffer[self.taken..];
+        let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(*length);
+        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        if bytes > FRAME_BYTES_MAX {
+            return Err(FrameError::TooLong { bytes: length.into() });
+        }
+        let Some(body) = rest.get(..bytes) else {
+            return Ok(None);
+        };
+        let message = M::decode(body).map_err(|source| FrameError::Undecodable { bytes, source })?;
+        self.taken += LENGTH_BYTES + bytes;
+        Ok(Some(message))
+    }
+
+    /// Bytes that belong to a frame not yet whole. Not 0 when the stream ends: the last frame was torn.
+    pub fn pending(&self) -> usize {
+        self.buffer.len() - self.taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::v1::{RankHello, RankWelcome};
+
+    fn hello(rank: u32) -> RankHello {
+        RankHello {
+            job: "digits".to_owned(),
+            generation: 3,
+            rank,
+            pid: 4711,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_of_the_stream_gives_the_same_messages(cuts in prop::collection::vec(1_usize..40, 1..60), count in 0_u32..20) {
+            let stream: Vec<u8> = (0..count).flat_map(|rank| encode(&hello(rank))).collect();
+            let (mut reader, mut at, mut seen) = (FrameReader::new(), 0, Vec::new());
+            let mut cuts = cuts.into_iter().cycle();
+            while at < stream.len() {
+                let end = (at + cuts.next().expect("a cycle never ends")).min(stream.len());
+                reader.push(&stream[at..end]);
+                at = end;
+                while let Some(message) = reader.next::<RankHello>().expect("whole frames") {
+                    seen.push(message.rank);
+                }
+            }
+            prop_assert_eq!(seen, (0..count).collect::<Vec<_>>());
+            prop_assert_eq!(reader.pending(), 0);
+        }
+
+        #[test]
+        fn foreign_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut reader = FrameReader::new();
+            reader.push(&bytes);
+            while let Ok(Some(_)) = reader.next::<RankHello>() {}
+        }
+    }
+
+    #[test]
+    fn an_empty_message_is_a_frame_of_length_zero() {
+        let frame = encode(&RankWelcome { checkpoint_every: 0 });
+        assert_eq!(frame, [0, 0, 0, 0]);
+        let mut reader = FrameReader::new();
+        reader.push(&frame);
+        assert_eq!(
+            reader.next::<RankWelcome>().expect("whole"),
+            Some(RankWelcome { checkpoint_every: 0 })
+        );
+        assert_eq!(reader.next::<RankWelcome>().expect("empty"), None);
+    }
+
+    #[test]
+    fn a_length_beyond_the_limit_is_refused_before_memory_is_taken() {
+        let mut reader = FrameReader::new();
+        reader.push(&u32::MAX.to_le_bytes());
+        let error = reader.next::<RankHello>().expect_err("too long");
+        assert!(matches!(error, FrameError::TooLong { bytes } if bytes == u64::from(u32::MAX)));
+    }
+
+    #[test]
+    fn a_torn_last_frame_is_visible_as_pending_bytes() {
+        let frame = encode(&hello(1));
+        let mut reader = FrameReader::new();
+        reader.push(&frame[..frame.len() - 1]);
+        assert_eq!(reader.next::<RankHello>().expect("not yet whole"), None);
+        assert_eq!(reader.pending(), frame.len() - 1);
+    }
+}

@@ -1,0 +1,202 @@
+//! Jobs, nodes and ranks on the wire.
+
+use rankguard_model::{
+    CheckpointPolicy, ClockOffset, Exit, Generation, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank, RankRef,
+    RunningRank, Step,
+};
+
+use crate::WireError;
+use crate::error::{name, optional, repeated, required};
+use crate::v1;
+
+impl From<&NodeRange> for v1::NodeRange {
+    fn from(range: &NodeRange) -> Self {
+        Self {
+            min: range.min,
+            max: range.max,
+        }
+    }
+}
+
+impl TryFrom<v1::NodeRange> for NodeRange {
+    type Error = WireError;
+
+    fn try_from(range: v1::NodeRange) -> Result<Self, WireError> {
+        Ok(Self {
+            min: range.min,
+            max: range.max,
+        })
+    }
+}
+
+impl From<&CheckpointPolicy> for v1::CheckpointPolicy {
+    fn from(policy: &CheckpointPolicy) -> Self {
+        Self {
+            every_steps: policy.every_steps,
+            store: policy.store.clone(),
+            keep: policy.keep,
+        }
+    }
+}
+
+impl TryFrom<v1::CheckpointPolicy> for CheckpointPolicy {
+    type Error = WireError;
+
+    fn try_from(policy: v1::CheckpointPolicy) -> Result<Self, WireError> {
+        Ok(Self {
+            every_steps: policy.every_steps,
+            store: policy.store,
+            keep: policy.keep,
+        })
+    }
+}
+
+impl From<&JobSpec> for v1::JobSpec {
+    fn from(spec: &JobSpec) -> Self {
+        Self {
+            id: spec.id.0.clone(),
+            command: spec.command.clone(),
+            env: spec.env.clone(),
+            workdir: spec.workdir.clone(),
+            nodes: Some((&spec.nodes).into()),
+            ranks_per_node: spec.ranks_per_node,
+            checkpoint: spec.checkpoint.as_ref().map(Into::into),
+            max_restarts: spec.max_restarts,
+        }
+    }
+}
+
+impl TryFrom<v1::JobSpec> for JobSpec {
+    type Error = WireError;
+
+    /// Reads the shape only; whether the numbers make sense together is for the controller to say.
+    fn try_from(spec: v1::JobSpec) -> Result<Self, WireError> {
+        Ok(Self {
+            id: JobId(name("id", spec.id)?),
+            command: spec.command,
+            env: spec.env,
+            workdir: spec.workdir,
+            nodes: required("nodes", spec.nodes)?,
+            ranks_per_node: spec.ranks_per_node,
+            checkpoint: optional("checkpoint", spec.checkpoint)?,
+            max_restarts: spec.max_restarts,
+        })
+    }
+}
+
+impl From<&RankRef> for v1::RankRef {
+    fn from(rank: &RankRef) -> Self {
+        Self {
+            job: rank.job.0.clone(),
+            generation: rank.generation.0,
+            rank: rank.rank.0,
+        }
+    }
+}
+
+impl TryFrom<v1::RankRef> for RankRef {
+    type Error = WireError;
+
+    fn try_from(rank: v1::RankRef) -> Result<Self, WireError> {
+        Ok(Self {
+            job: JobId(name("job", rank.job)?),
+            generation: Generation(rank.generation),
+            rank: Rank(rank.rank),
+        })
+    }
+}
+
+impl From<&RunningRank> for v1::RunningRank {
+    fn from(running: &RunningRank) -> Self {
+        Self {
+            rank: Some((&running.rank).into()),
+            pid: running.pid,
+            step: running.step.map(|step| step.0),
+        }
+    }
+}
+
+impl TryFrom<v1::RunningRank> for RunningRank {
+    type Error = WireError;
+
+    fn try_from(running: v1::RunningRank) -> Result<Self, WireError> {
+        Ok(Self {
+            rank: required("rank", running.rank)?,
+            pid: running.pid,
+            step: running.step.map(Step),
+        })
+    }
+}
+
+impl From<&NodeInfo> for v1::NodeInfo {
+    fn from(info: &NodeInfo) -> Self {
+        Self {
+            node: info.node.0.clone(),
+            incarnation: info.incarnation.clone(),
+            host: info.host.clone(),
+            peer_address: info.peer_address.clone(),
+            slots: info.slots,
+            failure_domain: info.failure_domain.clone(),
+            running: info.running.iter().map(Into::into).collect(),
+            clock: Some((&info.clock).into()),
+        }
+    }
+}
+
+impl TryFrom<v1::NodeInfo> for NodeInfo {
+    type Error = WireError;
+
+    fn try_from(info: v1::NodeInfo) -> Result<Self, WireError> {
+        Ok(Self {
+            node: NodeId(name("node", info.node)?),
+            incarnation: name("incarnation", info.incarnation)?,
+            host: info.host,
+            peer_address: info.peer_address,
+            slots: info.slots,
+            failure_domain: info.failure_domain,
+            running: repeated("running", info.running)?,
+            clock: required("clock", info.clock)?,
+        })
+    }
+}
+
+impl From<&Exit> for v1::Exit {
+    fn from(exit: &Exit) -> Self {
+        let kind = match *exit {
+            Exit::Code(code) => v1::exit::Kind::Code(code),
+            Exit::Signal(signal) => v1::exit::Kind::Signal(signal),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl TryFrom<v1::Exit> for Exit {
+    type Error = WireError;
+
+    fn try_from(exit: v1::Exit) -> Result<Self, WireError> {
+        Ok(match exit.kind.ok_or_else(|| WireError::absent("kind"))? {
+            v1::exit::Kind::Code(code) => Self::Code(code),
+            v1::exit::Kind::Signal(signal) => Self::Signal(signal),
+        })
+    }
+}
+
+impl From<&ClockOffset> for v1::ClockOffset {
+    fn from(clock: &ClockOffset) -> Self {
+        Self {
+            offset_ns: clock.offset_ns,
+            error_ns: clock.error_ns,
+        }
+    }
+}
+
+impl TryFrom<v1::ClockOffset> for ClockOffset {
+    type Error = WireError;
+
+    fn try_from(clock: v1::ClockOffset) -> Result<Self, WireError> {
+        Ok(Self {
+            offset_ns: clock.offset_ns,
+            error_ns: clock.error_ns,
+        })
+    }
+}

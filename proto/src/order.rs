@@ -1,0 +1,173 @@
+//! Orders on the wire.
+
+use rankguard_model::{Generation, JobId, Launch, NodeId, Order, Peer, Rank, RankSlot, RestorePoint, Step};
+
+use crate::WireError;
+use crate::error::{name, optional, port, repeated};
+use crate::v1;
+use crate::v1::order::{Fence, Keep, Kind, Stop};
+
+impl From<&Order> for v1::Order {
+    fn from(order: &Order) -> Self {
+        let kind = match order {
+            Order::Fence {
+                job,
+                generation,
+                reserve_port,
+            } => Kind::Fence(Fence {
+                job: job.0.clone(),
+                generation: generation.0,
+                reserve_port: *reserve_port,
+            }),
+            Order::Launch(launch) => Kind::Launch(launch.into()),
+            Order::Keep { job, generation, step } => Kind::Keep(Keep {
+                job: job.0.clone(),
+                generation: generation.0,
+                step: step.0,
+            }),
+            Order::Stop {
+                job,
+                generation,
+                grace_ms,
+            } => Kind::Stop(Stop {
+                job: job.0.clone(),
+                generation: generation.0,
+                grace_ms: *grace_ms,
+            }),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl TryFrom<v1::Order> for Order {
+    type Error = WireError;
+
+    fn try_from(order: v1::Order) -> Result<Self, WireError> {
+        Ok(match order.kind.ok_or_else(|| WireError::absent("kind"))? {
+            Kind::Fence(fence) => Self::Fence {
+                job: JobId(name("fence.job", fence.job)?),
+                generation: Generation(fence.generation),
+                reserve_port: fence.reserve_port,
+            },
+            Kind::Launch(launch) => Self::Launch(Launch::try_from(launch).map_err(|e| e.within("launch"))?),
+            Kind::Keep(keep) => Self::Keep {
+                job: JobId(name("keep.job", keep.job)?),
+                generation: Generation(keep.generation),
+                step: Step(keep.step),
+            },
+            Kind::Stop(stop) => Self::Stop {
+                job: JobId(name("stop.job", stop.job)?),
+                generation: Generation(stop.generation),
+                grace_ms: stop.grace_ms,
+            },
+        })
+    }
+}
+
+impl From<&Launch> for v1::Launch {
+    fn from(launch: &Launch) -> Self {
+        Self {
+            job: launch.job.0.clone(),
+            generation: launch.generation.0,
+            command: launch.command.clone(),
+            env: launch.env.clone(),
+            workdir: launch.workdir.clone(),
+            world_size: launch.world_size,
+            group_rank: launch.group_rank,
+            ranks: launch.ranks.iter().map(Into::into).collect(),
+            master_addr: launch.master_addr.clone(),
+            master_port: launch.master_port.into(),
+            restart_count: launch.restart_count,
+            max_restarts: launch.max_restarts,
+            checkpoint_every: launch.checkpoint_every,
+            checkpoint_store: launch.checkpoint_store.clone(),
+            restore: launch.restore.as_ref().map(Into::into),
+            peers: launch.peers.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<v1::Launch> for Launch {
+    type Error = WireError;
+
+    fn try_from(launch: v1::Launch) -> Result<Self, WireError> {
+        Ok(Self {
+            job: JobId(name("job", launch.job)?),
+            generation: Generation(launch.generation),
+            command: launch.command,
+            env: launch.env,
+            workdir: launch.workdir,
+            world_size: launch.world_size,
+            group_rank: launch.group_rank,
+            ranks: repeated("ranks", launch.ranks)?,
+            master_addr: launch.master_addr,
+            master_port: port("master_port", launch.master_port)?,
+            restart_count: launch.restart_count,
+            max_restarts: launch.max_restarts,
+            checkpoint_every: launch.checkpoint_every,
+            checkpoint_store: launch.checkpoint_store,
+            restore: optional("restore", launch.restore)?,
+            peers: repeated("peers", launch.peers)?,
+        })
+    }
+}
+
+impl From<&RankSlot> for v1::RankSlot {
+    fn from(slot: &RankSlot) -> Self {
+        Self {
+            rank: slot.rank.0,
+            local_rank: slot.local_rank,
+        }
+    }
+}
+
+impl TryFrom<v1::RankSlot> for RankSlot {
+    type Error = WireError;
+
+    fn try_from(slot: v1::RankSlot) -> Result<Self, WireError> {
+        Ok(Self {
+            rank: Rank(slot.rank),
+            local_rank: slot.local_rank,
+        })
+    }
+}
+
+impl From<&RestorePoint> for v1::RestorePoint {
+    fn from(point: &RestorePoint) -> Self {
+        Self {
+            step: point.step.0,
+            generation: point.generation.0,
+        }
+    }
+}
+
+impl TryFrom<v1::RestorePoint> for RestorePoint {
+    type Error = WireError;
+
+    fn try_from(point: v1::RestorePoint) -> Result<Self, WireError> {
+        Ok(Self {
+            step: Step(point.step),
+            generation: Generation(point.generation),
+        })
+    }
+}
+
+impl From<&Peer> for v1::Peer {
+    fn from(peer: &Peer) -> Self {
+        Self {
+            node: peer.node.0.clone(),
+            address: peer.address.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::Peer> for Peer {
+    type Error = WireError;
+
+    fn try_from(peer: v1::Peer) -> Result<Self, WireError> {
+        Ok(Self {
+            node: NodeId(name("node", peer.node)?),
+            address: peer.address,
+        })
+    }
+}
