@@ -1,1 +1,33 @@
 //! Arena, tiers, commit, restore and verification of sharded checkpoints.
+//!
+//! The way of a checkpoint: the rank copies its tensors into a slot of the [`arena`] and seals it (training goes on);
+//! the agent checks the slot, digests it and writes it to the [`store`]; when every shard is there, the controller
+//! commits the manifest, and only then the checkpoint exists (RG-1). The way back: [`restore::assemble`] plans which
+//! bytes of which shards are wanted and takes each chunk from the nearest [`source`] whose copy has the right digest.
+//!
+//! Invariants:
+//! - nothing is overwritten: files appear whole under their final name, or not at all, and only if nothing stood there;
+//! - no byte leaves this crate for a trainer that has not been checked against a digest the manifest vouches for (RG-2);
+//! - what lies in shared memory is written by another process and is not believed: every number read from it is
+//!   bounded first, and bytes are copied out before they are checked.
+//!
+//! `unsafe` stands in one file, `arena/mapping.rs`.
+//!
+//! Absent: replication and parity between agents (a peer is only a source of chunks that it happens to hold), object
+//! stores, O_DIRECT and io_uring writes, deduplication of identical shards, several threads in one restore, and writing
+//! a good copy over a damaged chunk on disk: a restore routes around the damage and says so, `verify` keeps naming it.
+
+#![deny(unsafe_code)]
+
+pub mod arena;
+mod image;
+pub mod restore;
+pub mod retention;
+pub mod source;
+pub mod store;
+pub mod verify;
+
+pub use arena::Arena;
+pub use image::{ImageSink, ImageSource};
+pub use rankguard_checkpoint_format as format;
+pub use store::{Checkpoint, Problem, Store, StoreError};

@@ -50,8 +50,8 @@ pub enum ManifestError {
     Envelope(#[from] EnvelopeError),
     #[error(transparent)]
     Name(#[from] NameError),
-    #[error("seal of rank {rank}: {source}")]
-    Seal { rank: Rank, source: DigestError },
+    #[error("seal of rank {rank}: {problem}")]
+    Seal { rank: Rank, problem: DigestError },
     #[error("a world of {world_size} ranks; it must have 1 to {MAX_WORLD_SIZE}")]
     WorldSize { world_size: u32 },
     #[error("shards must be one for each of {world_size} ranks, in order; place {place} holds {found:?}")]
@@ -89,7 +89,7 @@ impl Manifest {
             let index = seal
                 .index
                 .parse()
-                .map_err(|source| ManifestError::Seal { rank, source })?;
+                .map_err(|problem| ManifestError::Seal { rank, problem })?;
             let bytes = seal.bytes;
             Ok(ManifestShard { rank, index, bytes })
         };

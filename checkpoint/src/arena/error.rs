@@ -1,0 +1,85 @@
+//! What can go wrong with an arena.
+
+use std::io;
+
+use rankguard_model::Generation;
+use rustix::io::Errno;
+
+use crate::arena::SlotState;
+use crate::format::{BoxError, ShardLayoutError};
+
+/// What can go wrong with an arena.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum ArenaError {
+    #[error("an arena of {slots} slots with {image_bytes} bytes each is out of bounds")]
+    Size { slots: u32, image_bytes: u64 },
+    #[error("no {bytes} bytes of memory for an arena; lower the image size or the ranks on this node")]
+    Memory { bytes: u64, source: io::Error },
+    #[error("cannot {what}")]
+    System { what: &'static str, source: io::Error },
+    #[error("the file descriptor {problem}, so it is no arena of this program")]
+    NotOne { problem: &'static str },
+    #[error("no slot {slot} in an arena of {slots}")]
+    NoSlot { slot: u32, slots: u32 },
+    #[error("{bytes} bytes at {at} do not lie in a slot of {capacity}")]
+    Outside { at: u64, bytes: u64, capacity: u64 },
+    #[error("slot {slot} is {is} where {wanted} is needed")]
+    State {
+        slot: u32,
+        is: SlotState,
+        wanted: SlotState,
+    },
+    #[error("slot {slot} is sealed by generation {sealed}, but describes an image of generation {described}")]
+    Generation {
+        slot: u32,
+        sealed: Generation,
+        described: Generation,
+    },
+    #[error("slot {slot} has {bytes} bytes of description where {capacity} fit")]
+    MetaLength { slot: u32, bytes: u64, capacity: u64 },
+    #[error("slot {slot} describes an image of {bytes} bytes where {capacity} fit")]
+    ImageLength { slot: u32, bytes: u64, capacity: u64 },
+    #[error("description of slot {slot}: {problem}")]
+    Draft { slot: u32, problem: ShardLayoutError },
+    #[error(
+        "chunk {chunk} of slot {slot} has CRC-32C {found:08x}, the rank said {stated:08x}: changed after it was sealed"
+    )]
+    Damaged {
+        slot: u32,
+        chunk: u32,
+        stated: u32,
+        found: u32,
+    },
+}
+
+impl ArenaError {
+    pub(super) fn system(what: &'static str, errno: Errno) -> Self {
+        Self::System {
+            what,
+            source: errno.into(),
+        }
+    }
+}
+
+/// Why a rank's image is not in the arena. The slot is empty again in every case.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum FillError {
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    #[error(transparent)]
+    Box(#[from] BoxError),
+    #[error(transparent)]
+    Layout(#[from] ShardLayoutError),
+    #[error("tensor {tensor}: {has} bytes given where its shape needs {needs}")]
+    Data { tensor: String, has: u64, needs: u64 },
+    #[error("image of {bytes} bytes does not fit into a slot of {capacity}")]
+    Image { bytes: u64, capacity: u64 },
+    #[error("description of {bytes} bytes does not fit into {capacity}; keep large state in tensors")]
+    Meta { bytes: u64, capacity: u64 },
+    #[error("generation {generation} is fenced off by generation {fence}")]
+    Fenced { generation: Generation, fence: Generation },
+    #[error("slot {slot} was taken back while it was being filled")]
+    TakenBack { slot: u32 },
+}

@@ -1,0 +1,176 @@
+//! Where what lies in an arena. Plain arithmetic, all of it checked.
+
+use crate::arena::ArenaError;
+
+/// Most slots of an arena.
+pub const MAX_SLOTS: u32 = 64;
+
+/// Largest image of a slot: 16 TiB.
+const MAX_IMAGE_BYTES: u64 = 1 << 44;
+
+const PAGE: u64 = 4096;
+const MAGIC: [u8; 8] = *b"RGARENA1";
+const VERSION: u32 = 1;
+
+/// Length of the arena's header.
+pub(super) const HEADER_BYTES: usize = 32;
+
+/// Place of the fence in the arena's header page.
+pub(super) const FENCE_AT: usize = 32;
+
+/// Place of the meta length in a slot's header page.
+pub(super) const SLOT_META_AT: usize = 8;
+
+/// The shape of an arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Number of slots.
+    pub slots: u32,
+    /// Bytes of a slot's description area.
+    pub meta_bytes: u64,
+    /// Bytes of a slot's image area.
+    pub image_bytes: u64,
+}
+
+impl Geometry {
+    /// `None` when out of bounds. The description area grows slowly with the image: the tensor table and the checksums
+    /// do, the rank's state does not.
+    pub(super) fn new(slots: u32, image_bytes: u64) -> Option<Self> {
+        let image_bytes = image_bytes.checked_next_multiple_of(PAGE)?.max(PAGE);
+        let meta_bytes = (1 << 20) + (image_bytes / 512).next_multiple_of(PAGE);
+        Self {
+            slots,
+            meta_bytes,
+            image_bytes,
+        }
+        .checked()
+    }
+
+    fn checked(self) -> Option<Self> {
+        let pages = self.meta_bytes.is_multiple_of(PAGE) && self.image_bytes.is_multiple_of(PAGE);
+        let bounded = (1..=MAX_SLOTS).contains(&self.slots)
+            && (PAGE..=MAX_IMAGE_BYTES).contains(&self.image_bytes)
+            && (PAGE..=MAX_IMAGE_BYTES).contains(&self.meta_bytes);
+        (pages && bounded).then_some(self)
+    }
+
+    pub(super) fn header(self) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&MAGIC);
+        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        header[12..16].copy_from_slice(&self.slots.to_le_bytes());
+        header[16..24].copy_from_slice(&self.meta_bytes.to_le_bytes());
+        header[24..32].copy_from_slice(&self.image_bytes.to_le_bytes());
+        header
+    }
+
+    pub(super) fn from_header(header: &[u8; HEADER_BYTES]) -> Result<Self, ArenaError> {
+        let refuse = |problem| Err(ArenaError::NotOne { problem });
+        let u32_at = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]));
+        let u64_at = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| header[at + i]));
+        if header[..8] != MAGIC {
+            return refuse("does not begin with an arena's magic word");
+        }
+        if u32_at(8) != VERSION {
+            return refuse("holds an arena of another version");
+        }
+        let stated = Self {
+            slots: u32_at(12),
+            meta_bytes: u64_at(16),
+            image_bytes: u64_at(24),
+        };
+        stated
+            .checked()
+            .map_or_else(|| refuse("states a shape out of bounds"), Ok)
+    }
+
+    /// Length of the whole arena. At most 64 slots of 32 TiB: cannot overflow.
+    pub fn total(self) -> u64 {
+        PAGE + u64::from(self.slots) * self.stride()
+    }
+
+    fn stride(self) -> u64 {
+        PAGE + self.meta_bytes + self.image_bytes
+    }
+
+    fn slot_place(self, slot: u32) -> Result<u64, ArenaError> {
+        if slot >= self.slots {
+            return Err(ArenaError::NoSlot {
+                slot,
+                slots: self.slots,
+            });
+        }
+        Ok(PAGE + u64::from(slot) * self.stride())
+    }
+
+    /// Place of a slot's header in the mapping.
+    pub(super) fn header_place(self, slot: u32) -> Result<usize, ArenaError> {
+        self.slot_place(slot).map(|place| place as usize)
+    }
+
+    /// Place of `bytes` bytes of a slot's description area.
+    pub(super) fn meta_place(self, slot: u32, bytes: u64) -> Result<u64, ArenaError> {
+        within(0, bytes, self.meta_bytes)?;
+        Ok(self.slot_place(slot)? + PAGE)
+    }
+
+    /// Place of `bytes` bytes at `at` of a slot's image area.
+    pub(super) fn image_place(self, slot: u32, at: u64, bytes: u64) -> Result<u64, ArenaError> {
+        within(at, bytes, self.image_bytes)?;
+        Ok(self.slot_place(slot)? + PAGE + self.meta_bytes + at)
+    }
+}
+
+fn within(at: u64, bytes: u64, capacity: u64) -> Result<(), ArenaError> {
+    if at.checked_add(bytes).is_some_and(|end| end <= capacity) {
+        Ok(())
+    } else {
+        Err(ArenaError::Outside { at, bytes, capacity })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_says_what_was_made() {
+        let geometry = Geometry::new(3, 10_000).expect("in bounds");
+        assert_eq!(geometry.image_bytes, 12_288);
+        assert_eq!(Geometry::from_header(&geometry.header()).expect("own header"), geometry);
+    }
+
+    #[test]
+    fn slots_do_not_overlap_and_end_where_the_arena_ends() {
+        let geometry = Geometry::new(3, 10_000).expect("in bounds");
+        let end = |slot| geometry.image_place(slot, 0, geometry.image_bytes).expect("whole") + geometry.image_bytes;
+        assert_eq!(end(0), geometry.header_place(1).expect("slot 1") as u64);
+        assert_eq!(end(2), geometry.total());
+        assert!(geometry.header_place(3).is_err());
+        assert!(geometry.image_place(0, 12_288, 1).is_err());
+        assert!(geometry.image_place(0, u64::MAX, 2).is_err());
+    }
+
+    #[test]
+    fn a_header_out_of_bounds_is_refused() {
+        let good = Geometry::new(3, 10_000).expect("in bounds").header();
+        for (at, value) in [
+            (0, 0),
+            (8, 9),
+            (12, 255),
+            (15, 1),
+            (16, 1),
+            (23, 255),
+            (24, 1),
+            (31, 255),
+        ] {
+            let mut bad = good;
+            bad[at] = value;
+            assert!(Geometry::from_header(&bad).is_err(), "byte {at} = {value}");
+        }
+        assert_eq!(Geometry::new(0, 1), None);
+        assert_eq!(Geometry::new(MAX_SLOTS + 1, 1), None);
+        assert_eq!(Geometry::new(1, u64::MAX), None);
+        assert_eq!(Geometry::new(1, MAX_IMAGE_BYTES + 1), None);
+    }
+}

@@ -1,0 +1,214 @@
+//! Memory of a node that outlives its ranks: images are sealed here before they are anywhere else.
+//!
+//! One arena a rank's place on the node, in one memfd that the agent owns and hands to the rank as a file descriptor.
+//! It cannot shrink or grow (file seals), so neither side can make the other's mapping fault.
+//!
+//! # Layout (little-endian, everything aligned to a page of 4096 bytes)
+//!
+//! ```text
+//! 0      "RGARENA1"                      u64
+//! 8      version (1)                     u32
+//! 12     slots                           u32
+//! 16     bytes of a slot's meta area     u64
+//! 24     bytes of a slot's image area    u64
+//! 32     fence: lowest generation that may fill and seal   u64, atomic, only ever raised
+//! 4096   slot 0: header page | meta area | image area
+//! ...    slot 1, slot 2 ...
+//!
+//! slot header:
+//! 0      state (low 8 bits) and generation (high 56 bits)  u64, atomic
+//! 8      bytes used of the meta area     u64
+//! ```
+//!
+//! The meta area holds a [`ShardDraft`](crate::format::ShardDraft) in its own digested envelope: the tensor table, a
+//! CRC-32C for each chunk and the rank's small state. So a sealed slot describes and checks itself.
+//!
+//! # Life of a slot
+//!
+//! - `Empty => Filling`: a rank begins to copy ([`Arena::fill`]).
+//! - `Filling => Sealed`: one compare-and-swap after the last byte. A rank that dies before leaves `Filling`, which
+//!   nobody reads.
+//! - `Filling => Empty`: the fill failed, or the agent ended the rank and took the slot back. The swap to `Sealed` then
+//!   fails, so a stale rank cannot seal (RG-3).
+//! - `Empty => Restored`: the agent puts a restored image there for the rank to copy out.
+//! - `(Sealed | Restored) => Empty`: the agent no longer needs the image; the rank has copied it out.
+//!
+//! # Trust
+//!
+//! The agent takes geometry from what it made itself, never from the memory, reads with `pread` into its own buffers
+//! and checks what it has copied, so a rank that scribbles over a slot can spoil its own checkpoint and nothing else.
+
+mod error;
+mod fill;
+mod layout;
+#[allow(unsafe_code)]
+mod mapping;
+mod sealed;
+mod state;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rankguard_model::Generation;
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
+};
+
+pub use error::{ArenaError, FillError};
+pub use fill::{Filled, ImageOf};
+pub use layout::{Geometry, MAX_SLOTS};
+use mapping::Mapping;
+pub use sealed::{RestoredSlot, SealedImage};
+pub use state::SlotState;
+
+use crate::arena::layout::{FENCE_AT, HEADER_BYTES, SLOT_META_AT};
+
+/// An arena, from either side.
+pub struct Arena {
+    file: File,
+    mapping: Mapping,
+    geometry: Geometry,
+}
+
+/// Seals that both sides rely on.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+impl Arena {
+    /// Makes an arena of `slots` slots, each for an image of up to `image_bytes`, with every page in place: a first
+    /// touch costs ten times as much as a copy, so it is paid here and not in the trainer's first save.
+    pub fn create(name: &str, slots: u32, image_bytes: u64) -> Result<Self, ArenaError> {
+        let geometry = Geometry::new(slots, image_bytes).ok_or(ArenaError::Size { slots, image_bytes })?;
+        let bytes = geometry.total();
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memfd_create(name, flags).map_err(|errno| ArenaError::system("make a memory file", errno))?;
+        ftruncate(&fd, bytes).map_err(|errno| ArenaError::system("size the memory file", errno))?;
+        fallocate(&fd, FallocateFlags::empty(), 0, bytes).map_err(|errno| ArenaError::Memory {
+            bytes,
+            source: errno.into(),
+        })?;
+        fcntl_add_seals(&fd, SEALS).map_err(|errno| ArenaError::system("seal the memory file's size", errno))?;
+        let file = File::from(fd);
+        let header = |source| ArenaError::System {
+            what: "write the arena's header",
+            source,
+        };
+        file.write_all_at(&geometry.header(), 0).map_err(header)?;
+        Self::over(file, geometry)
+    }
+
+    /// Maps an arena that another process made.
+    pub fn map(fd: OwnedFd) -> Result<Self, ArenaError> {
+        let seals = fcntl_get_seals(&fd).map_err(|_| ArenaError::NotOne {
+            problem: "is no memory file",
+        })?;
+        if !seals.contains(SEALS) {
+            return Err(ArenaError::NotOne {
+                problem: "is a memory file whose size is not sealed",
+            });
+        }
+        let file = File::from(fd);
+        let mut header = [0; HEADER_BYTES];
+        let read = |source| ArenaError::System {
+            what: "read the arena's header",
+            source,
+        };
+        file.read_exact_at(&mut header, 0).map_err(read)?;
+        let geometry = Geometry::from_header(&header)?;
+        if file.metadata().map_err(read)?.len() != geometry.total() {
+            return Err(ArenaError::NotOne {
+                problem: "has another size than its header says",
+            });
+        }
+        Self::over(file, geometry)
+    }
+
+    fn over(file: File, geometry: Geometry) -> Result<Self, ArenaError> {
+        let bytes = geometry.total();
+        let length = usize::try_from(bytes).map_err(|_| ArenaError::Size {
+            slots: geometry.slots,
+            image_bytes: geometry.image_bytes,
+        })?;
+        let mapping = Mapping::new(file.as_fd(), length).map_err(|source| ArenaError::Memory { bytes, source })?;
+        Ok(Self {
+            file,
+            mapping,
+            geometry,
+        })
+    }
+
+    /// Its shape.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Where a slot stands, and the generation that put it there.
+    pub fn slot(&self, slot: u32) -> Result<(SlotState, Generation), ArenaError> {
+        Ok(state::unpack(self.word(slot)?.load(Ordering::Acquire)))
+    }
+
+    /// Slots in state `Empty`, lowest first.
+    pub fn empty_slots(&self) -> Vec<u32> {
+        let empty = |slot: &u32| matches!(self.slot(*slot), Ok((SlotState::Empty, _)));
+        (0..self.geometry.slots).filter(empty).collect()
+    }
+
+    /// Makes a slot `Empty`, whatever it was. For the owner of the image: the agent, or the rank after copying a
+    /// restored image out. A fill in progress will fail to seal.
+    pub fn release(&self, slot: u32) -> Result<(), ArenaError> {
+        self.word(slot)?.store(state::EMPTY, Ordering::Release);
+        Ok(())
+    }
+
+    /// Raises the lowest generation that may fill or seal (RG-3). It never sinks.
+    pub fn raise_fence(&self, generation: Generation) {
+        self.mapping.word(FENCE_AT).fetch_max(generation.0, Ordering::AcqRel);
+    }
+
+    /// The lowest generation that may fill or seal.
+    pub fn fence(&self) -> Generation {
+        Generation(self.mapping.word(FENCE_AT).load(Ordering::Acquire))
+    }
+
+    /// Fills `out` from a slot's image area, whatever state the slot is in; proves nothing about the bytes.
+    pub fn read_image(&self, slot: u32, at: u64, out: &mut [u8]) -> Result<(), ArenaError> {
+        let place = self.geometry.image_place(slot, at, out.len() as u64)?;
+        self.file
+            .read_exact_at(out, place)
+            .map_err(|source| ArenaError::System {
+                what: "read the arena",
+                source,
+            })
+    }
+
+    fn word(&self, slot: u32) -> Result<&AtomicU64, ArenaError> {
+        Ok(self.mapping.word(self.geometry.header_place(slot)?))
+    }
+
+    fn meta_word(&self, slot: u32) -> Result<&AtomicU64, ArenaError> {
+        Ok(self.mapping.word(self.geometry.header_place(slot)? + SLOT_META_AT))
+    }
+}
+
+impl AsFd for Arena {
+    /// What is handed to the rank.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Arena {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arena")
+            .field("geometry", &self.geometry)
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<ArenaError> for io::Error {
+    fn from(error: ArenaError) -> Self {
+        Self::other(error)
+    }
+}

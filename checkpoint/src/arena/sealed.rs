@@ -1,0 +1,139 @@
+//! The agent's side: reading sealed images without believing them, and putting restored ones in place.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use rankguard_model::Generation;
+
+use crate::arena::state::{self, EMPTY, SlotState};
+use crate::arena::{Arena, ArenaError};
+use crate::format::{ShardDraft, crc32c};
+use crate::{ImageSink, ImageSource};
+
+/// A sealed slot with its description, read and bounded.
+#[derive(Debug, Clone)]
+pub struct SealedImage<'a> {
+    arena: &'a Arena,
+    slot: u32,
+    draft: ShardDraft,
+}
+
+/// A slot that is being given a restored image.
+#[derive(Debug)]
+pub struct RestoredSlot<'a> {
+    arena: &'a Arena,
+    slot: u32,
+}
+
+impl Arena {
+    /// The image sealed in `slot`. The description has been copied out and checked against itself and against the
+    /// arena's own geometry; the image's bytes have not been looked at yet.
+    pub fn sealed(&self, slot: u32) -> Result<SealedImage<'_>, ArenaError> {
+        let (is, sealed) = self.slot(slot)?;
+        if is != SlotState::Sealed {
+            let wanted = SlotState::Sealed;
+            return Err(ArenaError::State { slot, is, wanted });
+        }
+        let (bytes, capacity) = (self.meta_word(slot)?.load(Ordering::Acquire), self.geometry.meta_bytes);
+        if bytes > capacity {
+            return Err(ArenaError::MetaLength { slot, bytes, capacity });
+        }
+        let mut meta = vec![0; bytes as usize];
+        let place = self.geometry.meta_place(slot, bytes)?;
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, &mut meta, place).map_err(|source| {
+            ArenaError::System {
+                what: "read the arena",
+                source,
+            }
+        })?;
+        let draft = ShardDraft::from_bytes(&meta).map_err(|problem| ArenaError::Draft { slot, problem })?;
+        let (bytes, capacity) = (draft.image_bytes, self.geometry.image_bytes);
+        if bytes > capacity {
+            return Err(ArenaError::ImageLength { slot, bytes, capacity });
+        }
+        if draft.generation != sealed {
+            let described = draft.generation;
+            return Err(ArenaError::Generation {
+                slot,
+                sealed,
+                described,
+            });
+        }
+        Ok(SealedImage {
+            arena: self,
+            slot,
+            draft,
+        })
+    }
+
+    /// Every sealed slot that can be read, lowest first. Broken ones are left out; [`Arena::sealed`] says why.
+    pub fn sealed_images(&self) -> Vec<SealedImage<'_>> {
+        (0..self.geometry.slots)
+            .filter_map(|slot| self.sealed(slot).ok())
+            .collect()
+    }
+
+    /// Takes an empty slot for a restored image. The rank copies it out with [`Arena::read_image`] and releases it.
+    pub fn begin_restore(&self, slot: u32, generation: Generation) -> Result<RestoredSlot<'_>, ArenaError> {
+        let restored = state::pack(SlotState::Restored, generation);
+        let claimed = self
+            .word(slot)?
+            .compare_exchange(EMPTY, restored, Ordering::AcqRel, Ordering::Acquire);
+        claimed.map_err(|is| ArenaError::State {
+            slot,
+            is: state::unpack(is).0,
+            wanted: SlotState::Empty,
+        })?;
+        Ok(RestoredSlot { arena: self, slot })
+    }
+}
+
+impl SealedImage<'_> {
+    /// What the rank said of it.
+    pub fn draft(&self) -> &ShardDraft {
+        &self.draft
+    }
+
+    /// The slot it is in.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// A private copy of one chunk, checked against the rank's checksum. `None` past the end.
+    pub fn chunk(&self, chunk: u32) -> Result<Option<Vec<u8>>, ArenaError> {
+        let Some(range) = self.draft.chunking().range(chunk) else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.arena.read_image(self.slot, range.start, &mut bytes)?;
+        let (stated, found) = (self.draft.crcs[chunk as usize], crc32c(&bytes));
+        if stated != found {
+            let slot = self.slot;
+            return Err(ArenaError::Damaged {
+                slot,
+                chunk,
+                stated,
+                found,
+            });
+        }
+        Ok(Some(bytes))
+    }
+}
+
+impl ImageSource for SealedImage<'_> {
+    fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        Ok(self.arena.read_image(self.slot, at, out)?)
+    }
+}
+
+impl ImageSink for RestoredSlot<'_> {
+    fn capacity(&self) -> u64 {
+        self.arena.geometry.image_bytes
+    }
+
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let place = self.arena.geometry.image_place(self.slot, at, bytes.len() as u64)?;
+        self.arena.mapping.write(place as usize, bytes);
+        Ok(())
+    }
+}

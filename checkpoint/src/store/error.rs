@@ -1,0 +1,121 @@
+//! What can go wrong with a store.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rankguard_model::{JobId, Rank};
+use rustix::io::Errno;
+
+use crate::format::{CheckpointId, Digest, ManifestError, NameError, ShardLayoutError};
+
+/// What can go wrong with a store. Every message names the file.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum StoreError {
+    #[error("no space for {bytes} bytes of {}; free space, or keep fewer checkpoints", path.display())]
+    NoSpace {
+        path: PathBuf,
+        bytes: u64,
+        source: io::Error,
+    },
+    #[error("cannot {what} {}", path.display())]
+    Io {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("image of rank {rank}: {problem}")]
+    Draft { rank: Rank, problem: ShardLayoutError },
+    #[error("image of rank {rank}: cannot read chunk {chunk}")]
+    ImageUnreadable { rank: Rank, chunk: u32, source: io::Error },
+    #[error(
+        "image of rank {rank}: chunk {chunk} (tensor {tensor}) has CRC-32C {found:08x}, the rank said {stated:08x}: changed after it was sealed"
+    )]
+    ImageDamaged {
+        rank: Rank,
+        chunk: u32,
+        tensor: String,
+        stated: u32,
+        found: u32,
+    },
+    #[error("{} is already there with other content, and nothing is overwritten", path.display())]
+    Conflict { path: PathBuf },
+    #[error("{} is missing", path.display())]
+    Missing { path: PathBuf },
+    #[error("{} is not a regular file", path.display())]
+    NotAFile { path: PathBuf },
+    #[error("{} is {found} bytes long where {stated} are expected", path.display())]
+    Size { path: PathBuf, stated: u64, found: u64 },
+    #[error("{} has digest {found} where the manifest says {stated}", path.display())]
+    Digest {
+        path: PathBuf,
+        stated: Digest,
+        found: Digest,
+    },
+    #[error("{} {problem}", path.display())]
+    Index { path: PathBuf, problem: ShardLayoutError },
+    #[error("{} {problem}", path.display())]
+    Manifest { path: PathBuf, problem: ManifestError },
+    #[error("{} belongs to {belongs}, not to {expected}", path.display())]
+    Foreign {
+        path: PathBuf,
+        belongs: String,
+        expected: String,
+    },
+    #[error("checkpoint {id} of job {job} is fenced off: {newer} of a higher generation is committed")]
+    Fenced {
+        job: JobId,
+        id: CheckpointId,
+        newer: CheckpointId,
+    },
+}
+
+impl StoreError {
+    /// An error of the operating system at `path`, where `bytes` were to be written.
+    pub(super) fn writing(what: &'static str, path: &Path, bytes: u64, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match Errno::from_io_error(&source) {
+            // A quota and a file size limit are walls of the same kind, and call for the same answer.
+            Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::NoSpace { path, bytes, source },
+            _ => Self::Io { what, path, source },
+        }
+    }
+
+    /// An error of the operating system at `path`, where nothing was to be written.
+    pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::writing(what, path, 0, source)
+    }
+
+    /// Whether room is what is lacking.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::NoSpace { .. })
+    }
+
+    /// Whether the same call may succeed later without anything else being done about it.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::ImageUnreadable { .. })
+    }
+
+    /// The file it is about.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::NoSpace { path, .. }
+            | Self::Io { path, .. }
+            | Self::Conflict { path }
+            | Self::Missing { path }
+            | Self::NotAFile { path }
+            | Self::Size { path, .. }
+            | Self::Digest { path, .. }
+            | Self::Index { path, .. }
+            | Self::Manifest { path, .. }
+            | Self::Foreign { path, .. } => Some(path),
+            Self::Name(_)
+            | Self::Draft { .. }
+            | Self::ImageUnreadable { .. }
+            | Self::ImageDamaged { .. }
+            | Self::Fenced { .. } => None,
+        }
+    }
+}

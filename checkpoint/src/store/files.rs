@@ -1,0 +1,195 @@
+//! Files that appear whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{CWD, FallocateFlags, RenameFlags, fallocate, renameat_with};
+use rustix::io::Errno;
+
+use crate::store::StoreError;
+
+/// What temporary files begin with.
+pub(super) const TEMP_PREFIX: &str = ".tmp-";
+
+/// Whether a file came to stand under its final name by this call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Put {
+    Written,
+    AlreadyThere,
+}
+
+/// A file under a temporary name; gone when dropped before it is put.
+pub(super) struct Temp {
+    file: File,
+    path: PathBuf,
+    target: PathBuf,
+    bytes: u64,
+}
+
+impl Temp {
+    /// Starts `<dir>/<name>`, which will have `bytes` bytes. Room for all of them is taken now, where the filesystem can
+    /// do that, so that a full disk is found before the work and not after it.
+    pub(super) fn start(dir: &Path, name: &str, bytes: u64) -> Result<Self, StoreError> {
+        let (file, path) = create(dir, name)?;
+        let temp = Self {
+            file,
+            target: dir.join(name),
+            path,
+            bytes,
+        };
+        if bytes > 0 {
+            match fallocate(&temp.file, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                Err(errno) => return Err(temp.failed("allocate", errno.into())),
+            }
+        }
+        Ok(temp)
+    }
+
+    /// Adds bytes at the end.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.file.write_all(bytes).map_err(|error| self.failed("write", error))
+    }
+
+    /// Syncs it and gives it its final name, unless that is taken.
+    pub(super) fn put(self) -> Result<Put, StoreError> {
+        self.file.sync_all().map_err(|error| self.failed("sync", error))?;
+        let put = match renameat_with(CWD, &self.path, CWD, &self.target, RenameFlags::NOREPLACE) {
+            Ok(()) => Put::Written,
+            Err(Errno::EXIST) => Put::AlreadyThere,
+            Err(Errno::INVAL | Errno::NOSYS) => self.put_by_link()?,
+            Err(errno) => return Err(self.failed("rename", errno.into())),
+        };
+        let dir = self.target.parent().unwrap_or(Path::new("."));
+        sync_dir(dir)?;
+        Ok(put)
+    }
+
+    /// For filesystems that cannot rename without replacing (NFS): a second name, then the temporary one goes on drop.
+    fn put_by_link(&self) -> Result<Put, StoreError> {
+        match fs::hard_link(&self.path, &self.target) {
+            Ok(()) => Ok(Put::Written),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Put::AlreadyThere),
+            Err(error) => Err(self.failed("link", error)),
+        }
+    }
+
+    fn failed(&self, what: &'static str, error: io::Error) -> StoreError {
+        StoreError::writing(what, &self.target, self.bytes, error)
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        // After a successful rename there is nothing under this name; otherwise it is of no use to anyone. What cannot
+        // be removed is cleared by the next writer of the same file, or with its folder.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A new file with a name no one else uses: process, then a number.
+fn create(dir: &Path, name: &str) -> Result<(File, PathBuf), StoreError> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = dir.join(format!("{TEMP_PREFIX}{name}-{}-{number}", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(file) => return Ok((file, path)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(StoreError::writing("create", &path, 0, error)),
+        }
+    }
+}
+
+/// Writes a small file whole.
+pub(super) fn put_bytes(dir: &Path, name: &str, bytes: &[u8]) -> Result<Put, StoreError> {
+    let mut temp = Temp::start(dir, name, bytes.len() as u64)?;
+    temp.write(bytes)?;
+    temp.put()
+}
+
+/// Removes what a dead writer of `name` has left. A file has one writer at a time (fencing), so whoever starts to write
+/// it may; should another still be alive against the rules, its rename fails and nothing is mixed.
+pub(super) fn clear_temps(dir: &Path, name: Option<&str>) -> Result<u64, StoreError> {
+    let prefix = name.map_or_else(|| TEMP_PREFIX.to_owned(), |name| format!("{TEMP_PREFIX}{name}-"));
+    let mut cleared = 0;
+    for entry in names(dir)?.unwrap_or_default() {
+        if entry.starts_with(&prefix) {
+            remove_file(&dir.join(entry))?;
+            cleared += 1;
+        }
+    }
+    Ok(cleared)
+}
+
+/// Removes a file that may be gone already.
+pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Names in a directory, sorted; `None` when there is no directory. Names that are not UTF-8 are none of ours.
+pub(super) fn names(dir: &Path) -> Result<Option<Vec<String>>, StoreError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StoreError::io("list", dir)(error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(StoreError::io("list", dir))?.file_name();
+        names.extend(name.into_string().ok());
+    }
+    names.sort();
+    Ok(Some(names))
+}
+
+/// Opens a regular file; anything else (a fifo would block for ever) is refused. Gives its length too.
+pub(crate) fn open(path: &Path) -> Result<(File, u64), StoreError> {
+    let found = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => StoreError::Missing { path: path.to_owned() },
+        _ => StoreError::io("open", path)(error),
+    };
+    let kind = fs::metadata(path).map_err(found)?;
+    if !kind.is_file() {
+        return Err(StoreError::NotAFile { path: path.to_owned() });
+    }
+    let file = File::open(path).map_err(found)?;
+    let bytes = file.metadata().map_err(found)?.len();
+    Ok((file, bytes))
+}
+
+/// Reads a file of at most `max` bytes; of a longer one, just enough for its reader to see that it is too long.
+pub(super) fn read(path: &Path, max: usize) -> Result<Vec<u8>, StoreError> {
+    let (file, _) = open(path)?;
+    let mut bytes = Vec::new();
+    file.take(max as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(StoreError::io("read", path))?;
+    Ok(bytes)
+}
+
+/// Makes the names in a directory last.
+pub(super) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(StoreError::io("sync", dir))
+}
+
+/// Makes a directory whose parent exists, and makes its name last.
+pub(super) fn ensure_dir(dir: &Path) -> Result<(), StoreError> {
+    match fs::create_dir(dir) {
+        Ok(()) => sync_dir(dir.parent().unwrap_or(Path::new("."))),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(StoreError::writing("make directory", dir, 0, error)),
+    }
+}
+
+/// Makes a directory and those above it.
+pub(super) fn ensure_dir_all(dir: &Path) -> Result<(), StoreError> {
+    fs::create_dir_all(dir).map_err(|error| StoreError::writing("make directory", dir, 0, error))?;
+    sync_dir(dir)
+}

@@ -1,0 +1,278 @@
+//! What a store holds.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use rankguard_model::{JobId, Rank};
+use serde::Serialize;
+
+use crate::format::{
+    CheckpointId, Digest, MANIFEST_FILE, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, ShardIndex, check_job,
+};
+use crate::store::{Store, StoreError, files};
+use crate::verify::verify_images;
+
+/// A committed checkpoint whose manifest and indexes are intact and whose images have the right size. What the images
+/// hold is checked chunk by chunk when they are read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    /// Its manifest.
+    pub manifest: Manifest,
+    /// Its indexes, by rank.
+    pub indexes: Vec<ShardIndex>,
+}
+
+/// What is wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The checkpoint, where the place belongs to one.
+    pub checkpoint: Option<CheckpointId>,
+    /// The file or folder.
+    pub file: PathBuf,
+    /// The rank that wrote it.
+    pub rank: Option<Rank>,
+    /// The damaged chunk.
+    pub chunk: Option<u32>,
+    /// Tensors with bytes in that chunk.
+    pub tensors: Vec<String>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Most messages of the store begin with the path already.
+        let file = self.file.display().to_string();
+        if !self.what.contains(&file) {
+            write!(f, "{file}: ")?;
+        }
+        f.write_str(&self.what)?;
+        if let Some(rank) = self.rank {
+            write!(f, " (rank {rank}")?;
+            if let Some(chunk) = self.chunk {
+                write!(f, ", chunk {chunk}, tensor {}", self.tensors.join(", "))?;
+            }
+            f.write_str(")")?;
+        }
+        Ok(())
+    }
+}
+
+impl Problem {
+    pub(crate) fn of(checkpoint: CheckpointId, file: PathBuf, rank: Option<Rank>, error: &StoreError) -> Self {
+        Self {
+            checkpoint: Some(checkpoint),
+            file: error.path().map_or(file, ToOwned::to_owned),
+            rank,
+            chunk: None,
+            tensors: Vec::new(),
+            what: chain(error),
+        }
+    }
+}
+
+/// An error with its causes, as one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// The checkpoints of a job.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Listing {
+    /// Manifests that can be read, oldest first.
+    pub manifests: Vec<Manifest>,
+    /// Folders without a manifest, oldest first: being written, or torn.
+    pub torn: Vec<CheckpointId>,
+    /// Manifests that cannot be read.
+    pub problems: Vec<Problem>,
+}
+
+/// How much of a checkpoint is looked at before it is called good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Manifest, indexes and the sizes of images: milliseconds. Damage inside an image is found when it is read.
+    Names,
+    /// Every byte.
+    Bytes,
+}
+
+/// The newest good checkpoint.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Newest {
+    /// It, if there is one.
+    pub checkpoint: Option<Checkpoint>,
+    /// Why newer ones were passed over.
+    pub skipped: Vec<Problem>,
+}
+
+impl Checkpoint {
+    /// Which checkpoint it is.
+    pub fn id(&self) -> CheckpointId {
+        self.manifest.id()
+    }
+}
+
+impl Store {
+    /// Jobs that have a folder.
+    pub fn jobs(&self) -> Result<Vec<JobId>, StoreError> {
+        let names = files::names(&self.root)?.unwrap_or_default();
+        let jobs = names.iter().map(|name| JobId::from(name.as_str()));
+        Ok(jobs
+            .filter(|job| check_job(job).is_ok() && self.root.join(job.as_str()).is_dir())
+            .collect())
+    }
+
+    /// Folders of a job, oldest first, and whether each has a manifest.
+    pub(crate) fn folders(&self, job: &JobId) -> Result<Vec<(CheckpointId, bool)>, StoreError> {
+        let dir = self.job_dir(job)?;
+        let names = files::names(&dir)?.unwrap_or_default();
+        let ids = names.iter().filter_map(|name| name.parse::<CheckpointId>().ok());
+        let mut found: Vec<_> = ids
+            .map(|id| {
+                (
+                    id,
+                    dir.join(id.to_string()).join(MANIFEST_FILE).symlink_metadata().is_ok(),
+                )
+            })
+            .collect();
+        found.sort();
+        Ok(found)
+    }
+
+    /// Checkpoints of a job that have a manifest, good or not, oldest first.
+    pub fn committed_ids(&self, job: &JobId) -> Result<Vec<CheckpointId>, StoreError> {
+        let folders = self.folders(job)?;
+        Ok(folders
+            .into_iter()
+            .filter_map(|(id, committed)| committed.then_some(id))
+            .collect())
+    }
+
+    /// The checkpoints of a job. A job without a folder has none.
+    pub fn manifests(&self, job: &JobId) -> Result<Listing, StoreError> {
+        let mut listing = Listing::default();
+        for (id, committed) in self.folders(job)? {
+            if !committed {
+                listing.torn.push(id);
+                continue;
+            }
+            match self.manifest(job, id) {
+                Ok(manifest) => listing.manifests.push(manifest),
+                Err(error) => {
+                    let path = self.manifest_path(job, id)?;
+                    listing.problems.push(Problem::of(id, path, None, &error));
+                }
+            }
+        }
+        Ok(listing)
+    }
+
+    /// One manifest.
+    pub fn manifest(&self, job: &JobId, id: CheckpointId) -> Result<Manifest, StoreError> {
+        let path = self.manifest_path(job, id)?;
+        let bytes = files::read(&path, MAX_MANIFEST_BYTES)?;
+        let manifest = Manifest::from_bytes(&bytes).map_err(|problem| StoreError::Manifest {
+            path: path.clone(),
+            problem,
+        })?;
+        if manifest.job != *job || manifest.id() != id {
+            return Err(StoreError::Foreign {
+                path,
+                belongs: format!("job {}, checkpoint {}", manifest.job, manifest.id()),
+                expected: format!("job {job}, checkpoint {id}"),
+            });
+        }
+        Ok(manifest)
+    }
+
+    /// A rank's index, if it is the one that the manifest names and describes the shard that stands beside it.
+    pub fn load_index(&self, manifest: &Manifest, rank: Rank) -> Result<ShardIndex, StoreError> {
+        let (job, id) = (&manifest.job, manifest.id());
+        let path = self.index_path(job, id, rank)?;
+        let shard = manifest.shards.get(rank.0 as usize);
+        let shard = shard.ok_or_else(|| StoreError::Missing { path: path.clone() })?;
+        let bytes = files::read(&path, MAX_INDEX_BYTES)?;
+        let found = Digest::of(&bytes);
+        if found != shard.index {
+            let stated = shard.index;
+            return Err(StoreError::Digest { path, stated, found });
+        }
+        let index = ShardIndex::from_bytes(&bytes).map_err(|problem| StoreError::Index {
+            path: path.clone(),
+            problem,
+        })?;
+        let place = |index: &ShardIndex| {
+            let (job, id, rank) = (&index.job, index.id(), index.rank);
+            format!("job {job}, checkpoint {id}, rank {rank} of {}", index.world_size)
+        };
+        let expected = format!("job {job}, checkpoint {id}, rank {rank} of {}", manifest.world_size);
+        if place(&index) != expected {
+            let belongs = place(&index);
+            return Err(StoreError::Foreign {
+                path,
+                belongs,
+                expected,
+            });
+        }
+        let image = self.shard_path(job, id, rank)?;
+        for (stated, found) in [(shard.bytes, index.image_bytes), (shard.bytes, files::open(&image)?.1)] {
+            if stated != found {
+                return Err(StoreError::Size {
+                    path: image,
+                    stated,
+                    found,
+                });
+            }
+        }
+        Ok(index)
+    }
+
+    pub(crate) fn load_indexes(&self, manifest: &Manifest) -> Result<Vec<ShardIndex>, StoreError> {
+        manifest
+            .shards
+            .iter()
+            .map(|shard| self.load_index(manifest, shard.rank))
+            .collect()
+    }
+
+    /// One committed checkpoint, checked to [`Depth::Names`].
+    pub fn load(&self, job: &JobId, id: CheckpointId) -> Result<Checkpoint, StoreError> {
+        let manifest = self.manifest(job, id)?;
+        let indexes = self.load_indexes(&manifest)?;
+        Ok(Checkpoint { manifest, indexes })
+    }
+
+    /// The newest checkpoint that is good to `depth`; newer ones that are not are passed over and named.
+    pub fn newest(&self, job: &JobId, depth: Depth) -> Result<Newest, StoreError> {
+        let mut skipped = Vec::new();
+        for id in self.committed_ids(job)?.into_iter().rev() {
+            match self.load(job, id) {
+                Ok(checkpoint) => {
+                    let damage = match depth {
+                        Depth::Names => Vec::new(),
+                        Depth::Bytes => verify_images(self, &checkpoint)?,
+                    };
+                    if damage.is_empty() {
+                        let checkpoint = Some(checkpoint);
+                        return Ok(Newest { checkpoint, skipped });
+                    }
+                    skipped.extend(damage);
+                }
+                Err(error) => skipped.push(Problem::of(id, self.dir(job, id)?, None, &error)),
+            }
+        }
+        Ok(Newest {
+            checkpoint: None,
+            skipped,
+        })
+    }
+}

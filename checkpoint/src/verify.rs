@@ -1,0 +1,134 @@
+//! Reading every byte of a store.
+
+use std::io::Read;
+
+use rankguard_model::{JobId, Step};
+use serde::Serialize;
+
+use crate::format::{CheckpointId, Digest, ShardIndex};
+use crate::store::{Checkpoint, Problem, Store, StoreError, open_file};
+
+/// What a whole-store check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Committed checkpoints, oldest first.
+    pub checkpoints: Vec<Verified>,
+    /// Folders without a manifest: being written, or torn. No checkpoints, and no problem.
+    pub torn: Vec<CheckpointId>,
+    /// Everything that is wrong.
+    pub problems: Vec<Problem>,
+}
+
+/// One committed checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verified {
+    /// Which one.
+    pub id: CheckpointId,
+    /// Whether every byte is as committed.
+    pub intact: bool,
+    /// Shards it has; 0 when the manifest cannot be read.
+    pub world_size: u32,
+    /// Size of its images.
+    pub bytes: u64,
+    /// Number of chunks that were read.
+    pub chunks: u64,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_intact(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// Checks every committed checkpoint of a job, or those of one step. Goes on after a problem, so that one damaged file
+/// does not hide another.
+pub fn verify(store: &Store, job: &JobId, step: Option<Step>) -> Result<Report, StoreError> {
+    let mut report = Report::default();
+    for (id, committed) in store.folders(job)? {
+        if step.is_some_and(|step| step != id.step) {
+            continue;
+        }
+        if !committed {
+            report.torn.push(id);
+            continue;
+        }
+        let (verified, problems) = verify_one(store, job, id)?;
+        report.checkpoints.push(verified);
+        report.problems.extend(problems);
+    }
+    Ok(report)
+}
+
+fn verify_one(store: &Store, job: &JobId, id: CheckpointId) -> Result<(Verified, Vec<Problem>), StoreError> {
+    let mut verified = Verified {
+        id,
+        intact: false,
+        world_size: 0,
+        bytes: 0,
+        chunks: 0,
+    };
+    let manifest = match store.manifest(job, id) {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            let problem = Problem::of(id, store.manifest_path(job, id)?, None, &error);
+            return Ok((verified, vec![problem]));
+        }
+    };
+    (verified.world_size, verified.bytes) = (manifest.world_size, manifest.bytes());
+    let mut problems = Vec::new();
+    for shard in &manifest.shards {
+        match store.load_index(&manifest, shard.rank) {
+            Ok(index) => {
+                verified.chunks += index.chunks.len() as u64;
+                problems.extend(verify_image(store, &index)?);
+            }
+            Err(error) => {
+                let path = store.index_path(job, id, shard.rank)?;
+                problems.push(Problem::of(id, path, Some(shard.rank), &error));
+            }
+        }
+    }
+    verified.intact = problems.is_empty();
+    Ok((verified, problems))
+}
+
+/// Every damaged chunk of a checkpoint.
+pub(crate) fn verify_images(store: &Store, checkpoint: &Checkpoint) -> Result<Vec<Problem>, StoreError> {
+    let mut problems = Vec::new();
+    for index in &checkpoint.indexes {
+        problems.extend(verify_image(store, index)?);
+    }
+    Ok(problems)
+}
+
+fn verify_image(store: &Store, index: &ShardIndex) -> Result<Vec<Problem>, StoreError> {
+    let path = store.shard_path(&index.job, index.id(), index.rank)?;
+    let mut file = match open_file(&path) {
+        Ok((file, _)) => file,
+        Err(error) => return Ok(vec![Problem::of(index.id(), path, Some(index.rank), &error)]),
+    };
+    let (mut problems, mut buffer) = (Vec::new(), Vec::new());
+    for ((chunk, range), stated) in (0..).zip(index.chunking().ranges()).zip(&index.chunks) {
+        buffer.resize((range.end - range.start) as usize, 0);
+        let what = match file.read_exact(&mut buffer) {
+            Ok(()) if Digest::of(&buffer) == *stated => continue,
+            Ok(()) => format!("damaged: digest is {}, the index says {stated}", Digest::of(&buffer)),
+            Err(error) => format!("cannot be read: {error}"),
+        };
+        let unreadable = what.starts_with("cannot");
+        problems.push(Problem {
+            checkpoint: Some(index.id()),
+            file: path.clone(),
+            rank: Some(index.rank),
+            chunk: Some(chunk),
+            tensors: index.tensors_in(chunk).into_iter().map(str::to_owned).collect(),
+            what,
+        });
+        if unreadable {
+            // The place in the file is lost; the chunks behind it would be judged by the wrong bytes.
+            break;
+        }
+    }
+    Ok(problems)
+}
