@@ -1,1 +1,23 @@
 //! The trainer's side: one socket to the agent, step marks, checkpoint and restore.
+//!
+//! A trainer reads its place with [`RankEnv`], connects with [`RankClient::connect`], asks once for the boxes it wants
+//! ([`RankClient::restore`]), then calls [`RankClient::step`] after every step and [`RankClient::checkpoint`] every so
+//! many. Images go through an arena in shared memory that the agent owns: saving is one pass of copy and checksum, and
+//! what was sealed outlives the rank.
+//!
+//! Invariants:
+//! - no new failure mode: without an agent there is no client, and the trainer just trains; an agent that is lost later
+//!   never stops a step, it is counted;
+//! - [`RankClient::step`] never waits: when the agent does not read, marks are dropped and counted;
+//! - every other call ends within its deadline, with an error that names what it waited for (RG-9);
+//! - a restore gives the whole of what was asked for, or an error (RG-2).
+//!
+//! Synchronous and single-threaded: a trainer has its own ideas about threads. Absent: bindings for other languages, and
+//! reconnecting (ranks end with the agent that started them, since a rank without an owner cannot be fenced).
+
+mod client;
+mod env;
+mod wire;
+
+pub use client::{ClientError, RankClient, Restored, SaveOutcome, Saved};
+pub use env::{EnvError, RankEnv};

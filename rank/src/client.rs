@@ -1,0 +1,306 @@
+//! What a trainer calls.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rankguard_checkpoint::arena::{Arena, ArenaError, FillError, ImageOf};
+use rankguard_checkpoint_format::TensorBox;
+use rankguard_model::{Rank, Step};
+use rankguard_proto::frame::FrameError;
+use rankguard_proto::v1;
+use rankguard_proto::v1::from_rank::Kind as Say;
+use rankguard_proto::v1::to_rank::Kind as Hear;
+use serde_json::Value;
+
+use crate::RankEnv;
+use crate::wire::Wire;
+
+/// Longest wait for an answer that costs the agent nothing.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+
+/// Longest wait for a restore, which may read from other nodes and from disk.
+const RESTORE_WAIT: Duration = Duration::from_secs(120);
+
+/// Why the agent could not be asked, or did not give.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum ClientError {
+    #[error("connect to the agent at {}; is it still running?", path.display())]
+    Connect { path: PathBuf, source: io::Error },
+    #[error("speak to the agent: it is gone")]
+    Lost { source: io::Error },
+    #[error("wait for {what}: the deadline passed")]
+    Deadline { what: &'static str },
+    #[error("read the agent's frame")]
+    Frame(#[source] FrameError),
+    #[error("read the agent's frame: it is of a kind that this version does not know")]
+    Unknown,
+    #[error("wait for {wanted}: the agent answered with {got} instead")]
+    Answer { wanted: &'static str, got: &'static str },
+    #[error("be served by the agent: refused, {reason}")]
+    Refused { reason: String },
+    #[error("take the arena: no file descriptor came with it")]
+    NoDescriptor,
+    #[error("use the arena")]
+    Arena(#[from] ArenaError),
+    #[error("save into the arena")]
+    Fill(#[from] FillError),
+    #[error("restore: asked for {wanted} bytes, the agent gave {got}")]
+    RestoredBytes { wanted: u64, got: u64 },
+    #[error("restore: the state of rank {rank} is no JSON")]
+    RestoredState { rank: Rank, source: serde_json::Error },
+    #[error("ask for tensor {name}: its size cannot be told")]
+    Box { name: String },
+}
+
+/// What a restore gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Restored {
+    /// Steps completed when it was saved.
+    pub step: Step,
+    /// The bytes of the boxes asked for, in the same order.
+    pub tensors: Vec<Vec<u8>>,
+    /// The small state of every shard, by rank.
+    pub states: Vec<(Rank, Value)>,
+}
+
+/// What became of a save.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Saved {
+    /// How long the trainer waited.
+    pub stall: Duration,
+    /// Whether there is an image.
+    pub outcome: SaveOutcome,
+}
+
+/// Whether there is an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SaveOutcome {
+    /// Sealed in the arena; the agent takes it from there.
+    Sealed,
+    /// Earlier images are not on disk yet, so every slot is taken: this rank does not take part in this checkpoint,
+    /// which makes the attempt void. Training goes on.
+    SkippedNoFreeSlot,
+}
+
+/// A rank's connection to the agent of its node.
+#[derive(Debug)]
+pub struct RankClient {
+    env: RankEnv,
+    wire: Wire,
+    arena: Option<Arena>,
+    checkpoint_every: u64,
+    /// Set with the first error of the socket; nothing is sent afterwards.
+    lost: bool,
+    marks_dropped: u64,
+}
+
+impl RankClient {
+    /// Connects and introduces this rank. `None` when the environment names no agent.
+    pub fn connect(env: &RankEnv) -> Result<Option<Self>, ClientError> {
+        let Some(path) = &env.socket else {
+            return Ok(None);
+        };
+        let stream = UnixStream::connect(path).map_err(|source| ClientError::Connect {
+            path: path.clone(),
+            source,
+        })?;
+        Self::over(stream, env).map(Some)
+    }
+
+    /// The same over a stream that is already connected.
+    pub fn over(stream: UnixStream, env: &RankEnv) -> Result<Self, ClientError> {
+        let mut client = Self {
+            env: env.clone(),
+            wire: Wire::new(stream),
+            arena: None,
+            checkpoint_every: 0,
+            lost: false,
+            marks_dropped: 0,
+        };
+        let hello = Say::Hello(v1::RankHello {
+            job: env.job.0.clone(),
+            generation: env.generation.0,
+            rank: env.rank.0,
+            pid: std::process::id(),
+        });
+        match client.ask(hello, "the agent's welcome", ANSWER_WAIT)? {
+            Hear::Welcome(welcome) => client.checkpoint_every = welcome.checkpoint_every,
+            other => return Err(unexpected("the agent's welcome", &other)),
+        }
+        Ok(client)
+    }
+
+    /// Steps between checkpoints; 0 without checkpoints.
+    pub fn checkpoint_every(&self) -> u64 {
+        self.checkpoint_every
+    }
+
+    /// Step marks that the agent was not told, because it did not read or is gone.
+    pub fn marks_dropped(&self) -> u64 {
+        self.marks_dropped
+    }
+
+    /// Asks for exactly these boxes of the checkpoint that this generation starts from; `None` for a fresh start.
+    ///
+    /// The arena is made for images of this size, so ask for what [`checkpoint`](Self::checkpoint) will save.
+    pub fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
+        let sizes = sizes(wanted.iter())?;
+        self.take_arena(sizes.iter().sum())?;
+        let boxes = wanted.iter().map(to_wire).collect();
+        let what = "the restored tensors";
+        let ready = match self.ask(Say::RestoreWanted(v1::RestoreWanted { boxes }), what, RESTORE_WAIT)? {
+            Hear::NothingToRestore(_) => return Ok(None),
+            Hear::RestoreReady(ready) => ready,
+            other => return Err(unexpected(what, &other)),
+        };
+        let wanted_bytes: u64 = sizes.iter().sum();
+        if ready.bytes != wanted_bytes {
+            return Err(ClientError::RestoredBytes {
+                wanted: wanted_bytes,
+                got: ready.bytes,
+            });
+        }
+        let arena = self.arena.as_ref().expect("taken above");
+        let (mut tensors, mut at) = (Vec::with_capacity(sizes.len()), 0);
+        for size in sizes {
+            let mut tensor = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
+            arena.read_image(ready.slot, at, &mut tensor)?;
+            tensors.push(tensor);
+            at += size;
+        }
+        arena.release(ready.slot)?;
+        let states = ready.states.into_iter().map(|shard| {
+            let rank = Rank(shard.rank);
+            let state = serde_json::from_str(&shard.state);
+            state
+                .map(|state| (rank, state))
+                .map_err(|source| ClientError::RestoredState { rank, source })
+        });
+        Ok(Some(Restored {
+            step: Step(ready.step),
+            tensors,
+            states: states.collect::<Result<_, _>>()?,
+        }))
+    }
+
+    /// Tells that a step was completed. Never waits and never fails: a mark that cannot be sent is counted.
+    pub fn step(&mut self, step: Step, loss: Option<f64>, step_ms: f64) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mark = Say::StepDone(v1::StepDone {
+            step: step.0,
+            loss,
+            step_ms,
+            at_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
+        });
+        let taken = !self.lost && self.guard(|wire| wire.offer(mark)).unwrap_or(false);
+        self.marks_dropped += u64::from(!taken);
+    }
+
+    /// Copies the tensors into the arena and tells the agent. When this returns they may be changed.
+    pub fn checkpoint(
+        &mut self,
+        step: Step,
+        tensors: &[(TensorBox, &[u8])],
+        state: &Value,
+    ) -> Result<Saved, ClientError> {
+        let start = Instant::now();
+        if self.lost {
+            let source = io::ErrorKind::NotConnected.into();
+            return Err(ClientError::Lost { source });
+        }
+        self.take_arena(sizes(tensors.iter().map(|(b, _)| b))?.iter().sum())?;
+        let env = &self.env;
+        let of = ImageOf::new(&env.job, step, env.generation, env.rank, env.world_size);
+        let arena = self.arena.as_ref().expect("taken above");
+        let Some(slot) = arena.empty_slots().first().copied() else {
+            return Ok(Saved {
+                stall: start.elapsed(),
+                outcome: SaveOutcome::SkippedNoFreeSlot,
+            });
+        };
+        arena.fill(slot, &of, tensors, state)?;
+        let stall = start.elapsed();
+        let sealed = Say::SlotSealed(v1::SlotSealed {
+            slot,
+            step: step.0,
+            stall_ms: stall.as_secs_f64() * 1e3,
+        });
+        self.guard(|wire| wire.send(sealed, Instant::now() + ANSWER_WAIT))?;
+        Ok(Saved {
+            stall: start.elapsed(),
+            outcome: SaveOutcome::Sealed,
+        })
+    }
+
+    /// Tells that all work of this rank is done.
+    pub fn done(&mut self) -> Result<(), ClientError> {
+        let done = Say::Done(v1::RankDone {});
+        self.guard(|wire| wire.send(done, Instant::now() + ANSWER_WAIT))
+    }
+
+    /// Makes sure that there is an arena; the first caller decides its size.
+    fn take_arena(&mut self, image_bytes: u64) -> Result<(), ClientError> {
+        if self.arena.is_some() {
+            return Ok(());
+        }
+        let what = "the arena";
+        match self.ask(Say::ArenaWanted(v1::ArenaWanted { image_bytes }), what, ANSWER_WAIT)? {
+            Hear::ArenaReady(_) => {}
+            other => return Err(unexpected(what, &other)),
+        }
+        // The arena's own header says its shape; the message's numbers are for people who read along.
+        let fd = self.wire.take_fd().ok_or(ClientError::NoDescriptor)?;
+        self.arena = Some(Arena::map(fd)?);
+        Ok(())
+    }
+
+    fn ask(&mut self, question: Say, what: &'static str, wait: Duration) -> Result<Hear, ClientError> {
+        let until = Instant::now() + wait;
+        self.guard(|wire| {
+            // A refusal may be there before the question is out, and the agent gone after it: the answer says more
+            // than a broken pipe does.
+            let sent = wire.send(question, until);
+            match wire.receive(until, what) {
+                Ok(Hear::Refused(refused)) => Err(ClientError::Refused { reason: refused.reason }),
+                Ok(answer) => sent.map(|()| answer),
+                Err(error) => Err(sent.err().unwrap_or(error)),
+            }
+        })
+    }
+
+    fn guard<T>(&mut self, talk: impl FnOnce(&mut Wire) -> Result<T, ClientError>) -> Result<T, ClientError> {
+        let result = talk(&mut self.wire);
+        self.lost |= result.is_err();
+        result
+    }
+}
+
+fn sizes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<Vec<u64>, ClientError> {
+    boxes
+        .map(|b| b.bytes().ok_or_else(|| ClientError::Box { name: b.name.clone() }))
+        .collect()
+}
+
+fn to_wire(b: &TensorBox) -> v1::TensorBox {
+    v1::TensorBox {
+        name: b.name.clone(),
+        dtype: b.dtype.name().to_owned(),
+        global_shape: b.global_shape.clone(),
+        offset: b.offset.clone(),
+        shape: b.shape.clone(),
+    }
+}
+
+fn unexpected(wanted: &'static str, got: &Hear) -> ClientError {
+    let got = match got {
+        Hear::Welcome(_) => "a welcome",
+        Hear::ArenaReady(_) => "an arena",
+        Hear::RestoreReady(_) => "restored tensors",
+        Hear::NothingToRestore(_) => "nothing to restore",
+        Hear::Refused(_) => "a refusal",
+    };
+    ClientError::Answer { wanted, got }
+}

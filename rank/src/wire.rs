@@ -1,0 +1,137 @@
+//! Frames and file descriptors over a Unix stream socket, with a deadline on every wait.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rankguard_proto::frame::{self, FrameReader};
+use rankguard_proto::v1::{FromRank, ToRank, from_rank, to_rank};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+
+use crate::ClientError;
+
+/// Descriptors that may ride with one read. The protocol sends one at a time.
+const FDS_A_READ: usize = 4;
+
+/// One end of the socket.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: UnixStream,
+    reader: FrameReader,
+    fds: VecDeque<OwnedFd>,
+    /// Bytes of frames that the socket did not take yet: a frame that was begun must be finished.
+    unsent: Vec<u8>,
+}
+
+impl Wire {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            reader: FrameReader::new(),
+            fds: VecDeque::new(),
+            unsent: Vec::new(),
+        }
+    }
+
+    /// Sends a message, waiting for room until `until`.
+    pub(crate) fn send(&mut self, kind: from_rank::Kind, until: Instant) -> Result<(), ClientError> {
+        self.unsent.extend(frame::encode(&FromRank { kind: Some(kind) }));
+        while !self.flush()? {
+            self.wait(PollFlags::OUT, until, "the agent to read")?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message if the socket has room now; gives whether it was taken.
+    pub(crate) fn offer(&mut self, kind: from_rank::Kind) -> Result<bool, ClientError> {
+        if !self.flush()? {
+            return Ok(false);
+        }
+        self.unsent.extend(frame::encode(&FromRank { kind: Some(kind) }));
+        self.flush()?;
+        Ok(true)
+    }
+
+    /// Writes what the socket takes; gives whether that was all.
+    fn flush(&mut self) -> Result<bool, ClientError> {
+        while !self.unsent.is_empty() {
+            match send(&self.stream, &self.unsent, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => drop(self.unsent.drain(..sent)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(errno) => return Err(ClientError::Lost { source: errno.into() }),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The next message, waited for until `until`.
+    pub(crate) fn receive(&mut self, until: Instant, what: &'static str) -> Result<to_rank::Kind, ClientError> {
+        loop {
+            match self.reader.next::<ToRank>().map_err(ClientError::Frame)? {
+                Some(ToRank { kind: Some(kind) }) => return Ok(kind),
+                Some(ToRank { kind: None }) => return Err(ClientError::Unknown),
+                None => {
+                    self.wait(PollFlags::IN, until, what)?;
+                    self.read()?;
+                }
+            }
+        }
+    }
+
+    /// The oldest descriptor received and not yet taken.
+    pub(crate) fn take_fd(&mut self) -> Option<OwnedFd> {
+        self.fds.pop_front()
+    }
+
+    fn read(&mut self) -> Result<(), ClientError> {
+        let mut bytes = [0; 16 * 1024];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_A_READ))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let read = match recvmsg(&self.stream, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+            Ok(read) => read.bytes,
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(()),
+            Err(errno) => return Err(ClientError::Lost { source: errno.into() }),
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                self.fds.extend(fds);
+            }
+        }
+        if read == 0 {
+            let source = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(ClientError::Lost { source });
+        }
+        self.reader.push(&bytes[..read]);
+        Ok(())
+    }
+
+    fn wait(&self, flags: PollFlags, until: Instant, what: &'static str) -> Result<(), ClientError> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ClientError::Deadline { what });
+            }
+            let mut fds = [PollFd::new(&self.stream, flags)];
+            match poll(&mut fds, Some(&timespec(left))) {
+                Ok(0) | Err(Errno::INTR) => {}
+                // A hang-up counts as ready: the read or write that follows says what happened.
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(ClientError::Lost { source: errno.into() }),
+            }
+        }
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}

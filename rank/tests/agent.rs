@@ -1,0 +1,288 @@
+//! The client against a small agent in the same process.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use rankguard_checkpoint::Arena;
+use rankguard_checkpoint_format::{Dtype, TensorBox};
+use rankguard_model::{Rank, Step};
+use rankguard_proto::frame::{self, FrameReader};
+use rankguard_proto::v1::from_rank::Kind as Heard;
+use rankguard_proto::v1::to_rank::Kind as Said;
+use rankguard_proto::v1::{self, FromRank, ToRank};
+use rankguard_rank::{ClientError, RankClient, RankEnv, SaveOutcome};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use serde_json::json;
+
+struct FakeAgent {
+    stream: UnixStream,
+    reader: FrameReader,
+}
+
+impl FakeAgent {
+    /// `None` when the rank is gone.
+    fn hear(&mut self) -> Option<Heard> {
+        loop {
+            if let Some(message) = self.reader.next::<FromRank>().unwrap() {
+                return message.kind;
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes).unwrap() {
+                0 => return None,
+                n => self.reader.push(&bytes[..n]),
+            }
+        }
+    }
+
+    fn say(&mut self, kind: Said) {
+        self.stream
+            .write_all(&frame::encode(&ToRank { kind: Some(kind) }))
+            .unwrap();
+    }
+
+    fn welcome(&mut self) {
+        assert!(matches!(self.hear(), Some(Heard::Hello(hello)) if hello.job == "local" && hello.generation == 1));
+        self.say(Said::Welcome(v1::RankWelcome { checkpoint_every: 5 }));
+    }
+
+    fn give_arena(&mut self, slots: u32) -> Arena {
+        let Some(Heard::ArenaWanted(wanted)) = self.hear() else {
+            panic!("an arena was to be asked for first");
+        };
+        let arena = Arena::create("test", slots, wanted.image_bytes).unwrap();
+        let bytes = frame::encode(&ToRank {
+            kind: Some(Said::ArenaReady(v1::ArenaReady {
+                slots,
+                slot_bytes: wanted.image_bytes,
+            })),
+        });
+        let fds = [arena.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        // The frame in two pieces: the descriptor comes before the message is whole.
+        let sent = sendmsg(
+            &self.stream,
+            &[IoSlice::new(&bytes[..3])],
+            &mut control,
+            SendFlags::empty(),
+        )
+        .unwrap();
+        assert_eq!(sent, 3);
+        self.stream.write_all(&bytes[3..]).unwrap();
+        arena
+    }
+}
+
+/// Runs `rank` against `agent`, each on its own thread.
+fn check(agent: impl FnOnce(FakeAgent) + Send + 'static, rank: impl FnOnce(Result<RankClient, ClientError>)) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let agent = thread::spawn(move || {
+        agent(FakeAgent {
+            stream: theirs,
+            reader: FrameReader::new(),
+        });
+    });
+    rank(RankClient::over(ours, &env()));
+    agent.join().unwrap();
+}
+
+fn env() -> RankEnv {
+    RankEnv::from_vars(&Default::default()).unwrap()
+}
+
+fn boxes() -> Vec<TensorBox> {
+    vec![
+        TensorBox::rows("w", Dtype::F32, vec![8, 2], 2..5),
+        TensorBox::whole("b", Dtype::U8, vec![7]),
+    ]
+}
+
+#[test]
+fn without_a_socket_there_is_no_client() {
+    assert!(RankClient::connect(&env()).unwrap().is_none());
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_named_by_its_path() {
+    let missing = RankEnv {
+        socket: Some("/nonexistent/agent.sock".into()),
+        ..env()
+    };
+    let error = RankClient::connect(&missing).unwrap_err();
+    assert!(error.to_string().contains("/nonexistent/agent.sock"), "{error}");
+}
+
+#[test]
+fn a_save_is_read_back_by_the_agent_and_a_full_arena_skips() {
+    let (weights, bias) = (vec![1_u8; 24], vec![2_u8; 7]);
+    let (weights_seen, bias_seen) = (weights.clone(), bias.clone());
+    check(
+        move |mut agent| {
+            agent.welcome();
+            let arena = agent.give_arena(1);
+            let Some(Heard::SlotSealed(sealed)) = agent.hear() else {
+                panic!("a sealed slot was to be told");
+            };
+            assert_eq!(sealed.step, 5);
+            let image = arena.sealed(sealed.slot).unwrap();
+            assert_eq!(image.draft().step, Step(5));
+            assert_eq!(image.draft().state, json!({"epoch": 1}));
+            assert_eq!(image.chunk(0).unwrap().unwrap(), [weights_seen, bias_seen].concat());
+            assert!(matches!(agent.hear(), Some(Heard::Done(_))));
+            assert!(agent.hear().is_none());
+        },
+        |client| {
+            let mut client = client.unwrap();
+            assert_eq!(client.checkpoint_every(), 5);
+            let data: Vec<_> = boxes().into_iter().zip([&weights[..], &bias]).collect();
+            let saved = client.checkpoint(Step(5), &data, &json!({"epoch": 1})).unwrap();
+            assert_eq!(saved.outcome, SaveOutcome::Sealed);
+            let saved = client.checkpoint(Step(10), &data, &json!({"epoch": 1})).unwrap();
+            assert_eq!(saved.outcome, SaveOutcome::SkippedNoFreeSlot);
+            client.done().unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_restore_gives_the_boxes_in_the_order_asked_and_frees_the_slot() {
+    check(
+        |mut agent| {
+            agent.welcome();
+            let arena = agent.give_arena(2);
+            let Some(Heard::RestoreWanted(wanted)) = agent.hear() else {
+                panic!("a restore was to be asked for");
+            };
+            assert_eq!(wanted.boxes[0].name, "w");
+            assert_eq!((wanted.boxes[0].offset[0], wanted.boxes[0].shape[0]), (2, 3));
+            let image: Vec<u8> = (0..31).collect();
+            let rank = rankguard_model::JobId::from("local");
+            let of =
+                rankguard_checkpoint::arena::ImageOf::new(&rank, Step(9), rankguard_model::Generation(1), Rank(0), 1);
+            let whole = TensorBox::whole("image", Dtype::U8, vec![31]);
+            let filled = arena.fill(1, &of, &[(whole, &image)], &json!(null)).unwrap();
+            agent.say(Said::RestoreReady(v1::RestoreReady {
+                step: 9,
+                slot: filled.slot,
+                bytes: 31,
+                states: vec![v1::ShardState {
+                    rank: 1,
+                    state: r#"{"epoch":0}"#.to_owned(),
+                }],
+            }));
+            assert!(agent.hear().is_none());
+            assert_eq!(arena.empty_slots(), [0, 1]);
+        },
+        |client| {
+            let restored = client.unwrap().restore(&boxes()).unwrap().unwrap();
+            assert_eq!(restored.step, Step(9));
+            assert_eq!(restored.tensors[0], (0..24).collect::<Vec<u8>>());
+            assert_eq!(restored.tensors[1], (24..31).collect::<Vec<u8>>());
+            assert_eq!(restored.states, [(Rank(1), json!({"epoch": 0}))]);
+        },
+    );
+}
+
+#[test]
+fn nothing_to_restore_is_a_fresh_start() {
+    check(
+        |mut agent| {
+            agent.welcome();
+            agent.give_arena(1);
+            agent.hear();
+            agent.say(Said::NothingToRestore(v1::NothingToRestore {}));
+        },
+        |client| assert_eq!(client.unwrap().restore(&boxes()).unwrap(), None),
+    );
+}
+
+#[test]
+fn rg2_a_restore_of_another_size_is_refused() {
+    check(
+        |mut agent| {
+            agent.welcome();
+            agent.give_arena(1);
+            agent.hear();
+            agent.say(Said::RestoreReady(v1::RestoreReady {
+                step: 9,
+                slot: 0,
+                bytes: 30,
+                states: vec![],
+            }));
+        },
+        |client| {
+            let error = client.unwrap().restore(&boxes()).unwrap_err();
+            assert!(
+                matches!(error, ClientError::RestoredBytes { wanted: 31, got: 30 }),
+                "{error}"
+            );
+        },
+    );
+}
+
+#[test]
+fn rg3_a_refused_generation_hears_the_reason() {
+    check(
+        |mut agent| {
+            agent.hear();
+            let reason = "generation 1 is fenced off by 2".to_owned();
+            agent.say(Said::Refused(v1::Refused { reason }));
+        },
+        |client| {
+            let error = client.unwrap_err();
+            assert!(
+                matches!(&error, ClientError::Refused { reason } if reason.contains("fenced")),
+                "{error}"
+            );
+        },
+    );
+}
+
+#[test]
+fn rg5_a_lost_agent_is_counted_by_step_and_an_error_for_restore() {
+    check(
+        |mut agent| agent.welcome(),
+        |client| {
+            let mut client = client.unwrap();
+            // The agent's end closes at some moment; from then on each mark is counted.
+            while client.marks_dropped() < 3 {
+                client.step(Step(1), Some(0.5), 1.0);
+            }
+            assert!(matches!(
+                client.restore(&boxes()).unwrap_err(),
+                ClientError::Lost { .. }
+            ));
+            assert!(client.checkpoint(Step(2), &[], &json!(null)).is_err());
+        },
+    );
+}
+
+#[test]
+fn rg9_a_step_never_waits_for_an_agent_that_does_not_read() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    check(
+        move |mut agent| {
+            agent.welcome();
+            held.recv().unwrap();
+            let mut marks = 0;
+            while let Some(Heard::StepDone(_)) = agent.hear() {
+                marks += 1;
+            }
+            assert!(marks > 100, "what fits into the socket arrives whole: {marks}");
+        },
+        |client| {
+            let mut client = client.unwrap();
+            let mut step = 0;
+            while client.marks_dropped() == 0 {
+                step += 1;
+                client.step(Step(step), None, 1.0);
+            }
+            release.send(()).unwrap();
+        },
+    );
+}
