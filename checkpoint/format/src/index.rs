@@ -256,7 +256,7 @@ mod tests {
             ShardLayoutError::Chunking { .. }
         ));
         assert!(matches!(
-            broken(|i| drop(i.chunks.pop())),
+            broken(|i| i.chunks.truncate(2)),
             ShardLayoutError::ChunkCount { expected: 3, found: 2 }
         ));
         assert!(matches!(

@@ -335,3 +335,111 @@ fn merged(copies: Vec<RangeCopy>) -> Vec<RangeCopy> {
     }
     joined
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Digest, TensorEntry};
+    use rankguard_model::{Generation, JobId, Step};
+
+    /// A shard whose only tensor is the `shape` part at `offset` of a 4 x 6 table of bytes.
+    fn shard(rank: u32, offset: [u64; 2], shape: [u64; 2]) -> ShardIndex {
+        let boxed = part(offset, shape);
+        ShardIndex {
+            job: JobId::from("demo"),
+            step: Step(1),
+            generation: Generation(1),
+            rank: Rank(rank),
+            world_size: 8,
+            chunk_bytes: 64,
+            image_bytes: boxed.bytes().expect("small"),
+            tensors: vec![TensorEntry { boxed, at: 0 }],
+            chunks: vec![Digest::of(b"")],
+            state: serde_json::Value::Null,
+        }
+    }
+
+    fn part(offset: [u64; 2], shape: [u64; 2]) -> TensorBox {
+        TensorBox {
+            name: "w".to_owned(),
+            dtype: Dtype::U8,
+            global_shape: vec![4, 6],
+            offset: offset.to_vec(),
+            shape: shape.to_vec(),
+        }
+    }
+
+    fn copies(wanted: TensorBox, shards: &[ShardIndex]) -> Vec<(u32, u64, u64, u64)> {
+        let plan = plan(&[wanted], shards).expect("covered");
+        plan.into_iter()
+            .map(|c| (c.shard_rank.0, c.source_at, c.dest_at, c.bytes))
+            .collect()
+    }
+
+    #[test]
+    fn whole_rows_are_one_copy_a_shard() {
+        let rows = [shard(0, [0, 0], [2, 6]), shard(1, [2, 0], [2, 6])];
+        assert_eq!(copies(part([0, 0], [4, 6]), &rows), [(0, 0, 0, 12), (1, 0, 12, 12)]);
+        assert_eq!(copies(part([1, 0], [2, 6]), &rows), [(0, 6, 0, 6), (1, 0, 6, 6)]);
+    }
+
+    #[test]
+    fn columns_of_a_row_shard_are_one_copy_a_row() {
+        let rows = [shard(0, [0, 0], [2, 6]), shard(1, [2, 0], [2, 6])];
+        assert_eq!(copies(part([1, 4], [2, 2]), &rows), [(0, 10, 0, 2), (1, 4, 2, 2)]);
+    }
+
+    #[test]
+    fn of_replicas_the_first_supplies_and_each_byte_is_read_once() {
+        let replicas = [shard(5, [0, 0], [4, 6]), shard(2, [0, 0], [4, 6])];
+        assert_eq!(copies(part([0, 0], [4, 6]), &replicas), [(5, 0, 0, 24)]);
+        let overlapping = [shard(0, [0, 0], [3, 6]), shard(1, [1, 0], [3, 6])];
+        assert_eq!(
+            copies(part([0, 0], [4, 6]), &overlapping),
+            [(0, 0, 0, 18), (1, 12, 18, 6)]
+        );
+    }
+
+    #[test]
+    fn rg_2_a_hole_names_its_tensor_and_place() {
+        let rows = [shard(0, [0, 0], [2, 6]), shard(1, [3, 0], [1, 6])];
+        let error = plan(&[part([0, 0], [4, 6])], &rows).expect_err("row 2 is nowhere");
+        let hole = PlanError::Hole {
+            tensor: "w".to_owned(),
+            offset: vec![2, 0],
+            shape: vec![1, 6],
+        };
+        assert_eq!(error, hole);
+    }
+
+    #[test]
+    fn another_name_type_or_shape_is_an_error() {
+        let rows = [shard(0, [0, 0], [4, 6])];
+        let with = |change: fn(&mut TensorBox)| {
+            let mut wanted = part([0, 0], [4, 6]);
+            change(&mut wanted);
+            plan(&[wanted], &rows).expect_err("not stored like that")
+        };
+        assert!(matches!(with(|w| w.name = "v".to_owned()), PlanError::Absent { .. }));
+        assert!(matches!(with(|w| w.dtype = Dtype::I8), PlanError::Dtype { .. }));
+        assert!(matches!(with(|w| w.global_shape = vec![5, 6]), PlanError::Shape { .. }));
+        assert!(matches!(with(|w| w.offset = vec![1, 0]), PlanError::Box(_)));
+    }
+
+    #[test]
+    fn shards_that_disagree_among_themselves_are_refused() {
+        let mut odd = shard(1, [2, 0], [2, 6]);
+        odd.tensors[0].boxed.dtype = Dtype::I8;
+        let error = plan(&[part([0, 0], [2, 6])], &[shard(0, [0, 0], [2, 6]), odd]);
+        assert!(matches!(error, Err(PlanError::Dtype { rank: Rank(1), .. })));
+    }
+
+    #[test]
+    fn an_empty_box_and_a_scalar_are_boxes_too() {
+        let mut scalar = shard(0, [0, 0], [4, 6]);
+        scalar.tensors[0].boxed = TensorBox::whole("lr", Dtype::F64, vec![]);
+        let wanted = TensorBox::whole("lr", Dtype::F64, vec![]);
+        assert_eq!(copies(wanted, &[scalar]), [(0, 0, 0, 8)]);
+        assert_eq!(copies(part([4, 0], [0, 6]), &[shard(0, [0, 0], [4, 6])]), []);
+    }
+}

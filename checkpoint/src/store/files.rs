@@ -62,8 +62,7 @@ impl Temp {
             Err(Errno::INVAL | Errno::NOSYS) => self.put_by_link()?,
             Err(errno) => return Err(self.failed("rename", errno.into())),
         };
-        let dir = self.target.parent().unwrap_or(Path::new("."));
-        sync_dir(dir)?;
+        sync_dir(parent(&self.target))?;
         Ok(put)
     }
 
@@ -182,14 +181,26 @@ pub(super) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
 /// Makes a directory whose parent exists, and makes its name last.
 pub(super) fn ensure_dir(dir: &Path) -> Result<(), StoreError> {
     match fs::create_dir(dir) {
-        Ok(()) => sync_dir(dir.parent().unwrap_or(Path::new("."))),
+        Ok(()) => sync_dir(parent(dir)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(StoreError::writing("make directory", dir, 0, error)),
     }
 }
 
-/// Makes a directory and those above it.
+/// Makes a directory and those above it, and makes their names last.
 pub(super) fn ensure_dir_all(dir: &Path) -> Result<(), StoreError> {
-    fs::create_dir_all(dir).map_err(|error| StoreError::writing("make directory", dir, 0, error))?;
-    sync_dir(dir)
+    if dir.is_dir() {
+        return Ok(());
+    }
+    ensure_dir_all(parent(dir))?;
+    ensure_dir(dir)
+}
+
+/// The directory that holds `path`.
+pub(super) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        Some(_) => Path::new("."),
+        None => Path::new("/"),
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
 
 use rankguard_model::JobId;
 
@@ -26,7 +25,7 @@ impl Store {
         }
         match fs::remove_dir(&dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &dir)(error)),
-            _ => files::sync_dir(dir.parent().unwrap_or(Path::new("."))),
+            _ => files::sync_dir(files::parent(&dir)),
         }
     }
 
