@@ -11,6 +11,8 @@ pub struct StatusView {
     pub at: Timestamp,
     /// The nodes, by name.
     pub nodes: Vec<NodeView>,
+    /// Lives of the nodes, oldest first, for a Gantt chart.
+    pub node_spans: Vec<Span>,
     /// The jobs, by name.
     pub jobs: Vec<JobView>,
     /// Cases that are not closed or recovered.

@@ -1,0 +1,261 @@
+//! The demo's cluster: one controller and four agents as processes on loopback.
+//!
+//! Every process is started from the thread that owns the cluster and dies with it (`PR_SET_PDEATHSIG`), ranks die with
+//! their agents: whatever ends the demo, a signal at any moment included, leaves nothing behind.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rankguard_model::{JobId, NodeId, Rank};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::DemoError;
+
+/// Silence after which the demo's controller takes a node for lost.
+const SILENCE_MS: u64 = 1_200;
+/// How long a process may take to come up.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// The nodes of the demo, the spare last.
+pub(super) const NODES: [&str; 4] = ["node-1", "node-2", "node-3", "spare-1"];
+
+/// Processes and folders of the demo.
+pub(super) struct Cluster {
+    exe: PathBuf,
+    root: PathBuf,
+    address: String,
+    controller: Option<Child>,
+    agents: BTreeMap<NodeId, Child>,
+}
+
+impl Cluster {
+    /// Starts the controller and all agents under `root`.
+    pub(super) async fn start(root: &Path) -> Result<Self, DemoError> {
+        let exe = std::env::current_exe().map_err(|source| DemoError::io("find this program", source))?;
+        let mut cluster = Self {
+            exe,
+            root: root.to_owned(),
+            address: "127.0.0.1:0".to_owned(),
+            controller: None,
+            agents: BTreeMap::new(),
+        };
+        fs::create_dir_all(cluster.store()).map_err(|source| DemoError::io("create the checkpoint store", source))?;
+        fs::create_dir_all(root.join("logs")).map_err(|source| DemoError::io("create the log folder", source))?;
+        fs::write(cluster.config(), CONFIG).map_err(|source| DemoError::io("write the configuration", source))?;
+        cluster.start_controller().await?;
+        for node in NODES {
+            cluster.start_agent(&NodeId::from(node))?;
+        }
+        Ok(cluster)
+    }
+
+    /// Address of the controller.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The checkpoint store, as a shared file system would be.
+    pub(super) fn store(&self) -> PathBuf {
+        self.root.join("checkpoints")
+    }
+
+    /// The controller's state.
+    pub(super) fn controller_state(&self) -> PathBuf {
+        self.root.join("controller")
+    }
+
+    fn config(&self) -> PathBuf {
+        self.root.join("demo.toml")
+    }
+
+    /// Starts the controller, again on the address it had before.
+    pub(super) async fn start_controller(&mut self) -> Result<(), DemoError> {
+        let state = self.controller_state();
+        fs::create_dir_all(&state).map_err(|source| DemoError::io("create the controller's folder", source))?;
+        let announced = state.join("controller.addr");
+        let _ = fs::remove_file(&announced);
+        let mut command = self.command("controller")?;
+        command.arg("--listen").arg(&self.address).arg("--state-dir").arg(&state);
+        let mut child = command.spawn().map_err(|source| DemoError::io("start the controller", source))?;
+        let started = Instant::now();
+        self.address = loop {
+            if let Ok(address) = fs::read_to_string(&announced) {
+                break address.trim().to_owned();
+            }
+            if let Ok(Some(status)) = child.try_wait() {
+                return Err(DemoError::Died { what: "controller".into(), status, log: self.log("controller") });
+            }
+            if started.elapsed() > START_LIMIT {
+                return Err(DemoError::Slow { what: "the controller to listen".into(), log: self.log("controller") });
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        self.controller = Some(child);
+        Ok(())
+    }
+
+    /// Starts the agent of a node.
+    pub(super) fn start_agent(&mut self, node: &NodeId) -> Result<(), DemoError> {
+        let kmsg = self.kernel_log(node);
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&kmsg)
+            .map_err(|source| DemoError::io("create a kernel log", source))?;
+        let mut command = self.command(node.as_str())?;
+        command
+            .args(["--node", node.as_str(), "--host", "127.0.0.1", "--slots", "2"])
+            .args(["--controller", &self.address])
+            .arg("--state-dir")
+            .arg(self.root.join(node.as_str()))
+            .arg("--kernel-log")
+            .arg(&kmsg);
+        let child = command.spawn().map_err(|source| DemoError::io("start an agent", source))?;
+        self.agents.insert(node.clone(), child);
+        Ok(())
+    }
+
+    fn command(&self, name: &str) -> Result<Command, DemoError> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log(name))
+            .map_err(|source| DemoError::io("open a log", source))?;
+        let both = log.try_clone().map_err(|source| DemoError::io("open a log", source))?;
+        let mut command = Command::new(&self.exe);
+        command
+            .arg(if name == "controller" { "controller" } else { "agent" })
+            .arg("--config")
+            .arg(self.config())
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(both)
+            // Its own process group: Ctrl-C is the demo's to handle.
+            .process_group(0);
+        die_with_parent(&mut command);
+        Ok(command)
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.root.join("logs").join(format!("{name}.log"))
+    }
+
+    fn kernel_log(&self, node: &NodeId) -> PathBuf {
+        self.root.join(format!("{node}.kmsg"))
+    }
+
+    /// Adds lines to what the agent of a node reads as its kernel's log, in the form of `/dev/kmsg`.
+    pub(super) fn write_kernel_log(&self, node: &NodeId, lines: &[String]) -> Result<(), DemoError> {
+        let path = self.kernel_log(node);
+        let failed = |source| DemoError::io("write a kernel log", source);
+        let before = fs::read(&path).map_err(failed)?.iter().filter(|byte| **byte == b'\n').count();
+        let uptime_us = uptime_us();
+        let text: String = lines
+            .iter()
+            .enumerate()
+            .map(|(at, line)| format!("3,{},{},-;{line}\n", before + at + 1, uptime_us + at as u64 * 40))
+            .collect();
+        let mut file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
+        file.write_all(text.as_bytes()).map_err(failed)
+    }
+
+    /// SIGKILL for the controller.
+    pub(super) fn kill_controller(&mut self) {
+        if let Some(child) = self.controller.take() {
+            end(child);
+        }
+    }
+
+    /// SIGKILL for an agent; its ranks die with it. False when it does not run.
+    pub(super) fn kill_agent(&mut self, node: &NodeId) -> bool {
+        self.agents.remove(node).map(end).is_some()
+    }
+
+    /// Nodes whose agents run.
+    pub(super) fn running_agents(&self) -> Vec<NodeId> {
+        self.agents.keys().cloned().collect()
+    }
+
+    /// Process ids of a job's ranks on a node, by rank.
+    pub(super) fn ranks(&self, node: &NodeId, job: &JobId) -> BTreeMap<Rank, i32> {
+        let Some(agent) = self.agents.get(node) else { return BTreeMap::new() };
+        children(agent.id()).into_iter().filter_map(|pid| Some((rank_of(pid, job)?, pid))).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let children: Vec<Child> = self.controller.take().into_iter().chain(std::mem::take(&mut self.agents).into_values()).collect();
+        let ranks: Vec<i32> = children.iter().flat_map(|child| descendants(child.id())).collect();
+        children.into_iter().for_each(end);
+        // Their parents are gone, so the kernel has killed them; this only makes sure before the demo says goodbye.
+        for pid in ranks {
+            signal(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Ends a process at once and takes its exit status.
+fn end(mut child: Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Sends a signal to one process; a process that is gone is no error.
+pub(super) fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// The kernel ends the child when the thread that starts it ends.
+pub(super) fn die_with_parent(command: &mut Command) {
+    // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and touches no memory.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)
+        });
+    }
+}
+
+fn children(pid: u32) -> Vec<i32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>())
+        .collect()
+}
+
+fn descendants(pid: u32) -> Vec<i32> {
+    let mut found = children(pid);
+    let mut at = 0;
+    while let Some(next) = found.get(at).copied() {
+        found.extend(children(next as u32));
+        at += 1;
+    }
+    found
+}
+
+fn rank_of(pid: i32, job: &JobId) -> Option<Rank> {
+    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environ.split(|byte| *byte == 0).filter_map(|pair| std::str::from_utf8(pair).ok());
+    let wanted = format!("RANKGUARD_JOB={job}");
+    variables.clone().any(|pair| pair == wanted).then_some(())?;
+    variables.find_map(|pair| pair.strip_prefix("RANK=")?.parse().ok()).map(Rank)
+}
+
+fn uptime_us() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
+}
+
+/// The demo is impatient: every wait is short, and one node of four may be cordoned.
+const CONFIG: &str = include_str!("demo.toml");
+
+const _: () = assert!(SILENCE_MS > 1_000, "heartbeats are 300 ms apart; a busy machine delays some");

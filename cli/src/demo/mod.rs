@@ -1,0 +1,167 @@
+//! `rankguard demo`: a training job goes through real failures on real processes and comes out bit-identical.
+//!
+//! Everything is started from the one thread that runs the demo and dies with it. Faults are what hardware does to
+//! processes (signals) and to kernel logs (lines); from there on nothing knows that this is a demo.
+
+mod chaos;
+mod cluster;
+mod error;
+mod inject;
+mod job;
+mod outcome;
+mod progress;
+mod story;
+mod watch;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rankguard_model::{Case, JobId};
+use rankguard_trainer::ledger;
+
+pub(crate) use self::error::DemoError;
+
+use self::chaos::Dice;
+use self::cluster::{Cluster, NODES};
+use self::job::{Reference, Training};
+use self::outcome::{CaseFacts, Outcome, Parameters, Reports, Stalls};
+use self::progress::Progress;
+use self::story::Stage;
+use self::watch::{Watch, view};
+use crate::args::{DemoArgs, Format};
+use crate::exit::Exit;
+use crate::{out, report};
+
+/// Samples in the data set.
+const SAMPLES: u64 = 1_797;
+
+/// Runs the demo. Must be called on the main thread: what it starts lives as long as this thread.
+pub(crate) async fn run(args: DemoArgs) -> Result<Exit, DemoError> {
+    let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("rankguard-demo"));
+    prepare(&folder)?;
+    let scratch = tempfile::Builder::new()
+        .prefix("rankguard-demo-")
+        .tempdir()
+        .map_err(|source| DemoError::io("create a temporary folder", source))?;
+    let ended = tokio::select! {
+        ended = play(&args, scratch.path(), &folder) => ended,
+        _ = interrupted() => Err(DemoError::Interrupted),
+    };
+    if args.keep || ended.is_err() && !matches!(ended, Err(DemoError::Interrupted)) {
+        let kept = scratch.keep();
+        out::note(&format!("logs, journal and checkpoints are kept in {}", kept.display()));
+    }
+    ended
+}
+
+/// SIGINT or SIGTERM.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// The folder of the report: what an earlier demo left there goes.
+fn prepare(folder: &Path) -> Result<(), DemoError> {
+    fs::create_dir_all(folder).map_err(|source| DemoError::io("create the folder of the report", source))?;
+    for name in ["report.html", "report.json"] {
+        match fs::remove_file(folder.join(name)) {
+            Err(problem) if problem.kind() != std::io::ErrorKind::NotFound => {
+                return Err(DemoError::io("remove an old report", problem));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<Exit, DemoError> {
+    let progress = Progress::new(args.quiet);
+    let exe = std::env::current_exe().map_err(|source| DemoError::io("find this program", source))?;
+    let training = match args.chaos {
+        Some(_) => Training { epochs: 12, step_ms_min: 40 },
+        None => Training { epochs: 16, step_ms_min: 50 },
+    };
+    progress.say(&format!(
+        "undisturbed run: 6 ranks train a small network on {SAMPLES} handwritten digits, {} steps",
+        training.steps()
+    ));
+    let (undisturbed, undisturbed_took) = Reference::start(&training, root)?.finish().await?;
+    progress.say(&format!("   done in {:.1} s; its parameters are what the failures are held against", undisturbed_took.as_secs_f64()));
+
+    progress.say("one controller and four agents start: node-1, node-2, node-3 and the spare spare-1");
+    let mut cluster = Cluster::start(root).await?;
+    let watch = Watch::new(cluster.address());
+    watch.nodes(NODES.len()).await?;
+    let mut stage = Stage {
+        cluster: &mut cluster,
+        watch: &watch,
+        progress: &progress,
+        training: &training,
+        exe: &exe,
+        out: root,
+    };
+    let job = stage.submit("digits", &[]).await?;
+    let (buggy, struck) = match args.chaos {
+        None => {
+            stage.failures(&job).await?;
+            (Some(stage.user_bug().await?), Vec::new())
+        }
+        Some(seed) => {
+            let struck = stage.chaos(&job, &mut Dice::new(seed)).await?;
+            stage.all_nodes_back().await?;
+            (None, struck)
+        }
+    };
+
+    let status = watch.client().status().await?;
+    let cases = watch.client().cases().await?;
+    let view = view(&status, &job)?;
+    let trained = root.join("digits");
+    let ledger = ledger::check(&trained, SAMPLES, training.epochs)
+        .map_err(|problem| DemoError::Story(format!("the ledger cannot be read: {problem}")))?;
+    let parameters =
+        Parameters { disturbed: digest(&trained)?, undisturbed: digest(&undisturbed)? };
+    let reports = Reports { html: folder.join("report.html"), json: folder.join("report.json") };
+    let outcome = Outcome {
+        parameters_identical: parameters.disturbed == parameters.undisturbed,
+        parameters,
+        ledger_exact: ledger.exact,
+        ledger,
+        steps_lost: cases.iter().filter(|case| of(case, &job)).filter_map(|case| case.steps_lost).sum(),
+        cases: cases.iter().map(CaseFacts::of).collect(),
+        checkpoint_stall_ms: Stalls::of(view),
+        checkpoints_committed: view.checkpoints.len(),
+        user_bug: buggy.and_then(|buggy| self::watch::view(&status, &buggy).ok()?.reason.clone()),
+        chaos: struck,
+        report: reports,
+        undisturbed_run_s: undisturbed_took.as_secs_f64(),
+        took_s: progress.seconds(),
+    };
+    let facts = serde_json::to_value(&outcome).map_err(|problem| DemoError::Report(problem.into()))?;
+    let input = report::ReportInput::new("Rankguard demo", status.clone(), cases, Some(facts));
+    report::write(&input, folder).map_err(DemoError::Report)?;
+    match args.format {
+        Format::Json | Format::Jsonl => out::json(&outcome),
+        _ => outcome.lines(&status).iter().for_each(|line| out::line(line)),
+    }
+    drop(cluster);
+    Ok(if outcome.is_sound() { Exit::Fine } else { Exit::Failure })
+}
+
+fn of(case: &Case, job: &JobId) -> bool {
+    case.job.as_ref() == Some(job)
+}
+
+/// BLAKE3 of the parameters that a run left.
+fn digest(folder: &Path) -> Result<String, DemoError> {
+    let bytes = fs::read(folder.join("parameters.bin"))
+        .map_err(|source| DemoError::io("read the trained parameters", source))?;
+    Ok(rankguard_checkpoint_format::Digest::of(&bytes).to_string())
+}

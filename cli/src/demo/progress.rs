@@ -1,0 +1,45 @@
+//! What the demo says while it runs: on standard error, so that standard output holds only its result.
+
+use std::time::Instant;
+
+use rankguard_model::Case;
+
+use crate::out;
+
+/// Tells the story with its clock.
+pub(super) struct Progress {
+    started: Instant,
+    quiet: bool,
+}
+
+impl Progress {
+    pub(super) fn new(quiet: bool) -> Self {
+        Self { started: Instant::now(), quiet }
+    }
+
+    /// Seconds since the demo began.
+    pub(super) fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// One line.
+    pub(super) fn say(&self, text: &str) {
+        if !self.quiet {
+            out::note(&format!("{:6.1} s  {text}", self.seconds()));
+        }
+    }
+
+    /// How a case ended.
+    pub(super) fn case(&self, case: &Case) {
+        let millis = |value: Option<i64>| value.map_or("-".to_owned(), |value| format!("{value} ms"));
+        self.say(&format!("   case {}: {}, blamed: {}", case.id, case.verdict.class, case.verdict.blamed));
+        self.say(&format!(
+            "   fault to evidence {}, to case {}, to plan {}, to first new step {}; {} steps repeated",
+            millis(case.delays.evidence_ms),
+            millis(case.delays.case_ms),
+            millis(case.delays.plan_ms),
+            millis(case.delays.first_step_ms),
+            case.steps_lost.unwrap_or(0),
+        ));
+    }
+}

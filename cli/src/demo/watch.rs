@@ -1,0 +1,89 @@
+//! Waiting for the controller to have seen, decided and done something. Every wait has a deadline.
+
+use std::time::{Duration, Instant};
+
+use rankguard_model::{Case, JobId, JobState, JobView, NodeState, StatusView};
+
+use super::DemoError;
+use crate::client::Client;
+
+/// Time between two looks.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Looks at a controller that may be away for a while.
+pub(super) struct Watch {
+    client: Client,
+}
+
+impl Watch {
+    pub(super) fn new(address: &str) -> Self {
+        Self { client: Client::new(address) }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Looks until `found` gives something.
+    pub(super) async fn until<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut found: impl FnMut(&StatusView, &[Case]) -> Result<Option<T>, DemoError>,
+    ) -> Result<T, DemoError> {
+        let started = Instant::now();
+        loop {
+            if let (Ok(status), Ok(cases)) = (self.client.status().await, self.client.cases().await)
+                && let Some(value) = found(&status, &cases)?
+            {
+                return Ok(value);
+            }
+            if started.elapsed() > limit {
+                return Err(DemoError::Story(format!("waited {} s for {what}", limit.as_secs())));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// All nodes speak.
+    pub(super) async fn nodes(&self, count: usize) -> Result<(), DemoError> {
+        let all = |status: &StatusView| {
+            status.nodes.iter().filter(|node| node.state == NodeState::Healthy).count() == count
+        };
+        self.until("the agents to join", Duration::from_secs(15), |status, _| Ok(all(status).then_some(()))).await
+    }
+
+    /// A job has made this many steps, and makes them now.
+    pub(super) async fn step(&self, job: &JobId, step: u64) -> Result<JobView, DemoError> {
+        self.until(&format!("step {step}"), Duration::from_secs(60), |status, _| {
+            let view = view(status, job)?;
+            if view.state == JobState::Stopped {
+                return Err(stopped(view));
+            }
+            let there = view.state == JobState::Running && view.step.is_some_and(|at| at.0 >= step);
+            Ok(there.then(|| view.clone()))
+        })
+        .await
+    }
+
+    /// A job has ended, well or not.
+    pub(super) async fn end(&self, job: &JobId, limit: Duration) -> Result<JobView, DemoError> {
+        self.until("the job to end", limit, |status, _| {
+            let view = view(status, job)?;
+            Ok(matches!(view.state, JobState::Finished | JobState::Stopped).then(|| view.clone()))
+        })
+        .await
+    }
+}
+
+/// One job of a status.
+pub(super) fn view<'a>(status: &'a StatusView, job: &JobId) -> Result<&'a JobView, DemoError> {
+    let found = status.jobs.iter().find(|view| view.spec.id == *job);
+    found.ok_or_else(|| DemoError::Story(format!("the controller does not know job {job}")))
+}
+
+/// A job that should go on was stopped.
+pub(super) fn stopped(view: &JobView) -> DemoError {
+    let reason = view.reason.clone().unwrap_or_else(|| "no reason given".to_owned());
+    DemoError::Story(format!("job {} was stopped: {reason}", view.spec.id))
+}

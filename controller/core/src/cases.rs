@@ -1,0 +1,232 @@
+//! Cases: what diagnosis concludes, kept with what was done about it.
+
+use std::collections::BTreeMap;
+
+use rankguard_diagnosis::{Change, Concluded, DraftId, Fact};
+use rankguard_model::{
+    Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, JobId, Mitigation, Reason, Severity, Timestamp,
+    Verdict,
+};
+
+use crate::brain::Turn;
+use crate::{Plan, Timer};
+
+/// All cases of one controller.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cases {
+    all: BTreeMap<CaseId, Case>,
+    drafts: BTreeMap<DraftId, CaseId>,
+    next: CaseId,
+}
+
+impl Default for Cases {
+    fn default() -> Self {
+        Self { all: BTreeMap::new(), drafts: BTreeMap::new(), next: CaseId(1) }
+    }
+}
+
+impl Cases {
+    pub(crate) fn all(&self) -> &BTreeMap<CaseId, Case> {
+        &self.all
+    }
+
+    pub(crate) fn get_mut(&mut self, id: CaseId) -> Option<&mut Case> {
+        self.all.get_mut(&id)
+    }
+
+    /// Whether evidence about a job is still being gathered.
+    pub(crate) fn is_settling(&self, job: &JobId) -> bool {
+        self.all.values().any(|case| case.state == CaseState::Open && case.job.as_ref() == Some(job))
+    }
+
+    fn open(&mut self, draft: DraftId, job: Option<JobId>, first_at: Timestamp, at: Timestamp) {
+        let id = self.next;
+        self.next = id.next();
+        self.drafts.insert(draft, id);
+        let delay = Some(at.millis_since(first_at));
+        self.all.insert(
+            id,
+            Case {
+                id,
+                state: CaseState::Open,
+                job,
+                generation: None,
+                first_at,
+                opened_at: at,
+                closed_at: None,
+                verdict: undecided(),
+                findings: Vec::new(),
+                reasoning: Vec::new(),
+                plan: None,
+                actions: Vec::new(),
+                outcome: None,
+                clears: String::new(),
+                delays: Delays { evidence_ms: delay, case_ms: delay, ..Delays::default() },
+                steps_lost: None,
+            },
+        );
+    }
+
+    /// Fills a draft's case in and gives its number.
+    fn conclude(&mut self, concluded: &Concluded) -> Option<CaseId> {
+        let id = self.drafts.remove(&concluded.draft)?;
+        let case = self.all.get_mut(&id)?;
+        case.job = concluded.job.clone().or_else(|| case.job.take());
+        case.generation = concluded.generation;
+        case.first_at = concluded.first_at;
+        let delay = |moment: Timestamp| Some(moment.millis_since(concluded.first_at));
+        case.delays.evidence_ms = delay(case.opened_at);
+        case.delays.case_ms = delay(case.opened_at);
+        case.verdict = concluded.verdict.clone();
+        case.findings = concluded.findings.clone();
+        case.reasoning = concluded.reasoning.clone();
+        case.clears = concluded.clears.clone();
+        Some(id)
+    }
+}
+
+fn undecided() -> Verdict {
+    Verdict {
+        class: ClassId::from("unknown"),
+        layer: "unknown".to_owned(),
+        severity: Severity::Info,
+        blamed: Entity::Unknown,
+        root_rank: None,
+        first_cause: None,
+        confidence: 0.0,
+        taxonomies: BTreeMap::new(),
+        mitigation: Mitigation::default(),
+        alternatives: Vec::new(),
+    }
+}
+
+impl Turn<'_> {
+    /// Shows evidence to diagnosis.
+    pub(crate) fn witness(&mut self, evidence: &Evidence) {
+        let context = self.state.context();
+        let knowledge = self.state.catalogue.0.clone();
+        let changes = self.state.diagnosis.observe(self.at, evidence, &context, knowledge.as_ref());
+        self.take_changes(changes);
+    }
+
+    /// Shows diagnosis what no node can report.
+    pub(crate) fn witness_fact(&mut self, fact: &Fact) {
+        let context = self.state.context();
+        let knowledge = self.state.catalogue.0.clone();
+        let changes = self.state.diagnosis.observe_fact(self.at, fact, &context, knowledge.as_ref());
+        self.take_changes(changes);
+    }
+
+    fn take_changes(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            match change {
+                Change::Opened { draft, job, first_at } => self.state.cases.open(draft, job, first_at, self.at),
+                Change::Joined { .. } | Change::Late { .. } => {}
+            }
+        }
+    }
+
+    /// Keeps the settle timer at what diagnosis waits for.
+    pub(crate) fn watch_settling(&mut self) {
+        match self.state.diagnosis.due() {
+            Some(due) if self.state.timers.get(&Timer::Settle) != Some(&due) => {
+                self.state.set_timer(Timer::Settle, due, &mut self.actions);
+            }
+            Some(_) => {}
+            None => {
+                self.state.timers.remove(&Timer::Settle);
+            }
+        }
+    }
+
+    /// Evidence has settled: verdicts are made and answered.
+    pub(crate) fn conclude(&mut self) {
+        let context = self.state.context();
+        let knowledge = self.state.catalogue.0.clone();
+        let concluded = self.state.diagnosis.conclude(self.at, &context, knowledge.as_ref());
+        for conclusion in concluded {
+            if let Some(id) = self.state.cases.conclude(&conclusion) {
+                self.recover(id, &conclusion);
+            }
+        }
+    }
+
+    /// What was done, for the record of a case.
+    pub(crate) fn note(&mut self, id: Option<CaseId>, text: String) {
+        let at = self.at;
+        if let Some(case) = id.and_then(|id| self.state.cases.get_mut(id)) {
+            case.actions.push(Reason { at, text });
+        }
+    }
+
+    pub(crate) fn note_plan(&mut self, plan: &Plan) {
+        let at = self.at;
+        let Some(id) = plan.case else { return };
+        if let Some(case) = self.state.cases.get_mut(id) {
+            case.state = CaseState::Recovering;
+            case.plan = Some(plan.id);
+            case.delays.plan_ms = Some(at.millis_since(case.first_at));
+            case.actions.push(Reason { at, text: format!("plan {}: {}", plan.id, plan.describe()) });
+        }
+        if let Some(job) = self.state.jobs.get_mut(&plan.job) {
+            job.case = Some(id);
+        }
+    }
+
+    pub(crate) fn note_fenced(&mut self, name: &JobId, steps_lost: Option<u64>) {
+        let at = self.at;
+        let restore = self.state.jobs.get(name).and_then(|job| job.checkpoints.newest()).map(|newest| newest.step);
+        if let Some(case) = self.case_of(name) {
+            case.delays.fenced_ms = Some(at.millis_since(case.first_at));
+            case.steps_lost = case.steps_lost.max(steps_lost);
+            let from = restore.map_or("the beginning".to_owned(), |step| format!("the checkpoint of step {step}"));
+            case.actions.push(Reason { at, text: format!("old ranks have ended; start from {from}") });
+        }
+    }
+
+    pub(crate) fn note_launched(&mut self, name: &JobId) {
+        let at = self.at;
+        if let Some(case) = self.case_of(name) {
+            case.delays.launched_ms = Some(at.millis_since(case.first_at));
+        }
+    }
+
+    pub(crate) fn note_recovered(&mut self, name: &JobId, at: Timestamp, how: &str) {
+        if let Some(case) = self.case_of(name) {
+            case.state = CaseState::Recovered;
+            case.closed_at = Some(at);
+            case.delays.first_step_ms = Some(at.millis_since(case.first_at));
+            case.outcome = Some(how.to_owned());
+        }
+        if let Some(job) = self.state.jobs.get_mut(name) {
+            job.case = None;
+        }
+    }
+
+    pub(crate) fn note_stopped(&mut self, name: &JobId, reason: &str) {
+        let at = self.at;
+        if let Some(case) = self.case_of(name) {
+            case.state = CaseState::Closed;
+            case.closed_at = Some(at);
+            case.outcome = Some(format!("the job was stopped: {reason}"));
+        }
+        if let Some(job) = self.state.jobs.get_mut(name) {
+            job.case = None;
+        }
+    }
+
+    /// Closes a case that asks for nothing.
+    pub(crate) fn close(&mut self, id: CaseId, outcome: String) {
+        let at = self.at;
+        if let Some(case) = self.state.cases.get_mut(id) {
+            case.state = CaseState::Closed;
+            case.closed_at = Some(at);
+            case.outcome = Some(outcome);
+        }
+    }
+
+    fn case_of(&mut self, name: &JobId) -> Option<&mut Case> {
+        let id = self.state.jobs.get(name)?.case?;
+        self.state.cases.get_mut(id)
+    }
+}

@@ -1,0 +1,110 @@
+//! Everything that can happen.
+
+use rankguard_model::{Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, Step, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// An event with its moment on the controller's clock. This is what the journal holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stamped {
+    /// When the controller took notice of it.
+    pub at: Timestamp,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// The controller began to run, on an empty or a replayed state.
+    ControllerStarted,
+    /// An agent opened a session.
+    NodeJoined {
+        /// What it says of its node.
+        info: NodeInfo,
+    },
+    /// Nothing was heard of a node for longer than the silence limit.
+    NodeFellSilent {
+        /// Which one.
+        node: NodeId,
+        /// When it last spoke.
+        last_heard: Timestamp,
+    },
+    /// A node reported something; each sequence number arrives here once.
+    EvidenceArrived {
+        /// What it reported.
+        evidence: Evidence,
+    },
+    /// A user submitted a job.
+    JobSubmitted {
+        /// What was asked for.
+        spec: JobSpec,
+    },
+    /// A user asked for a job to end.
+    JobCancelled {
+        /// Which one.
+        job: JobId,
+    },
+    /// The manifest is on disk: the checkpoint exists (RG-1).
+    ManifestCommitted {
+        /// Its job.
+        job: JobId,
+        /// Its step.
+        step: Step,
+        /// The generation that wrote it.
+        generation: Generation,
+    },
+    /// The manifest could not be written; older checkpoints are untouched.
+    ManifestRefused {
+        /// Its job.
+        job: JobId,
+        /// Its step.
+        step: Step,
+        /// The generation that wrote it.
+        generation: Generation,
+        /// Why.
+        reason: String,
+    },
+    /// A timer that [`crate::Action::SetTimer`] asked for is due.
+    TimerFired {
+        /// Which one.
+        timer: Timer,
+    },
+    /// An operator took a node out of use.
+    NodeCordoned {
+        /// Which one.
+        node: NodeId,
+        /// Why.
+        reason: String,
+    },
+    /// An operator gave a node back.
+    NodeUncordoned {
+        /// Which one.
+        node: NodeId,
+    },
+}
+
+/// What a timer is for. Setting one again replaces it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "timer", rename_all = "kebab-case")]
+pub enum Timer {
+    /// A failure's evidence has settled.
+    Settle,
+    /// A job's current phase has lasted as long as it may.
+    PhaseDeadline {
+        /// The job.
+        job: JobId,
+        /// The generation whose phase it is.
+        generation: Generation,
+    },
+    /// A pending job has waited long enough for its full size and may start smaller.
+    Gather {
+        /// The job.
+        job: JobId,
+    },
+    /// A job may take in nodes that came back.
+    Grow {
+        /// The job.
+        job: JobId,
+    },
+}

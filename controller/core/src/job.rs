@@ -1,0 +1,173 @@
+//! Jobs and their lives.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankguard_model::{
+    CaseId, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, Span, Step, Timestamp,
+};
+use serde::Serialize;
+
+use crate::Plan;
+use crate::checkpoints::Checkpoints;
+
+/// Progress points kept for reports; beyond it every second one is forgotten, so that the whole run stays visible.
+const PROGRESS_POINTS_MAX: usize = 4_096;
+/// Spans kept for reports; beyond it the oldest are forgotten.
+const SPANS_MAX: usize = 4_096;
+
+/// Where a job stands, with what that stage waits for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "phase", rename_all = "kebab-case")]
+pub enum Phase {
+    /// `Pending => (Fencing | Stopped)`: it waits for nodes.
+    Pending {
+        /// What is missing, in words.
+        missing: String,
+        /// It may start with fewer nodes than its most.
+        gathered: bool,
+    },
+    /// `Fencing => (Launching | Fencing of a later generation | Stopped)`: old ranks are being ended.
+    Fencing {
+        /// Nodes that have not answered.
+        waiting: BTreeSet<NodeId>,
+        /// The rendezvous port on the first node, once reserved.
+        port: Option<u16>,
+    },
+    /// `Launching => (Starting | Fencing | Stopped)`: ranks are being started.
+    Launching {
+        /// Ranks that have not started.
+        waiting: BTreeSet<Rank>,
+        /// The rendezvous port.
+        port: u16,
+    },
+    /// `Starting => (Running | Fencing | Finished | Stopped)`: ranks load and make their first step.
+    Starting,
+    /// `Running => (Fencing | Finished | Stopped)`.
+    Running,
+    /// All ranks completed.
+    Finished,
+    /// It was stopped for good.
+    Stopped {
+        /// Why, for the user.
+        reason: String,
+    },
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Job {
+    /// What was asked for.
+    pub spec: JobSpec,
+    /// Where it stands.
+    pub phase: Phase,
+    /// The generation that may act; 0 before the first plan.
+    pub generation: Generation,
+    /// The plan of that generation.
+    pub plan: Option<Plan>,
+    /// When the phase must have ended, if it waits.
+    pub deadline: Option<Timestamp>,
+    /// Ranks of this generation that the agents said are running.
+    pub running: BTreeSet<Rank>,
+    /// Ranks of this generation that ended well.
+    pub completed: BTreeSet<Rank>,
+    /// Newest step any generation reported.
+    pub step: Option<Step>,
+    /// Newest step this generation reported, before a failure it is what will be lost.
+    pub generation_step: Option<Step>,
+    /// Its checkpoints.
+    pub checkpoints: Checkpoints,
+    /// How often each failure signature was answered by a retry.
+    pub retries: BTreeMap<String, u32>,
+    /// The case that is being recovered from.
+    pub case: Option<CaseId>,
+    /// Thinned progress, oldest first.
+    pub progress: Vec<ProgressPoint>,
+    /// States of ranks over time.
+    pub spans: Vec<Span>,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// When it finished or stopped.
+    pub ended_at: Option<Timestamp>,
+}
+
+impl Job {
+    /// A job that was just submitted.
+    pub fn new(spec: JobSpec, at: Timestamp) -> Self {
+        Self {
+            spec,
+            phase: Phase::Pending { missing: "not placed yet".to_owned(), gathered: false },
+            generation: Generation(0),
+            plan: None,
+            deadline: None,
+            running: BTreeSet::new(),
+            completed: BTreeSet::new(),
+            step: None,
+            generation_step: None,
+            checkpoints: Checkpoints::default(),
+            retries: BTreeMap::new(),
+            case: None,
+            progress: Vec::new(),
+            spans: Vec::new(),
+            submitted_at: at,
+            ended_at: None,
+        }
+    }
+
+    /// Whether it has ended, well or not.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Finished | Phase::Stopped { .. })
+    }
+
+    /// Nodes of its generation, in group order.
+    pub fn nodes(&self) -> &[NodeId] {
+        self.plan.as_ref().map_or(&[], |plan| &plan.nodes)
+    }
+
+    /// What an operator sees.
+    pub fn state(&self) -> JobState {
+        match &self.phase {
+            Phase::Pending { .. } => JobState::Pending,
+            Phase::Finished => JobState::Finished,
+            Phase::Stopped { .. } => JobState::Stopped,
+            _ if self.case.is_some() => JobState::Recovering,
+            Phase::Running => JobState::Running,
+            Phase::Fencing { .. } | Phase::Launching { .. } | Phase::Starting => JobState::Starting,
+        }
+    }
+
+    /// Remembers a step for reports.
+    pub fn record_progress(&mut self, point: ProgressPoint) {
+        if self.progress.len() >= PROGRESS_POINTS_MAX {
+            let mut keep = false;
+            self.progress.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
+        self.progress.push(point);
+    }
+
+    /// Begins a stretch of a rank's life; what it did before ends.
+    pub fn open_span(&mut self, at: Timestamp, node: &NodeId, rank: Rank, state: &str) {
+        let generation = self.generation;
+        self.close_spans(at, |span| span.rank == Some(rank));
+        if self.spans.len() >= SPANS_MAX {
+            self.spans.remove(0);
+        }
+        self.spans.push(Span {
+            node: node.clone(),
+            rank: Some(rank),
+            generation: Some(generation),
+            state: state.to_owned(),
+            from: at,
+            to: None,
+        });
+    }
+
+    /// Ends the open stretches that match.
+    pub fn close_spans(&mut self, at: Timestamp, which: impl Fn(&Span) -> bool) {
+        for span in self.spans.iter_mut().filter(|span| span.to.is_none() && which(span)) {
+            span.to = Some(at);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Settings of the brain: every wait and every budget has a number here.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How the brain decides. All durations are on the controller's clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    /// Evidence of a failure is gathered until nothing decisive arrived for this long, milliseconds.
+    pub settle_ms: u64,
+    /// How long agents may take to end old ranks, milliseconds. Who has not by then counts as lost.
+    pub fence_ms: u64,
+    /// How long agents may take to start ranks, milliseconds.
+    pub launch_ms: u64,
+    /// How long ranks may take from their start to their first step, milliseconds (imports, restore, rendezvous).
+    pub first_step_ms: u64,
+    /// How long a running job may go without a reported step, milliseconds; 0 for jobs that report none.
+    pub stall_ms: u64,
+    /// How long a new job waits for its full size before it starts smaller, milliseconds.
+    pub gather_ms: u64,
+    /// How long a job waits for its smallest size before it is stopped, milliseconds.
+    pub pending_ms: u64,
+    /// How long a node must have been back before a job grows onto it, milliseconds.
+    pub grow_ms: u64,
+    /// How often a failure of the user's own program or data is tried again.
+    pub user_retries: u32,
+    /// Nodes that may be cordoned by verdicts at one time, as a share of all nodes; at least one (RG-6).
+    pub cordon_share: Share,
+}
+
+/// A share in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Share(pub u32);
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            settle_ms: 1_500,
+            fence_ms: 15_000,
+            launch_ms: 30_000,
+            first_step_ms: 900_000,
+            stall_ms: 0,
+            gather_ms: 5_000,
+            pending_ms: 600_000,
+            grow_ms: 30_000,
+            user_retries: 1,
+            cordon_share: Share(10),
+        }
+    }
+}
+
+impl Policy {
+    /// Nodes that verdicts may have cordoned at one time, of so many.
+    pub fn cordon_budget(&self, nodes: usize) -> usize {
+        (nodes * self.cordon_share.0 as usize / 100).max(1)
+    }
+
+    /// The settings of diagnosis that follow from these.
+    pub(crate) fn diagnosis(&self) -> rankguard_diagnosis::Policy {
+        let settle = Duration::from_millis(self.settle_ms);
+        rankguard_diagnosis::Policy { settle, cap: settle * 3, ..rankguard_diagnosis::Policy::default() }
+    }
+}

@@ -1,0 +1,117 @@
+//! The state: everything the brain knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rankguard_diagnosis::{Context, Diagnosis, JobContext};
+use rankguard_faults::Catalogue;
+use rankguard_model::{CaseId, JobId, NodeId, OrderId, PlanId, Sequence, Span, Timestamp};
+
+use crate::cases::Cases;
+use crate::catalogue::Knowing;
+use crate::{Action, Fleet, Job, Plan, Policy, Timer};
+
+/// Everything the brain knows. Built from nothing but events, so a journal of them is enough to have it back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    pub(crate) policy: Policy,
+    pub(crate) catalogue: Knowing,
+    pub(crate) fleet: Fleet,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) plans: BTreeMap<PlanId, Plan>,
+    pub(crate) cases: Cases,
+    pub(crate) diagnosis: Diagnosis,
+    pub(crate) timers: BTreeMap<Timer, Timestamp>,
+    pub(crate) seen: BTreeMap<NodeId, Sequence>,
+    pub(crate) node_spans: Vec<Span>,
+    pub(crate) next_order: OrderId,
+    pub(crate) next_plan: PlanId,
+}
+
+impl State {
+    /// Nothing has happened yet.
+    pub fn new(policy: Policy, catalogue: Arc<Catalogue>) -> Self {
+        Self {
+            diagnosis: Diagnosis::new(policy.diagnosis()),
+            policy,
+            catalogue: Knowing(catalogue),
+            fleet: Fleet::default(),
+            jobs: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            cases: Cases::default(),
+            timers: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            node_spans: Vec::new(),
+            next_order: OrderId(1),
+            next_plan: PlanId(1),
+        }
+    }
+
+    /// The nodes.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// The jobs, by name.
+    pub fn jobs(&self) -> &BTreeMap<JobId, Job> {
+        &self.jobs
+    }
+
+    /// The plans that were made, by number.
+    pub fn plans(&self) -> &BTreeMap<PlanId, Plan> {
+        &self.plans
+    }
+
+    /// The cases, by number.
+    pub fn cases(&self) -> &BTreeMap<CaseId, rankguard_model::Case> {
+        self.cases.all()
+    }
+
+    /// The newest sequence of a node's evidence that the state has taken in; 0 when none.
+    pub fn acknowledged(&self, node: &NodeId) -> Sequence {
+        self.seen.get(node).copied().unwrap_or_default()
+    }
+
+    /// Timers that are set.
+    pub fn timers(&self) -> &BTreeMap<Timer, Timestamp> {
+        &self.timers
+    }
+
+    /// Nodes on which jobs other than this one have their place.
+    pub(crate) fn nodes_of_other_jobs(&self, job: &JobId) -> BTreeSet<NodeId> {
+        self.jobs
+            .iter()
+            .filter(|(name, other)| *name != job && !other.is_over())
+            .flat_map(|(_, other)| other.nodes().iter().cloned())
+            .collect()
+    }
+
+    /// What diagnosis must know of the jobs.
+    pub(crate) fn context(&self) -> Context {
+        let jobs = self.jobs.iter().filter(|(_, job)| job.plan.is_some());
+        Context {
+            jobs: jobs
+                .map(|(name, job)| {
+                    let placements =
+                        job.plan.iter().flat_map(Plan::placements).map(|place| (place.rank, place.node)).collect();
+                    let context =
+                        JobContext { generation: job.generation, placements, stopping: job.is_over() };
+                    (name.clone(), context)
+                })
+                .collect(),
+        }
+    }
+
+    /// Sets a timer, replacing an earlier one for the same purpose.
+    pub(crate) fn set_timer(&mut self, timer: Timer, at: Timestamp, actions: &mut Vec<Action>) {
+        self.timers.insert(timer.clone(), at);
+        actions.push(Action::SetTimer { timer, at });
+    }
+
+    /// Takes a number for an order.
+    pub(crate) fn take_order_id(&mut self) -> OrderId {
+        let id = self.next_order;
+        self.next_order = id.next();
+        id
+    }
+}

@@ -1,0 +1,59 @@
+//! The state as operators see it.
+
+use rankguard_model::{CaseState, JobView, NodeView, StatusView, Timestamp};
+
+use crate::{Fleet, Job, Node, Phase, Plan, State};
+
+impl State {
+    /// Everything at one moment.
+    pub fn status(&self, at: Timestamp) -> StatusView {
+        let open = |state| matches!(state, CaseState::Open | CaseState::Recovering);
+        StatusView {
+            at,
+            nodes: self.nodes(&self.fleet),
+            node_spans: self.node_spans.clone(),
+            jobs: self.jobs.values().map(job_view).collect(),
+            open_cases: self.cases.all().values().filter(|case| open(case.state)).map(|case| case.id).collect(),
+        }
+    }
+
+    fn nodes(&self, fleet: &Fleet) -> Vec<NodeView> {
+        let job_on = |name| self.jobs.values().find(|job| !job.is_over() && job.nodes().contains(name));
+        fleet
+            .iter()
+            .map(|(name, node)| NodeView {
+                node: name.clone(),
+                state: node.state(),
+                reason: node_reason(node),
+                slots: node.info.slots,
+                job: job_on(name).map(|job| job.spec.id.clone()),
+            })
+            .collect()
+    }
+}
+
+fn node_reason(node: &Node) -> Option<String> {
+    let silent = node.lost_since.map(|since| format!("no word since {since}"));
+    silent.or_else(|| node.cordon.as_ref().map(|cordon| cordon.reason.clone()))
+}
+
+fn job_view(job: &Job) -> JobView {
+    let reason = match &job.phase {
+        Phase::Pending { missing, .. } => Some(missing.clone()),
+        Phase::Stopped { reason } => Some(reason.clone()),
+        _ => None,
+    };
+    JobView {
+        spec: job.spec.clone(),
+        state: job.state(),
+        reason,
+        generation: job.generation,
+        placements: job.plan.iter().flat_map(Plan::placements).collect(),
+        step: job.step,
+        checkpoints: job.checkpoints.committed.clone(),
+        progress: job.progress.clone(),
+        spans: job.spans.clone(),
+        submitted_at: job.submitted_at,
+        ended_at: job.ended_at,
+    }
+}

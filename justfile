@@ -1,0 +1,29 @@
+# One door for people and CI. `just` lists what there is.
+
+default:
+    @just --list
+
+# The main job: a training job goes through real failures.
+demo *ARGS:
+    cargo run --release -- demo {{ARGS}}
+
+# Everything that must hold before a change lands.
+check: fmt clippy test
+
+fmt:
+    cargo fmt --all --check
+
+clippy:
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# The README's test command.
+test:
+    cargo test --workspace
+
+# The demo under random kills: seeds FROM to TO.
+chaos FROM="1" TO="20":
+    cargo build --release
+    for seed in $(seq {{FROM}} {{TO}}); do target/release/rankguard demo --chaos $seed --format json > /dev/null && echo "seed $seed sound" || exit 1; done
+
+bench:
+    cargo bench -p rankguard-checkpoint

@@ -1,0 +1,38 @@
+//! What can break, as data.
+
+use serde::{Deserialize, Serialize};
+
+/// One thing that happens to the world.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "what", deny_unknown_fields)]
+pub enum Fault {
+    /// A GPU falls off the bus: XID 79, a burst of XID 45, the node's ranks abort.
+    GpuLost {
+        /// The node.
+        node: String,
+    },
+    /// A node stops: its agent falls silent, its ranks are gone, its arenas too.
+    NodeLost {
+        /// The node.
+        node: String,
+    },
+    /// A node that was lost comes back, empty.
+    NodeBack {
+        /// The node.
+        node: String,
+    },
+    /// The kernel kills one rank for want of memory.
+    HostOom {
+        /// The rank.
+        rank: u32,
+    },
+    /// From now on, a rank raises the same exception whenever it reaches a step.
+    UserBug {
+        /// The rank.
+        rank: u32,
+        /// The step.
+        step: u64,
+    },
+    /// The controller is killed and reads its journal again.
+    ControllerRestart,
+}

@@ -1,0 +1,109 @@
+//! What happened, in lines that a person can review.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use rankguard_core::{Action, Event};
+use rankguard_model::{Body, Case, Order};
+
+/// The lines of one world.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Transcript {
+    text: String,
+}
+
+impl Transcript {
+    /// All lines.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn note(&mut self, at: Duration, text: &str) {
+        let _ = writeln!(self.text, "{:9.3}  {text}", at.as_secs_f64());
+    }
+
+    pub(crate) fn event(&mut self, at: Duration, event: &Event) {
+        let line = match event {
+            Event::ControllerStarted => "event   controller started".to_owned(),
+            Event::NodeJoined { info } => format!("event   {} joined as {}", info.node, info.incarnation),
+            Event::NodeFellSilent { node, .. } => format!("event   {node} fell silent"),
+            Event::JobSubmitted { spec } => format!("event   job {} submitted", spec.id),
+            Event::JobCancelled { job } => format!("event   job {job} cancelled"),
+            Event::ManifestCommitted { step, generation, .. } => {
+                format!("event   checkpoint of step {step} committed (generation {generation})")
+            }
+            Event::ManifestRefused { step, reason, .. } => format!("event   checkpoint of step {step} refused: {reason}"),
+            Event::NodeCordoned { node, .. } => format!("event   {node} cordoned by an operator"),
+            Event::NodeUncordoned { node } => format!("event   {node} uncordoned by an operator"),
+            // Timers are the brain's own affair, and steps are too many to read.
+            Event::TimerFired { .. } => return,
+            Event::EvidenceArrived { evidence } => match &evidence.body {
+                Body::Progress { .. } | Body::ShardSealed { .. } | Body::ShardDurable { .. } => return,
+                Body::Line { text, repeats, .. } => {
+                    let times = if *repeats > 1 { format!(" ({repeats} times)") } else { String::new() };
+                    format!("seen    {}: {text}{times}", evidence.id.node)
+                }
+                Body::RankExited { pid, exit } => format!("seen    {}: process {pid} ended, {exit}", evidence.entity),
+                Body::Fenced { generation, .. } => {
+                    format!("seen    {}: fenced below generation {generation}", evidence.id.node)
+                }
+                Body::RankStarted { .. } | Body::Restored { .. } | Body::RankFinished => return,
+                other => format!("seen    {}: {other:?}", evidence.id.node),
+            },
+        };
+        self.note(at, &line);
+    }
+
+    pub(crate) fn action(&mut self, at: Duration, action: &Action) {
+        let line = match action {
+            Action::Announce { text } => format!("brain   {text}"),
+            Action::SendOrder { node, order, .. } => match order {
+                Order::Keep { .. } => return,
+                Order::Fence { generation, .. } => format!("order   {node}: fence, generation {generation}"),
+                Order::Stop { generation, .. } => format!("order   {node}: stop generation {generation}"),
+                Order::Launch(launch) => {
+                    let ranks: Vec<String> = launch.ranks.iter().map(|slot| slot.rank.to_string()).collect();
+                    let from = launch.restore.as_ref().map_or("the beginning".to_owned(), |restore| {
+                        format!("step {}", restore.step)
+                    });
+                    format!(
+                        "order   {node}: launch ranks {} of {} from {from}",
+                        ranks.join(", "),
+                        launch.world_size
+                    )
+                }
+            },
+            Action::CommitManifest { .. } | Action::SetTimer { .. } => return,
+        };
+        self.note(at, &line);
+    }
+
+    /// A case in full.
+    pub(crate) fn case(&mut self, case: &Case) {
+        let verdict = &case.verdict;
+        let mut line = |text: String| {
+            let _ = writeln!(self.text, "{text}");
+        };
+        line(String::new());
+        line(format!("case {}: {} ({}), {:?}", case.id, verdict.class, verdict.layer, case.state));
+        line(format!("  blamed      {}", verdict.blamed));
+        line(format!("  confidence  {:.2}", verdict.confidence));
+        for (taxonomy, categories) in &verdict.taxonomies {
+            line(format!("  {taxonomy}: {}", categories.join(", ")));
+        }
+        line(format!("  advice      {}", verdict.mitigation.advice));
+        line(format!("  clears      {}", case.clears));
+        for reason in &case.reasoning {
+            line(format!("  because     {}", reason.text));
+        }
+        for action in &case.actions {
+            line(format!("  done        {}", action.text));
+        }
+        if let Some(outcome) = &case.outcome {
+            line(format!("  outcome     {outcome}"));
+        }
+        if let Some(steps) = case.steps_lost {
+            line(format!("  repeated    {steps} steps"));
+        }
+    }
+}
