@@ -1,0 +1,301 @@
+//! The arena from both sides, and against a hostile one.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+
+use common::{Dice, Job, SMALL, id, job};
+use proptest::prelude::*;
+use rankguard_checkpoint::arena::{Arena, ArenaError, FillError, SlotState};
+use rankguard_checkpoint::format::{CheckpointId, Dtype, TensorBox};
+use rankguard_checkpoint::{ImageSink, ImageSource};
+use rankguard_model::Generation;
+use serde_json::json;
+
+fn other_side(arena: &Arena) -> Arena {
+    Arena::map(arena.as_fd().try_clone_to_owned().unwrap()).unwrap()
+}
+
+fn fill(arena: &Arena, slot: u32, of: Job, at: CheckpointId, rank: u32) -> Result<u64, FillError> {
+    let tensors = of.tensors(rank, at.step.0);
+    let borrowed: Vec<(TensorBox, &[u8])> = tensors
+        .iter()
+        .map(|(boxed, bytes)| (boxed.clone(), &bytes[..]))
+        .collect();
+    let name = job();
+    let filled = arena.fill(
+        slot,
+        &of.image_of(&name, at, rank),
+        &borrowed,
+        &json!({"step": at.step, "rank": rank}),
+    )?;
+    Ok(filled.bytes)
+}
+
+#[test]
+fn what_a_rank_seals_the_agent_reads() {
+    let agent = Arena::create("test", 3, 4096).unwrap();
+    let rank = other_side(&agent);
+    assert_eq!(rank.geometry(), agent.geometry());
+    fill(&rank, 1, SMALL, id(7, 2), 1).unwrap();
+
+    assert_eq!(agent.slot(1).unwrap(), (SlotState::Sealed, Generation(2)));
+    assert_eq!(agent.empty_slots(), [0, 2]);
+    let sealed = agent.sealed(1).unwrap();
+    let (draft, image) = SMALL.sealed(id(7, 2), 1);
+    assert_eq!(sealed.draft(), &draft);
+    let chunks: Vec<u8> = (0..)
+        .map_while(|chunk| sealed.chunk(chunk).unwrap())
+        .flatten()
+        .collect();
+    assert_eq!(chunks, image);
+    let mut whole = vec![0; image.len()];
+    sealed.read_at(0, &mut whole).unwrap();
+    assert_eq!(whole, image);
+}
+
+#[test]
+fn a_large_image_is_copied_by_several_threads_without_a_seam() {
+    let large = Job {
+        world: 1,
+        rows: 10_007,
+        columns: 1_009,
+        chunk_bytes: 1 << 16,
+    };
+    let agent = Arena::create("test", 1, 11 << 20).unwrap();
+    fill(&agent, 0, large, id(3, 1), 0).unwrap();
+    let (draft, image) = large.sealed(id(3, 1), 0);
+    let sealed = agent.sealed(0).unwrap();
+    assert!(sealed.draft() == &draft, "checksums differ");
+    let mut read = vec![0; image.len()];
+    sealed.read_at(0, &mut read).unwrap();
+    assert!(read == image, "bytes differ");
+}
+
+#[test]
+fn a_smaller_image_leaves_nothing_of_a_larger_one() {
+    let arena = Arena::create("test", 1, 4096).unwrap();
+    let wide = Job { columns: 200, ..SMALL };
+    fill(&arena, 0, wide, id(1, 1), 0).unwrap();
+    arena.release(0).unwrap();
+    fill(&arena, 0, SMALL, id(2, 1), 0).unwrap();
+    assert_eq!(arena.sealed(0).unwrap().draft(), &SMALL.sealed(id(2, 1), 0).0);
+}
+
+#[test]
+fn rg_1_a_sealed_slot_is_not_overwritten() {
+    let arena = Arena::create("test", 1, 4096).unwrap();
+    fill(&arena, 0, SMALL, id(1, 1), 0).unwrap();
+    let error = fill(&arena, 0, SMALL, id(2, 1), 0).unwrap_err();
+    assert!(matches!(
+        error,
+        FillError::Arena(ArenaError::State {
+            is: SlotState::Sealed,
+            ..
+        })
+    ));
+    assert_eq!(arena.sealed(0).unwrap().draft().step.0, 1);
+}
+
+#[test]
+fn rg_3_a_fenced_generation_cannot_seal() {
+    let agent = Arena::create("test", 2, 4096).unwrap();
+    let rank = other_side(&agent);
+    agent.raise_fence(Generation(3));
+    agent.raise_fence(Generation(2));
+    assert_eq!(rank.fence(), Generation(3), "a fence never sinks");
+    assert!(matches!(
+        fill(&rank, 0, SMALL, id(5, 2), 0),
+        Err(FillError::Fenced { .. })
+    ));
+    assert_eq!(agent.slot(0).unwrap().0, SlotState::Empty);
+    fill(&rank, 0, SMALL, id(5, 3), 0).unwrap();
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_leaves_the_slot_empty() {
+    let arena = Arena::create("test", 1, 4096).unwrap();
+    let wide = Job { columns: 4000, ..SMALL };
+    assert!(matches!(
+        fill(&arena, 0, wide, id(1, 1), 0),
+        Err(FillError::Image { .. })
+    ));
+    let (name, boxed) = (job(), TensorBox::whole("b", Dtype::F32, vec![2]));
+    let of = SMALL.image_of(&name, id(1, 1), 0);
+    let short = arena
+        .fill(0, &of, &[(boxed.clone(), &[0; 7])], &json!(null))
+        .unwrap_err();
+    assert_eq!(short.to_string(), "tensor b: 7 bytes given where its shape needs 8");
+    let long_state = json!("x".repeat(2 << 20));
+    let long = arena.fill(0, &of, &[(boxed, &[0; 8])], &long_state).unwrap_err();
+    assert!(matches!(long, FillError::Meta { .. }), "{long}");
+    assert_eq!(arena.slot(0).unwrap().0, SlotState::Empty);
+    assert!(matches!(arena.slot(1), Err(ArenaError::NoSlot { slot: 1, slots: 1 })));
+}
+
+#[test]
+fn a_restored_image_goes_to_the_rank_and_the_slot_comes_back() {
+    let agent = Arena::create("test", 2, 4096).unwrap();
+    let rank = other_side(&agent);
+    let mut restored = agent.begin_restore(0, Generation(4)).unwrap();
+    restored.write_at(3, b"weights").unwrap();
+    assert!(restored.write_at(4090, b"weights").is_err());
+    assert!(agent.begin_restore(0, Generation(4)).is_err());
+    assert_eq!(rank.slot(0).unwrap(), (SlotState::Restored, Generation(4)));
+    let mut bytes = [0; 7];
+    rank.read_image(0, 3, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"weights");
+    rank.release(0).unwrap();
+    assert_eq!(agent.empty_slots(), [0, 1]);
+}
+
+#[test]
+fn rg_2_a_bit_that_changes_after_the_seal_is_noticed() {
+    let agent = Arena::create("test", 1, 4096).unwrap();
+    fill(&agent, 0, SMALL, id(1, 1), 0).unwrap();
+    let scribbler = File::from(agent.as_fd().try_clone_to_owned().unwrap());
+    let image_at = agent.geometry().total() - agent.geometry().image_bytes;
+    let mut byte = [0];
+    scribbler.read_exact_at(&mut byte, image_at + 30).unwrap();
+    scribbler.write_all_at(&[byte[0] ^ 1], image_at + 30).unwrap();
+    let sealed = agent.sealed(0).unwrap();
+    assert!(sealed.chunk(0).is_ok());
+    assert!(matches!(sealed.chunk(1), Err(ArenaError::Damaged { chunk: 1, .. })));
+}
+
+#[test]
+fn neither_side_can_shrink_it_under_the_other() {
+    let arena = Arena::create("test", 1, 4096).unwrap();
+    let file = File::from(arena.as_fd().try_clone_to_owned().unwrap());
+    assert!(file.set_len(0).is_err());
+    assert!(file.set_len(1 << 30).is_err());
+}
+
+#[test]
+fn what_is_no_arena_is_refused() {
+    let temp = tempfile::tempfile().unwrap();
+    assert!(matches!(
+        Arena::map(OwnedFd::from(temp)),
+        Err(ArenaError::NotOne { .. })
+    ));
+    let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    assert!(matches!(Arena::map(unsealed), Err(ArenaError::NotOne { .. })));
+}
+
+/// Every header and description word and the first bytes of both areas, overwritten at will.
+fn scribble(arena: &Arena, dice: &mut Dice, garbage: &[u8]) {
+    let file = File::from(arena.as_fd().try_clone_to_owned().unwrap());
+    let total = arena.geometry().total();
+    let places = [0, 4096, 4096 + 8, 8192, 8192 + dice.roll(2000), dice.roll(total - 512)];
+    let at = places[dice.roll(places.len() as u64) as usize];
+    file.write_all_at(garbage, at).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// The agent believes nothing: whatever a rank writes, reading gives an error or an image that describes itself.
+    #[test]
+    fn a_rank_that_scribbles_over_everything_cannot_make_the_agent_panic(
+        seed: u64,
+        garbage in proptest::collection::vec(prop_oneof![Just(0u8), Just(2), Just(0xff), any::<u8>()], 1..512),
+    ) {
+        let arena = Arena::create("test", 2, 4096).unwrap();
+        fill(&arena, 0, SMALL, id(1, 1), 0).unwrap();
+        let mut dice = Dice(seed);
+        for _ in 0..4 {
+            scribble(&arena, &mut dice, &garbage);
+            for slot in 0..2 {
+                let _ = arena.slot(slot);
+                if let Ok(sealed) = arena.sealed(slot) {
+                    prop_assert_eq!(sealed.draft(), &SMALL.sealed(id(1, 1), 0).0);
+                    let _ = (sealed.chunk(0), sealed.chunk(1), sealed.chunk(u32::MAX));
+                }
+            }
+            let _ = (arena.empty_slots(), arena.sealed_images().len(), arena.fence());
+        }
+    }
+}
+
+const FILLER: &str = "RANKGUARD_TEST_ARENA";
+
+/// Not a test of its own: the rank of the next one.
+#[test]
+fn filler_child() {
+    let Ok(path) = std::env::var(FILLER) else { return };
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let arena = Arena::map(OwnedFd::from(file)).unwrap();
+    for step in 1.. {
+        let slot = 1 + step as u32 % 2;
+        arena.release(slot).unwrap();
+        fill(&arena, slot, CHILD, id(step, 1), 0).unwrap();
+    }
+}
+
+const CHILD: Job = Job {
+    world: 1,
+    rows: 1000,
+    columns: 900,
+    chunk_bytes: 1 << 16,
+};
+
+#[test]
+fn rg_1_a_rank_killed_at_any_moment_of_a_fill_leaves_whole_images_or_none() {
+    let arena = Arena::create("test", 3, 1 << 20).unwrap();
+    fill(&arena, 0, CHILD, id(0, 1), 0).unwrap();
+    let path = format!(
+        "/proc/{}/fd/{}",
+        std::process::id(),
+        std::os::fd::AsRawFd::as_raw_fd(&arena.as_fd())
+    );
+    let mut dice = Dice(11);
+    let mut unsealed = 0;
+    for _ in 0..12 {
+        for slot in 1..3 {
+            arena.release(slot).unwrap();
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["filler_child", "--exact", "--quiet"])
+            .env(FILLER, &path)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while arena.empty_slots() == [1, 2] {
+            assert!(std::time::Instant::now() < deadline, "the child never filled a slot");
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_micros(dice.roll(20_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for slot in 1..3 {
+            match arena.sealed(slot) {
+                Ok(sealed) => {
+                    let chunks: Vec<u8> = (0..)
+                        .map_while(|chunk| sealed.chunk(chunk).unwrap())
+                        .flatten()
+                        .collect();
+                    let (_, image) = CHILD.sealed(id(sealed.draft().step.0, 1), 0);
+                    assert!(
+                        chunks == image,
+                        "slot {slot} is sealed and not what step {} made",
+                        sealed.draft().step
+                    );
+                }
+                Err(ArenaError::State { .. }) => unsealed += 1,
+                Err(other) => panic!("slot {slot}: {other}"),
+            }
+        }
+        assert_eq!(
+            arena.sealed(0).unwrap().draft().step.0,
+            0,
+            "the older image is untouched"
+        );
+    }
+    eprintln!("12 kills: {unsealed} of 24 slots were caught unsealed");
+}

@@ -1,0 +1,179 @@
+//! A small job whose every byte follows from its step, so that any mix of two steps shows.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+
+use std::path::Path;
+
+use rankguard_checkpoint::arena::ImageOf;
+use rankguard_checkpoint::format::{CheckpointId, Chunking, Dtype, Manifest, ShardDraft, TensorBox, crc32c};
+use rankguard_checkpoint::restore::{RestoreError, RestoreReport, assemble};
+use rankguard_checkpoint::source::ChunkSource;
+use rankguard_checkpoint::{Checkpoint, Store, StoreError};
+use rankguard_model::{Generation, JobId, Rank, Step};
+
+/// Shape of the job.
+#[derive(Debug, Clone, Copy)]
+pub struct Job {
+    pub world: u32,
+    pub rows: u64,
+    pub columns: u64,
+    pub chunk_bytes: u32,
+}
+
+/// Two ranks, images of 48 and some bytes, three chunks each.
+pub const SMALL: Job = Job {
+    world: 2,
+    rows: 6,
+    columns: 5,
+    chunk_bytes: 24,
+};
+
+pub fn job() -> JobId {
+    JobId::from("demo")
+}
+
+pub fn id(step: u64, generation: u64) -> CheckpointId {
+    CheckpointId {
+        step: Step(step),
+        generation: Generation(generation),
+    }
+}
+
+impl Job {
+    /// The byte at `nth` of tensor `name` after `step` steps.
+    fn byte(name: &str, step: u64, nth: u64) -> u8 {
+        let seed =
+            step.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ nth.wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ name.len() as u64;
+        (seed.wrapping_mul(0x94D0_49BB_1331_11EB) >> 56) as u8
+    }
+
+    fn bytes(boxed: &TensorBox, step: u64) -> Vec<u8> {
+        let width = boxed.global_shape[1..].iter().product::<u64>();
+        let first = boxed.offset[0] * width;
+        (first..first + boxed.bytes().unwrap())
+            .map(|nth| Self::byte(&boxed.name, step, nth))
+            .collect()
+    }
+
+    /// What a rank holds: its rows of `weight`, and `bias` whole on every rank.
+    pub fn boxes(&self, rank: u32) -> Vec<TensorBox> {
+        let (world, rank) = (u64::from(self.world), u64::from(rank));
+        let rows = self.rows * rank / world..self.rows * (rank + 1) / world;
+        let shape = vec![self.rows, self.columns];
+        vec![
+            TensorBox::rows("weight", Dtype::U8, shape, rows),
+            TensorBox::whole("bias", Dtype::U8, vec![33]),
+        ]
+    }
+
+    pub fn tensors(&self, rank: u32, step: u64) -> Vec<(TensorBox, Vec<u8>)> {
+        self.boxes(rank)
+            .into_iter()
+            .map(|boxed| (boxed.clone(), Self::bytes(&boxed, step)))
+            .collect()
+    }
+
+    pub fn image_of<'a>(&self, job: &'a JobId, id: CheckpointId, rank: u32) -> ImageOf<'a> {
+        ImageOf {
+            chunk_bytes: self.chunk_bytes,
+            ..ImageOf::new(job, id.step, id.generation, Rank(rank), self.world)
+        }
+    }
+
+    /// A sealed image as it would come out of an arena.
+    pub fn sealed(&self, id: CheckpointId, rank: u32) -> (ShardDraft, Vec<u8>) {
+        let tensors = self.tensors(rank, id.step.0);
+        let image: Vec<u8> = tensors.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+        let (entries, end) = ShardDraft::lay_out(tensors.into_iter().map(|(boxed, _)| boxed));
+        let chunking = Chunking::new(end.unwrap(), self.chunk_bytes).unwrap();
+        let crcs = chunking
+            .ranges()
+            .map(|range| crc32c(&image[range.start as usize..range.end as usize]));
+        let draft = ShardDraft {
+            job: job(),
+            step: id.step,
+            generation: id.generation,
+            rank: Rank(rank),
+            world_size: self.world,
+            chunk_bytes: self.chunk_bytes,
+            image_bytes: end.unwrap(),
+            tensors: entries,
+            crcs: crcs.collect(),
+            state: serde_json::json!({"step": id.step, "rank": rank}),
+        };
+        (draft, image)
+    }
+
+    /// Writes every shard; gives the manifest that would commit them.
+    pub fn write(&self, store: &Store, id: CheckpointId, parent: Option<CheckpointId>) -> Result<Manifest, StoreError> {
+        let mut seals = Vec::new();
+        for rank in 0..self.world {
+            let (draft, image) = self.sealed(id, rank);
+            seals.push(store.write_shard(&draft, &image.as_slice())?.seal);
+        }
+        Ok(Manifest::from_seals(&job(), id, parent, &seals).unwrap())
+    }
+
+    /// Writes and commits.
+    pub fn save(&self, store: &Store, id: CheckpointId, parent: Option<CheckpointId>) -> Result<Manifest, StoreError> {
+        let manifest = self.write(store, id, parent)?;
+        store.commit(&manifest)?;
+        Ok(manifest)
+    }
+
+    /// What one rank of one would want: everything.
+    pub fn everything(&self) -> Vec<TensorBox> {
+        vec![
+            TensorBox::whole("weight", Dtype::U8, vec![self.rows, self.columns]),
+            TensorBox::whole("bias", Dtype::U8, vec![33]),
+        ]
+    }
+
+    /// Its bytes after `step` steps.
+    pub fn expected(&self, step: u64) -> Vec<u8> {
+        self.everything()
+            .iter()
+            .flat_map(|boxed| Self::bytes(boxed, step))
+            .collect()
+    }
+
+    /// Loads everything from `sources`.
+    pub fn load(
+        &self,
+        checkpoint: &Checkpoint,
+        sources: &[&dyn ChunkSource],
+    ) -> Result<(Vec<u8>, RestoreReport), RestoreError> {
+        let mut out = vec![0; self.expected(0).len()];
+        let wanted = self.everything();
+        let report = assemble(&checkpoint.manifest, &checkpoint.indexes, &wanted, sources, &mut out)?;
+        Ok((out, report))
+    }
+}
+
+/// Every file below `dir`, as text for comparisons.
+pub fn files_below(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_below(&path));
+        } else {
+            found.push(path.display().to_string());
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Numbers that look random and are the same every time.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}

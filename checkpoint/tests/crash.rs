@@ -1,0 +1,308 @@
+//! RG-1: whatever moment a save ends at, the checkpoint before it loads and the torn one is refused.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Dice, Job, SMALL, id, job};
+use rankguard_checkpoint::format::{CheckpointId, MANIFEST_FILE, Manifest};
+use rankguard_checkpoint::retention::collect;
+use rankguard_checkpoint::store::{Committed, Depth};
+use rankguard_checkpoint::verify::verify;
+use rankguard_checkpoint::{Store, StoreError};
+
+/// A store with a committed checkpoint, and the files of a second one in the order in which a save makes them.
+struct Save {
+    store: Store,
+    _dir: tempfile::TempDir,
+    folder: PathBuf,
+    manifest: Manifest,
+    files: Vec<(String, Vec<u8>)>,
+}
+
+const FIRST: (u64, u64) = (10, 1);
+const SECOND: (u64, u64) = (20, 1);
+
+impl Save {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("store")).unwrap();
+        let (first, second) = (id(FIRST.0, FIRST.1), id(SECOND.0, SECOND.1));
+        SMALL.save(&store, first, None).unwrap();
+        let manifest = SMALL.save(&store, second, Some(first)).unwrap();
+        let folder = store.dir(&job(), second).unwrap();
+        let names = [
+            "rank-00000.shard",
+            "rank-00000.index",
+            "rank-00001.shard",
+            "rank-00001.index",
+            MANIFEST_FILE,
+        ];
+        let files = names.map(|name| (name.to_owned(), fs::read(folder.join(name)).unwrap()));
+        Self {
+            store,
+            _dir: dir,
+            folder,
+            manifest,
+            files: files.to_vec(),
+        }
+    }
+
+    /// Puts the second checkpoint's folder into the state that `files` describes.
+    fn stage<'a>(&self, files: impl IntoIterator<Item = (String, &'a [u8])>) {
+        for entry in fs::read_dir(&self.folder).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        for (name, bytes) in files {
+            fs::write(self.folder.join(name), bytes).unwrap();
+        }
+    }
+
+    fn whole(&self) -> impl Iterator<Item = (String, &[u8])> {
+        self.files.iter().map(|(name, bytes)| (name.clone(), &bytes[..]))
+    }
+
+    /// The newest checkpoint is the first, and holds exactly what was saved; the second cannot be loaded.
+    fn first_stands(&self, state: &str) {
+        let newest = self.store.newest(&job(), Depth::Bytes).unwrap();
+        let checkpoint = newest.checkpoint.unwrap_or_else(|| panic!("{state}: nothing loads"));
+        assert_eq!(
+            checkpoint.id(),
+            id(FIRST.0, FIRST.1),
+            "{state}: the torn checkpoint was taken"
+        );
+        let (bytes, report) = SMALL.load(&checkpoint, &[&self.store]).unwrap();
+        assert!(
+            bytes == SMALL.expected(FIRST.0) && report.repairs.is_empty(),
+            "{state}: wrong bytes"
+        );
+        assert!(
+            self.store.load(&job(), id(SECOND.0, SECOND.1)).is_err(),
+            "{state}: the torn checkpoint loads"
+        );
+    }
+
+    /// Saving again completes it, as if nothing had happened.
+    fn save_again(&self, state: &str) {
+        let manifest = SMALL.write(&self.store, id(SECOND.0, SECOND.1), Some(id(FIRST.0, FIRST.1)));
+        assert_eq!(
+            manifest.unwrap_or_else(|error| panic!("{state}: {error}")),
+            self.manifest,
+            "{state}"
+        );
+        self.store
+            .commit(&self.manifest)
+            .unwrap_or_else(|error| panic!("{state}: {error}"));
+        let newest = self.store.newest(&job(), Depth::Bytes).unwrap().checkpoint.unwrap();
+        assert_eq!(newest.id(), id(SECOND.0, SECOND.1), "{state}");
+        assert_eq!(
+            SMALL.load(&newest, &[&self.store]).unwrap().0,
+            SMALL.expected(SECOND.0),
+            "{state}"
+        );
+        assert!(
+            fs::read_dir(&self.folder)
+                .unwrap()
+                .all(|entry| !is_temp(&entry.unwrap().path())),
+            "{state}: leavings"
+        );
+    }
+}
+
+fn is_temp(path: &Path) -> bool {
+    path.file_name().unwrap().to_string_lossy().starts_with(".tmp-rank")
+}
+
+#[test]
+fn rg_1_a_save_that_ends_at_any_byte_of_any_file_leaves_the_checkpoint_before_it() {
+    let save = Save::new();
+    let mut states = 0;
+    for (nth, (name, bytes)) in save.files.iter().enumerate() {
+        for length in 0..=bytes.len() {
+            // Files before this one are whole; this one has `length` bytes under its temporary name.
+            let temp = (format!(".tmp-{name}-4711-3"), &bytes[..length]);
+            save.stage(save.whole().take(nth).chain([temp]));
+            let state = format!("{name} cut at byte {length}");
+            save.first_stands(&state);
+            states += 1;
+            // Completing the save syncs a dozen files, so not at every byte.
+            if [0, bytes.len() / 2, bytes.len()].contains(&length) {
+                save.save_again(&state);
+            }
+        }
+    }
+    eprintln!("{states} states of a torn save");
+}
+
+#[test]
+fn rg_1_a_filesystem_that_tears_renamed_files_cannot_pass_them_off_as_a_checkpoint() {
+    let save = Save::new();
+    let mut states = 0;
+    for (torn, bytes) in &save.files {
+        for length in 0..bytes.len() {
+            // Everything is under its final name, the manifest included, but one file is short.
+            let cut = |(name, whole): (String, _)| {
+                if name == *torn {
+                    (name, &bytes[..length])
+                } else {
+                    (name, whole)
+                }
+            };
+            save.stage(save.whole().map(cut));
+            let state = format!("{torn} is {length} bytes long");
+            save.first_stands(&state);
+            let report = verify(&save.store, &job(), None).unwrap();
+            let named = report
+                .problems
+                .iter()
+                .any(|problem| problem.to_string().contains(torn.as_str()));
+            assert!(named, "{state}: verify says {:?}", report.problems);
+            if torn != MANIFEST_FILE {
+                fs::remove_file(save.folder.join(MANIFEST_FILE)).unwrap();
+                assert!(save.store.commit(&save.manifest).is_err(), "{state}: was committed");
+            }
+            states += 1;
+        }
+        save.stage(save.whole().filter(|(name, _)| name != torn));
+        save.first_stands(&format!("{torn} is missing"));
+    }
+    eprintln!("{states} states of a torn filesystem");
+}
+
+#[test]
+fn rg_1_a_commit_needs_every_file_that_it_names() {
+    let save = Save::new();
+    for missing in [
+        "rank-00000.shard",
+        "rank-00000.index",
+        "rank-00001.shard",
+        "rank-00001.index",
+    ] {
+        save.stage(
+            save.whole()
+                .filter(|(name, _)| name != missing && name != MANIFEST_FILE),
+        );
+        match save.store.commit(&save.manifest) {
+            Err(StoreError::Missing { path }) => assert!(path.ends_with(missing), "{}", path.display()),
+            other => panic!("without {missing}: {other:?}"),
+        }
+        assert!(!save.folder.join(MANIFEST_FILE).exists());
+    }
+    save.stage(save.whole().filter(|(name, _)| name != MANIFEST_FILE));
+    assert_eq!(save.store.commit(&save.manifest).unwrap(), Committed::Committed);
+    assert_eq!(save.store.commit(&save.manifest).unwrap(), Committed::AlreadyThere);
+}
+
+#[test]
+fn rg_1_a_removal_that_ends_anywhere_leaves_no_half_checkpoint() {
+    let save = Save::new();
+    // In the order of removal: the manifest, then the rest in any order.
+    for kept in 0..save.files.len() {
+        save.stage(save.whole().take(kept));
+        save.first_stands(&format!("{kept} files left"));
+        save.store.remove(&job(), id(SECOND.0, SECOND.1)).unwrap();
+        assert!(!save.folder.exists());
+        fs::create_dir(&save.folder).unwrap();
+    }
+}
+
+const SAVER: &str = "RANKGUARD_TEST_SAVER";
+
+const CHILD: Job = Job {
+    world: 2,
+    rows: 400,
+    columns: 500,
+    chunk_bytes: 1 << 14,
+};
+
+/// Not a test of its own: the process that the next one kills. Saves until it dies, and says what it has committed.
+#[test]
+fn saver_child() {
+    let Ok(root) = std::env::var(SAVER) else { return };
+    let store = Store::open(root).unwrap();
+    let mut newest = store
+        .newest(&job(), Depth::Names)
+        .unwrap()
+        .checkpoint
+        .map(|checkpoint| checkpoint.id());
+    let generation = newest.map_or(1, |newest: CheckpointId| newest.generation.0 + 1);
+    let first = newest.map_or(1, |newest| newest.step.0 + 1);
+    for step in first.. {
+        let this = id(step, generation);
+        CHILD.save(&store, this, newest).unwrap();
+        eprintln!("committed {this}");
+        newest = Some(this);
+        let collected = collect(&store, &job(), 2, &[]).unwrap();
+        assert!(collected.problems.is_empty(), "{:?}", collected.problems);
+    }
+}
+
+#[test]
+fn rg_1_a_saver_killed_at_any_moment_leaves_the_newest_committed_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let (mut dice, mut torn, mut commits) = (Dice(3), 0, 0);
+    let mut before: Option<CheckpointId> = None;
+    for kill in 0..20 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["saver_child", "--exact", "--quiet", "--nocapture"])
+            .env(SAVER, dir.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let reader = std::thread::spawn(move || {
+            let said = lines
+                .map_while(Result::ok)
+                .filter_map(|line| line.strip_prefix("committed ")?.parse().ok());
+            said.collect::<Vec<CheckpointId>>()
+        });
+        // Not before it has saved something, then at any moment of the saves that follow.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while store.committed_ids(&job()).unwrap().last().copied() <= before {
+            assert!(Instant::now() < deadline, "kill {kill}: the child commits nothing");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_micros(dice.roll(30_000)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let said = reader.join().unwrap();
+        commits += said.len();
+
+        let newest = store.newest(&job(), Depth::Bytes).unwrap();
+        assert_eq!(newest.skipped, [], "kill {kill}: a committed checkpoint is damaged");
+        let checkpoint = newest
+            .checkpoint
+            .unwrap_or_else(|| panic!("kill {kill}: nothing loads"));
+        assert!(
+            Some(checkpoint.id()) >= said.last().copied(),
+            "kill {kill}: a committed checkpoint is lost"
+        );
+        let (bytes, _) = CHILD.load(&checkpoint, &[&store]).unwrap();
+        assert!(
+            bytes == CHILD.expected(checkpoint.id().step.0),
+            "kill {kill}: wrong bytes"
+        );
+        torn += store.manifests(&job()).unwrap().torn.len();
+        before = Some(checkpoint.id());
+    }
+    // Whatever the dead have left behind goes as soon as a newer checkpoint is committed.
+    let last = before.unwrap();
+    CHILD
+        .save(&store, id(last.step.0 + 1, last.generation.0 + 1), before)
+        .unwrap();
+    collect(&store, &job(), 1, &[]).unwrap();
+    assert_eq!(
+        common::files_below(&store.job_dir(&job()).unwrap()).len(),
+        5,
+        "only one checkpoint is left"
+    );
+    eprintln!("20 kills over {commits} commits; {torn} torn folders were seen");
+}
