@@ -1,0 +1,41 @@
+//! Terminal noise off a line: colour codes, redrawn progress bars, control characters, endless length.
+
+use std::borrow::Cow;
+
+use crate::matcher::LINE_LIMIT;
+
+/// The line as a person would see it in the end: without escape sequences, only the last state of a redrawn line, no control
+/// characters, cut at [`LINE_LIMIT`] bytes. Borrows when there is nothing to remove.
+pub fn clean(raw: &str) -> Cow<'_, str> {
+    let mut text = raw.trim_end_matches(['\n', '\r']);
+    if let Some(last) = text.rfind('\r') {
+        text = &text[last + 1..];
+    }
+    let text = truncate(text, LINE_LIMIT);
+    if !text.bytes().any(|b| (b < 0x20 && b != b'\t') || b == 0x7f) {
+        return Cow::Borrowed(text.trim_end());
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => match chars.next() {
+                // CSI: parameters, then one final byte in @..~
+                Some('[') => while chars.next().is_some_and(|c| !('@'..='~').contains(&c)) {},
+                // OSC: until BEL or ST
+                Some(']') => while chars.next().is_some_and(|c| c != '\u{7}' && c != '\u{1b}') {},
+                _ => {}
+            },
+            '\t' => out.push('\t'),
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out.truncate(out.trim_end().len());
+    Cow::Owned(out)
+}
+
+/// The longest start of `text` that fits into `limit` bytes.
+fn truncate(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}

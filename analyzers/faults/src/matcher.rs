@@ -1,0 +1,235 @@
+//! The matcher: which signatures know a line.
+//!
+//! One pass of an Aho-Corasick automaton over all literals picks the few signatures that can match; only their expressions
+//! run. A line without any literal costs that one pass and no allocation.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use rankguard_model::{ClassId, Device, Mark, Role, Source};
+use regex::Regex;
+
+use crate::catalogue::Catalogue;
+use crate::signature::{CodeKind, EntityRule, Signature};
+
+/// Longest part of a line that is looked at, bytes. Longer lines are progress bars, dumps of data or attacks; what names a
+/// failure stands at their start.
+pub const LINE_LIMIT: usize = 16 * 1024;
+
+/// Longest value of a captured field, bytes.
+const FIELD_LIMIT: usize = 512;
+
+/// Most marks that one line gets.
+const MARK_LIMIT: usize = 8;
+
+/// Signatures the candidate set has room for.
+const CAPACITY: usize = 1024;
+
+/// All signatures, ready to be tried.
+#[derive(Debug)]
+pub struct Matcher {
+    literals: AhoCorasick,
+    /// Signature of each literal, by pattern number.
+    owners: Vec<usize>,
+    rules: Vec<Rule>,
+    xids: crate::code::CodeTable,
+    sxids: crate::code::CodeTable,
+}
+
+#[derive(Debug)]
+struct Rule {
+    signature: Signature,
+    /// Compiled when a literal of it is first seen: most signatures never are.
+    regex: OnceLock<Regex>,
+}
+
+impl Rule {
+    fn regex(&self) -> &Regex {
+        self.regex
+            .get_or_init(|| Regex::new(&self.signature.pattern).expect("tests of this crate compile every pattern"))
+    }
+}
+
+/// A signature that matched.
+#[derive(Debug, Clone)]
+pub(crate) struct Hit {
+    pub(crate) mark: Mark,
+    pub(crate) entity: EntityRule,
+}
+
+impl Matcher {
+    /// From all signatures of a catalogue.
+    pub fn new(catalogue: &Catalogue) -> Self {
+        let rules: Vec<Rule> = catalogue
+            .signatures()
+            .iter()
+            .map(|signature| Rule {
+                signature: signature.clone(),
+                regex: OnceLock::new(),
+            })
+            .collect();
+        assert!(
+            rules.len() <= CAPACITY,
+            "more signatures than the candidate set has room for"
+        );
+        let mut literals = Vec::new();
+        let mut owners = Vec::new();
+        for (index, rule) in rules.iter().enumerate() {
+            for literal in &rule.signature.literals {
+                literals.push(literal.as_str());
+                owners.push(index);
+            }
+        }
+        let literals = AhoCorasick::builder()
+            .ascii_case_insensitive(true)
+            .match_kind(MatchKind::Standard)
+            .build(literals)
+            .expect("a few hundred short literals fit into an automaton");
+        Self {
+            literals,
+            owners,
+            rules,
+            xids: catalogue.xids().clone(),
+            sxids: catalogue.sxids().clone(),
+        }
+    }
+
+    /// The matcher of the built-in catalogue, shared.
+    pub fn builtin() -> Arc<Self> {
+        static BUILTIN: OnceLock<Arc<Matcher>> = OnceLock::new();
+        Arc::clone(BUILTIN.get_or_init(|| Arc::new(Self::new(Catalogue::builtin()))))
+    }
+
+    /// What the signatures say of a message, best first. `text` is the message without its prefixes
+    /// ([`crate::line::parse`]); a whole raw line works too, where a signature does not insist on the start of the message.
+    pub fn marks(&self, source: Source, text: &str) -> Vec<Mark> {
+        self.hits(source, text).into_iter().map(|hit| hit.mark).collect()
+    }
+
+    pub(crate) fn hits(&self, source: Source, text: &str) -> Vec<Hit> {
+        let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
+        let mut candidates = [0_u64; CAPACITY / 64];
+        let mut any = false;
+        for found in self.literals.find_overlapping_iter(text) {
+            let owner = self.owners[found.pattern().as_usize()];
+            candidates[owner / 64] |= 1 << (owner % 64);
+            any = true;
+        }
+        if !any {
+            return Vec::new();
+        }
+        let mut hits = Vec::new();
+        for (word, &bits) in candidates.iter().enumerate() {
+            let mut bits = bits;
+            while bits != 0 {
+                let rule = &self.rules[word * 64 + bits.trailing_zeros() as usize];
+                bits &= bits - 1;
+                let sources = &rule.signature.sources;
+                if (sources.is_empty() || sources.contains(&source)) && rule.regex().is_match(text) {
+                    hits.push(self.hit(rule, text));
+                }
+            }
+        }
+        hits.sort_by(|a, b| b.mark.confidence.total_cmp(&a.mark.confidence));
+        // What is known to be harmless in this wording silences guesses that are less sure.
+        if hits.first().is_some_and(|hit| hit.mark.role == Role::Noise) {
+            hits.truncate(1);
+        }
+        hits.truncate(MARK_LIMIT);
+        hits
+    }
+
+    fn hit(&self, rule: &Rule, text: &str) -> Hit {
+        let signature = &rule.signature;
+        let regex = rule.regex();
+        let mut fields = BTreeMap::new();
+        if let Some(captures) = regex.captures(text) {
+            for name in regex.capture_names().flatten() {
+                if let Some(value) = captures.name(name) {
+                    let value = value.as_str();
+                    let value = value[..value.floor_char_boundary(FIELD_LIMIT)].trim();
+                    fields.insert(name.to_owned(), value.to_owned());
+                }
+            }
+        }
+        let mut mark = Mark {
+            class: signature.class.clone(),
+            role: signature.role,
+            confidence: signature.confidence,
+            signature: signature.id.clone(),
+            fields,
+        };
+        if let Some(kind) = signature.codes {
+            self.name_code(kind, &mut mark);
+        }
+        Hit {
+            mark,
+            entity: signature.entity,
+        }
+    }
+
+    /// Class and role by number; a number the table does not know keeps the family's role and gets a name of its own.
+    fn name_code(&self, kind: CodeKind, mark: &mut Mark) {
+        let (field, table) = match kind {
+            CodeKind::Xid => ("xid", &self.xids),
+            CodeKind::Sxid => ("sxid", &self.sxids),
+        };
+        let Some(digits) = mark.fields.get(field) else { return };
+        let number = digits.parse::<u32>().ok();
+        match number.and_then(|number| table.get(number)) {
+            Some(code) => {
+                mark.class = code.class.clone();
+                mark.role = code.role;
+                mark.confidence = code.confidence;
+                mark.fields.insert("meaning".to_owned(), code.meaning.clone());
+                if !code.vendor_action.is_empty() {
+                    mark.fields
+                        .insert("vendor_action".to_owned(), code.vendor_action.clone());
+                }
+            }
+            None => {
+                let shown = number.map_or_else(|| digits.clone(), |number| number.to_string());
+                mark.class = ClassId(format!("unknown-{field}-{shown}"));
+            }
+        }
+    }
+
+    /// The device a mark speaks of, by the rule of its signature.
+    pub fn device(&self, mark: &Mark) -> Option<Device> {
+        let rule = self.rules.iter().find(|rule| rule.signature.id == mark.signature)?;
+        device_of(rule.signature.entity, mark)
+    }
+
+    /// All signatures in the order of the catalogue.
+    pub fn signatures(&self) -> impl Iterator<Item = &Signature> {
+        self.rules.iter().map(|rule| &rule.signature)
+    }
+}
+
+pub(crate) fn device_of(entity: EntityRule, mark: &Mark) -> Option<Device> {
+    let kind = entity.device_kind()?;
+    let field = |name: &str| mark.fields.get(name).filter(|value| !value.is_empty());
+    let address = field("nic")
+        .or_else(|| field("disk"))
+        .cloned()
+        .or_else(|| field("bdf").map(|bdf| pci_address(bdf)))?;
+    Some(Device { kind, address })
+}
+
+/// `PCI:0000:b3:00.0`, `00000000:B3:00.0` and `0000:b3:00` all become `0000:b3:00`.
+pub(crate) fn pci_address(text: &str) -> String {
+    let text = text.trim_start_matches("PCI:").trim_start_matches("pci:");
+    let text = text.split('.').next().unwrap_or(text).to_ascii_lowercase();
+    match text.split(':').collect::<Vec<_>>()[..] {
+        [domain, bus, device] => {
+            let domain = &domain[domain.len().saturating_sub(4)..];
+            format!("{domain:0>4}:{bus}:{device}")
+        }
+        [bus, device] => format!("0000:{bus}:{device}"),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! Groups: observations that wait for repeats and for the lines that follow them.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::Timestamp;
+
+use super::{CONTEXT, HOLD, IDLE, LaneKey, Observation, PENDING, WINDOW};
+
+/// Lines after the deciding one that still belong to it.
+const FOLLOWING: u64 = 4;
+
+#[derive(Debug)]
+pub(super) struct Group {
+    lane: LaneKey,
+    observation: Observation,
+    first: Timestamp,
+    last: Timestamp,
+}
+
+impl Group {
+    pub(super) fn new(lane: LaneKey, observation: Observation, now: Timestamp) -> Self {
+        Self {
+            lane,
+            observation,
+            first: now,
+            last: now,
+        }
+    }
+
+    fn ready_at(&self) -> Timestamp {
+        self.last.after(IDLE).min(self.first.after(HOLD))
+    }
+
+    /// Two lines with the same key within [`WINDOW`] are the same event. Driver events are one by device and number, whatever
+    /// channel or process they name; everything else by its wording without numbers, and by the process it names.
+    fn key(&self) -> String {
+        let observation = &self.observation;
+        let Some(best) = observation.marks.first() else {
+            return observation.text.clone();
+        };
+        let field = |name: &str| best.fields.get(name).map_or("", String::as_str);
+        let bdf = observation
+            .device
+            .as_ref()
+            .map_or_else(|| field("bdf").to_owned(), |device| device.address.clone());
+        let code = match (field("xid"), field("sxid")) {
+            // The driver says this one with and without its number.
+            ("79", _) => "",
+            ("", sxid) => sxid,
+            (xid, _) => xid,
+        };
+        let what = if bdf.is_empty() {
+            format!(
+                "{}|{}|{}",
+                best.signature,
+                field("pid"),
+                without_numbers(&observation.text)
+            )
+        } else {
+            bdf
+        };
+        let who = (
+            observation.rank.map(|r| r.0),
+            observation.local_rank,
+            observation.host.as_deref(),
+        );
+        format!("{}|{:?}|{code}|{what}|{who:?}", best.class, best.role)
+    }
+}
+
+fn without_numbers(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut in_number = false;
+    for c in text.chars() {
+        if c.is_ascii_digit() {
+            if !in_number {
+                out.push('#');
+            }
+            in_number = true;
+        } else {
+            in_number = false;
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    waiting: BTreeMap<u64, Group>,
+    by_key: BTreeMap<String, u64>,
+    next: u64,
+}
+
+impl Groups {
+    /// Adds a group, or counts it as a repeat of one that waits.
+    pub(super) fn add(&mut self, group: Group) {
+        let key = group.key();
+        if let Some(known) = self.by_key.get(&key).and_then(|id| self.waiting.get_mut(id)) {
+            let gap = match (known.observation.at, group.observation.at) {
+                (Some(first), Some(again)) => again.since(first),
+                _ => std::time::Duration::ZERO,
+            };
+            if gap <= WINDOW {
+                let seen = &mut known.observation;
+                seen.repeats = seen.repeats.saturating_add(group.observation.repeats);
+                seen.last_line_no = group.observation.last_line_no;
+                known.last = group.last;
+                return;
+            }
+        }
+        self.by_key.insert(key, self.next);
+        self.waiting.insert(self.next, group);
+        self.next += 1;
+    }
+
+    /// An unremarkable line of the same lane: context of what stands just before it.
+    pub(super) fn follow(&mut self, lane: &LaneKey, text: &str, line_no: u64) {
+        let Some(group) = self.waiting.values_mut().next_back() else {
+            return;
+        };
+        let observation = &mut group.observation;
+        let near = line_no.saturating_sub(observation.last_line_no) <= FOLLOWING;
+        if near && group.lane == *lane && observation.context.len() < CONTEXT && !text.trim().is_empty() {
+            observation
+                .context
+                .push(text[..text.floor_char_boundary(1024)].to_owned());
+        }
+    }
+
+    /// Gives what is ready at `now`, oldest first; and the oldest beyond the bound, ready or not.
+    pub(super) fn take_ready(&mut self, now: Timestamp, out: &mut Vec<Observation>) {
+        let mut ready: Vec<u64> = Vec::new();
+        for (id, group) in &self.waiting {
+            if group.ready_at() <= now {
+                ready.push(*id);
+            }
+        }
+        let over = self.waiting.len().saturating_sub(ready.len()).saturating_sub(PENDING);
+        if over > 0 {
+            let early: Vec<u64> = self
+                .waiting
+                .keys()
+                .filter(|id| !ready.contains(id))
+                .take(over)
+                .copied()
+                .collect();
+            ready.extend(early);
+            ready.sort_unstable();
+        }
+        if ready.is_empty() {
+            return;
+        }
+        for id in &ready {
+            if let Some(group) = self.waiting.remove(id) {
+                out.push(group.observation);
+            }
+        }
+        self.by_key.retain(|_, id| self.waiting.contains_key(id));
+        out.sort_by_key(|observation| observation.line_no);
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Observation> {
+        self.by_key.clear();
+        let mut out: Vec<_> = std::mem::take(&mut self.waiting)
+            .into_values()
+            .map(|group| group.observation)
+            .collect();
+        out.sort_by_key(|observation| observation.line_no);
+        out
+    }
+
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        self.waiting.values().map(Group::ready_at).min()
+    }
+}

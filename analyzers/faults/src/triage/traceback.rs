@@ -1,0 +1,361 @@
+//! Python tracebacks, chained ones included, as one unit each. Every rank has its own tracker, so tracebacks that ranks print
+//! through each other come apart by their prefixes.
+//!
+//! Indentation is a help, not a condition: collectors and editors lose it.
+
+use std::sync::LazyLock;
+
+use rankguard_model::{ClassId, Mark, Rank, Role, Source, Timestamp};
+use regex::Regex;
+
+use super::{CONTEXT, Observation};
+use crate::line::ParsedLine;
+use crate::matcher::Matcher;
+
+/// Frames kept; a recursion prints thousands.
+const FRAMES: usize = 256;
+/// Lines of a message after its first that are kept.
+const MESSAGE_LINES: usize = 24;
+/// Foreign lines in the middle after which the traceback is taken as cut off.
+const FOREIGN: u32 = 32;
+
+static FRAME: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$"#)
+        .expect("a constant pattern")
+});
+static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^(?:\w+: )?(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z_]\w*|timeout|error|gaierror|herror)(?:\([\w.]+\))?)(?::(?:\s(?P<message>.*))?)?$")
+        .expect("a constant pattern")
+});
+
+#[derive(Debug, Default)]
+pub(super) struct Tracker {
+    open: Option<Unit>,
+}
+
+/// What a line was to the tracker.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Part of the unit.
+    Taken,
+    /// The unit ended before this line.
+    Closed,
+    /// Not part of it, and it goes on.
+    Other,
+}
+
+#[derive(Debug)]
+pub(super) struct Unit {
+    segments: Vec<Segment>,
+    /// The next line may be source text of the frame before it.
+    code_next: bool,
+    /// The sentence between chained exceptions was read.
+    chained: bool,
+    foreign: u32,
+    at: Option<Timestamp>,
+    rank: Option<Rank>,
+    local_rank: Option<u32>,
+    host: Option<String>,
+    first_line: u64,
+    last_line: u64,
+}
+
+#[derive(Debug, Default)]
+struct Segment {
+    frames: Vec<Frame>,
+    /// `Type: message`, and the lines of the message after the first.
+    exception: Option<String>,
+    message: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Frame {
+    file: String,
+    line: String,
+    function: String,
+    code: String,
+}
+
+fn is_header(text: &str) -> bool {
+    text.contains("Traceback (most recent call last)")
+}
+
+fn is_chain(text: &str) -> bool {
+    text.contains("During handling of the above exception") || text.contains("The above exception was the direct cause")
+}
+
+impl Tracker {
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    pub(super) fn take(&mut self) -> Option<Unit> {
+        self.open.take()
+    }
+
+    pub(super) fn accept(&mut self, line: &ParsedLine<'_>, line_no: u64) -> Step {
+        let text = line.text;
+        match &mut self.open {
+            Some(unit) => {
+                let step = unit.accept(text);
+                if step == Step::Taken {
+                    unit.last_line = line_no;
+                }
+                step
+            }
+            // A syntax error of the main program has no header, only its place.
+            None if is_header(text) || headless(text) => {
+                let mut unit = Unit::new(line, line_no);
+                if !is_header(text) {
+                    unit.accept(text);
+                }
+                self.open = Some(unit);
+                Step::Taken
+            }
+            None => Step::Other,
+        }
+    }
+}
+
+/// `  File "train.py", line 3`, with nothing behind it.
+fn headless(text: &str) -> bool {
+    text.trim_start().starts_with("File \"")
+        && FRAME
+            .captures(text)
+            .is_some_and(|frame| frame.name("function").is_none())
+}
+
+impl Unit {
+    fn new(line: &ParsedLine<'_>, line_no: u64) -> Self {
+        Self {
+            segments: vec![Segment::default()],
+            code_next: false,
+            chained: false,
+            foreign: 0,
+            at: line.at,
+            rank: line.rank,
+            local_rank: line.local_rank,
+            host: line.host.map(str::to_owned),
+            first_line: line_no,
+            last_line: line_no,
+        }
+    }
+
+    fn segment(&mut self) -> &mut Segment {
+        if self.segments.is_empty() {
+            self.segments.push(Segment::default());
+        }
+        let last = self.segments.len() - 1;
+        &mut self.segments[last]
+    }
+
+    fn accept(&mut self, text: &str) -> Step {
+        if self.segment().exception.is_some() {
+            self.tail(text)
+        } else {
+            self.frames(text)
+        }
+    }
+
+    /// Before the exception's line.
+    fn frames(&mut self, text: &str) -> Step {
+        if is_header(text) {
+            // Cut off and begun again, or another writer without a prefix.
+            let empty = self.segment().frames.is_empty();
+            return if empty { Step::Taken } else { Step::Closed };
+        }
+        if let Some(frame) = FRAME.captures(text) {
+            let group = |name: &str| frame.name(name).map_or(String::new(), |m| m.as_str().to_owned());
+            let frame = Frame {
+                file: group("file"),
+                line: group("line"),
+                function: group("function"),
+                code: String::new(),
+            };
+            let frames = &mut self.segment().frames;
+            if frames.len() == FRAMES {
+                frames.remove(FRAMES / 2);
+            }
+            frames.push(frame);
+            self.code_next = true;
+            return Step::Taken;
+        }
+        let indented = text.starts_with([' ', '\t']);
+        let trimmed = text.trim();
+        if !indented && EXCEPTION.is_match(trimmed) {
+            self.segment().exception = Some(trimmed.to_owned());
+            return Step::Taken;
+        }
+        if indented || self.code_next {
+            if self.code_next
+                && let Some(frame) = self.segment().frames.last_mut()
+            {
+                frame.code = trimmed[..trimmed.floor_char_boundary(256)].to_owned();
+            }
+            self.code_next = false;
+            return Step::Taken;
+        }
+        let marker = !trimmed.is_empty() && trimmed.bytes().all(|b| b"^~ ".contains(&b));
+        if trimmed.is_empty() || marker || trimmed.starts_with("[Previous line repeated") {
+            return Step::Taken;
+        }
+        self.foreign += 1;
+        if self.foreign > FOREIGN {
+            Step::Closed
+        } else {
+            Step::Other
+        }
+    }
+
+    /// After the exception's line.
+    fn tail(&mut self, text: &str) -> Step {
+        if is_chain(text) {
+            self.chained = true;
+            return Step::Taken;
+        }
+        if is_header(text) {
+            if !self.chained {
+                return Step::Closed;
+            }
+            self.chained = false;
+            self.code_next = false;
+            self.segments.push(Segment::default());
+            return Step::Taken;
+        }
+        if text.trim().is_empty() {
+            return Step::Taken;
+        }
+        let segment = self.segment();
+        if text.starts_with([' ', '\t']) && segment.message.len() < MESSAGE_LINES {
+            segment.message.push(text.trim().to_owned());
+            return Step::Taken;
+        }
+        Step::Closed
+    }
+
+    pub(super) fn observation(mut self, matcher: &Matcher, source: Source) -> Observation {
+        if self.segments.len() > 1
+            && self
+                .segments
+                .last()
+                .is_some_and(|s| s.exception.is_none() && s.frames.is_empty())
+        {
+            self.segments.pop();
+        }
+        let mut marks: Vec<Mark> = Vec::new();
+        for segment in &self.segments {
+            for text in segment.exception.iter().chain(&segment.message) {
+                for mark in matcher.marks(source, text) {
+                    if !marks
+                        .iter()
+                        .any(|known| known.class == mark.class && known.signature == mark.signature)
+                    {
+                        marks.push(mark);
+                    }
+                }
+            }
+        }
+        marks.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
+        let last = self.segments.last();
+        let exception = last.and_then(|segment| segment.exception.clone());
+        if marks.is_empty() {
+            marks.push(Mark {
+                class: ClassId::from("uncaught-exception"),
+                role: Role::Root,
+                confidence: if exception.is_some() { 0.45 } else { 0.3 },
+                signature: "python-traceback".to_owned(),
+                fields: std::collections::BTreeMap::new(),
+            });
+        }
+        let mut facts: Vec<(&str, String)> = Vec::new();
+        if let Some(captures) = exception.as_deref().and_then(|text| EXCEPTION.captures(text)) {
+            let group = |name: &str| captures.name(name).map_or(String::new(), |m| m.as_str().to_owned());
+            facts.push(("exception", group("type")));
+            let message = group("message");
+            facts.push(("message", message[..message.floor_char_boundary(512)].to_owned()));
+        }
+        if let Some(frame) = self.blamed_frame() {
+            facts.push(("file", frame.file.clone()));
+            facts.push(("line", frame.line.clone()));
+            facts.push(("function", frame.function.clone()));
+            facts.push(("code", frame.code.clone()));
+        }
+        if self.segments.len() > 1
+            && let Some(cause) = self.segments.first().and_then(|segment| segment.exception.clone())
+        {
+            facts.push(("cause", cause));
+        }
+        for mark in &mut marks {
+            for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+                mark.fields.entry((*name).to_owned()).or_insert_with(|| value.clone());
+            }
+        }
+        Observation {
+            text: exception.unwrap_or_else(|| "Traceback (most recent call last): (cut off)".to_owned()),
+            context: self.context(),
+            repeats: 1,
+            marks,
+            at: self.at,
+            since_boot_us: None,
+            rank: self.rank,
+            local_rank: self.local_rank,
+            host: self.host,
+            device: None,
+            line_no: self.first_line,
+            last_line_no: self.last_line,
+        }
+    }
+
+    /// The innermost frame that is not of a library: where a person should look.
+    fn blamed_frame(&self) -> Option<&Frame> {
+        let segments = self.segments.iter().rev();
+        let mut innermost = None;
+        for segment in segments {
+            if let Some(frame) = segment.frames.iter().rev().find(|frame| is_users(&frame.file)) {
+                return Some(frame);
+            }
+            innermost = innermost.or(segment.frames.last());
+        }
+        innermost
+    }
+
+    fn context(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for segment in &self.segments {
+            for frame in &segment.frames {
+                let place = if frame.function.is_empty() {
+                    format!("  File \"{}\", line {}", frame.file, frame.line)
+                } else {
+                    format!("  File \"{}\", line {}, in {}", frame.file, frame.line, frame.function)
+                };
+                lines.push(place);
+                if !frame.code.is_empty() {
+                    lines.push(format!("    {}", frame.code));
+                }
+            }
+            lines.extend(segment.exception.iter().cloned());
+            lines.extend(segment.message.iter().cloned());
+        }
+        // The last exception is the observation's own text.
+        if let Some(own) = self.segments.last().and_then(|segment| segment.exception.as_ref())
+            && let Some(at) = lines.iter().rposition(|line| line == own)
+        {
+            lines.remove(at);
+        }
+        let surplus = lines.len().saturating_sub(CONTEXT);
+        lines.drain(..surplus);
+        lines
+    }
+}
+
+fn is_users(file: &str) -> bool {
+    let library = [
+        "site-packages",
+        "dist-packages",
+        "/lib/python",
+        "importlib",
+        "/multiprocessing/",
+        "\\lib\\",
+    ];
+    !file.starts_with('<') && !library.iter().any(|part| file.contains(part))
+}
