@@ -1,1 +1,38 @@
-//! Evidence in, cases out.
+//! Evidence in, cases out: one engine a family of failures, an arbiter between them, and a note a person can read.
+//!
+//! What one must know:
+//! - A [`Sign`] is one meaning of one piece of evidence; a [`Scene`] is everything that was gathered for one failure.
+//! - An engine is a pure function from a scene to [`Candidate`] root causes. It never sees the other engines.
+//! - The arbiter picks one candidate, the rest become alternatives; every sign then gets its role.
+//! - A [`Diagnosis`] gathers evidence over time into drafts and concludes each when nothing new arrives.
+//!
+//! Invariants:
+//! - Pure and deterministic: `now` is an input, ordered maps wherever one iterates, no clock, no files, no randomness.
+//! - The subject of a cascade is never blamed (RG-7): survivors' errors, our own kills and shutdown noise can only
+//!   become a verdict when nothing better was seen, and then they blame nobody narrower than the job.
+//! - Every verdict says what clears it (RG-10), and `unknown` is a verdict like any other.
+//!
+//! Absent: hang triage from stacks and flight-recorder dumps, straggler statistics, and learning from past cases.
+
+mod arbiter;
+mod candidate;
+mod context;
+mod diagnosis;
+mod draft;
+mod engine;
+mod knowledge;
+mod policy;
+mod reasoning;
+mod roles;
+mod scene;
+mod sign;
+mod signature;
+
+pub use arbiter::{Opinion, diagnose};
+pub use candidate::{Candidate, Strength};
+pub use context::{Context, JobContext};
+pub use diagnosis::{Change, Concluded, Diagnosis};
+pub use draft::{DraftId, Scope};
+pub use policy::Policy;
+pub use scene::Scene;
+pub use sign::{Fact, Sign, What};

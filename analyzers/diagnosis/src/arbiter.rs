@@ -1,0 +1,184 @@
+//! The arbiter: one verdict out of what all engines propose.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use rankguard_model::{ClassId, Finding, Rank, Reason, Severity, Timestamp, Verdict};
+
+use crate::{Candidate, Scene, Strength, engine, knowledge, reasoning, roles, signature};
+
+/// A machine that reports its fault this much after the job already failed did not start the failure. Logs of different
+/// collectors are read and stamped with some delay, so a shorter lead proves nothing.
+const HARDWARE_LAG: Duration = Duration::from_secs(10);
+
+/// What is thought of one scene.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Opinion {
+    /// The conclusion.
+    pub verdict: Verdict,
+    /// Every piece of evidence with its role, first cause first.
+    pub findings: Vec<Finding>,
+    /// The note for the person on call.
+    pub reasoning: Vec<Reason>,
+    /// What evidence clears it (RG-10).
+    pub clears: String,
+    /// What makes a second failure the same one.
+    pub signature: String,
+    /// The failure in one line: the program's place and words, or who is blamed for what.
+    pub headline: String,
+    /// What kind of explanation the verdict is; below [`Strength::Cause`] it is worth waiting for more evidence.
+    pub strength: Strength,
+}
+
+/// Weighs a scene as known at `now`.
+pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
+    let ranking = rank(scene);
+    let Some(winner) = ranking.first() else {
+        return unknown(scene, now);
+    };
+    let confidence = certainty(winner, &ranking);
+    let root_rank = winner.root_rank.or_else(|| launcher_hint(scene, winner));
+    let class = winner.class.clone();
+    let alternatives = alternatives(&ranking, confidence);
+    let verdict = Verdict {
+        layer: knowledge::layer(scene.catalogue, &class).to_owned(),
+        severity: severity(scene, &class),
+        blamed: winner.blamed.clone(),
+        root_rank,
+        first_cause: scene.signs.get(winner.first).map(|sign| sign.evidence.clone()),
+        confidence,
+        taxonomies: scene.catalogue.taxonomies_of(&class),
+        mitigation: scene.catalogue.mitigation(&class),
+        alternatives,
+        class,
+    };
+    Opinion {
+        findings: roles::findings(scene, winner),
+        reasoning: reasoning::note(scene, winner, &verdict, now),
+        clears: knowledge::clears(scene.catalogue, &verdict.class),
+        signature: signature::of(scene, &verdict, &scene.signs[winner.first]),
+        headline: signature::headline(scene, &verdict, &scene.signs[winner.first]),
+        strength: winner.strength,
+        verdict,
+    }
+}
+
+/// Candidates, best first.
+fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
+    let mut ranking = engine::candidates(scene);
+    let first_cause = ranking
+        .iter()
+        .filter(|candidate| candidate.strength == Strength::Cause)
+        .map(|candidate| &scene.signs[candidate.first])
+        .filter(|sign| sign.timed)
+        .map(|sign| sign.at)
+        .min();
+    for candidate in &mut ranking {
+        let sign = &scene.signs[candidate.first];
+        let late = first_cause.is_some_and(|first| sign.timed && sign.at.since(first) > HARDWARE_LAG);
+        if candidate.strength == Strength::Overriding && late {
+            candidate.strength = Strength::Cause;
+            candidate.score *= 0.5;
+        }
+    }
+    ranking.sort_by(|one, other| better(scene, one, other));
+    ranking
+}
+
+fn better(scene: &Scene<'_>, one: &Candidate, other: &Candidate) -> Ordering {
+    other
+        .strength
+        .cmp(&one.strength)
+        .then_with(|| weight(scene, other).total_cmp(&weight(scene, one)))
+        .then_with(|| one.first.cmp(&other.first))
+        .then_with(|| one.class.cmp(&other.class))
+}
+
+/// Sureness, with something for being early: what comes first is more often the cause than what comes last.
+fn weight(scene: &Scene<'_>, candidate: &Candidate) -> f64 {
+    let position = candidate.first as f64 / scene.signs.len().max(1) as f64;
+    candidate.score - 0.1 * position
+}
+
+fn certainty(winner: &Candidate, ranking: &[Candidate]) -> f64 {
+    let cap = match winner.strength {
+        Strength::Overriding => 0.99,
+        Strength::Cause => 0.95,
+        Strength::Symptom => 0.6,
+        Strength::Outcome => 0.4,
+    };
+    let rival = ranking
+        .iter()
+        .skip(1)
+        .find(|other| other.class != winner.class && other.strength == winner.strength)
+        .map_or(0.0, |other| other.score);
+    // A rival of the same kind that is nearly as sure takes some of the certainty.
+    let doubt = (rival - winner.score + 0.2).clamp(0.0, 0.2);
+    ((winner.score - doubt).clamp(0.05, cap) * 100.0).round() / 100.0
+}
+
+fn alternatives(ranking: &[Candidate], confidence: f64) -> Vec<(ClassId, f64)> {
+    let mut others: Vec<(ClassId, f64)> = Vec::new();
+    let Some(winner) = ranking.first() else { return others };
+    for candidate in ranking.iter().skip(1) {
+        let known = candidate.class == winner.class || others.iter().any(|(class, _)| *class == candidate.class);
+        if !known && others.len() < 4 {
+            let share = (candidate.score * (1.0 - confidence) * 100.0).round() / 100.0;
+            others.push((candidate.class.clone(), share));
+        }
+    }
+    others
+}
+
+fn severity(scene: &Scene<'_>, class: &ClassId) -> Severity {
+    let died = scene.exits().next().is_some() || scene.silent().next().is_some();
+    let by_class = knowledge::severity(scene.catalogue, class);
+    if died { Severity::Failure } else { by_class }
+}
+
+/// Launchers name the rank that failed first; that helps where the cause itself names none and sits in the program.
+fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
+    if winner.strength == Strength::Overriding {
+        return None;
+    }
+    let mut named = scene
+        .marks()
+        .filter(|(_, sign)| {
+            sign.class()
+                .is_some_and(|class| class.as_str() == "launcher-child-failed")
+        })
+        .filter_map(|(_, sign)| sign.field("rank").and_then(|text| text.parse().ok()).map(Rank));
+    let first = named.next()?;
+    named.all(|other| other == first).then_some(first)
+}
+
+fn unknown(scene: &Scene<'_>, now: Timestamp) -> Opinion {
+    let class = ClassId::from("unknown");
+    let verdict = Verdict {
+        layer: knowledge::layer(scene.catalogue, &class).to_owned(),
+        severity: Severity::Failure,
+        blamed: scene.job_entity(),
+        root_rank: None,
+        first_cause: scene.signs.first().map(|sign| sign.evidence.clone()),
+        confidence: 0.1,
+        taxonomies: scene.catalogue.taxonomies_of(&class),
+        mitigation: scene.catalogue.mitigation(&class),
+        alternatives: Vec::new(),
+        class,
+    };
+    Opinion {
+        findings: roles::without_cause(scene),
+        reasoning: vec![Reason {
+            at: now,
+            text: format!(
+                "Nothing among {} signs says what failed, so nobody is blamed.",
+                scene.signs.len()
+            ),
+        }],
+        clears: knowledge::clears(scene.catalogue, &verdict.class),
+        signature: format!("unknown|{}", verdict.blamed),
+        headline: "a failure that nothing explains".to_owned(),
+        strength: Strength::Outcome,
+        verdict,
+    }
+}

@@ -1,0 +1,481 @@
+//! The diagnosis of a running cluster: signs become drafts, drafts become conclusions.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use rankguard_faults::Catalogue;
+use rankguard_model::{
+    Body, Entity, Evidence, EvidenceId, Finding, Generation, JobId, NodeId, Rank, Reason, Role, Severity, Source,
+    Timestamp, Verdict,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::draft::{Conclusion, Draft};
+use crate::{Context, DraftId, Fact, Policy, Scope, Sign, What, knowledge};
+
+/// A step that a rank completed this long after a complaint shows that the complaint was harmless. Progress is reported
+/// with a delay, so a shorter time proves nothing.
+const RECOVERED_AFTER: Duration = Duration::from_secs(2);
+
+/// What a piece of evidence did.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A draft was opened by it.
+    Opened {
+        /// The draft.
+        draft: DraftId,
+        /// The job that suffers, where one runs there.
+        job: Option<JobId>,
+        /// When the earliest sign of it happened.
+        first_at: Timestamp,
+    },
+    /// An open draft took it in.
+    Joined {
+        /// The draft.
+        draft: DraftId,
+    },
+    /// It belongs to a failure that is already concluded, and changes nothing.
+    Late {
+        /// The draft.
+        draft: DraftId,
+        /// What it is in that case.
+        finding: Box<Finding>,
+    },
+    /// It belongs to a failure that is already concluded, and shows that the conclusion was wrong.
+    Revised(Box<Concluded>),
+    /// It speaks of a generation that may no longer act and of no known case: noise.
+    Dropped {
+        /// The evidence.
+        evidence: EvidenceId,
+        /// Why.
+        why: String,
+    },
+}
+
+/// A draft with its verdict.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Concluded {
+    /// The draft.
+    pub draft: DraftId,
+    /// The job that suffered, where one ran there.
+    pub job: Option<JobId>,
+    /// Its generation.
+    pub generation: Option<Generation>,
+    /// When the first cause happened, or the earliest sign where nothing explains the rest.
+    pub first_at: Timestamp,
+    /// Whether ranks ended or a node fell silent; a device that merely reports a fault leaves the job running.
+    pub failed: bool,
+    /// The conclusion.
+    pub verdict: Verdict,
+    /// Every piece of evidence with its role, first cause first.
+    pub findings: Vec<Finding>,
+    /// The note for the person on call.
+    pub reasoning: Vec<Reason>,
+    /// What evidence clears it (RG-10).
+    pub clears: String,
+    /// A stable name: equal when the same failure comes back (a user bug, the same GPU), different otherwise.
+    pub signature: String,
+    /// The failure in one line: the program's place and words, or who is blamed for what.
+    pub headline: String,
+    /// Whether a node of it fell silent.
+    pub node_silent: bool,
+    /// Whether its ranks live and do nothing.
+    pub stalled: bool,
+    /// Whether ranks could not be started at all.
+    pub order_failed: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Progress {
+    generation: Generation,
+    at: Timestamp,
+}
+
+/// Everything that diagnosis remembers. Plain data: it can be written down and taken up again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    policy: Policy,
+    opened: u64,
+    /// Open drafts and those concluded within the window, oldest first.
+    drafts: Vec<Draft>,
+    /// Signs that may belong to a failure which shows later, oldest arrival first.
+    memory: VecDeque<Sign>,
+    progress: BTreeMap<JobId, BTreeMap<Rank, Progress>>,
+}
+
+impl Diagnosis {
+    /// Remembers nothing yet.
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            opened: 0,
+            drafts: Vec::new(),
+            memory: VecDeque::new(),
+            progress: BTreeMap::new(),
+        }
+    }
+
+    /// Takes evidence in. The same evidence must be given once only: the journal owns deduplication.
+    pub fn observe(
+        &mut self,
+        now: Timestamp,
+        evidence: &Evidence,
+        context: &Context,
+        catalogue: &Catalogue,
+    ) -> Vec<Change> {
+        self.forget(now);
+        if let (
+            Body::Progress { .. },
+            Entity::Rank {
+                job, generation, rank, ..
+            },
+        ) = (&evidence.body, &evidence.entity)
+        {
+            let newest = Progress {
+                generation: *generation,
+                at: evidence.at,
+            };
+            self.progress.entry(job.clone()).or_default().insert(*rank, newest);
+        }
+        let mut changes = Vec::new();
+        for sign in Sign::of(evidence) {
+            self.take(now, sign, context, catalogue, &mut changes);
+        }
+        changes
+    }
+
+    /// Takes in what the caller knows and no node reports.
+    pub fn observe_fact(
+        &mut self,
+        now: Timestamp,
+        fact: &Fact,
+        context: &Context,
+        catalogue: &Catalogue,
+    ) -> Vec<Change> {
+        self.forget(now);
+        let mut changes = Vec::new();
+        self.take(now, Sign::of_fact(fact), context, catalogue, &mut changes);
+        changes
+    }
+
+    /// When [`conclude`](Self::conclude) has something to do next.
+    pub fn due(&self) -> Option<Timestamp> {
+        self.open().map(|draft| draft.deadline(&self.policy)).min()
+    }
+
+    /// Scopes of the drafts that are still being gathered.
+    pub fn open_scopes(&self) -> impl Iterator<Item = (DraftId, &Scope)> {
+        self.open().map(|draft| (draft.id, &draft.scope))
+    }
+
+    /// Concludes every draft whose time has come.
+    pub fn conclude(&mut self, now: Timestamp, _context: &Context, catalogue: &Catalogue) -> Vec<Concluded> {
+        let mut all = Vec::new();
+        for draft in &mut self.drafts {
+            if draft.concluded.is_none() && draft.deadline(&self.policy) <= now {
+                all.push(conclude(draft, now, catalogue));
+            }
+        }
+        self.forget(now);
+        all
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Draft> {
+        self.drafts.iter().filter(|draft| draft.concluded.is_none())
+    }
+
+    fn take(
+        &mut self,
+        now: Timestamp,
+        sign: Sign,
+        context: &Context,
+        catalogue: &Catalogue,
+        changes: &mut Vec<Change>,
+    ) {
+        let scopes = scopes(&sign, context);
+        let mut remember = false;
+        for scope in scopes {
+            if let Some(draft) = self
+                .drafts
+                .iter_mut()
+                .find(|draft| draft.concluded.is_none() && draft.scope == scope)
+            {
+                let decides = crate::draft::decides(&sign);
+                draft.add(sign.clone(), &self.policy);
+                if decides {
+                    draft.newest_at = now;
+                    draft.look(now, catalogue);
+                }
+                note(changes, Change::Joined { draft: draft.id });
+                continue;
+            }
+            if let Scope::Job { job, generation } = &scope {
+                let known = context.jobs.get(job);
+                let stale = known.is_some_and(|known| known.generation > *generation);
+                let stopping = known.is_some_and(|known| known.stopping);
+                if self.join(now, &sign, &scope, stale, catalogue, changes) {
+                    continue;
+                }
+                if stale || stopping {
+                    let why = if stale {
+                        "its generation may no longer act"
+                    } else {
+                        "its job is being ended on purpose"
+                    };
+                    note(
+                        changes,
+                        Change::Dropped {
+                            evidence: sign.evidence.clone(),
+                            why: why.to_owned(),
+                        },
+                    );
+                    continue;
+                }
+            } else if self.join(now, &sign, &scope, false, catalogue, changes) {
+                continue;
+            }
+            if opens(&sign, catalogue) {
+                let change = self.open_draft(now, &sign, scope, context, catalogue);
+                note(changes, change);
+            } else {
+                remember = true;
+            }
+        }
+        if remember || opens(&sign, catalogue) {
+            if self.memory.len() >= self.policy.memory_signs {
+                self.memory.pop_front();
+            }
+            self.memory.push_back(sign);
+        }
+    }
+
+    /// Late evidence of a concluded failure joins it. Says whether it did.
+    fn join(
+        &mut self,
+        now: Timestamp,
+        sign: &Sign,
+        scope: &Scope,
+        stale: bool,
+        catalogue: &Catalogue,
+        changes: &mut Vec<Change>,
+    ) -> bool {
+        let same_node = |draft: &Draft| sign.mark().is_some() && sign.node().is_some_and(|node| draft.concerns(node));
+        let Some(draft) = self.drafts.iter_mut().rev().find(|draft| {
+            draft.concluded.is_some() && (draft.scope == *scope || (!stale && late_of(sign, draft) && same_node(draft)))
+        }) else {
+            return false;
+        };
+        let Some(before) = draft.concluded.clone() else {
+            return false;
+        };
+        let is_exit = sign.mark().is_none();
+        if !stale && is_exit && !before.failed && draft.scope == *scope {
+            // The device reported a fault earlier and the job went on; now it did fail, which is a new draft.
+            return false;
+        }
+        let decides = crate::draft::decides(sign);
+        draft.add(sign.clone(), &self.policy);
+        if decides && !is_exit {
+            let again = draft.opinion(now, catalogue);
+            if again.verdict.class != before.class || again.verdict.blamed != before.blamed {
+                note(changes, Change::Revised(Box::new(conclude(draft, now, catalogue))));
+                return true;
+            }
+        }
+        let finding = Finding {
+            evidence: sign.evidence.clone(),
+            at: sign.at,
+            source: sign.source,
+            entity: sign.entity.clone(),
+            class: sign.class().cloned().unwrap_or_else(|| "killed-by-signal".into()),
+            role: if sign.class() == Some(&before.class) {
+                Role::Confirmation
+            } else {
+                Role::Cascade
+            },
+            confidence: 0.8,
+            text: sign.text.clone(),
+            why: "It arrived after the case was concluded and follows from it.".to_owned(),
+        };
+        note(
+            changes,
+            Change::Late {
+                draft: draft.id,
+                finding: Box::new(finding),
+            },
+        );
+        true
+    }
+
+    fn open_draft(
+        &mut self,
+        now: Timestamp,
+        sign: &Sign,
+        scope: Scope,
+        context: &Context,
+        catalogue: &Catalogue,
+    ) -> Change {
+        self.opened += 1;
+        let mut draft = Draft::open(DraftId(self.opened), scope, now, context);
+        let remembered: Vec<Sign> = self
+            .memory
+            .iter()
+            .filter(|held| sign.at.since(held.at) <= self.policy.window && scopes(held, context).contains(&draft.scope))
+            .filter(|held| !self.recovered(held))
+            .cloned()
+            .collect();
+        for held in remembered {
+            draft.add(held, &self.policy);
+        }
+        draft.add(sign.clone(), &self.policy);
+        draft.look(now, catalogue);
+        let first_at = draft.signs.first().map_or(sign.at, |first| first.at);
+        let change = Change::Opened {
+            draft: draft.id,
+            job: draft.scope.job().cloned(),
+            first_at,
+        };
+        self.drafts.push(draft);
+        change
+    }
+
+    /// A complaint of a rank that completed steps afterwards was harmless, whatever its words.
+    fn recovered(&self, sign: &Sign) -> bool {
+        let Entity::Rank {
+            job, generation, rank, ..
+        } = &sign.entity
+        else {
+            return false;
+        };
+        if sign.source != Source::JobLog {
+            return false;
+        }
+        let progress = self.progress.get(job).and_then(|ranks| ranks.get(rank));
+        progress.is_some_and(|newest| newest.generation == *generation && newest.at.since(sign.at) >= RECOVERED_AFTER)
+    }
+
+    fn forget(&mut self, now: Timestamp) {
+        let window = self.policy.window;
+        self.memory.retain(|sign| now.since(sign.at) <= window);
+        self.drafts.retain(|draft| {
+            draft
+                .concluded
+                .as_ref()
+                .is_none_or(|conclusion| now.since(conclusion.at) <= window)
+        });
+    }
+}
+
+fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue) -> Concluded {
+    let opinion = draft.opinion(now, catalogue);
+    let failed = draft.has_failed();
+    draft.concluded = Some(Conclusion {
+        at: now,
+        class: opinion.verdict.class.clone(),
+        blamed: opinion.verdict.blamed.clone(),
+        failed,
+    });
+    let first = opinion.findings.first().map(|finding| finding.at);
+    let mut reasoning = opinion.reasoning;
+    if draft.dropped > 0 {
+        let text = format!(
+            "{} further signs found no room in the case and were only counted.",
+            draft.dropped
+        );
+        reasoning.push(Reason { at: now, text });
+    }
+    if draft.nodes().len() > 1 {
+        let text = format!("{} nodes speak in this case.", draft.nodes().len());
+        reasoning.push(Reason { at: now, text });
+    }
+    Concluded {
+        draft: draft.id,
+        job: draft.scope.job().cloned(),
+        generation: draft.scope.generation(),
+        first_at: first.or_else(|| draft.signs.first().map(|sign| sign.at)).unwrap_or(now),
+        failed,
+        verdict: opinion.verdict,
+        findings: opinion.findings,
+        reasoning,
+        clears: opinion.clears,
+        signature: opinion.signature,
+        headline: opinion.headline,
+        node_silent: draft.holds(&What::Silent),
+        stalled: draft.holds(&What::Stalled),
+        order_failed: draft.holds(&What::OrderFailed),
+    }
+}
+
+/// One change of a kind per call is enough: an exit with two marks extends its draft once.
+fn note(changes: &mut Vec<Change>, change: Change) {
+    let repeated = match &change {
+        Change::Joined { draft } => changes.iter().any(|known| match known {
+            Change::Opened { draft: other, .. } | Change::Joined { draft: other } => draft == other,
+            _ => false,
+        }),
+        other => changes.contains(other),
+    };
+    if !repeated {
+        changes.push(change);
+    }
+}
+
+/// Whether a late sign about a node belongs to a concluded failure rather than to whatever runs there now: it happened
+/// before the conclusion.
+fn late_of(sign: &Sign, draft: &Draft) -> bool {
+    draft
+        .concluded
+        .as_ref()
+        .is_some_and(|conclusion| sign.at <= conclusion.at)
+}
+
+/// Whose failure a sign may belong to.
+fn scopes(sign: &Sign, context: &Context) -> Vec<Scope> {
+    match &sign.entity {
+        Entity::Rank { job, generation, .. } => {
+            vec![Scope::Job {
+                job: job.clone(),
+                generation: *generation,
+            }]
+        }
+        Entity::Job { job } => {
+            let generation = context.jobs.get(job).map(|known| known.generation).unwrap_or_default();
+            vec![Scope::Job {
+                job: job.clone(),
+                generation,
+            }]
+        }
+        Entity::Node { node } | Entity::Device { node, .. } => of_node(node, context),
+        Entity::Unknown => of_node(&sign.evidence.node, context),
+    }
+}
+
+fn of_node(node: &NodeId, context: &Context) -> Vec<Scope> {
+    let jobs: Vec<Scope> = context
+        .jobs_on(node)
+        .map(|(job, known)| Scope::Job {
+            job: job.clone(),
+            generation: known.generation,
+        })
+        .collect();
+    if jobs.is_empty() {
+        vec![Scope::Node { node: node.clone() }]
+    } else {
+        jobs
+    }
+}
+
+/// Whether a sign is a failure by itself: a rank that ended, a silent node, a machine that reports an outright fault. What
+/// a program writes is a failure only when the program then ends, so it is remembered until that happens.
+fn opens(sign: &Sign, catalogue: &Catalogue) -> bool {
+    match &sign.what {
+        What::Exit { .. } | What::Silent | What::Stalled | What::OrderFailed => true,
+        What::Mark(mark) => {
+            mark.role == Role::Root
+                && knowledge::is_machine(catalogue, &mark.class)
+                && knowledge::severity(catalogue, &mark.class) == Severity::Failure
+                && knowledge::role(catalogue, &mark.class) == Role::Root
+                && sign.source != Source::JobLog
+        }
+    }
+}

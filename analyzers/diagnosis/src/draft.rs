@@ -1,0 +1,191 @@
+//! Drafts: a failure that is still being gathered, or that was concluded a short while ago.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use rankguard_faults::Catalogue;
+use rankguard_model::{ClassId, Entity, Generation, JobId, NodeId, Rank, Role, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::{Context, Opinion, Policy, Scene, Sign, Strength, What, diagnose};
+
+/// A draft's number, counted from 1; it stays the same when the draft is concluded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DraftId(pub u64);
+
+impl fmt::Display for DraftId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "draft {}", self.0)
+    }
+}
+
+/// Whose failure it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Scope {
+    /// One generation of a job.
+    Job {
+        /// The job.
+        job: JobId,
+        /// The generation.
+        generation: Generation,
+    },
+    /// A node on which no job runs.
+    Node {
+        /// The node.
+        node: NodeId,
+    },
+}
+
+impl Scope {
+    /// The job, where one suffers.
+    pub fn job(&self) -> Option<&JobId> {
+        match self {
+            Self::Job { job, .. } => Some(job),
+            Self::Node { .. } => None,
+        }
+    }
+
+    /// The generation of the job.
+    pub fn generation(&self) -> Option<Generation> {
+        match self {
+            Self::Job { generation, .. } => Some(*generation),
+            Self::Node { .. } => None,
+        }
+    }
+}
+
+/// The signs of one failure and when to stop gathering.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Draft {
+    pub(crate) id: DraftId,
+    pub(crate) scope: Scope,
+    pub(crate) opened_at: Timestamp,
+    pub(crate) newest_at: Timestamp,
+    pub(crate) placements: BTreeMap<Rank, NodeId>,
+    pub(crate) signs: Vec<Sign>,
+    /// Cascades and noise that found no room.
+    pub(crate) dropped: u64,
+    /// Whether anything in it can explain the rest; while nothing does, the draft waits for its cap.
+    pub(crate) explained: bool,
+    /// Set when concluded.
+    pub(crate) concluded: Option<Conclusion>,
+}
+
+/// What was said when a draft was concluded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Conclusion {
+    pub(crate) at: Timestamp,
+    pub(crate) class: ClassId,
+    pub(crate) blamed: Entity,
+    /// Whether ranks had ended by then.
+    pub(crate) failed: bool,
+}
+
+impl Draft {
+    pub(crate) fn open(id: DraftId, scope: Scope, now: Timestamp, context: &Context) -> Self {
+        let placements = match &scope {
+            Scope::Job { job, .. } => context
+                .jobs
+                .get(job)
+                .map(|job| job.placements.clone())
+                .unwrap_or_default(),
+            Scope::Node { .. } => BTreeMap::new(),
+        };
+        Self {
+            id,
+            scope,
+            opened_at: now,
+            newest_at: now,
+            placements,
+            signs: Vec::new(),
+            dropped: 0,
+            explained: false,
+            concluded: None,
+        }
+    }
+
+    /// When it is concluded if nothing more arrives.
+    pub(crate) fn deadline(&self, policy: &Policy) -> Timestamp {
+        let cap = self.opened_at.after(policy.cap);
+        if self.explained {
+            self.newest_at.after(policy.settle).min(cap)
+        } else {
+            cap
+        }
+    }
+
+    /// Takes a sign in, in order of time; says whether there was room.
+    pub(crate) fn add(&mut self, sign: Sign, policy: &Policy) -> bool {
+        if self.signs.len() >= policy.draft_signs {
+            if !decides(&sign) {
+                self.dropped += 1;
+                return false;
+            }
+            let Some(victim) = self.signs.iter().rposition(|held| !decides(held)) else {
+                self.dropped += 1;
+                return false;
+            };
+            self.signs.remove(victim);
+            self.dropped += 1;
+        }
+        let place = self
+            .signs
+            .partition_point(|held| (held.at, &held.evidence) <= (sign.at, &sign.evidence));
+        self.signs.insert(place, sign);
+        true
+    }
+
+    /// The nodes of its job, or its node.
+    pub(crate) fn concerns(&self, node: &NodeId) -> bool {
+        match &self.scope {
+            Scope::Node { node: own } => own == node,
+            Scope::Job { .. } => self.placements.values().any(|placed| placed == node),
+        }
+    }
+
+    /// Whether a rank of its job ended, or a node of it fell silent.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.signs.iter().any(|sign| sign.mark().is_none())
+    }
+
+    /// Whether a sign of this meaning is in it.
+    pub(crate) fn holds(&self, what: &What) -> bool {
+        self.signs.iter().any(|sign| sign.what == *what)
+    }
+
+    /// Weighs what is known so far.
+    pub(crate) fn opinion(&self, now: Timestamp, catalogue: &Catalogue) -> Opinion {
+        let (job, generation) = match &self.scope {
+            Scope::Job { job, generation } => (Some(job), *generation),
+            Scope::Node { .. } => (None, Generation::default()),
+        };
+        let scene = Scene {
+            signs: &self.signs,
+            job,
+            generation,
+            placements: &self.placements,
+            catalogue,
+        };
+        diagnose(&scene, now)
+    }
+
+    /// Looks again whether something explains the rest.
+    pub(crate) fn look(&mut self, now: Timestamp, catalogue: &Catalogue) {
+        if !self.explained {
+            self.explained = self.opinion(now, catalogue).strength >= Strength::Cause;
+        }
+    }
+
+    /// Nodes and ranks that speak in it, for a person.
+    pub(crate) fn nodes(&self) -> BTreeSet<&NodeId> {
+        self.signs.iter().filter_map(Sign::node).collect()
+    }
+}
+
+/// Whether a sign can change the verdict: roots, confirmations, exits and facts.
+pub(crate) fn decides(sign: &Sign) -> bool {
+    sign.mark()
+        .is_none_or(|mark| matches!(mark.role, Role::Root | Role::Confirmation))
+}

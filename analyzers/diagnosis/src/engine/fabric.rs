@@ -1,0 +1,223 @@
+//! The network between ranks, and the collectives that run over it.
+//!
+//! Most of what is reported here are consequences: a peer died, so the survivors' sockets broke. What can be concluded is
+//! who did *not* complain, and whether the ranks were in the same collective at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankguard_model::{Entity, Rank, Role, Severity};
+
+use super::{Family, confidence, family, machine_of};
+use crate::{Candidate, Scene, Sign, Strength, knowledge};
+
+pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    let mut found: BTreeMap<(Entity, &str), Candidate> = BTreeMap::new();
+    for (index, sign) in scene
+        .marks()
+        .filter(|(_, sign)| family(scene, sign) == Some(Family::Fabric))
+    {
+        let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
+            continue;
+        };
+        if mark.role == Role::Noise {
+            continue;
+        }
+        let adapter = knowledge::is_machine(scene.catalogue, class);
+        let blamed = if adapter { machine_of(sign) } else { scene.job_entity() };
+        let (strength, score) = match mark.role {
+            Role::Root if adapter && knowledge::severity(scene.catalogue, class) == Severity::Failure => {
+                (Strength::Overriding, confidence(sign))
+            }
+            Role::Root => (Strength::Cause, confidence(sign)),
+            _ => (Strength::Symptom, confidence(sign) * 0.6),
+        };
+        let candidate = found
+            .entry((blamed.clone(), class.as_str()))
+            .or_insert_with(|| Candidate::new(class.clone(), blamed, index, strength, score));
+        candidate.support.insert(index);
+        candidate.strength = candidate.strength.max(strength);
+        candidate.score = candidate.score.max(score);
+    }
+    for candidate in found.into_values() {
+        all.push(adapter_with_complaints(scene, candidate));
+    }
+    all.extend(mismatch(scene));
+    all.extend(missing_peer(scene));
+    all
+}
+
+/// A failed adapter is believed more when ranks lost connections.
+fn adapter_with_complaints(scene: &Scene<'_>, candidate: Candidate) -> Candidate {
+    if candidate.strength != Strength::Overriding {
+        return candidate;
+    }
+    let support = candidate.support.clone();
+    let complaints = complaints(scene).map(|(index, _)| index);
+    let note = "Ranks lost their connections at about the same time.".to_owned();
+    let mut confirmed = candidate.confirmed(complaints.collect::<Vec<_>>(), note);
+    confirmed.support = support;
+    confirmed
+}
+
+/// Signs by which a survivor says that a peer or a connection was lost, or that a collective did not end.
+fn complaints<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (usize, &'a Sign)> {
+    scene.marks().filter(|(_, sign)| {
+        family(scene, sign) == Some(Family::Fabric) && sign.mark().is_some_and(|mark| mark.role == Role::Cascade)
+    })
+}
+
+/// What one rank was waiting in when its watchdog gave up.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Work {
+    op: String,
+    elements: Option<u64>,
+    seq: Option<u64>,
+}
+
+fn work(sign: &Sign) -> Option<Work> {
+    let value = |name: &str| {
+        let rest = sign.text.split_once(name)?.1;
+        let end = rest.find([',', ')', ' ']).unwrap_or(rest.len());
+        Some(&rest[..end])
+    };
+    if !sign.text.contains("timeout") && !sign.text.contains("timed out") {
+        return None;
+    }
+    Some(Work {
+        op: value("OpType=")?.to_owned(),
+        elements: value("NumelIn=").and_then(|text| text.parse().ok()),
+        seq: value("SeqNum=").and_then(|text| text.parse().ok()),
+    })
+}
+
+/// The first collective that each rank gave up in.
+fn works(scene: &Scene<'_>) -> BTreeMap<Rank, (usize, Work)> {
+    let mut works = BTreeMap::new();
+    for (index, sign) in scene.marks() {
+        if let (Some(rank), Some(work)) = (sign.rank(), work(sign)) {
+            works.entry(rank).or_insert((index, work));
+        }
+    }
+    works
+}
+
+/// Ranks that gave up in different collectives can never have met: the program sent them apart.
+fn mismatch(scene: &Scene<'_>) -> Option<Candidate> {
+    let works = works(scene);
+    let (first, _) = works.values().min_by_key(|(index, _)| *index)?;
+    let shapes: BTreeSet<_> = works.values().map(|(_, work)| (&work.op, work.elements)).collect();
+    let numbers: BTreeSet<_> = works.values().map(|(_, work)| work.seq).collect();
+    let score = match (shapes.len() > 1, numbers.len() > 1) {
+        (true, true) => 0.85,
+        (true, false) => 0.8,
+        (false, true) => 0.55,
+        (false, false) => return None,
+    };
+    let told: Vec<_> = works
+        .iter()
+        .take(4)
+        .map(|(rank, (_, work))| match work.seq {
+            Some(seq) => format!("rank {rank} in {} number {seq}", work.op),
+            None => format!("rank {rank} in {}", work.op),
+        })
+        .collect();
+    let mut candidate = Candidate::new(
+        "collective-mismatch",
+        scene.job_entity(),
+        *first,
+        Strength::Cause,
+        score,
+    );
+    candidate.support.extend(works.values().map(|(index, _)| *index));
+    candidate.notes.push(format!(
+        "The ranks waited in different collectives: {}.",
+        told.join(", ")
+    ));
+    Some(candidate)
+}
+
+/// When survivors complain and exactly one rank says nothing, that one is missing: dead, or standing still.
+fn missing_peer(scene: &Scene<'_>) -> Option<Candidate> {
+    let speaking: BTreeSet<Rank> = complaints(scene).filter_map(|(_, sign)| sign.rank()).collect();
+    let (first, _) = complaints(scene).next()?;
+    let timed_out: BTreeSet<Rank> = works(scene).into_keys().collect();
+    let lost_connection = complaints(scene).any(|(_, sign)| {
+        sign.class().is_some_and(|class| {
+            matches!(
+                class.as_str(),
+                "remote-worker-lost" | "connection-reset" | "nccl-system-error"
+            )
+        })
+    });
+    let exited: BTreeSet<Rank> = scene.exits().filter_map(|(_, sign, ..)| sign.rank()).collect();
+    let named = scene.placements.iter().find(|(rank, node)| {
+        !speaking.contains(rank)
+            && complaints(scene).any(|(_, sign)| {
+                sign.node() != Some(*node) && sign.text.contains("peer") && names_host(&sign.text, node.as_str())
+            })
+    });
+    let quiet: Vec<Rank> = scene
+        .placements
+        .keys()
+        .filter(|rank| !speaking.contains(rank) && !exited.contains(rank))
+        .copied()
+        .collect();
+    // A rank that complains only after the others gave up was the one they waited for.
+    let late: Vec<Rank> = scene
+        .placements
+        .keys()
+        .filter(|rank| !timed_out.contains(rank) && speaking.contains(rank))
+        .copied()
+        .collect();
+    let (class, rank, score, note) = if let Some((rank, node)) = named {
+        (
+            "remote-worker-lost",
+            *rank,
+            0.7,
+            format!("Survivors name node {node} as the peer that closed, and rank {rank} there says nothing."),
+        )
+    } else if let ([rank], true) = (quiet.as_slice(), lost_connection && timed_out.is_empty()) {
+        (
+            "remote-worker-lost",
+            *rank,
+            0.6,
+            format!("Every rank but rank {rank} reports a lost peer."),
+        )
+    } else if let ([rank], false) = (quiet.as_slice(), timed_out.is_empty()) {
+        (
+            "hang-stalled-ranks",
+            *rank,
+            0.6,
+            format!("Every rank but rank {rank} waited for a collective until its time limit."),
+        )
+    } else if let ([rank], false, true) = (late.as_slice(), timed_out.is_empty(), quiet.is_empty()) {
+        (
+            "hang-stalled-ranks",
+            *rank,
+            0.6,
+            format!(
+                "Rank {rank} is the only one that did not wait in the collective; it found its peers gone when it came."
+            ),
+        )
+    } else {
+        return None;
+    };
+    if scene.placements.len() < 2 {
+        return None;
+    }
+    let mut candidate = Candidate::new(class, scene.rank_entity(rank, None), first, Strength::Symptom, score);
+    candidate.root_rank = Some(rank);
+    candidate.notes.push(note);
+    Some(candidate)
+}
+
+/// Whether a text names a host, as a word of its own or as the last part of a longer name.
+fn names_host(text: &str, host: &str) -> bool {
+    host.len() > 2
+        && text.match_indices(host).any(|(at, _)| {
+            let after = text[at + host.len()..].chars().next();
+            let before = text[..at].chars().next_back();
+            !after.is_some_and(|c| c.is_alphanumeric() || c == '-') && !before.is_some_and(char::is_alphanumeric)
+        })
+}

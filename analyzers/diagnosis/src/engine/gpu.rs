@@ -1,0 +1,136 @@
+//! GPUs and the switches between them.
+//!
+//! The kernel log speaks first and of the device; the process on it says the same in CUDA's words. A program that reads
+//! beyond its memory makes the same log ring, so exceptions of the engine blame the program unless the device itself failed.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::{Entity, Severity, Source};
+
+use super::{Family, confidence, machine_of, roots, same_node};
+use crate::{Candidate, Scene, Sign, Strength, knowledge};
+
+pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+    let mut found: BTreeMap<(Entity, &str), Candidate> = BTreeMap::new();
+    for (index, sign) in roots(scene, Family::Gpu) {
+        let Some(class) = sign.class() else { continue };
+        if class.as_str() == "gpu-engine-exception" {
+            continue;
+        }
+        let blamed = machine_of(sign);
+        let fatal = knowledge::severity(scene.catalogue, class) == Severity::Failure;
+        let strength = if fatal && knowledge::layer(scene.catalogue, class) == "hardware" {
+            Strength::Overriding
+        } else {
+            Strength::Cause
+        };
+        // A state that merely degrades is worth a hint, not the blame, while something else failed outright.
+        let score = if fatal {
+            confidence(sign)
+        } else {
+            confidence(sign) * 0.6
+        };
+        found
+            .entry((blamed.clone(), class.as_str()))
+            .and_modify(|candidate| {
+                candidate.support.insert(index);
+                candidate.score = candidate.score.max(score);
+            })
+            .or_insert_with(|| Candidate::new(class.clone(), blamed, index, strength, score));
+    }
+    let mut all: Vec<Candidate> = found.into_values().map(|candidate| join(scene, candidate)).collect();
+    all.extend(engine_exception(scene));
+    all
+}
+
+/// Looks for second witnesses of a failed device: another source, the process on it, ranks that died beside it.
+fn join(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
+    let first = &scene.signs[candidate.first];
+    let others: Vec<usize> = scene
+        .marks()
+        .filter(|(index, sign)| {
+            !candidate.support.contains(index)
+                && same_node(sign, first)
+                && sign.source != first.source
+                && (sign.class() == Some(&candidate.class) || speaks_of_a_lost_gpu(sign))
+        })
+        .map(|(index, _)| index)
+        .collect();
+    candidate = candidate.confirmed(
+        others,
+        "A second source on the same node reports the device as failed.".to_owned(),
+    );
+    let Some(node) = first.node() else { return candidate };
+    let died: Vec<_> = scene
+        .exits()
+        .filter(|(_, sign, ..)| sign.node() == Some(node))
+        .collect();
+    if let Some((_, sign, ..)) = died.first() {
+        candidate.root_rank = candidate.root_rank.or_else(|| sign.rank());
+        let note = format!("Ranks that ran on node {node} ended after it.");
+        candidate = candidate.confirmed(died.iter().map(|(index, ..)| *index), note);
+    }
+    candidate
+}
+
+/// CUDA's words for a device that is gone or damaged, as the process on it sees them.
+fn speaks_of_a_lost_gpu(sign: &Sign) -> bool {
+    let class = sign.class().map_or("", |class| class.as_str());
+    sign.source == Source::JobLog
+        && (class.starts_with("gpu-")
+            || matches!(
+                class,
+                "cuda-launch-failure" | "nccl-cuda-error" | "cublas-failure" | "cudnn-failure"
+            ))
+}
+
+/// Exceptions of the graphics engine: the program's fault, and together with its own CUDA error a confirmed one.
+fn engine_exception(scene: &Scene<'_>) -> Option<Candidate> {
+    let marks: Vec<_> = roots(scene, Family::Gpu)
+        .filter(|(_, sign)| {
+            sign.class()
+                .is_some_and(|class| class.as_str() == "gpu-engine-exception")
+        })
+        .collect();
+    let (first, sign) = *marks.first()?;
+    let mut candidate = Candidate::new(
+        "gpu-engine-exception",
+        scene.job_entity(),
+        first,
+        Strength::Cause,
+        confidence(sign),
+    );
+    candidate.support.extend(marks.iter().map(|(index, _)| *index));
+    let victim = scene.exits().find(|(_, exit, pid, _)| {
+        marks
+            .iter()
+            .any(|(_, mark)| mark.pid() == Some(*pid) && same_node(mark, exit))
+    });
+    if let Some((index, exit, pid, _)) = victim {
+        candidate.root_rank = exit.rank();
+        candidate = candidate.confirmed(
+            [index],
+            format!("The driver names process {pid}, and that process ended."),
+        );
+    }
+    let own_words = scene.marks().find(|(_, other)| {
+        other.source != Source::KernelLog
+            && same_node(other, sign)
+            && other.class().is_some_and(|class| {
+                matches!(
+                    class.as_str(),
+                    "cuda-illegal-memory-access" | "cuda-device-assert" | "cuda-launch-failure"
+                )
+            })
+    });
+    if let Some((index, other)) = own_words {
+        candidate.class = other.class().cloned().unwrap_or(candidate.class);
+        candidate.root_rank = candidate.root_rank.or_else(|| other.rank());
+        let note = "The process on the GPU reports the same fault in CUDA's words.".to_owned();
+        candidate = candidate.confirmed([index], note);
+    }
+    if let Some(rank) = candidate.root_rank {
+        candidate.blamed = scene.rank_entity(rank, sign.node());
+    }
+    Some(candidate)
+}

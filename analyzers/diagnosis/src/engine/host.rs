@@ -1,0 +1,105 @@
+//! The machine around the GPUs: memory, processors, buses, disks, the kernel itself.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::{Entity, Severity, Source};
+
+use super::{Family, confidence, machine_of, roots, same_node};
+use crate::{Candidate, Scene, Sign, Strength, knowledge};
+
+pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    let mut found: BTreeMap<(Entity, &str), Candidate> = BTreeMap::new();
+    for (index, sign) in roots(scene, Family::Host) {
+        let Some(class) = sign.class() else { continue };
+        if class.as_str().ends_with("oom-kill") {
+            all.push(oom(scene, index, sign));
+            continue;
+        }
+        let fatal = knowledge::severity(scene.catalogue, class) == Severity::Failure;
+        let strength = if fatal { Strength::Overriding } else { Strength::Cause };
+        let score = if fatal {
+            confidence(sign)
+        } else {
+            confidence(sign) * 0.6
+        };
+        let blamed = machine_of(sign);
+        found
+            .entry((blamed.clone(), class.as_str()))
+            .and_modify(|candidate| {
+                candidate.support.insert(index);
+                candidate.score = candidate.score.max(score);
+            })
+            .or_insert_with(|| Candidate::new(class.clone(), blamed, index, strength, score));
+    }
+    all.extend(found.into_values().map(|candidate| join(scene, candidate)));
+    all
+}
+
+/// A failing machine is believed more when its ranks died or it went silent.
+fn join(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
+    let Some(node) = scene.signs[candidate.first].node() else {
+        return candidate;
+    };
+    let silent: Vec<usize> = scene
+        .silent()
+        .filter(|(_, sign)| sign.node() == Some(node))
+        .map(|(index, _)| index)
+        .collect();
+    candidate = candidate.confirmed(silent, format!("Node {node} then stopped speaking."));
+    let died: Vec<usize> = scene
+        .exits()
+        .filter(|(_, sign, ..)| sign.node() == Some(node))
+        .map(|(index, ..)| index)
+        .collect();
+    candidate.confirmed(died, format!("Ranks that ran on node {node} ended after it."))
+}
+
+/// The kernel says which process it killed; a rank that ended by SIGKILL with that process id is the victim beyond doubt.
+fn oom(scene: &Scene<'_>, index: usize, sign: &Sign) -> Candidate {
+    let class = sign.class().cloned().unwrap_or_else(|| "host-oom-kill".into());
+    let told_by_system = matches!(sign.source, Source::KernelLog | Source::Scheduler | Source::Host);
+    let strength = if told_by_system {
+        Strength::Overriding
+    } else {
+        Strength::Cause
+    };
+    let mut candidate = Candidate::new(class, machine_of(sign), index, strength, confidence(sign));
+    let killed: Vec<_> = scene
+        .exits()
+        .filter(|(_, exit_sign, _, exit)| same_node(exit_sign, sign) && exit.shell_code() == 137)
+        .collect();
+    let by_pid = killed.iter().find(|(_, _, pid, _)| sign.pid() == Some(*pid));
+    let child = sign.pid().and_then(|pid| {
+        let told = |(at, other): &(usize, &Sign)| {
+            *at != index && other.source != sign.source && other.pid() == Some(pid) && same_node(other, sign)
+        };
+        scene.marks().find(told)
+    });
+    if let Some((at, exit_sign, pid, exit)) = by_pid {
+        candidate.root_rank = exit_sign.rank();
+        let note = format!("The kernel names process {pid}, and that process ended with {exit}.");
+        candidate = candidate.confirmed([*at], note);
+    } else if let Some((at, other)) = child {
+        candidate.root_rank = other.rank();
+        candidate = candidate.confirmed(
+            [at],
+            "The job's log names the same process id as the kernel.".to_owned(),
+        );
+    } else if let Some((at, exit_sign, _, exit)) = killed.first() {
+        candidate.root_rank = exit_sign.rank();
+        let note = format!("A rank on the same node ended with {exit}, as an out-of-memory kill ends a process.");
+        candidate = candidate.confirmed([*at], note);
+    } else if scene.exits().next().is_some() {
+        // The kernel killed something, but no rank of this job: a neighbour's trouble explains little.
+        candidate.strength = Strength::Symptom;
+        candidate.score *= 0.5;
+        candidate
+            .notes
+            .push("No rank of this job ended the way an out-of-memory kill ends a process.".to_owned());
+    }
+    if let Some(rank) = candidate.root_rank {
+        candidate.blamed = scene.rank_entity(rank, sign.node());
+    }
+    candidate
+}

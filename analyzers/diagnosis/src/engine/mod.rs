@@ -1,0 +1,95 @@
+//! Engines: one a family of failures, each a pure function from a scene to candidate root causes.
+
+mod fabric;
+mod gpu;
+mod host;
+mod node;
+mod process;
+mod scheduler;
+mod software;
+
+use rankguard_model::Entity;
+
+use crate::{Candidate, Scene, Sign};
+
+/// Which engine a sign's class belongs to; every marked sign belongs to exactly one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Gpu,
+    Host,
+    Fabric,
+    Scheduler,
+    Process,
+    Software,
+}
+
+/// All candidates of all engines, in the engines' fixed order.
+pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    for engine in [
+        gpu::candidates,
+        host::candidates,
+        node::candidates,
+        fabric::candidates,
+        scheduler::candidates,
+        software::candidates,
+        process::candidates,
+    ] {
+        all.extend(engine(scene));
+    }
+    all
+}
+
+fn family(scene: &Scene<'_>, sign: &Sign) -> Option<Family> {
+    let class = sign.class()?.as_str();
+    let layer = scene.layer_of(sign);
+    Some(match class {
+        "none" => return None,
+        "host-oom-kill" | "container-oom-kill" => Family::Host,
+        "killed-by-signal"
+        | "segfault"
+        | "mpi-ucx-segfault"
+        | "process-aborted"
+        | "launcher-child-failed"
+        | "rank-exit-unknown"
+        | "subprocess-failed" => Family::Process,
+        "remote-worker-lost" | "hang-no-error" | "hang-stalled-ranks" | "collective-mismatch" => Family::Fabric,
+        "gpu-not-visible" => Family::Software,
+        _ if class.starts_with("gpu-") || class.starts_with("unknown-xid") || class.starts_with("unknown-sxid") => {
+            Family::Gpu
+        }
+        "nvswitch-error" | "fabric-manager-not-ready" => Family::Gpu,
+        _ if class.starts_with("nccl-") || class.starts_with("hccl-") || layer == "network" => Family::Fabric,
+        _ if layer == "hardware" => Family::Host,
+        _ if layer == "scheduler" => Family::Scheduler,
+        _ => Family::Software,
+    })
+}
+
+/// Root marks of one family.
+fn roots<'a>(scene: &'a Scene<'_>, wanted: Family) -> impl Iterator<Item = (usize, &'a Sign)> {
+    scene
+        .roots()
+        .filter(move |(_, sign)| family(scene, sign) == Some(wanted))
+}
+
+/// The narrowest machine part a sign speaks of: a rank stands for the node it runs on.
+fn machine_of(sign: &Sign) -> Entity {
+    match &sign.entity {
+        Entity::Rank { node, .. } => Entity::Node { node: node.clone() },
+        other => other.clone(),
+    }
+}
+
+/// Whether two signs may speak of the same node: both name it, or one of them names none.
+fn same_node(one: &Sign, other: &Sign) -> bool {
+    match (one.node(), other.node()) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    }
+}
+
+/// The confidence of a sign's signature.
+fn confidence(sign: &Sign) -> f64 {
+    sign.mark().map_or(0.0, |mark| mark.confidence)
+}

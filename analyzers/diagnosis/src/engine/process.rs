@@ -1,0 +1,111 @@
+//! Processes that ended, and nothing that says why: an honest verdict that claims little.
+
+use rankguard_model::{Exit, Role};
+
+use super::{Family, confidence, family, same_node};
+use crate::{Candidate, Scene, Strength, What};
+
+pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    all.extend(exits(scene));
+    all.extend(crash_marks(scene));
+    all.extend(orders(scene));
+    all.extend(stall(scene));
+    all
+}
+
+/// The rank that ended first, by how it ended.
+fn exits(scene: &Scene<'_>) -> Option<Candidate> {
+    // A rank that the launcher or a peer's fence ended by SIGTERM or SIGKILL ended because of another; one that ended by
+    // itself is the better first.
+    let by_itself = |exit: Exit| !matches!(exit.shell_code(), 137 | 143);
+    let (index, sign, _, exit) = scene
+        .exits()
+        .find(|(.., exit)| by_itself(*exit))
+        .or_else(|| scene.exits().next())?;
+    let (class, score) = match exit.shell_code() {
+        139 => ("segfault", 0.6),
+        134 => ("process-aborted", 0.4),
+        137 | 143 => ("killed-by-signal", 0.5),
+        _ => ("rank-exit-unknown", 0.3),
+    };
+    let blamed = sign
+        .rank()
+        .map_or_else(|| scene.job_entity(), |rank| scene.rank_entity(rank, sign.node()));
+    Some(Candidate::new(class, blamed, index, Strength::Outcome, score))
+}
+
+/// What kernels, shells and launchers say about processes that ended.
+fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
+    let mut all: Vec<Candidate> = Vec::new();
+    for (index, sign) in scene
+        .marks()
+        .filter(|(_, sign)| family(scene, sign) == Some(Family::Process))
+    {
+        let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
+            continue;
+        };
+        if mark.role == Role::Noise {
+            continue;
+        }
+        if let Some(known) = all.iter_mut().find(|candidate| candidate.class == *class) {
+            known.support.insert(index);
+            continue;
+        }
+        let strength = match (class.as_str(), mark.role) {
+            ("segfault" | "mpi-ucx-segfault", Role::Root) => Strength::Symptom,
+            _ => Strength::Outcome,
+        };
+        let blamed = sign
+            .rank()
+            .map_or_else(|| scene.job_entity(), |rank| scene.rank_entity(rank, sign.node()));
+        let mut candidate = Candidate::new(class.clone(), blamed, index, strength, confidence(sign));
+        let victim = scene
+            .exits()
+            .find(|(_, exit, pid, _)| sign.pid() == Some(*pid) && same_node(exit, sign));
+        if let Some((at, exit, pid, _)) = victim {
+            candidate.root_rank = exit.rank();
+            candidate.strength = candidate.strength.max(Strength::Cause);
+            if let Some(rank) = exit.rank() {
+                candidate.blamed = scene.rank_entity(rank, exit.node());
+            }
+            candidate = candidate.confirmed([at], format!("The line names process {pid}, and that process ended."));
+        }
+        all.push(candidate);
+    }
+    all
+}
+
+/// Ranks that could not be started at all.
+fn orders(scene: &Scene<'_>) -> Option<Candidate> {
+    let (index, sign) = scene
+        .signs
+        .iter()
+        .enumerate()
+        .find(|(_, sign)| sign.what == What::OrderFailed)?;
+    let reason = sign.text.to_ascii_lowercase();
+    let (class, score) = if reason.contains("no such file") || reason.contains("not found") {
+        ("invalid-job-spec", 0.9)
+    } else if reason.contains("permission denied") {
+        ("permission-denied", 0.9)
+    } else {
+        ("unknown", 0.3)
+    };
+    Some(Candidate::new(class, scene.job_entity(), index, Strength::Cause, score))
+}
+
+/// Ranks that live and do nothing.
+fn stall(scene: &Scene<'_>) -> Option<Candidate> {
+    let (index, _) = scene
+        .signs
+        .iter()
+        .enumerate()
+        .find(|(_, sign)| sign.what == What::Stalled)?;
+    Some(Candidate::new(
+        "hang-no-error",
+        scene.job_entity(),
+        index,
+        Strength::Symptom,
+        0.5,
+    ))
+}

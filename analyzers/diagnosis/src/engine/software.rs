@@ -1,0 +1,65 @@
+//! Programs, their data, their libraries, the storage and the platform they run on: what says its own name in a log.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankguard_model::{Entity, Rank, Source};
+
+use super::{Family, confidence, roots};
+use crate::{Candidate, Scene, Sign, Strength, knowledge};
+
+pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+    let mut groups: BTreeMap<&str, Vec<(usize, &Sign)>> = BTreeMap::new();
+    for (index, sign) in roots(scene, Family::Software) {
+        if let Some(class) = sign.class() {
+            groups.entry(class.as_str()).or_default().push((index, sign));
+        }
+    }
+    groups
+        .into_iter()
+        .filter_map(|(class, signs)| candidate(scene, class, &signs))
+        .collect()
+}
+
+fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option<Candidate> {
+    let (first, earliest) = *signs.first()?;
+    let score = signs.iter().map(|(_, sign)| confidence(sign)).fold(0.0, f64::max);
+    let ranks: BTreeSet<Rank> = signs.iter().filter_map(|(_, sign)| sign.rank()).collect();
+    let program = knowledge::is_program(scene.catalogue, &class.into());
+    let blamed = match (&earliest.entity, earliest.source) {
+        (machine @ (Entity::Device { .. } | Entity::Node { .. }), Source::KernelLog | Source::Host | Source::Gpu) => {
+            machine.clone()
+        }
+        // The same words from several ranks are one program's, not several ranks'.
+        _ if ranks.len() > 1 => scene.job_entity(),
+        _ => match earliest.rank() {
+            Some(rank) => scene.rank_entity(rank, earliest.node()),
+            None => scene.job_entity(),
+        },
+    };
+    let mut candidate = Candidate::new(class, blamed, first, Strength::Cause, score);
+    candidate.support.extend(signs.iter().map(|(index, _)| *index));
+    // Without clocks nobody knows which stream was first.
+    let ordered = ranks.len() < 2 || signs.iter().all(|(_, sign)| sign.timed);
+    candidate.root_rank = if ordered { earliest.rank() } else { None };
+    if ranks.len() > 1 {
+        let whose = if program {
+            "the program, its data or its configuration"
+        } else {
+            "what the ranks share"
+        };
+        let note = format!(
+            "{} ranks report the same, which points to {whose} rather than to one rank.",
+            ranks.len()
+        );
+        candidate.notes.push(note);
+    }
+    let exits: Vec<usize> = scene
+        .exits()
+        .filter(|(_, sign, ..)| sign.rank().is_some_and(|rank| Some(rank) == candidate.root_rank))
+        .map(|(index, ..)| index)
+        .collect();
+    if let Some(rank) = candidate.root_rank {
+        candidate = candidate.confirmed(exits, format!("Rank {rank} ended after its own report."));
+    }
+    Some(candidate)
+}

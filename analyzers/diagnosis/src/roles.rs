@@ -1,0 +1,129 @@
+//! Roles: what each piece of evidence is, once the first cause is chosen.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::{ClassId, EvidenceId, Finding, Role};
+
+use crate::{Candidate, Scene, Sign, What};
+
+/// One finding a piece of evidence, the first cause first, the rest in order of time.
+pub(crate) fn findings(scene: &Scene<'_>, winner: &Candidate) -> Vec<Finding> {
+    let mut all: Vec<Finding> = Vec::new();
+    for (index, sign) in representatives(scene, Some(winner)) {
+        let (role, confidence, why) = role(scene, winner, index, sign);
+        let finding = finding(sign, role, confidence, why);
+        if index == winner.first {
+            all.insert(0, finding);
+        } else {
+            all.push(finding);
+        }
+    }
+    all
+}
+
+/// Findings of a scene in which nothing explains anything.
+pub(crate) fn without_cause(scene: &Scene<'_>) -> Vec<Finding> {
+    representatives(scene, None)
+        .into_iter()
+        .map(|(_, sign)| {
+            let role = sign.mark().map_or(Role::Cascade, |mark| mark.role);
+            finding(sign, role, 0.1, "Nothing in the case explains it.".to_owned())
+        })
+        .collect()
+}
+
+/// The sign that speaks for each piece of evidence: the one the verdict rests on, else the surest.
+fn representatives<'a>(scene: &'a Scene<'_>, winner: Option<&Candidate>) -> Vec<(usize, &'a Sign)> {
+    let mut chosen: BTreeMap<&EvidenceId, usize> = BTreeMap::new();
+    let mut loose = Vec::new();
+    let worth = |index: usize| {
+        let sign = &scene.signs[index];
+        let supports = winner.is_some_and(|winner| winner.support.contains(&index));
+        let first = winner.is_some_and(|winner| winner.first == index);
+        (
+            first,
+            supports,
+            (sign.mark().map_or(0.0, |mark| mark.confidence) * 1000.0) as u32,
+        )
+    };
+    for (index, sign) in scene.signs.iter().enumerate() {
+        // Facts of the caller share one id a node, so they always stand for themselves.
+        if sign.evidence.seq.0 == 0 {
+            loose.push(index);
+            continue;
+        }
+        let entry = chosen.entry(&sign.evidence).or_insert(index);
+        if worth(index) > worth(*entry) {
+            *entry = index;
+        }
+    }
+    let mut indices: Vec<usize> = chosen.into_values().chain(loose).collect();
+    indices.sort_unstable();
+    indices.into_iter().map(|index| (index, &scene.signs[index])).collect()
+}
+
+fn role(scene: &Scene<'_>, winner: &Candidate, index: usize, sign: &Sign) -> (Role, f64, String) {
+    let first = &scene.signs[winner.first];
+    if index == winner.first {
+        return (
+            Role::Root,
+            winner.score,
+            "It is the earliest sign of the cause that explains the rest.".to_owned(),
+        );
+    }
+    if winner.support.contains(&index) {
+        return (
+            Role::Confirmation,
+            winner.score,
+            "It says the same as the first cause, or shows its effect.".to_owned(),
+        );
+    }
+    if sign.mark().is_some_and(|mark| mark.role == Role::Noise) {
+        return (Role::Noise, 0.9, "Its signature says that it means nothing.".to_owned());
+    }
+    let comparable = sign.timed && first.timed;
+    if comparable && sign.at < first.at && sign.mark().is_some() {
+        let why = "It came before the first cause and does not explain it.".to_owned();
+        return (Role::Noise, 0.6, why);
+    }
+    let why = match &sign.what {
+        What::Exit { .. } => "The rank ended after the first cause; it is a consequence and blames nobody.".to_owned(),
+        What::Silent => "The silence follows from the first cause.".to_owned(),
+        _ if sign.mark().is_some_and(|mark| mark.role == Role::Cascade) => {
+            "Survivors of a failure report this; it is a consequence and blames nobody.".to_owned()
+        }
+        _ if comparable => "It came after the first cause, which explains it.".to_owned(),
+        _ => "The first cause explains it better than the other way round.".to_owned(),
+    };
+    (Role::Cascade, 0.8, why)
+}
+
+fn finding(sign: &Sign, role: Role, confidence: f64, why: String) -> Finding {
+    Finding {
+        evidence: sign.evidence.clone(),
+        at: sign.at,
+        source: sign.source,
+        entity: sign.entity.clone(),
+        class: class_of(sign),
+        role,
+        confidence,
+        text: sign.text.clone(),
+        why,
+    }
+}
+
+/// The class a finding carries: its mark's, or what an exit or a silence is by itself.
+fn class_of(sign: &Sign) -> ClassId {
+    match &sign.what {
+        What::Mark(mark) => mark.class.clone(),
+        What::Exit { exit, .. } => match exit.shell_code() {
+            139 => "segfault".into(),
+            134 => "process-aborted".into(),
+            137 | 143 => "killed-by-signal".into(),
+            _ => "rank-exit-unknown".into(),
+        },
+        What::Silent => "node-agent-silent".into(),
+        What::Stalled => "hang-no-error".into(),
+        What::OrderFailed => "unknown".into(),
+    }
+}

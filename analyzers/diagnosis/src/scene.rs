@@ -1,0 +1,95 @@
+//! Everything that was gathered for one failure: the immutable input of the engines.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankguard_faults::Catalogue;
+use rankguard_model::{Entity, Exit, Generation, JobId, NodeId, Rank, Role, Timestamp};
+
+use crate::{Sign, What, knowledge};
+
+/// The signs of one failure in order of time, and where the job's ranks ran.
+#[derive(Debug, Clone)]
+pub struct Scene<'a> {
+    /// The signs, earliest first. Signs of one stream keep its order; those without a time stand where they were read.
+    pub signs: &'a [Sign],
+    /// The job that suffered, where one is known.
+    pub job: Option<&'a JobId>,
+    /// Its generation.
+    pub generation: Generation,
+    /// The node of each rank.
+    pub placements: &'a BTreeMap<Rank, NodeId>,
+    /// What is known of failure classes.
+    pub catalogue: &'a Catalogue,
+}
+
+impl Scene<'_> {
+    /// Signs that a signature knows, with their index.
+    pub fn marks(&self) -> impl Iterator<Item = (usize, &Sign)> {
+        self.signs.iter().enumerate().filter(|(_, sign)| sign.mark().is_some())
+    }
+
+    /// Signs that may have started the failure.
+    pub fn roots(&self) -> impl Iterator<Item = (usize, &Sign)> {
+        self.marks().filter(|(_, sign)| sign.is_root_mark())
+    }
+
+    /// Ranks that ended other than well: index, sign, process id, how.
+    pub fn exits(&self) -> impl Iterator<Item = (usize, &Sign, u32, Exit)> {
+        self.signs
+            .iter()
+            .enumerate()
+            .filter_map(|(index, sign)| sign.exit().map(|(pid, exit)| (index, sign, pid, exit)))
+    }
+
+    /// Nodes that stopped speaking.
+    pub fn silent(&self) -> impl Iterator<Item = (usize, &Sign)> {
+        self.signs
+            .iter()
+            .enumerate()
+            .filter(|(_, sign)| sign.what == What::Silent)
+    }
+
+    /// The first moment that may be compared with others.
+    pub fn first_at(&self) -> Option<Timestamp> {
+        self.signs.iter().filter(|sign| sign.timed).map(|sign| sign.at).min()
+    }
+
+    /// Ranks placed on a node.
+    pub fn ranks_on(&self, node: &NodeId) -> BTreeSet<Rank> {
+        self.placements
+            .iter()
+            .filter(|(_, at)| *at == node)
+            .map(|(rank, _)| *rank)
+            .collect()
+    }
+
+    /// The job as an entity.
+    pub fn job_entity(&self) -> Entity {
+        self.job.map_or(Entity::Unknown, |job| Entity::Job { job: job.clone() })
+    }
+
+    /// A rank of the job as an entity, where its node is known.
+    pub fn rank_entity(&self, rank: Rank, seen_on: Option<&NodeId>) -> Entity {
+        match (self.job, self.placements.get(&rank).or(seen_on)) {
+            (Some(job), Some(node)) => Entity::Rank {
+                job: job.clone(),
+                generation: self.generation,
+                rank,
+                node: node.clone(),
+            },
+            _ => self.job_entity(),
+        }
+    }
+
+    /// The layer of a sign's class.
+    pub fn layer_of(&self, sign: &Sign) -> &str {
+        sign.class()
+            .map_or("unknown", |class| knowledge::layer(self.catalogue, class))
+    }
+
+    /// Whether any sign of the scene plays this role by its signature.
+    pub fn has_role(&self, role: Role) -> bool {
+        self.marks()
+            .any(|(_, sign)| sign.mark().is_some_and(|mark| mark.role == role))
+    }
+}

@@ -1,0 +1,187 @@
+//! Signs: evidence taken apart into single meanings.
+
+use rankguard_model::{
+    Body, ClassId, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source,
+    Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+/// One meaning of one piece of evidence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sign {
+    /// The evidence it was taken from.
+    pub evidence: EvidenceId,
+    /// When it happened.
+    pub at: Timestamp,
+    /// Whether `at` may be compared with other streams. Logs without timestamps only have an order of their own.
+    pub timed: bool,
+    /// Who saw it.
+    pub source: Source,
+    /// What it is about.
+    pub entity: Entity,
+    /// The meaning.
+    pub what: What,
+    /// What a person should read.
+    pub text: String,
+}
+
+/// What a sign means.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// A signature knows the line or sample.
+    Mark(Mark),
+    /// A rank's process ended other than well.
+    Exit {
+        /// Its process id.
+        pid: u32,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// A node stopped speaking.
+    Silent,
+    /// A job makes no progress although its ranks live.
+    Stalled,
+    /// An order to start ranks could not be carried out.
+    OrderFailed,
+}
+
+/// Something the caller knows and no node reports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fact {
+    /// A node has been silent beyond the limit.
+    NodeSilent {
+        /// Which one.
+        node: NodeId,
+        /// When it last spoke.
+        since: Timestamp,
+    },
+    /// A job's ranks live but complete no step.
+    JobStalled {
+        /// Which one.
+        job: JobId,
+        /// Its generation.
+        generation: Generation,
+        /// When its newest step was completed.
+        since: Timestamp,
+    },
+}
+
+impl Sign {
+    /// Takes evidence apart; empty when it says nothing about a failure.
+    pub fn of(evidence: &Evidence) -> Vec<Self> {
+        let sign = |what, text: String| Self {
+            evidence: evidence.id.clone(),
+            at: evidence.at,
+            timed: true,
+            source: evidence.source,
+            entity: evidence.entity.clone(),
+            what,
+            text,
+        };
+        let mut signs = Vec::new();
+        match &evidence.body {
+            Body::RankExited { pid, exit } if !exit.is_success() => {
+                signs.push(sign(
+                    What::Exit { pid: *pid, exit: *exit },
+                    format!("process {pid} ended with {exit}"),
+                ));
+            }
+            Body::OrderFailed { reason, .. } => signs.push(sign(What::OrderFailed, reason.clone())),
+            _ => {}
+        }
+        let text = match &evidence.body {
+            Body::Line { text, .. } => text.clone(),
+            Body::Sample { metric, value, unit } => format!("{metric} is {value} {unit}"),
+            Body::Gap { what, .. } => what.clone(),
+            Body::ShardFailed { step, reason } => format!("the shard of step {step} could not be kept: {reason}"),
+            Body::RankExited { pid, exit } => format!("process {pid} ended with {exit}"),
+            Body::OrderFailed { reason, .. } => reason.clone(),
+            _ => String::new(),
+        };
+        for mark in &evidence.marks {
+            signs.push(sign(What::Mark(mark.clone()), text.clone()));
+        }
+        signs
+    }
+
+    /// A fact of the caller as a sign. Its evidence id has sequence 0: no spool holds it.
+    pub fn of_fact(fact: &Fact) -> Self {
+        let (node, at, entity, what, text) = match fact {
+            Fact::NodeSilent { node, since } => (
+                node.clone(),
+                *since,
+                Entity::Node { node: node.clone() },
+                What::Silent,
+                format!("node {node} has not been heard of since {since}"),
+            ),
+            Fact::JobStalled { job, since, .. } => (
+                NodeId::from("controller"),
+                *since,
+                Entity::Job { job: job.clone() },
+                What::Stalled,
+                format!("job {job} has completed no step since {since}"),
+            ),
+        };
+        Self {
+            evidence: EvidenceId { node, seq: Sequence(0) },
+            at,
+            timed: true,
+            source: Source::Agent,
+            entity,
+            what,
+            text,
+        }
+    }
+
+    /// The mark, where this sign is one.
+    pub fn mark(&self) -> Option<&Mark> {
+        match &self.what {
+            What::Mark(mark) => Some(mark),
+            _ => None,
+        }
+    }
+
+    /// The exit, where this sign is one.
+    pub fn exit(&self) -> Option<(u32, Exit)> {
+        match self.what {
+            What::Exit { pid, exit } => Some((pid, exit)),
+            _ => None,
+        }
+    }
+
+    /// The class its mark speaks of.
+    pub fn class(&self) -> Option<&ClassId> {
+        self.mark().map(|mark| &mark.class)
+    }
+
+    /// Whether a signature says that this may have started the failure.
+    pub fn is_root_mark(&self) -> bool {
+        self.mark().is_some_and(|mark| mark.role == Role::Root)
+    }
+
+    /// A value that the signature took out of the text.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.mark()?.fields.get(name).map(String::as_str)
+    }
+
+    /// The rank it is about: its entity's, or the one its text names.
+    pub fn rank(&self) -> Option<Rank> {
+        self.entity
+            .rank()
+            .or_else(|| self.field("rank").and_then(|text| text.parse().ok()).map(Rank))
+    }
+
+    /// The node it is about.
+    pub fn node(&self) -> Option<&NodeId> {
+        self.entity.node()
+    }
+
+    /// The process id it names: the one that ended, or the one that a line speaks of.
+    pub fn pid(&self) -> Option<u32> {
+        match self.what {
+            What::Exit { pid, .. } => Some(pid),
+            _ => self.field("pid").and_then(|text| text.trim_matches('\'').parse().ok()),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What makes a second failure the same failure.
+
+use rankguard_model::{Entity, Verdict};
+
+use crate::{Scene, Sign, knowledge};
+
+/// The signature of a verdict that rests on a sign: equal for a bug that comes back, different for a different line or
+/// message. Numbers are left out of messages, because shapes, addresses and steps differ between runs of the same bug.
+pub(crate) fn of(scene: &Scene<'_>, verdict: &Verdict, first: &Sign) -> String {
+    if !knowledge::is_program(scene.catalogue, &verdict.class) {
+        // A machine fails as itself: the same GPU twice is the same failure, two GPUs are two. Which rank was hit says
+        // nothing, because ranks move.
+        return match &verdict.blamed {
+            Entity::Rank { job, .. } => format!("{}|job {job}", verdict.class),
+            other => format!("{}|{other}", verdict.class),
+        };
+    }
+    format!("{}|{}|{}", verdict.class, place(first), normal(words(first)))
+}
+
+/// The failure in one line: `train.py:41: RuntimeError: ...`, or who is blamed for what.
+pub(crate) fn headline(scene: &Scene<'_>, verdict: &Verdict, first: &Sign) -> String {
+    if !knowledge::is_program(scene.catalogue, &verdict.class) || first.mark().is_none() {
+        return format!("{} on {}", verdict.class, verdict.blamed);
+    }
+    let place = place(first);
+    let words: String = first
+        .text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(300)
+        .collect();
+    if place.is_empty() {
+        words
+    } else {
+        format!("{place}: {words}")
+    }
+}
+
+fn words(sign: &Sign) -> &str {
+    sign.field("message").unwrap_or(&sign.text)
+}
+
+fn place(sign: &Sign) -> String {
+    match (sign.field("file"), sign.field("line")) {
+        (Some(file), Some(line)) => format!("{file}:{line}"),
+        (Some(file), None) => file.to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// A message without what differs from run to run.
+fn normal(message: &str) -> String {
+    let mut text = String::new();
+    for word in message.split_whitespace().take(24) {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        let hex = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        if hex.starts_with("0x") {
+            text.push('#');
+            continue;
+        }
+        let mut in_number = false;
+        for c in word.chars() {
+            if c.is_ascii_digit() {
+                if !in_number {
+                    text.push('#');
+                }
+                in_number = true;
+            } else {
+                in_number = false;
+                text.push(c);
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_and_addresses_do_not_make_a_new_failure() {
+        let one = normal("mat1 and mat2 shapes cannot be multiplied (32x64 and 128x10) at 0x7f12ab");
+        let other = normal("mat1 and mat2 shapes cannot be multiplied (16x65 and 129x10) at 0x7f99ff");
+        assert_eq!(one, other);
+    }
+
+    #[test]
+    fn another_message_is_another_failure() {
+        assert_ne!(normal("list index out of range"), normal("string index out of range"));
+    }
+}
