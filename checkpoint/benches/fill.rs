@@ -1,2 +1,143 @@
-//! placeholder
-fn main() {}
+//! What a save costs, each beside the floor it stands on: the fused copy beside a plain copy of the same bytes, a shard
+//! beside a plain synced write, and the reshard planner at a few thousand shards.
+//!
+//! `cargo bench -p rankguard-checkpoint`; numbers are of one machine and go with its name.
+
+#![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::Write;
+use std::time::Duration;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use rankguard_checkpoint::arena::{ImageOf, SealedImage};
+use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardDraft, ShardIndex, TensorBox, plan};
+use rankguard_checkpoint::{Arena, Store};
+use rankguard_model::{Generation, JobId, Rank, Step};
+use serde_json::Value;
+
+const BYTES: usize = 64 << 20;
+const TENSORS: usize = 16;
+
+fn fill(c: &mut Criterion) {
+    let (job, source) = (JobId::from("bench"), vec![0x5a_u8; BYTES]);
+    let size = BYTES / TENSORS;
+    let boxed = |nth: usize| TensorBox::whole(format!("t{nth}"), Dtype::U8, vec![size as u64]);
+    let tensors: Vec<(TensorBox, &[u8])> = source
+        .chunks(size)
+        .enumerate()
+        .map(|(n, data)| (boxed(n), data))
+        .collect();
+    let of = ImageOf::new(&job, Step(1), Generation(1), Rank(0), 1);
+    let arena = Arena::create("bench", 1, BYTES as u64).expect("64 MiB of memory");
+
+    let mut group = c.benchmark_group("arena");
+    group
+        .throughput(Throughput::Bytes(BYTES as u64))
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(2));
+    let mut plain = vec![1_u8; BYTES];
+    group.bench_function("memcpy, one thread", |b| {
+        b.iter(|| plain.copy_from_slice(black_box(&source)))
+    });
+    // The floor for the fill: as many threads as it uses.
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8));
+    group.bench_function("memcpy, all threads", |b| {
+        b.iter(|| copy_on(threads, black_box(&source), &mut plain))
+    });
+    group.bench_function("fill: copy and CRC-32C, all threads", |b| {
+        b.iter(|| {
+            arena.release(0).expect("slot 0");
+            arena.fill(0, &of, &tensors, &Value::Null).expect("it fits")
+        });
+    });
+    group.finish();
+
+    let mut group = c.benchmark_group("disk");
+    group
+        .throughput(Throughput::Bytes(BYTES as u64))
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(3));
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    // Clearing away is outside the measured time of both.
+    let raw = dir.path().join("raw");
+    group.bench_function("write and sync", |b| {
+        let write = |()| {
+            let mut file = File::create_new(&raw).expect("writable");
+            file.write_all(&source).expect("room");
+            file.sync_all().expect("synced");
+        };
+        let clear = || drop(std::fs::remove_file(&raw));
+        b.iter_batched(clear, write, BatchSize::PerIteration);
+    });
+    let store = Store::open(dir.path().join("store")).expect("writable");
+    let mut step = 0;
+    group.bench_function("write_shard: check, BLAKE3, write, sync, index", |b| {
+        let next = || {
+            let id = |step| CheckpointId {
+                step: Step(step),
+                generation: Generation(1),
+            };
+            store.remove(&job, id(step)).expect("removable");
+            step += 1;
+            arena.release(0).expect("slot 0");
+            let of = ImageOf { step: Step(step), ..of };
+            arena.fill(0, &of, &tensors, &Value::Null).expect("it fits");
+            arena.sealed(0).expect("just sealed")
+        };
+        let write = |sealed: SealedImage<'_>| store.write_shard(sealed.draft(), &sealed).expect("room");
+        b.iter_batched(next, write, BatchSize::PerIteration);
+    });
+    group.finish();
+}
+
+/// A plain copy, cut into as many parts as there are threads.
+fn copy_on(threads: usize, from: &[u8], to: &mut [u8]) {
+    let share = from.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        for (from, to) in from.chunks(share).zip(to.chunks_mut(share)) {
+            scope.spawn(move || to.copy_from_slice(from));
+        }
+    });
+}
+
+/// One tensor in `shards` rows, and the middle half of it.
+fn rows(shards: u64) -> (Vec<ShardIndex>, TensorBox) {
+    let shape = vec![shards * 4, 1024];
+    let shard = |rank: u64| {
+        let part = TensorBox::rows("w", Dtype::F32, shape.clone(), rank * 4..rank * 4 + 4);
+        let (tensors, end) = ShardDraft::lay_out([part]);
+        ShardIndex {
+            job: JobId::from("bench"),
+            step: Step(1),
+            generation: Generation(1),
+            rank: Rank(rank as u32),
+            world_size: shards as u32,
+            chunk_bytes: 1 << 20,
+            image_bytes: end.expect("small"),
+            tensors,
+            chunks: vec![],
+            state: Value::Null,
+        }
+    };
+    let wanted = TensorBox::rows("w", Dtype::F32, shape.clone(), shards..shards * 3);
+    ((0..shards).map(shard).collect(), wanted)
+}
+
+fn reshard(c: &mut Criterion) {
+    let mut group = c.benchmark_group("plan");
+    group.sample_size(10).measurement_time(Duration::from_secs(1));
+    for shards in [1024, 4096, 16384] {
+        let (indexes, wanted) = rows(shards);
+        let wanted = [wanted];
+        group.throughput(Throughput::Elements(shards));
+        group.bench_function(format!("{shards} row shards"), |b| {
+            b.iter(|| plan(&wanted, &indexes).expect("covered"))
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, fill, reshard);
+criterion_main!(benches);

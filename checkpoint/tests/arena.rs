@@ -1,6 +1,6 @@
 //! The arena from both sides, and against a hostile one.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
 
@@ -115,6 +115,36 @@ fn rg_3_a_fenced_generation_cannot_seal() {
     ));
     assert_eq!(agent.slot(0).unwrap().0, SlotState::Empty);
     fill(&rank, 0, SMALL, id(5, 3), 0).unwrap();
+}
+
+#[test]
+fn rg_3_a_slot_that_is_taken_back_during_a_fill_is_never_sealed() {
+    let large = Job {
+        world: 1,
+        rows: 4_000,
+        columns: 4_000,
+        chunk_bytes: 1 << 16,
+    };
+    let agent = Arena::create("test", 1, 17 << 20).unwrap();
+    let rank = other_side(&agent);
+    // The agent must get in while the rank copies; on a busy machine it may come too late and try again.
+    for attempt in 0..50 {
+        agent.release(0).unwrap();
+        let error = std::thread::scope(|scope| {
+            let filling = scope.spawn(|| fill(&rank, 0, large, id(attempt, 1), 0));
+            while !filling.is_finished() && agent.slot(0).unwrap().0 != SlotState::Filling {
+                std::hint::spin_loop();
+            }
+            agent.release(0).unwrap();
+            filling.join().unwrap().err()
+        });
+        if let Some(error) = error {
+            assert!(matches!(error, FillError::TakenBack { slot: 0 }), "{error}");
+            assert_eq!(agent.slot(0).unwrap().0, SlotState::Empty);
+            return;
+        }
+    }
+    panic!("in 50 attempts the agent never came while the rank was copying");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! RG-1: whatever moment a save ends at, the checkpoint before it loads and the torn one is refused.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
 
@@ -212,6 +212,23 @@ fn rg_1_a_removal_that_ends_anywhere_leaves_no_half_checkpoint() {
     }
 }
 
+#[test]
+fn rg_1_a_removal_takes_the_manifest_before_anything_else() {
+    let save = Save::new();
+    // A folder where a file should be cannot be removed like one: the removal stops there.
+    let stuck = save.folder.join("rank-00000.index");
+    fs::remove_file(&stuck).unwrap();
+    fs::create_dir(&stuck).unwrap();
+    let error = save.store.remove(&job(), id(SECOND.0, SECOND.1)).unwrap_err();
+    assert_eq!(error.path(), Some(stuck.as_path()), "{error}");
+    assert!(
+        !save.folder.join(MANIFEST_FILE).exists(),
+        "a checkpoint with missing parts is still called one"
+    );
+    assert!(save.folder.join("rank-00001.shard").exists());
+    save.first_stands("removal stopped");
+}
+
 const SAVER: &str = "RANKGUARD_TEST_SAVER";
 
 const CHILD: Job = Job {
@@ -290,6 +307,8 @@ fn rg_1_a_saver_killed_at_any_moment_leaves_the_newest_committed_checkpoint() {
             bytes == CHILD.expected(checkpoint.id().step.0),
             "kill {kill}: wrong bytes"
         );
+        let report = verify(&store, &job(), None).unwrap();
+        assert_eq!(report.problems, [], "kill {kill}: an older checkpoint is damaged");
         torn += store.manifests(&job()).unwrap().torn.len();
         before = Some(checkpoint.id());
     }

@@ -1,6 +1,6 @@
 //! What a store promises while nothing crashes.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
 
