@@ -37,6 +37,9 @@ impl Store {
             return Err(StoreError::Fenced { job, id, newer });
         }
         self.load_indexes(manifest)?;
+        // Whoever made these folders may have died before it could sync their names.
+        files::sync_dir(&self.root)?;
+        files::sync_dir(&self.job_dir(job)?)?;
         let dir = self.dir(job, id)?;
         let bytes = manifest.to_bytes();
         match files::put_bytes(&dir, MANIFEST_FILE, &bytes)? {
