@@ -1,0 +1,73 @@
+//! Where state is kept, as the trainer sees it: the agent of the node, nowhere, or a test's memory.
+
+use rankguard_checkpoint_format::TensorBox;
+use rankguard_model::Step;
+use rankguard_rank::{ClientError, RankClient, Restored, SaveOutcome, Saved};
+use serde_json::Value;
+
+/// What the trainer asks of whoever keeps its state.
+pub trait Checkpointer {
+    /// Steps between checkpoints; 0 without.
+    fn every(&self) -> u64;
+    /// Exactly these boxes of the checkpoint to start from; `None` for a fresh start.
+    fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError>;
+    /// A step was completed.
+    fn step(&mut self, step: Step, loss: f64, step_ms: f64);
+    /// Keeps the tensors; when it returns they may be changed.
+    fn save(&mut self, step: Step, tensors: &[(TensorBox, &[u8])], state: &Value) -> Result<Saved, ClientError>;
+    /// All work is done.
+    fn done(&mut self) -> Result<(), ClientError>;
+}
+
+impl Checkpointer for RankClient {
+    fn every(&self) -> u64 {
+        self.checkpoint_every()
+    }
+
+    fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
+        // Without checkpoints there is none to start from, and no arena to be made for it.
+        if self.checkpoint_every() == 0 {
+            return Ok(None);
+        }
+        Self::restore(self, wanted)
+    }
+
+    fn step(&mut self, step: Step, loss: f64, step_ms: f64) {
+        Self::step(self, step, Some(loss), step_ms);
+    }
+
+    fn save(&mut self, step: Step, tensors: &[(TensorBox, &[u8])], state: &Value) -> Result<Saved, ClientError> {
+        self.checkpoint(step, tensors, state)
+    }
+
+    fn done(&mut self) -> Result<(), ClientError> {
+        Self::done(self)
+    }
+}
+
+/// Training without an agent: nothing is kept.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoAgent;
+
+impl Checkpointer for NoAgent {
+    fn every(&self) -> u64 {
+        0
+    }
+
+    fn restore(&mut self, _: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
+        Ok(None)
+    }
+
+    fn step(&mut self, _: Step, _: f64, _: f64) {}
+
+    fn save(&mut self, _: Step, _: &[(TensorBox, &[u8])], _: &Value) -> Result<Saved, ClientError> {
+        Ok(Saved {
+            stall: std::time::Duration::ZERO,
+            outcome: SaveOutcome::SkippedNoFreeSlot,
+        })
+    }
+
+    fn done(&mut self) -> Result<(), ClientError> {
+        Ok(())
+    }
+}

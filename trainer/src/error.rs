@@ -1,0 +1,317 @@
+//! How a rank fails, and what it then says on standard error.
+//!
+//! The lines have the shape that PyTorch and NCCL give theirs, so that whatever reads job logs in the field is what
+//! reads them here. No NCCL runs: a lost peer is a socket of this crate that was closed.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::io;
+use std::path::PathBuf;
+
+use rankguard_rank::{ClientError, EnvError, RankEnv};
+
+use crate::digits::DataError;
+use crate::mesh::{Collective, MeshError};
+use crate::network::ShapeError;
+
+/// The NCCL release whose wording the lines follow.
+const NCCL: &str = "NCCL version 2.27.3";
+const PROCESS_GROUP: &str = "/pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690";
+
+/// Why a rank ended before its work was done.
+#[derive(Debug, thiserror::Error)]
+#[error("{failure}")]
+pub struct TrainError {
+    /// Who failed, where the environment told.
+    pub place: Option<Box<Place>>,
+    /// What failed.
+    #[source]
+    pub failure: Failure,
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Rank in the world.
+    pub rank: u32,
+    /// Rank on the node.
+    pub local_rank: u32,
+    /// Ranks in all.
+    pub world_size: u32,
+    /// The node's name.
+    pub node: String,
+}
+
+impl Place {
+    pub(crate) fn of(env: &RankEnv) -> Self {
+        Self {
+            rank: env.rank.0,
+            local_rank: env.local_rank,
+            world_size: env.world_size,
+            node: env.node.0.clone(),
+        }
+    }
+}
+
+/// What failed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each holds")]
+pub enum Failure {
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    #[error("accept the settings: {}", problems.join("; "))]
+    Settings { problems: Vec<String> },
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
+    #[error("reach the agent's checkpoints")]
+    Checkpoint(#[from] ClientError),
+    #[error("go on from step {step}: {problem}")]
+    State { step: u64, problem: String },
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    #[error("write {}", path.display())]
+    Output { path: PathBuf, source: io::Error },
+}
+
+impl TrainError {
+    /// What belongs on standard error: whole lines, the last one ended. The exit code is 1.
+    pub fn report(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write_report(&mut text);
+        text
+    }
+
+    fn write_report(&self, out: &mut String) -> std::fmt::Result {
+        let Some(place) = &self.place else {
+            return writeln!(out, "error: failed to {}", chain(&self.failure));
+        };
+        let who = format!("[rank{}]:", place.rank);
+        match &self.failure {
+            Failure::Shape(error) => {
+                writeln!(out, "Traceback (most recent call last):")?;
+                for frame in &error.frames {
+                    writeln!(
+                        out,
+                        "  File \"{}\", line {}, in {}",
+                        frame.file, frame.line, frame.function
+                    )?;
+                }
+                writeln!(out, "RuntimeError: {error}")
+            }
+            Failure::Mesh(MeshError::Lost { address, source, .. }) => {
+                let (ip, port) = (address.ip(), address.port());
+                let last = match source.kind() {
+                    io::ErrorKind::UnexpectedEof => {
+                        format!("socketProgress: Connection closed by remote peer {ip}<{port}>")
+                    }
+                    _ => {
+                        let what = source.to_string();
+                        let what = what.split(" (os error").next().unwrap_or_default();
+                        format!("socketProgressOpt: Call to recv from {ip}<{port}> failed : {what}")
+                    }
+                };
+                let (pid, node, local) = (std::process::id(), &place.node, place.local_rank);
+                writeln!(out, "{node}:{pid}:{pid} [{local}] misc/socket.cc:71 NCCL WARN {last}")?;
+                writeln!(
+                    out,
+                    "{who} torch.distributed.DistBackendError: NCCL error in: {PROCESS_GROUP}, remote process exited or \
+                     there was a network error, {NCCL}"
+                )?;
+                writeln!(
+                    out,
+                    "{who} ncclRemoteError: A call failed possibly due to a network error or a remote process exiting \
+                     prematurely."
+                )?;
+                writeln!(out, "{who} Last error:")?;
+                writeln!(out, "{who} {last}")
+            }
+            Failure::Mesh(error) => write_waits(out, &who, place, error),
+            other => writeln!(out, "{who} RuntimeError: failed to {}", chain(other)),
+        }
+    }
+}
+
+/// Waits that ended without an answer.
+fn write_waits(out: &mut String, who: &str, place: &Place, error: &MeshError) -> std::fmt::Result {
+    match error {
+        MeshError::Late {
+            op,
+            sequence,
+            elements,
+            waited_ms,
+            ..
+        } if *op != Collective::Rendezvous => {
+            let op = match op {
+                Collective::ReduceScatter => "REDUCE_SCATTER",
+                Collective::AllGather => "ALLGATHER",
+                Collective::Barrier | Collective::Rendezvous => "BARRIER",
+            };
+            writeln!(
+                out,
+                "{who}[E ProcessGroupNCCL.cpp:563] [Rank {}] Watchdog caught collective operation timeout: \
+                 WorkNCCL(SeqNum={sequence}, OpType={op}, NumelIn={}, NumelOut={}, Timeout(ms)={waited_ms}) ran for \
+                 {waited_ms} milliseconds before timing out.",
+                place.rank, elements.0, elements.1
+            )?;
+            writeln!(out, "{who} failed to {}", chain(error))
+        }
+        MeshError::Unreachable { address, waited_ms, .. } => writeln!(
+            out,
+            "{who} torch.distributed.DistNetworkError: The client socket has timed out after {waited_ms}ms while trying \
+             to connect to ({}, {}).",
+            address.ip(),
+            address.port()
+        ),
+        MeshError::Listen { address, source } if source.kind() == io::ErrorKind::AddrInUse => {
+            let port = address.rsplit(':').next().unwrap_or_default();
+            writeln!(
+                out,
+                "{who} torch.distributed.DistNetworkError: The server socket has failed to listen on any local network \
+                 address. port: {port}, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+            )
+        }
+        MeshError::Missing { missing, waited_ms } => {
+            let world = place.world_size as usize;
+            writeln!(
+                out,
+                "{who} torch.distributed.DistStoreError: Timed out after {} seconds waiting for clients. {}/{world} \
+                 clients joined.",
+                waited_ms / 1000,
+                world - missing.len()
+            )?;
+            writeln!(out, "{who} failed to {}", chain(error))
+        }
+        other => writeln!(out, "{who} RuntimeError: failed to {}", chain(other)),
+    }
+}
+
+/// An error with its sources, each told once.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let told = source.to_string();
+        if !text.ends_with(&told) {
+            let _ = write!(text, ": {told}");
+        }
+        next = source.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Frame;
+
+    fn report(failure: impl Into<Failure>) -> String {
+        let place = Place {
+            rank: 3,
+            local_rank: 1,
+            world_size: 6,
+            node: "node-2".to_owned(),
+        };
+        TrainError {
+            place: Some(Box::new(place)),
+            failure: failure.into(),
+        }
+        .report()
+    }
+
+    fn lost(source: io::Error) -> MeshError {
+        MeshError::Lost {
+            op: Collective::AllGather,
+            sequence: 9,
+            rank: 2,
+            address: ([127, 0, 0, 1], 4711).into(),
+            source,
+        }
+    }
+
+    #[test]
+    fn a_lost_peer_reads_like_nccl() {
+        let text = report(lost(io::ErrorKind::UnexpectedEof.into()));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[0].ends_with(
+                "[1] misc/socket.cc:71 NCCL WARN socketProgress: Connection closed by remote peer 127.0.0.1<4711>"
+            ),
+            "{text}"
+        );
+        assert!(lines[0].starts_with("node-2:"));
+        assert!(lines[1].starts_with("[rank3]: torch.distributed.DistBackendError: NCCL error in: "));
+        assert!(lines[2].starts_with("[rank3]: ncclRemoteError: "));
+    }
+
+    #[test]
+    fn a_reset_names_its_reason_without_the_number() {
+        let text = report(lost(io::Error::from_raw_os_error(104)));
+        assert!(
+            text.contains("recv from 127.0.0.1<4711> failed : Connection reset by peer\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_bug_reads_like_a_python_traceback() {
+        let text = report(ShapeError {
+            mat1: (4, 65),
+            mat2: (64, 256),
+            frames: vec![Frame {
+                file: "trainer/src/network.rs",
+                line: 7,
+                function: "linear",
+            }],
+        });
+        assert_eq!(
+            text,
+            "Traceback (most recent call last):\n  File \"trainer/src/network.rs\", line 7, in linear\nRuntimeError: \
+             mat1 and mat2 shapes cannot be multiplied (4x65 and 64x256)\n"
+        );
+    }
+
+    #[test]
+    fn a_silent_peer_reads_like_the_watchdog() {
+        let text = report(MeshError::Late {
+            op: Collective::ReduceScatter,
+            sequence: 12,
+            ranks: vec![1],
+            elements: (600, 100),
+            waited_ms: 30_000,
+        });
+        assert!(
+            text.contains("WorkNCCL(SeqNum=12, OpType=REDUCE_SCATTER, NumelIn=600, NumelOut=100, Timeout(ms)=30000)"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn every_report_is_whole_lines() {
+        let failures: Vec<Failure> = vec![
+            Failure::Settings {
+                problems: vec!["epochs is 0".to_owned()],
+            },
+            MeshError::Missing {
+                missing: vec![4],
+                waited_ms: 30_000,
+            }
+            .into(),
+            MeshError::Listen {
+                address: "127.0.0.1:29500".to_owned(),
+                source: io::ErrorKind::AddrInUse.into(),
+            }
+            .into(),
+            ClientError::Refused {
+                reason: "stale".to_owned(),
+            }
+            .into(),
+        ];
+        for failure in failures {
+            let text = report(failure);
+            assert!(text.ends_with('\n') && text.starts_with("[rank3]: "), "{text}");
+        }
+    }
+}

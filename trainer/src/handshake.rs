@@ -1,0 +1,214 @@
+//! The first words between two ranks: 48 bytes each way say who is who, so that strangers and ranks of another
+//! generation are refused before any gradient is believed (RG-3).
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use rankguard_rank::RankEnv;
+
+/// Length of a greeting.
+pub(crate) const HELLO_BYTES: usize = 48;
+/// Length of an answer.
+pub(crate) const ANSWER_BYTES: usize = 16;
+/// Length of an entry of the address list.
+pub(crate) const ADDRESS_BYTES: usize = 18;
+
+const MAGIC: [u8; 8] = *b"RGRANKS1";
+
+/// Who a rank says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// BLAKE3 of the job's name, cut.
+    pub(crate) job: u64,
+    /// What decides the trained bits.
+    pub(crate) settings: u64,
+    /// The generation.
+    pub(crate) generation: u64,
+    /// The rank.
+    pub(crate) rank: u32,
+    /// Ranks in all.
+    pub(crate) world_size: u32,
+    /// Port at which the ranks above it can reach it.
+    pub(crate) port: u16,
+}
+
+impl Hello {
+    pub(crate) fn of(env: &RankEnv, settings: u64, port: u16) -> Self {
+        let digest = blake3::hash(env.job.as_str().as_bytes());
+        let cut = digest.as_bytes().first_chunk().expect("a digest has 32 bytes");
+        Self {
+            job: u64::from_le_bytes(*cut),
+            settings,
+            generation: env.generation.0,
+            rank: env.rank.0,
+            world_size: env.world_size,
+            port,
+        }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..16].copy_from_slice(&self.job.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.settings.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.rank.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.world_size.to_le_bytes());
+        bytes[40..42].copy_from_slice(&self.port.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
+        (bytes[..8] == MAGIC).then(|| Self {
+            job: u64_at(bytes, 8),
+            settings: u64_at(bytes, 16),
+            generation: u64_at(bytes, 24),
+            rank: u64_at(bytes, 32) as u32,
+            world_size: (u64_at(bytes, 32) >> 32) as u32,
+            port: u64_at(bytes, 40) as u16,
+        })
+    }
+
+    /// What a listener answers to a caller: whether the caller is one of the ranks in `expected` of the same job,
+    /// settings and generation.
+    pub(crate) fn answer(&self, caller: Option<&Self>, expected: impl Fn(u32) -> bool) -> Answer {
+        let verdict = match caller {
+            None => Verdict::Stranger,
+            Some(c) if c.job != self.job => Verdict::OtherJob,
+            Some(c) if c.generation != self.generation => Verdict::OtherGeneration,
+            Some(c) if c.settings != self.settings => Verdict::OtherSettings,
+            Some(c) if c.world_size != self.world_size || !expected(c.rank) => Verdict::OtherRank,
+            Some(_) => Verdict::Welcome,
+        };
+        Answer {
+            verdict,
+            generation: self.generation,
+        }
+    }
+}
+
+/// A listener's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) verdict: Verdict,
+    /// The listener's own generation.
+    pub(crate) generation: u64,
+}
+
+/// Whether a caller is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is one of the expected ranks.
+    Welcome,
+    /// It does not speak this protocol.
+    Stranger,
+    /// It belongs to another job.
+    OtherJob,
+    /// It belongs to another generation of the job.
+    OtherGeneration,
+    /// It would train other bits.
+    OtherSettings,
+    /// It is not expected here, or is here already.
+    OtherRank,
+}
+
+const VERDICTS: [(Verdict, &str); 6] = [
+    (Verdict::Welcome, "welcome"),
+    (Verdict::Stranger, "the caller does not speak this protocol"),
+    (Verdict::OtherJob, "the caller belongs to another job"),
+    (Verdict::OtherGeneration, "the caller belongs to another generation"),
+    (Verdict::OtherSettings, "the caller has other settings"),
+    (Verdict::OtherRank, "the caller's rank is not expected or already there"),
+];
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(VERDICTS[*self as usize].1)
+    }
+}
+
+impl Answer {
+    pub(crate) fn to_bytes(self) -> [u8; ANSWER_BYTES] {
+        let mut bytes = [0; ANSWER_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC[..4]);
+        bytes[4] = self.verdict as u8;
+        bytes[8..].copy_from_slice(&self.generation.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8; ANSWER_BYTES]) -> Option<Self> {
+        let (verdict, _) = VERDICTS.get(usize::from(bytes[4]))?;
+        (bytes[..4] == MAGIC[..4]).then(|| Self {
+            verdict: *verdict,
+            generation: u64_at(bytes, 8),
+        })
+    }
+}
+
+/// An address as 16 bytes of IPv6 (IPv4 mapped) and 2 of port.
+pub(crate) fn address_to_bytes(address: SocketAddr) -> [u8; ADDRESS_BYTES] {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let mut bytes = [0; ADDRESS_BYTES];
+    bytes[..16].copy_from_slice(&ip.octets());
+    bytes[16..].copy_from_slice(&address.port().to_le_bytes());
+    bytes
+}
+
+pub(crate) fn address_from_bytes(bytes: &[u8; ADDRESS_BYTES]) -> SocketAddr {
+    let mut ip = [0; 16];
+    ip.copy_from_slice(&bytes[..16]);
+    let port = u16::from_le_bytes([bytes[16], bytes[17]]);
+    SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello::of(&RankEnv::from_vars(&Default::default()).unwrap(), 7, 4711)
+    }
+
+    fn check(change: impl FnOnce(&mut Hello), expect: Verdict) {
+        let mut caller = hello();
+        change(&mut caller);
+        let caller = Hello::from_bytes(&caller.to_bytes()).unwrap();
+        let answer = hello().answer(Some(&caller), |rank| rank == 0);
+        assert_eq!(answer.verdict, expect);
+        assert_eq!(Answer::from_bytes(&answer.to_bytes()), Some(answer));
+    }
+
+    #[test]
+    fn rg3_only_the_expected_rank_of_the_same_generation_is_welcome() {
+        check(|_| {}, Verdict::Welcome);
+        check(|c| c.generation = 2, Verdict::OtherGeneration);
+        check(|c| c.job = 0, Verdict::OtherJob);
+        check(|c| c.settings = 8, Verdict::OtherSettings);
+        check(|c| c.rank = 1, Verdict::OtherRank);
+        check(|c| c.world_size = 2, Verdict::OtherRank);
+    }
+
+    #[test]
+    fn foreign_bytes_are_no_greeting() {
+        assert_eq!(Hello::from_bytes(&[0; HELLO_BYTES]), None);
+        assert_eq!(Answer::from_bytes(&[9; ANSWER_BYTES]), None);
+        assert_eq!(hello().answer(None, |_| true).verdict, Verdict::Stranger);
+    }
+
+    #[test]
+    fn addresses_survive_the_wire() {
+        for text in ["127.0.0.1:29500", "[::1]:80"] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(address_from_bytes(&address_to_bytes(address)), address);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! How the ranks find each other: rank 0 listens where everybody was told, collects who is there and tells each where
+//! the others listen; then each calls the ranks below it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rankguard_rank::RankEnv;
+use rustix::event::{PollFd, PollFlags};
+
+use crate::handshake::{self, ADDRESS_BYTES, ANSWER_BYTES, Answer, HELLO_BYTES, Hello, Verdict};
+use crate::mesh::{Collective, Mesh, MeshError, ready};
+
+/// Pause between two attempts to reach rank 0, which may not have started yet.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// How long a caller may take for its 48 bytes; a silent stranger must not use up the ranks' time.
+const GREETING_WAIT: Duration = Duration::from_secs(5);
+
+/// Callers that may be in the middle of their greeting; beyond it the oldest is hung up on.
+const CALLERS_MAX: usize = 256;
+
+/// Connects this rank with all others. `listener` is rank 0's, where the caller has bound it already.
+pub(crate) fn join(
+    env: &RankEnv,
+    settings: u64,
+    listener: Option<TcpListener>,
+    deadline: Duration,
+) -> Result<Mesh, MeshError> {
+    let world_size = env.world_size as usize;
+    let rank = env.rank.0 as usize;
+    let mut streams: Vec<Option<TcpStream>> = (0..world_size).map(|_| None).collect();
+    if world_size > 1 {
+        let begun = Instant::now();
+        let call = Call {
+            env,
+            settings,
+            begun,
+            until: begun + deadline,
+        };
+        if rank == 0 {
+            call.collect(listener, &mut streams)?;
+        } else {
+            call.call_all(&mut streams)?;
+        }
+    }
+    Mesh::new(rank, streams, deadline).map_err(|source| MeshError::Listen {
+        address: "the sockets of the other ranks".to_owned(),
+        source,
+    })
+}
+
+struct Call<'a> {
+    env: &'a RankEnv,
+    settings: u64,
+    begun: Instant,
+    until: Instant,
+}
+
+impl Call<'_> {
+    fn hello(&self, port: u16) -> Hello {
+        Hello::of(self.env, self.settings, port)
+    }
+
+    fn master(&self) -> Result<SocketAddr, MeshError> {
+        let place = (self.env.master_addr.as_str(), self.env.master_port);
+        let found = place.to_socket_addrs().and_then(|mut all| {
+            all.next()
+                .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+        });
+        found.map_err(|source| MeshError::Resolve {
+            host: self.env.master_addr.clone(),
+            source,
+        })
+    }
+
+    /// Rank 0: collects all others, then tells them where the others listen.
+    fn collect(&self, listener: Option<TcpListener>, streams: &mut [Option<TcpStream>]) -> Result<(), MeshError> {
+        let listener = match listener {
+            Some(listener) => listener,
+            None => listen(self.master()?)?,
+        };
+        let others = (1..self.env.world_size).collect();
+        let callers = self.admit(&listener, &self.hello(0), others)?;
+        let mut book = vec![0; ADDRESS_BYTES * streams.len()];
+        for (&rank, (address, _)) in &callers {
+            let at = rank as usize * ADDRESS_BYTES;
+            book[at..at + ADDRESS_BYTES].copy_from_slice(&handshake::address_to_bytes(*address));
+        }
+        for (rank, (address, mut stream)) in callers {
+            write_all(&mut stream, &book, self.until).map_err(|source| lost(rank, address, source))?;
+            streams[rank as usize] = Some(stream);
+        }
+        Ok(())
+    }
+
+    /// Every other rank: calls rank 0, learns where the others listen, calls those below it, admits those above it.
+    fn call_all(&self, streams: &mut [Option<TcpStream>]) -> Result<(), MeshError> {
+        let rank = self.env.rank.0;
+        let (mut master, listener, port) = self.call_master()?;
+        let address = master.peer_addr().map_err(|source| MeshError::Unreachable {
+            address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), self.env.master_port),
+            waited_ms: self.begun.elapsed().as_millis(),
+            source,
+        })?;
+        let mut book = vec![0; ADDRESS_BYTES * streams.len()];
+        read_exact(&mut master, &mut book, self.until).map_err(|source| match source.kind() {
+            io::ErrorKind::TimedOut => MeshError::Late {
+                op: Collective::Rendezvous,
+                sequence: 0,
+                ranks: vec![0],
+                elements: (0, 0),
+                waited_ms: self.begun.elapsed().as_millis(),
+            },
+            _ => lost(0, address, source),
+        })?;
+        streams[0] = Some(master);
+        for (below, entry) in book.as_chunks::<ADDRESS_BYTES>().0.iter().enumerate() {
+            if (1..rank as usize).contains(&below) {
+                let address = handshake::address_from_bytes(entry);
+                let failed = |source| lost(below as u32, address, source);
+                let mut stream = TcpStream::connect_timeout(&address, self.left()).map_err(failed)?;
+                let answer = self.greet(&mut stream, port).map_err(failed)?;
+                welcome(address, answer)?;
+                streams[below] = Some(stream);
+            }
+        }
+        let above = (rank + 1..self.env.world_size).collect();
+        for (rank, (_, stream)) in self.admit(&listener, &self.hello(port), above)? {
+            streams[rank as usize] = Some(stream);
+        }
+        Ok(())
+    }
+
+    /// Calls rank 0 until it answers: it may start later, or an older generation's rank 0 may still be on its way out.
+    fn call_master(&self) -> Result<(TcpStream, TcpListener, u16), MeshError> {
+        let address = self.master()?;
+        loop {
+            let problem = match self.try_master(address)? {
+                Ok(called) => return Ok(called),
+                Err(problem) => problem,
+            };
+            if self.left() <= RETRY {
+                return Err(MeshError::Unreachable {
+                    address,
+                    waited_ms: self.begun.elapsed().as_millis(),
+                    source: problem,
+                });
+            }
+            thread::sleep(RETRY);
+        }
+    }
+
+    /// The outer error is final, the inner one is worth another attempt.
+    #[allow(clippy::type_complexity, reason = "two kinds of failure of one attempt")]
+    fn try_master(&self, address: SocketAddr) -> Result<io::Result<(TcpStream, TcpListener, u16)>, MeshError> {
+        let attempt = || {
+            let mut stream = TcpStream::connect_timeout(&address, self.left())?;
+            // A port with no listener on our own host may, rarely, connect to itself.
+            if stream.local_addr()? == stream.peer_addr()? {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let listener = TcpListener::bind((stream.local_addr()?.ip(), 0))?;
+            let port = listener.local_addr()?.port();
+            let answer = self.greet(&mut stream, port)?;
+            Ok((stream, listener, port, answer))
+        };
+        match attempt() {
+            Err(problem) => Ok(Err(problem)),
+            Ok((_, _, _, Some(answer)))
+                if answer.verdict == Verdict::OtherGeneration && answer.generation < self.env.generation.0 =>
+            {
+                Ok(Err(io::Error::other(format!(
+                    "generation {} still listens there",
+                    answer.generation
+                ))))
+            }
+            Ok((stream, listener, port, answer)) => welcome(address, answer).map(|()| Ok((stream, listener, port))),
+        }
+    }
+
+    /// Says who we are; gives the answer, or none when it is not in our language.
+    fn greet(&self, stream: &mut TcpStream, port: u16) -> io::Result<Option<Answer>> {
+        stream.set_nonblocking(true)?;
+        write_all(stream, &self.hello(port).to_bytes(), self.until)?;
+        let mut answer = [0; ANSWER_BYTES];
+        read_exact(stream, &mut answer, self.until)?;
+        Ok(Answer::from_bytes(&answer))
+    }
+
+    /// Answers callers until every expected rank is there; gives where each listens, and its stream.
+    fn admit(
+        &self,
+        listener: &TcpListener,
+        me: &Hello,
+        mut expected: BTreeSet<u32>,
+    ) -> Result<BTreeMap<u32, (SocketAddr, TcpStream)>, MeshError> {
+        let failed = |source| MeshError::Listen {
+            address: listener.local_addr().map_or_else(|e| e.to_string(), |a| a.to_string()),
+            source,
+        };
+        listener.set_nonblocking(true).map_err(failed)?;
+        let mut callers: Vec<Caller> = Vec::new();
+        let mut admitted = BTreeMap::new();
+        while !expected.is_empty() {
+            let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
+            fds.extend(callers.iter().map(|c| PollFd::new(&c.stream, PollFlags::IN)));
+            if !ready(&mut fds, self.until) {
+                return Err(MeshError::Missing {
+                    missing: expected.into_iter().collect(),
+                    waited_ms: self.begun.elapsed().as_millis(),
+                });
+            }
+            drop(fds);
+            if let Some(caller) = Caller::accept(listener).map_err(failed)? {
+                callers.push(caller);
+            }
+            callers.retain(|c| c.since.elapsed() < GREETING_WAIT);
+            if callers.len() > CALLERS_MAX {
+                callers.remove(0);
+            }
+            for mut caller in std::mem::take(&mut callers) {
+                match caller.listen() {
+                    Heard::NotYet => callers.push(caller),
+                    Heard::Nothing => {}
+                    Heard::All => {
+                        let said = Hello::from_bytes(&caller.bytes);
+                        let answer = me.answer(said.as_ref(), |rank| expected.contains(&rank));
+                        let told = write_all(&mut caller.stream, &answer.to_bytes(), self.until);
+                        let welcome = answer.verdict == Verdict::Welcome && told.is_ok();
+                        if let (true, Some(hello)) = (welcome, said) {
+                            expected.remove(&hello.rank);
+                            let address = SocketAddr::new(caller.address.ip(), hello.port);
+                            admitted.insert(hello.rank, (address, caller.stream));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(admitted)
+    }
+
+    fn left(&self) -> Duration {
+        // A timeout of zero means none to the system.
+        let left = self.until.saturating_duration_since(Instant::now());
+        left.max(Duration::from_millis(1))
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, MeshError> {
+    TcpListener::bind(address).map_err(|source| MeshError::Listen {
+        address: address.to_string(),
+        source,
+    })
+}
+
+fn lost(rank: u32, address: SocketAddr, source: io::Error) -> MeshError {
+    MeshError::Lost {
+        op: Collective::Rendezvous,
+        sequence: 0,
+        rank,
+        address,
+        source,
+    }
+}
+
+fn welcome(address: SocketAddr, answer: Option<Answer>) -> Result<(), MeshError> {
+    let (verdict, generation) = match answer {
+        Some(answer) if answer.verdict == Verdict::Welcome => return Ok(()),
+        Some(answer) => (answer.verdict, answer.generation),
+        None => (Verdict::Stranger, 0),
+    };
+    Err(MeshError::Refused {
+        address,
+        verdict,
+        generation,
+    })
+}
+
+/// Someone who has connected and not yet said who it is.
+struct Caller {
+    stream: TcpStream,
+    address: SocketAddr,
+    bytes: [u8; HELLO_BYTES],
+    heard: usize,
+    since: Instant,
+}
+
+enum Heard {
+    NotYet,
+    All,
+    Nothing,
+}
+
+impl Caller {
+    fn accept(listener: &TcpListener) -> io::Result<Option<Self>> {
+        let (stream, address) = match listener.accept() {
+            Ok(accepted) => accepted,
+            // Nobody there, or a caller that has gone again: no fault of the listener.
+            Err(e) if transient(&e) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        stream.set_nonblocking(true)?;
+        Ok(Some(Self {
+            stream,
+            address,
+            bytes: [0; HELLO_BYTES],
+            heard: 0,
+            since: Instant::now(),
+        }))
+    }
+
+    fn listen(&mut self) -> Heard {
+        match self.stream.read(&mut self.bytes[self.heard..]) {
+            Ok(0) => Heard::Nothing,
+            Ok(n) => {
+                self.heard += n;
+                if self.heard == HELLO_BYTES {
+                    Heard::All
+                } else {
+                    Heard::NotYet
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Heard::NotYet,
+            Err(_) => Heard::Nothing,
+        }
+    }
+}
+
+fn transient(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+    )
+}
+
+fn read_exact(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.read(bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => bytes = &mut bytes[n..],
+            Err(e) if transient(&e) => wait(stream, PollFlags::IN, until)?,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn write_all(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => bytes = &bytes[n..],
+            Err(e) if transient(&e) => wait(stream, PollFlags::OUT, until)?,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn wait(stream: &TcpStream, flags: PollFlags, until: Instant) -> io::Result<()> {
+    if ready(&mut [PollFd::new(stream, flags)], until) {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}

@@ -1,0 +1,242 @@
+//! A rank's life: take a seat, find the others, restore, train, leave the results, say good-bye.
+
+use std::io::{self, Write};
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rankguard_checkpoint_format::TensorBox;
+use rankguard_model::Step;
+use rankguard_rank::{RankClient, RankEnv, SaveOutcome};
+
+use crate::checkpointer::{Checkpointer, NoAgent};
+use crate::digits::Digits;
+use crate::error::{Failure, Place, TrainError};
+use crate::ledger::{self, LedgerFile};
+use crate::mesh::Mesh;
+use crate::output::{self, PARAMETERS_FILE, SUMMARY_FILE, Summary};
+use crate::rendezvous;
+use crate::settings::Settings;
+use crate::shard::write_values;
+use crate::train::Trainer;
+
+/// Samples of the built-in data set.
+pub const SAMPLES: u64 = 1797;
+
+/// How much longer than a step the slowest rank's restore may take.
+const RESTORE_GRACE: Duration = Duration::from_secs(120);
+
+/// A rank's place, as a value.
+#[derive(Debug)]
+pub struct Seat {
+    /// Who this is and where rank 0 is.
+    pub env: RankEnv,
+    /// Rank 0's listener where it is bound already; else it binds `MASTER_ADDR:MASTER_PORT`.
+    pub listener: Option<TcpListener>,
+}
+
+/// Runs this process as the rank that its environment names, with the agent that it names, if any.
+pub fn run(settings: Settings) -> Result<Summary, TrainError> {
+    let env = RankEnv::from_env().map_err(|error| TrainError {
+        place: None,
+        failure: error.into(),
+    })?;
+    let place = Some(Box::new(Place::of(&env)));
+    let out = &mut io::stdout();
+    let client = RankClient::connect(&env).map_err(|error| TrainError {
+        place,
+        failure: error.into(),
+    })?;
+    let seat = Seat { env, listener: None };
+    match client {
+        Some(mut client) => {
+            let mut summary = run_as(&settings, seat, &mut client, out)?;
+            summary.marks_dropped = client.marks_dropped();
+            Ok(summary)
+        }
+        None => run_as(&settings, seat, &mut NoAgent, out),
+    }
+}
+
+/// Runs a rank whose surroundings are all values. Progress for people goes to `log`, which may fail without harm.
+pub fn run_as(
+    settings: &Settings,
+    seat: Seat,
+    checkpointer: &mut dyn Checkpointer,
+    log: &mut dyn Write,
+) -> Result<Summary, TrainError> {
+    let place = Some(Box::new(Place::of(&seat.env)));
+    live(settings, seat, checkpointer, log).map_err(|failure| TrainError { place, failure })
+}
+
+fn live(
+    settings: &Settings,
+    seat: Seat,
+    checkpointer: &mut dyn Checkpointer,
+    log: &mut dyn Write,
+) -> Result<Summary, Failure> {
+    let Seat { env, listener } = seat;
+    let problems = settings.problems(env.world_size);
+    if !problems.is_empty() {
+        return Err(Failure::Settings { problems });
+    }
+    let digits = Digits::load()?;
+    let mut mesh = rendezvous::join(&env, settings.identity(), listener, settings.deadline)?;
+    let mut trainer = Trainer::new(settings, digits, env.rank.0 as usize, mesh.world_size());
+    let boxes = trainer.boxes();
+    if let Some(restored) = checkpointer.restore(&boxes)? {
+        trainer.restore(restored)?;
+    }
+    // Others may still be restoring.
+    mesh.set_deadline(settings.deadline + RESTORE_GRACE);
+    trainer.gather(&mut mesh)?;
+    mesh.set_deadline(settings.deadline);
+    let started_at = trainer.step;
+    let _ = writeln!(
+        log,
+        "[rank{}] generation {} of {}, world size {}: step {started_at} of {}",
+        env.rank,
+        env.generation,
+        env.job,
+        env.world_size,
+        trainer.schedule.total_steps()
+    );
+    let mut course = Course {
+        boxes,
+        ..Course::default()
+    };
+    while trainer.step < trainer.schedule.total_steps() {
+        course.step(settings, &env, &mut trainer, &mut mesh, checkpointer, log)?;
+    }
+    finish(settings, &env, &mut trainer, &mut mesh, &course, started_at).inspect(|_| {
+        // A lost agent is no reason to call finished work unfinished.
+        if let Err(error) = checkpointer.done() {
+            let _ = writeln!(log, "[rank{}] could not tell the agent: {error}", env.rank);
+        }
+    })
+}
+
+/// What happened on the way.
+#[derive(Default)]
+struct Course {
+    boxes: Vec<TensorBox>,
+    step_ms: Vec<f64>,
+    work_ms: Vec<f64>,
+    sealed: u64,
+    skipped: u64,
+}
+
+impl Course {
+    fn step(
+        &mut self,
+        settings: &Settings,
+        env: &RankEnv,
+        trainer: &mut Trainer<'_>,
+        mesh: &mut Mesh,
+        checkpointer: &mut dyn Checkpointer,
+        log: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let loss = trainer.advance(mesh)?;
+        self.work_ms.push(begun.elapsed().as_secs_f64() * 1e3);
+        thread::sleep(Duration::from_millis(settings.step_ms_min).saturating_sub(begun.elapsed()));
+        let step_ms = begun.elapsed().as_secs_f64() * 1e3;
+        self.step_ms.push(step_ms);
+        let step = trainer.step;
+        checkpointer.step(Step(step), loss, step_ms);
+        let every = checkpointer.every();
+        if every > 0 && step.is_multiple_of(every) {
+            self.save(env, trainer, checkpointer, log);
+        }
+        if env.rank.0 == 0 && step.is_multiple_of(trainer.schedule.steps_per_epoch()) {
+            let epoch = step / trainer.schedule.steps_per_epoch();
+            let _ = writeln!(
+                log,
+                "[rank0] epoch {epoch} done: step {step}, loss {loss:.4}, {step_ms:.1} ms a step"
+            );
+        }
+        Ok(())
+    }
+
+    /// A save that fails costs a checkpoint, never the run.
+    fn save(&mut self, env: &RankEnv, trainer: &Trainer<'_>, checkpointer: &mut dyn Checkpointer, log: &mut dyn Write) {
+        let image = trainer.image();
+        let mut rest = image.as_slice();
+        let tensors: Vec<(TensorBox, &[u8])> = self
+            .boxes
+            .iter()
+            .map(|part| {
+                let bytes = part.bytes().expect("a box of this model fits") as usize;
+                let (head, tail) = rest.split_at(bytes);
+                rest = tail;
+                (part.clone(), head)
+            })
+            .collect();
+        let problem = match checkpointer.save(Step(trainer.step), &tensors, &trainer.state().to_value()) {
+            Ok(saved) if saved.outcome == SaveOutcome::Sealed => {
+                self.sealed += 1;
+                return;
+            }
+            Ok(_) => "every slot of the arena is still in use".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.skipped += 1;
+        let _ = writeln!(
+            log,
+            "[rank{}] no checkpoint of step {}: {problem}",
+            env.rank, trainer.step
+        );
+    }
+}
+
+/// Leaves the results. Ledgers first: the summary stands only over a whole set of them.
+fn finish(
+    settings: &Settings,
+    env: &RankEnv,
+    trainer: &mut Trainer<'_>,
+    mesh: &mut Mesh,
+    course: &Course,
+    started_at: u64,
+) -> Result<Summary, Failure> {
+    let ledger = LedgerFile {
+        generation: env.generation.0,
+        rank: env.rank.0,
+        world_size: env.world_size,
+        ledger: trainer.ledger.clone(),
+    };
+    output::write_json(env, &settings.out, &ledger::file_name(env.rank.0), &ledger)?;
+    let mut parameters = Vec::new();
+    write_values(&trainer.parameters, &mut parameters);
+    let outcome = trainer.evaluate()?;
+    let summary = Summary {
+        rank: env.rank.0,
+        generation: env.generation.0,
+        world_size: env.world_size,
+        steps: trainer.step,
+        epochs: settings.epochs,
+        samples: trainer.schedule.samples as u64,
+        started_at,
+        loss: outcome.loss / trainer.schedule.samples as f64,
+        accuracy: f64::from(outcome.correct) / trainer.schedule.samples as f64,
+        parameters: blake3::hash(&parameters).to_hex().to_string(),
+        step_ms: median(&course.step_ms),
+        work_ms: median(&course.work_ms),
+        sealed: course.sealed,
+        skipped: course.skipped,
+        marks_dropped: 0,
+    };
+    mesh.barrier()?;
+    if env.rank.0 == 0 {
+        output::write(env, &settings.out, PARAMETERS_FILE, &parameters)?;
+        output::write_json(env, &settings.out, SUMMARY_FILE, &summary)?;
+    }
+    // Nobody leaves before the results are there: a rank that is gone looks lost to those that are not done.
+    mesh.barrier()?;
+    Ok(summary)
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}

@@ -1,0 +1,110 @@
+//! Which samples belong to which step and to whom. Pure arithmetic: the same at every world size.
+
+use std::ops::Range;
+
+/// Cuts `0..total` into `parts` contiguous pieces that differ by at most one; piece `part`.
+pub(crate) fn piece(total: usize, parts: usize, part: usize) -> Range<usize> {
+    total * part / parts..total * (part + 1) / parts
+}
+
+/// The course of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    /// Samples an epoch.
+    pub(crate) samples: usize,
+    /// Samples a step, but for the last of an epoch, which takes what is left.
+    pub(crate) batch: usize,
+    /// Epochs.
+    pub(crate) epochs: u64,
+    /// Pieces of a batch.
+    pub(crate) virtual_ranks: usize,
+}
+
+/// The samples of one step: positions in the epoch's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// The epoch, from 0.
+    pub(crate) epoch: u64,
+    /// Positions in its order.
+    pub(crate) positions: Range<usize>,
+}
+
+impl Schedule {
+    pub(crate) fn steps_per_epoch(&self) -> u64 {
+        self.samples.div_ceil(self.batch) as u64
+    }
+
+    pub(crate) fn total_steps(&self) -> u64 {
+        self.steps_per_epoch().saturating_mul(self.epochs)
+    }
+
+    /// Samples consumed by the first `completed` steps.
+    pub(crate) fn consumed_after(&self, completed: u64) -> u64 {
+        let window = self.window(completed);
+        window.epoch * self.samples as u64 + window.positions.start as u64
+    }
+
+    /// What the step after `completed` steps consumes.
+    pub(crate) fn window(&self, completed: u64) -> Window {
+        let begin = (completed % self.steps_per_epoch()) as usize * self.batch;
+        Window {
+            epoch: completed / self.steps_per_epoch(),
+            positions: begin..(begin + self.batch).min(self.samples),
+        }
+    }
+
+    /// The piece of a window that a virtual rank computes. Empty when there are more virtual ranks than samples.
+    pub(crate) fn share(&self, window: &Window, virtual_rank: usize) -> Range<usize> {
+        let share = piece(window.positions.len(), self.virtual_ranks, virtual_rank);
+        window.positions.start + share.start..window.positions.start + share.end
+    }
+
+    /// The virtual ranks that a rank plays.
+    pub(crate) fn played_by(&self, rank: usize, world_size: usize) -> Range<usize> {
+        piece(self.virtual_ranks, world_size, rank)
+    }
+
+    /// All positions of a window that a rank computes: contiguous, as its virtual ranks are.
+    pub(crate) fn consumed_by(&self, window: &Window, rank: usize, world_size: usize) -> Range<usize> {
+        let played = self.played_by(rank, world_size);
+        let begin = self.share(window, played.start).start;
+        begin..self.share(window, played.end - 1).end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGITS: Schedule = Schedule {
+        samples: 1797,
+        batch: 96,
+        epochs: 2,
+        virtual_ranks: 24,
+    };
+
+    #[test]
+    fn the_last_step_of_an_epoch_takes_what_is_left() {
+        assert_eq!((DIGITS.steps_per_epoch(), DIGITS.total_steps()), (19, 38));
+        let last = DIGITS.window(18);
+        assert_eq!((last.epoch, last.positions.clone()), (0, 1728..1797));
+        assert_eq!(DIGITS.window(19).positions, 0..96);
+        assert_eq!(DIGITS.window(19).epoch, 1);
+    }
+
+    #[test]
+    fn ranks_cover_each_window_in_order_at_every_world_size() {
+        for world_size in 1..=24 {
+            for completed in [0, 18] {
+                let window = DIGITS.window(completed);
+                let mut next = window.positions.start;
+                for rank in 0..world_size {
+                    let share = DIGITS.consumed_by(&window, rank, world_size);
+                    assert_eq!(share.start, next);
+                    next = share.end;
+                }
+                assert_eq!(next, window.positions.end);
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! One rank's part of the computation: gradients of its virtual ranks, the update of its shard.
+
+use std::ops::Range;
+
+use rankguard_checkpoint_format::TensorBox;
+use rankguard_model::Step;
+use rankguard_rank::Restored;
+
+use crate::adam::Adam;
+use crate::digits::{Digits, PIXELS};
+use crate::error::Failure;
+use crate::ledger::Ledger;
+use crate::mesh::{Collective, Mesh, MeshError};
+use crate::network::{Batch, Frame, Network, Outcome, Scratch};
+use crate::random;
+use crate::schedule::Schedule;
+use crate::settings::Settings;
+use crate::shard::{Shard, read_values, write_values};
+use crate::state::State;
+
+/// Loss and hits of a piece, ahead of its gradient.
+const HEAD_BYTES: usize = 12;
+
+/// All that a rank holds.
+pub(crate) struct Trainer<'a> {
+    settings: &'a Settings,
+    pub(crate) schedule: Schedule,
+    network: Network,
+    digits: Digits,
+    /// By rank.
+    shards: Vec<Shard>,
+    rank: usize,
+    /// Everybody's, for the forward pass.
+    pub(crate) parameters: Vec<f32>,
+    /// This rank's shard, which it alone changes.
+    owned: Vec<f32>,
+    adam: Adam,
+    /// Steps completed.
+    pub(crate) step: u64,
+    pub(crate) ledger: Ledger,
+    /// The sample order of an epoch.
+    order: (u64, Vec<u32>),
+    scratch: Scratch,
+    gradient: Vec<f32>,
+}
+
+impl<'a> Trainer<'a> {
+    /// A rank before its first step.
+    pub(crate) fn new(settings: &'a Settings, digits: Digits, rank: usize, world_size: usize) -> Self {
+        let network = Network::new(settings.widths());
+        let schedule = Schedule {
+            samples: digits.len(),
+            batch: settings.batch,
+            epochs: settings.epochs,
+            virtual_ranks: settings.virtual_ranks,
+        };
+        let shards: Vec<Shard> = (0..world_size).map(|r| Shard::of(&network, r, world_size)).collect();
+        let parameters = network.initial(settings.seed);
+        let owned: Vec<f32> = shards[rank]
+            .ranges()
+            .iter()
+            .flat_map(|range| parameters[range.clone()].iter().copied())
+            .collect();
+        Self {
+            settings,
+            schedule,
+            adam: Adam::new(owned.len(), settings.learning_rate),
+            gradient: vec![0.0; network.parameter_count()],
+            network,
+            order: (0, random::permutation(settings.seed, 0, digits.len())),
+            digits,
+            shards,
+            rank,
+            parameters,
+            owned,
+            step: 0,
+            ledger: Ledger::default(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// What a checkpoint of this rank holds.
+    pub(crate) fn boxes(&self) -> Vec<TensorBox> {
+        self.shards[self.rank].boxes()
+    }
+
+    /// Takes over a checkpoint's part of this rank.
+    pub(crate) fn restore(&mut self, restored: Restored) -> Result<(), Failure> {
+        let Step(step) = restored.step;
+        let settings = self.settings.identity();
+        let base = State::merge(restored.states, step, settings, &self.schedule)?;
+        if step > self.schedule.total_steps() {
+            let problem = format!("the run has {} steps", self.schedule.total_steps());
+            return Err(Failure::State { step, problem });
+        }
+        // Tensors come kind by kind, as `boxes` asks for them.
+        let bytes = restored.tensors.concat();
+        let kinds = [&mut self.owned, &mut self.adam.m, &mut self.adam.v];
+        let len = 4 * self.shards[self.rank].len();
+        if bytes.len() != kinds.len() * len {
+            let problem = format!("the tensors have {} bytes, want {}", bytes.len(), 3 * len);
+            return Err(Failure::State { step, problem });
+        }
+        for (kind, values) in kinds.into_iter().enumerate() {
+            read_values(&bytes[kind * len..][..len], values);
+        }
+        self.step = step;
+        // One rank carries on what all have consumed before; else it would count once a rank.
+        if self.rank == 0 {
+            self.ledger = base;
+        }
+        Ok(())
+    }
+
+    /// Makes everybody's parameters whole from the shards. Also makes sure that all start from the same step.
+    pub(crate) fn gather(&mut self, mesh: &mut Mesh) -> Result<(), Failure> {
+        let mut message = self.step.to_le_bytes().to_vec();
+        write_values(&self.owned, &mut message);
+        let incoming = mesh.exchange(Collective::AllGather, vec![message; mesh.world_size()])?;
+        for (rank, message) in incoming.iter().enumerate() {
+            let shard = &self.shards[rank];
+            let body = message.strip_prefix(&self.step.to_le_bytes());
+            match body.filter(|body| body.len() == 4 * shard.len()) {
+                Some(body) => shard.read(body, &mut self.parameters),
+                None => return Err(mesh.mixed(Collective::AllGather, rank).into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// One optimizer step; gives the batch's mean loss, the same on every rank.
+    pub(crate) fn advance(&mut self, mesh: &mut Mesh) -> Result<f64, Failure> {
+        let window = self.schedule.window(self.step);
+        if self.order.0 != window.epoch {
+            let order = random::permutation(self.settings.seed, window.epoch, self.schedule.samples);
+            self.order = (window.epoch, order);
+        }
+        let mut outgoing: Vec<Vec<u8>> = vec![Vec::new(); self.shards.len()];
+        for virtual_rank in self.schedule.played_by(self.rank, self.shards.len()) {
+            let piece = self.schedule.share(&window, virtual_rank);
+            let batch = self.batch(piece);
+            self.gradient.fill(0.0);
+            let trained = self
+                .network
+                .train(&self.parameters, &batch, &mut self.gradient, &mut self.scratch);
+            let outcome = trained.map_err(|mut error| {
+                error.frames.insert(0, Frame::here("advance"));
+                error
+            })?;
+            for (message, shard) in outgoing.iter_mut().zip(&self.shards) {
+                message.extend(outcome.loss.to_le_bytes());
+                message.extend(outcome.correct.to_le_bytes());
+                shard.write(&self.gradient, message);
+            }
+        }
+        let incoming = mesh.exchange(Collective::ReduceScatter, outgoing)?;
+        let (outcome, mut gradient) = self.fold(mesh, &incoming)?;
+        let count = window.positions.len();
+        gradient.iter_mut().for_each(|slope| *slope /= count as f32);
+        self.step += 1;
+        self.adam.update(self.step, &gradient, &mut self.owned);
+        let consumed = self.schedule.consumed_by(&window, self.rank, self.shards.len());
+        self.ledger
+            .add(window.epoch, consumed.start as u64..consumed.end as u64);
+        self.gather(mesh)?;
+        Ok(outcome.loss / count as f64)
+    }
+
+    /// The samples at these positions of the epoch's order.
+    fn batch(&self, positions: Range<usize>) -> Batch {
+        let planted = self.settings.bug_at_step == Some(self.step + 1)
+            && self.settings.bug_rank as usize % self.shards.len() == self.rank;
+        // The planted bug: a column too many, as if someone had put the label into the image.
+        let width = PIXELS + usize::from(planted);
+        let mut batch = Batch {
+            width,
+            ..Batch::default()
+        };
+        for &sample in &self.order.1[positions] {
+            let sample = sample as usize;
+            let label = self.digits.label(sample);
+            batch.values.extend_from_slice(self.digits.image(sample));
+            if planted {
+                batch.values.push(label.into());
+            }
+            batch.labels.push(label);
+        }
+        batch
+    }
+
+    /// Adds up what the virtual ranks gave for this rank's shard, in their order. Ranks play contiguous virtual ranks,
+    /// so the order of ranks is that order.
+    fn fold(&self, mesh: &Mesh, incoming: &[Vec<u8>]) -> Result<(Outcome, Vec<f32>), MeshError> {
+        let piece_bytes = HEAD_BYTES + 4 * self.owned.len();
+        let mut total = Outcome::default();
+        let mut sum = vec![0.0_f32; self.owned.len()];
+        for (rank, message) in incoming.iter().enumerate() {
+            let played = self.schedule.played_by(rank, self.shards.len());
+            if message.len() != played.len() * piece_bytes {
+                return Err(mesh.mixed(Collective::ReduceScatter, rank));
+            }
+            for piece in message.chunks_exact(piece_bytes) {
+                let (loss, rest) = piece.split_first_chunk().expect("a piece has a head");
+                let (correct, slopes) = rest.split_first_chunk().expect("a piece has a head");
+                total.loss += f64::from_le_bytes(*loss);
+                total.correct += u32::from_le_bytes(*correct);
+                for (sum, slope) in sum.iter_mut().zip(slopes.as_chunks::<4>().0) {
+                    *sum += f32::from_le_bytes(*slope);
+                }
+            }
+        }
+        Ok((total, sum))
+    }
+
+    /// The bytes of a checkpoint, kind by kind, in the order of [`Self::boxes`].
+    pub(crate) fn image(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(12 * self.owned.len());
+        for kind in [&self.owned, &self.adam.m, &self.adam.v] {
+            write_values(kind, &mut bytes);
+        }
+        bytes
+    }
+
+    /// The small state of a checkpoint.
+    pub(crate) fn state(&self) -> State {
+        State {
+            epoch: self.schedule.window(self.step).epoch,
+            step: self.step,
+            settings: self.settings.identity(),
+            ledger: self.ledger.clone(),
+        }
+    }
+
+    /// Loss and hits of the parameters over the whole training set.
+    pub(crate) fn evaluate(&mut self) -> Result<Outcome, Failure> {
+        let mut total = Outcome::default();
+        for sample in 0..self.digits.len() {
+            let batch = Batch {
+                width: PIXELS,
+                values: self.digits.image(sample).to_vec(),
+                labels: vec![self.digits.label(sample)],
+            };
+            let one = self.network.evaluate(&self.parameters, &batch, &mut self.scratch)?;
+            total.loss += one.loss;
+            total.correct += one.correct;
+        }
+        Ok(total)
+    }
+}
