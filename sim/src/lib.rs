@@ -18,6 +18,7 @@ mod dice;
 mod fault;
 mod script;
 mod transcript;
+mod witness;
 mod world;
 
 pub use fault::Fault;

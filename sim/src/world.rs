@@ -31,7 +31,7 @@ pub struct World {
     now: Duration,
     queue: BTreeMap<(Duration, u64), Happening>,
     tickets: u64,
-    catalogue: std::sync::Arc<Catalogue>,
+    catalogue: &'static Catalogue,
     brain: State,
     journal: Vec<Stamped>,
     agents: BTreeMap<NodeId, Agent>,
@@ -94,7 +94,7 @@ impl World {
             now: Duration::ZERO,
             queue: BTreeMap::new(),
             tickets: 0,
-            brain: State::new(script.policy.clone(), catalogue.clone()),
+            brain: State::new(script.policy.clone(), catalogue),
             catalogue,
             journal: Vec::new(),
             agents: agents.collect(),
@@ -215,7 +215,7 @@ impl World {
 
     /// The controller dies and reads its journal: what comes back must be what was (RG-8).
     fn restart_controller(&mut self) {
-        let mut rebuilt = State::new(self.script.policy.clone(), self.catalogue.clone());
+        let mut rebuilt = State::new(self.script.policy.clone(), self.catalogue);
         for stamped in &self.journal {
             step(&mut rebuilt, stamped);
         }
@@ -266,7 +266,7 @@ impl World {
 
     /// Lines appear in a log of a node; triage names them as it does live.
     fn lines(&mut self, node: &NodeId, source: Source, entity: &Entity, lines: &[String]) {
-        for seen in triage(&self.catalogue, source, lines) {
+        for seen in triage(source, lines) {
             let entity = match (&seen.device, self.agents.get(node)) {
                 (Some(device), Some(agent)) => agent.gpu_entity(&device.address),
                 _ => entity.clone(),

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use rankguard_diagnosis::{Change, Concluded, DraftId, Fact};
 use rankguard_model::{
-    Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, JobId, Mitigation, Reason, Severity, Timestamp,
+    Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Mitigation, Reason, Severity, Timestamp,
     Verdict,
 };
 
 use crate::brain::Turn;
 use crate::{Plan, Timer};
+
+/// Findings kept of one case.
+const FINDINGS_MAX: usize = 512;
 
 /// All cases of one controller.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +42,14 @@ impl Cases {
         self.all.values().any(|case| case.state == CaseState::Open && case.job.as_ref() == Some(job))
     }
 
-    fn open(&mut self, draft: DraftId, job: Option<JobId>, first_at: Timestamp, at: Timestamp) {
+    fn open(
+        &mut self,
+        draft: DraftId,
+        job: Option<JobId>,
+        generation: Option<Generation>,
+        first_at: Timestamp,
+        at: Timestamp,
+    ) {
         let id = self.next;
         self.next = id.next();
         self.drafts.insert(draft, id);
@@ -50,7 +60,7 @@ impl Cases {
                 id,
                 state: CaseState::Open,
                 job,
-                generation: None,
+                generation,
                 first_at,
                 opened_at: at,
                 closed_at: None,
@@ -67,11 +77,18 @@ impl Cases {
         );
     }
 
+    /// Late evidence goes to the case it belongs to, within a bound: a cascade may be long.
+    fn join(&mut self, draft: DraftId, finding: Finding) {
+        let case = self.drafts.get(&draft).and_then(|id| self.all.get_mut(id));
+        if let Some(case) = case.filter(|case| case.findings.len() < FINDINGS_MAX) {
+            case.findings.push(finding);
+        }
+    }
+
     /// Fills a draft's case in and gives its number.
     fn conclude(&mut self, concluded: &Concluded) -> Option<CaseId> {
-        let id = self.drafts.remove(&concluded.draft)?;
+        let id = *self.drafts.get(&concluded.draft)?;
         let case = self.all.get_mut(&id)?;
-        case.job = concluded.job.clone().or_else(|| case.job.take());
         case.generation = concluded.generation;
         case.first_at = concluded.first_at;
         let delay = |moment: Timestamp| Some(moment.millis_since(concluded.first_at));
@@ -104,24 +121,33 @@ impl Turn<'_> {
     /// Shows evidence to diagnosis.
     pub(crate) fn witness(&mut self, evidence: &Evidence) {
         let context = self.state.context();
-        let knowledge = self.state.catalogue.0.clone();
-        let changes = self.state.diagnosis.observe(self.at, evidence, &context, knowledge.as_ref());
+        let knowledge = self.state.catalogue.0;
+        let changes = self.state.diagnosis.observe(self.at, evidence, &context, knowledge);
         self.take_changes(changes);
     }
 
     /// Shows diagnosis what no node can report.
     pub(crate) fn witness_fact(&mut self, fact: &Fact) {
         let context = self.state.context();
-        let knowledge = self.state.catalogue.0.clone();
-        let changes = self.state.diagnosis.observe_fact(self.at, fact, &context, knowledge.as_ref());
+        let knowledge = self.state.catalogue.0;
+        let changes = self.state.diagnosis.observe_fact(self.at, fact, &context, knowledge);
         self.take_changes(changes);
     }
 
     fn take_changes(&mut self, changes: Vec<Change>) {
         for change in changes {
             match change {
-                Change::Opened { draft, job, first_at } => self.state.cases.open(draft, job, first_at, self.at),
-                Change::Joined { .. } | Change::Late { .. } => {}
+                Change::Opened { draft, job, first_at } => {
+                    let generation = job.as_ref().and_then(|name| self.state.jobs.get(name)).map(|job| job.generation);
+                    self.state.cases.open(draft, job, generation, first_at, self.at);
+                }
+                Change::Late { draft, finding } => self.state.cases.join(draft, *finding),
+                Change::Revised(concluded) => {
+                    if let Some(id) = self.state.cases.conclude(&concluded) {
+                        self.revise(id, &concluded);
+                    }
+                }
+                Change::Joined { .. } | Change::Dropped { .. } => {}
             }
         }
     }
@@ -142,8 +168,8 @@ impl Turn<'_> {
     /// Evidence has settled: verdicts are made and answered.
     pub(crate) fn conclude(&mut self) {
         let context = self.state.context();
-        let knowledge = self.state.catalogue.0.clone();
-        let concluded = self.state.diagnosis.conclude(self.at, &context, knowledge.as_ref());
+        let knowledge = self.state.catalogue.0;
+        let concluded = self.state.diagnosis.conclude(self.at, &context, knowledge);
         for conclusion in concluded {
             if let Some(id) = self.state.cases.conclude(&conclusion) {
                 self.recover(id, &conclusion);

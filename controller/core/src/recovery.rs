@@ -5,7 +5,7 @@ use rankguard_model::{CaseId, Entity, JobId, NodeId, Severity};
 
 use crate::brain::Turn;
 use crate::fleet::Cordon;
-use crate::{Job, Phase, Plan};
+use crate::Phase;
 
 /// What to do about a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,19 @@ impl Turn<'_> {
         }
     }
 
+    /// Late evidence has changed a verdict. A machine that is now blamed is taken out of use, and a job that was put back
+    /// on it moves away; anything else was answered already.
+    pub(crate) fn revise(&mut self, id: CaseId, concluded: &Concluded) {
+        let verdict = &concluded.verdict;
+        self.announce(format!("case {id}: revised to {}, blamed: {}", verdict.class, verdict.blamed));
+        let Some(node) = self.isolate(id, concluded) else { return };
+        let moved = self.state.jobs.iter().find(|(_, job)| !job.is_over() && job.nodes().contains(&node));
+        if let Some(name) = moved.map(|(name, _)| name.clone()) {
+            let reasons = vec![format!("case {id}: {} on {node} was seen only now", verdict.class)];
+            self.place(&name, Some(id), reasons);
+        }
+    }
+
     /// Takes the blamed node out of use when its hardware is at fault and the budget allows it (RG-6).
     fn isolate(&mut self, id: CaseId, concluded: &Concluded) -> Option<NodeId> {
         let verdict = &concluded.verdict;
@@ -66,11 +79,11 @@ impl Turn<'_> {
             Entity::Device { node, .. } | Entity::Node { node } if hardware => node.clone(),
             _ => return None,
         };
-        let entry = self.state.fleet.get(&node)?;
-        // A node that is silent is out of use already, and may come back healthy.
-        if entry.lost_since.is_some() || concluded.node_silent {
+        // Silence is no defect: the node is out of use by itself while it lasts, and may come back healthy.
+        if concluded.node_silent {
             return None;
         }
+        let entry = self.state.fleet.get(&node)?;
         if entry.cordon.is_some() {
             return Some(node);
         }
@@ -106,19 +119,23 @@ impl Turn<'_> {
         let verdict = &concluded.verdict;
         let retries_max = self.state.policy.user_retries;
         let Some(job) = self.state.jobs.get_mut(name) else { return Answer::Nothing("the job is gone") };
+        if concluded.generation.is_some_and(|generation| generation < job.generation) {
+            return Answer::Nothing("the job went on to a later generation meanwhile");
+        }
         if matches!(job.phase, Phase::Pending { .. }) {
             return Answer::Nothing("the job waits for nodes already");
         }
         let lost_node = job.nodes().iter().any(|node| !self.state.fleet.is_live(node));
         let on_isolated = isolated && verdict.blamed.node().is_some_and(|node| job.nodes().contains(node));
-        if !on_isolated && !lost_node && !concluded.stalled && !concluded.order_failed && !has_lost_ranks(job) {
+        if !on_isolated && !lost_node && !concluded.failed {
             return Answer::Nothing("every rank of the job is alive, so nothing is restarted");
         }
         if on_isolated || lost_node {
             return Answer::Restart;
         }
         let user = USER_LAYERS.contains(&verdict.layer.as_str());
-        let limit = if user || concluded.order_failed { retries_max } else { job.spec.max_restarts };
+        let user = user || concluded.order_failed;
+        let limit = if user { retries_max } else { job.spec.max_restarts };
         let count = job.retries.entry(concluded.signature.clone()).or_insert(0);
         if *count < limit {
             *count += 1;
@@ -126,7 +143,7 @@ impl Turn<'_> {
         }
         let times = *count;
         let what = concluded.headline.clone();
-        Answer::Stop(if user || concluded.order_failed {
+        Answer::Stop(if user {
             format!(
                 "{what}; the same failure came back after {times} {} and lies in the program, its data or its \
                  configuration, so it is not retried again",
@@ -136,18 +153,4 @@ impl Turn<'_> {
             format!("{what}; the same failure came back after {times} restarts, which is all that were allowed")
         })
     }
-}
-
-/// Whether ranks that should run do not.
-fn has_lost_ranks(job: &Job) -> bool {
-    let awaited = match &job.phase {
-        Phase::Launching { waiting, .. } => waiting.clone(),
-        _ => Default::default(),
-    };
-    !matches!(job.phase, Phase::Fencing { .. })
-        && job.plan.iter().flat_map(Plan::placements).any(|place| {
-            !job.running.contains(&place.rank)
-                && !job.completed.contains(&place.rank)
-                && !awaited.contains(&place.rank)
-        })
 }

@@ -1,7 +1,6 @@
 //! The state: everything the brain knows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use rankguard_diagnosis::{Context, Diagnosis, JobContext};
 use rankguard_faults::Catalogue;
@@ -30,7 +29,7 @@ pub struct State {
 
 impl State {
     /// Nothing has happened yet.
-    pub fn new(policy: Policy, catalogue: Arc<Catalogue>) -> Self {
+    pub fn new(policy: Policy, catalogue: &'static Catalogue) -> Self {
         Self {
             diagnosis: Diagnosis::new(policy.diagnosis()),
             policy,

@@ -1,0 +1,356 @@
+//! Random lists of events, sensible or not: every named invariant holds after each of them, the generation of a job never
+//! goes back (RG-3), the same events give the same state (RG-8), and events survive the journal's form.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use rankguard_core::{Action, Event, Policy, Stamped, State, Timer, invariants, step};
+use rankguard_faults::Catalogue;
+use rankguard_model::{
+    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation,
+    JobId, JobSpec, JobState, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Role, Sequence, ShardSeal, Source, Step, Timestamp,
+};
+
+/// What a walk may do next. Numbers are taken modulo what there is, so that every list means something.
+#[derive(Debug, Clone)]
+enum Move {
+    Join { node: u8, incarnation: u8 },
+    Silence { node: u8 },
+    Submit { job: u8, min: u8, max: u8 },
+    Cancel { job: u8 },
+    Fence { job: u8, node: u8, port: bool, old: bool },
+    Start { job: u8, rank: u8 },
+    Exit { job: u8, rank: u8, code: u8, old: bool },
+    Progress { job: u8, rank: u8, step: u8 },
+    Durable { job: u8, rank: u8, step: u8, world: u8 },
+    /// All ranks make the same step durable.
+    Checkpoint { job: u8, ahead: u8 },
+    Commit { refuse: bool },
+    Hardware { node: u8, class: u8 },
+    Timer { pick: u8 },
+    Wait { millis: u16 },
+    Cordon { node: u8 },
+    Uncordon { node: u8 },
+    Restart,
+    /// Everything that was ordered happens as it should: without it no job would ever run.
+    Obey,
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        3 => (0..5u8, 0..3u8).prop_map(|(node, incarnation)| Move::Join { node, incarnation }),
+        1 => (0..5u8).prop_map(|node| Move::Silence { node }),
+        2 => (0..2u8, 1..3u8, 0..3u8).prop_map(|(job, min, more)| Move::Submit { job, min, max: min + more }),
+        1 => (0..2u8).prop_map(|job| Move::Cancel { job }),
+        1 => (0..2u8, 0..5u8, any::<bool>(), any::<bool>())
+            .prop_map(|(job, node, port, old)| Move::Fence { job, node, port, old }),
+        1 => (0..2u8, 0..6u8).prop_map(|(job, rank)| Move::Start { job, rank }),
+        2 => (0..2u8, 0..6u8, 0..4u8, any::<bool>())
+            .prop_map(|(job, rank, code, old)| Move::Exit { job, rank, code, old }),
+        2 => (0..2u8, 0..6u8, any::<u8>()).prop_map(|(job, rank, step)| Move::Progress { job, rank, step }),
+        3 => (0..2u8, 0..6u8, 0..4u8, 1..7u8)
+            .prop_map(|(job, rank, step, world)| Move::Durable { job, rank, step, world }),
+        3 => (0..2u8, 1..9u8).prop_map(|(job, ahead)| Move::Checkpoint { job, ahead }),
+        3 => any::<bool>().prop_map(|refuse| Move::Commit { refuse }),
+        2 => (0..5u8, 0..4u8).prop_map(|(node, class)| Move::Hardware { node, class }),
+        3 => any::<u8>().prop_map(|pick| Move::Timer { pick }),
+        2 => (0..5_000u16).prop_map(|millis| Move::Wait { millis }),
+        1 => (0..5u8).prop_map(|node| Move::Cordon { node }),
+        1 => (0..5u8).prop_map(|node| Move::Uncordon { node }),
+        1 => Just(Move::Restart),
+        6 => Just(Move::Obey),
+    ];
+    prop::collection::vec(one, 1..80)
+}
+
+struct Walk {
+    state: State,
+    journal: Vec<Stamped>,
+    now: Timestamp,
+    seqs: BTreeMap<NodeId, u64>,
+    orders: Vec<(NodeId, Order)>,
+    manifests: Vec<rankguard_checkpoint_format::Manifest>,
+    generations: BTreeMap<JobId, Generation>,
+}
+
+const CLASSES: [&str; 4] = ["gpu-fallen-off-bus", "nic-fault", "host-oom-kill", "cpu-lockup"];
+
+fn node(number: u8) -> NodeId {
+    NodeId(format!("node-{number}"))
+}
+
+fn job(number: u8) -> JobId {
+    JobId(format!("job-{number}"))
+}
+
+impl Walk {
+    fn new() -> Self {
+        Self {
+            state: State::new(Policy::default(), Catalogue::builtin()),
+            journal: Vec::new(),
+            now: Timestamp(1_700_000_000_000_000_000),
+            seqs: BTreeMap::new(),
+            orders: Vec::new(),
+            manifests: Vec::new(),
+            generations: BTreeMap::new(),
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.now = self.now.after(std::time::Duration::from_millis(1));
+        let stamped = Stamped { at: self.now, event };
+        let actions = step(&mut self.state, &stamped);
+        self.journal.push(stamped);
+        for action in actions {
+            match action {
+                Action::SendOrder { node, order, .. } => self.orders.push((node, order)),
+                Action::CommitManifest { manifest, .. } => self.manifests.push(manifest),
+                Action::SetTimer { .. } | Action::Announce { .. } => {}
+            }
+        }
+        let broken = invariants::check(&self.state);
+        assert!(broken.is_empty(), "{broken:?}\nafter {:#?}", self.journal.last());
+        for (name, job) in self.state.jobs() {
+            let before = self.generations.insert(name.clone(), job.generation).unwrap_or_default();
+            assert!(before <= job.generation, "RG-3: {name} went from generation {before} to {}", job.generation);
+        }
+    }
+
+    fn report(&mut self, node: NodeId, source: Source, entity: Entity, body: Body, marks: Vec<Mark>) {
+        let seq = self.seqs.entry(node.clone()).or_default();
+        *seq += 1;
+        let id = EvidenceId { node, seq: Sequence(*seq) };
+        let evidence = Evidence { id, at: self.now, source, entity, body, marks };
+        self.tell(Event::EvidenceArrived { evidence });
+    }
+
+    fn rank_report(&mut self, name: &JobId, rank: u8, old: bool, body: Body) {
+        let Some(job) = self.state.jobs().get(name) else { return };
+        let generation = Generation(job.generation.0.saturating_sub(u64::from(old)));
+        let Some(plan) = &job.plan else { return };
+        let places = plan.placements();
+        let place = places[usize::from(rank) % places.len()].clone();
+        let entity = Entity::Rank { job: name.clone(), generation, rank: place.rank, node: place.node.clone() };
+        self.report(place.node, Source::Ranks, entity, body, Vec::new());
+    }
+
+    fn obey(&mut self) {
+        for (node, order) in std::mem::take(&mut self.orders) {
+            if !self.state.fleet().is_live(&node) {
+                continue;
+            }
+            match order {
+                Order::Fence { job, generation, reserve_port } => {
+                    let body = Body::Fenced { job, generation, master_port: reserve_port.then_some(29_500) };
+                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                }
+                Order::Launch(launch) => {
+                    for slot in launch.ranks {
+                        let entity = Entity::Rank {
+                            job: launch.job.clone(),
+                            generation: launch.generation,
+                            rank: slot.rank,
+                            node: node.clone(),
+                        };
+                        self.report(node.clone(), Source::Ranks, entity, Body::RankStarted { pid: 7 }, Vec::new());
+                    }
+                }
+                Order::Stop { .. } | Order::Keep { .. } => {}
+            }
+        }
+    }
+
+    fn make(&mut self, one: &Move) {
+        match *one {
+            Move::Join { node: number, incarnation } => {
+                let info = NodeInfo {
+                    node: node(number),
+                    incarnation: incarnation.to_string(),
+                    host: "h".to_owned(),
+                    peer_address: "h:1".to_owned(),
+                    slots: 2,
+                    failure_domain: String::new(),
+                    running: Vec::new(),
+                    clock: ClockOffset::default(),
+                };
+                self.tell(Event::NodeJoined { info });
+            }
+            Move::Silence { node: number } => {
+                let last_heard = self.now;
+                self.tell(Event::NodeFellSilent { node: node(number), last_heard });
+            }
+            Move::Submit { job: number, min, max } => {
+                let spec = JobSpec {
+                    id: job(number),
+                    command: vec!["train".to_owned()],
+                    env: BTreeMap::new(),
+                    workdir: None,
+                    nodes: NodeRange { min: u32::from(min), max: u32::from(max) },
+                    ranks_per_node: 2,
+                    checkpoint: Some(CheckpointPolicy { every_steps: 1, store: "/c".to_owned(), keep: 2 }),
+                    max_restarts: 2,
+                };
+                self.tell(Event::JobSubmitted { spec });
+            }
+            Move::Cancel { job: number } => self.tell(Event::JobCancelled { job: job(number) }),
+            Move::Fence { job: number, node: at, port, old } => {
+                let Some(entry) = self.state.jobs().get(&job(number)) else { return };
+                let generation = Generation(entry.generation.0.saturating_sub(u64::from(old)));
+                let body = Body::Fenced { job: job(number), generation, master_port: port.then_some(1) };
+                self.report(node(at), Source::Agent, Entity::Node { node: node(at) }, body, Vec::new());
+            }
+            Move::Start { job: number, rank } => {
+                self.rank_report(&job(number), rank, false, Body::RankStarted { pid: 1 });
+            }
+            Move::Exit { job: number, rank, code, old } => {
+                let exit = if code == 3 { Exit::Signal(9) } else { Exit::Code(i32::from(code)) };
+                self.rank_report(&job(number), rank, old, Body::RankExited { pid: 1, exit });
+            }
+            Move::Progress { job: number, rank, step } => {
+                let body = Body::Progress { step: Step(u64::from(step)), loss: None, step_ms: 1.0 };
+                self.rank_report(&job(number), rank, false, body);
+            }
+            Move::Durable { job: number, rank, step, world } => {
+                let Some(plan) = self.state.jobs().get(&job(number)).and_then(|job| job.plan.clone()) else { return };
+                let seal = ShardSeal {
+                    rank: Rank(u32::from(rank) % plan.world_size()),
+                    step: Step(u64::from(step)),
+                    // Now and then a world size that is a lie.
+                    world_size: if world == 6 { 1 } else { plan.world_size() },
+                    index: "0".repeat(64),
+                    bytes: 1,
+                };
+                let rank = u8::try_from(seal.rank.0).unwrap_or(0);
+                self.rank_report(&job(number), rank, false, Body::ShardDurable { seal });
+            }
+            Move::Checkpoint { job: number, ahead } => {
+                let Some(entry) = self.state.jobs().get(&job(number)) else { return };
+                let Some(plan) = entry.plan.clone() else { return };
+                let newest = entry.checkpoints.newest().map_or(0, |newest| newest.step.0);
+                for rank in 0..plan.world_size() {
+                    let seal = ShardSeal {
+                        rank: Rank(rank),
+                        step: Step(newest + u64::from(ahead)),
+                        world_size: plan.world_size(),
+                        index: "0".repeat(64),
+                        bytes: 1,
+                    };
+                    let rank = u8::try_from(rank).unwrap_or(0);
+                    self.rank_report(&job(number), rank, false, Body::ShardDurable { seal });
+                }
+            }
+            Move::Commit { refuse } => {
+                let Some(manifest) = self.manifests.pop() else { return };
+                let (job, step, generation) = (manifest.job, manifest.step, manifest.generation);
+                self.tell(if refuse {
+                    Event::ManifestRefused { job, step, generation, reason: "disk full".to_owned() }
+                } else {
+                    Event::ManifestCommitted { job, step, generation }
+                });
+            }
+            Move::Hardware { node: number, class } => {
+                let device = Device { kind: DeviceKind::Gpu, address: "0000:9b:00".to_owned() };
+                let mark = Mark {
+                    class: ClassId::from(CLASSES[usize::from(class)]),
+                    role: Role::Root,
+                    confidence: 0.9,
+                    signature: "walk".to_owned(),
+                    fields: BTreeMap::new(),
+                };
+                let body = Body::Line { text: "it broke".to_owned(), context: Vec::new(), repeats: 1 };
+                let entity = Entity::Device { node: node(number), device };
+                self.report(node(number), Source::KernelLog, entity, body, vec![mark]);
+            }
+            Move::Timer { pick } => {
+                let timers: Vec<(Timer, Timestamp)> =
+                    self.state.timers().iter().map(|(timer, at)| (timer.clone(), *at)).collect();
+                if !timers.is_empty() {
+                    let (timer, at) = timers[usize::from(pick) % timers.len()].clone();
+                    self.now = self.now.max(at);
+                    self.tell(Event::TimerFired { timer });
+                }
+            }
+            Move::Wait { millis } => self.now = self.now.after(std::time::Duration::from_millis(millis.into())),
+            Move::Cordon { node: number } => {
+                self.tell(Event::NodeCordoned { node: node(number), reason: "walk".to_owned() });
+            }
+            Move::Uncordon { node: number } => self.tell(Event::NodeUncordoned { node: node(number) }),
+            Move::Restart => self.tell(Event::ControllerStarted),
+            Move::Obey => self.obey(),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn invariants_hold_on_every_walk(list in moves()) {
+        let mut walk = Walk::new();
+        for one in &list {
+            walk.make(one);
+        }
+        // The journal gives the state back (RG-8), also through its own form on disk.
+        let mut again = State::new(Policy::default(), Catalogue::builtin());
+        for stamped in &walk.journal {
+            let text = serde_json::to_string(stamped).expect("an event can be written");
+            let read: Stamped = serde_json::from_str(&text).expect("an event can be read");
+            prop_assert_eq!(&read, stamped);
+            step(&mut again, &read);
+        }
+        prop_assert!(again == walk.state, "the journal gives another state");
+    }
+}
+
+/// The judge bites: a plan that nobody may carry out is refused by name.
+#[test]
+fn a_plan_on_a_lost_node_is_refused() {
+    let mut walk = Walk::new();
+    for number in 0..2 {
+        walk.make(&Move::Join { node: number, incarnation: 0 });
+    }
+    walk.make(&Move::Submit { job: 0, min: 1, max: 2 });
+    let plan = walk.state.jobs()[&job(0)].plan.clone().expect("two nodes are enough");
+    walk.make(&Move::Silence { node: 1 });
+    let problems = rankguard_core::plan_check(&walk.state, &plan);
+    assert!(problems.contains(&rankguard_core::PlanProblem::NodeNotUsable(node(1))), "{problems:?}");
+    assert!(problems.contains(&rankguard_core::PlanProblem::GenerationNotNewer(plan.generation)), "{problems:?}");
+}
+
+/// The walks are worth something: they get to running jobs, checkpoints, cases, cordons and later generations.
+#[test]
+fn walks_reach_the_states_that_matter() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    let mut reached: BTreeMap<&str, u32> = BTreeMap::new();
+    for _ in 0..300 {
+        let list = moves().new_tree(&mut runner).expect("moves can be drawn").current();
+        let mut walk = Walk::new();
+        let mut seen: BTreeMap<&str, bool> = BTreeMap::new();
+        for one in &list {
+            walk.make(one);
+            let jobs = walk.state.jobs().values();
+            for job in jobs {
+                if job.state() == JobState::Running {
+                    seen.insert("running", true);
+                }
+                if !job.checkpoints.committed.is_empty() {
+                    seen.insert("committed", true);
+                }
+                if job.generation > Generation(1) {
+                    seen.insert("second generation", true);
+                }
+            }
+            seen.insert("case", !walk.state.cases().is_empty());
+            seen.insert("cordon", walk.state.fleet().cordoned_by_verdict() > 0);
+        }
+        for (what, _) in seen.into_iter().filter(|(_, there)| *there) {
+            *reached.entry(what).or_default() += 1;
+        }
+    }
+    for what in ["running", "committed", "second generation", "case", "cordon"] {
+        assert!(reached.get(what).copied().unwrap_or(0) >= 10, "{what}: {reached:?}");
+    }
+}

@@ -1,0 +1,97 @@
+//! The demo's stories in virtual time, each with a golden transcript an operator could review.
+//!
+//! `UPDATE_TRANSCRIPTS=1 cargo test -p rankguard-sim` writes them anew; read the difference before you keep it.
+
+use std::fs;
+use std::path::Path;
+
+use rankguard_model::{CaseState, JobState, NodeId};
+use rankguard_sim::{Ended, Script, World};
+
+fn play(name: &str) -> Ended {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(format!("{name}.toml"));
+    let text = fs::read_to_string(&path).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
+    let script = Script::parse(&text).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
+    let ended = World::new(script).play();
+    assert_eq!(ended.broken, Vec::<String>::new(), "{}", ended.transcript.as_str());
+    ended
+}
+
+fn golden(name: &str, ended: &Ended) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(format!("{name}.transcript"));
+    let got = ended.transcript.as_str();
+    if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
+        fs::write(&path, got).expect("the transcript can be written");
+    }
+    let want = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(got, want, "the transcript differs from {}", path.display());
+}
+
+/// Class, blamed node and state of each case, in order.
+fn verdicts(ended: &Ended) -> Vec<(String, Option<NodeId>, CaseState)> {
+    let cases = ended.state.cases().values();
+    cases.map(|case| (case.verdict.class.to_string(), case.verdict.blamed.node().cloned(), case.state)).collect()
+}
+
+fn on(class: &str, node: &str, state: CaseState) -> (String, Option<NodeId>, CaseState) {
+    (class.to_owned(), Some(NodeId::from(node)), state)
+}
+
+#[test]
+fn a_lost_gpu_is_one_case_and_the_spare_takes_over() {
+    let ended = play("gpu-lost");
+    golden("gpu-lost", &ended);
+    assert!(ended.is_finished());
+    assert_eq!(verdicts(&ended), [on("gpu-fallen-off-bus", "node-2", CaseState::Recovered)]);
+    assert!(ended.status.jobs[0].placements.iter().any(|place| place.node.as_str() == "spare-1"));
+}
+
+#[test]
+fn a_lost_node_without_a_spare_shrinks_the_job_and_its_return_grows_it() {
+    let ended = play("node-lost");
+    golden("node-lost", &ended);
+    assert!(ended.is_finished());
+    assert_eq!(ended.state.cases().len(), 1);
+    assert_eq!(ended.blamed().into_iter().collect::<Vec<_>>(), [NodeId::from("node-1")]);
+    let sizes: Vec<u32> = ended.state.plans().values().map(|plan| plan.world_size()).collect();
+    assert_eq!(sizes, [6, 4, 6]);
+}
+
+#[test]
+fn an_oom_kill_is_confirmed_by_the_kernel_and_answered_in_place() {
+    let ended = play("host-oom");
+    golden("host-oom", &ended);
+    assert!(ended.is_finished());
+    assert_eq!(verdicts(&ended), [on("host-oom-kill", "node-2", CaseState::Recovered)]);
+    let plans: Vec<_> = ended.state.plans().values().map(|plan| plan.nodes.clone()).collect();
+    assert_eq!(plans[0], plans[1]);
+}
+
+#[test]
+fn a_bug_that_comes_back_stops_the_job_and_tells_the_line() {
+    let ended = play("user-bug");
+    golden("user-bug", &ended);
+    let job = &ended.status.jobs[0];
+    assert_eq!(job.state, JobState::Stopped);
+    let reason = job.reason.clone().unwrap_or_default();
+    assert!(reason.contains("train.py:61") && reason.contains("1 retry"), "{reason}");
+    assert!(ended.state.cases().values().all(|case| case.verdict.class.as_str() == "tensor-shape-mismatch"));
+}
+
+#[test]
+fn a_controller_that_dies_mid_recovery_goes_on_from_its_journal() {
+    let ended = play("controller-lost");
+    golden("controller-lost", &ended);
+    assert!(ended.is_finished());
+    assert_eq!(verdicts(&ended), [on("gpu-fallen-off-bus", "node-2", CaseState::Recovered)]);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    for name in ["gpu-lost", "node-lost", "host-oom", "user-bug", "controller-lost"] {
+        let (one, other) = (play(name), play(name));
+        assert_eq!(one.transcript, other.transcript, "{name}");
+        let bytes = |ended: &Ended| format!("{:?}", ended.journal);
+        assert_eq!(bytes(&one), bytes(&other), "{name}");
+    }
+}
