@@ -9,6 +9,7 @@ use crate::{Generation, JobId, NodeId, Rank, Step};
 /// What an agent is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
+#[allow(clippy::large_enum_variant, reason = "orders are few and are moved once")]
 pub enum Order {
     /// End every rank of older generations, refuse their seals, answer with `Body::Fenced`.
     Fence {
