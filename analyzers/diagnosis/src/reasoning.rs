@@ -174,7 +174,7 @@ fn moment(sign: &Sign, first: &Sign) -> String {
 }
 
 fn speaker(sign: &Sign) -> String {
-    let node = sign.node().map(|node| format!(" of node {node}")).unwrap_or_default();
+    let node = sign.node().map(|node| beside(" of node ", node)).unwrap_or_default();
     match sign.source {
         Source::KernelLog => format!("the kernel log{node}"),
         Source::JobLog => sign
@@ -195,10 +195,17 @@ fn speaker(sign: &Sign) -> String {
 
 fn subject(entity: &Entity) -> String {
     match entity {
-        Entity::Rank { rank, node, .. } => format!("rank {rank} on node {node}"),
-        Entity::Device { node, device } => format!("{device} of node {node}"),
+        Entity::Rank { rank, node, .. } => format!("rank {rank}{}", beside(" on node ", node)),
+        Entity::Device { node, device } => format!("{device}{}", beside(" of node ", node)),
+        Entity::Node { node } if node.as_str().is_empty() => "the node that wrote the log".to_owned(),
+        Entity::Job { .. } => "the job".to_owned(),
         other => other.to_string(),
     }
+}
+
+/// A node behind a word, or nothing where nothing told its name.
+fn beside(word: &str, node: &NodeId) -> String {
+    if node.as_str().is_empty() { String::new() } else { format!("{word}{node}") }
 }
 
 fn names(ranks: &BTreeSet<Rank>) -> String {

@@ -81,10 +81,11 @@ fn machine_of(sign: &Sign) -> Entity {
     }
 }
 
-/// Whether two signs may speak of the same node: both name it, or one of them names none.
+/// Whether two signs may speak of the same node: both name it, or one of them names none (offline, an
+/// empty name stands for a node that nothing told).
 fn same_node(one: &Sign, other: &Sign) -> bool {
     match (one.node(), other.node()) {
-        (Some(one), Some(other)) => one == other,
+        (Some(one), Some(other)) => one == other || one.as_str().is_empty() || other.as_str().is_empty(),
         _ => true,
     }
 }

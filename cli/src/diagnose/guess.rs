@@ -1,0 +1,90 @@
+//! Guesses: what kind of log a file is, and which node and rank wrote it.
+
+use std::path::Path;
+
+use rankguard_faults::line::{self, LineClock};
+use rankguard_model::{NodeId, Rank, Source};
+
+/// Lines that the guess looks at.
+pub(super) const SAMPLE: usize = 300;
+
+/// The collector that would have read this log, by its name and its first lines.
+pub(super) fn source(path: &Path, lines: &[String]) -> Source {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let clock = LineClock::default();
+    let filled: Vec<&String> = lines.iter().filter(|line| !line.trim().is_empty()).collect();
+    let kernel = filled.iter().filter(|text| line::parse(&line::clean(text), &clock).kernel).count();
+    if kernel * 3 > filled.len() || ["dmesg", "kmsg", "kern.log", "pstore"].iter().any(|part| name.contains(part)) {
+        return Source::KernelLog;
+    }
+    let speaks = |words: &[&str]| {
+        filled.iter().filter(|text| words.iter().any(|word| text.contains(word))).count() * 5 > filled.len()
+    };
+    if speaks(&["slurmstepd", "srun: ", "sbatch: ", "default-scheduler", "kubelet", "Back-off", "FailedScheduling"]) {
+        return Source::Scheduler;
+    }
+    if speaks(&["torch.distributed.elastic", "torch.distributed.run", "torchrun", "mpirun", "horovodrun", "launch.py"]) {
+        return Source::Launcher;
+    }
+    Source::JobLog
+}
+
+/// The rank that a path names: `rank-3.err`, `rank_3/stderr.log`, `rank3.log`.
+pub(super) fn rank(root: &Path, path: &Path) -> Option<Rank> {
+    parts(root, path).rev().find_map(|part| number_after(&part, "rank")).map(Rank)
+}
+
+/// The node that a path names: `node-07/`, `worker-2.log`, `host12/`.
+pub(super) fn node(root: &Path, path: &Path) -> Option<NodeId> {
+    parts(root, path).rev().find_map(|part| {
+        let stem = part.split('.').next().unwrap_or(&part);
+        ["node", "worker", "host"].iter().find_map(|word| {
+            let at = stem.find(word)?;
+            let rest = &stem[at + word.len()..];
+            let digits = rest.trim_start_matches(['-', '_']);
+            let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+            (end > 0).then(|| NodeId(stem[at..stem.len() - (digits.len() - end)].to_owned()))
+        })
+    })
+}
+
+fn number_after(part: &str, word: &str) -> Option<u32> {
+    let at = part.find(word)?;
+    let rest = part[at + word.len()..].trim_start_matches(['-', '_', '=']);
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+/// The names below the path that was asked for, and its own last name, lower case.
+fn parts<'a>(root: &'a Path, path: &'a Path) -> impl DoubleEndedIterator<Item = String> + 'a {
+    let below = path.strip_prefix(root).unwrap_or(path);
+    let own = root.file_name().into_iter();
+    own.chain(below.iter()).map(|part| part.to_string_lossy().to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &str, rank_is: Option<u32>, node_is: Option<&str>) {
+        let (root, path) = (Path::new("/logs"), Path::new(path));
+        assert_eq!(rank(root, path).map(|rank| rank.0), rank_is, "{path:?}");
+        assert_eq!(node(root, path).as_ref().map(NodeId::as_str), node_is, "{path:?}");
+    }
+
+    #[test]
+    fn ranks_and_nodes_are_read_from_names() {
+        check("/logs/rank-3.err", Some(3), None);
+        check("/logs/node-07/rank_12/stderr.log", Some(12), Some("node-07"));
+        check("/logs/worker-2.log", None, Some("worker-2"));
+        check("/logs/slurm-123.out", None, None);
+        check("/logs/crank.log", None, None);
+    }
+
+    #[test]
+    fn a_kernel_log_is_known_by_its_lines() {
+        let lines = vec!["[ 12.5] NVRM: loading".to_owned(), "[ 12.6] usb 1-1: new device".to_owned()];
+        assert_eq!(source(Path::new("x.txt"), &lines), Source::KernelLog);
+        assert_eq!(source(Path::new("x.txt"), &["epoch 1".to_owned()]), Source::JobLog);
+    }
+}

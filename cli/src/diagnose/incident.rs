@@ -1,0 +1,183 @@
+//! Incidents: signs of all streams that belong to one stretch of trouble.
+//!
+//! Logs with wall clocks are cut where nothing was seen for [`QUIET`]. A stream without a wall clock cannot be placed among
+//! the others, so it joins them only where there is one stretch to join; a kernel log that counts from boot and names no
+//! node of the others stays on its own.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rankguard_diagnosis::Sign;
+use rankguard_model::{NodeId, Rank, Source, Timestamp};
+
+use super::reading::ReadStream;
+
+/// Signs further apart than this belong to different failures.
+const QUIET: Duration = Duration::from_secs(120);
+/// Lines of progress after the last sign of a stream that show that its program went on.
+const WENT_ON: usize = 3;
+
+/// One sign with its place.
+#[derive(Debug, Clone)]
+pub(super) struct Item {
+    pub(super) sign: Sign,
+    /// Which of the incident's logs.
+    pub(super) log: usize,
+    pub(super) first_line: u64,
+    /// Where it stands in its log, 0 to 1.
+    position: f64,
+}
+
+/// One log of an incident.
+#[derive(Debug, Clone)]
+pub(super) struct Log {
+    pub(super) name: String,
+    pub(super) source: Source,
+    pub(super) rank: Option<Rank>,
+    pub(super) node: Option<NodeId>,
+}
+
+/// Signs that belong together, in the best order that is known.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Incident {
+    /// The case's id, where the input has one.
+    pub(super) id: Option<String>,
+    pub(super) logs: Vec<Log>,
+    pub(super) items: Vec<Item>,
+}
+
+/// A stretch of one stream without a long pause.
+struct Stretch {
+    stream: usize,
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+    items: Vec<Item>,
+}
+
+/// Everything in one incident, whatever its clocks say: the caller knows that it belongs together.
+pub(super) fn single(id: Option<String>, streams: Vec<ReadStream>) -> Incident {
+    let logs = streams.iter().map(log).collect();
+    let items = streams
+        .iter()
+        .enumerate()
+        .flat_map(|(index, stream)| items(index, stream, 0..stream.seen.len()))
+        .collect();
+    let mut incident = Incident { id, logs, items };
+    order(&mut incident);
+    incident
+}
+
+/// Cuts streams into incidents.
+pub(super) fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
+    let mut timed: Vec<Stretch> = Vec::new();
+    let mut loose: Vec<Stretch> = Vec::new();
+    for (index, stream) in streams.iter().enumerate() {
+        for stretch in stretches(index, stream) {
+            if stretch.from.is_some() { timed.push(stretch) } else { loose.push(stretch) }
+        }
+    }
+    timed.sort_by_key(|stretch| (stretch.from, stretch.stream));
+    let mut groups: Vec<(Option<Timestamp>, Vec<Stretch>)> = Vec::new();
+    for stretch in timed {
+        match groups.last_mut() {
+            Some((Some(end), group)) if stretch.from.is_some_and(|from| from.since(*end) <= QUIET) => {
+                *end = (*end).max(stretch.to.unwrap_or(*end));
+                group.push(stretch);
+            }
+            _ => groups.push((stretch.to, vec![stretch])),
+        }
+    }
+    let nodes: BTreeSet<&NodeId> = streams.iter().filter_map(|stream| stream.node.as_ref()).collect();
+    let alone = |stretch: &Stretch| {
+        let stream = &streams[stretch.stream];
+        let shared = stream.node.as_ref().is_some_and(|node| nodes.contains(node)) && nodes.len() > 1;
+        stream.source == Source::KernelLog && !shared
+    };
+    let (own, joining): (Vec<_>, Vec<_>) = loose.into_iter().partition(alone);
+    if !joining.is_empty() {
+        match groups.as_mut_slice() {
+            [(_, only)] => only.extend(joining),
+            _ => groups.push((None, joining)),
+        }
+    }
+    groups.extend(own.into_iter().map(|stretch| (None, vec![stretch])));
+    groups.into_iter().map(|(_, group)| incident(&streams, group)).collect()
+}
+
+fn incident(streams: &[ReadStream], group: Vec<Stretch>) -> Incident {
+    let used: BTreeSet<usize> = group.iter().map(|stretch| stretch.stream).collect();
+    let place = |stream: usize| used.iter().position(|index| *index == stream).unwrap_or_default();
+    let mut incident = Incident {
+        id: None,
+        logs: used.iter().map(|index| log(&streams[*index])).collect(),
+        items: Vec::new(),
+    };
+    for stretch in group {
+        let log = place(stretch.stream);
+        incident.items.extend(stretch.items.into_iter().map(|item| Item { log, ..item }));
+    }
+    order(&mut incident);
+    incident
+}
+
+fn log(stream: &ReadStream) -> Log {
+    Log { name: stream.name.clone(), source: stream.source, rank: stream.rank, node: stream.node.clone() }
+}
+
+/// Order of time where every sign has one; else each sign stands where it stood in its own log.
+fn order(incident: &mut Incident) {
+    if incident.items.iter().all(|item| item.sign.timed) {
+        incident.items.sort_by_key(|item| (item.sign.at, item.log, item.first_line));
+    } else {
+        incident
+            .items
+            .sort_by(|a, b| a.position.total_cmp(&b.position).then_with(|| (a.log, a.first_line).cmp(&(b.log, b.first_line))));
+    }
+}
+
+fn stretches(index: usize, stream: &ReadStream) -> Vec<Stretch> {
+    let mut all = Vec::new();
+    let mut start = 0;
+    let mut newest: Option<Timestamp> = None;
+    for (at, seen) in stream.seen.iter().enumerate() {
+        if let (Some(before), Some(now)) = (newest, seen.own_clock)
+            && now.since(before) > QUIET
+        {
+            all.extend(stretch(index, stream, start..at));
+            start = at;
+        }
+        newest = seen.own_clock.or(newest);
+    }
+    all.extend(stretch(index, stream, start..stream.seen.len()));
+    all
+}
+
+fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Option<Stretch> {
+    let walls: Vec<Timestamp> = stream.seen[range.clone()].iter().filter_map(|seen| seen.wall).collect();
+    let items = items(index, stream, range);
+    (!items.is_empty()).then(|| Stretch {
+        stream: index,
+        from: walls.iter().min().copied(),
+        to: walls.iter().max().copied(),
+        items,
+    })
+}
+
+/// Signs of a range of observations, without those of a program that worked on afterwards.
+fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<Item> {
+    let mut items = Vec::new();
+    for seen in &stream.seen[range] {
+        let later = stream.progress.iter().filter(|line| **line > seen.last_line).count();
+        let job_log = matches!(stream.source, Source::JobLog | Source::Launcher);
+        if job_log && later >= WENT_ON {
+            continue;
+        }
+        items.extend(seen.signs.iter().map(|sign| Item {
+            sign: sign.clone(),
+            log,
+            first_line: seen.first_line,
+            position: seen.first_line as f64 / stream.lines.max(1) as f64,
+        }));
+    }
+    items
+}

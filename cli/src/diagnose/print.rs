@@ -1,0 +1,82 @@
+//! Cases on paper: for people a note each, for machines every field.
+
+use std::io::{self, Write};
+
+use super::verdicts::OfflineCase;
+use super::{Diagnoses, Format};
+
+/// Longest quoted line of the table.
+const WIDTH: usize = 160;
+
+/// Prints what was found.
+pub(super) fn print(found: &Diagnoses, format: Format, out: &mut dyn Write) -> io::Result<()> {
+    match format {
+        Format::Table => table(found, out),
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut *out, &found.cases)?;
+            writeln!(out)
+        }
+        Format::Jsonl => {
+            for case in &found.cases {
+                serde_json::to_writer(&mut *out, case)?;
+                writeln!(out)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn table(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
+    if found.cases.is_empty() {
+        writeln!(out, "Nothing failed in {}.", logs(found.streams))?;
+        return Ok(());
+    }
+    writeln!(out, "{} in {}.", cases(found.cases.len()), logs(found.streams))?;
+    for (index, case) in found.cases.iter().enumerate() {
+        writeln!(out)?;
+        note(index + 1, case, out)?;
+    }
+    Ok(())
+}
+
+fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{number}. {} ({}), confidence {:.2}", case.class, case.layer, case.confidence)?;
+    writeln!(out, "   in          {}", case.id)?;
+    if !case.is_failure() {
+        return Ok(());
+    }
+    if let Some(at) = &case.first_at {
+        writeln!(out, "   first       {at}")?;
+    }
+    writeln!(out, "   blamed      {}", case.blamed)?;
+    if let Some(rank) = case.root_rank {
+        writeln!(out, "   root rank   {rank}")?;
+    }
+    for (taxonomy, places) in &case.taxonomies {
+        writeln!(out, "   {taxonomy:<22} {}", places.join(", "))?;
+    }
+    let by = if case.recommended_by.is_empty() { "our inference".to_owned() } else { case.recommended_by.join(", ") };
+    writeln!(out, "   do          {}: {} ({by})", case.action, case.advice)?;
+    writeln!(out, "   lines")?;
+    for line in &case.key_lines {
+        let text: String = line.text.lines().next().unwrap_or_default().chars().take(WIDTH).collect();
+        writeln!(out, "     {}:{}: {}", line.file, line.line, text.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'"))?;
+    }
+    writeln!(out, "   reasoning")?;
+    for sentence in &case.reasoning {
+        writeln!(out, "     {sentence}")?;
+    }
+    if !case.alternatives.is_empty() {
+        let others: Vec<_> = case.alternatives.iter().map(|other| format!("{} {:.2}", other.class, other.confidence)).collect();
+        writeln!(out, "   or          {}", others.join(", "))?;
+    }
+    writeln!(out, "   clears      {}", case.clears)
+}
+
+fn logs(count: usize) -> String {
+    if count == 1 { "1 log".to_owned() } else { format!("{count} logs") }
+}
+
+fn cases(count: usize) -> String {
+    if count == 1 { "1 case".to_owned() } else { format!("{count} cases") }
+}

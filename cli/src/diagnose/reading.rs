@@ -1,0 +1,203 @@
+//! Reading: one stream of lines through triage, into signs that know their place.
+
+use std::path::Path;
+
+use rankguard_diagnosis::Sign;
+use rankguard_faults::line::LineClock;
+use rankguard_faults::{Matcher, Observation, Stream, Triage};
+use rankguard_model::{
+    Body, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, Rank, Sequence, Source, Timestamp,
+};
+
+use super::{files, guess};
+
+/// The job that offline logs belong to; there is no fleet to ask.
+pub(super) const JOB: &str = "job";
+/// Observations of one stream that are kept; a log with more has said the same often enough.
+const KEPT: usize = 20_000;
+
+/// One log that was read.
+#[derive(Debug)]
+pub(super) struct ReadStream {
+    /// What people call it: its path, or the case's stream.
+    pub(super) name: String,
+    pub(super) source: Source,
+    pub(super) rank: Option<Rank>,
+    pub(super) node: Option<NodeId>,
+    /// What was seen, in the order of the lines.
+    pub(super) seen: Vec<Seen>,
+    /// Lines that show that work went on, by number, from 1.
+    pub(super) progress: Vec<u64>,
+    /// Lines in all.
+    pub(super) lines: u64,
+}
+
+/// One observation with its place.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) signs: Vec<Sign>,
+    /// Its first and last line, from 1.
+    pub(super) first_line: u64,
+    pub(super) last_line: u64,
+    /// Wall clock, where the line tells it.
+    pub(super) wall: Option<Timestamp>,
+    /// A clock that only this stream's lines share: the wall, or time since boot.
+    pub(super) own_clock: Option<Timestamp>,
+}
+
+/// What is known of a stream before its first line.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Origin {
+    pub(super) name: String,
+    pub(super) source: Option<Source>,
+    pub(super) rank: Option<Rank>,
+    pub(super) node: Option<NodeId>,
+}
+
+/// Reads a file; a file that cannot be read becomes a problem.
+pub(super) fn read_file(root: &Path, path: &Path, problems: &mut Vec<String>) -> Option<ReadStream> {
+    let mut lines = match files::open(path) {
+        Ok(lines) => lines,
+        Err(error) => {
+            problems.push(format!("{}: {error}", path.display()));
+            return None;
+        }
+    };
+    let mut head = Vec::new();
+    let mut broken = None;
+    while head.len() < guess::SAMPLE && broken.is_none() {
+        match lines.next() {
+            Ok(Some(line)) => head.push(line),
+            Ok(None) => break,
+            Err(error) => broken = Some(error),
+        }
+    }
+    let origin = Origin {
+        name: path.display().to_string(),
+        source: Some(guess::source(path, &head)),
+        rank: guess::rank(root, path),
+        node: guess::node(root, path),
+    };
+    let mut reader = Reader::new(origin);
+    head.iter().for_each(|line| reader.push(line));
+    while broken.is_none() {
+        match lines.next() {
+            Ok(Some(line)) => reader.push(&line),
+            Ok(None) => break,
+            Err(error) => broken = Some(error),
+        }
+    }
+    if let Some(error) = broken {
+        problems.push(format!("{}: read up to line {} only: {error}", path.display(), reader.lines));
+    }
+    if lines.cut > 0 {
+        problems.push(format!("{}: {} lines are longer than 10 MB and were cut", path.display(), lines.cut));
+    }
+    Some(reader.finish())
+}
+
+/// One stream while it is read.
+pub(super) struct Reader {
+    origin: Origin,
+    source: Source,
+    triage: Triage,
+    seen: Vec<Seen>,
+    progress: Vec<u64>,
+    lines: u64,
+}
+
+impl Reader {
+    pub(super) fn new(origin: Origin) -> Self {
+        let source = origin.source.unwrap_or(Source::JobLog);
+        let stream = Stream { source, rank: origin.rank, clock: LineClock::default() };
+        let triage = Triage::new(Matcher::builtin(), stream);
+        Self { origin, source, triage, seen: Vec::new(), progress: Vec::new(), lines: 0 }
+    }
+
+    pub(super) fn push(&mut self, line: &str) {
+        self.lines += 1;
+        if is_progress(line) {
+            self.progress.push(self.lines);
+        }
+        for observation in self.triage.push(line, Timestamp(0)) {
+            self.keep(observation);
+        }
+    }
+
+    pub(super) fn finish(mut self) -> ReadStream {
+        for observation in self.triage.flush() {
+            self.keep(observation);
+        }
+        self.seen.sort_by_key(|seen| seen.first_line);
+        ReadStream {
+            name: self.origin.name,
+            source: self.source,
+            rank: self.origin.rank,
+            node: self.origin.node,
+            seen: self.seen,
+            progress: self.progress,
+            lines: self.lines,
+        }
+    }
+
+    fn keep(&mut self, observation: Observation) {
+        if self.seen.len() >= KEPT {
+            return;
+        }
+        let wall = observation.at;
+        let since_boot = observation.since_boot_us.and_then(|us| i64::try_from(us).ok());
+        let own_clock = wall.or_else(|| since_boot.map(|us| Timestamp(us.saturating_mul(1_000))));
+        let evidence = self.evidence(&observation);
+        let mut signs = Sign::of(&evidence);
+        for sign in &mut signs {
+            sign.timed = wall.is_some();
+        }
+        self.seen.push(Seen {
+            signs,
+            first_line: observation.line_no,
+            last_line: observation.last_line_no,
+            wall,
+            own_clock,
+        });
+    }
+
+    fn evidence(&self, observation: &Observation) -> Evidence {
+        let node = self.origin.node.clone().or_else(|| observation.host.as_deref().map(NodeId::from));
+        let node = node.unwrap_or_else(|| NodeId(String::new()));
+        let entity = match (&observation.device, observation.rank) {
+            (Some(device), _) => Entity::Device { node, device: device.clone() },
+            (None, Some(rank)) => {
+                Entity::Rank { job: JobId::from(JOB), generation: Generation(0), rank, node }
+            }
+            (None, None) if self.source == Source::KernelLog => Entity::Node { node },
+            (None, None) => Entity::Job { job: JobId::from(JOB) },
+        };
+        Evidence {
+            id: EvidenceId {
+                node: NodeId(self.origin.name.clone()),
+                seq: Sequence(self.seen.len() as u64 + 1),
+            },
+            at: observation.at.unwrap_or_default(),
+            source: self.source,
+            entity,
+            body: Body::Line {
+                text: observation.text.clone(),
+                context: observation.context.clone(),
+                repeats: observation.repeats,
+            },
+            marks: observation.marks.clone(),
+        }
+    }
+}
+
+/// A line that training prints while it works: a step, an epoch or a bar together with a number.
+fn is_progress(line: &str) -> bool {
+    if line.len() > 2_000 {
+        return false;
+    }
+    let lower = line.to_ascii_lowercase();
+    let bar = lower.contains("it/s") || lower.contains("s/it") || (lower.contains("%|") && lower.contains('/'));
+    let counts = ["step", "epoch", "iter", "loss"].iter().filter(|word| lower.contains(*word)).count();
+    let error = ["error", "exception", "traceback", "file \"", "nan"].iter().any(|word| lower.contains(word));
+    (bar || counts >= 2) && lower.bytes().any(|b| b.is_ascii_digit()) && !error
+}

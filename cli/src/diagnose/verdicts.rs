@@ -1,0 +1,173 @@
+//! Verdicts: an incident through the engines, as a case for people and machines.
+
+use std::collections::BTreeMap;
+
+use rankguard_diagnosis::{Scene, Sign, Strength, diagnose};
+use rankguard_faults::Catalogue;
+use rankguard_model::{Entity, Generation, JobId, NodeId, Rank, Role, Severity, Source};
+use serde::Serialize;
+
+use super::incident::{Incident, Item};
+use super::reading::JOB;
+
+/// Lines that a case quotes at most.
+const KEY_LINES: usize = 8;
+/// A symptom or an ending that a signature is less sure of than this is no failure by itself.
+const WORTH_A_CASE: f64 = 0.3;
+
+/// One failure found in logs.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct OfflineCase {
+    /// The case's id where the input has one, else the log of the first cause.
+    pub(crate) id: String,
+    pub(crate) class: String,
+    pub(crate) layer: String,
+    pub(crate) severity: Severity,
+    pub(crate) blamed: String,
+    pub(crate) root_rank: Option<Rank>,
+    pub(crate) root_node: Option<NodeId>,
+    pub(crate) confidence: f64,
+    /// When the first cause happened, where its log tells.
+    pub(crate) first_at: Option<String>,
+    pub(crate) key_lines: Vec<KeyLine>,
+    pub(crate) taxonomies: BTreeMap<String, Vec<String>>,
+    pub(crate) action: String,
+    pub(crate) advice: String,
+    pub(crate) recommended_by: Vec<String>,
+    pub(crate) alternatives: Vec<Alternative>,
+    pub(crate) reasoning: Vec<String>,
+    pub(crate) clears: String,
+}
+
+/// A line that decides.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct KeyLine {
+    pub(crate) file: String,
+    pub(crate) line: u64,
+    pub(crate) role: Role,
+    pub(crate) text: String,
+}
+
+/// Another class that was considered.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Alternative {
+    pub(crate) class: String,
+    pub(crate) confidence: f64,
+}
+
+impl OfflineCase {
+    /// Whether something failed.
+    pub(crate) fn is_failure(&self) -> bool {
+        self.class != "none"
+    }
+
+    /// The answer where nothing failed.
+    fn none(id: String) -> Self {
+        Self {
+            id,
+            class: "none".to_owned(),
+            layer: "none".to_owned(),
+            severity: Severity::Info,
+            blamed: Entity::Unknown.to_string(),
+            root_rank: None,
+            root_node: None,
+            confidence: 0.7,
+            first_at: None,
+            key_lines: Vec::new(),
+            taxonomies: BTreeMap::new(),
+            action: "none".to_owned(),
+            advice: String::new(),
+            recommended_by: Vec::new(),
+            alternatives: Vec::new(),
+            reasoning: vec!["No line says that something failed.".to_owned()],
+            clears: String::new(),
+        }
+    }
+}
+
+/// The case of an incident; nothing where nothing failed and nobody asked for an answer by id.
+pub(super) fn conclude(incident: Incident) -> Option<OfflineCase> {
+    let signs: Vec<Sign> = incident.items.iter().map(|item| item.sign.clone()).collect();
+    let job = JobId::from(JOB);
+    let has_job = incident.logs.iter().any(|log| log.source != Source::KernelLog);
+    let placements: BTreeMap<Rank, NodeId> = incident
+        .logs
+        .iter()
+        .filter_map(|log| Some((log.rank?, log.node.clone().unwrap_or_else(|| NodeId(String::new())))))
+        .collect();
+    let catalogue = Catalogue::builtin();
+    let scene = Scene {
+        signs: &signs,
+        job: has_job.then_some(&job),
+        generation: Generation(0),
+        placements: &placements,
+        catalogue,
+    };
+    let opinion = diagnose(&scene, signs.iter().map(|sign| sign.at).max().unwrap_or_default());
+    let says_failure = signs.iter().any(|sign| sign.mark().is_some_and(|mark| mark.role != Role::Noise));
+    let weak = opinion.strength < Strength::Cause && opinion.verdict.confidence < WORTH_A_CASE;
+    if !says_failure || weak || opinion.verdict.class.as_str() == "none" {
+        return incident.id.map(OfflineCase::none);
+    }
+    let verdict = opinion.verdict;
+    let first = incident
+        .items
+        .iter()
+        .find(|item| Some(&item.sign.evidence) == verdict.first_cause.as_ref());
+    let root_node = verdict.blamed.node().filter(|node| !node.as_str().is_empty()).cloned();
+    Some(OfflineCase {
+        id: incident.id.clone().unwrap_or_else(|| first.map(|item| place(&incident, item).0).unwrap_or_default()),
+        class: verdict.class.to_string(),
+        layer: verdict.layer,
+        severity: verdict.severity,
+        blamed: name(&verdict.blamed),
+        root_rank: verdict.root_rank,
+        root_node,
+        confidence: verdict.confidence,
+        first_at: first.filter(|item| item.sign.timed).map(|item| item.sign.at.to_string()),
+        key_lines: key_lines(&incident, &opinion.findings),
+        taxonomies: verdict.taxonomies,
+        action: verdict.mitigation.action,
+        advice: verdict.mitigation.advice,
+        recommended_by: verdict.mitigation.recommended_by,
+        alternatives: verdict
+            .alternatives
+            .into_iter()
+            .map(|(class, confidence)| Alternative { class: class.to_string(), confidence })
+            .collect(),
+        reasoning: opinion.reasoning.into_iter().map(|reason| reason.text).collect(),
+        clears: opinion.clears,
+    })
+}
+
+
+fn key_lines(incident: &Incident, findings: &[rankguard_model::Finding]) -> Vec<KeyLine> {
+    let mut wanted: Vec<_> = findings.iter().filter(|finding| finding.role != Role::Noise).collect();
+    wanted.sort_by_key(|finding| finding.role);
+    wanted
+        .into_iter()
+        .take(KEY_LINES)
+        .filter_map(|finding| {
+            let item = incident.items.iter().find(|item| item.sign.evidence == finding.evidence)?;
+            let (file, line) = place(incident, item);
+            Some(KeyLine { file, line, role: finding.role, text: finding.text.clone() })
+        })
+        .collect()
+}
+
+fn place(incident: &Incident, item: &Item) -> (String, u64) {
+    (incident.logs.get(item.log).map(|log| log.name.clone()).unwrap_or_default(), item.first_line)
+}
+
+/// Whom the case blames, without the names that offline logs do not know.
+fn name(entity: &Entity) -> String {
+    let of = |node: &NodeId| if node.as_str().is_empty() { String::new() } else { format!(" of node {node}") };
+    match entity {
+        Entity::Rank { rank, node, .. } => format!("rank {rank}{}", of(node)),
+        Entity::Device { node, device } => format!("{device}{}", of(node)),
+        Entity::Node { node } if node.as_str().is_empty() => "the node that wrote the log".to_owned(),
+        Entity::Node { node } => format!("node {node}"),
+        Entity::Job { .. } => "the job".to_owned(),
+        Entity::Unknown => "nobody".to_owned(),
+    }
+}
