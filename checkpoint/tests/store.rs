@@ -143,6 +143,25 @@ fn a_manifest_in_the_wrong_folder_is_a_stranger() {
 }
 
 #[test]
+fn rg_2_a_sound_index_that_the_manifest_does_not_name_is_refused() {
+    let (_dir, store) = store();
+    let manifest = SMALL.save(&store, id(10, 1), None).unwrap();
+    let mut index = store.load(&job(), id(10, 1)).unwrap().indexes.remove(1);
+    index.state = serde_json::json!("of another attempt");
+    let path = store.index_path(&job(), id(10, 1), Rank(1)).unwrap();
+    fs::write(&path, index.to_bytes()).unwrap();
+    for error in [
+        store.load(&job(), id(10, 1)).unwrap_err(),
+        store.commit(&manifest).unwrap_err(),
+    ] {
+        assert!(
+            matches!(&error, StoreError::Digest { path: named, .. } if *named == path),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_job_name_cannot_lead_out_of_the_store() {
     let (_dir, store) = store();
     for name in ["..", "a/b", ""] {
