@@ -1,1 +1,44 @@
-//! The shell around the brain: event loop, journal, rpc, executors.
+//! The shell around the brain: event loop, journal, sessions, executors.
+//!
+//! [`run`] is the controller's whole life. One task owns the brain's state; everything reaches it through one bounded
+//! queue. What is queued becomes events, the events are written to the [`journal`] in one synced commit, then the brain
+//! takes them one by one and its actions go to executors. What becomes of an action returns as an event.
+//!
+//! Words: a *session* is one agent's open stream; an *input* is what a session, an operator or an executor says; a
+//! *batch* is the events of one journal commit.
+//!
+//! Invariants:
+//! - Evidence is acknowledged only after the commit that holds it (RG-4), and enters the brain once, whatever is sent
+//!   twice.
+//! - The brain sees exactly the bytes that a replay would see: an event is stepped on as it reads back from its journal
+//!   entry, so a restarted controller has the same state (RG-5, RG-8).
+//! - No wait without a deadline, no queue without a size and a rule for when it is full (RG-9); both stand beside their
+//!   constant.
+//!
+//! Absent: TLS and identity, hence any address but loopback; several controllers on one state; compaction of the
+//! journal, which grows for as long as its state directory is used; HTTP, rendezvous and scheduler executors.
+
+mod address;
+mod batch;
+mod clock;
+mod commits;
+mod ended;
+mod error;
+mod helm;
+mod input;
+mod intake;
+pub mod journal;
+mod liveness;
+mod operator;
+mod roster;
+mod run;
+mod session;
+mod settings;
+mod submission;
+mod timers;
+
+pub use address::{ADDRESS_FILE, read_address};
+pub use ended::Ended;
+pub use error::ControllerError;
+pub use run::run;
+pub use settings::Settings;

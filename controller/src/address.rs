@@ -1,0 +1,60 @@
+//! The file that says where the controller listens.
+//!
+//! It is left behind when the controller ends: the next one takes the same port if it can, so that agents that know the
+//! old address find it again.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use crate::ControllerError;
+
+/// Name of the file in the state directory; holds `host:port` and a line end.
+pub const ADDRESS_FILE: &str = "controller.addr";
+
+/// Where the controller of this state directory listens, or listened last.
+pub fn read_address(state_dir: &Path) -> io::Result<SocketAddr> {
+    let path = state_dir.join(ADDRESS_FILE);
+    fs::read_to_string(&path)?.trim().parse().map_err(|problem| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{} does not hold an address: {problem}", path.display()),
+        )
+    })
+}
+
+/// Puts the file there whole: a reader sees the old address or the new one, never half of one.
+pub(crate) fn write_address(state_dir: &Path, address: SocketAddr) -> Result<(), ControllerError> {
+    let path = state_dir.join(ADDRESS_FILE);
+    let temp = state_dir.join(format!(".{ADDRESS_FILE}.{}", std::process::id()));
+    fs::write(&temp, format!("{address}\n"))
+        .and_then(|()| fs::rename(&temp, &path))
+        .map_err(|source| ControllerError::StateDir {
+            what: "write",
+            path,
+            source,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_comes_back_and_leaves_no_temporary_file() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let address = SocketAddr::from(([127, 0, 0, 1], 4711));
+        write_address(dir.path(), address).expect("a writable directory");
+        assert_eq!(read_address(dir.path()).expect("the file just written"), address);
+        assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 1);
+    }
+
+    #[test]
+    fn a_file_with_something_else_is_named() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        fs::write(dir.path().join(ADDRESS_FILE), "nowhere").expect("writable");
+        let error = read_address(dir.path()).expect_err("not an address").to_string();
+        assert!(error.contains("controller.addr does not hold an address"), "{error}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Why a controller cannot start or go on.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::journal::JournalError;
+
+/// Why a controller cannot start or go on. Agents and ranks work on without it (RG-5).
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// Anyone who can reach the port could run programs on every node.
+    #[error(
+        "refuse to listen on {address}: this version has neither TLS nor identity, so whoever reaches the port may start \
+         programs on every node; listen on a loopback address such as 127.0.0.1:7700 and reach it through ssh"
+    )]
+    NotLoopback {
+        /// The address that was asked for.
+        address: SocketAddr,
+    },
+    /// A healthy node would be taken for lost.
+    #[error("silence limit of {limit_ms} ms is too short: heartbeats need at least {min_ms} ms")]
+    SilenceLimit {
+        /// What was asked for.
+        limit_ms: u128,
+        /// The shortest that is allowed.
+        min_ms: u128,
+    },
+    /// Somebody else listens there.
+    #[error(
+        "port in use: {address}; another controller may be running there: stop it, listen on another port, or listen on \
+         port 0 to take any free one"
+    )]
+    PortInUse {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The address cannot be used for another reason.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The state directory, or a file in it, cannot be used.
+    #[error("cannot {what} {}", path.display())]
+    StateDir {
+        /// What was tried.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The journal cannot be read or written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The server ended by itself.
+    #[error("the server on {address} ended unexpectedly: {problem}")]
+    Server {
+        /// Where it listened.
+        address: SocketAddr,
+        /// Why, as far as it is known.
+        problem: String,
+    },
+    /// A task of the controller panicked: a bug.
+    #[error("a task of the controller ended unexpectedly ({task}): {problem}")]
+    Task {
+        /// Which one.
+        task: &'static str,
+        /// Why.
+        problem: String,
+    },
+}

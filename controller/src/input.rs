@@ -1,0 +1,64 @@
+//! What reaches the task that owns the state: from sessions and from operators.
+
+use rankguard_model::{Case, CaseId, Evidence, JobId, JobSpec, NodeId, NodeInfo, StatusView};
+use tokio::sync::oneshot;
+
+use crate::roster::{Link, SessionId};
+
+/// Inputs that wait for the owner of the state. When it is full, senders wait: an agent's stream then backs up into the
+/// agent's spool, an operator's call runs into its deadline.
+pub(crate) const INPUTS_MAX: usize = 256;
+
+/// Something that a session or an operator says.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// An agent opened a session.
+    Joined {
+        session: SessionId,
+        info: NodeInfo,
+        link: Link,
+    },
+    /// A session brought evidence, in the order of its sequence.
+    Evidence {
+        session: SessionId,
+        node: NodeId,
+        evidence: Vec<Evidence>,
+    },
+    /// A session ended.
+    Left { session: SessionId, node: NodeId },
+    /// An operator wants something done.
+    Command { command: Command, reply: Reply },
+    /// An operator asks.
+    Query(Query),
+}
+
+/// What an operator wants done.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Submit { spec: JobSpec },
+    Cancel { job: JobId },
+    Cordon { node: NodeId, reason: String },
+    Uncordon { node: NodeId },
+}
+
+/// Where the answer to a command goes, once what follows from it has been ordered.
+pub(crate) type Reply = oneshot::Sender<Result<(), Refusal>>;
+
+/// Why a command is not carried out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// There is something of that name already.
+    Exists(String),
+    /// There is nothing of that name.
+    Absent(String),
+    /// It makes no sense.
+    Invalid(Vec<String>),
+}
+
+/// What an operator asks, and where the answer goes.
+#[derive(Debug)]
+pub(crate) enum Query {
+    Status(oneshot::Sender<StatusView>),
+    Cases(oneshot::Sender<Vec<Case>>),
+    Case(CaseId, oneshot::Sender<Option<Case>>),
+}

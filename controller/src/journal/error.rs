@@ -1,0 +1,49 @@
+//! Why a journal cannot be used.
+
+use std::path::PathBuf;
+
+/// Why a journal cannot be used. Every message names the file.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum JournalError {
+    #[error(
+        "journal {} is in use by another process; stop that controller first, or give this one a state directory of its \
+         own", path.display()
+    )]
+    InUse { path: PathBuf },
+    #[error("there is no journal at {}", path.display())]
+    Absent { path: PathBuf },
+    #[error(
+        "{} is not a journal, or it is damaged; a journal is one file that only the controller writes: restore it from \
+         a backup, or move it away to begin anew (running jobs are then unknown to the controller)", path.display()
+    )]
+    NotAJournal {
+        path: PathBuf,
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    #[error(
+        "journal {} has format {found}, and this program reads format {expected}; use the program that wrote it, or move \
+         it away to begin anew", path.display()
+    )]
+    Version {
+        path: PathBuf,
+        found: String,
+        expected: u32,
+    },
+    #[error("journal {}: entry {entry} is missing", path.display())]
+    Gap { path: PathBuf, entry: u64 },
+    #[error("journal {}: entry {entry} cannot be read", path.display())]
+    Unreadable {
+        path: PathBuf,
+        entry: u64,
+        source: serde_json::Error,
+    },
+    #[error("journal {}: its policy cannot be read", path.display())]
+    Policy { path: PathBuf, source: serde_json::Error },
+    #[error("cannot {what} journal {}", path.display())]
+    Storage {
+        what: &'static str,
+        path: PathBuf,
+        source: Box<redb::Error>,
+    },
+}

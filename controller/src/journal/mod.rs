@@ -1,0 +1,261 @@
+//! The journal: every event the brain has taken in, in order, on disk.
+//!
+//! One redb file. Table `events`: entry number from 1 without gaps, to a [`Stamped`] as JSON. Table `meta`: the format's
+//! version and the policy under which the events were decided. A commit is synced before [`Journal::append`] returns; a
+//! process or machine that dies in between leaves the journal as the last whole commit had it.
+//!
+//! The file is locked while it is open, so a second controller on it is refused.
+
+mod error;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rankguard_core::{Policy, Stamped};
+use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
+
+pub use error::JournalError;
+
+/// Name of the journal in the state directory.
+pub const JOURNAL_FILE: &str = "journal.redb";
+
+const VERSION: u32 = 1;
+const EVENTS: TableDefinition<u64, &[u8]> = TableDefinition::new("events");
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+const META_VERSION: &str = "version";
+const META_POLICY: &str = "policy";
+
+/// Memory that the database may use to cache pages: a journal is written once and read once.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// An open journal.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    database: Database,
+    policy: Policy,
+    entries: u64,
+}
+
+/// A journal that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    /// How the brain decided; a replay needs the same.
+    pub policy: Policy,
+    /// What happened, in order.
+    pub events: Vec<Stamped>,
+}
+
+/// All of a journal, for exports and reports. `path` is the journal or its state directory. Refused while a controller
+/// has it open. A journal whose controller was killed is repaired first, which writes to the file.
+pub fn read(path: &Path) -> Result<Recording, JournalError> {
+    let path = if path.is_dir() {
+        path.join(JOURNAL_FILE)
+    } else {
+        path.to_owned()
+    };
+    let mut events = Vec::new();
+    if !path.exists() {
+        return Err(JournalError::Absent { path });
+    }
+    let opened = guarded(&path, || match builder().open_read_only(&path) {
+        Err(DatabaseError::RepairAborted) => {
+            drop(builder().open(&path)?);
+            builder().open_read_only(&path)
+        }
+        opened => opened,
+    })?;
+    let view = opened.begin_read().map_err(|e| storage("read", &path, e))?;
+    let policy = read_meta(&view, &path)?;
+    read_events(&view, &path, |stamped| events.push(stamped))?;
+    Ok(Recording { policy, events })
+}
+
+/// An event as its entry holds it.
+pub fn encode(stamped: &Stamped) -> Result<Vec<u8>, serde_json::Error> {
+    serde_json::to_vec(stamped)
+}
+
+/// An entry as the event it holds.
+pub fn decode(entry: &[u8]) -> Result<Stamped, serde_json::Error> {
+    serde_json::from_slice(entry)
+}
+
+impl Journal {
+    /// Opens the journal of a state directory, or begins one under this policy. An existing one keeps the policy it was
+    /// begun with: see [`Journal::policy`].
+    pub fn open(path: &Path, policy: &Policy) -> Result<Self, JournalError> {
+        let path = path.to_owned();
+        let database = guarded(&path, || builder().create(&path))?;
+        let mut journal = Self {
+            path,
+            database,
+            policy: policy.clone(),
+            entries: 0,
+        };
+        if journal.is_blank()? {
+            journal.begin()?;
+        }
+        let view = journal.view()?;
+        journal.policy = read_meta(&view, &journal.path)?;
+        journal.entries = last_entry(&view).map_err(|e| storage("read", &journal.path, e))?;
+        Ok(journal)
+    }
+
+    /// The policy it was begun with.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// How many events it holds.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Gives every event to `take`, in order.
+    pub fn replay(&self, take: impl FnMut(Stamped)) -> Result<(), JournalError> {
+        read_events(&self.view()?, &self.path, take)
+    }
+
+    /// Appends entries made by [`encode`]: all of them or, on an error, none. When it returns they are on disk.
+    pub fn append(&mut self, entries: &[Vec<u8>]) -> Result<(), JournalError> {
+        let write = || -> Result<(), redb::Error> {
+            let transaction = self.database.begin_write()?;
+            {
+                let mut table = transaction.open_table(EVENTS)?;
+                for (number, entry) in (self.entries + 1..).zip(entries) {
+                    table.insert(number, entry.as_slice())?;
+                }
+            }
+            Ok(transaction.commit()?)
+        };
+        write().map_err(|e| storage("write", &self.path, e))?;
+        self.entries += entries.len() as u64;
+        Ok(())
+    }
+
+    fn view(&self) -> Result<ReadTransaction, JournalError> {
+        self.database.begin_read().map_err(|e| storage("read", &self.path, e))
+    }
+
+    /// Whether the file was made just now, or its maker died before the first commit.
+    fn is_blank(&self) -> Result<bool, JournalError> {
+        let tables = self
+            .view()?
+            .list_tables()
+            .map_err(|e| storage("read", &self.path, e))?
+            .count();
+        Ok(tables == 0)
+    }
+
+    fn begin(&self) -> Result<(), JournalError> {
+        let policy = serde_json::to_vec(&self.policy).map_err(|source| JournalError::Policy {
+            path: self.path.clone(),
+            source,
+        })?;
+        let write = || -> Result<(), redb::Error> {
+            let transaction = self.database.begin_write()?;
+            {
+                let mut meta = transaction.open_table(META)?;
+                meta.insert(META_VERSION, VERSION.to_string().as_bytes())?;
+                meta.insert(META_POLICY, policy.as_slice())?;
+                transaction.open_table(EVENTS)?;
+            }
+            transaction.commit()?;
+            // The file's name must survive a crash as surely as its content.
+            if let Some(dir) = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+                File::open(dir)?.sync_all()?;
+            }
+            Ok(())
+        };
+        write().map_err(|e| storage("begin", &self.path, e))
+    }
+}
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+fn storage(what: &'static str, path: &Path, source: impl Into<redb::Error>) -> JournalError {
+    JournalError::Storage {
+        what,
+        path: path.to_owned(),
+        source: Box::new(source.into()),
+    }
+}
+
+/// Opens a file that may hold anything, and names what is wrong with it.
+fn guarded<T>(path: &Path, open: impl FnOnce() -> Result<T, DatabaseError>) -> Result<T, JournalError> {
+    let not_a_journal = |source: Box<dyn std::error::Error + Send + Sync>| JournalError::NotAJournal {
+        path: path.to_owned(),
+        source,
+    };
+    open().map_err(|error| match error {
+        DatabaseError::DatabaseAlreadyOpen => JournalError::InUse { path: path.to_owned() },
+        // The format's reader says so of a file that does not begin as one of its own, or ends too early.
+        DatabaseError::Storage(StorageError::Io(e))
+            if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+        {
+            not_a_journal(e.into())
+        }
+        DatabaseError::Storage(StorageError::Io(e)) => storage("open", path, StorageError::Io(e)),
+        other => not_a_journal(other.into()),
+    })
+}
+
+fn read_meta(view: &ReadTransaction, path: &Path) -> Result<Policy, JournalError> {
+    let meta = view.open_table(META).map_err(|e| JournalError::NotAJournal {
+        path: path.to_owned(),
+        source: e.into(),
+    })?;
+    let text = |key: &str| -> Result<Vec<u8>, JournalError> {
+        let value = meta.get(key).map_err(|e| storage("read", path, e))?;
+        Ok(value.map(|guard| guard.value().to_vec()).unwrap_or_default())
+    };
+    let version = text(META_VERSION)?;
+    if version != VERSION.to_string().as_bytes() {
+        let found = match version.is_empty() {
+            true => "unknown".to_owned(),
+            false => String::from_utf8_lossy(&version).into_owned(),
+        };
+        return Err(JournalError::Version {
+            path: path.to_owned(),
+            found,
+            expected: VERSION,
+        });
+    }
+    serde_json::from_slice(&text(META_POLICY)?).map_err(|source| JournalError::Policy {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn last_entry(view: &ReadTransaction) -> Result<u64, redb::Error> {
+    let table = view.open_table(EVENTS)?;
+    Ok(table.last()?.map_or(0, |(number, _)| number.value()))
+}
+
+fn read_events(view: &ReadTransaction, path: &Path, mut take: impl FnMut(Stamped)) -> Result<(), JournalError> {
+    let table = view.open_table(EVENTS).map_err(|e| storage("read", path, e))?;
+    let entries = table.iter().map_err(|e| storage("read", path, e))?;
+    for (expected, entry) in (1_u64..).zip(entries) {
+        let (number, bytes) = entry.map_err(|e| storage("read", path, e))?;
+        if number.value() != expected {
+            return Err(JournalError::Gap {
+                path: path.to_owned(),
+                entry: expected,
+            });
+        }
+        take(decode(bytes.value()).map_err(|source| JournalError::Unreadable {
+            path: path.to_owned(),
+            entry: expected,
+            source,
+        })?);
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! When each node was last heard.
+//!
+//! Sessions write here directly, not through the queue of inputs, so a long queue cannot make a node look silent. And a
+//! controller that was itself held up (a slow disk, a stopped virtual machine) judges nobody for that time: a check that
+//! comes late grants every node a fresh limit.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rankguard_core::Event;
+use rankguard_model::{NodeId, Timestamp};
+
+/// The table of last words.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    limit: Duration,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    heard: BTreeMap<NodeId, Timestamp>,
+    checked: Timestamp,
+}
+
+impl Liveness {
+    /// Watches these nodes from now on; each has the whole limit to speak.
+    pub(crate) fn new(limit: Duration, nodes: impl IntoIterator<Item = NodeId>, now: Timestamp) -> Self {
+        let heard = nodes.into_iter().map(|node| (node, now)).collect();
+        Self {
+            limit,
+            table: Mutex::new(Table { heard, checked: now }),
+        }
+    }
+
+    /// How often [`take_fallen`](Self::take_fallen) should be asked: a quarter of the limit, so that a lost node is noticed at most
+    /// that much later.
+    pub(crate) fn check_every(&self) -> Duration {
+        self.limit / 4
+    }
+
+    /// The silence after which a node counts as lost.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// A node joined: it is watched from now on.
+    pub(crate) fn watch(&self, node: &NodeId, now: Timestamp) {
+        self.locked(|table| table.heard.insert(node.clone(), now));
+    }
+
+    /// A node that is watched said something. One that has fallen silent must join anew to be heard.
+    pub(crate) fn hear(&self, node: &NodeId, now: Timestamp) {
+        self.locked(|table| {
+            if let Some(heard) = table.heard.get_mut(node) {
+                *heard = now.max(*heard);
+            }
+        });
+    }
+
+    /// Takes out the nodes that have been silent for longer than the limit.
+    pub(crate) fn take_fallen(&self, now: Timestamp) -> Vec<Event> {
+        self.locked(|table| {
+            let late = now.since(table.checked) > self.limit / 2;
+            table.checked = now;
+            if late {
+                table.heard.values_mut().for_each(|heard| *heard = now);
+                return Vec::new();
+            }
+            let fallen = table.heard.extract_if(.., |_, heard| now.since(*heard) > self.limit);
+            fallen
+                .map(|(node, last_heard)| Event::NodeFellSilent { node, last_heard })
+                .collect()
+        })
+    }
+
+    fn locked<T>(&self, act: impl FnOnce(&mut Table) -> T) -> T {
+        // The table is whole between any two statements, so a panic elsewhere cannot have left it half written.
+        act(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_nanos(100);
+
+    fn node(name: &str) -> NodeId {
+        NodeId::from(name)
+    }
+
+    fn fell(name: &str, last_heard: i64) -> Event {
+        Event::NodeFellSilent {
+            node: node(name),
+            last_heard: Timestamp(last_heard),
+        }
+    }
+
+    /// Asks every 25 ns from `from` to `to`, as the loop would.
+    fn ask(liveness: &Liveness, from: i64, to: i64) -> Vec<Event> {
+        (from..=to)
+            .step_by(25)
+            .flat_map(|now| liveness.take_fallen(Timestamp(now)))
+            .collect()
+    }
+
+    #[test]
+    fn silence_beyond_the_limit_is_told_once_with_the_last_word() {
+        let liveness = Liveness::new(LIMIT, [node("a"), node("b")], Timestamp(0));
+        liveness.hear(&node("a"), Timestamp(60));
+        assert_eq!(ask(&liveness, 0, 125), [fell("b", 0)]);
+        assert_eq!(ask(&liveness, 150, 400), [fell("a", 60)]);
+    }
+
+    #[test]
+    fn a_node_that_fell_silent_must_join_anew_to_be_heard() {
+        let liveness = Liveness::new(LIMIT, [node("a")], Timestamp(0));
+        assert_eq!(ask(&liveness, 0, 125), [fell("a", 0)]);
+        liveness.hear(&node("a"), Timestamp(130));
+        assert_eq!(ask(&liveness, 150, 400), []);
+        liveness.watch(&node("a"), Timestamp(400));
+        assert_eq!(ask(&liveness, 425, 525), [fell("a", 400)]);
+    }
+
+    #[test]
+    fn a_controller_that_was_held_up_judges_nobody_for_that_time() {
+        let liveness = Liveness::new(LIMIT, [node("a")], Timestamp(0));
+        assert_eq!(liveness.take_fallen(Timestamp(10_000)), []);
+        assert_eq!(ask(&liveness, 10_025, 10_100), []);
+        assert_eq!(ask(&liveness, 10_125, 10_125), [fell("a", 10_000)]);
+    }
+}

@@ -1,0 +1,104 @@
+//! The operators' door.
+
+use std::time::Duration;
+
+use rankguard_model::{CaseId, JobId, JobSpec, NodeId};
+use rankguard_proto::v1;
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tonic::{Request, Response, Status};
+
+use crate::input::{Command, Input, Query, Refusal};
+use crate::session::stopping;
+
+/// How long an operator waits for an answer: a journal on a disk that hangs must not hang people too.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Serves operators.
+#[derive(Debug)]
+pub(crate) struct Operator {
+    inputs: mpsc::Sender<Input>,
+}
+
+impl Operator {
+    pub(crate) fn new(inputs: mpsc::Sender<Input>) -> Self {
+        Self { inputs }
+    }
+
+    async fn ask<T>(&self, input: Input, answer: oneshot::Receiver<T>) -> Result<T, Status> {
+        let exchange = async {
+            self.inputs.send(input).await.map_err(|_| stopping())?;
+            answer.await.map_err(|_| stopping())
+        };
+        timeout(ANSWER_DEADLINE, exchange).await.map_err(|_| {
+            let limit = ANSWER_DEADLINE.as_secs();
+            Status::deadline_exceeded(format!(
+                "the controller has not answered within {limit} s; its disk may hang"
+            ))
+        })?
+    }
+
+    async fn command(&self, command: Command) -> Result<(), Status> {
+        let (reply, answer) = oneshot::channel();
+        let answer = self.ask(Input::Command { command, reply }, answer).await?;
+        answer.map_err(|refusal| match refusal {
+            Refusal::Exists(why) => Status::already_exists(why),
+            Refusal::Absent(why) => Status::not_found(why),
+            Refusal::Invalid(problems) => Status::invalid_argument(problems.join("\n")),
+        })
+    }
+
+    async fn query<T>(&self, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Result<T, Status> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Input::Query(query(reply)), answer).await
+    }
+}
+
+#[tonic::async_trait]
+impl v1::operator_server::Operator for Operator {
+    async fn submit_job(&self, request: Request<v1::JobSpec>) -> Result<Response<v1::SubmitReply>, Status> {
+        let spec = JobSpec::try_from(request.into_inner()).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let job = spec.id.0.clone();
+        self.command(Command::Submit { spec }).await?;
+        Ok(Response::new(v1::SubmitReply { job }))
+    }
+
+    async fn cancel_job(&self, request: Request<v1::JobName>) -> Result<Response<v1::Empty>, Status> {
+        let job = JobId(request.into_inner().job);
+        self.command(Command::Cancel { job }).await?;
+        Ok(Response::new(v1::Empty {}))
+    }
+
+    async fn get_status(&self, _: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
+        document(&self.query(Query::Status).await?)
+    }
+
+    async fn list_cases(&self, _: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
+        document(&self.query(Query::Cases).await?)
+    }
+
+    async fn get_case(&self, request: Request<v1::CaseNumber>) -> Result<Response<v1::Document>, Status> {
+        let id = CaseId(request.into_inner().id);
+        let case = self.query(|reply| Query::Case(id, reply)).await?;
+        document(&case.ok_or_else(|| Status::not_found(format!("there is no case {id}")))?)
+    }
+
+    async fn cordon_node(&self, request: Request<v1::CordonRequest>) -> Result<Response<v1::Empty>, Status> {
+        let v1::CordonRequest { node, reason } = request.into_inner();
+        let node = NodeId(node);
+        self.command(Command::Cordon { node, reason }).await?;
+        Ok(Response::new(v1::Empty {}))
+    }
+
+    async fn uncordon_node(&self, request: Request<v1::NodeName>) -> Result<Response<v1::Empty>, Status> {
+        let node = NodeId(request.into_inner().node);
+        self.command(Command::Uncordon { node }).await?;
+        Ok(Response::new(v1::Empty {}))
+    }
+}
+
+fn document(value: &impl Serialize) -> Result<Response<v1::Document>, Status> {
+    let json = serde_json::to_string(value).map_err(|e| Status::internal(format!("cannot write JSON: {e}")))?;
+    Ok(Response::new(v1::Document { json }))
+}

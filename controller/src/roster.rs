@@ -1,0 +1,173 @@
+//! The session of each node: at most one.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::NodeId;
+use rankguard_proto::v1;
+use rankguard_proto::v1::to_agent::Kind;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+use tracing::warn;
+
+/// Messages that wait to be sent to one agent. When it is full the agent does not read: its session is closed, and it
+/// is told again what it missed when it joins anew.
+pub(crate) const OUTBOUND_MAX: usize = 256;
+
+/// Numbers the sessions of one life of the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SessionId(pub(crate) u64);
+
+/// The controller's end of a session.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// To the agent.
+    pub(crate) outbound: mpsc::Sender<Result<v1::ToAgent, Status>>,
+    /// Ends the session with a reason; so does dropping it.
+    pub(crate) close: oneshot::Sender<Status>,
+}
+
+#[derive(Debug)]
+struct Seat {
+    session: SessionId,
+    link: Link,
+    /// Whether `Joined` was sent: it comes before any order.
+    welcomed: bool,
+}
+
+/// Who is connected.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    seats: BTreeMap<NodeId, Seat>,
+}
+
+impl Roster {
+    /// Gives a node's seat to a new session. An older one is closed: what it may still say is no longer heard.
+    pub(crate) fn seat(&mut self, node: &NodeId, session: SessionId, link: Link) {
+        let seat = Seat {
+            session,
+            link,
+            welcomed: false,
+        };
+        if let Some(old) = self.seats.insert(node.clone(), seat) {
+            close(old, Status::aborted(format!("node {node} has opened another session")));
+        }
+    }
+
+    /// Whether this session holds the node's seat.
+    pub(crate) fn is_current(&self, node: &NodeId, session: SessionId) -> bool {
+        self.seats.get(node).is_some_and(|seat| seat.session == session)
+    }
+
+    /// The session ended by itself.
+    pub(crate) fn leave(&mut self, node: &NodeId, session: SessionId) {
+        if self.is_current(node, session) {
+            self.seats.remove(node);
+        }
+    }
+
+    /// Closes a node's session, if it has one.
+    pub(crate) fn close(&mut self, node: &NodeId, reason: Status) {
+        if let Some(seat) = self.seats.remove(node) {
+            close(seat, reason);
+        }
+    }
+
+    /// Sends the first message of a session; orders may follow.
+    pub(crate) fn welcome(&mut self, node: &NodeId, session: SessionId, joined: v1::Joined) {
+        if let Some(seat) = self.seats.get_mut(node).filter(|seat| seat.session == session) {
+            seat.welcomed = true;
+            self.send(node, Kind::Joined(joined));
+        }
+    }
+
+    /// Sends something to a node. False when it is away: nothing is kept for it here.
+    pub(crate) fn send(&mut self, node: &NodeId, kind: Kind) -> bool {
+        let Some(seat) = self.seats.get(node).filter(|seat| seat.welcomed) else {
+            return false;
+        };
+        match seat.link.outbound.try_send(Ok(v1::ToAgent { kind: Some(kind) })) {
+            Ok(()) => true,
+            Err(TrySendError::Closed(_)) => {
+                self.seats.remove(node);
+                false
+            }
+            Err(TrySendError::Full(_)) => {
+                warn!(%node, waiting = OUTBOUND_MAX, "agent does not read its messages; its session is closed");
+                let reason = format!("{OUTBOUND_MAX} messages wait and are not read; join again");
+                self.close(node, Status::resource_exhausted(reason));
+                false
+            }
+        }
+    }
+}
+
+fn close(seat: Seat, reason: Status) {
+    // A session that has ended in the meantime needs no reason.
+    let _ = seat.link.close.send(reason);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Outbound = mpsc::Receiver<Result<v1::ToAgent, Status>>;
+
+    fn link() -> (Link, Outbound, oneshot::Receiver<Status>) {
+        let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
+        let (close, closed) = oneshot::channel();
+        (Link { outbound, close }, messages, closed)
+    }
+
+    fn ack(sequence: u64) -> Kind {
+        Kind::Ack(v1::EvidenceAck { sequence })
+    }
+
+    fn joined() -> v1::Joined {
+        v1::Joined {
+            acknowledged: 0,
+            silence_limit_ms: 1,
+        }
+    }
+
+    #[test]
+    fn nothing_goes_out_before_the_welcome() {
+        let (node, mut roster) = (NodeId::from("n1"), Roster::default());
+        let (link, mut messages, _closed) = link();
+        roster.seat(&node, SessionId(1), link);
+        assert!(!roster.send(&node, ack(1)));
+        roster.welcome(&node, SessionId(1), joined());
+        assert!(roster.send(&node, ack(2)));
+        let kinds: Vec<_> = std::iter::from_fn(|| messages.try_recv().ok())
+            .map(|message| message.expect("no status").kind)
+            .collect();
+        assert_eq!(kinds, [Some(Kind::Joined(joined())), Some(ack(2))]);
+    }
+
+    #[test]
+    fn a_new_session_closes_the_old_one_and_outlives_its_end() {
+        let (node, mut roster) = (NodeId::from("n1"), Roster::default());
+        let ((first, _first_messages, mut first_closed), (second, _messages, _closed)) = (link(), link());
+        roster.seat(&node, SessionId(1), first);
+        roster.seat(&node, SessionId(2), second);
+        assert_eq!(first_closed.try_recv().expect("a reason").code(), tonic::Code::Aborted);
+        roster.leave(&node, SessionId(1));
+        assert!(roster.is_current(&node, SessionId(2)));
+    }
+
+    #[test]
+    fn an_agent_that_does_not_read_loses_its_session() {
+        let (node, mut roster) = (NodeId::from("n1"), Roster::default());
+        let (link, _messages, mut closed) = link();
+        roster.seat(&node, SessionId(1), link);
+        roster.welcome(&node, SessionId(1), joined());
+        let sent = (1..=OUTBOUND_MAX as u64 + 5)
+            .filter(|sequence| roster.send(&node, ack(*sequence)))
+            .count();
+        assert_eq!(sent, OUTBOUND_MAX - 1);
+        assert_eq!(
+            closed.try_recv().expect("a reason").code(),
+            tonic::Code::ResourceExhausted
+        );
+    }
+}

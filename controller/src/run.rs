@@ -1,0 +1,177 @@
+//! A controller's life: check, open, replay, listen, run, drain, say how it ended.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rankguard_core::{State, step};
+use rankguard_faults::Catalogue;
+use rankguard_model::Timestamp;
+use rankguard_proto::MESSAGE_BYTES_MAX;
+use rankguard_proto::v1::control_server::ControlServer;
+use rankguard_proto::v1::operator_server::OperatorServer;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tracing::{info, warn};
+
+use crate::address::{read_address, write_address};
+use crate::clock::Clock;
+use crate::helm::Helm;
+use crate::input::INPUTS_MAX;
+use crate::journal::{JOURNAL_FILE, Journal};
+use crate::liveness::Liveness;
+use crate::operator::Operator;
+use crate::session::Control;
+use crate::{ControllerError, Ended, Settings};
+
+/// How long open streams may take to end once the loop has; then they are cut.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
+
+type ServerTask = JoinHandle<Result<(), tonic::transport::Error>>;
+
+/// Runs a controller until `shutdown` is done or something breaks that it cannot go on with.
+///
+/// When this returns, the journal is closed and the port is free. A controller that is killed instead loses nothing
+/// that it acknowledged.
+pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, ControllerError> {
+    settings.check()?;
+    let life = open(settings.clone()).await?;
+    let (listener, address) = listen(&settings).await?;
+    write_address(&settings.state_dir, address)?;
+    info!(%address, state_dir = %settings.state_dir.display(), "controller listens");
+
+    let clock = Clock::start(life.last);
+    let live = life.state.fleet().iter().filter(|(_, node)| node.lost_since.is_none());
+    let live = live.map(|(node, _)| node.clone());
+    let liveness = Arc::new(Liveness::new(settings.silence_limit, live, clock.now()));
+    let (inputs, queue) = mpsc::channel(INPUTS_MAX);
+    let control = Control::new(inputs.clone(), Arc::clone(&liveness), clock);
+    let (drain, mut server) = serve(listener, control, Operator::new(inputs.clone()));
+
+    let helm = Helm::new(clock, life.state, life.journal, queue, liveness);
+    let shutdown = pin!(shutdown);
+    let outcome = tokio::select! {
+        outcome = helm.run(shutdown) => outcome,
+        ended = &mut server => {
+            let problem = match ended {
+                Ok(Ok(())) => "it was not asked to".to_owned(),
+                Ok(Err(problem)) => problem.to_string(),
+                Err(problem) => problem.to_string(),
+            };
+            return Err(ControllerError::Server { address, problem });
+        }
+    };
+    // The loop is gone, and with it every session's link: streams end by themselves. Then the server does.
+    drop(drain);
+    if timeout(DRAIN_DEADLINE, &mut server).await.is_err() {
+        warn!(
+            "streams are still open after {} s and are cut",
+            DRAIN_DEADLINE.as_secs()
+        );
+        server.abort();
+        let _ = server.await;
+    }
+    let events = outcome?;
+    info!(%address, events, "controller ended");
+    Ok(Ended { address, events })
+}
+
+/// What a controller has of its earlier lives.
+struct Life {
+    journal: Journal,
+    state: State,
+    /// When the last event was stamped.
+    last: Timestamp,
+}
+
+/// Opens the journal and replays it, on a blocking thread. What the brain asks for meanwhile was asked for then, and is
+/// not carried out again; what is still owed it asks for anew when it is told that the controller started.
+async fn open(settings: Settings) -> Result<Life, ControllerError> {
+    let replay = spawn_blocking(move || {
+        let dir = &settings.state_dir;
+        // The journal holds the environment of jobs: nobody else's to read.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|source| ControllerError::StateDir {
+                what: "create",
+                path: dir.clone(),
+                source,
+            })?;
+        let journal = Journal::open(&dir.join(JOURNAL_FILE), &settings.policy)?;
+        if *journal.policy() != settings.policy {
+            warn!(
+                journal = ?journal.policy(),
+                ignored = ?settings.policy,
+                "the journal was begun under another policy, which stays in force; begin with a new state directory to \
+                 change it"
+            );
+        }
+        let mut state = State::new(journal.policy().clone(), Catalogue::builtin());
+        let mut last = Timestamp(0);
+        journal.replay(|stamped| {
+            step(&mut state, &stamped);
+            last = stamped.at;
+        })?;
+        info!(events = journal.entries(), "journal replayed");
+        Ok(Life { journal, state, last })
+    });
+    replay.await.map_err(|problem| ControllerError::Task {
+        task: "replay",
+        problem: problem.to_string(),
+    })?
+}
+
+async fn listen(settings: &Settings) -> Result<(TcpListener, SocketAddr), ControllerError> {
+    let wanted = settings.listen;
+    let mut bound = None;
+    if wanted.port() == 0
+        && let Ok(last) = read_address(&settings.state_dir)
+        && last.ip() == wanted.ip()
+    {
+        bound = TcpListener::bind(last).await.ok();
+    }
+    let listener = match bound {
+        Some(listener) => listener,
+        None => TcpListener::bind(wanted).await.map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => ControllerError::PortInUse {
+                address: wanted,
+                source,
+            },
+            _ => ControllerError::Listen {
+                address: wanted,
+                source,
+            },
+        })?,
+    };
+    let address = listener.local_addr().map_err(|source| ControllerError::Listen {
+        address: wanted,
+        source,
+    })?;
+    Ok((listener, address))
+}
+
+/// Serves until the returned sender is dropped and the last stream has ended.
+fn serve(listener: TcpListener, control: Control, operator: Operator) -> (oneshot::Sender<()>, ServerTask) {
+    let (drain, drained) = oneshot::channel();
+    let control = ControlServer::new(control).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let operator = OperatorServer::new(operator)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let server = Server::builder().add_service(control).add_service(operator);
+    let task = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async {
+        // Both a word and a dropped sender mean the end.
+        let _ = drained.await;
+    }));
+    (drain, task)
+}

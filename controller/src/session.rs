@@ -1,0 +1,245 @@
+//! One agent's stream: it joins, brings evidence and heartbeats, gets acknowledgements, orders and echoes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rankguard_model::{Evidence, EvidenceId, NodeId, NodeInfo, Timestamp};
+use rankguard_proto::v1;
+use rankguard_proto::v1::from_agent::Kind;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{debug, warn};
+
+use crate::clock::Clock;
+use crate::input::Input;
+use crate::intake::gap;
+use crate::liveness::Liveness;
+use crate::roster::{Link, OUTBOUND_MAX, SessionId};
+
+/// How long a stream may be open before it says who it is; then it is closed.
+const JOIN_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a closed session may take to tell its agent why.
+const FAREWELL_DEADLINE: Duration = Duration::from_secs(1);
+
+type Outbound = mpsc::Sender<Result<v1::ToAgent, Status>>;
+
+/// Serves agents.
+#[derive(Debug)]
+pub(crate) struct Control {
+    inputs: mpsc::Sender<Input>,
+    liveness: Arc<Liveness>,
+    clock: Clock,
+    sessions: AtomicU64,
+}
+
+impl Control {
+    pub(crate) fn new(inputs: mpsc::Sender<Input>, liveness: Arc<Liveness>, clock: Clock) -> Self {
+        Self {
+            inputs,
+            liveness,
+            clock,
+            sessions: AtomicU64::new(1),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl v1::control_server::Control for Control {
+    type SessionStream = ReceiverStream<Result<v1::ToAgent, Status>>;
+
+    /// The answer's headers go out at once and the agent's first message is awaited behind them: a client that opens
+    /// the stream before it sends anything would otherwise wait for ever.
+    async fn session(
+        &self,
+        request: Request<Streaming<v1::FromAgent>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
+        let session = Session {
+            id: SessionId(self.sessions.fetch_add(1, Ordering::Relaxed)),
+            inbound: request.into_inner(),
+            outbound: outbound.clone(),
+            inputs: self.inputs.clone(),
+            liveness: Arc::clone(&self.liveness),
+            clock: self.clock,
+        };
+        // Ends with its stream: when the agent goes, when the roster closes it, when the controller ends.
+        tokio::spawn(async move {
+            if let Err(status) = session.run().await {
+                debug!(%status, "session ended");
+                let _ = timeout(FAREWELL_DEADLINE, outbound.send(Err(status))).await;
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(messages)))
+    }
+}
+
+/// One open stream.
+struct Session {
+    id: SessionId,
+    inbound: Streaming<v1::FromAgent>,
+    outbound: Outbound,
+    inputs: mpsc::Sender<Input>,
+    liveness: Arc<Liveness>,
+    clock: Clock,
+}
+
+impl Session {
+    async fn run(mut self) -> Result<(), Status> {
+        let info = self.join().await?;
+        let node = info.node.clone();
+        let (close, mut closed) = oneshot::channel();
+        let link = Link {
+            outbound: self.outbound.clone(),
+            close,
+        };
+        let session = self.id;
+        self.tell(Input::Joined { session, info, link }).await?;
+        let ended = loop {
+            tokio::select! {
+                message = self.inbound.message() => match message {
+                    Ok(Some(message)) => match self.take(&node, message).await {
+                        Ok(()) => {}
+                        Err(status) => break Err(status),
+                    },
+                    Ok(None) => break Ok(()),
+                    Err(status) => break Err(status),
+                },
+                reason = &mut closed => return Err(reason.unwrap_or_else(|_| stopping())),
+            }
+        };
+        if let Err(status) = &ended {
+            warn!(%node, %status, "session of an agent ended");
+        }
+        self.tell(Input::Left { session, node }).await?;
+        ended
+    }
+
+    async fn join(&mut self) -> Result<NodeInfo, Status> {
+        let first = timeout(JOIN_DEADLINE, self.inbound.message()).await;
+        let first = first.map_err(|_| {
+            let limit = JOIN_DEADLINE.as_secs();
+            Status::deadline_exceeded(format!("a session begins with `join`, and none came within {limit} s"))
+        })??;
+        match first.and_then(|message| message.kind) {
+            Some(Kind::Join(info)) => NodeInfo::try_from(info).map_err(|e| Status::invalid_argument(e.to_string())),
+            _ => Err(Status::failed_precondition("a session begins with `join`")),
+        }
+    }
+
+    async fn take(&mut self, node: &NodeId, message: v1::FromAgent) -> Result<(), Status> {
+        let now = self.clock.now();
+        self.liveness.hear(node, now);
+        match message.kind {
+            Some(Kind::Heartbeat(heartbeat)) => {
+                let echo = v1::HeartbeatEcho {
+                    sent_ns: heartbeat.sent_ns,
+                    controller_ns: now.0,
+                };
+                let kind = Some(v1::to_agent::Kind::Echo(echo));
+                // An echo that has to wait would measure the queue and not the clock: leave it out.
+                let _ = self.outbound.try_send(Ok(v1::ToAgent { kind }));
+                Ok(())
+            }
+            Some(Kind::Evidence(batch)) => {
+                let read = batch.evidence.into_iter().map(|one| read_evidence(node, one, now));
+                let evidence = read.collect::<Result<Vec<_>, _>>()?;
+                let (session, node) = (self.id, node.clone());
+                self.tell(Input::Evidence {
+                    session,
+                    node,
+                    evidence,
+                })
+                .await
+            }
+            Some(Kind::Join(_)) => Err(Status::failed_precondition("`join` comes once, first")),
+            // A message of a newer agent: nothing that this version could lose by passing over it.
+            None => Ok(()),
+        }
+    }
+
+    async fn tell(&self, input: Input) -> Result<(), Status> {
+        self.inputs.send(input).await.map_err(|_| stopping())
+    }
+}
+
+pub(crate) fn stopping() -> Status {
+    Status::unavailable("the controller is stopping")
+}
+
+/// Evidence as the brain takes it. What cannot be read becomes a gap in its place, so that it is neither lost silently
+/// (RG-4) nor sent again for ever; without a sequence number there is no place to put it, and the session ends.
+fn read_evidence(node: &NodeId, message: v1::Evidence, now: Timestamp) -> Result<Evidence, Status> {
+    let id = message.id.clone();
+    let evidence = match Evidence::try_from(message) {
+        Ok(evidence) => evidence,
+        Err(problem) => match id.map(EvidenceId::try_from) {
+            Some(Ok(id)) => {
+                let what = format!("evidence {} of node {node} could not be read: {problem}", id.seq);
+                warn!(%node, "{what}");
+                gap(id, now, what, 1)
+            }
+            _ => return Err(Status::invalid_argument(problem.to_string())),
+        },
+    };
+    if evidence.id.node != *node {
+        let other = &evidence.id.node;
+        return Err(Status::invalid_argument(format!(
+            "evidence of node {other} in a session of node {node}"
+        )));
+    }
+    Ok(evidence)
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::{Body, Entity, Sequence, Source};
+
+    use super::*;
+
+    fn message() -> v1::Evidence {
+        v1::Evidence::from(&Evidence {
+            id: EvidenceId {
+                node: NodeId::from("n1"),
+                seq: Sequence(7),
+            },
+            at: Timestamp(1),
+            source: Source::Gpu,
+            entity: Entity::Unknown,
+            body: Body::RankFinished,
+            marks: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn rg_4_evidence_that_cannot_be_read_becomes_a_gap_in_its_place() {
+        let node = NodeId::from("n1");
+        let mut spoilt = message();
+        spoilt.source = 77;
+        let evidence = read_evidence(&node, spoilt, Timestamp(9)).expect("it has a sequence number");
+        assert_eq!(evidence.id.seq, Sequence(7));
+        assert_eq!(evidence.at, Timestamp(9));
+        let Body::Gap { what, lost } = evidence.body else {
+            panic!("{:?}", evidence.body)
+        };
+        assert_eq!(lost, Some(1));
+        assert!(what.contains("`source`: value 77"), "{what}");
+    }
+
+    #[test]
+    fn evidence_without_a_place_ends_the_session() {
+        let node = NodeId::from("n1");
+        let mut spoilt = message();
+        spoilt.id = None;
+        let status = read_evidence(&node, spoilt, Timestamp(9)).expect_err("no sequence number");
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+    }
+
+    #[test]
+    fn a_node_speaks_only_for_itself() {
+        let status = read_evidence(&NodeId::from("n2"), message(), Timestamp(9)).expect_err("another node's");
+        assert_eq!(status.message(), "evidence of node n1 in a session of node n2");
+    }
+}

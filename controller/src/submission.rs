@@ -1,0 +1,99 @@
+//! What is wrong with a job before it is taken in.
+
+use rankguard_checkpoint::format::check_job;
+use rankguard_model::JobSpec;
+
+/// Every mistake of a submission, as sentences; empty when it can be taken in.
+///
+/// A job that is larger than the cluster is no mistake: it waits for nodes, and says so.
+pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Err(problem) = check_job(&spec.id) {
+        problems.push(problem.to_string());
+    }
+    match spec.command.first() {
+        None => problems.push("command: empty; name a program after `--`".to_owned()),
+        Some(program) if program.is_empty() => problems.push("command: the program's name is empty".to_owned()),
+        Some(_) => {}
+    }
+    let nul = |text: &String| text.contains('\0');
+    if spec.command.iter().any(nul) || spec.env.iter().any(|(name, value)| nul(name) || nul(value)) {
+        problems.push("command and environment: a NUL character cannot be passed to a program".to_owned());
+    }
+    if let Some(name) = spec.env.keys().find(|name| name.is_empty() || name.contains('=')) {
+        problems.push(format!("environment: `{name}` cannot be the name of a variable"));
+    }
+    let (min, max) = (spec.nodes.min, spec.nodes.max);
+    if min == 0 {
+        problems.push("nodes: at least 1 is needed".to_owned());
+    }
+    if min > max {
+        problems.push(format!("nodes: the least, {min}, is more than the most, {max}"));
+    }
+    if spec.ranks_per_node == 0 {
+        problems.push("ranks per node: at least 1 is needed".to_owned());
+    }
+    if max.checked_mul(spec.ranks_per_node).is_none() {
+        problems.push(format!(
+            "{max} nodes of {} ranks are more ranks than can be counted",
+            spec.ranks_per_node
+        ));
+    }
+    if let Some(checkpoint) = &spec.checkpoint {
+        if checkpoint.every_steps == 0 {
+            problems.push("checkpoint: every 0 steps is never; leave the checkpoint out instead".to_owned());
+        }
+        if checkpoint.store.is_empty() {
+            problems.push("checkpoint: no directory of the store".to_owned());
+        }
+        if checkpoint.keep == 0 {
+            problems.push("checkpoint: at least 1 must be kept".to_owned());
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rankguard_model::{CheckpointPolicy, JobId, NodeRange};
+
+    use super::*;
+
+    fn spec() -> JobSpec {
+        JobSpec {
+            id: JobId::from("digits"),
+            command: vec!["train".to_owned()],
+            env: BTreeMap::new(),
+            workdir: None,
+            nodes: NodeRange { min: 1, max: 3 },
+            ranks_per_node: 2,
+            checkpoint: None,
+            max_restarts: 3,
+        }
+    }
+
+    #[test]
+    fn a_sound_job_has_no_mistakes_even_if_no_cluster_is_that_large() {
+        let mut spec = spec();
+        spec.nodes.max = 100_000;
+        assert_eq!(problems(&spec), Vec::<String>::new());
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once() {
+        let mut spec = spec();
+        spec.id = JobId::from("../up");
+        spec.command = Vec::new();
+        spec.env.insert("A=B".to_owned(), String::new());
+        spec.nodes = NodeRange { min: 4, max: 3 };
+        spec.ranks_per_node = 0;
+        spec.checkpoint = Some(CheckpointPolicy {
+            every_steps: 0,
+            store: String::new(),
+            keep: 0,
+        });
+        assert_eq!(problems(&spec).len(), 8, "{:#?}", problems(&spec));
+    }
+}
