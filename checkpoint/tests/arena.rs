@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use common::{Dice, Job, SMALL, id, job};
 use proptest::prelude::*;
 use rankguard_checkpoint::arena::{Arena, ArenaError, FillError, SlotState};
-use rankguard_checkpoint::format::{CheckpointId, Dtype, TensorBox};
+use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardDraft, TensorBox};
 use rankguard_checkpoint::{ImageSink, ImageSource};
 use rankguard_model::Generation;
 use serde_json::json;
@@ -215,6 +215,39 @@ fn what_is_no_arena_is_refused() {
     ));
     let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
     assert!(matches!(Arena::map(unsealed), Err(ArenaError::NotOne { .. })));
+}
+
+#[test]
+fn a_forged_slot_is_refused_by_what_is_wrong_with_it() {
+    let arena = Arena::create("test", 1, 4096).unwrap();
+    let file = File::from(arena.as_fd().try_clone_to_owned().unwrap());
+    let (header, meta) = (4096, 8192);
+    // A slot sealed by generation 1 with a description that is sound in itself, of whatever image.
+    let forge = |draft: &ShardDraft| {
+        let text = draft.to_bytes();
+        file.write_all_at(&text, meta).unwrap();
+        file.write_all_at(&(text.len() as u64).to_le_bytes(), header + 8)
+            .unwrap();
+        file.write_all_at(&(1_u64 << 8 | 2).to_le_bytes(), header).unwrap();
+    };
+    forge(&SMALL.sealed(id(1, 1), 0).0);
+    assert!(arena.sealed(0).is_ok(), "the forgery itself works");
+    forge(&SMALL.sealed(id(1, 2), 0).0);
+    assert!(matches!(arena.sealed(0), Err(ArenaError::Generation { .. })));
+    let wide = Job { columns: 4000, ..SMALL };
+    forge(&wide.sealed(id(1, 1), 0).0);
+    assert!(matches!(
+        arena.sealed(0),
+        Err(ArenaError::ImageLength { capacity: 4096, .. })
+    ));
+    for length in [arena.geometry().meta_bytes + 1, u64::MAX] {
+        forge(&SMALL.sealed(id(1, 1), 0).0);
+        file.write_all_at(&length.to_le_bytes(), header + 8).unwrap();
+        assert!(
+            matches!(arena.sealed(0), Err(ArenaError::MetaLength { .. })),
+            "{length}"
+        );
+    }
 }
 
 /// Every header and description word and the first bytes of both areas, overwritten at will.
