@@ -205,7 +205,11 @@ fn subject(entity: &Entity) -> String {
 
 /// A node behind a word, or nothing where nothing told its name.
 fn beside(word: &str, node: &NodeId) -> String {
-    if node.as_str().is_empty() { String::new() } else { format!("{word}{node}") }
+    if node.as_str().is_empty() {
+        String::new()
+    } else {
+        format!("{word}{node}")
+    }
 }
 
 fn names(ranks: &BTreeSet<Rank>) -> String {

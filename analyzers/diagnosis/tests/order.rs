@@ -1,0 +1,116 @@
+//! Whatever order evidence arrives in, the same cause is blamed.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use rankguard_diagnosis::{Context, Diagnosis, JobContext, Policy};
+use rankguard_faults::Catalogue;
+use rankguard_model::{
+    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role,
+    Sequence, Source, Timestamp,
+};
+
+fn node(rank: u32) -> NodeId {
+    NodeId(format!("n{}", rank / 2))
+}
+
+fn evidence(seq: u64, ms: i64, source: Source, entity: Entity, body: Body, class: Option<(&str, Role)>) -> Evidence {
+    let marks = class.into_iter().map(|(class, role)| Mark {
+        class: class.into(),
+        role,
+        confidence: 0.9,
+        signature: class.to_owned(),
+        fields: BTreeMap::new(),
+    });
+    let id = EvidenceId {
+        node: entity.node().cloned().unwrap_or_else(|| node(0)),
+        seq: Sequence(seq),
+    };
+    Evidence {
+        id,
+        at: Timestamp::from_millis(ms),
+        source,
+        entity,
+        body,
+        marks: marks.collect(),
+    }
+}
+
+/// A GPU that dies on node 1, with everything that follows.
+fn story() -> Vec<Evidence> {
+    let line = |text: &str| Body::Line {
+        text: text.to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    };
+    let rank = |rank| Entity::Rank {
+        job: JobId::from("train"),
+        generation: Generation(1),
+        rank: Rank(rank),
+        node: node(rank),
+    };
+    let device = Device {
+        kind: DeviceKind::Gpu,
+        address: "0000:9b:00".to_owned(),
+    };
+    let gpu = Entity::Device { node: node(2), device };
+    let mut all = vec![evidence(
+        1,
+        100,
+        Source::KernelLog,
+        gpu,
+        line("Xid 79"),
+        Some(("gpu-fallen-off-bus", Role::Root)),
+    )];
+    for (index, number) in (0..6).enumerate() {
+        let seq = 10 + 2 * index as u64;
+        let lost = Some(("remote-worker-lost", Role::Cascade));
+        all.push(evidence(
+            seq,
+            300,
+            Source::JobLog,
+            rank(number),
+            line("peer gone"),
+            lost,
+        ));
+        let exit = Body::RankExited {
+            pid: number,
+            exit: Exit::Code(1),
+        };
+        all.push(evidence(seq + 1, 400, Source::Ranks, rank(number), exit, None));
+    }
+    all
+}
+
+proptest! {
+    #[test]
+    fn any_order_of_arrival_blames_the_same_device_and_the_same_order_gives_the_same_bytes(
+        order in Just((0..13_usize).collect::<Vec<_>>()).prop_shuffle()
+    ) {
+        let story = story();
+        let conclude = || {
+            let placements = (0..6).map(|rank| (Rank(rank), node(rank))).collect();
+            let job = JobContext { generation: Generation(1), placements, stopping: false };
+            let context = Context { jobs: BTreeMap::from([(JobId::from("train"), job)]) };
+            let mut diagnosis = Diagnosis::new(Policy::default());
+            for (tick, index) in order.iter().enumerate() {
+                let now = Timestamp::from_millis(500 + tick as i64);
+                diagnosis.observe(now, &story[*index], &context, Catalogue::builtin());
+            }
+            let due = diagnosis.due().unwrap();
+            let concluded = diagnosis.conclude(due, &context, Catalogue::builtin());
+            (concluded, serde_json::to_string(&diagnosis).unwrap())
+        };
+        let (concluded, bytes) = conclude();
+        prop_assert_eq!(concluded.len(), 1);
+        let blamed = &concluded[0].verdict.blamed;
+        let device = matches!(blamed, Entity::Device { .. });
+        prop_assert!(device && blamed.node() == Some(&node(2)), "blamed {}", blamed);
+        for finding in &concluded[0].findings {
+            let survivor = finding.entity.node() != Some(&node(2));
+            prop_assert!(!survivor || finding.role == Role::Cascade);
+        }
+        prop_assert_eq!(conclude().1, bytes);
+    }
+}

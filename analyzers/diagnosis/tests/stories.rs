@@ -1,0 +1,577 @@
+//! Stories: what a cluster reports, in the order it arrives, and what is concluded from it.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Fact, JobContext, Policy};
+use rankguard_faults::Catalogue;
+use rankguard_model::{
+    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role,
+    Sequence, Source, Step, Timestamp,
+};
+
+/// Three nodes with two ranks each, generation 1, and everything that was reported so far.
+struct World {
+    diagnosis: Diagnosis,
+    context: Context,
+    seq: u64,
+    changes: Vec<Change>,
+}
+
+impl World {
+    fn new() -> Self {
+        let placements = (0..6).map(|rank| (Rank(rank), node(rank / 2 + 1))).collect();
+        let job = JobContext {
+            generation: Generation(1),
+            placements,
+            stopping: false,
+        };
+        Self {
+            diagnosis: Diagnosis::new(Policy::default()),
+            context: Context {
+                jobs: BTreeMap::from([(JobId::from("train"), job)]),
+            },
+            seq: 0,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Evidence that happened and arrived at `ms`.
+    fn at(&mut self, ms: i64, source: Source, entity: Entity, body: Body, marks: Vec<Mark>) -> &mut Self {
+        self.late(ms, ms, source, entity, body, marks)
+    }
+
+    fn late(
+        &mut self,
+        ms: i64,
+        arrived: i64,
+        source: Source,
+        entity: Entity,
+        body: Body,
+        marks: Vec<Mark>,
+    ) -> &mut Self {
+        self.seq += 1;
+        let id = EvidenceId {
+            node: entity.node().cloned().unwrap_or_else(|| node(1)),
+            seq: Sequence(self.seq),
+        };
+        let evidence = Evidence {
+            id,
+            at: Timestamp::from_millis(ms),
+            source,
+            entity,
+            body,
+            marks,
+        };
+        let now = Timestamp::from_millis(arrived);
+        let changes = self
+            .diagnosis
+            .observe(now, &evidence, &self.context, Catalogue::builtin());
+        self.changes.extend(changes);
+        self
+    }
+
+    fn exits(&mut self, ms: i64, rank: u32, exit: Exit) -> &mut Self {
+        self.at(
+            ms,
+            Source::Ranks,
+            rank_of(rank),
+            Body::RankExited { pid: 1000 + rank, exit },
+            Vec::new(),
+        )
+    }
+
+    fn says(&mut self, ms: i64, rank: u32, text: &str, mark: Mark) -> &mut Self {
+        self.at(ms, Source::JobLog, rank_of(rank), line(text), vec![mark])
+    }
+
+    fn kernel(&mut self, ms: i64, entity: Entity, text: &str, mark: Mark) -> &mut Self {
+        self.at(ms, Source::KernelLog, entity, line(text), vec![mark])
+    }
+
+    fn silent(&mut self, ms: i64, on: u32) -> &mut Self {
+        let fact = Fact::NodeSilent {
+            node: node(on),
+            since: Timestamp::from_millis(ms),
+        };
+        let now = Timestamp::from_millis(ms + 1_000);
+        let changes = self
+            .diagnosis
+            .observe_fact(now, &fact, &self.context, Catalogue::builtin());
+        self.changes.extend(changes);
+        self
+    }
+
+    /// Waits until the next draft is due and gives its conclusion.
+    fn settle(&mut self) -> Concluded {
+        let due = self.diagnosis.due().expect("a draft is open");
+        let mut all = self.diagnosis.conclude(due, &self.context, Catalogue::builtin());
+        assert_eq!(all.len(), 1, "one failure is one case");
+        all.remove(0)
+    }
+
+    fn opened(&self) -> usize {
+        self.changes
+            .iter()
+            .filter(|change| matches!(change, Change::Opened { .. }))
+            .count()
+    }
+}
+
+fn node(number: u32) -> NodeId {
+    NodeId(format!("n{number}"))
+}
+
+fn rank_of(rank: u32) -> Entity {
+    Entity::Rank {
+        job: JobId::from("train"),
+        generation: Generation(1),
+        rank: Rank(rank),
+        node: node(rank / 2 + 1),
+    }
+}
+
+fn gpu(on: u32) -> Entity {
+    Entity::Device {
+        node: node(on),
+        device: Device {
+            kind: DeviceKind::Gpu,
+            address: "0000:9b:00".to_owned(),
+        },
+    }
+}
+
+fn on_node(number: u32) -> Entity {
+    Entity::Node { node: node(number) }
+}
+
+fn line(text: &str) -> Body {
+    Body::Line {
+        text: text.to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    }
+}
+
+fn mark(class: &str, role: Role, confidence: f64) -> Mark {
+    let signature = class.to_owned();
+    Mark {
+        class: class.into(),
+        role,
+        confidence,
+        signature,
+        fields: BTreeMap::new(),
+    }
+}
+
+fn with(mut mark: Mark, fields: &[(&str, &str)]) -> Mark {
+    mark.fields.extend(
+        fields
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+    );
+    mark
+}
+
+fn lost_peer() -> Mark {
+    mark("remote-worker-lost", Role::Cascade, 0.85)
+}
+
+fn off_the_bus() -> Mark {
+    mark("gpu-fallen-off-bus", Role::Root, 0.97)
+}
+
+fn gpu_lost(world: &mut World) {
+    world.kernel(
+        1_000,
+        gpu(2),
+        "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.",
+        off_the_bus(),
+    );
+    for burst in 0..16 {
+        let teardown = mark("gpu-channel-teardown", Role::Cascade, 0.9);
+        world.kernel(
+            1_050 + burst,
+            gpu(2),
+            "NVRM: Xid (PCI:0000:9b:00): 45, Ch 00000008",
+            teardown,
+        );
+    }
+    world.exits(1_300, 2, Exit::Signal(6)).exits(1_320, 3, Exit::Signal(6));
+    for rank in [0, 1, 4, 5] {
+        world.says(1_400, rank, "NCCL error: remote process exited", lost_peer());
+        world.exits(1_500, rank, Exit::Code(1));
+    }
+}
+
+#[test]
+fn a_lost_gpu_is_one_case_that_blames_the_device_and_no_survivor_rg_7() {
+    let mut world = World::new();
+    gpu_lost(&mut world);
+    let case = world.settle();
+    assert_eq!(world.opened(), 1);
+    assert_eq!(case.verdict.class.as_str(), "gpu-fallen-off-bus");
+    assert_eq!(case.verdict.blamed, gpu(2));
+    assert_eq!(case.verdict.root_rank, Some(Rank(2)));
+    assert!(case.verdict.confidence > 0.9, "{}", case.verdict.confidence);
+    assert_eq!(case.first_at, Timestamp::from_millis(1_000));
+    assert_eq!(case.verdict.taxonomies.len(), 5, "{:?}", case.verdict.taxonomies);
+    assert!(case.failed && !case.node_silent);
+    let survivors = case
+        .findings
+        .iter()
+        .filter(|finding| finding.entity.node() != Some(&node(2)));
+    assert!(survivors.clone().count() > 0);
+    assert!(survivors.clone().all(|finding| finding.role == Role::Cascade));
+    let note: Vec<_> = case.reasoning.iter().map(|reason| reason.text.as_str()).collect();
+    assert!(
+        note[0].starts_with("The first cause is of 1970-01-01T00:00:01.000Z"),
+        "{note:#?}"
+    );
+    assert!(
+        note.iter().any(|text| text.contains("ranks 2, 3 on node n2 ended")),
+        "{note:#?}"
+    );
+    assert!(note.iter().all(|text| text.ends_with('.')), "{note:#?}");
+}
+
+#[test]
+fn a_root_that_arrives_after_its_cascade_is_waited_for_rg_7() {
+    let mut world = World::new();
+    for rank in [0, 1, 4, 5] {
+        world.says(1_400, rank, "NCCL error: remote process exited", lost_peer());
+        world.exits(1_500, rank, Exit::Code(1));
+    }
+    let due = world.diagnosis.due().unwrap();
+    assert_eq!(
+        due,
+        Timestamp::from_millis(1_500 + 4_500),
+        "survivors alone wait until the cap"
+    );
+    world.late(
+        1_000,
+        5_000,
+        Source::KernelLog,
+        gpu(2),
+        line("Xid 79"),
+        vec![off_the_bus()],
+    );
+    let case = world.settle();
+    assert_eq!(case.verdict.blamed, gpu(2));
+    assert_eq!(case.findings[0].role, Role::Root);
+}
+
+#[test]
+fn a_root_that_arrives_after_the_conclusion_revises_it() {
+    let mut world = World::new();
+    world.exits(1_000, 2, Exit::Signal(9));
+    assert_eq!(world.settle().verdict.class.as_str(), "killed-by-signal");
+    world.late(
+        900,
+        9_000,
+        Source::KernelLog,
+        gpu(2),
+        line("Xid 79"),
+        vec![off_the_bus()],
+    );
+    let revised = world.changes.iter().find_map(|change| match change {
+        Change::Revised(case) => Some(case),
+        _ => None,
+    });
+    assert_eq!(revised.expect("a revision").verdict.blamed, gpu(2));
+    assert_eq!(world.opened(), 1);
+}
+
+#[test]
+fn a_silent_node_is_blamed_and_its_peers_are_not() {
+    let mut world = World::new();
+    for rank in [0, 1, 4, 5] {
+        world.says(1_100, rank, "Connection closed by remote peer", lost_peer());
+        world.exits(1_200, rank, Exit::Code(1));
+    }
+    world.silent(1_000, 2);
+    let case = world.settle();
+    assert_eq!(case.verdict.class.as_str(), "node-crash");
+    assert_eq!(case.verdict.blamed, on_node(2));
+    assert!(case.node_silent);
+}
+
+#[test]
+fn an_oom_kill_is_confirmed_by_the_process_id_and_blames_the_rank() {
+    let mut world = World::new();
+    let killed = with(mark("host-oom-kill", Role::Root, 0.95), &[("pid", "1004")]);
+    world.exits(1_000, 4, Exit::Signal(9));
+    world.kernel(1_010, on_node(3), "Out of memory: Killed process 1004 (python)", killed);
+    world.says(
+        1_100,
+        0,
+        "Connection reset by peer",
+        mark("connection-reset", Role::Cascade, 0.8),
+    );
+    let case = world.settle();
+    assert_eq!(case.verdict.class.as_str(), "host-oom-kill");
+    assert_eq!(case.verdict.blamed, rank_of(4));
+    assert_eq!(case.verdict.root_rank, Some(Rank(4)));
+    let exit = case
+        .findings
+        .iter()
+        .find(|finding| finding.source == Source::Ranks)
+        .unwrap();
+    assert_eq!(exit.role, Role::Confirmation);
+}
+
+#[test]
+fn an_oom_kill_of_a_stranger_does_not_explain_a_rank_that_ended_by_itself() {
+    let mut world = World::new();
+    let killed = with(mark("host-oom-kill", Role::Root, 0.95), &[("pid", "77")]);
+    world.kernel(900, on_node(3), "Out of memory: Killed process 77 (backup)", killed);
+    world.says(
+        1_000,
+        4,
+        "TypeError: unsupported operand",
+        mark("type-error", Role::Root, 0.85),
+    );
+    world.exits(1_010, 4, Exit::Code(1));
+    assert_eq!(world.settle().verdict.class.as_str(), "type-error");
+}
+
+fn shape_bug() -> Mark {
+    let place = [
+        ("file", "train.py"),
+        ("line", "41"),
+        ("message", "shapes (32x64) and (128x10)"),
+    ];
+    with(mark("tensor-shape-mismatch", Role::Root, 0.9), &place)
+}
+
+#[test]
+fn an_exception_of_one_rank_is_the_cause_of_what_the_others_lost() {
+    let mut world = World::new();
+    world.says(
+        1_000,
+        3,
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+        shape_bug(),
+    );
+    world.exits(1_020, 3, Exit::Code(1));
+    for rank in [0, 1, 2, 4, 5] {
+        world.says(1_100, rank, "Connection closed by peer", lost_peer());
+        world.exits(1_150, rank, Exit::Code(1));
+    }
+    let case = world.settle();
+    assert_eq!(case.verdict.class.as_str(), "tensor-shape-mismatch");
+    assert_eq!(case.verdict.blamed, rank_of(3));
+    assert_eq!(case.verdict.layer, "user-code");
+    assert!(
+        case.headline.starts_with("train.py:41: RuntimeError"),
+        "{}",
+        case.headline
+    );
+}
+
+#[test]
+fn the_same_exception_of_many_ranks_blames_the_job_and_has_one_signature() {
+    let mut signatures = Vec::new();
+    for message in ["shapes (32x64) and (128x10)", "shapes (16x64) and (128x10)"] {
+        let mut world = World::new();
+        for rank in [2, 0, 4] {
+            let bug = with(shape_bug(), &[("message", message)]);
+            world.says(1_000 + i64::from(rank != 2), rank, "RuntimeError: shapes", bug);
+            world.exits(1_020, rank, Exit::Code(1));
+        }
+        let case = world.settle();
+        assert_eq!(
+            case.verdict.blamed,
+            Entity::Job {
+                job: JobId::from("train")
+            }
+        );
+        assert_eq!(case.verdict.root_rank, Some(Rank(2)), "the earliest is the root rank");
+        signatures.push(case.signature);
+    }
+    assert_eq!(
+        signatures[0], signatures[1],
+        "a bug that comes back is the same failure"
+    );
+}
+
+#[test]
+fn evidence_of_a_fenced_generation_never_opens_a_case_rg_3() {
+    let mut world = World::new();
+    gpu_lost(&mut world);
+    let concluded = world.settle();
+    world.context.jobs.get_mut(&JobId::from("train")).unwrap().generation = Generation(2);
+    world.exits(4_000, 0, Exit::Signal(9));
+    assert_eq!(world.opened(), 1);
+    assert!(matches!(world.changes.last(), Some(Change::Late { draft, .. }) if *draft == concluded.draft));
+    world.diagnosis = Diagnosis::new(Policy::default());
+    world.exits(5_000, 1, Exit::Signal(9));
+    assert!(matches!(world.changes.last(), Some(Change::Dropped { .. })));
+    assert_eq!(world.diagnosis.due(), None);
+}
+
+#[test]
+fn ranks_of_a_job_that_is_stopped_on_purpose_are_no_failure() {
+    let mut world = World::new();
+    world.context.jobs.get_mut(&JobId::from("train")).unwrap().stopping = true;
+    world
+        .exits(1_000, 0, Exit::Signal(15))
+        .exits(1_001, 1, Exit::Signal(15));
+    assert_eq!(world.opened(), 0);
+}
+
+#[test]
+fn words_after_which_nothing_failed_are_no_case() {
+    let mut world = World::new();
+    world.says(1_000, 0, "RuntimeError: shapes", shape_bug());
+    world.says(1_100, 1, "retrying", mark("connection-reset", Role::Cascade, 0.8));
+    world.kernel(
+        1_200,
+        gpu(1),
+        "Xid 63",
+        mark("gpu-row-remap-pending", Role::Confirmation, 0.9),
+    );
+    world.exits(2_000, 0, Exit::Code(0));
+    assert_eq!((world.opened(), world.diagnosis.due()), (0, None));
+}
+
+#[test]
+fn a_complaint_after_which_the_rank_made_steps_is_not_the_cause() {
+    let mut world = World::new();
+    world.says(1_000, 3, "RuntimeError: shapes", shape_bug());
+    world.at(
+        9_000,
+        Source::Ranks,
+        rank_of(3),
+        Body::Progress {
+            step: Step(7),
+            loss: None,
+            step_ms: 5.0,
+        },
+        Vec::new(),
+    );
+    world.exits(10_000, 3, Exit::Signal(9));
+    assert_eq!(world.settle().verdict.class.as_str(), "killed-by-signal");
+}
+
+#[test]
+fn only_an_exit_gives_an_honest_verdict_with_little_confidence() {
+    for (exit, class) in [
+        (Exit::Signal(9), "killed-by-signal"),
+        (Exit::Signal(11), "segfault"),
+        (Exit::Code(3), "rank-exit-unknown"),
+    ] {
+        let mut world = World::new();
+        world.exits(1_000, 3, exit);
+        let case = world.settle();
+        assert_eq!(case.verdict.class.as_str(), class);
+        assert!(case.verdict.confidence <= 0.4, "{class} {}", case.verdict.confidence);
+    }
+}
+
+#[test]
+fn a_program_that_does_not_exist_is_told_as_such() {
+    let mut world = World::new();
+    let order = rankguard_model::OrderId(1);
+    let reason = "spawn ./trian: No such file or directory".to_owned();
+    let body = Body::OrderFailed {
+        order,
+        job: JobId::from("train"),
+        generation: Generation(1),
+        reason,
+    };
+    world.at(
+        1_000,
+        Source::Agent,
+        Entity::Job {
+            job: JobId::from("train"),
+        },
+        body,
+        Vec::new(),
+    );
+    let case = world.settle();
+    assert_eq!(case.verdict.class.as_str(), "invalid-job-spec");
+    assert!(case.order_failed);
+}
+
+#[test]
+fn a_fault_on_a_spare_node_is_a_case_without_a_job() {
+    let mut world = World::new();
+    world.kernel(1_000, gpu(9), "Xid 79", off_the_bus());
+    let case = world.settle();
+    assert_eq!((case.job, case.verdict.blamed), (None, gpu(9)));
+    assert!(!case.failed);
+}
+
+#[test]
+fn a_draft_never_waits_longer_than_its_cap_rg_9() {
+    let mut world = World::new();
+    let policy = Policy::default();
+    for tick in 0..100 {
+        world.exits(1_000 + tick * 1_000, (tick % 6) as u32, Exit::Signal(6));
+        let due = world.diagnosis.due().unwrap();
+        assert!(due <= Timestamp::from_millis(1_000).after(policy.cap));
+    }
+}
+
+#[test]
+fn a_flood_of_cascades_does_not_push_the_root_out() {
+    let mut world = World::new();
+    world.exits(1_000, 2, Exit::Signal(6));
+    for flood in 0..5_000 {
+        world.says(1_001 + flood / 100, 0, "lost peer", lost_peer());
+    }
+    world.late(
+        900,
+        1_100,
+        Source::KernelLog,
+        gpu(2),
+        line("Xid 79"),
+        vec![off_the_bus()],
+    );
+    let case = world.settle();
+    assert_eq!(case.verdict.blamed, gpu(2));
+    assert!(case.findings.len() <= Policy::default().draft_signs);
+    assert!(
+        case.reasoning
+            .iter()
+            .any(|reason| reason.text.contains("found no room"))
+    );
+}
+
+#[test]
+fn memory_survives_a_restart_of_the_controller() {
+    let mut world = World::new();
+    world.says(1_000, 3, "RuntimeError: shapes", shape_bug());
+    let text = serde_json::to_string(&world.diagnosis).unwrap();
+    world.diagnosis = serde_json::from_str(&text).unwrap();
+    world.exits(1_020, 3, Exit::Code(1));
+    let text = serde_json::to_string(&world.diagnosis).unwrap();
+    world.diagnosis = serde_json::from_str(&text).unwrap();
+    assert_eq!(world.settle().verdict.class.as_str(), "tensor-shape-mismatch");
+}
+
+#[test]
+fn two_failures_of_one_job_far_apart_are_two_cases() {
+    let mut world = World::new();
+    world.exits(1_000, 3, Exit::Signal(9));
+    world.settle();
+    world.context.jobs.get_mut(&JobId::from("train")).unwrap().generation = Generation(2);
+    let entity = match rank_of(4) {
+        Entity::Rank { job, rank, node, .. } => Entity::Rank {
+            job,
+            generation: Generation(2),
+            rank,
+            node,
+        },
+        other => other,
+    };
+    let body = Body::RankExited {
+        pid: 9,
+        exit: Exit::Signal(11),
+    };
+    world.at(8_000, Source::Ranks, entity, body, Vec::new());
+    assert_eq!(world.opened(), 2);
+    assert!(Duration::from_secs(1) < Policy::default().cap);
+}
