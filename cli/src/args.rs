@@ -1,0 +1,530 @@
+//! Words of the command line, as typed. What they mean is decided by the commands.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Keeps long training runs alive on clusters that fail, and tells truthfully what failed and why.
+#[derive(Debug, Parser)]
+#[command(name = "rankguard", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "\
+Data goes to standard output, everything else to standard error.
+Exit codes: 0 fine, 1 something wrong was found, 2 it could not be done, 64 usage or configuration.
+Settings: a TOML file (--config), then the environment, then flags; `rankguard config show` lists them all.")]
+pub(crate) struct Cli {
+    /// What every command understands.
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CommonArgs {
+    /// Configuration file (TOML)
+    #[arg(long, global = true, env = "RANKGUARD_CONFIG", value_name = "FILE", help_heading = "Everywhere")]
+    pub(crate) config: Option<PathBuf>,
+    /// Which log lines to show, as in RUST_LOG: `info`, `rankguard_agent=debug` ... [setting log.filter]
+    #[arg(long, global = true, value_name = "FILTER", help_heading = "Everywhere")]
+    pub(crate) log: Option<String>,
+    /// How log lines look on standard error: text or json [setting log.format]
+    #[arg(long, global = true, value_name = "FORMAT", help_heading = "Everywhere")]
+    pub(crate) log_format: Option<String>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Take a real training job through real failures on this machine, and show what became of it
+    Demo(DemoArgs),
+    /// Run the controller: evidence in, cases and orders out
+    Controller(ControllerArgs),
+    /// Run the agent of this node: observe, run ranks, keep checkpoints
+    Agent(Box<AgentArgs>),
+    /// Submit a training job and follow it to its end
+    Run(RunArgs),
+    /// Show nodes and jobs
+    Status(StatusArgs),
+    /// Show what failed, and why
+    Cases(CasesArgs),
+    /// Stop a job for good
+    Cancel(CancelArgs),
+    /// Keep work from a node, or give it back
+    Node(NodeArgs),
+    /// Look at a checkpoint store, without a controller
+    Checkpoint(CheckpointArgs),
+    /// Read logs that others wrote and say what failed
+    Diagnose(DiagnoseArgs),
+    /// Say what a failure class, an XID or a log line means
+    Explain(ExplainArgs),
+    /// Write the report page of a running controller
+    Report(ReportArgs),
+    /// Check or show the configuration
+    Config(ConfigArgs),
+    /// One rank of the demo's job; started by agents
+    #[command(hide = true)]
+    DemoRank(DemoRankArgs),
+}
+
+/// How a listing is printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    #[default]
+    #[value(alias = "text")]
+    Table,
+    /// One document
+    Json,
+    /// One document a line
+    Jsonl,
+    /// Comma-separated, with a header
+    Csv,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct FormatArgs {
+    /// How to print
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: Format,
+}
+
+/// Where the controller is.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ControllerAddress {
+    /// Address of the controller [setting client.controller]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) controller: Option<String>,
+}
+
+/// `demo`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DemoArgs {
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: Format,
+    /// Instead of the four stories, kill random processes (controller included) at random moments
+    #[arg(long, value_name = "SEED")]
+    pub(crate) chaos: Option<u64>,
+    /// Folder of report.html and report.json [default: rankguard-demo]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Keep logs, journal and checkpoints
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Do not tell the story while it happens
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// `controller`. Each flag is a setting of the same name in `[controller]`.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ControllerArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Directory of the journal
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Silence after which a node is taken for lost, milliseconds
+    #[arg(long, value_name = "MS")]
+    pub(crate) silence_limit_ms: Option<String>,
+}
+
+/// `agent`. Each flag is a setting of the same name in `[agent]`.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct AgentArgs {
+    /// Name of this node [default: the host name]
+    #[arg(long)]
+    pub(crate) node: Option<String>,
+    /// Address at which other nodes reach this one
+    #[arg(long)]
+    pub(crate) host: Option<String>,
+    /// Address of the controller
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) controller: Option<String>,
+    /// Directory of the agent's own files; one agent a directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Ranks this node can run at once
+    #[arg(long, value_name = "N")]
+    pub(crate) slots: Option<String>,
+    /// What fails together with this node (rack, switch, power feed)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) failure_domain: Option<String>,
+    /// Where to serve chunks to other agents; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) peer_listen: Option<String>,
+    /// `/dev/kmsg`, a file that kernel lines are appended to, or `off`
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) kernel_log: Option<String>,
+    /// A log file to follow besides the output of the ranks; may be repeated
+    #[arg(long = "job-log", value_name = "FILE")]
+    pub(crate) job_logs: Vec<String>,
+    /// The sysfs tree
+    #[arg(long, value_name = "DIR")]
+    pub(crate) sysfs_root: Option<PathBuf>,
+    /// The procfs tree
+    #[arg(long, value_name = "DIR")]
+    pub(crate) proc_root: Option<PathBuf>,
+    /// The GPU management library
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nvml_library: Option<PathBuf>,
+}
+
+/// `run`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+    /// How many nodes: `MIN:MAX`, or one number
+    #[arg(long, value_name = "MIN:MAX", default_value = "1")]
+    pub(crate) nodes: NodeCount,
+    /// Ranks on each node
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ranks_per_node: u32,
+    /// Checkpoint store, the same directory on every node
+    #[arg(long, value_name = "DIR", requires = "checkpoint_every")]
+    pub(crate) checkpoint_dir: Option<PathBuf>,
+    /// Steps between checkpoints
+    #[arg(long, value_name = "STEPS", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) checkpoint_every: Option<u64>,
+    /// Committed checkpoints to keep
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep: u32,
+    /// Name of the job [default: the program's name and a number]
+    #[arg(long, value_name = "JOB")]
+    pub(crate) name: Option<String>,
+    /// Failures of one class that are retried before the job is stopped
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) max_restarts: u32,
+    /// Extra environment of the ranks; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) env: Vec<EnvPair>,
+    /// Working directory of the ranks [default: this one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workdir: Option<PathBuf>,
+    /// Submit and return
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Program and arguments; each rank runs one
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// `MIN:MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeCount {
+    /// Fewest.
+    pub(crate) min: u32,
+    /// Most.
+    pub(crate) max: u32,
+}
+
+impl std::str::FromStr for NodeCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (min, max) = text.split_once(':').unwrap_or((text, text));
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text:?} is not a number; want MIN:MAX"));
+        let (min, max) = (number(min)?, number(max)?);
+        if min == 0 {
+            return Err("a job needs at least 1 node".to_owned());
+        }
+        if min > max {
+            return Err(format!("at least {min} and at most {max} cannot both be"));
+        }
+        Ok(Self { min, max })
+    }
+}
+
+/// `KEY=VALUE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EnvPair {
+    /// The variable.
+    pub(crate) key: String,
+    /// What it holds.
+    pub(crate) value: String,
+}
+
+impl std::str::FromStr for EnvPair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() && !text.contains('\0') => {
+                Ok(Self { key: key.to_owned(), value: value.to_owned() })
+            }
+            _ => Err("want KEY=VALUE".to_owned()),
+        }
+    }
+}
+
+/// `status`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StatusArgs {
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// What to list; json gives both
+    #[arg(value_enum, default_value_t)]
+    pub(crate) what: StatusPart,
+}
+
+/// What `status` lists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatusPart {
+    /// Nodes and jobs
+    #[default]
+    All,
+    /// Nodes
+    Nodes,
+    /// Jobs
+    Jobs,
+}
+
+/// `cases`.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct CasesArgs {
+    /// What to do with them; `list` when not given.
+    #[command(subcommand)]
+    pub(crate) action: Option<CasesAction>,
+    /// As for `list`.
+    #[command(flatten)]
+    pub(crate) list: CasesListArgs,
+}
+
+/// `cases ...`.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum CasesAction {
+    /// One line a case
+    List(CasesListArgs),
+    /// Everything about one case
+    Show(CasesShowArgs),
+}
+
+/// `cases list`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CasesListArgs {
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// Only cases of this job
+    #[arg(long)]
+    pub(crate) job: Option<String>,
+    /// Only cases that are not over
+    #[arg(long)]
+    pub(crate) open: bool,
+}
+
+/// `cases show`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CasesShowArgs {
+    /// Its number
+    pub(crate) case: u64,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+    /// How to print; csv is not for one case
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// `cancel`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CancelArgs {
+    /// Name of the job
+    pub(crate) job: String,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+}
+
+/// `node`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NodeArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub(crate) action: NodeAction,
+}
+
+/// `node ...`.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum NodeAction {
+    /// Place nothing new on a node
+    Cordon {
+        /// Name of the node
+        node: String,
+        /// Why, for those who come after you
+        #[arg(long, default_value = "cordoned by hand")]
+        reason: String,
+        /// Where the controller is.
+        #[command(flatten)]
+        address: ControllerAddress,
+    },
+    /// Use a node again
+    Uncordon {
+        /// Name of the node
+        node: String,
+        /// Where the controller is.
+        #[command(flatten)]
+        address: ControllerAddress,
+    },
+}
+
+/// `checkpoint`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CheckpointArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub(crate) action: CheckpointAction,
+}
+
+/// `checkpoint ...`.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum CheckpointAction {
+    /// Committed checkpoints, and folders that are none
+    Ls(StoreArgs),
+    /// Read every byte and compare it with its digest
+    Verify {
+        /// Which store.
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Only this step
+        #[arg(long)]
+        step: Option<u64>,
+    },
+    /// Why a checkpoint can or cannot be used
+    Explain {
+        /// Its step
+        step: u64,
+        /// Which store.
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+}
+
+/// Which store.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StoreArgs {
+    /// The checkpoint store
+    #[arg(long = "dir", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Only this job
+    #[arg(long)]
+    pub(crate) job: Option<String>,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// `diagnose`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DiagnoseArgs {
+    /// Files and folders of logs: kernel, rank, launcher or scheduler, plain, .gz or .zst
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// `explain`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ExplainArgs {
+    /// A class (`gpu-fallen-off-bus`), a code (`XID 79`, `SXid 12028`), or a line of a log in quotes
+    #[arg(required = true, value_name = "CLASS|CODE|LINE", allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// `report`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportArgs {
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+    /// Folder of report.html and report.json
+    #[arg(long, value_name = "DIR", default_value = "rankguard-report")]
+    pub(crate) out: PathBuf,
+    /// Heading of the page
+    #[arg(long, default_value = "Rankguard report")]
+    pub(crate) title: String,
+}
+
+/// `config`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ConfigArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub(crate) action: ConfigAction,
+}
+
+/// `config ...`.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Name every mistake
+    Check,
+    /// Every setting, its value and where that came from
+    Show(FormatArgs),
+}
+
+/// `demo-rank`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DemoRankArgs {
+    /// Passes over the data
+    #[arg(long)]
+    pub(crate) epochs: Option<u64>,
+    /// Samples a step, over all ranks
+    #[arg(long)]
+    pub(crate) batch: Option<usize>,
+    /// Decides initial weights and sample order
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Least length of a step, milliseconds
+    #[arg(long)]
+    pub(crate) step_ms_min: Option<u64>,
+    /// Folder of the results
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+    /// Plants a bug at this step
+    #[arg(long)]
+    pub(crate) bug_at_step: Option<u64>,
+    /// The rank with the bug
+    #[arg(long)]
+    pub(crate) bug_rank: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_tree_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_node_count_is_a_range_or_one_number() {
+        let parse = |text: &str| text.parse::<NodeCount>();
+        assert_eq!(parse("2:3"), Ok(NodeCount { min: 2, max: 3 }));
+        assert_eq!(parse("4"), Ok(NodeCount { min: 4, max: 4 }));
+        for wrong in ["", "0", "3:2", "a:b", "1:2:3", "-1"] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

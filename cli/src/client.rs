@@ -1,0 +1,183 @@
+//! People's side of the controller: one connection, a deadline on every call, answers as model values.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rankguard_model::{Case, CaseId, JobId, JobSpec, NodeId, StatusView};
+use rankguard_proto::v1;
+use rankguard_proto::v1::operator_client::OperatorClient;
+use serde::de::DeserializeOwned;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Response, Status};
+
+/// Longest wait for a connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// Longest wait for an answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// A controller at an address. Connects at the first call, and again when the connection was lost.
+#[derive(Debug)]
+pub(crate) struct Client {
+    address: String,
+    channel: OnceLock<Channel>,
+}
+
+/// Why the controller gave no answer, or not the wanted one.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub(crate) enum ClientError {
+    #[error("{address:?} is not an address; want host:port")]
+    Address { address: String },
+    #[error("no controller answers at {address}: {why}")]
+    Unreachable { address: String, why: String },
+    #[error("the controller at {address} gave no answer within {} s", ANSWER_LIMIT.as_secs())]
+    Silent { address: String },
+    #[error("the controller refused: {}", .0.message())]
+    Refused(Box<Status>),
+    #[error("the controller at {address} answered with something this version cannot read")]
+    Answer { address: String, source: serde_json::Error },
+}
+
+impl ClientError {
+    /// Whether the controller was not reached, so that the same call may succeed later.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Silent { .. })
+    }
+
+    /// Whether what was asked for does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.code() == Code::NotFound)
+    }
+}
+
+impl Client {
+    /// Nothing is connected yet.
+    pub(crate) fn new(address: &str) -> Self {
+        Self { address: address.to_owned(), channel: OnceLock::new() }
+    }
+
+    /// The address it speaks to.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Everything at this moment.
+    pub(crate) async fn status(&self) -> Result<StatusView, ClientError> {
+        let answer = self.operator()?.get_status(v1::Empty {}).await;
+        self.document(answer)
+    }
+
+    /// All cases, oldest first.
+    pub(crate) async fn cases(&self) -> Result<Vec<Case>, ClientError> {
+        let answer = self.operator()?.list_cases(v1::Empty {}).await;
+        self.document(answer)
+    }
+
+    /// One case.
+    pub(crate) async fn case(&self, id: CaseId) -> Result<Case, ClientError> {
+        let answer = self.operator()?.get_case(v1::CaseNumber { id: id.0 }).await;
+        self.document(answer)
+    }
+
+    /// Hands in a job; its name.
+    pub(crate) async fn submit(&self, spec: &JobSpec) -> Result<JobId, ClientError> {
+        let answer = self.operator()?.submit_job(v1::JobSpec::from(spec)).await;
+        Ok(JobId(self.answer(answer)?.job))
+    }
+
+    /// Stops a job for good.
+    pub(crate) async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
+        let answer = self.operator()?.cancel_job(v1::JobName { job: job.0.clone() }).await;
+        self.answer(answer).map(drop)
+    }
+
+    /// Keeps new work from a node.
+    pub(crate) async fn cordon(&self, node: &NodeId, reason: &str) -> Result<(), ClientError> {
+        let request = v1::CordonRequest { node: node.0.clone(), reason: reason.to_owned() };
+        let answer = self.operator()?.cordon_node(request).await;
+        self.answer(answer).map(drop)
+    }
+
+    /// Lets a node have work again.
+    pub(crate) async fn uncordon(&self, node: &NodeId) -> Result<(), ClientError> {
+        let answer = self.operator()?.uncordon_node(v1::NodeName { node: node.0.clone() }).await;
+        self.answer(answer).map(drop)
+    }
+
+    fn operator(&self) -> Result<OperatorClient<Channel>, ClientError> {
+        let channel = match self.channel.get() {
+            Some(channel) => channel.clone(),
+            None => {
+                let endpoint = endpoint(&self.address)?;
+                self.channel.get_or_init(|| endpoint.connect_lazy()).clone()
+            }
+        };
+        let limit = rankguard_proto::MESSAGE_BYTES_MAX;
+        Ok(OperatorClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit))
+    }
+
+    fn document<T: DeserializeOwned>(&self, answer: Result<Response<v1::Document>, Status>) -> Result<T, ClientError> {
+        let text = self.answer(answer)?.json;
+        serde_json::from_str(&text).map_err(|source| ClientError::Answer { address: self.address.clone(), source })
+    }
+
+    fn answer<T>(&self, answer: Result<Response<T>, Status>) -> Result<T, ClientError> {
+        let address = || self.address.clone();
+        match answer {
+            Ok(response) => Ok(response.into_inner()),
+            Err(status) if status.code() == Code::Unavailable || is_transport(&status) => {
+                Err(ClientError::Unreachable { address: address(), why: reason(&status) })
+            }
+            Err(status) if matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded) => {
+                Err(ClientError::Silent { address: address() })
+            }
+            Err(status) => Err(ClientError::Refused(Box::new(status))),
+        }
+    }
+}
+
+fn endpoint(address: &str) -> Result<Endpoint, ClientError> {
+    let wrong = || ClientError::Address { address: address.to_owned() };
+    let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+    if host.is_empty() || port.parse::<u16>().is_err() {
+        return Err(wrong());
+    }
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| wrong())?;
+    Ok(endpoint.connect_timeout(CONNECT_LIMIT).timeout(ANSWER_LIMIT))
+}
+
+/// Whether the failure came from this side of the wire: the connection, not the controller.
+fn is_transport(status: &Status) -> bool {
+    let mut cause = std::error::Error::source(status);
+    while let Some(error) = cause {
+        if error.is::<tonic::transport::Error>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// The innermost cause, which is what a person needs ("connection refused").
+fn reason(status: &Status) -> String {
+    let mut innermost: &dyn std::error::Error = status;
+    while let Some(next) = innermost.source() {
+        innermost = next;
+    }
+    if std::ptr::addr_eq(innermost, status) { status.message().to_owned() } else { innermost.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_port_is_refused_before_anything_is_sent() {
+        for wrong in ["", "localhost", ":7700", "host:port", "host:99999", "a b:1"] {
+            assert!(matches!(endpoint(wrong), Err(ClientError::Address { .. })), "{wrong:?}");
+        }
+        for right in ["127.0.0.1:7700", "localhost:1", "[::1]:7700"] {
+            assert!(endpoint(right).is_ok(), "{right:?}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! `rankguard cases [list|show]`.
+
+use std::fmt::Write as _;
+
+use rankguard_model::{Case, CaseId, CaseState, Delays, Reason, Timestamp};
+
+use super::{block_on, client};
+use crate::args::{CasesAction, CasesArgs, CasesListArgs, CasesShowArgs, CommonArgs, Format};
+use crate::client::Client;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column, plain};
+use crate::out;
+use crate::words::{self, case_state, or_dash, role};
+
+const COLUMNS: &[Column<Case>] = &[
+    ("case", |case| case.id.to_string()),
+    ("state", |case| case_state(case.state).to_owned()),
+    ("since", |case| case.first_at.to_string()),
+    ("job", |case| or_dash(case.job.as_ref())),
+    ("class", |case| case.verdict.class.to_string()),
+    ("confidence", |case| format!("{:.2}", case.verdict.confidence)),
+    ("blamed", |case| case.verdict.blamed.to_string()),
+    ("first step after ms", |case| or_dash(case.delays.first_step_ms)),
+    ("outcome", |case| or_dash(case.outcome.as_ref())),
+];
+
+pub(super) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+    match args.action.unwrap_or(CasesAction::List(args.list)) {
+        CasesAction::List(args) => {
+            let client = client(&args.address, common)?;
+            block_on(list(&args, &client))?
+        }
+        CasesAction::Show(args) => {
+            let client = client(&args.address, common)?;
+            block_on(show(&args, &client))?
+        }
+    }
+}
+
+async fn list(args: &CasesListArgs, client: &Client) -> Result<Exit, CliError> {
+    let mut cases = client.cases().await?;
+    cases.retain(|case| {
+        let of_job = args.job.as_deref().is_none_or(|job| case.job.as_ref().is_some_and(|id| id.as_str() == job));
+        of_job && (!args.open || matches!(case.state, CaseState::Open | CaseState::Recovering))
+    });
+    listing::print(args.format.format, &cases, COLUMNS);
+    if cases.is_empty() {
+        out::note("no cases");
+    }
+    Ok(Exit::Fine)
+}
+
+async fn show(args: &CasesShowArgs, client: &Client) -> Result<Exit, CliError> {
+    if args.format.format == Format::Csv {
+        return Err(CliError::usage("one case does not fit into csv", "--format json gives all of it"));
+    }
+    let case = client.case(CaseId(args.case)).await?;
+    match args.format.format {
+        Format::Json => out::json(&case),
+        Format::Jsonl => out::json_line(&case),
+        Format::Table | Format::Csv => out::text(&plain(&page(&case))),
+    }
+    Ok(Exit::Fine)
+}
+
+/// Everything about a case, for the person on call: the answer first, then what it rests on.
+fn page(case: &Case) -> String {
+    let verdict = &case.verdict;
+    let mut page = Page(String::new());
+    page.line(&format!("case {}: {}", case.id, verdict.class));
+    page.fact("state", case_state(case.state));
+    page.fact("blamed", &verdict.blamed.to_string());
+    page.fact("root rank", &or_dash(verdict.root_rank));
+    page.fact(
+        "verdict",
+        &format!("{}, {}, confidence {:.2}", verdict.layer, words::severity(verdict.severity), verdict.confidence),
+    );
+    page.fact("job", &or_dash(case.job.as_ref()));
+    page.fact("generation", &or_dash(case.generation));
+    page.fact("outcome", case.outcome.as_deref().unwrap_or("none yet"));
+    page.fact("steps lost", &or_dash(case.steps_lost));
+
+    page.heading("What to do");
+    page.item(&format!("{}: {}", verdict.mitigation.action, verdict.mitigation.advice));
+    page.item(&words::sources(&verdict.mitigation.recommended_by));
+    page.item(&format!("cleared by: {}", case.clears));
+
+    page.heading("In published taxonomies");
+    for (taxonomy, categories) in &verdict.taxonomies {
+        let names: Vec<String> = categories.iter().map(|category| words::category(taxonomy, category)).collect();
+        page.item(&format!("{}: {}", words::taxonomy(taxonomy), names.join("; ")));
+    }
+
+    page.heading("Reasoning");
+    page.reasons(&case.reasoning, case.first_at);
+    if !verdict.alternatives.is_empty() {
+        let other = |(class, confidence): &(rankguard_model::ClassId, f64)| format!("{class} ({confidence:.2})");
+        let others: Vec<String> = verdict.alternatives.iter().map(other).collect();
+        page.item(&format!("also considered: {}", others.join(", ")));
+    }
+
+    page.heading("Facts, in order of cause");
+    for finding in &case.findings {
+        let since = since(finding.at, case.first_at);
+        page.item(&format!("{since}  {:<12} {} on {}", role(finding.role), finding.class, finding.entity));
+        page.under(finding.text.lines());
+        page.under(std::iter::once(format!("why: {} [evidence {}]", finding.why, finding.evidence).as_str()));
+    }
+
+    page.heading(&format!("Plan {} and actions", or_dash(case.plan)));
+    page.reasons(&case.actions, case.first_at);
+
+    page.heading("Delays after the first evidence");
+    for (what, delay) in delays(&case.delays) {
+        page.fact(what, &delay.map_or_else(|| "-".to_owned(), |delay| words::millis(delay as f64)));
+    }
+    page.0
+}
+
+/// The stages of the answer, in order.
+pub(crate) fn delays(delays: &Delays) -> [(&'static str, Option<i64>); 6] {
+    [
+        ("evidence", delays.evidence_ms),
+        ("case", delays.case_ms),
+        ("plan", delays.plan_ms),
+        ("fenced", delays.fenced_ms),
+        ("launched", delays.launched_ms),
+        ("first step", delays.first_step_ms),
+    ]
+}
+
+fn since(at: Timestamp, first: Timestamp) -> String {
+    format!("{:>+9.3} s", at.millis_since(first) as f64 / 1e3)
+}
+
+struct Page(String);
+
+impl Page {
+    fn line(&mut self, text: &str) {
+        let _ = writeln!(self.0, "{text}");
+    }
+
+    fn heading(&mut self, text: &str) {
+        self.line(&format!("\n{text}"));
+    }
+
+    fn fact(&mut self, name: &str, value: &str) {
+        self.line(&format!("  {name:<11} {value}"));
+    }
+
+    fn item(&mut self, text: &str) {
+        self.line(&format!("  {text}"));
+    }
+
+    fn under<'a>(&mut self, lines: impl Iterator<Item = &'a str>) {
+        lines.for_each(|line| self.line(&format!("      {line}")));
+    }
+
+    fn reasons(&mut self, reasons: &[Reason], first: Timestamp) {
+        if reasons.is_empty() {
+            self.item("nothing");
+        }
+        for reason in reasons {
+            self.item(&format!("{}  {}", since(reason.at, first), reason.text));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn a_case_is_shown_whole_with_the_answer_first() {
+        let (_, cases) = sample::cluster();
+        let page = page(&cases[0]);
+        assert!(page.starts_with("case 1: gpu-fallen-off-bus\n"), "{page}");
+        let headings = ["What to do", "In published taxonomies", "Reasoning", "Facts, in order of cause", "Plan 2 and actions", "Delays"];
+        let places: Vec<Option<usize>> = headings.iter().map(|heading| page.find(heading)).collect();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{page}");
+        for part in ["cleared by: ", "cascade", "why: ", "first step  6.21 s", "also considered: "] {
+            assert!(page.contains(part), "{part:?} is not in:\n{page}");
+        }
+    }
+}

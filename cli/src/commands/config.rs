@@ -1,0 +1,35 @@
+//! `rankguard config check|show`.
+
+use super::load;
+use crate::args::{CommonArgs, ConfigAction, ConfigArgs};
+use crate::config::Shown;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column};
+use crate::out;
+
+const COLUMNS: &[Column<Shown>] = &[
+    ("setting", |shown| shown.setting.to_owned()),
+    ("value", |shown| shown.value.as_ref().map(crate::config::Value::show).unwrap_or_default()),
+    ("from", |shown| shown.from.clone()),
+    ("meaning", |shown| shown.meaning.to_owned()),
+];
+
+pub(super) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+    let config = match load(common, []) {
+        Ok(config) => config,
+        Err(mistakes) => {
+            for mistake in &mistakes.0 {
+                out::line(&mistake.to_string());
+            }
+            out::note(&format!("{} to correct", mistakes.0.len()));
+            out::note("hint: without --config and RANKGUARD_* variables, `rankguard config show` lists every setting");
+            return Ok(Exit::Finding);
+        }
+    };
+    match &args.action {
+        ConfigAction::Check => out::note("the configuration is fine"),
+        ConfigAction::Show(format) => listing::print(format.format, &config.show(), COLUMNS),
+    }
+    Ok(Exit::Fine)
+}

@@ -1,0 +1,55 @@
+//! `rankguard diagnose`: the words of the command line, handed to the part that reads logs.
+
+use std::io::{self, Write};
+
+use crate::args::{DiagnoseArgs, Format};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::{diagnose, out};
+
+pub(super) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
+    let format = match args.format.format {
+        Format::Table => diagnose::Format::Table,
+        Format::Json => diagnose::Format::Json,
+        Format::Jsonl => diagnose::Format::Jsonl,
+        Format::Csv => {
+            return Err(CliError::usage(
+                "a diagnosis is a tree and does not fit into csv",
+                "--format json or jsonl gives all of it",
+            ));
+        }
+    };
+    let args = diagnose::DiagnoseArgs { paths: args.paths, format };
+    let found = diagnose::run(&args, &mut Data, &mut Notes).map_err(|problem| {
+        CliError::failure("nothing could be diagnosed", "name files or folders of logs: plain, .gz or .zst")
+            .because(problem)
+    })?;
+    Ok(if found { Exit::Finding } else { Exit::Fine })
+}
+
+/// Standard output as something to write to.
+struct Data;
+
+impl Write for Data {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        out::bytes(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Standard error as something to write to.
+struct Notes;
+
+impl Write for Notes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stderr().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}

@@ -1,0 +1,77 @@
+//! `rankguard status`.
+
+use std::collections::BTreeSet;
+
+use rankguard_model::{JobView, NodeView, StatusView};
+use serde::Serialize;
+
+use crate::args::{Format, StatusArgs, StatusPart};
+use crate::client::Client;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column};
+use crate::out;
+use crate::words::{job_state, node_state, or_dash};
+
+const NODES: &[Column<NodeView>] = &[
+    ("node", |node| node.node.to_string()),
+    ("state", |node| node_state(node.state).to_owned()),
+    ("slots", |node| node.slots.to_string()),
+    ("job", |node| or_dash(node.job.as_ref())),
+    ("reason", |node| or_dash(node.reason.as_ref())),
+];
+
+const JOBS: &[Column<JobView>] = &[
+    ("job", |job| job.spec.id.to_string()),
+    ("state", |job| job_state(job.state).to_owned()),
+    ("nodes", |job| job.placements.iter().map(|at| &at.node).collect::<BTreeSet<_>>().len().to_string()),
+    ("ranks", |job| job.placements.len().to_string()),
+    ("generation", |job| job.generation.to_string()),
+    ("step", |job| or_dash(job.step)),
+    ("checkpoint", |job| or_dash(job.checkpoints.last().map(|checkpoint| checkpoint.step))),
+    ("reason", |job| or_dash(job.reason.as_ref())),
+];
+
+/// A line of `--format jsonl`, where nodes and jobs stand side by side.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum Line<'a> {
+    Node(&'a NodeView),
+    Job(&'a JobView),
+}
+
+pub(super) async fn run(args: &StatusArgs, client: &Client) -> Result<Exit, CliError> {
+    if args.what == StatusPart::All && args.format.format == Format::Csv {
+        return Err(CliError::usage(
+            "nodes and jobs do not fit into one csv",
+            "`rankguard status nodes --format csv` and `rankguard status jobs --format csv` list each",
+        ));
+    }
+    let status = client.status().await?;
+    print(args, &status);
+    Ok(Exit::Fine)
+}
+
+fn print(args: &StatusArgs, status: &StatusView) {
+    match (args.what, args.format.format) {
+        (StatusPart::Nodes, format) => listing::print(format, &status.nodes, NODES),
+        (StatusPart::Jobs, format) => listing::print(format, &status.jobs, JOBS),
+        (StatusPart::All, Format::Json) => out::json(status),
+        (StatusPart::All, Format::Jsonl) => {
+            status.nodes.iter().for_each(|node| out::json_line(&Line::Node(node)));
+            status.jobs.iter().for_each(|job| out::json_line(&Line::Job(job)));
+        }
+        (StatusPart::All, Format::Table | Format::Csv) => {
+            out::text(&listing::table(&status.nodes, NODES));
+            if status.nodes.is_empty() {
+                out::note("no agent has joined; `rankguard agent` runs on each node");
+            }
+            out::line("");
+            out::text(&listing::table(&status.jobs, JOBS));
+            if !status.open_cases.is_empty() {
+                let open: Vec<String> = status.open_cases.iter().map(ToString::to_string).collect();
+                out::note(&format!("open cases: {}; `rankguard cases show N` tells more", open.join(", ")));
+            }
+        }
+    }
+}

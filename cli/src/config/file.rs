@@ -1,0 +1,157 @@
+//! The file: TOML, read so that one mistake does not hide another.
+
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::key::{self, KEYS};
+use super::mistake::{Mistake, Origin};
+use super::value::{Kind, Value};
+
+/// What a file sets, and what is wrong with it.
+#[derive(Debug, Default)]
+pub(super) struct FromFile {
+    pub(super) values: Vec<(&'static str, Value, Origin)>,
+    pub(super) mistakes: Vec<Mistake>,
+}
+
+/// Reads the text of a file; `path` is for messages.
+pub(super) fn read(path: &Path, text: &str) -> FromFile {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut reader = Reader { path, text, found: FromFile::default() };
+    for error in &errors {
+        let at = reader.at(error.span().map_or(0, |span| span.start));
+        reader.found.mistakes.push(Mistake { at, what: format!("not TOML: {}", error.message()) });
+    }
+    let broken: Vec<Origin> = reader.found.mistakes.iter().map(|mistake| mistake.at.clone()).collect();
+    reader.table("", table.get_ref());
+    // What follows from a broken line on the same line is not worth a second message.
+    let mut syntax = broken.len();
+    reader.found.mistakes.retain(|mistake| {
+        let is_syntax = syntax > 0;
+        syntax = syntax.saturating_sub(1);
+        is_syntax || !broken.contains(&mistake.at)
+    });
+    reader.found
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    text: &'a str,
+    found: FromFile,
+}
+
+impl Reader<'_> {
+    fn at(&self, offset: usize) -> Origin {
+        let before = self.text.as_bytes().iter().take(offset);
+        Origin::File(self.path.to_owned(), 1 + before.filter(|byte| **byte == b'\n').count())
+    }
+
+    fn table(&mut self, section: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            let at = self.at(name.span().start);
+            let name = name.get_ref();
+            let path = if section.is_empty() { name.to_string() } else { format!("{section}.{name}") };
+            let outcome = match (key::find(&path), value.get_ref()) {
+                (Some(key), _) => convert(key.kind, value).map(|value| {
+                    self.found.values.push((key.path, value, at.clone()));
+                }),
+                (None, DeValue::Table(below)) if key::is_section(&path) => {
+                    self.table(&path, below);
+                    Ok(())
+                }
+                (None, _) if key::is_section(&path) => Err(format!("{path} is a section; want [{path}]")),
+                (None, found) => Err(unknown(&path, matches!(found, DeValue::Table(_)))),
+            };
+            if let Err(what) = outcome {
+                self.found.mistakes.push(Mistake { at, what });
+            }
+        }
+    }
+}
+
+fn unknown(path: &str, is_table: bool) -> String {
+    let sections = ["agent", "agent.intervals", "client", "controller", "controller.policy", "log"];
+    let (what, near) = match is_table {
+        true => ("section", key::nearest(path, sections)),
+        false => ("setting", key::nearest(path, KEYS.iter().map(|key| key.path))),
+    };
+    match near {
+        Some(near) => format!("unknown {what} {path}; did you mean {near}?"),
+        None => format!("unknown {what} {path}; `rankguard config show` lists all"),
+    }
+}
+
+fn convert(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
+    let found = match value.get_ref() {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(number) => match u64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(count) => Value::Count(count),
+            Err(_) => return Err(format!("{} is refused; want {}", number.as_str(), kind.wanted())),
+        },
+        DeValue::Array(items) => {
+            let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
+            match texts.collect() {
+                Some(texts) => Value::List(texts),
+                None => return Err(format!("a list with something else than text; want {}", kind.wanted())),
+            }
+        }
+        other => return Err(format!("a {} where {} is wanted", other.type_str(), kind.wanted())),
+    };
+    let fits = matches!(
+        (&found, kind),
+        (Value::Count(_), Kind::Count(..)) | (Value::List(_), Kind::Paths)
+    ) || matches!(found, Value::Text(_)) && !matches!(kind, Kind::Count(..) | Kind::Paths);
+    if !fits {
+        return Err(format!("a value of type {} where {} is wanted", value.get_ref().type_str(), kind.wanted()));
+    }
+    kind.check(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistakes(text: &str) -> Vec<String> {
+        read(Path::new("c.toml"), text).mistakes.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_good_file_gives_its_values_with_their_lines() {
+        let found = read(Path::new("c.toml"), "[agent]\nslots = 4\njob_logs = [\"/a\"]\n[controller.policy]\nfence_ms = 1_000\n");
+        assert_eq!(found.mistakes, []);
+        let slots = found.values.iter().find(|(path, ..)| *path == "agent.slots");
+        assert_eq!(slots.map(|(_, value, at)| (value.clone(), at.to_string())), Some((Value::Count(4), "c.toml:2".into())));
+        assert_eq!(found.values.len(), 3);
+    }
+
+    #[test]
+    fn every_mistake_is_reported_at_once_with_its_line() {
+        let text = "[agent]\nslotz = 4\nslots = \"four\"\nhost = 1\n\n[controler]\nlisten = 'x'\n[log]\nformat = 'xml'\n";
+        let mut found = mistakes(text);
+        found.sort();
+        assert_eq!(
+            found,
+            [
+                "c.toml:2: unknown setting agent.slotz; did you mean agent.slots?",
+                "c.toml:3: a value of type string where a whole number of 1 to 4096 is wanted",
+                "c.toml:4: a value of type integer where text that is not empty is wanted",
+                "c.toml:6: unknown section controler; did you mean controller?",
+                "c.toml:9: \"xml\" is refused; want one of text, json",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_broken_line_does_not_hide_a_mistake_on_another_line() {
+        let found = mistakes("[agent]\nslots = = 3\nhots = 'a'\n");
+        assert!(found[0].starts_with("c.toml:2: not TOML: "), "{found:?}");
+        assert!(found.iter().any(|mistake| mistake.contains("c.toml:3: unknown setting agent.hots")), "{found:?}");
+    }
+
+    #[test]
+    fn a_negative_number_is_refused_with_what_is_wanted() {
+        assert_eq!(mistakes("[agent]\nslots = -1\n"), ["c.toml:2: -1 is refused; want a whole number of 1 to 4096"]);
+    }
+}

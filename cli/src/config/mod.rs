@@ -1,0 +1,194 @@
+//! Settings: built-in values, then a TOML file, then the environment, then flags; the later wins.
+//!
+//! Every mistake of all three is reported at once. A variable that begins like the environment name of a section but is
+//! no setting is a mistake, too: a mistyped name must not be ignored in silence.
+
+mod file;
+mod key;
+mod mistake;
+mod settings;
+mod value;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use key::{KEYS, Key};
+pub(crate) use mistake::{Mistake, Mistakes, Origin};
+pub(crate) use value::Value;
+
+/// A value given by a flag: setting, flag, text as typed.
+#[derive(Debug, Clone)]
+pub(crate) struct Flag {
+    setting: &'static str,
+    flag: &'static str,
+    text: String,
+}
+
+impl Flag {
+    /// A flag that was given, if it was.
+    pub(crate) fn of(setting: &'static str, flag: &'static str, text: Option<impl Into<OsString>>) -> Option<Self> {
+        let text = text?.into().to_string_lossy().into_owned();
+        Some(Self { setting, flag, text })
+    }
+}
+
+/// All settings with where each came from.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    values: BTreeMap<&'static str, (Value, Origin)>,
+}
+
+/// One line of `config show`.
+#[derive(Debug, Clone, serde::Serialize)]
+pub(crate) struct Shown {
+    /// The setting.
+    pub(crate) setting: &'static str,
+    /// Its value, where it has one.
+    pub(crate) value: Option<Value>,
+    /// Where that came from.
+    pub(crate) from: String,
+    /// Its name in the environment.
+    pub(crate) environment: String,
+    /// What it is for.
+    pub(crate) meaning: &'static str,
+}
+
+impl Config {
+    /// Reads everything; `environment` is usually the process's own.
+    pub(crate) fn load(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        flags: &[Flag],
+    ) -> Result<Self, Mistakes> {
+        let mut config = Self { values: BTreeMap::new() };
+        let mut mistakes = Vec::new();
+        for (path, value) in settings::defaults() {
+            config.values.insert(path, (value, Origin::Default));
+        }
+        if let Some(path) = file {
+            match std::fs::read_to_string(path) {
+                Ok(text) => {
+                    let found = file::read(path, &text);
+                    mistakes.extend(found.mistakes);
+                    let values = found.values.into_iter().map(|(path, value, at)| (path, (value, at)));
+                    config.values.extend(values);
+                }
+                Err(problem) => mistakes.push(Mistake {
+                    at: Origin::File(path.to_owned(), 0),
+                    what: format!("cannot be read: {problem}"),
+                }),
+            }
+        }
+        config.environment(environment, &mut mistakes);
+        for Flag { setting, flag, text } in flags {
+            let key = key::find(setting).expect("flags name settings of the table");
+            config.put(key, text, Origin::Flag(flag), &mut mistakes);
+        }
+        if mistakes.is_empty() {
+            return Ok(config);
+        }
+        mistakes.sort();
+        Err(Mistakes(mistakes))
+    }
+
+    fn environment(&mut self, variables: impl IntoIterator<Item = (OsString, OsString)>, mistakes: &mut Vec<Mistake>) {
+        let names: BTreeMap<String, &Key> = KEYS.iter().map(|key| (key.env(), key)).collect();
+        for (name, value) in variables {
+            let Some(name) = name.to_str().filter(|name| name.starts_with("RANKGUARD_")) else {
+                continue;
+            };
+            let at = Origin::Environment(name.to_owned());
+            match (names.get(name), value.to_str()) {
+                (Some(key), Some(text)) => self.put(key, text, at, mistakes),
+                (Some(_), None) => mistakes.push(Mistake { at, what: "is not UTF-8".to_owned() }),
+                (None, _) if is_ours(name) => {
+                    let near = key::nearest(name, names.keys().map(String::as_str));
+                    let what = match near {
+                        Some(near) => format!("no such setting; did you mean {near}?"),
+                        None => "no such setting; `rankguard config show` lists all".to_owned(),
+                    };
+                    mistakes.push(Mistake { at, what });
+                }
+                // What agents tell their ranks (RANKGUARD_SOCKET ...) begins the same way.
+                (None, _) => {}
+            }
+        }
+    }
+
+    fn put(&mut self, key: &'static Key, text: &str, at: Origin, mistakes: &mut Vec<Mistake>) {
+        match key.kind.parse(text) {
+            Ok(value) => drop(self.values.insert(key.path, (value, at))),
+            Err(what) => mistakes.push(Mistake { at, what: format!("{}: {what}", key.path) }),
+        }
+    }
+
+    /// A setting's value, where it has one.
+    fn value(&self, path: &str) -> Option<&Value> {
+        self.values.get(path).map(|(value, _)| value)
+    }
+
+    /// Every setting, by name.
+    pub(crate) fn show(&self) -> Vec<Shown> {
+        let shown = |key: &Key| {
+            let (value, from) = match self.values.get(key.path) {
+                Some((value, from)) => (Some(value.clone()), from.to_string()),
+                None => (None, "not set".to_owned()),
+            };
+            Shown { setting: key.path, value, from, environment: key.env(), meaning: key.doc }
+        };
+        KEYS.iter().map(shown).collect()
+    }
+}
+
+/// Whether a variable's name can only be meant as a setting.
+fn is_ours(name: &str) -> bool {
+    ["AGENT", "CLIENT", "CONTROLLER", "LOG"]
+        .iter()
+        .any(|section| name.strip_prefix("RANKGUARD_").is_some_and(|rest| rest.starts_with(&format!("{section}_"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+        pairs.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect()
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_the_file() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), "[agent]\nslots = 2\nhost = 'from-file'\nnode = 'from-file'\n").expect("written");
+        let environment = variables(&[("RANKGUARD_AGENT_SLOTS", "3"), ("RANKGUARD_AGENT_HOST", "from-environment")]);
+        let flags = [Flag::of("agent.slots", "--slots", Some("4")).expect("given")];
+        let config = Config::load(Some(file.path()), environment, &flags).expect("all is fine");
+        let agent = config.agent();
+        assert_eq!((agent.slots, agent.host.as_str(), agent.node.as_str()), (4, "from-environment", "from-file"));
+        let from = |setting: &str| config.show().into_iter().find(|shown| shown.setting == setting).map(|s| s.from);
+        assert_eq!(from("agent.slots").as_deref(), Some("--slots"));
+        assert_eq!(from("agent.host").as_deref(), Some("environment RANKGUARD_AGENT_HOST"));
+        assert_eq!(from("agent.node"), Some(format!("{}:4", file.path().display())));
+    }
+
+    #[test]
+    fn mistakes_of_file_environment_and_flags_come_together() {
+        let environment = variables(&[
+            ("RANKGUARD_AGENT_SLOT", "1"),
+            ("RANKGUARD_LOG_FORMAT", "xml"),
+            ("RANKGUARD_SOCKET", "/run/x"),
+        ]);
+        let flags = [Flag::of("agent.slots", "--slots", Some("many")).expect("given")];
+        let missing = Path::new("/does/not/exist.toml");
+        let mistakes = Config::load(Some(missing), environment, &flags).expect_err("four mistakes").to_string();
+        for part in [
+            "4 mistakes",
+            "/does/not/exist.toml: cannot be read",
+            "RANKGUARD_AGENT_SLOT: no such setting; did you mean RANKGUARD_AGENT_SLOTS?",
+            "RANKGUARD_LOG_FORMAT: log.format: \"xml\" is refused",
+            "--slots: agent.slots: \"many\" is refused",
+        ] {
+            assert!(mistakes.contains(part), "{part:?} is not in:\n{mistakes}");
+        }
+    }
+}

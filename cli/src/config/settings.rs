@@ -1,0 +1,213 @@
+//! Where the table of settings meets the settings of the parts. Defaults are taken from the parts, never repeated.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rankguard_agent::KernelLogSource;
+use rankguard_model::NodeId;
+
+use super::Config;
+use super::value::Value;
+
+/// Where the commands of people look for a controller.
+const CLIENT_CONTROLLER: &str = "127.0.0.1:7700";
+/// What is logged when nothing else was said.
+const LOG_FILTER: &str = "info";
+
+impl Config {
+    /// The settings of the controller.
+    pub(crate) fn controller(&self) -> rankguard_controller::Settings {
+        let mut settings = rankguard_controller::Settings::new(self.path("controller.state_dir"));
+        if let Ok(listen) = self.text("controller.listen").parse() {
+            settings.listen = listen;
+        }
+        settings.silence_limit = self.wait("controller.silence_limit_ms");
+        for (path, number) in policy(&mut settings) {
+            match number {
+                Number::Wide(number) => *number = self.count(path),
+                Number::Narrow(number) => *number = u32::try_from(self.count(path)).unwrap_or(u32::MAX),
+            }
+        }
+        settings
+    }
+
+    /// The settings of the agent.
+    pub(crate) fn agent(&self) -> rankguard_agent::Settings {
+        let node = NodeId(self.text("agent.node"));
+        let mut settings =
+            rankguard_agent::Settings::new(node, self.text("agent.controller"), self.path("agent.state_dir"));
+        settings.host = self.text("agent.host");
+        settings.slots = u32::try_from(self.count("agent.slots")).unwrap_or(u32::MAX);
+        settings.failure_domain = self.text("agent.failure_domain");
+        settings.peer_listen = self.text("agent.peer_listen");
+        settings.kernel_log = match self.text("agent.kernel_log").as_str() {
+            "/dev/kmsg" => KernelLogSource::DevKmsg,
+            "off" => KernelLogSource::Off,
+            file => KernelLogSource::File(PathBuf::from(file)),
+        };
+        settings.sysfs_root = self.path("agent.sysfs_root");
+        settings.proc_root = self.path("agent.proc_root");
+        settings.nvml_library = self.value("agent.nvml_library").map(|library| PathBuf::from(library.show()));
+        settings.job_logs = match self.value("agent.job_logs") {
+            Some(Value::List(items)) => items.iter().map(PathBuf::from).collect(),
+            _ => Vec::new(),
+        };
+        settings.spool_bytes = self.count("agent.spool_bytes");
+        for (path, interval) in intervals(&mut settings.intervals) {
+            *interval = self.wait(path);
+        }
+        settings
+    }
+
+    /// The controller that people's commands speak to.
+    pub(crate) fn client_address(&self) -> String {
+        self.text("client.controller")
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        PathBuf::from(self.text(key))
+    }
+
+    fn text(&self, key: &str) -> String {
+        self.value(key).map(Value::show).unwrap_or_default()
+    }
+
+    fn count(&self, key: &str) -> u64 {
+        match self.value(key) {
+            Some(Value::Count(count)) => *count,
+            _ => 0,
+        }
+    }
+
+    fn wait(&self, key: &str) -> Duration {
+        Duration::from_millis(self.count(key))
+    }
+
+    /// How log lines look.
+    pub(crate) fn log_is_json(&self) -> bool {
+        self.text("log.format") == "json"
+    }
+
+    /// Which log lines to show.
+    pub(crate) fn log_filter(&self) -> String {
+        self.text("log.filter")
+    }
+}
+
+/// The built-in value of every setting that has one.
+pub(super) fn defaults() -> Vec<(&'static str, Value)> {
+    let text = |text: &str| Value::Text(text.to_owned());
+    let path = |path: &PathBuf| Value::Text(path.display().to_string());
+    let millis = |wait: Duration| Value::Count(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+
+    let mut controller = rankguard_controller::Settings::new("rankguard-controller");
+    let mut agent = rankguard_agent::Settings::new(NodeId(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
+    let mut all = vec![
+        ("client.controller", text(CLIENT_CONTROLLER)),
+        ("log.filter", text(LOG_FILTER)),
+        ("log.format", text("text")),
+        ("controller.listen", text(&controller.listen.to_string())),
+        ("controller.state_dir", path(&controller.state_dir)),
+        ("controller.silence_limit_ms", millis(controller.silence_limit)),
+        ("agent.node", text(agent.node.as_str())),
+        ("agent.host", text(&agent.host)),
+        ("agent.controller", text(&agent.controller)),
+        ("agent.state_dir", path(&agent.state_dir)),
+        ("agent.slots", Value::Count(u64::from(agent.slots))),
+        ("agent.failure_domain", text(&agent.failure_domain)),
+        ("agent.peer_listen", text(&agent.peer_listen)),
+        ("agent.kernel_log", text("/dev/kmsg")),
+        ("agent.sysfs_root", path(&agent.sysfs_root)),
+        ("agent.proc_root", path(&agent.proc_root)),
+        ("agent.job_logs", Value::List(Vec::new())),
+        ("agent.spool_bytes", Value::Count(agent.spool_bytes)),
+    ];
+    all.extend(intervals(&mut agent.intervals).map(|(key, interval)| (key, millis(*interval))));
+    all.extend(policy(&mut controller).into_iter().map(|(key, number)| {
+        let count = match number {
+            Number::Wide(number) => *number,
+            Number::Narrow(number) => u64::from(*number),
+        };
+        (key, Value::Count(count))
+    }));
+    all
+}
+
+/// A number of the policy, by its width.
+enum Number<'a> {
+    Wide(&'a mut u64),
+    Narrow(&'a mut u32),
+}
+
+fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 10] {
+    let policy = &mut settings.policy;
+    [
+        ("controller.policy.settle_ms", Number::Wide(&mut policy.settle_ms)),
+        ("controller.policy.fence_ms", Number::Wide(&mut policy.fence_ms)),
+        ("controller.policy.launch_ms", Number::Wide(&mut policy.launch_ms)),
+        ("controller.policy.first_step_ms", Number::Wide(&mut policy.first_step_ms)),
+        ("controller.policy.stall_ms", Number::Wide(&mut policy.stall_ms)),
+        ("controller.policy.gather_ms", Number::Wide(&mut policy.gather_ms)),
+        ("controller.policy.pending_ms", Number::Wide(&mut policy.pending_ms)),
+        ("controller.policy.grow_ms", Number::Wide(&mut policy.grow_ms)),
+        ("controller.policy.user_retries", Number::Narrow(&mut policy.user_retries)),
+        ("controller.policy.cordon_share", Number::Narrow(&mut policy.cordon_share.0)),
+    ]
+}
+
+fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item = (&'static str, &mut Duration)> {
+    [
+        ("agent.intervals.heartbeat_ms", &mut intervals.heartbeat),
+        ("agent.intervals.controller_silence_ms", &mut intervals.controller_silence),
+        ("agent.intervals.reconnect_min_ms", &mut intervals.reconnect_min),
+        ("agent.intervals.reconnect_max_ms", &mut intervals.reconnect_max),
+        ("agent.intervals.spool_linger_ms", &mut intervals.spool_linger),
+        ("agent.intervals.progress_ms", &mut intervals.progress),
+        ("agent.intervals.logs_ms", &mut intervals.logs),
+        ("agent.intervals.host_ms", &mut intervals.host),
+        ("agent.intervals.gpu_ms", &mut intervals.gpu),
+        ("agent.intervals.gpu_deadline_ms", &mut intervals.gpu_deadline),
+        ("agent.intervals.nic_ms", &mut intervals.nic),
+        ("agent.intervals.kill_ms", &mut intervals.kill),
+        ("agent.intervals.shutdown_grace_ms", &mut intervals.shutdown_grace),
+        ("agent.intervals.peer_fetch_ms", &mut intervals.peer_fetch),
+    ]
+    .into_iter()
+}
+
+/// What the kernel calls this machine; `node` where it does not say.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "node".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::KEYS;
+    use super::*;
+
+    #[test]
+    fn every_default_is_a_setting_and_may_be_held_by_it() {
+        for (path, value) in defaults() {
+            let key = super::super::key::find(path).expect(path);
+            assert_eq!(key.kind.check(value.clone()), Ok(value), "{path}");
+        }
+        let without: Vec<&str> = KEYS
+            .iter()
+            .map(|key| key.path)
+            .filter(|path| !defaults().iter().any(|(default, _)| default == path))
+            .collect();
+        assert_eq!(without, ["agent.nvml_library"]);
+    }
+
+    #[test]
+    fn defaults_come_back_as_the_settings_of_the_parts() {
+        let config = Config::load(None, [], &[]).expect("defaults are fine");
+        assert_eq!(config.controller(), rankguard_controller::Settings::new("rankguard-controller"));
+        let agent = rankguard_agent::Settings::new(NodeId(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
+        assert_eq!(format!("{:?}", config.agent()), format!("{agent:?}"));
+    }
+}

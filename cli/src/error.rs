@@ -1,0 +1,77 @@
+//! What a command ends with when it cannot do what was asked: a sentence, its causes, and what to try.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::exit::Exit;
+
+/// A failure of a command, ready to be shown.
+#[derive(Debug)]
+pub(crate) struct CliError {
+    exit: Exit,
+    what: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+    hint: String,
+}
+
+impl CliError {
+    /// It could not be done. `hint` says what a person may try.
+    pub(crate) fn failure(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { exit: Exit::Failure, what: what.into(), source: None, hint: hint.into() }
+    }
+
+    /// It was asked for in a way that cannot be understood.
+    pub(crate) fn usage(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, ..Self::failure(what, hint) }
+    }
+
+    /// Adds the cause.
+    pub(crate) fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { source: Some(source.into()), ..self }
+    }
+
+    /// Its exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// The lines for standard error.
+    pub(crate) fn lines(&self) -> String {
+        let mut text = format!("error: {self}");
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let message = error.to_string();
+            // Libraries often repeat their cause in their own message; once is enough.
+            if !text.ends_with(&message) {
+                text.push_str(": ");
+                text.push_str(&message);
+            }
+            cause = error.source();
+        }
+        format!("{text}\nhint: {}", self.hint)
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl Error for CliError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_shows_its_causes_once_each_and_ends_with_a_hint() {
+        let cause = std::io::Error::other("disk on fire");
+        let error = CliError::failure("cannot read x", "try y").because(cause);
+        assert_eq!(error.lines(), "error: cannot read x: disk on fire\nhint: try y");
+    }
+}

@@ -1,0 +1,128 @@
+//! States as people read them: the same words as in JSON.
+
+use rankguard_model::{CaseState, JobState, NodeState, Role, Severity};
+
+/// As in JSON.
+pub(crate) fn job_state(state: JobState) -> &'static str {
+    match state {
+        JobState::Pending => "pending",
+        JobState::Starting => "starting",
+        JobState::Running => "running",
+        JobState::Recovering => "recovering",
+        JobState::Finished => "finished",
+        JobState::Stopped => "stopped",
+    }
+}
+
+/// As in JSON.
+pub(crate) fn node_state(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Healthy => "healthy",
+        NodeState::Cordoned => "cordoned",
+        NodeState::Lost => "lost",
+    }
+}
+
+/// As in JSON.
+pub(crate) fn case_state(state: CaseState) -> &'static str {
+    match state {
+        CaseState::Open => "open",
+        CaseState::Recovering => "recovering",
+        CaseState::Recovered => "recovered",
+        CaseState::Closed => "closed",
+    }
+}
+
+/// As in JSON.
+pub(crate) fn role(role: Role) -> &'static str {
+    match role {
+        Role::Root => "root",
+        Role::Cascade => "cascade",
+        Role::Confirmation => "confirmation",
+        Role::Noise => "noise",
+    }
+}
+
+/// As in JSON.
+pub(crate) fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Failure => "failure",
+    }
+}
+
+/// A value, or a dash where there is none.
+pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// Milliseconds as people read them: `640 ms`, `2.41 s`, `3 min 20 s`.
+pub(crate) fn millis(millis: f64) -> String {
+    match millis {
+        small if small.abs() < 9.95 => format!("{small:.2} ms"),
+        short if short.abs() < 999.5 => format!("{short:.0} ms"),
+        medium if medium.abs() < 99_950.0 => format!("{:.2} s", medium / 1e3),
+        long => format!("{} min {:02.0} s", (long / 60_000.0).trunc(), (long % 60_000.0).abs() / 1e3),
+    }
+}
+
+/// Bytes as people read them.
+pub(crate) fn bytes(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for next in units {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}
+
+/// A category of a taxonomy with its published name.
+pub(crate) fn category(taxonomy: &str, category: &str) -> String {
+    match rankguard_faults::Catalogue::builtin().category_name(taxonomy, category) {
+        Some(name) if name != category => format!("{name} ({category})"),
+        _ => category.to_owned(),
+    }
+}
+
+/// The words by which people know a taxonomy.
+pub(crate) fn taxonomy(id: &str) -> String {
+    rankguard_faults::Catalogue::builtin().taxonomy(id).map_or_else(|| id.to_owned(), |taxonomy| taxonomy.short.clone())
+}
+
+/// Who recommends something, by title where the catalogue knows it.
+pub(crate) fn sources(ids: &[String]) -> String {
+    if ids.is_empty() {
+        return "our own inference, not a published recommendation".to_owned();
+    }
+    let title = |id: &String| rankguard_faults::Catalogue::builtin().source_title(id).unwrap_or(id).to_owned();
+    format!("recommended by {}", ids.iter().map(title).collect::<Vec<_>>().join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_people_are_those_of_machines() {
+        let json = |value: serde_json::Value| value.as_str().map(str::to_owned).unwrap_or_default();
+        for state in [JobState::Pending, JobState::Recovering, JobState::Stopped] {
+            assert_eq!(json(serde_json::json!(state)), job_state(state));
+        }
+        for state in [CaseState::Open, CaseState::Recovered, CaseState::Closed] {
+            assert_eq!(json(serde_json::json!(state)), case_state(state));
+        }
+        assert_eq!(json(serde_json::json!(Role::Confirmation)), role(Role::Confirmation));
+        assert_eq!(json(serde_json::json!(NodeState::Cordoned)), node_state(NodeState::Cordoned));
+        assert_eq!(json(serde_json::json!(Severity::Failure)), severity(Severity::Failure));
+    }
+
+    #[test]
+    fn numbers_get_the_unit_that_fits() {
+        assert_eq!([millis(0.42), millis(640.4), millis(2_412.0), millis(200_000.0)], ["0.42 ms", "640 ms", "2.41 s", "3 min 20 s"]);
+        assert_eq!([bytes(12), bytes(2_048), bytes(3 << 30)], ["12 B", "2.0 KiB", "3.0 GiB"]);
+    }
+}
