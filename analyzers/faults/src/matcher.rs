@@ -41,13 +41,27 @@ pub struct Matcher {
 struct Rule {
     signature: Signature,
     /// Compiled when a literal of it is first seen: most signatures never are.
-    regex: OnceLock<Regex>,
+    patterns: OnceLock<Patterns>,
+}
+
+#[derive(Debug)]
+struct Patterns {
+    wanted: Regex,
+    unless: Option<Regex>,
 }
 
 impl Rule {
-    fn regex(&self) -> &Regex {
-        self.regex
-            .get_or_init(|| Regex::new(&self.signature.pattern).expect("tests of this crate compile every pattern"))
+    fn patterns(&self) -> &Patterns {
+        let compile = |pattern: &str| Regex::new(pattern).expect("tests of this crate compile every pattern");
+        self.patterns.get_or_init(|| Patterns {
+            wanted: compile(&self.signature.pattern),
+            unless: self.signature.unless.as_deref().map(compile),
+        })
+    }
+
+    fn matches(&self, text: &str) -> bool {
+        let patterns = self.patterns();
+        patterns.wanted.is_match(text) && !patterns.unless.as_ref().is_some_and(|unless| unless.is_match(text))
     }
 }
 
@@ -56,6 +70,8 @@ impl Rule {
 pub(crate) struct Hit {
     pub(crate) mark: Mark,
     pub(crate) entity: EntityRule,
+    /// Named by a table of numbers.
+    coded: bool,
 }
 
 impl Matcher {
@@ -66,7 +82,7 @@ impl Matcher {
             .iter()
             .map(|signature| Rule {
                 signature: signature.clone(),
-                regex: OnceLock::new(),
+                patterns: OnceLock::new(),
             })
             .collect();
         assert!(
@@ -126,12 +142,16 @@ impl Matcher {
                 let rule = &self.rules[word * 64 + bits.trailing_zeros() as usize];
                 bits &= bits - 1;
                 let sources = &rule.signature.sources;
-                if (sources.is_empty() || sources.contains(&source)) && rule.regex().is_match(text) {
+                if (sources.is_empty() || sources.contains(&source)) && rule.matches(text) {
                     hits.push(self.hit(rule, text));
                 }
             }
         }
         hits.sort_by(|a, b| b.mark.confidence.total_cmp(&a.mark.confidence));
+        // The driver's own number says more than any wording around it.
+        if let Some(kind) = hits.iter().find(|hit| hit.coded).map(|hit| hit.entity) {
+            hits.retain(|hit| hit.entity == kind);
+        }
         // What is known to be harmless in this wording silences guesses that are less sure.
         if hits.first().is_some_and(|hit| hit.mark.role == Role::Noise) {
             hits.truncate(1);
@@ -142,7 +162,7 @@ impl Matcher {
 
     fn hit(&self, rule: &Rule, text: &str) -> Hit {
         let signature = &rule.signature;
-        let regex = rule.regex();
+        let regex = &rule.patterns().wanted;
         let mut fields = BTreeMap::new();
         if let Some(captures) = regex.captures(text) {
             for name in regex.capture_names().flatten() {
@@ -166,6 +186,7 @@ impl Matcher {
         Hit {
             mark,
             entity: signature.entity,
+            coded: signature.codes.is_some(),
         }
     }
 

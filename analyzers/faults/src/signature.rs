@@ -16,6 +16,9 @@ pub struct Signature {
     pub literals: Vec<String>,
     /// Regular expression; named groups become fields of the mark.
     pub pattern: String,
+    /// A line that this matches too is something else.
+    #[serde(default)]
+    pub unless: Option<String>,
     /// The class it speaks for. With `codes` it is the class of numbers that the table does not know, without the number.
     pub class: ClassId,
     /// Its part in a failure, as far as one line can tell.

@@ -1,1 +1,153 @@
 #![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn read(raw: &str) -> ParsedLine<'_> {
+    parse(raw, &LineClock::default())
+}
+
+/// What the line says, when it was written, by whom.
+fn check(raw: &str, text: &str, at: Option<&str>, rank: Option<u32>) {
+    let line = read(raw);
+    assert_eq!(line.text, text, "{raw}");
+    assert_eq!(line.at.map(|at| at.to_string()).as_deref(), at, "{raw}");
+    assert_eq!(line.rank, rank.map(Rank), "{raw}");
+}
+
+#[test]
+fn kernel_ring_records_give_sequence_and_time_since_boot() {
+    let line = read("4,3964,206764307,-;NVRM: something");
+    assert!(line.kernel);
+    assert_eq!((line.kernel_seq, line.since_boot_us), (Some(3964), Some(206_764_307)));
+    assert_eq!(line.level, Some(Level::Warning));
+    assert_eq!(line.text, "NVRM: something");
+}
+
+#[test]
+fn time_since_boot_becomes_a_moment_when_the_boot_is_known() {
+    let clock = LineClock {
+        boot: Some(Timestamp::from_millis(1_000)),
+        ..LineClock::default()
+    };
+    let line = parse("[    2.500000] mce: text", &clock);
+    assert_eq!(line.at, Some(Timestamp::from_millis(3_500)));
+    assert_eq!(line.text, "mce: text");
+}
+
+#[test]
+fn kernel_lines_of_every_shape_lose_their_prefix() {
+    check("[  123.456789][  T42] watchdog: BUG", "watchdog: BUG", None, None);
+    check(
+        "[Sun Feb 23 16:24:18 2025] NVRM: Xid",
+        "NVRM: Xid",
+        Some("2025-02-23T16:24:18.000Z"),
+        None,
+    );
+    check(
+        "kern  :warn  : 2025-01-21T04:41:44,283302+00:00 NVRM: Xid",
+        "NVRM: Xid",
+        Some("2025-01-21T04:41:44.283Z"),
+        None,
+    );
+    check("<6>[   13.826900] RAPL PMU: x", "RAPL PMU: x", None, None);
+    check(
+        "2025-01-21T04:41:44+0100 n12 kernel: NVRM: Xid",
+        "NVRM: Xid",
+        Some("2025-01-21T03:41:44.000Z"),
+        None,
+    );
+    let syslog = read("Feb 23 16:24:18 n12 kernel: [  123.456789] NVRM: Xid");
+    assert_eq!(
+        (syslog.text, syslog.host, syslog.kernel, syslog.at),
+        ("NVRM: Xid", Some("n12"), true, None)
+    );
+}
+
+#[test]
+fn syslog_lines_get_their_year_from_the_reader() {
+    let clock = LineClock {
+        year: Some(2025),
+        ..LineClock::default()
+    };
+    let line = parse("Feb  3 16:24:18 n12 kernel: x", &clock);
+    assert_eq!(line.at.unwrap().to_string(), "2025-02-03T16:24:18.000Z");
+}
+
+#[test]
+fn rank_prefixes_of_launchers_are_understood() {
+    check("[rank3]: KeyError: 'x'", "KeyError: 'x'", None, Some(3));
+    check(
+        "[rank3]:   File \"a.py\", line 1, in f",
+        "  File \"a.py\", line 1, in f",
+        None,
+        Some(3),
+    );
+    check("12: loss is nan", "loss is nan", None, Some(12));
+    check(
+        " 3: Traceback (most recent call last):",
+        "Traceback (most recent call last):",
+        None,
+        Some(3),
+    );
+    check("[1,3]<stderr>:Killed", "Killed", None, Some(3));
+    check("[default1]:[rank5]: boom", "boom", None, Some(5));
+    let local = read("[default3]:boom");
+    assert_eq!((local.local_rank, local.rank, local.text), (Some(3), None, "boom"));
+}
+
+#[test]
+fn logger_and_container_clocks_come_off_in_layers() {
+    check(
+        "2025-01-21T04:41:44.5Z stderr F [rank2]: boom",
+        "boom",
+        Some("2025-01-21T04:41:44.500Z"),
+        Some(2),
+    );
+    check(
+        "2025-01-21 04:41:44,283 - ERROR - boom",
+        "boom",
+        Some("2025-01-21T04:41:44.283Z"),
+        None,
+    );
+    check(
+        "[2025-01-21 04:41:44,283] [INFO] [launch.py:321] Killing",
+        "[launch.py:321] Killing",
+        Some("2025-01-21T04:41:44.283Z"),
+        None,
+    );
+    let ray = read("(RayWorker pid=123, ip=10.0.0.7) boom");
+    assert_eq!((ray.text, ray.host), ("boom", Some("10.0.0.7")));
+    let pdsh = read("worker-1: boom");
+    assert_eq!((pdsh.text, pdsh.host), ("boom", Some("worker-1")));
+}
+
+#[test]
+fn what_only_looks_like_a_prefix_stays() {
+    for text in [
+        "KeyError: 'x'",
+        "[E socket.cpp] boom",
+        "slurmstepd: error: boom",
+        "12 apples",
+        "      7: not a rank",
+        "[WARN]",
+        "",
+    ] {
+        assert_eq!(read(text).text, text);
+    }
+}
+
+#[test]
+fn colours_and_redrawn_bars_are_cleaned() {
+    assert_eq!(clean("\u{1b}[31mRuntimeError: x\u{1b}[0m\n"), "RuntimeError: x");
+    assert_eq!(clean(" 10%|#  |\r 50%|## |\r100%|###|"), "100%|###|");
+    assert_eq!(clean("plain\r\n"), "plain");
+    assert!(matches!(clean("plain"), std::borrow::Cow::Borrowed("plain")));
+}
+
+#[test]
+fn endless_lines_are_cut_at_a_character() {
+    // RG-11
+    let raw = "ä".repeat(crate::LINE_LIMIT);
+    let cleaned = clean(&raw);
+    assert!(cleaned.len() <= crate::LINE_LIMIT);
+}

@@ -176,12 +176,15 @@ impl Triage {
         let lane = self.lanes.entry(key.clone()).or_default();
         lane.touch(now);
         if parsed.kernel || self.stream.source == Source::KernelLog {
-            if let Some(done) = lane.oom.accept(parsed, line_no) {
-                // The line that ends a dump which never saw its kill may be the start of something else.
+            let (taken, done) = lane.oom.accept(parsed, line_no);
+            let in_dump = lane.oom.is_open();
+            if let Some(done) = done {
                 self.add_oom(done, now);
+            }
+            if taken {
                 return;
             }
-            if lane.oom.is_open() && self.matcher.hits(self.stream.source, parsed.text).is_empty() {
+            if in_dump && self.matcher.hits(self.stream.source, parsed.text).is_empty() {
                 return;
             }
         } else {

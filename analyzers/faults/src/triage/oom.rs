@@ -43,35 +43,35 @@ pub(super) struct Unit {
 }
 
 impl Tracker {
-    /// A kernel line. Gives the unit that it completes.
-    pub(super) fn accept(&mut self, line: &ParsedLine<'_>, line_no: u64) -> Option<Unit> {
+    /// A kernel line. Says whether it belongs to a dump, and gives the unit that is complete with it.
+    pub(super) fn accept(&mut self, line: &ParsedLine<'_>, line_no: u64) -> (bool, Option<Unit>) {
         let text = line.text;
         if let Some(open) = &self.open
             && line_no.saturating_sub(open.first_line) > DUMP_LINES
         {
-            return self.open.take();
+            return (false, self.open.take());
         }
         if text.contains("invoked oom-killer") {
             let before = self.open.take();
             let mut unit = Unit::new(line, line_no);
             unit.capture(&INVOKED, text);
             self.open = Some(unit);
-            return before;
+            return (true, before);
         }
         if text.contains("oom-kill:constraint=") {
             let unit = self.open.get_or_insert_with(|| Unit::new(line, line_no));
             unit.capture(&CONSTRAINT, text);
             unit.note(text, line_no);
-            return None;
+            return (true, None);
         }
         if KILLED.is_match(text) {
             let mut unit = self.open.take().unwrap_or_else(|| Unit::new(line, line_no));
             unit.capture(&KILLED, text);
             unit.note(text, line_no);
             unit.killed = true;
-            return Some(unit);
+            return (true, Some(unit));
         }
-        None
+        (false, None)
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -1,1 +1,386 @@
 #![allow(clippy::unwrap_used)]
+
+use super::*;
+use rankguard_model::{ClassId, DeviceKind, Role};
+
+fn read(source: Source, lines: &[&str]) -> Vec<Observation> {
+    let mut triage = Triage::new(Matcher::builtin(), Stream::new(source));
+    let mut out = Vec::new();
+    for line in lines {
+        out.extend(triage.push(line, Timestamp(0)));
+    }
+    out.extend(triage.flush());
+    out
+}
+
+fn classes(observations: &[Observation]) -> Vec<&str> {
+    observations.iter().map(|o| o.marks[0].class.as_str()).collect()
+}
+
+const LOST_GPU: [&str; 6] = [
+    "4,10,1000000,-;NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+    "4,11,1000100,-;NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus.",
+    "4,12,1000200,-;NVRM: Xid (PCI:0000:9b:00): 45, pid=4242, name=python3, Ch 00000008",
+    "4,13,1000300,-;NVRM: Xid (PCI:0000:9b:00): 45, pid=4242, name=python3, Ch 00000009",
+    "4,14,1000400,-;NVRM: Xid (PCI:0000:9b:00): 45, pid=4242, name=python3, Ch 0000000a",
+    "4,15,1000500,-;NVRM: Xid (PCI:0000:9b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+];
+
+#[test]
+fn a_lost_gpu_is_one_root_and_its_burst_one_cascade() {
+    // RG-7
+    let seen = read(Source::KernelLog, &LOST_GPU);
+    assert_eq!(
+        classes(&seen),
+        ["gpu-fallen-off-bus", "gpu-engine-exception", "gpu-recovery-action"]
+    );
+    assert_eq!(seen[0].repeats, 2);
+    assert_eq!(seen[0].marks[0].role, Role::Root);
+    assert_eq!(
+        seen[0].device,
+        Some(Device {
+            kind: DeviceKind::Gpu,
+            address: "0000:9b:00".to_owned()
+        })
+    );
+    assert_eq!((seen[1].repeats, seen[1].marks[0].role), (3, Role::Cascade));
+    assert_eq!(seen[0].since_boot_us, Some(1_000_000));
+}
+
+#[test]
+fn a_channel_reset_after_another_event_is_a_cascade_and_alone_a_root() {
+    // RG-7
+    let reset = "NVRM: Xid (PCI:0000:1b:00): 43, pid=7, name=python3, Ch 00000008";
+    let page_fault = "NVRM: Xid (PCI:0000:1b:00): 31, pid=7, name=python3, MMU Fault";
+    let alone = read(Source::KernelLog, &[reset]);
+    assert_eq!(alone[0].marks[0].role, Role::Root);
+    let after = read(Source::KernelLog, &[page_fault, reset]);
+    assert_eq!(
+        (after[0].marks[0].role, after[1].marks[0].role),
+        (Role::Root, Role::Cascade)
+    );
+    let elsewhere = read(Source::KernelLog, &[&page_fault.replace("1b", "2b"), reset]);
+    assert_eq!(elsewhere[1].marks[0].role, Role::Root);
+}
+
+#[test]
+fn the_three_line_form_of_a_lost_gpu_names_its_device() {
+    let seen = read(
+        Source::KernelLog,
+        &[
+            "[   10.000001] NVRM: The NVIDIA GPU 0000:4e:00.0 (PCI ID: 10de:2330)",
+            "[   10.000002] NVRM: installed in this system has",
+            "[   10.000003] NVRM: fallen off the bus and is not responding to commands.",
+        ],
+    );
+    assert_eq!(classes(&seen), ["gpu-fallen-off-bus"]);
+    assert_eq!(seen[0].device.as_ref().unwrap().address, "0000:4e:00");
+    assert_eq!(seen[0].context.len(), 2);
+}
+
+#[test]
+fn an_unknown_number_keeps_its_name() {
+    // RG-10
+    let seen = read(
+        Source::KernelLog,
+        &["NVRM: Xid (PCI:0000:1b:00): 199, pid=7, name=python3, new thing"],
+    );
+    assert_eq!(classes(&seen), ["unknown-xid-199"]);
+    let seen = read(
+        Source::KernelLog,
+        &["nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 31337, Fatal, Link 30 new thing"],
+    );
+    assert_eq!(classes(&seen), ["unknown-sxid-31337"]);
+}
+
+#[test]
+fn switch_continuation_lines_do_not_count_twice() {
+    let seen = read(
+        Source::KernelLog,
+        &[
+            "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+            "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Severity 1 Engine instance 30 Sub-engine instance 00",
+            "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Data {0x10000000, 0x10000000}",
+        ],
+    );
+    assert_eq!(classes(&seen), ["nvswitch-error"]);
+    assert_eq!((seen[0].repeats, seen[0].context.len()), (1, 2));
+}
+
+fn oom(constraint: &str, group: &str, scope: &str) -> Vec<Observation> {
+    let middle = format!(
+        "[  5.000003] oom-kill:constraint={constraint},nodemask=(null),cpuset=/,mems_allowed=0-1,oom_memcg={group},task_memcg={group},task=python3,pid=4242,uid=0"
+    );
+    let killed =
+        format!("[  5.000004] {scope}: Killed process 4242 (python3) total-vm:9kB, anon-rss:61234567kB, file-rss:0kB");
+    read(
+        Source::KernelLog,
+        &[
+            "[  5.000001] dataloader invoked oom-killer: gfp_mask=0x140cca, order=0, oom_score_adj=0",
+            "[  5.000002] Mem-Info: many numbers",
+            &middle,
+            &killed,
+            "[  5.000005] oom_reaper: reaped process 4242 (python3)",
+        ],
+    )
+}
+
+#[test]
+fn the_lines_of_an_oom_kill_are_one_observation() {
+    let seen = oom("CONSTRAINT_NONE", "/", "Out of memory");
+    assert_eq!(classes(&seen), ["host-oom-kill"]);
+    let fields = &seen[0].marks[0].fields;
+    assert_eq!(
+        (
+            fields["pid"].as_str(),
+            fields["process"].as_str(),
+            fields["invoked_by"].as_str()
+        ),
+        ("4242", "python3", "dataloader")
+    );
+    assert_eq!(fields["anon_rss_kb"], "61234567");
+    assert!(seen[0].text.contains("Killed process"));
+    assert_eq!(seen[0].line_no, 1);
+}
+
+#[test]
+fn a_container_limit_is_told_from_an_exhausted_host() {
+    assert_eq!(
+        classes(&oom(
+            "CONSTRAINT_MEMCG",
+            "/kubepods/pod1",
+            "Memory cgroup out of memory"
+        )),
+        ["container-oom-kill"]
+    );
+    assert_eq!(
+        classes(&oom(
+            "CONSTRAINT_MEMCG",
+            "/slurm/uid_0/job_7",
+            "Memory cgroup out of memory"
+        )),
+        ["host-oom-kill"]
+    );
+}
+
+#[test]
+fn tracebacks_of_two_ranks_come_apart() {
+    let seen = read(
+        Source::JobLog,
+        &[
+            "[rank0]: Traceback (most recent call last):",
+            "[rank3]: Traceback (most recent call last):",
+            "[rank0]:   File \"/job/train.py\", line 10, in <module>",
+            "[rank3]:   File \"/job/train.py\", line 10, in <module>",
+            "[rank0]:     main()",
+            "[rank3]:     main()",
+            "[rank3]:   File \"/job/model.py\", line 77, in forward",
+            "[rank3]:     return self.head(x)",
+            "[rank3]:   File \"/opt/lib/python3.11/site-packages/torch/nn/linear.py\", line 125, in forward",
+            "[rank3]:     return F.linear(input, self.weight, self.bias)",
+            "[rank0]: torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error",
+            "[rank3]: RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x128 and 256x10)",
+        ],
+    );
+    assert_eq!(seen.len(), 2, "{seen:#?}");
+    let shape = seen.iter().find(|o| o.rank == Some(Rank(3))).unwrap();
+    let mark = &shape.marks[0];
+    assert_eq!(mark.class, ClassId::from("tensor-shape-mismatch"));
+    assert_eq!(mark.fields["exception"], "RuntimeError");
+    assert_eq!(
+        mark.fields["message"],
+        "mat1 and mat2 shapes cannot be multiplied (64x128 and 256x10)"
+    );
+    assert_eq!(
+        (mark.fields["file"].as_str(), mark.fields["line"].as_str()),
+        ("/job/model.py", "77")
+    );
+    assert_eq!(mark.fields["function"], "forward");
+    let survivor = seen.iter().find(|o| o.rank == Some(Rank(0))).unwrap();
+    assert_eq!(survivor.marks[0].role, Role::Cascade);
+}
+
+#[test]
+fn chained_exceptions_are_one_observation_with_their_cause() {
+    let seen = read(
+        Source::JobLog,
+        &[
+            "Traceback (most recent call last):",
+            "  File \"/job/data.py\", line 5, in load",
+            "    return table[key]",
+            "KeyError: 'weight'",
+            "",
+            "During handling of the above exception, another exception occurred:",
+            "",
+            "Traceback (most recent call last):",
+            "  File \"/job/train.py\", line 9, in <module>",
+            "    load()",
+            "mylib.LoadFailure: no weight",
+            "step 3 done",
+        ],
+    );
+    assert_eq!(seen.len(), 1, "{seen:#?}");
+    assert_eq!(seen[0].text, "mylib.LoadFailure: no weight");
+    assert_eq!(seen[0].marks[0].fields["cause"], "KeyError: 'weight'");
+    assert_eq!((seen[0].line_no, seen[0].last_line_no), (1, 11));
+}
+
+#[test]
+fn a_message_of_several_lines_belongs_to_its_traceback() {
+    let seen = read(
+        Source::JobLog,
+        &[
+            "Traceback (most recent call last):",
+            "  File \"/job/train.py\", line 9, in <module>",
+            "    model.load_state_dict(state)",
+            "RuntimeError: Error(s) in loading state_dict for Net:",
+            "\tsize mismatch for head.weight: copying a param with shape torch.Size([10]) from checkpoint",
+            "next",
+        ],
+    );
+    assert_eq!(classes(&seen), ["checkpoint-mismatch"]);
+}
+
+#[test]
+fn a_traceback_without_indentation_is_read_too() {
+    let seen = read(
+        Source::JobLog,
+        &[
+            "Traceback (most recent call last):",
+            "File \"/job/train.py\", line 9, in <module>",
+            "run()",
+            "ValueError: odd thing",
+        ],
+    );
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].marks[0].fields["line"], "9");
+}
+
+#[test]
+fn a_syntax_error_without_a_header_has_its_place() {
+    let seen = read(
+        Source::JobLog,
+        &[
+            "  File \"/job/train.py\", line 3",
+            "    def f(:",
+            "          ^",
+            "SyntaxError: invalid syntax",
+        ],
+    );
+    assert_eq!(classes(&seen), ["python-syntax-error"]);
+    assert_eq!(seen[0].marks[0].fields["line"], "3");
+}
+
+#[test]
+fn a_traceback_that_is_cut_off_is_still_given() {
+    let seen = read(
+        Source::JobLog,
+        &[
+            "Traceback (most recent call last):",
+            "  File \"/job/train.py\", line 9, in f",
+        ],
+    );
+    assert_eq!(classes(&seen), ["uncaught-exception"]);
+}
+
+#[test]
+fn live_triage_gives_a_group_once_it_is_quiet() {
+    // RG-9: what is held has a deadline, and it is told.
+    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::KernelLog));
+    let at = |ms| Timestamp::from_millis(ms);
+    assert_eq!(triage.deadline(), None);
+    assert!(triage.push(LOST_GPU[0], at(0)).is_empty());
+    assert!(triage.push(LOST_GPU[1], at(100)).is_empty());
+    assert_eq!(triage.deadline(), Some(at(300)));
+    assert!(triage.poll(at(299)).is_empty());
+    let seen = triage.poll(at(300));
+    assert_eq!(classes(&seen), ["gpu-fallen-off-bus"]);
+    assert_eq!(seen[0].repeats, 2);
+    assert_eq!(triage.deadline(), None);
+}
+
+#[test]
+fn a_group_that_keeps_growing_is_given_after_two_seconds() {
+    // RG-9
+    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::KernelLog));
+    let mut given = Vec::new();
+    for ms in (0..3_000).step_by(100) {
+        given.extend(triage.push(LOST_GPU[2], Timestamp::from_millis(ms)));
+    }
+    assert_eq!(given.len(), 1);
+    assert_eq!(given[0].repeats + triage.flush()[0].repeats, 30);
+}
+
+#[test]
+fn an_open_traceback_is_given_when_its_rank_falls_silent() {
+    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+    let at = |ms| Timestamp::from_millis(ms);
+    for line in [
+        "Traceback (most recent call last):",
+        "  File \"a.py\", line 1, in f",
+        "KeyError: 'x'",
+    ] {
+        assert!(triage.push(line, at(0)).is_empty());
+    }
+    let deadline = triage.deadline().unwrap();
+    assert!(triage.poll(deadline).is_empty());
+    let later = triage.deadline().unwrap();
+    assert_eq!(classes(&triage.poll(later)), ["key-error"]);
+}
+
+#[test]
+fn a_stream_of_one_rank_lends_its_rank() {
+    let mut triage = Triage::new(
+        Matcher::builtin(),
+        Stream {
+            rank: Some(Rank(5)),
+            ..Stream::new(Source::JobLog)
+        },
+    );
+    triage.push("RuntimeError: CUDA error: device-side assert triggered", Timestamp(0));
+    assert_eq!(triage.flush()[0].rank, Some(Rank(5)));
+}
+
+#[test]
+fn colours_do_not_hide_a_failure() {
+    let seen = read(
+        Source::JobLog,
+        &["\u{1b}[31mtorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\u{1b}[0m"],
+    );
+    assert_eq!(classes(&seen), ["cuda-oom"]);
+}
+
+#[test]
+fn ordinary_lines_give_nothing() {
+    let seen = read(
+        Source::JobLog,
+        &[
+            "step 100 loss 2.31 lr 3e-4",
+            "saved checkpoint",
+            "epoch 3 took 12.1 s",
+            "",
+        ],
+    );
+    assert!(seen.is_empty(), "{seen:#?}");
+}
+
+#[test]
+fn a_harmless_warning_is_marked_as_noise() {
+    let seen = read(
+        Source::JobLog,
+        &["Setting OMP_NUM_THREADS environment variable for each process to be 1 in default"],
+    );
+    assert_eq!(seen[0].marks[0].role, Role::Noise);
+}
+
+#[test]
+fn more_groups_than_the_bound_are_given_early_and_none_is_lost() {
+    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::KernelLog));
+    let mut given = 0;
+    for pid in 0..PENDING + 10 {
+        let line = format!("Out of memory: Killed process {} (python3) total-vm:1kB", pid + 1);
+        given += triage.push(&line, Timestamp(0)).len();
+    }
+    assert_eq!(given, 10);
+    assert_eq!(given + triage.flush().len(), PENDING + 10);
+}
