@@ -1,1 +1,36 @@
-//! One daemon a node: collectors, triage, spool, uplink, orders, ranks, checkpoint service.
+//! One daemon a node. It observes and carries out orders; it never decides.
+//!
+//! What one must know:
+//! - A *collector* looks at one thing on its own thread; what it sees goes through one door, the intake, to the *spool* on
+//!   disk, and from there through the *uplink* to the controller, which acknowledges it by sequence.
+//! - *Orders* come down the same session and are carried out one after the other. A *fence* is the newest generation of a
+//!   job that this node was told of; everything older is refused, and its ranks are killed (RG-3).
+//! - *Ranks* are children of this process and die with it. They speak with it over a Unix socket.
+//! - *Arenas* are memory files of this process, lent to ranks; they hold sealed images when the rank is long gone.
+//!
+//! Invariants:
+//! - Evidence is numbered without gaps and leaves the spool only when the controller has journalled it (RG-4).
+//! - Without a controller everything goes on: ranks train and seal, images become durable, evidence waits (RG-5).
+//! - No call into a driver, a file system or a rank can hold up another part; each has a thread or a deadline (RG-9, RG-12).
+//!
+//! Absent: ranks that survive their agent, event sources of the GPU library (it is polled), ethtool, EDAC and the log of
+//! the previous boot, stacks of hung ranks, metrics endpoints, replication of images to peers.
+
+mod checkpoint;
+mod clock;
+mod collectors;
+mod error;
+mod fences;
+mod intake;
+mod orders;
+mod ranks;
+mod run;
+mod settings;
+mod sighting;
+mod spool;
+mod uplink;
+
+pub use error::{AgentError, Ended};
+pub use run::run;
+pub use settings::{Intervals, KernelLogSource, Settings};
+pub use spool::SpoolError;

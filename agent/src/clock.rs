@@ -1,0 +1,80 @@
+//! The only reader of the wall clock in this crate, and the estimate of how far it is from the controller's.
+
+use std::collections::VecDeque;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rankguard_model::{ClockOffset, Timestamp};
+
+/// The node's wall clock.
+pub(crate) fn now() -> Timestamp {
+    let nanos = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX));
+    Timestamp(nanos)
+}
+
+/// Echoes that are remembered. At three heartbeats a second the best of the last 20 seconds counts: long enough to
+/// catch a quiet moment of the network, short enough to follow a clock that is being slewed.
+const WINDOW: usize = 64;
+
+/// Keeps the offset of the echo with the shortest round trip: queueing only ever adds delay, so the fastest exchange is
+/// the least distorted one.
+#[derive(Debug, Default)]
+pub(crate) struct OffsetFilter {
+    echoes: VecDeque<ClockOffset>,
+}
+
+impl OffsetFilter {
+    /// Takes one exchange: the node's clock at sending and at receiving, the controller's clock in between.
+    pub(crate) fn observe(&mut self, sent: Timestamp, controller: Timestamp, received: Timestamp) -> ClockOffset {
+        if received < sent {
+            // The node's clock was set back in between; this exchange says nothing, and neither do older ones.
+            self.echoes.clear();
+            return self.estimate().unwrap_or_default();
+        }
+        let half = (received.0 - sent.0) / 2;
+        let middle = sent.0.saturating_add(half);
+        if self.echoes.len() == WINDOW {
+            self.echoes.pop_front();
+        }
+        self.echoes.push_back(ClockOffset {
+            offset_ns: middle.saturating_sub(controller.0),
+            error_ns: half.unsigned_abs(),
+        });
+        self.estimate().unwrap_or_default()
+    }
+
+    /// The best estimate; none before the first echo.
+    pub(crate) fn estimate(&self) -> Option<ClockOffset> {
+        self.echoes.iter().min_by_key(|echo| echo.error_ns).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_round_trip_decides() {
+        let mut filter = OffsetFilter::default();
+        // The node runs 1,000 ns ahead; the slow exchange was delayed on its way back only.
+        filter.observe(Timestamp(10_000), Timestamp(9_100), Timestamp(90_000));
+        let estimate = filter.observe(Timestamp(100_000), Timestamp(99_100), Timestamp(100_200));
+        assert_eq!(
+            estimate,
+            ClockOffset {
+                offset_ns: 1_000,
+                error_ns: 100
+            }
+        );
+        let unchanged = filter.observe(Timestamp(200_000), Timestamp(199_100), Timestamp(250_000));
+        assert_eq!(unchanged, estimate);
+    }
+
+    #[test]
+    fn a_clock_set_back_between_sending_and_receiving_is_no_measurement() {
+        let mut filter = OffsetFilter::default();
+        filter.observe(Timestamp(100), Timestamp(50), Timestamp(90));
+        assert_eq!(filter.estimate(), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! The collectors of one agent together: who is started, and how they end.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rankguard_model::Source;
+
+use super::gpu::Gpu;
+use super::host::Host;
+use super::job_log::{JobLogs, job_logs};
+use super::kernel_log::KernelLog;
+use super::nic::Nic;
+use super::{Stop, spawn};
+use crate::error::AgentError;
+use crate::intake::Intake;
+use crate::ranks::Roster;
+use crate::settings::Settings;
+use crate::spool::Spool;
+
+/// How long collectors may take to end. One that is stuck in a driver is left behind with its thread (RG-12).
+const END_LIMIT: Duration = Duration::from_secs(2);
+
+/// The running collectors.
+pub(crate) struct Collectors {
+    threads: Vec<JoinHandle<()>>,
+    /// The door to the reader of the ranks' output.
+    pub(crate) job_logs: JobLogs,
+}
+
+impl Collectors {
+    /// Starts every collector that the settings want.
+    pub(crate) fn start(
+        settings: &Settings,
+        intake: &Intake,
+        roster: &Roster,
+        spool: &Arc<Spool>,
+        stop: &Stop,
+    ) -> Result<Self, AgentError> {
+        let intervals = &settings.intervals;
+        let (logs, reader) = job_logs(&settings.job_logs, intervals.logs, intake, roster, spool, stop);
+        let kernel_log = KernelLog {
+            source: settings.kernel_log.clone(),
+            proc_root: settings.proc_root.clone(),
+            interval: intervals.logs,
+            intake: intake.clone(),
+            roster: roster.clone(),
+            spool: spool.clone(),
+            stop: stop.clone(),
+        };
+        let host = Host {
+            interval: intervals.host,
+            watched: vec![settings.state_dir.clone(), "/dev/shm".into(), "/tmp".into()],
+            intake: intake.clone(),
+            stop: stop.clone(),
+        };
+        let nic = Nic {
+            sysfs_root: settings.sysfs_root.clone(),
+            interval: intervals.nic,
+            intake: intake.clone(),
+            stop: stop.clone(),
+        };
+        let gpu = Gpu::new(settings, intake, stop);
+        let mut threads = Vec::new();
+        let mut start = |part, source, work: Box<dyn FnOnce() + Send>| {
+            let started = spawn(part, source, intake, work);
+            started.map(|thread| threads.push(thread)).map_err(|source| AgentError::Thread { part, source })
+        };
+        start("job-log", Source::JobLog, Box::new(|| reader.run()))?;
+        start("kernel-log", Source::KernelLog, Box::new(|| kernel_log.run()))?;
+        start("host", Source::Host, Box::new(|| host.run()))?;
+        start("nic", Source::Nic, Box::new(|| nic.run()))?;
+        start("gpu", Source::Gpu, Box::new(|| gpu.run()))?;
+        Ok(Self { threads, job_logs: logs })
+    }
+
+    /// Waits for them to end after they were asked to.
+    pub(crate) fn join(self) {
+        let deadline = Instant::now() + END_LIMIT;
+        for thread in self.threads {
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            } else {
+                tracing::warn!(name = thread.thread().name(), "a collector did not end; it is left behind");
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Collectors: each looks at one thing on its own thread and schedule. Each may be absent, and then says so once as a
+//! gap; none can hold up another, and none decides anything.
+
+mod all;
+pub(crate) mod file;
+pub(crate) mod gpu;
+pub(crate) mod host;
+pub(crate) mod job_log;
+pub(crate) mod kernel_log;
+pub(crate) mod kmsg;
+pub(crate) mod nic;
+pub(crate) mod observe;
+mod stop;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::JoinHandle;
+
+use rankguard_model::{Body, ClassId, Entity, Mark, Role, Source};
+
+use crate::intake::Intake;
+use crate::sighting::Sighting;
+pub(crate) use all::Collectors;
+pub(crate) use job_log::JobLogs;
+pub(crate) use stop::Stop;
+
+/// Starts a collector. One that panics becomes a gap, not the end of the agent (RG-12).
+pub(crate) fn spawn(
+    name: &'static str,
+    source: Source,
+    intake: &Intake,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let intake = intake.clone();
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            intake.gap(source, format!("the {name} collector failed and is absent from now on"), None);
+        }
+    })
+}
+
+/// A measured value beyond its threshold.
+pub(crate) fn sample(source: Source, entity: Entity, metric: &str, value: f64, unit: &str) -> Sighting {
+    let body = Body::Sample {
+        metric: metric.to_owned(),
+        value,
+        unit: unit.to_owned(),
+    };
+    Sighting::now(source, entity, body)
+}
+
+/// What a threshold says about a value: a class of the catalogue and the part it plays.
+pub(crate) fn mark(class: &str, role: Role, confidence: f64, signature: &str) -> Mark {
+    Mark {
+        class: ClassId::from(class),
+        role,
+        confidence,
+        signature: signature.to_owned(),
+        fields: BTreeMap::new(),
+    }
+}

@@ -1,0 +1,139 @@
+//! What a rank is told through its environment, and where its output goes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rankguard_model::{Launch, NodeId, RankSlot};
+
+/// Files that take a rank's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RankFiles {
+    pub(crate) stdout: PathBuf,
+    pub(crate) stderr: PathBuf,
+}
+
+/// `<state dir>/jobs/<job>/g<generation>/rank-<rank>.{out,err}`.
+pub(crate) fn rank_files(state_dir: &Path, launch: &Launch, slot: RankSlot) -> RankFiles {
+    let folder = state_dir
+        .join("jobs")
+        .join(folder_name(launch.job.as_str()))
+        .join(format!("g{}", launch.generation));
+    RankFiles {
+        stdout: folder.join(format!("rank-{}.out", slot.rank)),
+        stderr: folder.join(format!("rank-{}.err", slot.rank)),
+    }
+}
+
+/// A job's name comes from a user: it must not lead out of the folder.
+fn folder_name(job: &str) -> String {
+    let safe: String = job
+        .chars()
+        .map(|c| if c.is_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' })
+        .collect();
+    if safe.starts_with('.') { format!("_{safe}") } else { safe }
+}
+
+/// The variables of one rank. What the job set stands before ours where both name the same, except for a rank's place
+/// in the world, which only the controller knows.
+pub(super) fn variables(launch: &Launch, slot: RankSlot, node: &NodeId, socket: &Path) -> BTreeMap<String, String> {
+    let mut vars = launch.env.clone();
+    let mut set = |name: &str, value: String| vars.insert(name.to_owned(), value);
+    let local_world_size = launch.ranks.len().max(1);
+    let world_size = launch.world_size.to_string();
+    set("RANK", slot.rank.to_string());
+    set("LOCAL_RANK", slot.local_rank.to_string());
+    set("WORLD_SIZE", world_size.clone());
+    set("LOCAL_WORLD_SIZE", local_world_size.to_string());
+    set("GROUP_RANK", launch.group_rank.to_string());
+    set(
+        "GROUP_WORLD_SIZE",
+        launch.world_size.div_ceil(u32::try_from(local_world_size).unwrap_or(u32::MAX)).to_string(),
+    );
+    // One role only, as torchrun has by default.
+    set("ROLE_NAME", "default".to_owned());
+    set("ROLE_RANK", slot.rank.to_string());
+    set("ROLE_WORLD_SIZE", world_size);
+    set("MASTER_ADDR", launch.master_addr.clone());
+    set("MASTER_PORT", launch.master_port.to_string());
+    set("TORCHELASTIC_RUN_ID", launch.job.to_string());
+    set("TORCHELASTIC_RESTART_COUNT", launch.restart_count.to_string());
+    set("TORCHELASTIC_MAX_RESTARTS", launch.max_restarts.to_string());
+    set("RANKGUARD_SOCKET", socket.display().to_string());
+    set("RANKGUARD_JOB", launch.job.to_string());
+    set("RANKGUARD_GENERATION", launch.generation.to_string());
+    set("RANKGUARD_NODE", node.to_string());
+    vars
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::{Generation, JobId, Rank};
+
+    use super::*;
+
+    pub(crate) fn launch() -> Launch {
+        Launch {
+            job: JobId::from("digits"),
+            generation: Generation(3),
+            command: vec!["true".to_owned()],
+            env: BTreeMap::from([
+                ("RANK".to_owned(), "99".to_owned()),
+                ("OMP_NUM_THREADS".to_owned(), "2".to_owned()),
+            ]),
+            workdir: None,
+            world_size: 6,
+            group_rank: 1,
+            ranks: vec![
+                RankSlot {
+                    rank: Rank(2),
+                    local_rank: 0,
+                },
+                RankSlot {
+                    rank: Rank(3),
+                    local_rank: 1,
+                },
+            ],
+            master_addr: "10.0.0.1".to_owned(),
+            master_port: 29_500,
+            restart_count: 2,
+            max_restarts: 5,
+            checkpoint_every: 0,
+            checkpoint_store: String::new(),
+            restore: None,
+            peers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_rank_gets_what_torchrun_would_give_it() {
+        let launch = launch();
+        let vars = variables(&launch, launch.ranks[1], &NodeId::from("n1"), Path::new("/s"));
+        let expect = [
+            ("RANK", "3"),
+            ("LOCAL_RANK", "1"),
+            ("WORLD_SIZE", "6"),
+            ("LOCAL_WORLD_SIZE", "2"),
+            ("GROUP_RANK", "1"),
+            ("GROUP_WORLD_SIZE", "3"),
+            ("ROLE_RANK", "3"),
+            ("ROLE_WORLD_SIZE", "6"),
+            ("MASTER_ADDR", "10.0.0.1"),
+            ("MASTER_PORT", "29500"),
+            ("TORCHELASTIC_RUN_ID", "digits"),
+            ("TORCHELASTIC_RESTART_COUNT", "2"),
+            ("TORCHELASTIC_MAX_RESTARTS", "5"),
+            ("RANKGUARD_SOCKET", "/s"),
+            ("RANKGUARD_GENERATION", "3"),
+            ("OMP_NUM_THREADS", "2"),
+        ];
+        for (name, value) in expect {
+            assert_eq!(vars.get(name).map(String::as_str), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_job_name_cannot_lead_out_of_the_state_directory() {
+        assert_eq!(folder_name("../../etc"), "_.._.._etc");
+        assert_eq!(folder_name("llama-7b_v1.2"), "llama-7b_v1.2");
+    }
+}

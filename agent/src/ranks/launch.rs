@@ -1,0 +1,183 @@
+//! Starting one rank.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rankguard_model::{Body, Exit, Launch, NodeId, RankRef, RankSlot, Source};
+use rustix::process::Signal;
+
+use super::Roster;
+use crate::collectors::JobLogs;
+use crate::intake::Intake;
+use crate::sighting::Sighting;
+
+/// How long the end of a rank waits for the reading of what it wrote.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
+/// Files that a rank writes to.
+struct Outputs {
+    out: PathBuf,
+    err: PathBuf,
+}
+
+/// Why a rank could not be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaunchError {
+    #[error("the job has no command")]
+    NoCommand,
+    #[error("the command `{program}` was not found on node {node} (PATH is {path})")]
+    NotFound { program: String, node: NodeId, path: String },
+    #[error("the working directory {path} does not exist on node {node}")]
+    NoWorkdir { path: String, node: NodeId },
+    #[error("cannot start `{program}` on node {node}: {source}")]
+    Spawn { program: String, node: NodeId, source: io::Error },
+    #[error("cannot write the output of rank {rank} to {path}: {source}")]
+    Output { rank: u32, path: PathBuf, source: io::Error },
+}
+
+/// What ranks are given beside their order.
+#[derive(Debug)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) state_dir: &'a Path,
+    pub(crate) socket: &'a Path,
+    pub(crate) node: &'a NodeId,
+    pub(crate) roster: &'a Roster,
+    pub(crate) intake: &'a Intake,
+    pub(crate) job_logs: &'a JobLogs,
+}
+
+/// Starts a rank and a thread that waits for its end.
+///
+/// Must be called on a thread that lives as long as the agent: the rank dies with the thread that started it, because a
+/// rank without an owner cannot be fenced (RG-3).
+pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankSlot) -> Result<(), LaunchError> {
+    let node = around.node.clone();
+    let (program, arguments) = launch.command.split_first().ok_or(LaunchError::NoCommand)?;
+    if let Some(path) = launch.workdir.as_ref().filter(|path| !Path::new(path).is_dir()) {
+        return Err(LaunchError::NoWorkdir { path: path.clone(), node });
+    }
+    let outputs = outputs(around.state_dir, launch, slot);
+    let open = |path: &Path| {
+        let parent = path.parent().map_or(Ok(()), fs::create_dir_all);
+        parent.and_then(|()| File::create(path)).map_err(|source| LaunchError::Output {
+            rank: slot.rank.0,
+            path: path.to_owned(),
+            source,
+        })
+    };
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .envs(environment(launch, slot, around))
+        .stdin(Stdio::null())
+        .stdout(open(&outputs.out)?)
+        .stderr(open(&outputs.err)?)
+        // A group of its own, so that what the rank starts ends with it.
+        .process_group(0);
+    if let Some(workdir) = &launch.workdir {
+        command.current_dir(workdir);
+    }
+    die_with_agent(&mut command);
+    let mut child = command.spawn().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => {
+            let path = std::env::var("PATH").unwrap_or_default();
+            LaunchError::NotFound { program: program.clone(), node, path }
+        }
+        _ => LaunchError::Spawn { program: program.clone(), node, source },
+    })?;
+    let pid = child.id();
+    let rank = RankRef { job: launch.job.clone(), generation: launch.generation, rank: slot.rank };
+    around.job_logs.follow(rank.clone(), vec![outputs.out.clone(), outputs.err.clone()]);
+    around.roster.started(rank.clone(), pid, slot.local_rank, launch.clone());
+    let (roster, intake, job_logs) = (around.roster.clone(), around.intake.clone(), around.job_logs.clone());
+    let entity = roster.entity(&rank);
+    intake.push(Sighting::now(Source::Ranks, entity.clone(), Body::RankStarted { pid }).urgent());
+    let wait = move || {
+        let exit = match child.wait() {
+            Ok(status) => status.signal().map_or(Exit::Code(status.code().unwrap_or(-1)), Exit::Signal),
+            Err(problem) => {
+                tracing::error!(pid, %problem, "cannot wait for a rank; its end is taken for a kill");
+                Exit::Signal(9)
+            }
+        };
+        // Its last words come before its death, so that the cause stands before the consequence.
+        job_logs.finish(rank.clone(), LAST_WORDS);
+        // The evidence first: whoever waits for the rank to be gone may report what follows from it.
+        intake.push(Sighting::now(Source::Ranks, entity, Body::RankExited { pid, exit }).urgent());
+        roster.ended(&rank);
+    };
+    let waiter = std::thread::Builder::new().name(format!("rank-{}", slot.rank)).spawn(wait);
+    waiter.map(drop).map_err(|source| LaunchError::Spawn {
+        program: program.clone(),
+        node: around.node.clone(),
+        source,
+    })
+}
+
+fn outputs(state_dir: &Path, launch: &Launch, slot: RankSlot) -> Outputs {
+    let folder = state_dir.join("jobs").join(file_name(launch.job.as_str())).join(format!("g{}", launch.generation));
+    Outputs {
+        out: folder.join(format!("rank-{}.out", slot.rank)),
+        err: folder.join(format!("rank-{}.err", slot.rank)),
+    }
+}
+
+/// A job's name as one component of a path.
+fn file_name(job: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let name: String = job.chars().map(|c| if plain(c) || c == '.' { c } else { '_' }).collect();
+    if name.chars().all(|c| c == '.') { format!("_{name}") } else { name }
+}
+
+/// What torchrun gives its workers, and how to reach the agent.
+fn environment(launch: &Launch, slot: RankSlot, around: &Surroundings<'_>) -> Vec<(String, String)> {
+    let local_world = launch.ranks.len().max(1);
+    let groups = (launch.world_size as usize).div_ceil(local_world);
+    let mut variables: Vec<(String, String)> = [
+        ("RANK", slot.rank.to_string()),
+        ("LOCAL_RANK", slot.local_rank.to_string()),
+        ("WORLD_SIZE", launch.world_size.to_string()),
+        ("LOCAL_WORLD_SIZE", local_world.to_string()),
+        ("GROUP_RANK", launch.group_rank.to_string()),
+        ("GROUP_WORLD_SIZE", groups.to_string()),
+        ("ROLE_RANK", slot.rank.to_string()),
+        ("ROLE_WORLD_SIZE", launch.world_size.to_string()),
+        ("MASTER_ADDR", launch.master_addr.clone()),
+        ("MASTER_PORT", launch.master_port.to_string()),
+        ("TORCHELASTIC_RUN_ID", launch.job.to_string()),
+        ("TORCHELASTIC_RESTART_COUNT", launch.restart_count.to_string()),
+        ("TORCHELASTIC_MAX_RESTARTS", launch.max_restarts.to_string()),
+        ("RANKGUARD_SOCKET", around.socket.display().to_string()),
+        ("RANKGUARD_JOB", launch.job.to_string()),
+        ("RANKGUARD_GENERATION", launch.generation.to_string()),
+        ("RANKGUARD_NODE", around.node.to_string()),
+        // A line that stays in a buffer when its rank dies explains nothing.
+        ("PYTHONUNBUFFERED", "1".to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    variables.extend(launch.env.iter().map(|(name, value)| (name.clone(), value.clone())));
+    variables
+}
+
+fn die_with_agent(command: &mut Command) {
+    let agent = rustix::process::getpid();
+    let arm = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
+        // The agent may have died between the fork and this line.
+        match rustix::process::getppid() {
+            Some(parent) if parent == agent => Ok(()),
+            _ => Err(io::Error::other("the agent is gone")),
+        }
+    };
+    // SAFETY: between fork and exec only prctl and getppid are called, which are async-signal-safe and touch no memory
+    // that another thread may have left locked.
+    unsafe {
+        command.pre_exec(arm);
+    }
+}

@@ -1,0 +1,237 @@
+//! The conversation with one rank.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rankguard_checkpoint::format::TensorBox;
+use rankguard_model::{Body, Generation, JobId, Launch, Rank, RankRef, Source, Step, Timestamp};
+use rankguard_proto::frame::{self, FrameError, FrameReader};
+use rankguard_proto::v1::from_rank::Kind as Heard;
+use rankguard_proto::v1::to_rank::Kind as Said;
+use rankguard_proto::v1::{self, FromRank, ToRank};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use crate::checkpoint::{Checkpoints, Desk};
+use crate::intake::Intake;
+use crate::ranks::Roster;
+use crate::sighting::Sighting;
+
+/// A rank that does not read for so long is not served any more (RG-9).
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
+
+/// One connection.
+pub(super) struct Session {
+    stream: UnixStream,
+    roster: Roster,
+    intake: Intake,
+    checkpoints: Arc<Checkpoints>,
+    pause: Duration,
+    reported: Option<Instant>,
+    held_back: Option<Sighting>,
+}
+
+/// Why a conversation ended before its rank did.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("read or write")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("{0}")]
+    Protocol(String),
+}
+
+/// A rank that has said who it is.
+struct Known {
+    rank: RankRef,
+    launch: Arc<Launch>,
+    desk: Desk,
+}
+
+impl Session {
+    pub(super) fn new(
+        stream: UnixStream,
+        roster: Roster,
+        intake: Intake,
+        checkpoints: Arc<Checkpoints>,
+        pause: Duration,
+    ) -> Self {
+        Self { stream, roster, intake, checkpoints, pause, reported: None, held_back: None }
+    }
+
+    /// Until the rank closes the connection or breaks the protocol.
+    pub(super) fn run(mut self) {
+        if let Err(problem) = self.converse() {
+            tracing::warn!(%problem, "a rank's connection broke");
+        }
+        if let Some(last) = self.held_back.take() {
+            self.intake.push(last);
+        }
+    }
+
+    fn converse(&mut self) -> Result<(), Broken> {
+        self.stream.set_write_timeout(Some(WRITE_LIMIT))?;
+        let own = rustix::process::getuid();
+        let peer = rustix::net::sockopt::socket_peercred(&self.stream).map_err(io::Error::from)?;
+        if peer.uid != own && !peer.uid.is_root() {
+            return Err(Broken::Protocol(format!("a process of user {} is not one of ours", peer.uid.as_raw())));
+        }
+        let mut reader = FrameReader::new();
+        let Some(Heard::Hello(hello)) = self.hear(&mut reader)? else {
+            return Err(Broken::Protocol("it did not say who it is".to_owned()));
+        };
+        let rank = RankRef {
+            job: JobId(hello.job),
+            generation: Generation(hello.generation),
+            rank: Rank(hello.rank),
+        };
+        let Some((launch, local_rank)) = self.roster.launch_of(&rank) else {
+            let reason = format!("rank {} of generation {} was not started here", rank.rank, rank.generation);
+            return self.say(Said::Refused(v1::Refused { reason }));
+        };
+        self.say(Said::Welcome(v1::RankWelcome { checkpoint_every: launch.checkpoint_every }))?;
+        let desk = self.checkpoints.desk(&rank, local_rank, &launch);
+        let known = Known { rank, launch, desk };
+        while let Some(heard) = self.hear(&mut reader)? {
+            self.answer(&known, heard)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, known: &Known, heard: Heard) -> Result<(), Broken> {
+        match heard {
+            Heard::Hello(_) => Err(Broken::Protocol("it said twice who it is".to_owned())),
+            Heard::ArenaWanted(wanted) => match known.desk.arena(wanted.image_bytes) {
+                Ok(arena) => {
+                    let geometry = arena.geometry();
+                    let ready = v1::ArenaReady { slots: geometry.slots, slot_bytes: geometry.image_bytes };
+                    self.say_with(Said::ArenaReady(ready), Some(arena.as_fd()))
+                }
+                Err(problem) => self.refuse(problem.to_string()),
+            },
+            Heard::RestoreWanted(wanted) => self.restore(known, &wanted.boxes),
+            Heard::StepDone(done) => {
+                self.progress(known, &done);
+                Ok(())
+            }
+            Heard::SlotSealed(sealed) => {
+                known.desk.sealed(sealed.slot, Step(sealed.step), sealed.stall_ms);
+                Ok(())
+            }
+            Heard::Done(_) => {
+                self.flush();
+                let entity = self.roster.entity(&known.rank);
+                self.intake.push(Sighting::now(Source::Ranks, entity, Body::RankFinished).urgent());
+                Ok(())
+            }
+        }
+    }
+
+    fn restore(&mut self, known: &Known, boxes: &[v1::TensorBox]) -> Result<(), Broken> {
+        let Some(point) = known.launch.restore.clone() else {
+            return self.say(Said::NothingToRestore(v1::NothingToRestore {}));
+        };
+        let wanted: Result<Vec<TensorBox>, String> = boxes.iter().map(tensor_box).collect();
+        let wanted = match wanted {
+            Ok(wanted) => wanted,
+            Err(problem) => return self.refuse(problem),
+        };
+        match known.desk.restore(&point, &wanted) {
+            Ok(restored) => self.say(Said::RestoreReady(v1::RestoreReady {
+                step: point.step.0,
+                slot: restored.slot,
+                bytes: restored.bytes,
+                states: restored
+                    .states
+                    .into_iter()
+                    .map(|(rank, state)| v1::ShardState { rank: rank.0, state })
+                    .collect(),
+            })),
+            Err(problem) => self.refuse(problem.to_string()),
+        }
+    }
+
+    /// Progress is thinned: the first step of a generation at once, then the newest now and then.
+    fn progress(&mut self, known: &Known, done: &v1::StepDone) {
+        let step = Step(done.step);
+        self.roster.stepped(&known.rank, step);
+        let body = Body::Progress { step, loss: done.loss, step_ms: done.step_ms };
+        let entity = self.roster.entity(&known.rank);
+        let sighting = Sighting::now(Source::Ranks, entity, body).at(Timestamp(done.at_ns));
+        match self.reported {
+            Some(since) if since.elapsed() < self.pause => self.held_back = Some(sighting),
+            last => {
+                let first = last.is_none();
+                self.reported = Some(Instant::now());
+                self.held_back = None;
+                self.intake.push(if first { sighting.urgent() } else { sighting });
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(last) = self.held_back.take() {
+            self.intake.push(last);
+        }
+    }
+
+    fn refuse(&mut self, reason: String) -> Result<(), Broken> {
+        tracing::warn!(reason, "refused a rank's wish");
+        self.say(Said::Refused(v1::Refused { reason }))
+    }
+
+    /// The next message; `None` when the rank has closed the connection.
+    fn hear(&mut self, reader: &mut FrameReader) -> Result<Option<Heard>, Broken> {
+        let mut bytes = [0; 16 * 1024];
+        loop {
+            if let Some(message) = reader.next::<FromRank>()? {
+                match message.kind {
+                    Some(kind) => return Ok(Some(kind)),
+                    None => return Err(Broken::Protocol("it said something this version does not know".to_owned())),
+                }
+            }
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Ok(None),
+                Ok(count) => reader.push(&bytes[..count]),
+                Err(problem) if problem.kind() == io::ErrorKind::Interrupted => {}
+                // A rank that was killed resets its connection; its exit tells the rest.
+                Err(problem) if problem.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+                Err(problem) => return Err(problem.into()),
+            }
+        }
+    }
+
+    fn say(&mut self, kind: Said) -> Result<(), Broken> {
+        self.say_with(kind, None)
+    }
+
+    fn say_with(&mut self, kind: Said, fd: Option<std::os::fd::BorrowedFd<'_>>) -> Result<(), Broken> {
+        let bytes = frame::encode(&ToRank { kind: Some(kind) });
+        let mut sent = 0;
+        if let Some(fd) = fd {
+            let fds = [fd];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            control.push(SendAncillaryMessage::ScmRights(&fds));
+            sent = sendmsg(&self.stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)
+                .map_err(io::Error::from)?;
+        }
+        self.stream.write_all(&bytes[sent..])?;
+        Ok(())
+    }
+}
+
+/// A box as the rank asks for it.
+fn tensor_box(wanted: &v1::TensorBox) -> Result<TensorBox, String> {
+    Ok(TensorBox {
+        name: wanted.name.clone(),
+        dtype: wanted.dtype.parse().map_err(|problem| format!("tensor {}: {problem}", wanted.name))?,
+        global_shape: wanted.global_shape.clone(),
+        offset: wanted.offset.clone(),
+        shape: wanted.shape.clone(),
+    })
+}

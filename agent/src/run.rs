@@ -1,0 +1,166 @@
+//! The life of an agent: settings, build, run, drain, say how it ended.
+
+use std::fs;
+use std::future::Future;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rankguard_model::{ClockOffset, NodeInfo};
+use rankguard_proto::MESSAGE_BYTES_MAX;
+use rankguard_proto::v1::peers_server::PeersServer;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Endpoint, Server};
+
+use crate::checkpoint::{Checkpoints, PeerService};
+use crate::collectors::{Collectors, Stop};
+use crate::fences::Fences;
+use crate::intake::Intake;
+use crate::orders::{self, Errand, Left, Orders};
+use crate::ranks::{RankSocket, Roster};
+use crate::spool::Spool;
+use crate::uplink::Uplink;
+use crate::{AgentError, Ended, Settings, clock};
+
+/// How long the last evidence may take to the controller when the agent ends in order.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// Sightings in one commit of the spool.
+const COMMIT: usize = 512;
+
+/// Runs the agent until `shutdown`. Leaves no process, socket or shared memory behind.
+pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, AgentError> {
+    let state_dir = settings.state_dir.clone();
+    fs::create_dir_all(&state_dir).map_err(|source| AgentError::StateDir { path: state_dir.clone(), source })?;
+    let open = Spool::open(&state_dir.join("spool.redb"), settings.node.clone(), settings.spool_bytes);
+    let spool = Arc::new(open.map_err(|source| AgentError::Spool { path: state_dir.clone(), source })?);
+    let fences_path = state_dir.join("fences.json");
+    let fences = Fences::open(&fences_path).map_err(|source| AgentError::Fences { path: fences_path, source })?;
+    let endpoint = endpoint(&settings)?;
+    let peer_listener = TcpListener::bind(&settings.peer_listen).await;
+    let listening = peer_listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let (peer_address, peer_listener) = listening.map_err(|source| AgentError::PeerListen {
+        address: settings.peer_listen.clone(),
+        source,
+    })?;
+
+    let stop = Stop::default();
+    let intake = Intake::new(settings.node.clone());
+    let roster = Roster::new(settings.node.clone());
+    let checkpoints = Checkpoints::new(&settings, &intake, &roster, tokio::runtime::Handle::current());
+    let writer = spool_writer(&settings, &intake, &spool)?;
+    let socket = RankSocket::start(&settings, &roster, &intake, &checkpoints, &stop)
+        .map_err(|source| AgentError::RankSocket { path: state_dir.join("ranks.sock"), source })?;
+
+    let collectors = Collectors::start(&settings, &intake, &roster, &spool, &stop)?;
+    let (errands, queue) = orders::queue();
+    let orders = Orders {
+        node: settings.node.clone(),
+        host: settings.host.clone(),
+        state_dir: state_dir.clone(),
+        socket: socket.path().to_owned(),
+        kill_limit: settings.intervals.kill,
+        fences,
+        roster: roster.clone(),
+        intake: intake.clone(),
+        checkpoints: checkpoints.clone(),
+        job_logs: collectors.job_logs.clone(),
+    };
+    let (gone, mut orders_ended) = oneshot::channel::<Left>();
+    let carry_out = move || {
+        let _ = gone.send(orders.run(&queue));
+    };
+    let orders = thread("orders", carry_out)?;
+
+    let service = PeersServer::new(PeerService(checkpoints.clone())).max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let (end_peers, peers_end) = oneshot::channel::<()>();
+    let serving = Server::builder().add_service(service);
+    let peers = serving.serve_with_incoming_shutdown(TcpListenerStream::new(peer_listener), async {
+        let _ = peers_end.await;
+    });
+    let peers = tokio::spawn(peers);
+    let host = settings.host.clone();
+    let uplink = Uplink {
+        info: NodeInfo {
+            node: settings.node.clone(),
+            incarnation: format!("{}-{}", std::process::id(), clock::now().0),
+            host: host.clone(),
+            peer_address: format!("{host}:{}", peer_address.port()),
+            slots: settings.slots,
+            failure_domain: settings.failure_domain.clone(),
+            running: Vec::new(),
+            clock: ClockOffset::default(),
+        },
+        endpoint,
+        spool: spool.clone(),
+        roster: roster.clone(),
+        orders: errands.clone(),
+        settings: settings.clone(),
+    };
+    let uplink = tokio::spawn(uplink.run());
+    tracing::info!(node = %settings.node, controller = settings.controller, peers = %peer_address, "agent runs");
+
+    let unexpected = tokio::select! {
+        () = shutdown => None,
+        _ = &mut orders_ended => Some("orders"),
+    };
+    if unexpected.is_none() {
+        let _ = errands.send(Errand::End { grace: settings.intervals.shutdown_grace });
+    }
+    let left = orders_ended.await.unwrap_or_default();
+    let _ = orders.join();
+    stop.stop();
+    collectors.join();
+    // The exits of the ranks are the last words; give them a moment to be written and acknowledged.
+    intake.close();
+    let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+    let last_words = async {
+        while spool.unacknowledged() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let _ = tokio::time::timeout(FAREWELL, last_words).await;
+    uplink.abort();
+    let _ = end_peers.send(());
+    peers.abort();
+    drop(socket);
+    match unexpected {
+        Some(part) => Err(AgentError::PartEnded { part, problem: "its thread is gone".to_owned() }),
+        None => Ok(Ended {
+            ranks_ended: left.ranks_ended,
+            left_behind: left.left_behind,
+            unacknowledged: spool.unacknowledged(),
+        }),
+    }
+}
+
+fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", settings.controller)).map_err(|source| {
+        AgentError::ControllerAddress { address: settings.controller.clone(), source }
+    })?;
+    Ok(endpoint.connect_timeout(settings.intervals.controller_silence).tcp_nodelay(true))
+}
+
+/// Everything that was seen goes to disk here and nowhere else.
+fn spool_writer(settings: &Settings, intake: &Intake, spool: &Arc<Spool>) -> Result<JoinHandle<()>, AgentError> {
+    let (intake, spool, linger) = (intake.clone(), spool.clone(), settings.intervals.spool_linger);
+    thread("spool", move || {
+        loop {
+            let batch = intake.take(linger, COMMIT);
+            if batch.is_empty() {
+                return;
+            }
+            if let Err(problem) = spool.append(&batch) {
+                tracing::error!(%problem, "cannot write evidence to the spool; it is kept in memory");
+                intake.put_back(batch);
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+    })
+}
+
+fn thread(part: &'static str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, AgentError> {
+    let started = std::thread::Builder::new().name(part.to_owned()).spawn(work);
+    started.map_err(|source| AgentError::Thread { part, source })
+}

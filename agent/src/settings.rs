@@ -1,0 +1,126 @@
+//! What an agent is told before it starts. Settings are data; [`crate::run`] builds the parts from them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rankguard_model::NodeId;
+
+/// Everything an agent needs to know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The node's name.
+    pub node: NodeId,
+    /// Address at which other nodes reach this one (host or IP, no port).
+    pub host: String,
+    /// The controller (`host:port`).
+    pub controller: String,
+    /// Directory of the agent's own files: spool, fences, cursors, output of the ranks. One agent a directory.
+    pub state_dir: PathBuf,
+    /// Ranks this node can run at once.
+    pub slots: u32,
+    /// What fails together with this node (rack, switch, power feed); empty when not told.
+    pub failure_domain: String,
+    /// Where the peer service listens; port 0 takes a free one.
+    pub peer_listen: String,
+    /// Where the kernel's lines come from.
+    pub kernel_log: KernelLogSource,
+    /// The sysfs tree.
+    pub sysfs_root: PathBuf,
+    /// The procfs tree.
+    pub proc_root: PathBuf,
+    /// The GPU management library; the system's own when absent.
+    pub nvml_library: Option<PathBuf>,
+    /// Log files to follow besides the output of the ranks.
+    pub job_logs: Vec<PathBuf>,
+    /// Most bytes of unacknowledged evidence kept on disk; samples and progress go first when it is reached.
+    pub spool_bytes: u64,
+    /// How often things are done and how long they may take.
+    pub intervals: Intervals,
+}
+
+impl Settings {
+    /// The defaults for a node: loopback, one slot, the system's own log, trees and libraries.
+    pub fn new(node: NodeId, controller: impl Into<String>, state_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            node,
+            host: "127.0.0.1".to_owned(),
+            controller: controller.into(),
+            state_dir: state_dir.into(),
+            slots: 1,
+            failure_domain: String::new(),
+            peer_listen: "127.0.0.1:0".to_owned(),
+            kernel_log: KernelLogSource::DevKmsg,
+            sysfs_root: PathBuf::from("/sys"),
+            proc_root: PathBuf::from("/proc"),
+            nvml_library: None,
+            job_logs: Vec::new(),
+            spool_bytes: 64 << 20,
+            intervals: Intervals::default(),
+        }
+    }
+}
+
+/// Where the kernel's lines come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KernelLogSource {
+    /// The ring itself, `/dev/kmsg`.
+    DevKmsg,
+    /// A file that something else appends to: records of `/dev/kmsg`, or lines as dmesg or syslog print them.
+    File(PathBuf),
+    /// Not read.
+    Off,
+}
+
+/// How often, and how long at most.
+#[derive(Debug, Clone)]
+pub struct Intervals {
+    /// Between heartbeats.
+    pub heartbeat: Duration,
+    /// Silence of the controller after which the session is given up and opened anew.
+    pub controller_silence: Duration,
+    /// First pause before a reconnect; doubles up to `reconnect_max`.
+    pub reconnect_min: Duration,
+    /// Longest pause before a reconnect.
+    pub reconnect_max: Duration,
+    /// Longest wait of evidence that is not urgent for others to share its commit.
+    pub spool_linger: Duration,
+    /// Least time between two progress reports of one rank.
+    pub progress: Duration,
+    /// Between two looks at followed log files.
+    pub logs: Duration,
+    /// Between two looks at memory, disks and load.
+    pub host: Duration,
+    /// Between two looks at the GPUs.
+    pub gpu: Duration,
+    /// Longest time one call into the GPU library may take before it is evidence itself.
+    pub gpu_deadline: Duration,
+    /// Between two looks at the network adapters.
+    pub nic: Duration,
+    /// Longest wait for killed ranks to be gone.
+    pub kill: Duration,
+    /// Time between SIGTERM and SIGKILL when the agent itself shuts down.
+    pub shutdown_grace: Duration,
+    /// Longest wait for one chunk from a peer.
+    pub peer_fetch: Duration,
+}
+
+impl Default for Intervals {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_millis(300),
+            controller_silence: Duration::from_secs(3),
+            reconnect_min: Duration::from_millis(100),
+            reconnect_max: Duration::from_secs(2),
+            spool_linger: Duration::from_millis(100),
+            progress: Duration::from_millis(200),
+            logs: Duration::from_millis(50),
+            host: Duration::from_secs(5),
+            gpu: Duration::from_secs(2),
+            gpu_deadline: Duration::from_secs(5),
+            nic: Duration::from_secs(2),
+            kill: Duration::from_secs(10),
+            shutdown_grace: Duration::from_secs(2),
+            peer_fetch: Duration::from_secs(2),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Evidence on disk until the controller has journalled it.
+//!
+//! Sequence numbers start at 1 and have no gaps (RG-4). A number is bound to its evidence for good once it may have been
+//! sent, and nothing is sent before its commit is durable: after kill -9 a number can never come back with another
+//! meaning. Progress and samples go through the same commits as failures; they only wait a little longer for company
+//! ([`crate::settings::Intervals::spool_linger`]), so the rate of fsyncs is bounded.
+//!
+//! Full-rule: when the unacknowledged evidence exceeds the limit, the oldest samples and progress that were never sent
+//! are dropped, a gap with their count takes their place, and what follows is renumbered (nobody has seen those
+//! numbers). When that does not help, new samples and progress are not taken; beyond twice the limit nothing is. What
+//! was not taken is counted and becomes a gap as soon as there is room.
+
+mod overflow;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source};
+use redb::{Database, Durability, ReadableDatabase, ReadableTable};
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::sighting::Sighting;
+use table::{CURSORS, EVIDENCE, META, Record};
+
+/// Why the spool cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    /// Another agent has it open.
+    #[error("lock {path}: another agent uses this state directory")]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The database refused.
+    #[error("use the database")]
+    Database(#[source] Box<redb::Error>),
+    /// A record is not readable.
+    #[error("read record {seq}: {problem}")]
+    Record {
+        /// Its number.
+        seq: u64,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// Every kind of error of the database is one fact here: it refused.
+pub(crate) fn database(error: impl Into<redb::Error>) -> SpoolError {
+    SpoolError::Database(Box::new(error.into()))
+}
+
+/// The spool of one agent. All methods may be called from any thread; those that write wait for the disk.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    db: Database,
+    node: NodeId,
+    limit: u64,
+    state: Mutex<State>,
+    durable: watch::Sender<u64>,
+}
+
+/// What must be known without asking the disk.
+#[derive(Debug)]
+struct State {
+    /// Newest number in use.
+    last: u64,
+    /// Newest number that may have been sent; those up to it keep their meaning.
+    sent: u64,
+    /// Everything up to it has left the spool.
+    acked: u64,
+    /// Bytes of the records in the table.
+    bytes: u64,
+    /// Whether a controller ever answered a join of this spool.
+    joined: bool,
+    /// Sightings that were refused and not yet recorded as a gap.
+    refused: u64,
+}
+
+impl Spool {
+    /// Opens or creates the spool in `path`.
+    pub(crate) fn open(path: &Path, node: NodeId, limit: u64) -> Result<Self, SpoolError> {
+        let db = match Database::create(path) {
+            Err(redb::DatabaseError::DatabaseAlreadyOpen) => return Err(SpoolError::InUse { path: path.to_owned() }),
+            other => other.map_err(database)?,
+        };
+        let txn = db.begin_write().map_err(database)?;
+        let state = {
+            let meta = txn.open_table(META).map_err(database)?;
+            let number = |key: &str| -> Result<u64, SpoolError> {
+                Ok(meta.get(key).map_err(database)?.map_or(0, |value| value.value()))
+            };
+            let records = txn.open_table(EVIDENCE).map_err(database)?;
+            txn.open_table(CURSORS).map_err(database)?;
+            let mut bytes = 0;
+            for entry in records.iter().map_err(database)? {
+                bytes += table::cost(entry.map_err(database)?.1.value());
+            }
+            let last = number(table::LAST)?;
+            State {
+                last,
+                // It is not known what an earlier process sent, so all of it counts as sent.
+                sent: last,
+                acked: number(table::ACKED)?,
+                bytes,
+                joined: number(table::JOINED)? > 0,
+                refused: 0,
+            }
+        };
+        txn.commit().map_err(database)?;
+        Ok(Self {
+            db,
+            node,
+            limit,
+            durable: watch::Sender::new(state.last),
+            state: Mutex::new(state),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the spool panics")
+    }
+
+    /// Changes whenever there may be something new to send.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.durable.subscribe()
+    }
+
+    /// Evidence that is not yet acknowledged.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        let state = self.lock();
+        state.last - state.acked.min(state.last)
+    }
+
+    /// Commits a batch; returns the newest number. When it fails, nothing of the batch was taken.
+    pub(crate) fn append(&self, batch: &[Sighting]) -> Result<Sequence, SpoolError> {
+        let mut state = self.lock();
+        let txn = self.db.begin_write().map_err(database)?;
+        let (mut last, mut bytes, mut refused) = (state.last, state.bytes, state.refused);
+        {
+            let mut records = txn.open_table(EVIDENCE).map_err(database)?;
+            let mut cursors = txn.open_table(CURSORS).map_err(database)?;
+            for sighting in batch {
+                if let Some(cursor) = &sighting.cursor {
+                    cursors
+                        .insert(cursor.key.as_str(), cursor.value.as_str())
+                        .map_err(database)?;
+                }
+                let room = if sighting.is_droppable() { self.limit } else { self.limit.saturating_mul(2) };
+                let cost = table::cost(&self.record(last + 1, sighting).encode());
+                if bytes.saturating_add(cost) > room {
+                    let freed = overflow::compact(&mut records, &self.node, state.sent, self.limit)?;
+                    (last, bytes) = (last - freed.numbers, bytes.saturating_sub(freed.bytes));
+                }
+                if bytes.saturating_add(cost) > room {
+                    refused += 1;
+                    continue;
+                }
+                if refused > 0 {
+                    last += 1;
+                    bytes += table::put(&mut records, last, &self.refusal(last, refused))?;
+                    refused = 0;
+                }
+                last += 1;
+                bytes += table::put(&mut records, last, &self.record(last, sighting))?;
+            }
+            let mut meta = txn.open_table(META).map_err(database)?;
+            meta.insert(table::LAST, last).map_err(database)?;
+        }
+        txn.commit().map_err(database)?;
+        (state.last, state.bytes, state.refused) = (last, bytes, refused);
+        drop(state);
+        self.durable.send_replace(last);
+        Ok(Sequence(last))
+    }
+
+    fn record(&self, seq: u64, sighting: &Sighting) -> Record {
+        Record(Evidence {
+            id: EvidenceId {
+                node: self.node.clone(),
+                seq: Sequence(seq),
+            },
+            at: sighting.at,
+            source: sighting.source,
+            entity: sighting.entity.clone(),
+            body: sighting.body.clone(),
+            marks: sighting.marks.clone(),
+        })
+    }
+
+    fn refusal(&self, seq: u64, refused: u64) -> Record {
+        let body = Body::Gap {
+            what: "evidence was not taken: the spool is full and the controller does not acknowledge".to_owned(),
+            lost: Some(refused),
+        };
+        let entity = Entity::Node {
+            node: self.node.clone(),
+        };
+        let mut sighting = Sighting::now(Source::Agent, entity, body);
+        sighting.at = clock::now();
+        self.record(seq, &sighting)
+    }
+
+    /// At most `most` pieces after `after`, oldest first, on the node's own clock. They count as sent from now on.
+    pub(crate) fn send_after(&self, after: Sequence, most: usize) -> Result<Vec<Evidence>, SpoolError> {
+        let mut state = self.lock();
+        let txn = self.db.begin_read().map_err(database)?;
+        let records = txn.open_table(EVIDENCE).map_err(database)?;
+        let mut evidence = Vec::new();
+        for entry in records.range(after.0 + 1..).map_err(database)?.take(most) {
+            let (key, value) = entry.map_err(database)?;
+            evidence.push(Record::decode(key.value(), &self.node, value.value())?.0);
+        }
+        if let Some(newest) = evidence.last() {
+            state.sent = state.sent.max(newest.id.seq.0);
+        }
+        Ok(evidence)
+    }
+
+    /// The controller has journalled everything up to `seq`.
+    ///
+    /// Not durable by itself: an acknowledgement that is forgotten only leads to a repetition, which the controller
+    /// recognises by its number.
+    pub(crate) fn ack(&self, seq: Sequence) -> Result<(), SpoolError> {
+        let mut state = self.lock();
+        let upto = seq.0.min(state.last);
+        if upto <= state.acked {
+            return Ok(());
+        }
+        let mut txn = self.db.begin_write().map_err(database)?;
+        txn.set_durability(Durability::None)
+            .map_err(|e| database(redb::Error::from(e)))?;
+        let mut freed = 0;
+        {
+            let mut records = txn.open_table(EVIDENCE).map_err(database)?;
+            records
+                .retain_in(..=upto, |_, value| {
+                    freed += table::cost(value);
+                    false
+                })
+                .map_err(database)?;
+            let mut meta = txn.open_table(META).map_err(database)?;
+            meta.insert(table::ACKED, upto).map_err(database)?;
+        }
+        txn.commit().map_err(database)?;
+        state.acked = upto;
+        state.sent = state.sent.max(upto);
+        state.bytes = state.bytes.saturating_sub(freed);
+        Ok(())
+    }
+
+    /// The controller answered a join: it has journalled this node up to `acknowledged`.
+    ///
+    /// A spool that never spoke to a controller although the controller knows the node is a new spool for an old name
+    /// (the state directory was lost): its evidence gets numbers beyond the acknowledged ones, or it would be taken for
+    /// a repetition and vanish.
+    pub(crate) fn joined(&self, acknowledged: Sequence) -> Result<(), SpoolError> {
+        {
+            let mut state = self.lock();
+            let lost = acknowledged.0 > state.last || (!state.joined && acknowledged.0 > 0);
+            if lost || !state.joined {
+                let txn = self.db.begin_write().map_err(database)?;
+                let mut grown = 0;
+                {
+                    let mut records = txn.open_table(EVIDENCE).map_err(database)?;
+                    if lost {
+                        let what = "the spool was lost: what it held and the controller had not journalled is gone";
+                        grown = overflow::renumber_beyond(&mut records, &self.node, acknowledged.0, what)?;
+                        state.last = acknowledged.0 + records_len(&records)?;
+                        state.sent = acknowledged.0;
+                        state.acked = acknowledged.0;
+                    }
+                    let mut meta = txn.open_table(META).map_err(database)?;
+                    meta.insert(table::LAST, state.last).map_err(database)?;
+                    meta.insert(table::ACKED, state.acked).map_err(database)?;
+                    meta.insert(table::JOINED, 1).map_err(database)?;
+                }
+                txn.commit().map_err(database)?;
+                state.joined = true;
+                state.bytes += grown;
+                self.durable.send_replace(state.last);
+            }
+        }
+        self.ack(acknowledged)
+    }
+
+    /// Where a reader stood at its newest durable sighting.
+    pub(crate) fn cursor(&self, key: &str) -> Result<Option<String>, SpoolError> {
+        let txn = self.db.begin_read().map_err(database)?;
+        let cursors = txn.open_table(CURSORS).map_err(database)?;
+        let value = cursors.get(key).map_err(database)?;
+        Ok(value.map(|value| value.value().to_owned()))
+    }
+
+    /// Moves a reader that has seen nothing worth a sighting. Made durable by the next commit that is: reading such lines
+    /// again does no harm.
+    pub(crate) fn move_cursor(&self, key: &str, value: &str) -> Result<(), SpoolError> {
+        let mut txn = self.db.begin_write().map_err(database)?;
+        txn.set_durability(Durability::None)
+            .map_err(|e| database(redb::Error::from(e)))?;
+        {
+            let mut cursors = txn.open_table(CURSORS).map_err(database)?;
+            cursors.insert(key, value).map_err(database)?;
+        }
+        txn.commit().map_err(database)
+    }
+}
+
+fn records_len(records: &redb::Table<'_, u64, &[u8]>) -> Result<u64, SpoolError> {
+    use redb::ReadableTableMetadata;
+    records.len().map_err(database)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! The tables of the spool and the form of a record.
+
+use prost::Message;
+use rankguard_model::{Evidence, NodeId};
+use rankguard_proto::v1;
+use redb::{Table, TableDefinition};
+
+use super::{SpoolError, database};
+
+/// Number to record.
+pub(super) const EVIDENCE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("evidence");
+/// What must survive the records: see the keys below.
+pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+/// Reader to its position.
+pub(super) const CURSORS: TableDefinition<'_, &str, &str> = TableDefinition::new("cursors");
+
+/// Newest number in use; the records themselves may all be gone.
+pub(super) const LAST: &str = "last";
+/// Everything up to it was acknowledged.
+pub(super) const ACKED: &str = "acked";
+/// 1 when a controller ever answered a join of this spool.
+pub(super) const JOINED: &str = "joined";
+
+/// One piece of evidence as it lies in the table: the wire's own message, so there is one encoding to evolve.
+pub(super) struct Record(pub(super) Evidence);
+
+impl Record {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        v1::Evidence::from(&self.0).encode_to_vec()
+    }
+
+    pub(super) fn decode(seq: u64, node: &NodeId, bytes: &[u8]) -> Result<Self, SpoolError> {
+        let unreadable = |problem: String| SpoolError::Record { seq, problem };
+        let wire = v1::Evidence::decode(bytes).map_err(|e| unreadable(e.to_string()))?;
+        let mut evidence = Evidence::try_from(wire).map_err(|e| unreadable(e.to_string()))?;
+        // The key is the number and the agent's name is the node: a record that moved does not carry its old identity.
+        evidence.id.seq.0 = seq;
+        evidence.id.node.clone_from(node);
+        Ok(Self(evidence))
+    }
+}
+
+/// What a record counts against the limit: its bytes and what the table needs around them.
+pub(super) fn cost(record: &[u8]) -> u64 {
+    record.len() as u64 + 32
+}
+
+/// Writes a record and returns its cost.
+pub(super) fn put(records: &mut Table<'_, u64, &[u8]>, seq: u64, record: &Record) -> Result<u64, SpoolError> {
+    let bytes = record.encode();
+    records.insert(seq, bytes.as_slice()).map_err(database)?;
+    Ok(cost(&bytes))
+}

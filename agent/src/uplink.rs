@@ -1,0 +1,180 @@
+//! The session with the controller: evidence up, orders down, for as long as the agent lives.
+//!
+//! What is not acknowledged is sent again after every reconnect, from the spool. Without a controller everything else
+//! goes on (RG-5).
+
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Duration;
+
+use rankguard_model::{NodeInfo, OrderId, Sequence};
+use rankguard_proto::v1::control_client::ControlClient;
+use rankguard_proto::v1::from_agent::Kind as Say;
+use rankguard_proto::v1::to_agent::Kind as Hear;
+use rankguard_proto::{MESSAGE_BYTES_MAX, v1};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+
+use crate::clock::{self, OffsetFilter};
+use crate::orders::Errand;
+use crate::ranks::Roster;
+use crate::settings::Settings;
+use crate::spool::Spool;
+
+/// Pieces of evidence in one message.
+const BATCH: usize = 256;
+/// Messages on their way out; when it is full the session waits with reading the spool.
+const OUTGOING: usize = 16;
+
+/// What the session needs.
+pub(crate) struct Uplink {
+    pub(crate) settings: Settings,
+    pub(crate) info: NodeInfo,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) spool: Arc<Spool>,
+    pub(crate) roster: Roster,
+    pub(crate) orders: SyncSender<Errand>,
+}
+
+/// Why a session ended.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("connect: {0}")]
+    Connect(#[from] tonic::transport::Error),
+    #[error("{0}")]
+    Status(Box<tonic::Status>),
+    #[error("the controller closed the session")]
+    Closed,
+    #[error("the controller has been silent for {0:?}")]
+    Silent(Duration),
+    #[error("use the spool: {0}")]
+    Spool(#[from] crate::spool::SpoolError),
+    #[error("the orders are not carried out any more")]
+    Orders,
+    #[error("the controller said something that cannot be understood: {0}")]
+    Foreign(String),
+}
+
+impl From<tonic::Status> for Lost {
+    fn from(status: tonic::Status) -> Self {
+        Self::Status(Box::new(status))
+    }
+}
+
+impl Uplink {
+    /// Never ends by itself; whoever runs it drops it.
+    pub(crate) async fn run(mut self) {
+        let mut filter = OffsetFilter::default();
+        let mut pause = self.settings.intervals.reconnect_min;
+        loop {
+            let started = Instant::now();
+            match self.session(&mut filter).await {
+                Lost::Connect(problem) => tracing::debug!(%problem, "the controller does not answer"),
+                lost => tracing::warn!(%lost, "lost the session with the controller"),
+            }
+            // A session that lived shows that the controller is well: begin anew with short pauses.
+            if started.elapsed() > self.settings.intervals.controller_silence {
+                pause = self.settings.intervals.reconnect_min;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(self.settings.intervals.reconnect_max);
+        }
+    }
+
+    async fn session(&mut self, filter: &mut OffsetFilter) -> Lost {
+        match self.talk(filter).await {
+            Ok(never) => match never {},
+            Err(lost) => lost,
+        }
+    }
+
+    async fn talk(&mut self, filter: &mut OffsetFilter) -> Result<std::convert::Infallible, Lost> {
+        let silence = self.settings.intervals.controller_silence;
+        let channel = self.endpoint.connect().await?;
+        let mut client = ControlClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        let (say, outgoing) = mpsc::channel(OUTGOING);
+        self.info.running = self.roster.running();
+        self.info.clock = filter.estimate().unwrap_or_default();
+        let join = v1::FromAgent { kind: Some(Say::Join((&self.info).into())) };
+        say.send(join).await.map_err(|_| Lost::Closed)?;
+        let opened = tokio::time::timeout(silence, client.session(ReceiverStream::new(outgoing)));
+        let mut incoming = opened.await.map_err(|_| Lost::Silent(silence))??.into_inner();
+        let first = tokio::time::timeout(silence, incoming.message()).await.map_err(|_| Lost::Silent(silence))??;
+        let Some(Hear::Joined(joined)) = first.and_then(|message| message.kind) else {
+            return Err(Lost::Foreign("its first word was not `joined`".to_owned()));
+        };
+        self.spool.joined(Sequence(joined.acknowledged))?;
+        tracing::info!(controller = self.settings.controller, acknowledged = joined.acknowledged, "joined");
+
+        let mut sent = Sequence(joined.acknowledged);
+        let mut news = self.spool.watch();
+        let mut beat = tokio::time::interval(self.settings.intervals.heartbeat);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut heard = Instant::now();
+        loop {
+            // Everything that is on disk goes out before anything is waited for.
+            loop {
+                let batch = self.spool.send_after(sent, BATCH)?;
+                let Some(newest) = batch.last().map(|evidence| evidence.id.seq) else { break };
+                let clock = filter.estimate().unwrap_or_default();
+                let evidence = batch
+                    .into_iter()
+                    .map(|mut evidence| {
+                        evidence.at = clock.to_controller(evidence.at);
+                        (&evidence).into()
+                    })
+                    .collect();
+                let message = v1::FromAgent { kind: Some(Say::Evidence(v1::EvidenceBatch { evidence })) };
+                tokio::time::timeout(silence, say.send(message))
+                    .await
+                    .map_err(|_| Lost::Silent(silence))?
+                    .map_err(|_| Lost::Closed)?;
+                sent = newest;
+            }
+            tokio::select! {
+                changed = news.changed() => changed.map_err(|_| Lost::Closed)?,
+                _ = beat.tick() => {
+                    if heard.elapsed() > silence {
+                        return Err(Lost::Silent(silence));
+                    }
+                    let clock = filter.estimate().unwrap_or_default();
+                    let heartbeat = v1::Heartbeat { sent_ns: clock::now().0, clock: Some((&clock).into()) };
+                    // A full queue means that evidence is on its way, which is a sign of life too.
+                    let _ = say.try_send(v1::FromAgent { kind: Some(Say::Heartbeat(heartbeat)) });
+                }
+                message = incoming.message() => {
+                    heard = Instant::now();
+                    let kind = message?.ok_or(Lost::Closed)?.kind;
+                    self.hear(kind, filter)?;
+                }
+            }
+        }
+    }
+
+    fn hear(&self, kind: Option<Hear>, filter: &mut OffsetFilter) -> Result<(), Lost> {
+        match kind {
+            Some(Hear::Ack(ack)) => self.spool.ack(Sequence(ack.sequence))?,
+            Some(Hear::Echo(echo)) => {
+                let (sent, controller) = (echo.sent_ns, echo.controller_ns);
+                filter.observe(rankguard_model::Timestamp(sent), rankguard_model::Timestamp(controller), clock::now());
+            }
+            Some(Hear::Order(frame)) => {
+                let order = frame.order.ok_or_else(|| Lost::Foreign("an order without content".to_owned()))?;
+                let order = order.try_into().map_err(|problem| Lost::Foreign(format!("{problem}")))?;
+                match self.orders.try_send(Errand::Order(OrderId(frame.id), order)) {
+                    Ok(()) => {}
+                    // The controller repeats what it still waits for when the session opens anew.
+                    Err(TrySendError::Full(_)) => return Err(Lost::Orders),
+                    Err(TrySendError::Disconnected(_)) => return Err(Lost::Orders),
+                }
+            }
+            Some(Hear::Joined(_)) => return Err(Lost::Foreign("it answered a join twice".to_owned())),
+            None => tracing::debug!("the controller said something this version does not know"),
+        }
+        Ok(())
+    }
+}
