@@ -1,6 +1,6 @@
 //! Triage over logs that nobody here wrote. They lie beside the repository and are not part of it; without them the tests say
 //! so and pass.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -171,5 +171,10 @@ fn labelled_logs_show_their_class_among_the_marks() {
         score.none
     );
     eprintln!("missed: {:?}", score.missed);
-    assert!(share(score.among) >= 0.0);
+    // Measured 0.73 and 13 of 18; a little below, so that a change of one case is not a failure.
+    assert!(
+        share(score.among) >= 0.68,
+        "the class is among the marks of too few cases"
+    );
+    assert!(score.none_quiet >= 11, "too many harmless cases show a root");
 }

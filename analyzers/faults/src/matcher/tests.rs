@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use super::*;
 use crate::line::{self, LineClock};
@@ -100,4 +100,91 @@ fn the_prefilter_hides_no_match() {
         }
     }
     assert!(hidden.is_empty(), "{hidden:#?}");
+}
+
+#[test]
+fn every_number_of_the_tables_is_named_by_its_class() {
+    let catalogue = Catalogue::builtin();
+    let matcher = Matcher::builtin();
+    for code in catalogue.xids().iter() {
+        let line = format!(
+            "NVRM: Xid (PCI:0000:b3:00.0): {}, pid=7, name=python3, something",
+            code.number
+        );
+        let marks = matcher.marks(Source::KernelLog, &line);
+        assert_eq!((&marks[0].class, marks[0].role), (&code.class, code.role), "{line}");
+        assert_eq!(marks[0].fields["pid"], "7");
+    }
+    for code in catalogue.sxids().iter() {
+        let line = format!(
+            "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): {}, Non-fatal, Link 3 something",
+            code.number
+        );
+        let marks = matcher.marks(Source::KernelLog, &line);
+        assert_eq!((&marks[0].class, marks[0].role), (&code.class, code.role), "{line}");
+    }
+}
+
+#[test]
+fn all_ways_to_write_an_address_are_one_device() {
+    let matcher = Matcher::builtin();
+    for address in ["PCI:0000:b3:00", "PCI:0000:B3:00.0", "0000:b3:00", "00000000:B3:00.0"] {
+        let marks = matcher.marks(
+            Source::KernelLog,
+            &format!("NVRM: Xid ({address}): 79, GPU has fallen off the bus."),
+        );
+        assert_eq!(matcher.device(&marks[0]).unwrap().address, "0000:b3:00", "{address}");
+    }
+}
+
+#[test]
+fn an_absurd_number_is_kept_as_text() {
+    // RG-10, RG-11
+    let line = "NVRM: Xid (PCI:0000:b3:00): 99999999999999999999, boom";
+    assert_eq!(
+        Matcher::builtin().marks(Source::KernelLog, line)[0].class.as_str(),
+        "unknown-xid-99999999999999999999"
+    );
+}
+
+#[test]
+fn a_return_to_no_recovery_is_noise() {
+    let line = "NVRM: Xid (PCI:0000:b3:00): 154, GPU recovery action changed from 0x4 (Drain and Reset) to 0x0 (None)";
+    assert_eq!(Matcher::builtin().marks(Source::KernelLog, line)[0].role, Role::Noise);
+}
+
+#[test]
+fn a_failure_beyond_the_limit_of_a_line_is_not_looked_for() {
+    let line = format!("{} CUDA out of memory", "x".repeat(LINE_LIMIT));
+    assert!(Matcher::builtin().marks(Source::JobLog, &line).is_empty());
+}
+
+#[test]
+fn every_class_of_a_line_has_a_signature() {
+    // Classes that only several pieces of evidence together can show; diagnosis and the agent name them.
+    let concluded = [
+        "node-agent-silent",
+        "rank-exit-unknown",
+        "unknown",
+        "unknown-xid",
+        "unknown-sxid",
+        "bad-sample",
+    ];
+    let catalogue = Catalogue::builtin();
+    let mut absent = Vec::new();
+    for class in catalogue.classes() {
+        let by_signature = catalogue
+            .signatures()
+            .iter()
+            .any(|signature| signature.class == class.id);
+        let by_code = catalogue
+            .xids()
+            .iter()
+            .chain(catalogue.sxids().iter())
+            .any(|code| code.class == class.id);
+        if !by_signature && !by_code && !concluded.contains(&class.id.as_str()) {
+            absent.push(class.id.to_string());
+        }
+    }
+    assert!(absent.is_empty(), "{absent:?}");
 }

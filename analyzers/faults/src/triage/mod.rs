@@ -137,14 +137,11 @@ impl Triage {
 
     /// Gives what has been quiet or held for long enough at `now`.
     pub fn poll(&mut self, now: Timestamp) -> Vec<Observation> {
-        let mut idle = Vec::new();
-        for (key, lane) in &self.lanes {
-            if lane.is_due(now) {
-                idle.push(key.clone());
-            }
-        }
-        for key in idle {
-            self.close_lane(&key, now);
+        let idle = self.lanes.iter().filter(|(_, lane)| lane.is_due(now));
+        let idle: Vec<_> = idle.map(|(key, lane)| (key.clone(), lane.last_at())).collect();
+        for (key, last) in idle {
+            // It has been quiet since `last`, so its group need not wait again.
+            self.close_lane(&key, last);
         }
         let mut out = Vec::new();
         self.groups.take_ready(now, &mut out);
@@ -176,10 +173,11 @@ impl Triage {
         let lane = self.lanes.entry(key.clone()).or_default();
         lane.touch(now);
         if parsed.kernel || self.stream.source == Source::KernelLog {
+            let lost = lane.oom.take_over(parsed, line_no);
             let (taken, done) = lane.oom.accept(parsed, line_no);
             let in_dump = lane.oom.is_open();
-            if let Some(done) = done {
-                self.add_oom(done, now);
+            for unit in lost.into_iter().chain(done) {
+                self.add_oom(unit, now);
             }
             if taken {
                 return;

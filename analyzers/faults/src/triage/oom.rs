@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use rankguard_model::{ClassId, Mark, Rank, Role, Timestamp};
 use regex::Regex;
@@ -9,11 +10,13 @@ use regex::Regex;
 use super::{CONTEXT, Observation};
 use crate::line::ParsedLine;
 
+/// The kernel prints a dump at once; what comes later on its own clock is another story.
+const DUMP_TIME: Duration = Duration::from_secs(30);
 /// A dump longer than this is not one: a host with this many processes prints them all.
 const DUMP_LINES: u64 = 20_000;
 
 static KILLED: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?i)(?P<scope>Memory cgroup out of memory|Out of memory(?: \(oom_kill_allocating_task\))?)[:,]? Kill(?:ed)? process (?P<pid>\d+),? ?\((?P<process>[^)]*)\)(?:.*?anon-rss:(?P<anon_rss_kb>\d+)kB)?")
+    Regex::new(r"(?i)(?P<scope>Memory cgroup out of memory|Out of memory(?: \(oom_kill_allocating_task\))?)[:,]? Kill(?:ed)? process (?P<pid>\d+)(?:, UID \d+)?,? ?\((?P<process>[^)]*)\)(?:.*?anon-rss:(?P<anon_rss_kb>\d+)kB)?")
         .expect("a constant pattern")
 });
 static CONSTRAINT: LazyLock<Regex> = LazyLock::new(|| {
@@ -46,11 +49,6 @@ impl Tracker {
     /// A kernel line. Says whether it belongs to a dump, and gives the unit that is complete with it.
     pub(super) fn accept(&mut self, line: &ParsedLine<'_>, line_no: u64) -> (bool, Option<Unit>) {
         let text = line.text;
-        if let Some(open) = &self.open
-            && line_no.saturating_sub(open.first_line) > DUMP_LINES
-        {
-            return (false, self.open.take());
-        }
         if text.contains("invoked oom-killer") {
             let before = self.open.take();
             let mut unit = Unit::new(line, line_no);
@@ -72,6 +70,13 @@ impl Tracker {
             return (true, Some(unit));
         }
         (false, None)
+    }
+
+    /// A dump that cannot go on with this line: it lost its end.
+    pub(super) fn take_over(&mut self, line: &ParsedLine<'_>, line_no: u64) -> Option<Unit> {
+        let open = self.open.as_ref()?;
+        let over = line_no.saturating_sub(open.first_line) > DUMP_LINES || open.is_over(line);
+        if over { self.open.take() } else { None }
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -96,6 +101,14 @@ impl Unit {
             rank: line.rank,
             first_line: line_no,
             last_line: line_no,
+        }
+    }
+
+    fn is_over(&self, line: &ParsedLine<'_>) -> bool {
+        match (self.at, line.at, self.since_boot_us, line.since_boot_us) {
+            (Some(first), Some(now), _, _) => now.since(first) > DUMP_TIME,
+            (_, _, Some(first), Some(now)) => Duration::from_micros(now.saturating_sub(first)) > DUMP_TIME,
+            _ => false,
         }
     }
 

@@ -323,9 +323,8 @@ fn an_open_traceback_is_given_when_its_rank_falls_silent() {
         assert!(triage.push(line, at(0)).is_empty());
     }
     let deadline = triage.deadline().unwrap();
-    assert!(triage.poll(deadline).is_empty());
-    let later = triage.deadline().unwrap();
-    assert_eq!(classes(&triage.poll(later)), ["key-error"]);
+    assert_eq!(deadline, at(200));
+    assert_eq!(classes(&triage.poll(deadline)), ["key-error"]);
 }
 
 #[test]
@@ -383,4 +382,18 @@ fn more_groups_than_the_bound_are_given_early_and_none_is_lost() {
     }
     assert_eq!(given, 10);
     assert_eq!(given + triage.flush().len(), PENDING + 10);
+}
+
+#[test]
+fn a_dump_that_lost_its_end_does_not_swallow_the_next() {
+    let seen = read(
+        Source::KernelLog,
+        &[
+            "[  5.000001] a invoked oom-killer: gfp_mask=0x140cca, order=0, oom_score_adj=0",
+            "[  500.000001] Out of memory: Killed process 77, UID 48, (b)",
+        ],
+    );
+    assert_eq!(seen.len(), 2);
+    assert!(!seen[1].marks[0].fields.contains_key("invoked_by"));
+    assert_eq!(seen[1].marks[0].fields["process"], "b");
 }
