@@ -97,7 +97,7 @@ fn better(scene: &Scene<'_>, one: &Candidate, other: &Candidate) -> Ordering {
 /// Sureness, with something for being early: what comes first is more often the cause than what comes last.
 fn weight(scene: &Scene<'_>, candidate: &Candidate) -> f64 {
     let position = candidate.first as f64 / scene.signs.len().max(1) as f64;
-    candidate.score - 0.1 * position
+    candidate.score - 0.05 * position
 }
 
 fn certainty(winner: &Candidate, ranking: &[Candidate]) -> f64 {

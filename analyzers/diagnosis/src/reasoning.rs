@@ -135,13 +135,13 @@ fn ended(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason> {
 
 fn conclusion(winner: &Candidate, verdict: &Verdict) -> String {
     let why = match winner.strength {
-        Strength::Overriding => "nothing the job does could have caused it",
+        Strength::Overriding => "it would end ranks whatever the program does",
         Strength::Cause => "it names its cause itself",
         Strength::Symptom => "it is a symptom and the cause itself was not seen",
         Strength::Outcome => "only the ending was seen, not why",
     };
     let blamed = match &verdict.blamed {
-        Entity::Unknown => "Nobody is blamed".to_owned(),
+        Entity::Unknown => "No machine is named, so nobody is blamed".to_owned(),
         entity => format!("The blame is on {}", subject(entity)),
     };
     format!(

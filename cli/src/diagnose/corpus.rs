@@ -27,7 +27,9 @@ struct RecordStream {
 
 /// Whether a file holds cases: its name says JSON lines and its first line is one.
 pub(super) fn is_corpus(path: &Path) -> bool {
-    let named = path.file_name().is_some_and(|name| name.to_string_lossy().contains(".jsonl"));
+    let named = path
+        .file_name()
+        .is_some_and(|name| name.to_string_lossy().contains(".jsonl"));
     let first = || -> io::Result<Option<String>> { files::open(path)?.next() };
     named
         && first()
@@ -53,10 +55,14 @@ pub(super) fn diagnose(path: &Path, found: &mut Diagnoses) {
                     found.streams += record.sources.len().max(1);
                     found.cases.extend(verdicts::conclude(incident_of(record)));
                 }
-                Err(error) => found.problems.push(format!("{}:{number}: not a case: {error}", path.display())),
+                Err(error) => found
+                    .problems
+                    .push(format!("{}:{number}: not a case: {error}", path.display())),
             },
             Err(error) => {
-                found.problems.push(format!("{}: read up to line {number} only: {error}", path.display()));
+                found
+                    .problems
+                    .push(format!("{}: read up to line {number} only: {error}", path.display()));
                 break;
             }
         }

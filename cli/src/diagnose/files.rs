@@ -26,7 +26,12 @@ fn visit(path: &Path, depth: usize, files: &mut Vec<PathBuf>, problems: &mut Vec
         Ok(metadata) => metadata.file_type(),
         Err(error) => return problems.push(format!("{}: {error}", path.display())),
     };
-    if kind.is_file() {
+    if kind.is_file() && depth > 0 && is_document(path) {
+        problems.push(format!(
+            "{}: no log by its name; name the file itself to have it read",
+            path.display()
+        ));
+    } else if kind.is_file() {
         files.push(path.to_owned());
     } else if !kind.is_dir() {
         problems.push(format!("{}: neither a file nor a folder", path.display()));
@@ -34,14 +39,30 @@ fn visit(path: &Path, depth: usize, files: &mut Vec<PathBuf>, problems: &mut Vec
         // A link may lead back up; whoever wants its target can name it.
         problems.push(format!("{}: a linked or too deep folder, not entered", path.display()));
     } else {
-        match fs::read_dir(path).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()) {
+        match fs::read_dir(path)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>())
+        {
             Ok(mut entries) => {
                 entries.sort();
-                entries.iter().for_each(|entry| visit(entry, depth + 1, files, problems));
+                entries
+                    .iter()
+                    .for_each(|entry| visit(entry, depth + 1, files, problems));
             }
             Err(error) => problems.push(format!("{}: {error}", path.display())),
         }
     }
+}
+
+/// Documents and programs speak of failures that did not happen.
+fn is_document(path: &Path) -> bool {
+    let ending = path
+        .extension()
+        .map(|ending| ending.to_string_lossy().to_lowercase())
+        .unwrap_or_default();
+    [
+        "md", "rst", "html", "py", "sh", "c", "h", "rs", "toml", "yaml", "yml", "pdf", "ipynb",
+    ]
+    .contains(&ending.as_str())
 }
 
 /// A text file, unpacked as its first bytes say.

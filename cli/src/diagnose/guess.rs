@@ -10,20 +10,56 @@ pub(super) const SAMPLE: usize = 300;
 
 /// The collector that would have read this log, by its name and its first lines.
 pub(super) fn source(path: &Path, lines: &[String]) -> Source {
-    let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().to_lowercase())
+        .unwrap_or_default();
     let clock = LineClock::default();
     let filled: Vec<&String> = lines.iter().filter(|line| !line.trim().is_empty()).collect();
-    let kernel = filled.iter().filter(|text| line::parse(&line::clean(text), &clock).kernel).count();
-    if kernel * 3 > filled.len() || ["dmesg", "kmsg", "kern.log", "pstore"].iter().any(|part| name.contains(part)) {
+    let kernel = filled
+        .iter()
+        .filter(|text| line::parse(&line::clean(text), &clock).kernel)
+        .count();
+    if kernel * 3 > filled.len()
+        || ["dmesg", "kmsg", "kern.log", "pstore"]
+            .iter()
+            .any(|part| name.contains(part))
+    {
         return Source::KernelLog;
     }
+    if ["fabricmanager", "nvidia-smi", "dcgm", "ipmi", "mcelog"]
+        .iter()
+        .any(|part| name.contains(part))
+    {
+        return Source::Host;
+    }
     let speaks = |words: &[&str]| {
-        filled.iter().filter(|text| words.iter().any(|word| text.contains(word))).count() * 5 > filled.len()
+        filled
+            .iter()
+            .filter(|text| words.iter().any(|word| text.contains(word)))
+            .count()
+            * 5
+            > filled.len()
     };
-    if speaks(&["slurmstepd", "srun: ", "sbatch: ", "default-scheduler", "kubelet", "Back-off", "FailedScheduling"]) {
+    if speaks(&[
+        "slurmstepd",
+        "srun: ",
+        "sbatch: ",
+        "default-scheduler",
+        "kubelet",
+        "Back-off",
+        "FailedScheduling",
+    ]) {
         return Source::Scheduler;
     }
-    if speaks(&["torch.distributed.elastic", "torch.distributed.run", "torchrun", "mpirun", "horovodrun", "launch.py"]) {
+    if speaks(&[
+        "torch.distributed.elastic",
+        "torch.distributed.run",
+        "torchrun",
+        "mpirun",
+        "horovodrun",
+        "launch.py",
+    ]) {
         return Source::Launcher;
     }
     Source::JobLog
@@ -31,7 +67,10 @@ pub(super) fn source(path: &Path, lines: &[String]) -> Source {
 
 /// The rank that a path names: `rank-3.err`, `rank_3/stderr.log`, `rank3.log`.
 pub(super) fn rank(root: &Path, path: &Path) -> Option<Rank> {
-    parts(root, path).rev().find_map(|part| number_after(&part, "rank")).map(Rank)
+    parts(root, path)
+        .rev()
+        .find_map(|part| number_after(&part, "rank"))
+        .map(Rank)
 }
 
 /// The node that a path names: `node-07/`, `worker-2.log`, `host12/`.
@@ -59,7 +98,8 @@ fn number_after(part: &str, word: &str) -> Option<u32> {
 fn parts<'a>(root: &'a Path, path: &'a Path) -> impl DoubleEndedIterator<Item = String> + 'a {
     let below = path.strip_prefix(root).unwrap_or(path);
     let own = root.file_name().into_iter();
-    own.chain(below.iter()).map(|part| part.to_string_lossy().to_lowercase())
+    own.chain(below.iter())
+        .map(|part| part.to_string_lossy().to_lowercase())
 }
 
 #[cfg(test)]
@@ -83,7 +123,10 @@ mod tests {
 
     #[test]
     fn a_kernel_log_is_known_by_its_lines() {
-        let lines = vec!["[ 12.5] NVRM: loading".to_owned(), "[ 12.6] usb 1-1: new device".to_owned()];
+        let lines = vec![
+            "[   12.500001] NVRM: loading".to_owned(),
+            "[   12.600002] usb 1-1: new device".to_owned(),
+        ];
         assert_eq!(source(Path::new("x.txt"), &lines), Source::KernelLog);
         assert_eq!(source(Path::new("x.txt"), &["epoch 1".to_owned()]), Source::JobLog);
     }

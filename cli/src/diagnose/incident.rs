@@ -1,8 +1,8 @@
 //! Incidents: signs of all streams that belong to one stretch of trouble.
 //!
 //! Logs with wall clocks are cut where nothing was seen for [`QUIET`]. A stream without a wall clock cannot be placed among
-//! the others, so it joins them only where there is one stretch to join; a kernel log that counts from boot and names no
-//! node of the others stays on its own.
+//! the others, so it joins them only where there is one stretch to join. Logs of machines that nothing names are never
+//! joined with each other.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -69,13 +69,21 @@ pub(super) fn single(id: Option<String>, streams: Vec<ReadStream>) -> Incident {
 
 /// Cuts streams into incidents.
 pub(super) fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
-    let mut timed: Vec<Stretch> = Vec::new();
-    let mut loose: Vec<Stretch> = Vec::new();
-    for (index, stream) in streams.iter().enumerate() {
-        for stretch in stretches(index, stream) {
-            if stretch.from.is_some() { timed.push(stretch) } else { loose.push(stretch) }
-        }
-    }
+    let machines = streams.iter().filter(|stream| is_machine_log(stream)).count();
+    let nodes: BTreeSet<&NodeId> = streams.iter().filter_map(|stream| stream.node.as_ref()).collect();
+    // Two logs of unnamed machines are two machines, and nothing says which of them a job ran on.
+    let alone = |stretch: &Stretch| {
+        let stream = &streams[stretch.stream];
+        let unnamed = stream.node.is_none() && machines > 1;
+        let unplaced = stretch.from.is_none() && nodes.len() != 1;
+        is_machine_log(stream) && (unnamed || unplaced)
+    };
+    let all = streams
+        .iter()
+        .enumerate()
+        .flat_map(|(index, stream)| stretches(index, stream));
+    let (own, shared): (Vec<_>, Vec<_>) = all.partition(alone);
+    let (mut timed, loose): (Vec<_>, Vec<_>) = shared.into_iter().partition(|stretch| stretch.from.is_some());
     timed.sort_by_key(|stretch| (stretch.from, stretch.stream));
     let mut groups: Vec<(Option<Timestamp>, Vec<Stretch>)> = Vec::new();
     for stretch in timed {
@@ -87,21 +95,18 @@ pub(super) fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
             _ => groups.push((stretch.to, vec![stretch])),
         }
     }
-    let nodes: BTreeSet<&NodeId> = streams.iter().filter_map(|stream| stream.node.as_ref()).collect();
-    let alone = |stretch: &Stretch| {
-        let stream = &streams[stretch.stream];
-        let shared = stream.node.as_ref().is_some_and(|node| nodes.contains(node)) && nodes.len() > 1;
-        stream.source == Source::KernelLog && !shared
-    };
-    let (own, joining): (Vec<_>, Vec<_>) = loose.into_iter().partition(alone);
-    if !joining.is_empty() {
+    if !loose.is_empty() {
         match groups.as_mut_slice() {
-            [(_, only)] => only.extend(joining),
-            _ => groups.push((None, joining)),
+            [(_, only)] => only.extend(loose),
+            _ => groups.push((None, loose)),
         }
     }
     groups.extend(own.into_iter().map(|stretch| (None, vec![stretch])));
     groups.into_iter().map(|(_, group)| incident(&streams, group)).collect()
+}
+
+fn is_machine_log(stream: &ReadStream) -> bool {
+    matches!(stream.source, Source::KernelLog | Source::Host)
 }
 
 fn incident(streams: &[ReadStream], group: Vec<Stretch>) -> Incident {
@@ -114,24 +119,35 @@ fn incident(streams: &[ReadStream], group: Vec<Stretch>) -> Incident {
     };
     for stretch in group {
         let log = place(stretch.stream);
-        incident.items.extend(stretch.items.into_iter().map(|item| Item { log, ..item }));
+        incident
+            .items
+            .extend(stretch.items.into_iter().map(|item| Item { log, ..item }));
     }
     order(&mut incident);
     incident
 }
 
 fn log(stream: &ReadStream) -> Log {
-    Log { name: stream.name.clone(), source: stream.source, rank: stream.rank, node: stream.node.clone() }
+    Log {
+        name: stream.name.clone(),
+        source: stream.source,
+        rank: stream.rank,
+        node: stream.node.clone(),
+    }
 }
 
 /// Order of time where every sign has one; else each sign stands where it stood in its own log.
 fn order(incident: &mut Incident) {
     if incident.items.iter().all(|item| item.sign.timed) {
-        incident.items.sort_by_key(|item| (item.sign.at, item.log, item.first_line));
-    } else {
         incident
             .items
-            .sort_by(|a, b| a.position.total_cmp(&b.position).then_with(|| (a.log, a.first_line).cmp(&(b.log, b.first_line))));
+            .sort_by_key(|item| (item.sign.at, item.log, item.first_line));
+    } else {
+        incident.items.sort_by(|a, b| {
+            a.position
+                .total_cmp(&b.position)
+                .then_with(|| (a.log, a.first_line).cmp(&(b.log, b.first_line)))
+        });
     }
 }
 
@@ -168,8 +184,9 @@ fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<
     let mut items = Vec::new();
     for seen in &stream.seen[range] {
         let later = stream.progress.iter().filter(|line| **line > seen.last_line).count();
+        let ended_well = stream.completed.last().is_some_and(|line| *line > seen.last_line);
         let job_log = matches!(stream.source, Source::JobLog | Source::Launcher);
-        if job_log && later >= WENT_ON {
+        if job_log && (later >= WENT_ON || ended_well) {
             continue;
         }
         items.extend(seen.signs.iter().map(|sign| Item {

@@ -73,7 +73,11 @@ pub(crate) struct Diagnoses {
 pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<bool, DiagnoseError> {
     let found = diagnose(&args.paths);
     if found.streams == 0 {
-        let why = found.problems.first().cloned().unwrap_or_else(|| "no path was given".to_owned());
+        let why = found
+            .problems
+            .first()
+            .cloned()
+            .unwrap_or_else(|| "no path was given".to_owned());
         return Err(DiagnoseError::NothingReadable(why));
     }
     for problem in &found.problems {
@@ -97,7 +101,9 @@ pub(crate) fn diagnose(paths: &[PathBuf]) -> Diagnoses {
             }
         }
         for incident in incident::incidents(streams) {
-            found.cases.extend(verdicts::conclude(incident));
+            if let Some(case) = verdicts::conclude(incident) {
+                verdicts::add(&mut found.cases, case);
+            }
         }
     }
     found

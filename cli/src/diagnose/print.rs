@@ -40,7 +40,11 @@ fn table(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{number}. {} ({}), confidence {:.2}", case.class, case.layer, case.confidence)?;
+    writeln!(
+        out,
+        "{number}. {} ({}), confidence {:.2}",
+        case.class, case.layer, case.confidence
+    )?;
     writeln!(out, "   in          {}", case.id)?;
     if !case.is_failure() {
         return Ok(());
@@ -55,28 +59,60 @@ fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()
     for (taxonomy, places) in &case.taxonomies {
         writeln!(out, "   {taxonomy:<22} {}", places.join(", "))?;
     }
-    let by = if case.recommended_by.is_empty() { "our inference".to_owned() } else { case.recommended_by.join(", ") };
+    let by = if case.recommended_by.is_empty() {
+        "our inference".to_owned()
+    } else {
+        case.recommended_by.join(", ")
+    };
     writeln!(out, "   do          {}: {} ({by})", case.action, case.advice)?;
     writeln!(out, "   lines")?;
     for line in &case.key_lines {
-        let text: String = line.text.lines().next().unwrap_or_default().chars().take(WIDTH).collect();
-        writeln!(out, "     {}:{}: {}", line.file, line.line, text.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'"))?;
+        let text: String = line
+            .text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(WIDTH)
+            .collect();
+        writeln!(
+            out,
+            "     {}:{}: {}",
+            line.file,
+            line.line,
+            text.escape_debug()
+                .to_string()
+                .replace("\\\"", "\"")
+                .replace("\\'", "'")
+        )?;
     }
     writeln!(out, "   reasoning")?;
     for sentence in &case.reasoning {
         writeln!(out, "     {sentence}")?;
     }
     if !case.alternatives.is_empty() {
-        let others: Vec<_> = case.alternatives.iter().map(|other| format!("{} {:.2}", other.class, other.confidence)).collect();
+        let others: Vec<_> = case
+            .alternatives
+            .iter()
+            .map(|other| format!("{} {:.2}", other.class, other.confidence))
+            .collect();
         writeln!(out, "   or          {}", others.join(", "))?;
     }
     writeln!(out, "   clears      {}", case.clears)
 }
 
 fn logs(count: usize) -> String {
-    if count == 1 { "1 log".to_owned() } else { format!("{count} logs") }
+    if count == 1 {
+        "1 log".to_owned()
+    } else {
+        format!("{count} logs")
+    }
 }
 
 fn cases(count: usize) -> String {
-    if count == 1 { "1 case".to_owned() } else { format!("{count} cases") }
+    if count == 1 {
+        "1 case".to_owned()
+    } else {
+        format!("{count} cases")
+    }
 }

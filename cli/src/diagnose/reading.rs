@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use rankguard_diagnosis::Sign;
+use rankguard_diagnosis::{Sign, What};
 use rankguard_faults::line::LineClock;
 use rankguard_faults::{Matcher, Observation, Stream, Triage};
 use rankguard_model::{
-    Body, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, Rank, Sequence, Source, Timestamp,
+    Body, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, Rank, Role, Sequence, Source, Timestamp,
 };
 
 use super::{files, guess};
@@ -28,6 +28,8 @@ pub(super) struct ReadStream {
     pub(super) seen: Vec<Seen>,
     /// Lines that show that work went on, by number, from 1.
     pub(super) progress: Vec<u64>,
+    /// Lines that show that a stretch of work was completed, by number.
+    pub(super) completed: Vec<u64>,
     /// Lines in all.
     pub(super) lines: u64,
 }
@@ -88,10 +90,18 @@ pub(super) fn read_file(root: &Path, path: &Path, problems: &mut Vec<String>) ->
         }
     }
     if let Some(error) = broken {
-        problems.push(format!("{}: read up to line {} only: {error}", path.display(), reader.lines));
+        problems.push(format!(
+            "{}: read up to line {} only: {error}",
+            path.display(),
+            reader.lines
+        ));
     }
     if lines.cut > 0 {
-        problems.push(format!("{}: {} lines are longer than 10 MB and were cut", path.display(), lines.cut));
+        problems.push(format!(
+            "{}: {} lines are longer than 10 MB and were cut",
+            path.display(),
+            lines.cut
+        ));
     }
     Some(reader.finish())
 }
@@ -103,21 +113,37 @@ pub(super) struct Reader {
     triage: Triage,
     seen: Vec<Seen>,
     progress: Vec<u64>,
+    completed: Vec<u64>,
     lines: u64,
 }
 
 impl Reader {
     pub(super) fn new(origin: Origin) -> Self {
         let source = origin.source.unwrap_or(Source::JobLog);
-        let stream = Stream { source, rank: origin.rank, clock: LineClock::default() };
+        let stream = Stream {
+            source,
+            rank: origin.rank,
+            clock: LineClock::default(),
+        };
         let triage = Triage::new(Matcher::builtin(), stream);
-        Self { origin, source, triage, seen: Vec::new(), progress: Vec::new(), lines: 0 }
+        Self {
+            origin,
+            source,
+            triage,
+            seen: Vec::new(),
+            progress: Vec::new(),
+            completed: Vec::new(),
+            lines: 0,
+        }
     }
 
     pub(super) fn push(&mut self, line: &str) {
         self.lines += 1;
         if is_progress(line) {
             self.progress.push(self.lines);
+        }
+        if is_completion(line) {
+            self.completed.push(self.lines);
         }
         for observation in self.triage.push(line, Timestamp(0)) {
             self.keep(observation);
@@ -136,6 +162,7 @@ impl Reader {
             node: self.origin.node,
             seen: self.seen,
             progress: self.progress,
+            completed: self.completed,
             lines: self.lines,
         }
     }
@@ -148,9 +175,15 @@ impl Reader {
         let since_boot = observation.since_boot_us.and_then(|us| i64::try_from(us).ok());
         let own_clock = wall.or_else(|| since_boot.map(|us| Timestamp(us.saturating_mul(1_000))));
         let evidence = self.evidence(&observation);
+        let retried = is_retried(&observation);
         let mut signs = Sign::of(&evidence);
         for sign in &mut signs {
             sign.timed = wall.is_some();
+            if let (true, What::Mark(mark)) = (retried, &mut sign.what)
+                && mark.role == Role::Root
+            {
+                mark.role = Role::Noise;
+            }
         }
         self.seen.push(Seen {
             signs,
@@ -162,13 +195,23 @@ impl Reader {
     }
 
     fn evidence(&self, observation: &Observation) -> Evidence {
-        let node = self.origin.node.clone().or_else(|| observation.host.as_deref().map(NodeId::from));
+        let node = self
+            .origin
+            .node
+            .clone()
+            .or_else(|| observation.host.as_deref().map(NodeId::from));
         let node = node.unwrap_or_else(|| NodeId(String::new()));
         let entity = match (&observation.device, observation.rank) {
-            (Some(device), _) => Entity::Device { node, device: device.clone() },
-            (None, Some(rank)) => {
-                Entity::Rank { job: JobId::from(JOB), generation: Generation(0), rank, node }
-            }
+            (Some(device), _) => Entity::Device {
+                node,
+                device: device.clone(),
+            },
+            (None, Some(rank)) => Entity::Rank {
+                job: JobId::from(JOB),
+                generation: Generation(0),
+                rank,
+                node,
+            },
             (None, None) if self.source == Source::KernelLog => Entity::Node { node },
             (None, None) => Entity::Job { job: JobId::from(JOB) },
         };
@@ -190,6 +233,21 @@ impl Reader {
     }
 }
 
+/// A bar that reached its end: `100%|####| 227/227 [...]`.
+fn is_completion(line: &str) -> bool {
+    let Some((_, rest)) = line.rsplit_once("100%|") else {
+        return false;
+    };
+    let Some((done, total)) = rest
+        .rsplit_once('|')
+        .and_then(|(_, counts)| counts.trim().split_once('/'))
+    else {
+        return false;
+    };
+    let total: String = total.chars().take_while(char::is_ascii_digit).collect();
+    !total.is_empty() && done.trim() == total
+}
+
 /// A line that training prints while it works: a step, an epoch or a bar together with a number.
 fn is_progress(line: &str) -> bool {
     if line.len() > 2_000 {
@@ -197,7 +255,46 @@ fn is_progress(line: &str) -> bool {
     }
     let lower = line.to_ascii_lowercase();
     let bar = lower.contains("it/s") || lower.contains("s/it") || (lower.contains("%|") && lower.contains('/'));
-    let counts = ["step", "epoch", "iter", "loss"].iter().filter(|word| lower.contains(*word)).count();
-    let error = ["error", "exception", "traceback", "file \"", "nan"].iter().any(|word| lower.contains(word));
+    let counts = ["step", "epoch", "iter", "loss"]
+        .iter()
+        .filter(|word| lower.contains(*word))
+        .count();
+    let error = ["error", "exception", "traceback", "file \"", "nan"]
+        .iter()
+        .any(|word| lower.contains(word));
     (bar || counts >= 2) && lower.bytes().any(|b| b.is_ascii_digit()) && !error
+}
+
+/// A complaint of which the program itself says that it tries again, and not that it gave up. What then does fail says so
+/// in a complaint of its own.
+fn is_retried(observation: &Observation) -> bool {
+    let before = observation.context.iter().rev().take(3);
+    let words: Vec<String> = before
+        .chain([&observation.text])
+        .map(|line| line.to_ascii_lowercase())
+        .collect();
+    let says = |texts: &[&str]| words.iter().any(|line| texts.iter().any(|text| line.contains(text)));
+    says(&["retry attempt", "retrying", "will retry", "trying again", "retry in "])
+        && !says(&[
+            "giving up",
+            "gave up",
+            "max retries exceeded",
+            "retries exhausted",
+            "no more retries",
+            "after retr",
+        ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_and_steps_are_progress_and_errors_are_not() {
+        assert!(is_progress("step 12: loss 0.31"));
+        assert!(is_progress(" 40%|####      | 4/10 [00:01<00:02,  3.1it/s]"));
+        assert!(!is_progress("RuntimeError: step 12 of epoch 3 failed"));
+        assert!(is_completion("100%|##########| 227/227 [1:02:04<00:00, 16.41s/it]"));
+        assert!(!is_completion("100%|##########| 226/227 [1:02:04<00:00, 16.41s/it]"));
+    }
 }

@@ -68,7 +68,7 @@ impl OfflineCase {
             class: "none".to_owned(),
             layer: "none".to_owned(),
             severity: Severity::Info,
-            blamed: Entity::Unknown.to_string(),
+            blamed: "nobody".to_owned(),
             root_rank: None,
             root_node: None,
             confidence: 0.7,
@@ -104,8 +104,12 @@ pub(super) fn conclude(incident: Incident) -> Option<OfflineCase> {
         catalogue,
     };
     let opinion = diagnose(&scene, signs.iter().map(|sign| sign.at).max().unwrap_or_default());
-    let says_failure = signs.iter().any(|sign| sign.mark().is_some_and(|mark| mark.role != Role::Noise));
-    let weak = opinion.strength < Strength::Cause && opinion.verdict.confidence < WORTH_A_CASE;
+    let says_failure = signs
+        .iter()
+        .any(|sign| sign.mark().is_some_and(|mark| mark.role != Role::Noise));
+    let weak = opinion.strength < Strength::Cause
+        && opinion.verdict.confidence < WORTH_A_CASE
+        && !signs.iter().any(Sign::is_root_mark);
     if !says_failure || weak || opinion.verdict.class.as_str() == "none" {
         return incident.id.map(OfflineCase::none);
     }
@@ -116,15 +120,20 @@ pub(super) fn conclude(incident: Incident) -> Option<OfflineCase> {
         .find(|item| Some(&item.sign.evidence) == verdict.first_cause.as_ref());
     let root_node = verdict.blamed.node().filter(|node| !node.as_str().is_empty()).cloned();
     Some(OfflineCase {
-        id: incident.id.clone().unwrap_or_else(|| first.map(|item| place(&incident, item).0).unwrap_or_default()),
+        id: incident
+            .id
+            .clone()
+            .unwrap_or_else(|| first.map(|item| place(&incident, item).0).unwrap_or_default()),
         class: verdict.class.to_string(),
-        layer: verdict.layer,
+        layer: verdict.layer.clone(),
         severity: verdict.severity,
-        blamed: name(&verdict.blamed),
+        blamed: name(&verdict.blamed, &verdict.layer),
         root_rank: verdict.root_rank,
         root_node,
         confidence: verdict.confidence,
-        first_at: first.filter(|item| item.sign.timed).map(|item| item.sign.at.to_string()),
+        first_at: first
+            .filter(|item| item.sign.timed)
+            .map(|item| item.sign.at.to_string()),
         key_lines: key_lines(&incident, &opinion.findings),
         taxonomies: verdict.taxonomies,
         action: verdict.mitigation.action,
@@ -133,13 +142,37 @@ pub(super) fn conclude(incident: Incident) -> Option<OfflineCase> {
         alternatives: verdict
             .alternatives
             .into_iter()
-            .map(|(class, confidence)| Alternative { class: class.to_string(), confidence })
+            .map(|(class, confidence)| Alternative {
+                class: class.to_string(),
+                confidence,
+            })
             .collect(),
         reasoning: opinion.reasoning.into_iter().map(|reason| reason.text).collect(),
         clears: opinion.clears,
     })
 }
 
+/// Adds a case, or counts it where the same log told the same of the same part before: a fault that repeats is one case.
+pub(super) fn add(cases: &mut Vec<OfflineCase>, case: OfflineCase) {
+    let same = |known: &&mut OfflineCase| {
+        known.id == case.id
+            && known.class == case.class
+            && known.blamed == case.blamed
+            && known.root_rank == case.root_rank
+    };
+    let Some(known) = cases.iter_mut().find(same) else {
+        return cases.push(case);
+    };
+    let when = case.first_at.map(|at| format!(" at {at}")).unwrap_or_default();
+    let line = case
+        .key_lines
+        .first()
+        .map(|line| format!(" (line {})", line.line))
+        .unwrap_or_default();
+    known.reasoning.push(format!("The same was seen again{when}{line}."));
+    let room = KEY_LINES.saturating_sub(known.key_lines.len());
+    known.key_lines.extend(case.key_lines.into_iter().take(room));
+}
 
 fn key_lines(incident: &Incident, findings: &[rankguard_model::Finding]) -> Vec<KeyLine> {
     let mut wanted: Vec<_> = findings.iter().filter(|finding| finding.role != Role::Noise).collect();
@@ -148,26 +181,48 @@ fn key_lines(incident: &Incident, findings: &[rankguard_model::Finding]) -> Vec<
         .into_iter()
         .take(KEY_LINES)
         .filter_map(|finding| {
-            let item = incident.items.iter().find(|item| item.sign.evidence == finding.evidence)?;
+            let item = incident
+                .items
+                .iter()
+                .find(|item| item.sign.evidence == finding.evidence)?;
             let (file, line) = place(incident, item);
-            Some(KeyLine { file, line, role: finding.role, text: finding.text.clone() })
+            Some(KeyLine {
+                file,
+                line,
+                role: finding.role,
+                text: finding.text.clone(),
+            })
         })
         .collect()
 }
 
 fn place(incident: &Incident, item: &Item) -> (String, u64) {
-    (incident.logs.get(item.log).map(|log| log.name.clone()).unwrap_or_default(), item.first_line)
+    (
+        incident
+            .logs
+            .get(item.log)
+            .map(|log| log.name.clone())
+            .unwrap_or_default(),
+        item.first_line,
+    )
 }
 
 /// Whom the case blames, without the names that offline logs do not know.
-fn name(entity: &Entity) -> String {
-    let of = |node: &NodeId| if node.as_str().is_empty() { String::new() } else { format!(" of node {node}") };
+fn name(entity: &Entity, layer: &str) -> String {
+    let of = |node: &NodeId| {
+        if node.as_str().is_empty() {
+            String::new()
+        } else {
+            format!(" of node {node}")
+        }
+    };
     match entity {
         Entity::Rank { rank, node, .. } => format!("rank {rank}{}", of(node)),
         Entity::Device { node, device } => format!("{device}{}", of(node)),
         Entity::Node { node } if node.as_str().is_empty() => "the node that wrote the log".to_owned(),
         Entity::Node { node } => format!("node {node}"),
         Entity::Job { .. } => "the job".to_owned(),
-        Entity::Unknown => "nobody".to_owned(),
+        Entity::Unknown if layer == "hardware" => "a machine that the log does not name".to_owned(),
+        Entity::Unknown => "a program that the log does not name".to_owned(),
     }
 }

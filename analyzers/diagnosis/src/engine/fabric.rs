@@ -206,7 +206,7 @@ fn missing_peer(scene: &Scene<'_>) -> Option<Candidate> {
     if scene.placements.len() < 2 {
         return None;
     }
-    let mut candidate = Candidate::new(class, scene.rank_entity(rank, None), first, Strength::Symptom, score);
+    let mut candidate = Candidate::new(class, scene.rank_entity(rank, None), first, Strength::Cause, score);
     candidate.root_rank = Some(rank);
     candidate.notes.push(note);
     Some(candidate)

@@ -73,10 +73,11 @@ fn roots<'a>(scene: &'a Scene<'_>, wanted: Family) -> impl Iterator<Item = (usiz
         .filter(move |(_, sign)| family(scene, sign) == Some(wanted))
 }
 
-/// The narrowest machine part a sign speaks of: a rank stands for the node it runs on.
+/// The narrowest machine part a sign speaks of: a rank stands for the node it runs on, and a job for none.
 fn machine_of(sign: &Sign) -> Entity {
     match &sign.entity {
         Entity::Rank { node, .. } => Entity::Node { node: node.clone() },
+        Entity::Job { .. } => Entity::Unknown,
         other => other.clone(),
     }
 }

@@ -52,8 +52,12 @@ fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
             known.support.insert(index);
             continue;
         }
+        // A process that tears itself down after it lost a peer often crashes on the way out.
+        let teardown = scene.signs[..index]
+            .iter()
+            .any(|earlier| family(scene, earlier) == Some(Family::Fabric));
         let strength = match (class.as_str(), mark.role) {
-            ("segfault" | "mpi-ucx-segfault", Role::Root) => Strength::Symptom,
+            ("segfault" | "mpi-ucx-segfault", Role::Root) if !teardown => Strength::Symptom,
             _ => Strength::Outcome,
         };
         let blamed = sign

@@ -6,6 +6,12 @@ use super::{Family, confidence, roots};
 use crate::{Candidate, Scene, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+    // A scheduler ends the rest of a step whose first task failed; then its words say nothing about the cause.
+    let task_failed = scene.exits().next().is_some()
+        || scene.marks().any(|(_, sign)| {
+            sign.class()
+                .is_some_and(|class| class.as_str() == "launcher-child-failed")
+        });
     let mut found: BTreeMap<&str, Candidate> = BTreeMap::new();
     for (index, sign) in roots(scene, Family::Scheduler) {
         let Some(class) = sign.class() else { continue };
@@ -13,6 +19,7 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         // own words.
         let strength = match class.as_str() {
             "slurm-time-limit" | "slurm-node-fail" | "preempted" => Strength::Overriding,
+            "job-cancelled" | "external-termination" if task_failed => Strength::Outcome,
             "job-cancelled" | "external-termination" => Strength::Symptom,
             _ => Strength::Cause,
         };

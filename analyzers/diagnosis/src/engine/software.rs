@@ -36,7 +36,12 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
             None => scene.job_entity(),
         },
     };
-    let mut candidate = Candidate::new(class, blamed, first, Strength::Cause, score);
+    // An exception of no known meaning, or a helper process that is gone, is how a failure surfaced rather than what it is.
+    let strength = match class {
+        "uncaught-exception" | "dataloader-worker-crash" => Strength::Symptom,
+        _ => Strength::Cause,
+    };
+    let mut candidate = Candidate::new(class, blamed, first, strength, score);
     candidate.support.extend(signs.iter().map(|(index, _)| *index));
     // Without clocks nobody knows which stream was first.
     let ordered = ranks.len() < 2 || signs.iter().all(|(_, sign)| sign.timed);

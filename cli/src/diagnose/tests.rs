@@ -1,0 +1,241 @@
+//! Folders of logs as people have them, and what is made of them.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use rankguard_model::{NodeId, Rank};
+
+use super::{DiagnoseArgs, DiagnoseError, Diagnoses, Format, diagnose, run};
+
+fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        let path = root.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    root
+}
+
+fn read(root: &Path) -> Diagnoses {
+    diagnose(&[root.to_owned()])
+}
+
+fn classes(found: &Diagnoses) -> Vec<&str> {
+    found.cases.iter().map(|case| case.class.as_str()).collect()
+}
+
+const KERNEL: &str = "\
+[Sat Nov 21 03:44:28 2026] NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+[Sat Nov 21 03:44:28 2026] NVRM: Xid (PCI:0000:9b:00): 45, pid=4231, name=python, Ch 00000008
+[Sat Nov 21 03:44:28 2026] NVRM: Xid (PCI:0000:9b:00): 45, pid=4231, name=python, Ch 00000009
+";
+
+const SURVIVOR: &str = "\
+step 11 loss 0.41
+node-01:88:120 [0] NCCL WARN socketProgress: Connection closed by remote peer node-02<41414>
+ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.
+";
+
+const BUG: &str = "\
+Traceback (most recent call last):
+  File \"/home/user/train.py\", line 41, in <module>
+    main()
+  File \"/home/user/train.py\", line 17, in main
+    out = model(batch)
+RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x64 and 128x10)
+";
+
+#[test]
+fn a_folder_of_nodes_and_ranks_is_one_case_that_blames_the_gpu_rg_7() {
+    let root = folder(&[
+        ("node-02/dmesg.txt", KERNEL.as_bytes()),
+        ("node-01/rank-0.err", SURVIVOR.as_bytes()),
+        ("node-01/rank-1.err", SURVIVOR.as_bytes()),
+    ]);
+    let found = read(root.path());
+    assert_eq!(classes(&found), ["gpu-fallen-off-bus"], "{:?}", found.problems);
+    let case = &found.cases[0];
+    assert_eq!(case.blamed, "gpu 0000:9b:00 of node node-02");
+    assert_eq!(case.root_node, Some(NodeId::from("node-02")));
+    assert_eq!(case.first_at.as_deref(), Some("2026-11-21T03:44:28.000Z"));
+    assert!(case.key_lines[0].file.ends_with("node-02/dmesg.txt"));
+    assert_eq!(case.key_lines[0].line, 1);
+    assert_eq!(case.taxonomies.len(), 5);
+}
+
+#[test]
+fn packed_logs_are_read_as_plain_ones() {
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(BUG.as_bytes()).unwrap();
+    let zst = ruzstd::encoding::compress_to_vec(BUG.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
+    for (name, bytes) in [("rank-3.err.gz", gz.finish().unwrap()), ("rank-3.err.zst", zst)] {
+        let root = folder(&[(name, &bytes)]);
+        let found = read(root.path());
+        assert_eq!(
+            classes(&found),
+            ["tensor-shape-mismatch"],
+            "{name} {:?}",
+            found.problems
+        );
+        assert_eq!(found.cases[0].root_rank, Some(Rank(3)));
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_a_problem_and_hides_nothing_rg_11() {
+    let mut torn = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    torn.write_all(BUG.repeat(500).as_bytes()).unwrap();
+    let torn = torn.finish().unwrap();
+    let mut archive = vec![0_u8; 1024];
+    archive[257..262].copy_from_slice(b"ustar");
+    let root = folder(&[
+        ("a.bin", b"\x7fELF\0\0\0"),
+        ("b.log.gz", &torn[..torn.len() / 2]),
+        ("c.tar", &archive),
+        ("d.err", BUG.as_bytes()),
+        ("empty.log", b""),
+        ("notes.md", b"a CUDA out of memory error is what we fear"),
+    ]);
+    std::os::unix::fs::symlink(root.path(), root.path().join("loop")).unwrap();
+    let found = read(root.path());
+    let text = found.problems.join("\n");
+    for part in [
+        "a.bin: not a text",
+        "b.log.gz: read up to line",
+        "c.tar: an archive",
+        "notes.md: no log",
+        "loop: a linked",
+    ] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    assert!(classes(&found).contains(&"tensor-shape-mismatch"));
+}
+
+#[test]
+fn foreign_bytes_and_endless_lines_do_not_stop_the_reader_rg_11() {
+    let mut bytes = b"\xff\xfe not utf-8 \xc3\x28\n".to_vec();
+    bytes.extend(std::iter::repeat_n(b'x', 11 << 20));
+    bytes.push(b'\n');
+    bytes.extend(BUG.as_bytes());
+    let root = folder(&[("rank-0.err", &bytes)]);
+    let found = read(root.path());
+    assert_eq!(classes(&found), ["tensor-shape-mismatch"]);
+    assert!(
+        found.problems[0].contains("1 lines are longer than 10 MB"),
+        "{:?}",
+        found.problems
+    );
+}
+
+#[test]
+fn a_complaint_after_which_training_went_on_is_no_case() {
+    let log = format!("step 1 loss 0.9\n{BUG}step 2 loss 0.8\nstep 3 loss 0.7\nstep 4 loss 0.6\n");
+    let root = folder(&[("rank-0.log", log.as_bytes())]);
+    let args = DiagnoseArgs {
+        paths: vec![root.path().to_owned()],
+        format: Format::Table,
+    };
+    let (mut out, mut notes) = (Vec::new(), Vec::new());
+    assert!(!run(&args, &mut out, &mut notes).unwrap());
+    assert_eq!(String::from_utf8(out).unwrap(), "Nothing failed in 1 log.\n");
+    assert!(notes.is_empty());
+}
+
+#[test]
+fn streams_without_clocks_give_no_first_rank() {
+    let root = folder(&[("rank-0.err", BUG.as_bytes()), ("rank-1.err", BUG.as_bytes())]);
+    let found = read(root.path());
+    assert_eq!(classes(&found), ["tensor-shape-mismatch"]);
+    assert_eq!(found.cases[0].root_rank, None);
+    assert_eq!(found.cases[0].blamed, "the job");
+}
+
+#[test]
+fn kernel_logs_of_unnamed_machines_are_never_joined() {
+    let oom = "[Sat Nov 21 03:44:30 2026] Out of memory: Killed process 77 (python) total-vm:1kB, anon-rss:1kB\n";
+    let root = folder(&[("dmesg.one", KERNEL.as_bytes()), ("dmesg.two", oom.as_bytes())]);
+    assert_eq!(classes(&read(root.path())), ["gpu-fallen-off-bus", "host-oom-kill"]);
+}
+
+#[test]
+fn a_fault_that_repeats_is_one_case() {
+    let later = KERNEL.replace("03:44:28", "05:44:28");
+    let root = folder(&[("dmesg.txt", format!("{KERNEL}{later}").as_bytes())]);
+    let found = read(root.path());
+    assert_eq!(classes(&found), ["gpu-fallen-off-bus"]);
+    let again = "The same was seen again at 2026-11-21T05:44:28.000Z (line 4).";
+    assert_eq!(found.cases[0].reasoning.last().map(String::as_str), Some(again));
+}
+
+#[test]
+fn files_of_cases_give_one_answer_a_case() {
+    let bug: Vec<_> = BUG.lines().collect();
+    let case = |id: &str, lines: &[&str]| {
+        let sources = serde_json::json!([{"kind": "rank-stderr", "rank": 2, "node": null, "lines": lines}]);
+        serde_json::json!({"id": id, "sources": sources, "label": "not read"}).to_string()
+    };
+    let text = format!("{}\n{}\n{{broken\n", case("one", &bug), case("two", &["all is well"]));
+    let root = folder(&[("cases.jsonl", text.as_bytes())]);
+    let found = read(root.path());
+    assert_eq!(classes(&found), ["tensor-shape-mismatch", "none"]);
+    assert_eq!(
+        (found.cases[0].id.as_str(), found.cases[0].root_rank),
+        ("one", Some(Rank(2)))
+    );
+    assert!(found.problems[0].contains("cases.jsonl:3: not a case"));
+}
+
+#[test]
+fn json_names_every_field_and_the_same_input_gives_the_same_bytes_rg_8() {
+    let root = folder(&[
+        ("node-02/dmesg.txt", KERNEL.as_bytes()),
+        ("rank-0.err", SURVIVOR.as_bytes()),
+    ]);
+    let print = |format| {
+        let args = DiagnoseArgs {
+            paths: vec![root.path().to_owned()],
+            format,
+        };
+        let mut out = Vec::new();
+        assert!(run(&args, &mut out, &mut Vec::new()).unwrap());
+        String::from_utf8(out).unwrap()
+    };
+    let array: serde_json::Value = serde_json::from_str(&print(Format::Json)).unwrap();
+    for key in [
+        "id",
+        "class",
+        "layer",
+        "blamed",
+        "root_rank",
+        "root_node",
+        "confidence",
+        "key_lines",
+        "taxonomies",
+        "action",
+        "advice",
+        "alternatives",
+        "reasoning",
+    ] {
+        assert!(array[0].get(key).is_some(), "{key}");
+    }
+    for format in [Format::Table, Format::Json, Format::Jsonl] {
+        assert_eq!(print(format), print(format));
+    }
+    assert!(print(Format::Table).contains("dmesg.txt:1: NVRM: Xid"));
+}
+
+#[test]
+fn nothing_readable_is_an_error_that_names_the_path() {
+    let args = DiagnoseArgs {
+        paths: vec!["/no/such/log".into()],
+        format: Format::Table,
+    };
+    let error = run(&args, &mut Vec::new(), &mut Vec::new()).unwrap_err();
+    assert!(
+        matches!(&error, DiagnoseError::NothingReadable(why) if why.contains("/no/such/log")),
+        "{error}"
+    );
+}
