@@ -61,11 +61,6 @@ pub(crate) fn finish() -> io::Result<()> {
     }
 }
 
-/// Whether the reader of standard output has gone, so that a command that follows something may end.
-pub(crate) fn is_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed)
-}
-
 fn write(parts: &[&[u8]]) {
     if CLOSED.load(Ordering::Relaxed) {
         return;

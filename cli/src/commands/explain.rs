@@ -13,34 +13,34 @@ use crate::out;
 
 /// An explanation as machines read it.
 #[derive(Serialize)]
-struct Explained<'a> {
-    subject: &'a str,
-    class: &'a str,
-    layer: &'a str,
-    meaning: &'a str,
-    causes: &'a [String],
-    action: &'a str,
-    advice: &'a str,
-    vendor_action: Option<&'a str>,
-    recommended_by: &'a [String],
-    clears: &'a str,
-    taxonomies: Vec<InTaxonomy<'a>>,
-    mark: Option<&'a rankguard_model::Mark>,
+struct Explained {
+    subject: String,
+    class: String,
+    layer: String,
+    meaning: String,
+    causes: Vec<String>,
+    action: String,
+    advice: String,
+    vendor_action: Option<String>,
+    recommended_by: Vec<String>,
+    clears: String,
+    taxonomies: Vec<InTaxonomy>,
+    mark: Option<rankguard_model::Mark>,
 }
 
 #[derive(Serialize)]
-struct InTaxonomy<'a> {
-    taxonomy: &'a str,
-    category: &'a str,
-    name: &'a str,
+struct InTaxonomy {
+    taxonomy: String,
+    category: String,
+    name: String,
 }
 
-const COLUMNS: &[Column<Explained<'_>>] = &[
-    ("subject", |it| it.subject.to_owned()),
-    ("class", |it| it.class.to_owned()),
-    ("layer", |it| it.layer.to_owned()),
-    ("action", |it| it.action.to_owned()),
-    ("meaning", |it| it.meaning.to_owned()),
+const COLUMNS: &[Column<Explained>] = &[
+    ("subject", |it| it.subject.clone()),
+    ("class", |it| it.class.clone()),
+    ("layer", |it| it.layer.clone()),
+    ("action", |it| it.action.clone()),
+    ("meaning", |it| it.meaning.clone()),
 ];
 
 pub(super) fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
@@ -56,29 +56,30 @@ pub(super) fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
     }
     match args.format.format {
         Format::Table => found.iter().for_each(|explanation| out::text(&plain(&page(explanation)))),
-        format => listing::print(format, &found.iter().map(explained).collect::<Vec<_>>(), COLUMNS),
+        format => listing::print(format, &found.into_iter().map(explained).collect::<Vec<_>>(), COLUMNS),
     }
     Ok(Exit::Fine)
 }
 
-fn explained(found: &Explanation) -> Explained<'_> {
+fn explained(found: Explanation) -> Explained {
+    let place = |place: rankguard_faults::Place| InTaxonomy {
+        taxonomy: place.taxonomy,
+        category: place.category,
+        name: place.name,
+    };
     Explained {
-        subject: &found.subject,
-        class: found.class.as_str(),
-        layer: &found.layer,
-        meaning: &found.meaning,
-        causes: &found.causes,
-        action: &found.action,
-        advice: &found.advice,
-        vendor_action: found.vendor_action.as_deref(),
-        recommended_by: &found.recommended_by,
-        clears: &found.clears,
-        taxonomies: found
-            .places
-            .iter()
-            .map(|place| InTaxonomy { taxonomy: &place.taxonomy, category: &place.category, name: &place.name })
-            .collect(),
-        mark: found.mark.as_ref(),
+        subject: found.subject,
+        class: found.class.0,
+        layer: found.layer,
+        meaning: found.meaning,
+        causes: found.causes,
+        action: found.action,
+        advice: found.advice,
+        vendor_action: found.vendor_action,
+        recommended_by: found.recommended_by,
+        clears: found.clears,
+        taxonomies: found.places.into_iter().map(place).collect(),
+        mark: found.mark,
     }
 }
 

@@ -1,0 +1,160 @@
+//! The cases: one table to compare them, then each with all that it rests on.
+
+use std::fmt::Write as _;
+
+use rankguard_model::{Case, CaseState, Finding, Reason, Role, Timestamp};
+
+use super::delays;
+use super::text::{escape, offset};
+use crate::words;
+
+/// One line a case.
+pub(super) fn table(cases: &[Case]) -> String {
+    let mut html = String::from(
+        "<div class=\"scroll\" role=\"group\" tabindex=\"0\" aria-label=\"Table of the cases, may be scrolled\"><table>\
+         <thead><tr><th scope=\"col\">case</th><th scope=\"col\">class</th><th scope=\"col\">blamed</th>\
+         <th scope=\"col\">state</th>",
+    );
+    for name in ["evidence", "case", "plan", "fenced", "launched", "first step"] {
+        let _ = write!(html, "<th scope=\"col\" class=\"number\">{name}</th>");
+    }
+    html.push_str("<th scope=\"col\" class=\"number\">steps lost</th></tr></thead><tbody>");
+    for case in cases {
+        let id = case.id;
+        let _ = write!(
+            html,
+            "<tr><th scope=\"row\"><a href=\"#case-{id}\">{id}</a></th><td><code>{}</code></td><td>{}</td><td>{}</td>",
+            escape(case.verdict.class.as_str()),
+            escape(case.verdict.blamed.to_string()),
+            badge(case.state)
+        );
+        let d = &case.delays;
+        for ms in [d.evidence_ms, d.case_ms, d.plan_ms, d.fenced_ms, d.launched_ms, d.first_step_ms] {
+            let _ = write!(html, "<td class=\"number\">{}</td>", time(ms));
+        }
+        let _ = write!(html, "<td class=\"number\">{}</td></tr>", escape(words::or_dash(case.steps_lost)));
+    }
+    html.push_str("</tbody></table></div>");
+    html
+}
+
+fn time(ms: Option<i64>) -> String {
+    ms.map_or_else(|| "–".to_owned(), |ms| words::millis(ms as f64))
+}
+
+fn badge(state: CaseState) -> String {
+    let class = match state {
+        CaseState::Open | CaseState::Recovering => "warn",
+        CaseState::Recovered => "good",
+        CaseState::Closed => "",
+    };
+    format!("<span class=\"badge {class}\">{}</span>", words::case_state(state))
+}
+
+/// Everything about one case.
+pub(super) fn card(case: &Case, start: Timestamp) -> String {
+    let verdict = &case.verdict;
+    let id = case.id;
+    let mut html = format!(
+        "<article class=\"card\" id=\"case-{id}\" aria-labelledby=\"case-{id}-name\">\
+         <h3 id=\"case-{id}-name\"><span class=\"case-number\">{id}</span> <code>{}</code> {}</h3>",
+        escape(verdict.class.as_str()),
+        badge(case.state)
+    );
+    let _ = write!(html, "<p class=\"blamed\">{}</p>", blamed(case));
+    if let Some(bar) = delays::bar(&case.delays) {
+        html.push_str(&bar);
+    }
+    html.push_str("<dl class=\"facts\">");
+    let mut fact = |name: &str, value: String| {
+        let _ = write!(html, "<dt>{name}</dt><dd>{value}</dd>");
+    };
+    fact("outcome", escape(case.outcome.as_deref().unwrap_or("none yet")));
+    fact("first seen", format!("{} into the record ({})", offset(case.first_at, start), escape(case.first_at.to_string())));
+    fact(
+        "do",
+        format!(
+            "{} <small>{}</small>",
+            escape(&verdict.mitigation.advice),
+            escape(format!("{} · {}", verdict.mitigation.action, words::sources(&verdict.mitigation.recommended_by)))
+        ),
+    );
+    fact("cleared by", escape(&case.clears));
+    if let Some(lost) = case.steps_lost {
+        fact("steps lost", lost.to_string());
+    }
+    if !verdict.alternatives.is_empty() {
+        let others = verdict.alternatives.iter().map(|(class, confidence)| format!("{class} ({confidence:.2})"));
+        fact("also considered", escape(others.collect::<Vec<_>>().join(", ")));
+    }
+    html.push_str("</dl>");
+    html.push_str(&taxonomies(case));
+    html.push_str(&reasons("Reasoning", &case.reasoning, case.first_at, true));
+    let plan = case.plan.map_or_else(|| "Actions".to_owned(), |plan| format!("Plan {plan} and its actions"));
+    html.push_str(&reasons(&plan, &case.actions, case.first_at, false));
+    html.push_str(&findings(&case.findings, case.first_at));
+    html.push_str("</article>");
+    html
+}
+
+fn blamed(case: &Case) -> String {
+    let verdict = &case.verdict;
+    let rank = verdict.root_rank.map(|rank| format!(", rank {rank} failed first")).unwrap_or_default();
+    format!(
+        "<strong>{}</strong>{} <small>{}</small>",
+        escape(verdict.blamed.to_string()),
+        escape(rank),
+        escape(format!(
+            "{} · {} · confidence {:.2}",
+            verdict.layer,
+            words::severity(verdict.severity),
+            verdict.confidence
+        ))
+    )
+}
+
+fn taxonomies(case: &Case) -> String {
+    let mut html = String::from("<h4>In published taxonomies</h4><dl class=\"facts\">");
+    for (taxonomy, categories) in &case.verdict.taxonomies {
+        let names: Vec<String> = categories.iter().map(|category| words::category(taxonomy, category)).collect();
+        let _ = write!(html, "<dt>{}</dt><dd>{}</dd>", escape(words::taxonomy(taxonomy)), escape(names.join("; ")));
+    }
+    html.push_str("</dl>");
+    html
+}
+
+fn reasons(heading: &str, reasons: &[Reason], first: Timestamp, open: bool) -> String {
+    if reasons.is_empty() {
+        return String::new();
+    }
+    let open = if open { " open=\"open\"" } else { "" };
+    let mut html = format!("<details{open}><summary>{}</summary><ol class=\"log\">", escape(heading));
+    for reason in reasons {
+        let _ = write!(html, "<li><time>{}</time><span>{}</span></li>", offset(reason.at, first), escape(&reason.text));
+    }
+    html.push_str("</ol></details>");
+    html
+}
+
+fn findings(findings: &[Finding], first: Timestamp) -> String {
+    let mut html = format!("<details><summary>Facts ({}), in order of cause</summary><ol class=\"log\">", findings.len());
+    for finding in findings {
+        let class = match finding.role {
+            Role::Root => "bad",
+            Role::Confirmation => "warn",
+            Role::Cascade | Role::Noise => "",
+        };
+        let _ = write!(
+            html,
+            "<li><time>{}</time><div><span class=\"badge {class}\">{}</span> <code>{}</code> {}<pre>{}</pre><small>{}</small></div></li>",
+            offset(finding.at, first),
+            words::role(finding.role),
+            escape(finding.class.as_str()),
+            escape(finding.entity.to_string()),
+            escape(&finding.text),
+            escape(format!("{} · evidence {}", finding.why, finding.evidence))
+        );
+    }
+    html.push_str("</ol></details>");
+    html
+}

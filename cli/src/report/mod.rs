@@ -1,0 +1,131 @@
+//! The report: one page that needs nothing else, and the same facts for machines.
+//!
+//! The page has no script, no font and no picture from elsewhere, follows the reader's light or dark setting and fits a
+//! telephone. Plots are drawn here as SVG; what colour tells is told by shape or word as well, and every plot has a
+//! description. Foreign text is escaped in one place (`text`).
+//!
+//! Absent: zooming, and plots of more than one job in one figure.
+
+mod axis;
+mod cases;
+mod delays;
+mod gantt;
+mod page;
+mod panels;
+#[cfg(test)]
+pub(crate) mod sample;
+mod summary;
+mod text;
+mod timeline;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rankguard_model::{Case, StatusView};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Everything that a report tells.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ReportInput {
+    /// Heading of the page.
+    title: String,
+    /// What was measured beside the controller's own view: parameters, ledger, stalls. The demo has it.
+    facts: Option<Value>,
+    /// Nodes and jobs.
+    status: StatusView,
+    /// All cases, oldest first.
+    cases: Vec<Case>,
+}
+
+impl ReportInput {
+    /// Puts it together.
+    pub(crate) fn new(title: &str, status: StatusView, cases: Vec<Case>, facts: Option<Value>) -> Self {
+        Self { title: title.to_owned(), facts, status, cases }
+    }
+}
+
+/// Writes `report.html` and `report.json` into a folder that exists. Each appears whole.
+pub(crate) fn write(input: &ReportInput, folder: &Path) -> io::Result<()> {
+    let mut json = serde_json::to_vec_pretty(input)?;
+    json.push(b'\n');
+    put(folder, "report.json", &json)?;
+    put(folder, "report.html", page::page(input).as_bytes())
+}
+
+fn put(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let part = folder.join(format!(".{name}.part"));
+    let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, folder.join(name)));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written.map_err(|problem| io::Error::new(problem.kind(), format!("{}: {problem}", folder.join(name).display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input() -> ReportInput {
+        let (status, cases) = sample::cluster();
+        ReportInput::new("A <b>report</b>", status, cases, Some(sample::facts()))
+    }
+
+    #[test]
+    fn a_report_needs_nothing_else_and_runs_nothing() {
+        let html = page::page(&input());
+        for forbidden in ["<script", "http-equiv", "src=", "@import", "url(", "<link", "<iframe", "onload"] {
+            assert!(!html.contains(forbidden), "{forbidden:?} is in the page");
+        }
+        assert!(html.contains("A &lt;b&gt;report&lt;/b&gt;") && !html.contains("<b>report"));
+    }
+
+    #[test]
+    fn every_element_that_is_opened_is_closed() {
+        let html = page::page(&input());
+        let void = ["meta", "!DOCTYPE"];
+        let mut open: Vec<&str> = Vec::new();
+        for tag in html.split('<').skip(1) {
+            let (inside, _) = tag.split_once('>').expect("every < of the page begins a tag");
+            let name = inside.split([' ', '\n', '/']).find(|part| !part.is_empty()).unwrap_or_default();
+            if let Some(closed) = inside.strip_prefix('/') {
+                assert_eq!(open.pop(), Some(closed), "near <{}", inside);
+            } else if !inside.ends_with('/') && !void.contains(&name) {
+                open.push(name);
+            }
+        }
+        assert_eq!(open, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn every_case_is_told_with_its_five_taxonomies_and_delays() {
+        let html = page::page(&input());
+        let (_, cases) = sample::cluster();
+        for case in &cases {
+            assert!(html.contains(&format!("id=\"case-{}\"", case.id)), "case {}", case.id);
+        }
+        for part in ["gpu-fallen-off-bus", "6.21 s", "bit-identical", "RuntimeError", "cascade", "shape &#39;"] {
+            assert!(html.contains(part), "{part:?} is not in the page");
+        }
+    }
+
+    #[test]
+    fn an_empty_cluster_has_a_report() {
+        let status = StatusView { nodes: Vec::new(), node_spans: Vec::new(), jobs: Vec::new(), open_cases: Vec::new(), at: sample::at(0) };
+        let html = page::page(&ReportInput::new("Empty", status, Vec::new(), None));
+        assert!(html.contains("Nothing has failed"), "{html}");
+    }
+
+    #[test]
+    fn both_files_are_written_whole_and_nothing_else_is_left() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        write(&input(), folder.path()).expect("written");
+        let mut names: Vec<_> = fs::read_dir(folder.path()).expect("listed").flatten().map(|e| e.file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["report.html", "report.json"]);
+        let json: Value = serde_json::from_slice(&fs::read(folder.path().join("report.json")).expect("read")).expect("JSON");
+        assert_eq!(json["cases"][0]["verdict"]["class"], "gpu-fallen-off-bus");
+        assert_eq!(json["facts"]["parameters_identical"], true);
+    }
+}

@@ -1,0 +1,98 @@
+//! The head of the page: what a reader in a hurry must know.
+
+use std::fmt::Write as _;
+
+use rankguard_model::CaseState;
+use serde_json::Value;
+
+use super::ReportInput;
+use super::text::escape;
+use crate::words;
+
+/// A number with its name, and whether it is good news.
+struct Tile {
+    name: &'static str,
+    value: String,
+    note: String,
+    mood: &'static str,
+}
+
+pub(super) fn tiles(input: &ReportInput) -> String {
+    let mut tiles = Vec::new();
+    if let Some(facts) = &input.facts {
+        tiles.extend(proofs(facts));
+    }
+    tiles.extend(counts(input));
+    let mut html = String::from("<dl class=\"tiles\">");
+    for Tile { name, value, note, mood } in tiles {
+        let _ = write!(
+            html,
+            "<div class=\"tile {mood}\"><dt>{name}</dt><dd>{}<small>{}</small></dd></div>",
+            escape(value),
+            escape(note)
+        );
+    }
+    html.push_str("</dl>");
+    html
+}
+
+/// What the demo has measured beside the controller's view.
+fn proofs(facts: &Value) -> Vec<Tile> {
+    let mut tiles = Vec::new();
+    let mood = |good| if good { "good" } else { "bad" };
+    if let Some(identical) = facts["parameters_identical"].as_bool() {
+        let digest = facts["parameters"]["disturbed"].as_str().unwrap_or_default();
+        tiles.push(Tile {
+            name: "final parameters",
+            value: if identical { "bit-identical" } else { "different" }.to_owned(),
+            note: format!("with an undisturbed run; BLAKE3 {}", digest.get(..12).unwrap_or(digest)),
+            mood: mood(identical),
+        });
+    }
+    if let Some(exact) = facts["ledger_exact"].as_bool() {
+        let ledger = &facts["ledger"];
+        let count = |name: &str| ledger[name].as_u64().unwrap_or_default();
+        let epochs = ledger["epochs"].as_array().map_or(0, Vec::len);
+        tiles.push(Tile {
+            name: "samples",
+            value: if exact { "each exactly once" } else { "not exact" }.to_owned(),
+            note: format!("an epoch; {epochs} epochs, {} twice, {} never", count("duplicates"), count("omissions")),
+            mood: mood(exact),
+        });
+    }
+    let stall = &facts["checkpoint_stall_ms"];
+    if let (Some(p50), Some(max)) = (stall["p50"].as_f64(), stall["max"].as_f64()) {
+        let saves = facts["checkpoints_committed"].as_u64().unwrap_or_default();
+        tiles.push(Tile {
+            name: "checkpoint stall",
+            value: words::millis(p50),
+            note: format!("a rank, at the median; at most {}; {saves} checkpoints", words::millis(max)),
+            mood: "",
+        });
+    }
+    tiles
+}
+
+fn counts(input: &ReportInput) -> Vec<Tile> {
+    let open = input.cases.iter().filter(|case| matches!(case.state, CaseState::Open | CaseState::Recovering)).count();
+    let recovered = input.cases.iter().filter(|case| case.state == CaseState::Recovered).count();
+    let mut first_steps: Vec<i64> = input.cases.iter().filter_map(|case| case.delays.first_step_ms).collect();
+    first_steps.sort_unstable();
+    let lost: u64 = input.cases.iter().filter_map(|case| case.steps_lost).sum();
+    let mut tiles = vec![Tile {
+        name: "cases",
+        value: input.cases.len().to_string(),
+        note: format!("{recovered} recovered, {open} open"),
+        mood: if open > 0 { "warn" } else { "" },
+    }];
+    if let (Some(median), Some(longest)) = (first_steps.get(first_steps.len() / 2), first_steps.last()) {
+        tiles.push(Tile {
+            name: "fault to first new step",
+            value: words::millis(*median as f64),
+            note: format!("at the median; at most {}", words::millis(*longest as f64)),
+            mood: "",
+        });
+    }
+    tiles.push(Tile { name: "steps repeated", value: lost.to_string(), note: "over all failures".to_owned(), mood: "" });
+    tiles
+}

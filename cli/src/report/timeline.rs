@@ -1,0 +1,184 @@
+//! One figure a job: loss, step time, checkpoint stalls and the life of nodes and ranks, all over the same time, with
+//! the failures as lines through everything.
+
+use std::fmt::Write as _;
+
+use rankguard_model::{Case, JobView, Span, StatusView, Timestamp};
+
+use super::axis::{self, Axis};
+use super::gantt;
+use super::panels;
+use super::text::escape;
+
+/// Width of the figure and room for labels on its left.
+pub(super) const WIDTH: f64 = 960.0;
+pub(super) const LEFT: f64 = 92.0;
+pub(super) const RIGHT: f64 = 14.0;
+/// Room above the panels for the numbers of the cases.
+const TOP: f64 = 30.0;
+
+/// A part of the figure: how high it is and what is drawn, with its upper edge given.
+pub(super) struct Panel {
+    pub(super) height: f64,
+    pub(super) svg: String,
+}
+
+/// Time across the figure.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    pub(super) start: Timestamp,
+    pub(super) end: Timestamp,
+    axis: Axis,
+}
+
+impl Clock {
+    fn new(start: Timestamp, end: Timestamp) -> Self {
+        let span = seconds(end, start);
+        Self { start, end, axis: Axis::new(0.0, span, LEFT, WIDTH - RIGHT) }
+    }
+
+    /// Place of a moment.
+    pub(super) fn at(&self, at: Timestamp) -> f64 {
+        self.axis.at(seconds(at, self.start))
+    }
+
+    fn span(&self) -> f64 {
+        seconds(self.end, self.start)
+    }
+}
+
+fn seconds(at: Timestamp, start: Timestamp) -> f64 {
+    at.millis_since(start) as f64 / 1e3
+}
+
+/// The figure of a job; nothing when it has made no step and ran nowhere.
+pub(super) fn figure(job: &JobView, cases: &[&Case], status: &StatusView) -> Option<String> {
+    if job.progress.is_empty() && job.spans.is_empty() {
+        return None;
+    }
+    let clock = clock(job, status);
+    let mut panels = Vec::new();
+    panels.extend(panels::loss(job, &clock, TOP));
+    let mut top = TOP + panels.iter().map(|panel: &Panel| panel.height).sum::<f64>();
+    for draw in [panels::step_time, panels::stalls] {
+        if let Some(panel) = draw(job, &clock, top) {
+            top += panel.height;
+            panels.push(panel);
+        }
+    }
+    let gantt = gantt::panel(job, &node_spans(job, status, &clock), &clock, top);
+    top += gantt.height;
+    panels.push(gantt);
+    let height = top + 24.0;
+
+    let mut svg = String::new();
+    let name = escape(job.spec.id.as_str());
+    let label = escape(describe(job, cases, &clock));
+    let _ = write!(
+        svg,
+        "<figure class=\"wide\"><div class=\"scroll\" role=\"group\" tabindex=\"0\" aria-label=\"Figure, may be scrolled\">\
+         <svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{label}\"><title>Job {name} over time</title>"
+    );
+    time_axis(&mut svg, &clock, top);
+    shades(&mut svg, cases, &clock, top);
+    panels.iter().for_each(|panel| svg.push_str(&panel.svg));
+    marks(&mut svg, cases, &clock, top);
+    let _ = write!(svg, "</svg></div><figcaption>{}</figcaption></figure>", legend(job));
+    Some(svg)
+}
+
+/// From the first thing that happened to the job to its end, or to now.
+fn clock(job: &JobView, status: &StatusView) -> Clock {
+    let last = job.progress.last().map(|point| point.at);
+    let spans = job.spans.iter().filter_map(|span| span.to).max();
+    let end = job.ended_at.unwrap_or(status.at).max(last.unwrap_or_default()).max(spans.unwrap_or_default());
+    let first = job.progress.first().map_or(end, |point| point.at);
+    Clock::new(job.submitted_at.min(first), end)
+}
+
+/// Lives of the nodes that the job ran on, and of the others that were there, cut to the figure.
+fn node_spans(job: &JobView, status: &StatusView, clock: &Clock) -> Vec<Span> {
+    let of_job = job.spans.iter().filter(|span| span.rank.is_none());
+    let spans = status.node_spans.iter().chain(of_job);
+    spans.filter(|span| span.from < clock.end && span.to.is_none_or(|to| to > clock.start)).cloned().collect()
+}
+
+fn time_axis(svg: &mut String, clock: &Clock, bottom: f64) {
+    for tick in clock.axis.ticks(8) {
+        let x = clock.axis.at(tick);
+        let label = axis::seconds(tick, clock.span());
+        let _ = write!(
+            svg,
+            "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{bottom:.1}\"/>\
+             <text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
+            bottom + 16.0
+        );
+    }
+}
+
+/// From each failure to the first new step.
+fn shades(svg: &mut String, cases: &[&Case], clock: &Clock, bottom: f64) {
+    for case in cases {
+        let Some(took) = case.delays.first_step_ms.and_then(|ms| u64::try_from(ms).ok()) else {
+            continue;
+        };
+        let (from, to) = (clock.at(case.first_at), clock.at(case.first_at.after(std::time::Duration::from_millis(took))));
+        let _ = write!(
+            svg,
+            "<rect class=\"shade\" x=\"{from:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\"/>",
+            (to - from).max(0.0),
+            bottom - TOP
+        );
+    }
+}
+
+/// The failures, with their numbers; numbers that would lie on each other step aside.
+fn marks(svg: &mut String, cases: &[&Case], clock: &Clock, bottom: f64) {
+    let mut free_from = f64::MIN;
+    for case in cases {
+        let x = clock.at(case.first_at);
+        let label = x.max(free_from).min(WIDTH - RIGHT);
+        free_from = label + 22.0;
+        let (id, class) = (case.id, escape(case.verdict.class.as_str()));
+        let _ = write!(
+            svg,
+            "<a href=\"#case-{id}\"><title>Case {id}: {class}</title>\
+             <path class=\"fault\" d=\"M{label:.1} 22 L{x:.1} {TOP} V{bottom:.1}\"/>\
+             <circle class=\"fault-dot\" cx=\"{label:.1}\" cy=\"13\" r=\"9.5\"/>\
+             <text class=\"fault-number\" x=\"{label:.1}\" y=\"17\" text-anchor=\"middle\">{id}</text></a>"
+        );
+    }
+}
+
+fn describe(job: &JobView, cases: &[&Case], clock: &Clock) -> String {
+    let steps = job.step.map_or(0, |step| step.0);
+    let failures: Vec<String> = cases
+        .iter()
+        .map(|case| format!("case {} ({}) at {}", case.id, case.verdict.class, super::text::offset(case.first_at, clock.start)))
+        .collect();
+    format!(
+        "Loss, step time, checkpoint stalls and ranks of job {} over {:.1} seconds and {steps} steps. Failures: {}.",
+        job.spec.id,
+        clock.span(),
+        if failures.is_empty() { "none".to_owned() } else { failures.join(", ") }
+    )
+}
+
+fn legend(job: &JobView) -> String {
+    let mut entries = vec![
+        "<span class=\"key key-fault\"></span> failure, by number of its case",
+        "<span class=\"key key-shade\"></span> until the first new step",
+    ];
+    if !job.checkpoints.is_empty() {
+        entries.push("<span class=\"key key-checkpoint\"></span> checkpoint committed");
+    }
+    entries.extend([
+        "<span class=\"key key-running\"></span> rank runs",
+        "<span class=\"key key-starting\"></span> rank starts",
+        "<span class=\"key key-healthy\"></span> node healthy",
+        "<span class=\"key key-cordoned\"></span> node out of use",
+        "<span class=\"key key-lost\"></span> node lost",
+    ]);
+    let entries: Vec<String> = entries.iter().map(|entry| format!("<span class=\"entry\">{entry}</span>")).collect();
+    entries.join(" ")
+}
