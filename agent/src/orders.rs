@@ -3,7 +3,6 @@
 //! The thread matters twice: ranks die with the thread that started them, and a fence must be up before the launch that
 //! follows it. Orders may come again: each is carried out at most once in effect (RG-3).
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,7 +15,7 @@ use crate::checkpoint::Checkpoints;
 use crate::collectors::JobLogs;
 use crate::fences::Fences;
 use crate::intake::Intake;
-use crate::ranks::{Roster, Surroundings, spawn};
+use crate::ranks::{Roster, Surroundings, reserve, spawn};
 use crate::sighting::Sighting;
 
 /// Orders that may wait. When it is full the session waits with reading, and the controller sends again what it misses.
@@ -99,17 +98,10 @@ impl Orders {
             let reason = format!("{} did not die within {:?}", pids.join(", "), self.kill_limit);
             return self.failed(id, job, generation, reason);
         }
-        let master_port = if reserve_port { self.free_port() } else { None };
+        let master_port = reserve_port.then(|| reserve(&self.host).ok()).flatten();
         let body = Body::Fenced { job: job.clone(), generation, master_port };
         let entity = Entity::Node { node: self.node.clone() };
         self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
-    }
-
-    /// A port that was free a moment ago. Another program may take it before rank 0 does; then that generation fails and
-    /// the next one gets another port.
-    fn free_port(&self) -> Option<u16> {
-        let listener = TcpListener::bind((self.host.as_str(), 0)).or_else(|_| TcpListener::bind(("0.0.0.0", 0)));
-        listener.and_then(|listener| listener.local_addr()).map(|address| address.port()).ok()
     }
 
     fn launch(&mut self, id: OrderId, launch: Launch) {

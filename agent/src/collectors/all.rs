@@ -60,7 +60,13 @@ impl Collectors {
             intake: intake.clone(),
             stop: stop.clone(),
         };
-        let gpu = Gpu::new(settings, intake, stop);
+        let gpu = Gpu {
+            library: settings.nvml_library.clone(),
+            interval: intervals.gpu,
+            deadline: intervals.gpu_deadline,
+            intake: intake.clone(),
+            stop: stop.clone(),
+        };
         let mut threads = Vec::new();
         let mut start = |part, source, work: Box<dyn FnOnce() + Send>| {
             let started = spawn(part, source, intake, work);

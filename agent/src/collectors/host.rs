@@ -39,7 +39,13 @@ pub(crate) struct Host {
 impl Host {
     /// Until asked to stop.
     pub(crate) fn run(self) {
-        let mut system = System::new();
+        let mut system = match System::new() {
+            Ok(system) => system,
+            Err(problem) => {
+                let what = format!("the host's memory and load are not watched: {problem}");
+                return self.intake.gap(Source::Host, what, None);
+            }
+        };
         let mut memory = Threshold::low(MEMORY_LOW, MEMORY_FINE);
         let mut load = Threshold::high(LOAD_HIGH, LOAD_FINE);
         let mut disks: BTreeMap<PathBuf, Threshold> = BTreeMap::new();
@@ -85,12 +91,11 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 /// The file systems that hold `watched`, with the part of each that is available.
 fn mounts(watched: &[PathBuf]) -> BTreeMap<PathBuf, f64> {
-    let disks = Disks::new_with_refreshed_list();
     let mut found = BTreeMap::new();
+    let Ok(disks) = Disks::new_with_refreshed_list() else { return found };
     for path in watched {
         let path = path.canonicalize().unwrap_or_else(|_| path.clone());
         let holder = disks
-            .list()
             .iter()
             .filter(|disk| path.starts_with(disk.mount_point()))
             .max_by_key(|disk| depth(disk.mount_point()));

@@ -12,18 +12,13 @@ use rankguard_model::{Body, Exit, Launch, NodeId, RankRef, RankSlot, Source};
 use rustix::process::Signal;
 
 use super::Roster;
+use super::environment::{rank_files, variables};
 use crate::collectors::JobLogs;
 use crate::intake::Intake;
 use crate::sighting::Sighting;
 
 /// How long the end of a rank waits for the reading of what it wrote.
 const LAST_WORDS: Duration = Duration::from_millis(300);
-
-/// Files that a rank writes to.
-struct Outputs {
-    out: PathBuf,
-    err: PathBuf,
-}
 
 /// Why a rank could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +56,7 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
     if let Some(path) = launch.workdir.as_ref().filter(|path| !Path::new(path).is_dir()) {
         return Err(LaunchError::NoWorkdir { path: path.clone(), node });
     }
-    let outputs = outputs(around.state_dir, launch, slot);
+    let files = rank_files(around.state_dir, launch, slot);
     let open = |path: &Path| {
         let parent = path.parent().map_or(Ok(()), fs::create_dir_all);
         parent.and_then(|()| File::create(path)).map_err(|source| LaunchError::Output {
@@ -73,27 +68,31 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
     let mut command = Command::new(program);
     command
         .args(arguments)
-        .envs(environment(launch, slot, around))
+        .envs(variables(launch, slot, around.node, around.socket))
         .stdin(Stdio::null())
-        .stdout(open(&outputs.out)?)
-        .stderr(open(&outputs.err)?)
+        .stdout(open(&files.stdout)?)
+        .stderr(open(&files.stderr)?)
         // A group of its own, so that what the rank starts ends with it.
         .process_group(0);
     if let Some(workdir) = &launch.workdir {
         command.current_dir(workdir);
     }
     die_with_agent(&mut command);
-    let mut child = command.spawn().map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => {
-            let path = std::env::var("PATH").unwrap_or_default();
-            LaunchError::NotFound { program: program.clone(), node, path }
+    let rank = RankRef { job: launch.job.clone(), generation: launch.generation, rank: slot.rank };
+    around.roster.expect(rank.clone(), slot.local_rank, launch.clone());
+    let mut child = command.spawn().map_err(|source| {
+        around.roster.ended(&rank);
+        match source.kind() {
+            io::ErrorKind::NotFound => {
+                let path = std::env::var("PATH").unwrap_or_default();
+                LaunchError::NotFound { program: program.clone(), node, path }
+            }
+            _ => LaunchError::Spawn { program: program.clone(), node, source },
         }
-        _ => LaunchError::Spawn { program: program.clone(), node, source },
     })?;
     let pid = child.id();
-    let rank = RankRef { job: launch.job.clone(), generation: launch.generation, rank: slot.rank };
-    around.job_logs.follow(rank.clone(), vec![outputs.out.clone(), outputs.err.clone()]);
-    around.roster.started(rank.clone(), pid, slot.local_rank, launch.clone());
+    around.job_logs.follow(rank.clone(), vec![files.stdout.clone(), files.stderr.clone()]);
+    around.roster.started(&rank, pid);
     let (roster, intake, job_logs) = (around.roster.clone(), around.intake.clone(), around.job_logs.clone());
     let entity = roster.entity(&rank);
     intake.push(Sighting::now(Source::Ranks, entity.clone(), Body::RankStarted { pid }).urgent());
@@ -117,52 +116,6 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
         node: around.node.clone(),
         source,
     })
-}
-
-fn outputs(state_dir: &Path, launch: &Launch, slot: RankSlot) -> Outputs {
-    let folder = state_dir.join("jobs").join(file_name(launch.job.as_str())).join(format!("g{}", launch.generation));
-    Outputs {
-        out: folder.join(format!("rank-{}.out", slot.rank)),
-        err: folder.join(format!("rank-{}.err", slot.rank)),
-    }
-}
-
-/// A job's name as one component of a path.
-fn file_name(job: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let name: String = job.chars().map(|c| if plain(c) || c == '.' { c } else { '_' }).collect();
-    if name.chars().all(|c| c == '.') { format!("_{name}") } else { name }
-}
-
-/// What torchrun gives its workers, and how to reach the agent.
-fn environment(launch: &Launch, slot: RankSlot, around: &Surroundings<'_>) -> Vec<(String, String)> {
-    let local_world = launch.ranks.len().max(1);
-    let groups = (launch.world_size as usize).div_ceil(local_world);
-    let mut variables: Vec<(String, String)> = [
-        ("RANK", slot.rank.to_string()),
-        ("LOCAL_RANK", slot.local_rank.to_string()),
-        ("WORLD_SIZE", launch.world_size.to_string()),
-        ("LOCAL_WORLD_SIZE", local_world.to_string()),
-        ("GROUP_RANK", launch.group_rank.to_string()),
-        ("GROUP_WORLD_SIZE", groups.to_string()),
-        ("ROLE_RANK", slot.rank.to_string()),
-        ("ROLE_WORLD_SIZE", launch.world_size.to_string()),
-        ("MASTER_ADDR", launch.master_addr.clone()),
-        ("MASTER_PORT", launch.master_port.to_string()),
-        ("TORCHELASTIC_RUN_ID", launch.job.to_string()),
-        ("TORCHELASTIC_RESTART_COUNT", launch.restart_count.to_string()),
-        ("TORCHELASTIC_MAX_RESTARTS", launch.max_restarts.to_string()),
-        ("RANKGUARD_SOCKET", around.socket.display().to_string()),
-        ("RANKGUARD_JOB", launch.job.to_string()),
-        ("RANKGUARD_GENERATION", launch.generation.to_string()),
-        ("RANKGUARD_NODE", around.node.to_string()),
-        // A line that stays in a buffer when its rank dies explains nothing.
-        ("PYTHONUNBUFFERED", "1".to_owned()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into();
-    variables.extend(launch.env.iter().map(|(name, value)| (name.clone(), value.clone())));
-    variables
 }
 
 fn die_with_agent(command: &mut Command) {

@@ -1,13 +1,13 @@
-//! The ranks of this node: who runs, how they are started and ended, and what they say.
+//! The ranks of this node: started, watched, spoken with, ended.
 
 mod environment;
-mod launcher;
+mod launch;
 mod port;
-mod process;
 mod roster;
-pub(crate) mod socket;
+mod session;
+mod socket;
 
-pub(crate) use environment::{RankFiles, rank_files};
-pub(crate) use launcher::{Launcher, LauncherParts};
+pub(crate) use launch::{Surroundings, spawn};
 pub(crate) use port::reserve;
-pub(crate) use roster::{Roster, Started};
+pub(crate) use roster::Roster;
+pub(crate) use socket::RankSocket;

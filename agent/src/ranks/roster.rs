@@ -1,13 +1,19 @@
-//! Who runs here: the one table that orders, the launcher, the rank socket and collectors look into.
+//! Who runs here, and who did a moment ago: the one table that orders, the rank socket and collectors look into.
+//!
+//! Evidence about a process often arrives after its end (the kernel's OOM lines, the last words in its log), so ranks are
+//! remembered for a while.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Generation, JobId, Launch, Rank, RankRef, RunningRank, Step};
-use tokio::sync::watch;
+use rankguard_model::{Entity, Generation, JobId, Launch, NodeId, Rank, RankRef, RunningRank, Step};
+use rustix::process::{Pid, Signal, kill_process_group};
 
-/// The table. Cheap to clone. Its lock is held for look-ups only, never while waiting.
+/// How long a rank that ended is remembered.
+const MEMORY: Duration = Duration::from_secs(60);
+
+/// All ranks of this node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Roster {
     shared: Arc<Shared>,
@@ -15,218 +21,158 @@ pub(crate) struct Roster {
 
 #[derive(Debug)]
 struct Shared {
-    table: Mutex<Table>,
-    /// Changes whenever a rank ends.
-    ended: watch::Sender<u64>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    jobs: BTreeMap<JobId, Job>,
-}
-
-#[derive(Debug, Default)]
-struct Job {
-    launch: Option<Arc<Launch>>,
-    ranks: BTreeMap<(Generation, Rank), Entry>,
+    node: NodeId,
+    ranks: Mutex<BTreeMap<RankRef, Entry>>,
+    ended: Condvar,
 }
 
 #[derive(Debug, Clone)]
 struct Entry {
-    local_rank: u32,
+    /// Absent between the decision to start it and its start.
     pid: Option<u32>,
-    alive: bool,
-    /// The agent itself has asked it to end.
-    ending: bool,
+    local_rank: u32,
+    launch: Arc<Launch>,
     step: Option<Step>,
-}
-
-/// A rank that is alive, as the rank socket needs it.
-#[derive(Debug, Clone)]
-pub(crate) struct Started {
-    pub(crate) rank: RankRef,
-    pub(crate) local_rank: u32,
-    pub(crate) pid: Option<u32>,
-    pub(crate) launch: Arc<Launch>,
+    ended: Option<Instant>,
 }
 
 impl Roster {
-    pub(crate) fn new() -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                table: Mutex::default(),
-                ended: watch::Sender::new(0),
-            }),
-        }
+    pub(crate) fn new(node: NodeId) -> Self {
+        let shared = Shared {
+            node,
+            ranks: Mutex::new(BTreeMap::new()),
+            ended: Condvar::new(),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.shared.table.lock().expect("no holder of the roster panics")
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<RankRef, Entry>> {
+        self.shared.ranks.lock().expect("no holder of the roster panics")
     }
 
-    /// Writes the ranks of a launch down before they are started, so that their first word finds them known. Gives
-    /// false, and changes nothing, when this generation was launched before.
-    pub(crate) fn launch(&self, launch: &Arc<Launch>) -> bool {
-        let mut table = self.lock();
-        let job = table.jobs.entry(launch.job.clone()).or_default();
-        if job
-            .launch
-            .as_ref()
-            .is_some_and(|known| known.generation >= launch.generation)
-        {
-            return false;
-        }
-        job.launch = Some(Arc::clone(launch));
-        // Older generations have ended by now; the newest of them stays, for lines that still speak of its processes.
-        let newest = job.ranks.keys().map(|(generation, _)| *generation).max();
-        job.ranks
-            .retain(|(generation, _), entry| entry.alive || Some(*generation) == newest);
-        for slot in &launch.ranks {
-            let entry = Entry {
-                local_rank: slot.local_rank,
-                pid: None,
-                alive: true,
-                ending: false,
-                step: None,
-            };
-            job.ranks.insert((launch.generation, slot.rank), entry);
-        }
-        true
+    /// A rank is about to start: its first word must find it known.
+    pub(crate) fn expect(&self, rank: RankRef, local_rank: u32, launch: Arc<Launch>) {
+        let mut ranks = self.lock();
+        ranks.retain(|_, entry| entry.ended.is_none_or(|since| since.elapsed() < MEMORY));
+        let entry = Entry {
+            pid: None,
+            local_rank,
+            launch,
+            step: None,
+            ended: None,
+        };
+        ranks.insert(rank, entry);
     }
 
-    fn change(&self, rank: &RankRef, change: impl FnOnce(&mut Entry)) {
-        let mut table = self.lock();
-        let job = table.jobs.get_mut(&rank.job);
-        if let Some(entry) = job.and_then(|job| job.ranks.get_mut(&(rank.generation, rank.rank))) {
-            change(entry);
-        }
-    }
-
+    /// It has a process.
     pub(crate) fn started(&self, rank: &RankRef, pid: u32) {
-        self.change(rank, |entry| entry.pid = Some(pid));
+        if let Some(entry) = self.lock().get_mut(rank) {
+            entry.pid = Some(pid);
+        }
     }
 
-    pub(crate) fn ending(&self, rank: &RankRef) {
-        self.change(rank, |entry| entry.ending = true);
-    }
-
-    pub(crate) fn is_ending(&self, rank: &RankRef) -> bool {
-        let table = self.lock();
-        let job = table.jobs.get(&rank.job);
-        let entry = job.and_then(|job| job.ranks.get(&(rank.generation, rank.rank)));
-        entry.is_some_and(|entry| entry.ending)
-    }
-
+    /// Its process has ended and was waited for, or never was.
     pub(crate) fn ended(&self, rank: &RankRef) {
-        self.change(rank, |entry| entry.alive = false);
-        self.shared.ended.send_modify(|count| *count += 1);
+        if let Some(entry) = self.lock().get_mut(rank) {
+            entry.ended = Some(Instant::now());
+        }
+        self.shared.ended.notify_all();
     }
 
+    /// It completed a step.
     pub(crate) fn stepped(&self, rank: &RankRef, step: Step) {
-        self.change(rank, |entry| entry.step = entry.step.max(Some(step)));
-    }
-
-    /// Ranks that are alive and of which `wanted` is true.
-    pub(crate) fn alive(&self, wanted: impl Fn(&RankRef) -> bool) -> Vec<Started> {
-        let table = self.lock();
-        let mut found = Vec::new();
-        for (job_id, job) in &table.jobs {
-            for ((generation, rank), entry) in &job.ranks {
-                let rank = RankRef {
-                    job: job_id.clone(),
-                    generation: *generation,
-                    rank: *rank,
-                };
-                if let (true, Some(launch)) = (entry.alive && wanted(&rank), &job.launch) {
-                    found.push(Started {
-                        rank,
-                        local_rank: entry.local_rank,
-                        pid: entry.pid,
-                        launch: Arc::clone(launch),
-                    });
-                }
-            }
+        if let Some(entry) = self.lock().get_mut(rank) {
+            entry.step = entry.step.max(Some(step));
         }
-        found
     }
 
-    /// A rank by name, if it is alive.
-    pub(crate) fn find(&self, rank: &RankRef) -> Option<Started> {
-        self.alive(|known| known == rank).pop()
-    }
-
-    /// What a join tells the controller.
-    pub(crate) fn running(&self) -> Vec<RunningRank> {
-        let table = self.lock();
-        let mut running = Vec::new();
-        for (job_id, job) in &table.jobs {
-            for ((generation, rank), entry) in &job.ranks {
-                if let (true, Some(pid)) = (entry.alive, entry.pid) {
-                    running.push(RunningRank {
-                        rank: RankRef {
-                            job: job_id.clone(),
-                            generation: *generation,
-                            rank: *rank,
-                        },
-                        pid,
-                        step: entry.step,
-                    });
-                }
-            }
+    /// A rank as an entity.
+    pub(crate) fn entity(&self, rank: &RankRef) -> Entity {
+        Entity::Rank {
+            job: rank.job.clone(),
+            generation: rank.generation,
+            rank: rank.rank,
+            node: self.shared.node.clone(),
         }
-        running
     }
 
-    /// The rank whose process this is or was; the newest, should a number have come back.
+    /// The order that started a rank which still runs, and its rank on the node.
+    pub(crate) fn launch_of(&self, rank: &RankRef) -> Option<(Arc<Launch>, u32)> {
+        let ranks = self.lock();
+        let entry = ranks.get(rank).filter(|entry| entry.ended.is_none())?;
+        Some((entry.launch.clone(), entry.local_rank))
+    }
+
+    /// Whether a rank was started here, even if it has ended since.
+    pub(crate) fn knows(&self, rank: &RankRef) -> bool {
+        self.lock().contains_key(rank)
+    }
+
+    /// The rank that has, or had, this process id; the newest one, should a number have come back.
     pub(crate) fn rank_of_pid(&self, pid: u32) -> Option<RankRef> {
-        self.newest(|_, entry| entry.pid == Some(pid))
+        let ranks = self.lock();
+        let found = ranks.iter().filter(|(_, entry)| entry.pid == Some(pid));
+        let newest = found.max_by_key(|(rank, entry)| (entry.ended.is_none(), rank.generation));
+        newest.map(|(rank, _)| rank.clone())
     }
 
-    /// The newest rank of this number, in any job of this node.
+    /// The newest generation's rank of this number, in any job of this node.
     pub(crate) fn newest_rank(&self, rank: Rank) -> Option<RankRef> {
-        self.newest(|number, _| number == rank)
+        let ranks = self.lock();
+        let found = ranks.keys().filter(|known| known.rank == rank);
+        found.max_by_key(|known| known.generation).cloned()
     }
 
-    fn newest(&self, wanted: impl Fn(Rank, &Entry) -> bool) -> Option<RankRef> {
-        let table = self.lock();
-        let mut found: Option<(bool, RankRef)> = None;
-        for (job_id, job) in &table.jobs {
-            for ((generation, rank), entry) in &job.ranks {
-                let better = found
-                    .as_ref()
-                    .is_none_or(|(alive, known)| (entry.alive, *generation) >= (*alive, known.generation));
-                if better && wanted(*rank, entry) {
-                    let rank = RankRef {
-                        job: job_id.clone(),
-                        generation: *generation,
-                        rank: *rank,
-                    };
-                    found = Some((entry.alive, rank));
-                }
+    /// What the agent says of its ranks when it joins.
+    pub(crate) fn running(&self) -> Vec<RunningRank> {
+        let ranks = self.lock();
+        let running = |(rank, entry): (&RankRef, &Entry)| {
+            let pid = entry.pid.filter(|_| entry.ended.is_none())?;
+            Some(RunningRank {
+                rank: rank.clone(),
+                pid,
+                step: entry.step,
+            })
+        };
+        ranks.iter().filter_map(running).collect()
+    }
+
+    /// Sends a signal to the process groups of the running ranks that match; says how many there are.
+    pub(crate) fn signal(&self, signal: Signal, which: impl Fn(&RankRef) -> bool) -> usize {
+        let pids: Vec<u32> = {
+            let ranks = self.lock();
+            let alive = ranks.iter().filter(|(rank, entry)| entry.ended.is_none() && which(rank));
+            alive.filter_map(|(_, entry)| entry.pid).collect()
+        };
+        for pid in &pids {
+            // A group that has gone meanwhile is what was wanted.
+            if let Some(group) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
+                let _ = kill_process_group(group, signal);
             }
         }
-        found.map(|(_, rank)| rank)
+        pids.len()
     }
 
-    /// Jobs that are known here and have no rank alive.
-    pub(crate) fn idle_jobs(&self) -> Vec<JobId> {
-        let table = self.lock();
-        let idle = table.jobs.iter().filter(|(_, job)| !job.ranks.values().any(|e| e.alive));
-        idle.map(|(job, _)| job.clone()).collect()
-    }
-
-    /// Waits until no wanted rank is alive; gives those that still are at the deadline.
-    pub(crate) async fn wait_gone(&self, wanted: impl Fn(&RankRef) -> bool, deadline: Duration) -> Vec<Started> {
-        let until = Instant::now() + deadline;
-        let mut ended = self.shared.ended.subscribe();
+    /// Waits until none of the matching ranks runs; gives those that still do when the time is over.
+    pub(crate) fn wait_gone(&self, limit: Duration, which: impl Fn(&RankRef) -> bool) -> Vec<RankRef> {
+        let deadline = Instant::now() + limit;
+        let mut ranks = self.lock();
         loop {
-            let left = self.alive(&wanted);
-            let wait = until.saturating_duration_since(Instant::now());
-            if left.is_empty() || wait.is_zero() {
+            let alive = ranks.iter().filter(|(rank, entry)| entry.ended.is_none() && which(rank));
+            let left: Vec<RankRef> = alive.map(|(rank, _)| rank.clone()).collect();
+            let now = Instant::now();
+            if left.is_empty() || now >= deadline {
                 return left;
             }
-            // The sender lives in the roster itself, so the only other outcome is the deadline.
-            let _ = tokio::time::timeout(wait, ended.changed()).await;
+            let waited = self.shared.ended.wait_timeout(ranks, deadline - now);
+            ranks = waited.expect("no holder of the roster panics").0;
         }
+    }
+
+    /// SIGKILL for all ranks of a job below a generation; those that are still there after the limit.
+    pub(crate) fn kill_below(&self, job: &JobId, generation: Generation, limit: Duration) -> Vec<RankRef> {
+        let old = |rank: &RankRef| rank.job == *job && rank.generation < generation;
+        self.signal(Signal::KILL, old);
+        self.wait_gone(limit, old)
     }
 }
