@@ -44,6 +44,7 @@ impl Turn<'_> {
             Event::ManifestCommitted { job, step, generation } => {
                 if let Some(entry) = self.state.jobs.get_mut(job) {
                     entry.checkpoints.committed(self.at, *generation, *step);
+                    entry.fruitless = 0;
                     for node in entry.nodes().to_vec() {
                         self.order(&node, Order::Keep { job: job.clone(), generation: *generation, step: *step });
                     }
@@ -97,6 +98,7 @@ impl Turn<'_> {
         let restarted =
             self.state.fleet.get(&node).is_some_and(|known| known.info.incarnation != info.incarnation);
         self.state.fleet.join(self.at, info.clone());
+        self.state.diagnosis.node_returned(&node);
         self.node_span(&node);
         if restarted {
             // The ranks of the old agent died with it, and its word about how they ended died too.
@@ -347,6 +349,10 @@ impl Turn<'_> {
             // A job that already ran does not wait for its full size: it goes on with what there is.
             _ => true,
         };
+        if case.is_some() && job.fruitless >= job.spec.max_restarts {
+            let times = job.fruitless;
+            return self.stop_job(name, format!("{times} restarts in a row brought it no further than before"));
+        }
         let enough = if gathered { range.min } else { range.max };
         if nodes.len() < enough as usize {
             return self.wait_for_nodes(name, nodes.len(), gathered);
@@ -399,6 +405,7 @@ impl Turn<'_> {
         let at = self.at;
         if let Some(job) = self.state.jobs.get_mut(&name) {
             job.generation = plan.generation;
+            job.fruitless += u32::from(plan.case.is_some());
             job.plan = Some(plan);
             job.running.clear();
             job.completed.clear();

@@ -90,8 +90,10 @@ impl Cases {
         let id = *self.drafts.get(&concluded.draft)?;
         let case = self.all.get_mut(&id)?;
         case.generation = concluded.generation;
-        case.first_at = concluded.first_at;
-        let delay = |moment: Timestamp| Some(moment.millis_since(concluded.first_at));
+        // Whatever was the cause, the failure began no later than its first sign.
+        case.first_at = case.first_at.min(concluded.first_at);
+        let first_at = case.first_at;
+        let delay = |moment: Timestamp| Some(moment.millis_since(first_at));
         case.delays.evidence_ms = delay(case.opened_at);
         case.delays.case_ms = delay(case.opened_at);
         case.verdict = concluded.verdict.clone();

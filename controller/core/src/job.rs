@@ -78,6 +78,9 @@ pub struct Job {
     pub checkpoints: Checkpoints,
     /// How often each failure signature was answered by a retry.
     pub retries: BTreeMap<String, u32>,
+    /// Restarts after failures since the last committed checkpoint: however different the failures look, work that is
+    /// always lost again is not worth its GPU hours.
+    pub fruitless: u32,
     /// The case that is being recovered from.
     pub case: Option<CaseId>,
     /// Thinned progress, oldest first.
@@ -105,6 +108,7 @@ impl Job {
             generation_step: None,
             checkpoints: Checkpoints::default(),
             retries: BTreeMap::new(),
+            fruitless: 0,
             case: None,
             progress: Vec::new(),
             spans: Vec::new(),
