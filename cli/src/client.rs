@@ -12,8 +12,8 @@ use tonic::{Code, Response, Status};
 
 /// Longest wait for a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
-/// Longest wait for an answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Longest wait for an answer: longer than the controller's own limit, so that its reason is what people read.
+const ANSWER_LIMIT: Duration = Duration::from_secs(12);
 
 /// A controller at an address. Connects at the first call, and again when the connection was lost.
 #[derive(Debug)]

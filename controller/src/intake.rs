@@ -151,3 +151,142 @@ pub(crate) fn gap(id: EvidenceId, at: Timestamp, what: String, lost: u64) -> Evi
         id,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use rankguard_core::Policy;
+    use rankguard_faults::Catalogue;
+    use rankguard_model::{ClockOffset, NodeInfo};
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+    use crate::roster::{Link, SessionId};
+
+    fn node() -> NodeId {
+        NodeId::from("n1")
+    }
+
+    fn evidence(seq: u64) -> Evidence {
+        Evidence {
+            id: EvidenceId {
+                node: node(),
+                seq: Sequence(seq),
+            },
+            at: Timestamp(5),
+            source: Source::Ranks,
+            entity: Entity::Unknown,
+            body: Body::RankFinished,
+            marks: Vec::new(),
+        }
+    }
+
+    fn join(session: u64) -> (Input, oneshot::Receiver<tonic::Status>) {
+        let (outbound, _) = mpsc::channel(1);
+        let (close, closed) = oneshot::channel();
+        let info = NodeInfo {
+            node: node(),
+            incarnation: "first".to_owned(),
+            host: String::new(),
+            peer_address: String::new(),
+            slots: 1,
+            failure_domain: String::new(),
+            running: Vec::new(),
+            clock: ClockOffset::default(),
+        };
+        let link = Link { outbound, close };
+        (
+            Input::Joined {
+                session: SessionId(session),
+                info,
+                link,
+            },
+            closed,
+        )
+    }
+
+    fn brings(session: u64, seqs: impl IntoIterator<Item = u64>) -> Input {
+        let evidence = seqs.into_iter().map(evidence).collect();
+        Input::Evidence {
+            session: SessionId(session),
+            node: node(),
+            evidence,
+        }
+    }
+
+    /// The evidence that inputs become, as (number, evidence lost before it) in order; the joins are left out.
+    fn taken(inputs: Vec<Input>) -> Vec<(u64, Option<u64>)> {
+        let state = State::new(Policy::default(), Catalogue::builtin());
+        let (mut roster, mut acknowledged) = (Roster::default(), Acknowledged::new());
+        let liveness = Liveness::new(Duration::from_secs(1), [], Timestamp(0));
+        let mut intake = Intake {
+            state: &state,
+            roster: &mut roster,
+            liveness: &liveness,
+            acknowledged: &mut acknowledged,
+            now: Timestamp(9),
+            batch: Batch::default(),
+        };
+        inputs.into_iter().for_each(|input| intake.take(input));
+        let event = |entry: crate::batch::Entry| match entry.stamped.event {
+            Event::EvidenceArrived { evidence } => Some(evidence),
+            _ => None,
+        };
+        let lost = |evidence: Evidence| match evidence.body {
+            Body::Gap { lost, .. } => (evidence.id.seq.0, lost),
+            _ => (evidence.id.seq.0, None),
+        };
+        intake.batch.entries.into_iter().filter_map(event).map(lost).collect()
+    }
+
+    #[test]
+    fn what_is_sent_twice_goes_on_once() {
+        let ((first, _), (second, _)) = (join(1), join(2));
+        let seen = taken(vec![
+            first,
+            brings(1, 1..=3),
+            brings(1, 2..=4),
+            second,
+            brings(2, 1..=5),
+        ]);
+        assert_eq!(seen, [(1, None), (2, None), (3, None), (4, None), (5, None)]);
+    }
+
+    #[test]
+    fn rg_4_numbers_that_never_came_are_named() {
+        let (first, _closed) = join(1);
+        assert_eq!(
+            taken(vec![first, brings(1, [1, 5])]),
+            [(1, None), (4, Some(3)), (5, None)]
+        );
+    }
+
+    #[test]
+    fn a_session_that_was_replaced_is_no_longer_heard() {
+        let ((first, mut closed), (second, _)) = (join(1), join(2));
+        assert_eq!(
+            taken(vec![first, second, brings(1, [1]), brings(2, [1, 2])]),
+            [(1, None), (2, None)]
+        );
+        assert_eq!(closed.try_recv().expect("a reason").code(), tonic::Code::Aborted);
+    }
+
+    proptest! {
+        /// However batches overlap, repeat or leave out: numbers only grow, none goes on twice, and each number up to
+        /// the newest went on or lies in a gap that was named (RG-4).
+        #[test]
+        fn every_number_goes_on_once_or_is_named(batches in prop::collection::vec((1_u64..30, 0_u64..6), 0..12)) {
+            let mut inputs = vec![join(1).0];
+            inputs.extend(batches.iter().map(|(from, count)| brings(1, *from..from + count)));
+            let mut newest = 0;
+            for (seq, lost) in taken(inputs) {
+                prop_assert_eq!(seq, newest + lost.unwrap_or(1));
+                newest = seq;
+            }
+            let last = batches.iter().filter(|(_, count)| *count > 0).map(|(from, count)| from + count - 1).max();
+            prop_assert_eq!(newest, last.unwrap_or(0));
+        }
+    }
+}

@@ -158,6 +158,12 @@ impl Diagnosis {
         changes
     }
 
+    /// A node speaks again: its earlier silence explains nothing that fails from now on.
+    pub fn node_returned(&mut self, node: &NodeId) {
+        self.memory
+            .retain(|sign| sign.what != What::Silent || sign.node() != Some(node));
+    }
+
     /// When [`conclude`](Self::conclude) has something to do next.
     pub fn due(&self) -> Option<Timestamp> {
         self.open().map(|draft| draft.deadline(&self.policy)).min()
@@ -268,7 +274,7 @@ impl Diagnosis {
         let Some(before) = draft.concluded.clone() else {
             return false;
         };
-        let is_exit = sign.mark().is_none();
+        let is_exit = sign.exit().is_some();
         if !stale && is_exit && !before.failed && draft.scope == *scope {
             // The device reported a fault earlier and the job went on; now it did fail, which is a new draft.
             return false;

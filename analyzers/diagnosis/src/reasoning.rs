@@ -42,7 +42,7 @@ fn opening(first: &Sign, verdict: &Verdict) -> String {
         )
     } else {
         format!(
-            "The first cause stands at an unknown time: {what}; it reads as {}.",
+            "The first cause, at a time that the log does not tell: {what}; it reads as {}.",
             verdict.class
         )
     }
@@ -156,8 +156,11 @@ fn before(sign: &Sign, first: &Sign) -> bool {
 
 /// When, relative to the first cause; silent about order where the clocks cannot tell.
 fn moment(sign: &Sign, first: &Sign) -> String {
+    if !sign.timed && !first.timed {
+        return "besides".to_owned();
+    }
     if !sign.timed || !first.timed {
-        return "At a time that the log does not tell".to_owned();
+        return "at a time that the log does not tell".to_owned();
     }
     let millis = sign.at.millis_since(first.at);
     let (span, word) = if millis < 0 {

@@ -167,9 +167,12 @@ impl Sign {
 
     /// The rank it is about: its entity's, or the one its text names.
     pub fn rank(&self) -> Option<Rank> {
-        self.entity
-            .rank()
-            .or_else(|| self.field("rank").and_then(|text| text.parse().ok()).map(Rank))
+        self.entity.rank().or_else(|| self.rank_named())
+    }
+
+    /// The rank that its text names.
+    pub fn rank_named(&self) -> Option<Rank> {
+        self.field("rank").and_then(|text| text.parse().ok()).map(Rank)
     }
 
     /// The node it is about.

@@ -298,6 +298,19 @@ fn a_silent_node_is_blamed_and_its_peers_are_not() {
 }
 
 #[test]
+fn a_node_that_falls_silent_after_the_conclusion_revises_it() {
+    let mut world = World::new();
+    world.exits(1_200, 0, Exit::Code(1));
+    assert_eq!(world.settle().verdict.class.as_str(), "rank-exit-unknown");
+    world.silent(9_000, 2);
+    let revised = world.changes.iter().any(|change| match change {
+        Change::Revised(case) => case.verdict.blamed == on_node(2) && case.node_silent,
+        _ => false,
+    });
+    assert!(revised, "{:?}", world.changes.last());
+}
+
+#[test]
 fn an_oom_kill_is_confirmed_by_the_process_id_and_blames_the_rank() {
     let mut world = World::new();
     let killed = with(mark("host-oom-kill", Role::Root, 0.95), &[("pid", "1004")]);

@@ -68,7 +68,7 @@ fn labelled_logs_are_named_as_well_as_was_measured() {
     let table = fs::read_to_string(path.with_file_name("classes.md")).unwrap();
     let coarse = crosswalk(&table);
     let up = |class: &str| coarse.get(class).copied().unwrap_or(class).to_owned();
-    let found = diagnose(&[path.clone()]);
+    let found = diagnose(std::slice::from_ref(&path));
     assert!(found.problems.is_empty(), "{:?}", found.problems);
     let said: BTreeMap<_, _> = found.cases.iter().map(|case| (case.id.as_str(), case)).collect();
     let mut tally = Tally::default();
@@ -103,12 +103,12 @@ fn labelled_logs_are_named_as_well_as_was_measured() {
 
 /// A little below what was measured, so that a change which costs several cases is noticed.
 const FLOORS: [(&str, f64); 7] = [
-    ("class", 0.58),
-    ("crosswalk", 0.60),
-    ("layer", 0.56),
-    ("quiet where nothing failed", 0.70),
-    ("answered", 0.92),
-    ("root rank", 0.50),
+    ("class", 0.70),
+    ("crosswalk", 0.72),
+    ("layer", 0.60),
+    ("quiet where nothing failed", 0.83),
+    ("answered", 0.94),
+    ("root rank", 0.58),
     ("no rank claimed", 0.80),
 ];
 

@@ -34,7 +34,7 @@ pub(super) fn panel(job: &JobView, nodes: &[Span], clock: &Clock, top: f64) -> P
         place(&mut rows.entry(&span.node).or_default().lanes, span);
     }
     let mut svg = format!("<text class=\"panel-name\" x=\"{LEFT}\" y=\"{:.1}\">nodes and ranks</text>", top + HEAD - 7.0);
-    let mut y = top + HEAD;
+    let mut y = top + HEAD + 2.0;
     for (node, row) in &rows {
         let _ = write!(
             svg,

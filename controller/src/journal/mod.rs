@@ -10,7 +10,7 @@ mod error;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -89,16 +89,16 @@ impl Journal {
     /// begun with: see [`Journal::policy`].
     pub fn open(path: &Path, policy: &Policy) -> Result<Self, JournalError> {
         let path = path.to_owned();
-        let database = guarded(&path, || builder().create(&path))?;
+        if !path.exists() {
+            begin(&path, policy)?;
+        }
+        let database = guarded(&path, || builder().open(&path))?;
         let mut journal = Self {
             path,
             database,
             policy: policy.clone(),
             entries: 0,
         };
-        if journal.is_blank()? {
-            journal.begin()?;
-        }
         let view = journal.view()?;
         journal.policy = read_meta(&view, &journal.path)?;
         journal.entries = last_entry(&view).map_err(|e| storage("read", &journal.path, e))?;
@@ -140,38 +140,48 @@ impl Journal {
     fn view(&self) -> Result<ReadTransaction, JournalError> {
         self.database.begin_read().map_err(|e| storage("read", &self.path, e))
     }
+}
 
-    /// Whether the file was made just now, or its maker died before the first commit.
-    fn is_blank(&self) -> Result<bool, JournalError> {
-        let tables = self
-            .view()?
-            .list_tables()
-            .map_err(|e| storage("read", &self.path, e))?
-            .count();
-        Ok(tables == 0)
-    }
+/// Makes a journal without events. It is made whole under another name first: a controller that is killed while it
+/// begins leaves no half of a journal that the next one would have to refuse.
+fn begin(path: &Path, policy: &Policy) -> Result<(), JournalError> {
+    let policy = serde_json::to_vec(policy).map_err(|source| JournalError::Policy {
+        path: path.to_owned(),
+        source,
+    })?;
+    let dir = path
+        .parent()
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let write = || -> Result<(), redb::Error> {
+        let draft = draft_name(dir)?;
+        let database = builder().create(&draft)?;
+        let transaction = database.begin_write()?;
+        {
+            let mut meta = transaction.open_table(META)?;
+            meta.insert(META_VERSION, VERSION.to_string().as_bytes())?;
+            meta.insert(META_POLICY, policy.as_slice())?;
+            transaction.open_table(EVENTS)?;
+        }
+        transaction.commit()?;
+        drop(database);
+        // Unlike a rename, a link never replaces the journal of a controller that began at the same moment.
+        match fs::hard_link(&draft, path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e.into()),
+            _ => fs::remove_file(&draft)?,
+        }
+        // The file's name must survive a crash as surely as its content.
+        Ok(File::open(dir)?.sync_all()?)
+    };
+    write().map_err(|e| storage("begin", path, e))
+}
 
-    fn begin(&self) -> Result<(), JournalError> {
-        let policy = serde_json::to_vec(&self.policy).map_err(|source| JournalError::Policy {
-            path: self.path.clone(),
-            source,
-        })?;
-        let write = || -> Result<(), redb::Error> {
-            let transaction = self.database.begin_write()?;
-            {
-                let mut meta = transaction.open_table(META)?;
-                meta.insert(META_VERSION, VERSION.to_string().as_bytes())?;
-                meta.insert(META_POLICY, policy.as_slice())?;
-                transaction.open_table(EVENTS)?;
-            }
-            transaction.commit()?;
-            // The file's name must survive a crash as surely as its content.
-            if let Some(dir) = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-                File::open(dir)?.sync_all()?;
-            }
-            Ok(())
-        };
-        write().map_err(|e| storage("begin", &self.path, e))
+/// A name for the draft of this process, with nothing under it.
+fn draft_name(dir: &Path) -> io::Result<PathBuf> {
+    let draft = dir.join(format!(".{JOURNAL_FILE}.{}", std::process::id()));
+    match fs::remove_file(&draft) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(draft),
     }
 }
 

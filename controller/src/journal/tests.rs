@@ -120,6 +120,17 @@ fn a_database_of_somebody_else_is_refused() {
 }
 
 #[test]
+fn beginning_leaves_nothing_but_the_journal() {
+    let dir = dir();
+    drop(open(&dir.path().join(JOURNAL_FILE)));
+    let names: Vec<_> = fs::read_dir(dir.path())
+        .expect("readable")
+        .map(|entry| entry.expect("readable").file_name())
+        .collect();
+    assert_eq!(names, [JOURNAL_FILE]);
+}
+
+#[test]
 fn the_policy_of_a_journal_is_the_one_it_was_begun_with() {
     let dir = dir();
     let path = dir.path().join(JOURNAL_FILE);

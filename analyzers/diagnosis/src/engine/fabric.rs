@@ -20,7 +20,8 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
             continue;
         };
-        if mark.role == Role::Noise {
+        // A second witness alone is no failure; it is added to its class below.
+        if matches!(mark.role, Role::Noise | Role::Confirmation) {
             continue;
         }
         let adapter = knowledge::is_machine(scene.catalogue, class);
@@ -36,8 +37,21 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             .entry((blamed.clone(), class.as_str()))
             .or_insert_with(|| Candidate::new(class.clone(), blamed, index, strength, score));
         candidate.support.insert(index);
+        // Some reports name the rank that did not come; who reports it is not that rank.
+        let names = matches!(class.as_str(), "collective-mismatch" | "hang-stalled-ranks") && mark.role == Role::Root;
+        if names && sign.field("rank").is_some() && candidate.root_rank.is_none() {
+            candidate.root_rank = sign.rank_named();
+        }
         candidate.strength = candidate.strength.max(strength);
         candidate.score = candidate.score.max(score);
+    }
+    for (index, sign) in scene.marks() {
+        let witness = sign.mark().is_some_and(|mark| mark.role == Role::Confirmation);
+        for candidate in found.values_mut().filter(|_| witness) {
+            if sign.class() == Some(&candidate.class) {
+                candidate.support.insert(index);
+            }
+        }
     }
     for candidate in found.into_values() {
         all.push(adapter_with_complaints(scene, candidate));

@@ -1,0 +1,275 @@
+//! A controller in this process and a fake agent that speaks to it over loopback.
+
+#![allow(dead_code, reason = "each suite uses its part")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use rankguard_controller::{ControllerError, Ended, Settings, read_address, run};
+use rankguard_core::Policy;
+use rankguard_model::{
+    Body, ClockOffset, Entity, Evidence, EvidenceId, Generation, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Order,
+    Rank, Sequence, Source, StatusView, Timestamp,
+};
+use rankguard_proto::v1;
+use rankguard_proto::v1::control_client::ControlClient;
+use rankguard_proto::v1::from_agent::Kind as Up;
+use rankguard_proto::v1::operator_client::OperatorClient;
+use rankguard_proto::v1::to_agent::Kind as Down;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+/// Longest wait for anything that must come.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A policy under which nothing waits for company.
+pub fn quick_policy() -> Policy {
+    Policy {
+        settle_ms: 50,
+        gather_ms: 10,
+        grow_ms: 50,
+        ..Policy::default()
+    }
+}
+
+pub fn settings(state_dir: &Path) -> Settings {
+    Settings {
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        silence_limit: Duration::from_secs(30),
+        policy: quick_policy(),
+        ..Settings::new(state_dir)
+    }
+}
+
+/// A controller that runs in this process.
+pub struct Running {
+    pub address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<Ended, ControllerError>>,
+}
+
+impl Running {
+    pub async fn start(settings: Settings) -> Self {
+        let state_dir = settings.state_dir.clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(run(settings, async {
+            let _ = stopped.await;
+        }));
+        let begin = Instant::now();
+        loop {
+            assert!(!task.is_finished(), "the controller ended: {:?}", task.await);
+            // The file may be of an earlier life: only an answer counts.
+            if let Ok(address) = read_address(&state_dir)
+                && OperatorClient::connect(format!("http://{address}")).await.is_ok()
+            {
+                return Self { address, stop, task };
+            }
+            assert!(begin.elapsed() < DEADLINE, "the controller does not listen");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub async fn stop(self) -> Ended {
+        self.stop.send(()).expect("it runs");
+        let ended = timeout(DEADLINE, self.task).await.expect("it stops when asked");
+        ended.expect("no panic").expect("a clean end")
+    }
+
+    pub async fn operator(&self) -> OperatorClient<Channel> {
+        OperatorClient::connect(format!("http://{}", self.address))
+            .await
+            .expect("it listens")
+    }
+
+    pub async fn status(&self) -> StatusView {
+        let document = self
+            .operator()
+            .await
+            .get_status(v1::Empty {})
+            .await
+            .expect("an answer")
+            .into_inner();
+        serde_json::from_str(&document.json).expect("a status")
+    }
+
+    /// Asks until the status is as wanted.
+    pub async fn status_until(&self, wanted: impl Fn(&StatusView) -> bool) -> StatusView {
+        let begin = Instant::now();
+        loop {
+            let status = self.status().await;
+            if wanted(&status) {
+                return status;
+            }
+            assert!(begin.elapsed() < DEADLINE, "never as wanted: {status:#?}");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub async fn submit(&self, spec: &JobSpec) -> Result<(), Status> {
+        self.operator()
+            .await
+            .submit_job(v1::JobSpec::from(spec))
+            .await
+            .map(drop)
+    }
+}
+
+pub fn job(name: &str) -> JobSpec {
+    JobSpec {
+        id: JobId::from(name),
+        command: vec!["train".to_owned()],
+        env: std::collections::BTreeMap::new(),
+        workdir: None,
+        nodes: NodeRange { min: 1, max: 1 },
+        ranks_per_node: 1,
+        checkpoint: None,
+        max_restarts: 3,
+    }
+}
+
+/// An agent's end of a session.
+pub struct Agent {
+    pub node: NodeId,
+    /// What the controller said it has journalled.
+    pub acknowledged: u64,
+    pub silence_limit_ms: u64,
+    sequence: u64,
+    up: mpsc::Sender<v1::FromAgent>,
+    down: Streaming<v1::ToAgent>,
+}
+
+impl Agent {
+    pub async fn join(address: SocketAddr, node: &str) -> Self {
+        let info = NodeInfo {
+            node: NodeId::from(node),
+            incarnation: "first".to_owned(),
+            host: "127.0.0.1".to_owned(),
+            peer_address: "127.0.0.1:1".to_owned(),
+            slots: 2,
+            failure_domain: String::new(),
+            running: Vec::new(),
+            clock: ClockOffset::default(),
+        };
+        let (up, messages) = mpsc::channel(16);
+        let mut client = ControlClient::connect(format!("http://{address}"))
+            .await
+            .expect("it listens");
+        // The stream is opened before anything is said in it: the controller must answer all the same.
+        let down = client
+            .session(ReceiverStream::new(messages))
+            .await
+            .expect("a session")
+            .into_inner();
+        let mut agent = Self {
+            node: info.node.clone(),
+            acknowledged: 0,
+            silence_limit_ms: 0,
+            sequence: 0,
+            up,
+            down,
+        };
+        agent.say(Up::Join((&info).into())).await;
+        let Down::Joined(joined) = agent.next().await else {
+            panic!("`joined` comes first")
+        };
+        agent.acknowledged = joined.acknowledged;
+        agent.silence_limit_ms = joined.silence_limit_ms;
+        agent.sequence = joined.acknowledged;
+        agent
+    }
+
+    pub async fn say(&self, kind: Up) {
+        self.up
+            .send(v1::FromAgent { kind: Some(kind) })
+            .await
+            .expect("an open session");
+    }
+
+    pub async fn message(&mut self) -> Result<Option<v1::ToAgent>, Status> {
+        timeout(DEADLINE, self.down.message()).await.expect("a message in time")
+    }
+
+    pub async fn next(&mut self) -> Down {
+        self.message()
+            .await
+            .expect("an open session")
+            .expect("a message")
+            .kind
+            .expect("a known kind")
+    }
+
+    /// Sends this as the next piece of evidence.
+    pub async fn report(&mut self, entity: Entity, body: Body) -> u64 {
+        self.sequence += 1;
+        let evidence = self.evidence(self.sequence, entity, body);
+        self.bring([&evidence]).await;
+        self.sequence
+    }
+
+    pub fn evidence(&self, seq: u64, entity: Entity, body: Body) -> Evidence {
+        Evidence {
+            id: EvidenceId {
+                node: self.node.clone(),
+                seq: Sequence(seq),
+            },
+            at: Timestamp(1_700_000_000_000_000_000),
+            source: Source::Ranks,
+            entity,
+            body,
+            marks: Vec::new(),
+        }
+    }
+
+    pub async fn bring(&self, evidence: impl IntoIterator<Item = &Evidence>) {
+        let evidence = evidence.into_iter().map(Into::into).collect();
+        self.say(Up::Evidence(v1::EvidenceBatch { evidence })).await;
+    }
+
+    /// Reads on until everything up to this number is acknowledged.
+    pub async fn acknowledged(&mut self, sequence: u64) {
+        loop {
+            if let Down::Ack(ack) = self.next().await
+                && ack.sequence >= sequence
+            {
+                assert_eq!(ack.sequence, sequence, "more was acknowledged than was sent");
+                return;
+            }
+        }
+    }
+
+    /// Reads on until an order comes.
+    pub async fn order(&mut self) -> Order {
+        loop {
+            if let Down::Order(frame) = self.next().await {
+                return Order::try_from(frame.order.expect("an order")).expect("an order of this version");
+            }
+        }
+    }
+
+    /// Answers a fence with a port.
+    pub async fn fenced(&mut self, job: &JobId, generation: Generation) {
+        let entity = Entity::Node {
+            node: self.node.clone(),
+        };
+        let body = Body::Fenced {
+            job: job.clone(),
+            generation,
+            master_port: Some(29_500),
+        };
+        self.report(entity, body).await;
+    }
+
+    pub fn rank(&self, job: &JobId, generation: Generation, rank: u32) -> Entity {
+        Entity::Rank {
+            job: job.clone(),
+            generation,
+            rank: Rank(rank),
+            node: self.node.clone(),
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! The controller's life: jobs from submission to end, restarts in between, and what it refuses.
+
+mod common;
+
+use std::fs;
+use std::time::Duration;
+
+use common::{Agent, DEADLINE, Running, job, settings};
+use rankguard_checkpoint::Store;
+use rankguard_checkpoint::format::{Dtype, ShardDraft, TensorBox, crc32c};
+use rankguard_controller::journal::{self, JOURNAL_FILE, JournalError};
+use rankguard_controller::{ControllerError, run};
+use rankguard_core::Event;
+use rankguard_model::{
+    Body, CaseId, CheckpointPolicy, Exit, Generation, JobId, JobState, Launch, NodeRange, NodeState, Order, Rank,
+    ShardSeal, Step,
+};
+use rankguard_proto::v1;
+use tokio::time::timeout;
+use tonic::Code;
+
+fn state_of(status: &rankguard_model::StatusView, job: &JobId) -> JobState {
+    status
+        .jobs
+        .iter()
+        .find(|view| view.spec.id == *job)
+        .expect("it was submitted")
+        .state
+}
+
+/// Takes a job from its fence to its launch.
+async fn launch(agent: &mut Agent, job: &JobId) -> Launch {
+    let generation = match agent.order().await {
+        Order::Fence {
+            job: name,
+            generation,
+            reserve_port: true,
+        } if name == *job => generation,
+        other => panic!("a fence comes first: {other:?}"),
+    };
+    agent.fenced(job, generation).await;
+    match agent.order().await {
+        Order::Launch(launch) => launch,
+        other => panic!("a launch comes next: {other:?}"),
+    }
+}
+
+/// Starts the rank of a launch and lets it make a step.
+async fn start(agent: &mut Agent, launch: &Launch) {
+    let rank = agent.rank(&launch.job, launch.generation, 0);
+    agent.report(rank.clone(), Body::RankStarted { pid: 7 }).await;
+    let step = Step(1);
+    agent
+        .report(
+            rank,
+            Body::Progress {
+                step,
+                loss: Some(0.5),
+                step_ms: 3.0,
+            },
+        )
+        .await;
+}
+
+async fn finish(agent: &mut Agent, job: &JobId, generation: Generation) {
+    let rank = agent.rank(job, generation, 0);
+    agent.report(rank.clone(), Body::RankFinished).await;
+    let exit = Exit::Code(0);
+    agent.report(rank, Body::RankExited { pid: 7, exit }).await;
+}
+
+#[tokio::test]
+async fn a_job_runs_from_submission_to_its_end() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    let spec = job("digits");
+    controller.submit(&spec).await.expect("a sound job");
+    let launched = launch(&mut agent, &spec.id).await;
+    assert_eq!((launched.world_size, launched.master_port), (1, 29_500));
+    start(&mut agent, &launched).await;
+    controller
+        .status_until(|status| state_of(status, &spec.id) == JobState::Running)
+        .await;
+    finish(&mut agent, &spec.id, launched.generation).await;
+    controller
+        .status_until(|status| state_of(status, &spec.id) == JobState::Finished)
+        .await;
+    controller.stop().await;
+}
+
+/// The journal of a controller that was killed is the file as it stood: a copy taken while it runs is just that.
+#[tokio::test]
+async fn rg_5_a_killed_controller_goes_on_where_its_journal_ends() {
+    let (dir, after) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let spec = job("digits");
+    let controller = Running::start(settings(dir.path())).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    controller.submit(&spec).await.expect("a sound job");
+    let Order::Fence { generation, .. } = agent.order().await else {
+        panic!("a fence")
+    };
+    // It dies after the fence was ordered and before it was answered.
+    fs::copy(dir.path().join(JOURNAL_FILE), after.path().join(JOURNAL_FILE)).expect("room");
+    controller.stop().await;
+
+    let controller = Running::start(settings(after.path())).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    let launched = launch(&mut agent, &spec.id).await;
+    assert_eq!(launched.generation, generation, "the plan stands: nothing has failed");
+    start(&mut agent, &launched).await;
+    controller
+        .status_until(|status| state_of(status, &spec.id) == JobState::Running)
+        .await;
+    controller.stop().await;
+
+    // It ends while the job runs; the job ends while it is away; the agent tells it when it is back.
+    let controller = Running::start(settings(after.path())).await;
+    assert_eq!(state_of(&controller.status().await, &spec.id), JobState::Running);
+    let mut agent = Agent::join(controller.address, "n1").await;
+    assert_eq!(agent.acknowledged, 3, "one fence, one start, one step");
+    finish(&mut agent, &spec.id, launched.generation).await;
+    let status = controller
+        .status_until(|status| state_of(status, &spec.id) == JobState::Finished)
+        .await;
+    assert_eq!(status.jobs[0].generation, generation);
+    assert_eq!(status.jobs[0].progress.len(), 1, "nothing is counted twice");
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_come_back_after_a_restart_is_lost() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut settings = settings(dir.path());
+    let controller = Running::start(settings.clone()).await;
+    drop(Agent::join(controller.address, "n1").await);
+    controller.stop().await;
+    settings.silence_limit = Duration::from_millis(400);
+    let controller = Running::start(settings).await;
+    assert_eq!(
+        controller.status().await.nodes[0].state,
+        NodeState::Healthy,
+        "it has the whole limit to come back"
+    );
+    controller
+        .status_until(|status| status.nodes[0].state == NodeState::Lost)
+        .await;
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn timers_of_an_earlier_life_fire_in_this_one() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut settings = settings(dir.path());
+    settings.policy.pending_ms = 700;
+    let controller = Running::start(settings.clone()).await;
+    controller.submit(&job("alone")).await.expect("a sound job");
+    controller.stop().await;
+    // Nobody joins: the deadline that was set before the restart must end the wait.
+    let controller = Running::start(settings).await;
+    let id = JobId::from("alone");
+    let status = controller
+        .status_until(|status| state_of(status, &id) == JobState::Stopped)
+        .await;
+    let reason = status.jobs[0].reason.clone().expect("a reason");
+    assert!(reason.contains("at least 1 free healthy nodes"), "{reason}");
+    controller.stop().await;
+}
+
+/// Writes a shard as an agent would and gives its seal.
+fn write_shard(store: &Store, job: &JobId, generation: Generation, step: Step) -> ShardSeal {
+    let image = [7_u8; 64];
+    let (tensors, _) = ShardDraft::lay_out([TensorBox {
+        name: "weight".to_owned(),
+        dtype: Dtype::U8,
+        global_shape: vec![64],
+        offset: vec![0],
+        shape: vec![64],
+    }]);
+    let draft = ShardDraft {
+        job: job.clone(),
+        step,
+        generation,
+        rank: Rank(0),
+        world_size: 1,
+        chunk_bytes: 4_096,
+        image_bytes: 64,
+        tensors,
+        crcs: vec![crc32c(&image)],
+        state: serde_json::json!({}),
+    };
+    store.write_shard(&draft, &image.as_slice()).expect("room").seal
+}
+
+#[tokio::test]
+async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_ones_go() {
+    let (dir, store_dir) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let store = Store::open(store_dir.path()).expect("a store");
+    let controller = Running::start(settings(dir.path())).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    let mut spec = job("digits");
+    spec.checkpoint = Some(CheckpointPolicy {
+        every_steps: 10,
+        store: store_dir.path().display().to_string(),
+        keep: 2,
+    });
+    controller.submit(&spec).await.expect("a sound job");
+    let launched = launch(&mut agent, &spec.id).await;
+    start(&mut agent, &launched).await;
+    let rank = agent.rank(&spec.id, launched.generation, 0);
+    for step in [Step(10), Step(20), Step(30)] {
+        let seal = write_shard(&store, &spec.id, launched.generation, step);
+        agent.report(rank.clone(), Body::ShardDurable { seal }).await;
+        match agent.order().await {
+            Order::Keep { step: kept, .. } => assert_eq!(kept, step),
+            other => panic!("a commit is followed by keep: {other:?}"),
+        }
+    }
+    let committed = store.committed_ids(&spec.id).expect("a store");
+    assert_eq!(committed.iter().map(|id| id.step.0).collect::<Vec<_>>(), [20, 30]);
+
+    // A shard that is not there is no checkpoint, and the journal says why.
+    let mut seal = write_shard(&store, &spec.id, launched.generation, Step(40));
+    seal.index = "0".repeat(64);
+    agent.report(rank.clone(), Body::ShardDurable { seal }).await;
+    let sequence = agent
+        .report(
+            rank,
+            Body::ShardSealed {
+                step: Step(50),
+                stall_ms: 0.1,
+                bytes: 64,
+            },
+        )
+        .await;
+    agent.acknowledged(sequence).await;
+    let id = spec.id.clone();
+    controller
+        .status_until(|status| state_of(status, &id) == JobState::Running)
+        .await;
+    let refused = |path: &std::path::Path| {
+        let recording = journal::read(path).expect("a closed journal");
+        recording.events.into_iter().find_map(|stamped| match stamped.event {
+            Event::ManifestRefused { step, reason, .. } => Some((step, reason)),
+            _ => None,
+        })
+    };
+    // The refusal may still be on its way: a restarted controller asks for what is not answered.
+    controller.stop().await;
+    let mut found = refused(dir.path());
+    if found.is_none() {
+        let controller = Running::start(settings(dir.path())).await;
+        controller.status().await;
+        controller.stop().await;
+        found = refused(dir.path());
+    }
+    let (step, reason) = found.expect("a refusal");
+    assert_eq!(step, Step(40));
+    assert!(reason.contains("rank-00000.index has digest"), "{reason}");
+    assert_eq!(store.committed_ids(&spec.id).expect("a store").len(), 2);
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named_with_a_hint() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut settings = settings(dir.path());
+    settings.listen = taken.local_addr().expect("bound");
+    let error = timeout(DEADLINE, run(settings.clone(), std::future::pending()))
+        .await
+        .expect("at once");
+    let text = error.expect_err("in use").to_string();
+    assert!(text.starts_with(&format!("port in use: {}", settings.listen)), "{text}");
+    assert!(text.contains("port 0"), "{text}");
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_is_refused() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut settings = settings(dir.path());
+    settings.listen = "0.0.0.0:0".parse().expect("an address");
+    let error = run(settings, std::future::pending())
+        .await
+        .expect_err("not loopback")
+        .to_string();
+    assert!(error.contains("neither TLS nor identity"), "{error}");
+}
+
+#[tokio::test]
+async fn two_controllers_on_one_state_directory_are_refused() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    let error = run(settings(dir.path()), std::future::pending())
+        .await
+        .expect_err("locked");
+    assert!(
+        matches!(error, ControllerError::Journal(JournalError::InUse { .. })),
+        "{error:?}"
+    );
+    // The first one is unharmed and its address file too.
+    assert_eq!(
+        rankguard_controller::read_address(dir.path()).expect("the file"),
+        controller.address
+    );
+    controller.status().await;
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn port_0_takes_the_port_of_the_last_run_so_that_agents_find_it() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let first = Running::start(settings(dir.path())).await;
+    let address = first.address;
+    drop(Agent::join(address, "n1").await);
+    first.stop().await;
+    let second = Running::start(settings(dir.path())).await;
+    assert_eq!(second.address, address);
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn operators_are_told_what_is_wrong() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    let mut operator = controller.operator().await;
+
+    let mut bad = job("a/b");
+    bad.command.clear();
+    bad.nodes = NodeRange { min: 2, max: 1 };
+    let status = controller.submit(&bad).await.expect_err("three mistakes");
+    assert_eq!(
+        (status.code(), status.message().lines().count()),
+        (Code::InvalidArgument, 3),
+        "{status}"
+    );
+
+    // More than there is: taken in, and it says what it waits for.
+    let mut large = job("large");
+    large.nodes = NodeRange { min: 9, max: 9 };
+    controller.submit(&large).await.expect("a sound job");
+    let status = controller.status().await;
+    let reason = status.jobs[0].reason.clone().expect("a reason");
+    assert!(
+        reason.contains("at least 9 free healthy nodes with 1 slots each, and there are 0"),
+        "{reason}"
+    );
+    assert_eq!(
+        controller.submit(&large).await.expect_err("twice").code(),
+        Code::AlreadyExists
+    );
+
+    let name = |job: &str| v1::JobName { job: job.to_owned() };
+    let node = |node: &str| v1::NodeName { node: node.to_owned() };
+    assert_eq!(
+        operator.cancel_job(name("nobody")).await.expect_err("unknown").code(),
+        Code::NotFound
+    );
+    assert_eq!(
+        operator
+            .uncordon_node(node("nobody"))
+            .await
+            .expect_err("unknown")
+            .code(),
+        Code::NotFound
+    );
+    let case = v1::CaseNumber { id: CaseId(7).0 };
+    assert_eq!(
+        operator.get_case(case).await.expect_err("unknown").message(),
+        "there is no case 7"
+    );
+    assert_eq!(
+        operator
+            .list_cases(v1::Empty {})
+            .await
+            .expect("an answer")
+            .into_inner()
+            .json,
+        "[]"
+    );
+
+    operator.cancel_job(name("large")).await.expect("it waits");
+    assert_eq!(state_of(&controller.status().await, &large.id), JobState::Stopped);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_cordon_by_an_operator_lasts_over_a_restart() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    let _agent = Agent::join(controller.address, "n1").await;
+    let reason = "cable is loose".to_owned();
+    let node = "n1".to_owned();
+    let request = v1::CordonRequest {
+        node: node.clone(),
+        reason,
+    };
+    controller
+        .operator()
+        .await
+        .cordon_node(request)
+        .await
+        .expect("a known node");
+    controller.stop().await;
+    let controller = Running::start(settings(dir.path())).await;
+    let view = controller.status().await.nodes.remove(0);
+    assert_eq!(
+        (view.state, view.reason.as_deref()),
+        (NodeState::Cordoned, Some("cable is loose"))
+    );
+    controller
+        .operator()
+        .await
+        .uncordon_node(v1::NodeName { node })
+        .await
+        .expect("a known node");
+    assert_eq!(controller.status().await.nodes[0].state, NodeState::Healthy);
+    controller.stop().await;
+}

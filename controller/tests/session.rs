@@ -1,0 +1,167 @@
+//! Agents and the controller over loopback.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Agent, Running, job, settings};
+use rankguard_controller::journal;
+use rankguard_core::Event;
+use rankguard_model::{Body, Entity, NodeId, NodeState};
+use rankguard_proto::v1;
+use rankguard_proto::v1::from_agent::Kind as Up;
+use rankguard_proto::v1::to_agent::Kind as Down;
+use tokio::time::Instant;
+use tonic::Code;
+
+fn line(text: &str) -> Body {
+    Body::Line {
+        text: text.to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    }
+}
+
+#[tokio::test]
+async fn evidence_is_acknowledged_and_journalled_once_however_often_it_is_sent() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    assert_eq!((agent.acknowledged, agent.silence_limit_ms), (0, 30_000));
+    let all: Vec<_> = (1..=5)
+        .map(|seq| agent.evidence(seq, Entity::Unknown, line("a")))
+        .collect();
+    agent.bring(&all[..3]).await;
+    agent.acknowledged(3).await;
+    // Nobody knows whether an acknowledgement was lost: everything may come again.
+    agent.bring(&all[..2]).await;
+    agent.acknowledged(3).await;
+    agent.bring(&all).await;
+    agent.acknowledged(5).await;
+    drop(agent);
+    let agent = Agent::join(controller.address, "n1").await;
+    assert_eq!(agent.acknowledged, 5, "the number is the node's, not the session's");
+    let ended = controller.stop().await;
+
+    let recording = journal::read(dir.path()).expect("a closed journal");
+    assert_eq!(recording.events.len() as u64, ended.events);
+    let sequences: Vec<u64> = recording
+        .events
+        .iter()
+        .filter_map(|stamped| match &stamped.event {
+            Event::EvidenceArrived { evidence } => Some(evidence.id.seq.0),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sequences, [1, 2, 3, 4, 5]);
+    assert!(recording.events.is_sorted_by_key(|stamped| stamped.at));
+}
+
+#[tokio::test]
+async fn heartbeats_come_back_with_the_controllers_time() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    let heartbeat = v1::Heartbeat {
+        sent_ns: 42,
+        clock: None,
+    };
+    agent.say(Up::Heartbeat(heartbeat)).await;
+    let Down::Echo(echo) = agent.next().await else {
+        panic!("an echo")
+    };
+    assert_eq!(echo.sent_ns, 42);
+    assert!(echo.controller_ns > 1_700_000_000_000_000_000);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_silent_node_is_lost_until_it_joins_again() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut settings = settings(dir.path());
+    settings.silence_limit = Duration::from_millis(400);
+    let controller = Running::start(settings).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    let state = |wanted| move |status: &rankguard_model::StatusView| status.nodes.iter().any(|n| n.state == wanted);
+    controller.status_until(state(NodeState::Lost)).await;
+    // A word in the old session cannot bring it back unnoticed: the session is over.
+    let status = agent.message().await.expect_err("a closed session");
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    let _again = Agent::join(controller.address, "n1").await;
+    controller.status_until(state(NodeState::Healthy)).await;
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_session_of_a_node_ends_the_first() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    let mut first = Agent::join(controller.address, "n1").await;
+    let mut second = Agent::join(controller.address, "n1").await;
+    assert_eq!(first.message().await.expect_err("closed").code(), Code::Aborted);
+    let sequence = second.report(Entity::Unknown, line("b")).await;
+    second.acknowledged(sequence).await;
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_speaks_for_another_node_is_closed() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    let mut foreign = agent.evidence(1, Entity::Unknown, line("c"));
+    foreign.id.node = NodeId::from("n2");
+    agent.bring([&foreign]).await;
+    assert_eq!(agent.message().await.expect_err("closed").code(), Code::InvalidArgument);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn orders_for_a_node_that_is_away_are_kept_by_the_brain() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    drop(Agent::join(controller.address, "n1").await);
+    controller.submit(&job("digits")).await.expect("a sound job");
+    controller
+        .status_until(|status| status.jobs.iter().any(|job| job.generation.0 == 1))
+        .await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    let (id, generation) = agent.order().await.fence();
+    assert_eq!((id.as_str(), generation.0), ("digits", 1));
+    controller.stop().await;
+}
+
+/// The measured promise: from evidence sent to evidence acknowledged, which includes the synced commit and the step.
+#[tokio::test]
+async fn evidence_is_acknowledged_within_milliseconds() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let controller = Running::start(settings(dir.path())).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    let mut took = Vec::new();
+    for _ in 0..100 {
+        let begin = Instant::now();
+        let sequence = agent.report(Entity::Unknown, line("d")).await;
+        agent.acknowledged(sequence).await;
+        took.push(begin.elapsed());
+    }
+    took.sort();
+    let begin = Instant::now();
+    let burst: Vec<_> = (101..=2_100)
+        .map(|seq| agent.evidence(seq, Entity::Unknown, line("e")))
+        .collect();
+    for part in burst.chunks(100) {
+        agent.bring(part).await;
+    }
+    agent.acknowledged(2_100).await;
+    let rate = 2_000.0 / begin.elapsed().as_secs_f64();
+    #[allow(clippy::print_stderr, reason = "the figure is for people")]
+    {
+        eprintln!(
+            "evidence to acknowledgement: median {:?}, p99 {:?}; burst {rate:.0}/s",
+            took[50], took[99]
+        );
+    }
+    // Far above what an idle disk needs: this catches a lost wake-up or a timer in the way, not a slow machine.
+    assert!(took[50] < Duration::from_millis(250), "median {:?}", took[50]);
+    controller.stop().await;
+}
