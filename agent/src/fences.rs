@@ -1,126 +1,91 @@
-//! The generation of each job that may act on this node: on disk before it is acted upon, so that an agent that was
-//! restarted still refuses stale orders (RG-3).
-//!
-//! One line of JSON a job would grow with the number of jobs a node ever saw; a few hundred bytes each, never trimmed.
+//! The newest generation of each job that this node was told of, on disk: a restarted agent refuses stale orders too
+//! (RG-3).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use rankguard_model::{Generation, JobId};
-use serde::{Deserialize, Serialize};
 
-/// The fences of one agent. Cheap to clone.
-#[derive(Debug, Clone)]
+/// Jobs that are remembered; those with the lowest generations are forgotten first, long after they ended.
+const JOBS_MAX: usize = 4_096;
+
+/// All fences of a node.
+#[derive(Debug)]
 pub(crate) struct Fences {
     path: PathBuf,
-    jobs: Arc<Mutex<BTreeMap<JobId, Fence>>>,
-}
-
-/// Where a job's fence stands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Fence {
-    /// Lowest generation that may act.
-    generation: Generation,
-    /// Newest generation that was stopped for good: it may not be launched again.
-    stopped: Generation,
+    newest: BTreeMap<JobId, Generation>,
 }
 
 impl Fences {
-    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
-        let jobs = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(error),
+    /// Reads the fences of a state directory; none when the file does not exist.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let newest = match fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other)?,
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(problem) => return Err(problem),
         };
-        Ok(Self {
-            path,
-            jobs: Arc::new(Mutex::new(jobs)),
-        })
+        Ok(Self { path: path.to_owned(), newest })
     }
 
-    /// Lowest generation of a job that may act; 0 for a job never heard of.
+    /// The lowest generation of a job that may act here.
     pub(crate) fn of(&self, job: &JobId) -> Generation {
-        self.get(job).generation
+        self.newest.get(job).copied().unwrap_or_default()
     }
 
-    /// Whether this generation, or a newer one, was stopped.
-    pub(crate) fn is_stopped(&self, job: &JobId, generation: Generation) -> bool {
-        self.get(job).stopped >= generation
-    }
-
-    fn get(&self, job: &JobId) -> Fence {
-        let jobs = self.jobs.lock().expect("no holder of the fences panics");
-        jobs.get(job).copied().unwrap_or_default()
-    }
-
-    /// Lets nothing older than `generation` act from now on. Durable when it returns.
-    pub(crate) fn raise(&self, job: &JobId, generation: Generation) -> io::Result<()> {
-        self.change(job, |fence| fence.generation = fence.generation.max(generation))
-    }
-
-    /// Lets nothing up to `generation` be launched from now on. Durable when it returns.
-    pub(crate) fn stop(&self, job: &JobId, generation: Generation) -> io::Result<()> {
-        self.change(job, |fence| {
-            fence.generation = fence.generation.max(generation);
-            fence.stopped = fence.stopped.max(generation);
-        })
-    }
-
-    fn change(&self, job: &JobId, change: impl FnOnce(&mut Fence)) -> io::Result<()> {
-        let mut jobs = self.jobs.lock().expect("no holder of the fences panics");
-        let mut fence = jobs.get(job).copied().unwrap_or_default();
-        let before = fence;
-        change(&mut fence);
-        if fence == before {
+    /// Raises a fence; durable when this returns.
+    pub(crate) fn raise(&mut self, job: &JobId, generation: Generation) -> io::Result<()> {
+        if self.of(job) >= generation {
             return Ok(());
         }
-        let mut next = jobs.clone();
-        next.insert(job.clone(), fence);
-        write(&self.path, &serde_json::to_vec(&next).map_err(io::Error::from)?)?;
-        *jobs = next;
+        let mut newest = self.newest.clone();
+        newest.insert(job.clone(), generation);
+        while newest.len() > JOBS_MAX {
+            let least = newest.iter().filter(|(known, _)| *known != job).min_by_key(|(_, generation)| **generation);
+            let Some(least) = least.map(|(known, _)| known.clone()) else { break };
+            newest.remove(&least);
+        }
+        self.write(&newest)?;
+        self.newest = newest;
         Ok(())
     }
-}
 
-/// Replaces a file as a whole: whoever reads it finds the old content or the new one.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("tmp");
-    let mut file = File::create(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
+    fn write(&self, newest: &BTreeMap<JobId, Generation>) -> io::Result<()> {
+        let temp = self.path.with_extension("tmp");
+        let mut file = File::create(&temp)?;
+        file.write_all(&serde_json::to_vec(newest).map_err(io::Error::other)?)?;
+        file.sync_all()?;
+        fs::rename(&temp, &self.path)?;
+        match self.path.parent() {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     /// RG-3.
     #[test]
-    fn a_fence_is_only_ever_raised_and_survives_a_restart() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("fences.json");
-        let job = JobId::from("digits");
-        let fences = Fences::open(path.clone()).unwrap();
-        assert_eq!(fences.of(&job), Generation(0));
-        fences.raise(&job, Generation(3)).unwrap();
-        fences.raise(&job, Generation(2)).unwrap();
+    fn a_fence_never_sinks_and_outlives_the_agent() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (path, job) = (folder.path().join("fences.json"), JobId::from("train"));
+        let mut fences = Fences::open(&path).expect("no fences yet");
+        fences.raise(&job, Generation(3)).expect("it can be written");
+        fences.raise(&job, Generation(2)).expect("an older one changes nothing");
         assert_eq!(fences.of(&job), Generation(3));
-        fences.stop(&job, Generation(3)).unwrap();
-        let again = Fences::open(path.clone()).unwrap();
-        assert_eq!(again.of(&job), Generation(3));
-        assert!(again.is_stopped(&job, Generation(3)));
-        assert!(!again.is_stopped(&job, Generation(4)));
-        fs::write(&path, b"{torn").unwrap();
-        assert!(Fences::open(path).is_err());
+        assert_eq!(Fences::open(&path).expect("it can be read").of(&job), Generation(3));
+        assert_eq!(fences.of(&JobId::from("other")), Generation(0));
+    }
+
+    #[test]
+    fn damaged_fences_are_an_error_and_never_no_fences() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("fences.json");
+        fs::write(&path, b"{\"train\": ").expect("it can be written");
+        assert!(Fences::open(&path).is_err());
     }
 }

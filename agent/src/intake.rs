@@ -155,10 +155,6 @@ impl Intake {
         self.shared.arrived.notify_all();
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed
-    }
-
     #[cfg(test)]
     pub(crate) fn drain(&self) -> Vec<Sighting> {
         let mut queue = self.lock();

@@ -1,24 +1,22 @@
-//! One daemon a node: collectors, triage, spool, uplink, orders, ranks, checkpoint service.
+//! One daemon a node. It observes and carries out orders; it never decides.
 //!
-//! An agent observes and carries out orders; it never decides. [`run`] takes [`Settings`] and works until it is told to
-//! shut down.
-//!
-//! The way of what is seen: a collector (one thread each) or a rank leaves a sighting in the *intake* (bounded, never
-//! waits); the *spool* gives it a number and makes it durable; the *uplink* sends it until the controller has
-//! acknowledged it. The way of an order: uplink, one worker, then launcher, checkpoint service or both; what came of it
-//! is evidence again.
+//! What one must know:
+//! - A *collector* looks at one thing on its own thread; what it sees goes through one door, the intake, to the *spool* on
+//!   disk, and from there through the *uplink* to the controller, which acknowledges it by sequence.
+//! - *Orders* come down the same session and are carried out one after the other. A *fence* is the newest generation of a
+//!   job that this node was told of; everything older is refused, and its ranks are killed (RG-3).
+//! - *Ranks* are children of this process and die with it. They speak with it over a Unix socket.
+//! - *Arenas* are memory files of this process, lent to ranks; they hold sealed images when the rank is long gone.
 //!
 //! Invariants:
-//! - nothing is sent before it is durable, and a number never gets a second meaning; what is lost is counted (RG-4);
-//! - orders, seals and introductions of ranks below the job's fence are refused, also after a restart (RG-3);
-//! - ranks do not outlive the agent, and a lost controller does not stop them (RG-5);
-//! - no call that may never return is waited for by anything but its own thread (RG-12).
+//! - Evidence is numbered without gaps and leaves the spool only when the controller has journalled it (RG-4).
+//! - Without a controller everything goes on: ranks train and seal, images become durable, evidence waits (RG-5).
+//! - No call into a driver, a file system or a rank can hold up another part; each has a thread or a deadline (RG-9, RG-12).
 //!
-//! Absent: a Prometheus endpoint, plug-ins, stack collection, cgroups, TLS (listen on loopback or a trusted network),
-//! and in each collector what its own module says.
+//! Absent: ranks that survive their agent, event sources of the GPU library (it is polled), ethtool, EDAC and the log of
+//! the previous boot, stacks of hung ranks, metrics endpoints, replication of images to peers.
 
-mod agent;
-mod checkpoints;
+mod checkpoint;
 mod clock;
 mod collectors;
 mod error;
@@ -26,12 +24,13 @@ mod fences;
 mod intake;
 mod orders;
 mod ranks;
+mod run;
 mod settings;
 mod sighting;
 mod spool;
 mod uplink;
 
-pub use agent::run;
 pub use error::{AgentError, Ended};
+pub use run::run;
 pub use settings::{Intervals, KernelLogSource, Settings};
 pub use spool::SpoolError;

@@ -1,172 +1,163 @@
-//! Carrying out what the controller asks.
+//! Orders of the controller, carried out one after the other on one thread that lives as long as the agent.
 //!
-//! Orders are taken one after the other. Each may arrive twice: a fence is answered again, a launch whose generation
-//! was launched before is ignored. An order of a generation below the fence is refused and said to be (RG-3); a stale
-//! `Keep` is ignored without a word, since the memory it speaks of is already given to a newer generation.
+//! The thread matters twice: ranks die with the thread that started them, and a fence must be up before the launch that
+//! follows it. Orders may come again: each is carried out at most once in effect (RG-3).
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use rankguard_model::{Body, Generation, JobId, Launch, Order, OrderId, RankRef, Source};
+use rankguard_model::{Body, Entity, Generation, JobId, Launch, NodeId, Order, OrderId, RankRef, Source};
 use rustix::process::Signal;
 
-use crate::checkpoints::Checkpoints;
+use crate::checkpoint::Checkpoints;
+use crate::collectors::JobLogs;
 use crate::fences::Fences;
 use crate::intake::Intake;
-use crate::ranks::{Launcher, Roster, reserve};
+use crate::ranks::{Roster, Surroundings, reserve, spawn};
 use crate::sighting::Sighting;
 
-/// Everything orders work on. Cheap to clone.
-#[derive(Debug, Clone)]
+/// Orders that may wait. When it is full the session waits with reading, and the controller sends again what it misses.
+const QUEUE: usize = 256;
+
+/// What the thread needs.
 pub(crate) struct Orders {
+    pub(crate) node: NodeId,
     pub(crate) host: String,
-    pub(crate) slots: u32,
-    pub(crate) kill: Duration,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) socket: PathBuf,
+    pub(crate) kill_limit: Duration,
     pub(crate) fences: Fences,
     pub(crate) roster: Roster,
-    pub(crate) launcher: Launcher,
-    pub(crate) checkpoints: Checkpoints,
     pub(crate) intake: Intake,
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) job_logs: JobLogs,
+}
+
+/// A wish of the thread's owner.
+pub(crate) enum Errand {
+    /// An order of the controller.
+    Order(OrderId, Order),
+    /// The agent goes: end all ranks and the thread.
+    End {
+        /// Between SIGTERM and SIGKILL.
+        grace: Duration,
+    },
+}
+
+/// How the thread left the node.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    pub(crate) ranks_ended: usize,
+    pub(crate) left_behind: Vec<String>,
+}
+
+/// A queue for errands.
+pub(crate) fn queue() -> (SyncSender<Errand>, Receiver<Errand>) {
+    sync_channel(QUEUE)
 }
 
 impl Orders {
-    /// Carries out one order and says what came of it.
-    pub(crate) async fn take(&self, id: OrderId, order: Order) {
+    /// Until told to end, or until nobody can send errands any more.
+    pub(crate) fn run(mut self, errands: &Receiver<Errand>) -> Left {
+        loop {
+            match errands.recv() {
+                Ok(Errand::Order(id, order)) => self.carry_out(id, order),
+                Ok(Errand::End { grace }) => return self.end(grace),
+                Err(_) => return self.end(Duration::ZERO),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, id: OrderId, order: Order) {
         let (job, generation) = order.fence();
-        let (job, generation) = (job.clone(), generation);
-        let fence = self.fences.of(&job);
-        if generation < fence {
-            if !matches!(order, Order::Keep { .. }) {
-                let reason = format!("generation {generation} is fenced off by generation {fence}");
-                self.failed(id, &job, generation, reason);
-            }
-            return;
+        let (job, newest) = (job.clone(), self.fences.of(job));
+        // Keeping an older checkpoint in memory is harmless and often right.
+        if generation < newest && !matches!(order, Order::Keep { .. }) {
+            let reason = format!("generation {generation} may no longer act: generation {newest} does");
+            return self.failed(id, &job, generation, reason);
         }
-        let result = match order {
-            Order::Fence { reserve_port, .. } => self.fence(&job, generation, reserve_port).await,
-            Order::Launch(launch) => self.launch(launch).await,
-            Order::Keep { step, .. } => {
-                self.checkpoints.keep(&job, generation, step);
-                Ok(())
-            }
-            Order::Stop { grace_ms, .. } => self.stop(&job, generation, Duration::from_millis(grace_ms)),
+        match order {
+            Order::Fence { job, generation, reserve_port } => self.fence(id, &job, generation, reserve_port),
+            Order::Launch(launch) => self.launch(id, launch),
+            Order::Keep { job, generation, step } => self.checkpoints.keep(&job, generation, step),
+            Order::Stop { job, generation, grace_ms } => self.stop(&job, generation, Duration::from_millis(grace_ms)),
+        }
+    }
+
+    fn fence(&mut self, id: OrderId, job: &JobId, generation: Generation, reserve_port: bool) {
+        if let Err(problem) = self.fences.raise(job, generation) {
+            let reason = format!("the fence cannot be written to {}: {problem}", self.state_dir.display());
+            return self.failed(id, job, generation, reason);
+        }
+        self.checkpoints.fence(job, generation);
+        let left = self.roster.kill_below(job, generation, self.kill_limit);
+        if !left.is_empty() {
+            let pids: Vec<String> = left.iter().map(|rank| format!("rank {}", rank.rank)).collect();
+            let reason = format!("{} did not die within {:?}", pids.join(", "), self.kill_limit);
+            return self.failed(id, job, generation, reason);
+        }
+        let master_port = reserve_port.then(|| reserve(&self.host).ok()).flatten();
+        let body = Body::Fenced { job: job.clone(), generation, master_port };
+        let entity = Entity::Node { node: self.node.clone() };
+        self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
+    }
+
+    fn launch(&mut self, id: OrderId, launch: Launch) {
+        if let Err(problem) = self.fences.raise(&launch.job, launch.generation) {
+            let reason = format!("the fence cannot be written to {}: {problem}", self.state_dir.display());
+            return self.failed(id, &launch.job, launch.generation, reason);
+        }
+        let launch = Arc::new(launch);
+        let known = |slot: &rankguard_model::RankSlot| {
+            let rank = RankRef { job: launch.job.clone(), generation: launch.generation, rank: slot.rank };
+            self.roster.knows(&rank)
         };
-        if let Err(reason) = result {
-            self.failed(id, &job, generation, reason);
+        let fresh: Vec<_> = launch.ranks.iter().copied().filter(|slot| !known(slot)).collect();
+        if fresh.len() == launch.ranks.len() {
+            self.checkpoints.start(&launch);
         }
+        for slot in fresh {
+            let around = Surroundings {
+                state_dir: &self.state_dir,
+                socket: &self.socket,
+                node: &self.node,
+                roster: &self.roster,
+                intake: &self.intake,
+                job_logs: &self.job_logs,
+            };
+            if let Err(problem) = spawn(&around, &launch, slot) {
+                return self.failed(id, &launch.job, launch.generation, problem.to_string());
+            }
+        }
+    }
+
+    fn stop(&mut self, job: &JobId, generation: Generation, grace: Duration) {
+        let theirs = |rank: &RankRef| rank.job == *job && rank.generation <= generation;
+        self.roster.signal(Signal::TERM, theirs);
+        if !self.roster.wait_gone(grace, theirs).is_empty() {
+            self.roster.signal(Signal::KILL, theirs);
+            self.roster.wait_gone(self.kill_limit, theirs);
+        }
+        self.checkpoints.forget(job);
+    }
+
+    fn end(&mut self, grace: Duration) -> Left {
+        let all = |_: &RankRef| true;
+        let ranks_ended = self.roster.signal(Signal::TERM, all);
+        if !self.roster.wait_gone(grace, all).is_empty() {
+            self.roster.signal(Signal::KILL, all);
+        }
+        let left = self.roster.wait_gone(self.kill_limit, all);
+        let told = |rank: &RankRef| format!("rank {} of job {} did not die", rank.rank, rank.job);
+        Left { ranks_ended, left_behind: left.iter().map(told).collect() }
     }
 
     fn failed(&self, order: OrderId, job: &JobId, generation: Generation, reason: String) {
-        tracing::warn!(%order, %job, %generation, reason, "order not carried out");
-        let body = Body::OrderFailed {
-            order,
-            job: job.clone(),
-            generation,
-            reason,
-        };
-        self.say(job, body);
-    }
-
-    fn say(&self, job: &JobId, body: Body) {
-        // The node is what failed or acted; the job stands in the body.
-        tracing::debug!(%job, ?body, "order answered");
-        self.intake
-            .push(Sighting::now(Source::Ranks, self.intake.node_entity(), body));
-    }
-
-    async fn fence(&self, job: &JobId, generation: Generation, reserve_port: bool) -> Result<(), String> {
-        self.end_older(job, generation).await?;
-        let master_port = if reserve_port {
-            Some(reserve(&self.host).map_err(|error| format!("no free port for the rendezvous: {error}"))?)
-        } else {
-            None
-        };
-        let body = Body::Fenced {
-            job: job.clone(),
-            generation,
-            master_port,
-        };
-        self.say(job, body);
-        Ok(())
-    }
-
-    /// Raises the fence, kills every rank below it and waits until they are gone.
-    async fn end_older(&self, job: &JobId, generation: Generation) -> Result<(), String> {
-        self.fences
-            .raise(job, generation)
-            .map_err(|error| format!("the fence cannot be stored: {error}"))?;
-        let older = |rank: &RankRef| rank.job == *job && rank.generation < generation;
-        self.launcher.signal(older, Signal::KILL);
-        let left = self.roster.wait_gone(older, self.kill).await;
-        if let Some(first) = left.first() {
-            let pid = first.pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
-            return Err(format!(
-                "rank {} of generation {} (process {pid}) does not die within {:?} of SIGKILL: it hangs in the kernel",
-                first.rank.rank, first.rank.generation, self.kill
-            ));
-        }
-        self.checkpoints.fence(job, generation);
-        Ok(())
-    }
-
-    async fn launch(&self, launch: Launch) -> Result<(), String> {
-        let (job, generation) = (launch.job.clone(), launch.generation);
-        if self.fences.is_stopped(&job, generation) {
-            return Err(format!("generation {generation} was stopped"));
-        }
-        if generation > self.fences.of(&job) {
-            // A launch implies its fence.
-            self.end_older(&job, generation).await?;
-        }
-        let this_job = |rank: &RankRef| rank.job == job;
-        let busy = self.roster.alive(|rank| !this_job(rank)).len();
-        if launch.ranks.len() + busy > self.slots as usize {
-            return Err(format!(
-                "{} ranks asked for, and the node has {} slots, of which {busy} are taken",
-                launch.ranks.len(),
-                self.slots
-            ));
-        }
-        let launch = Arc::new(launch);
-        if !self.roster.launch(&launch) {
-            tracing::info!(%job, %generation, "launch repeated: its ranks were started before");
-            return Ok(());
-        }
-        self.checkpoints.launch(&launch, &self.roster.idle_jobs());
-        self.launcher.launch(launch).await
-    }
-
-    /// Ends the job's ranks; their exits are the answer. Does not wait for the grace: orders behind it may not.
-    fn stop(&self, job: &JobId, generation: Generation, grace: Duration) -> Result<(), String> {
-        self.fences
-            .stop(job, generation)
-            .map_err(|error| format!("the fence cannot be stored: {error}"))?;
-        let orders = self.clone();
-        let job = job.clone();
-        tokio::spawn(async move {
-            let meant = |rank: &RankRef| rank.job == job && rank.generation <= generation;
-            orders.end(meant, grace).await;
-            if orders.roster.alive(|rank| rank.job == job).is_empty() {
-                orders.checkpoints.free(&job);
-            }
-        });
-        Ok(())
-    }
-
-    /// SIGTERM, grace, SIGKILL. Gives those that do not die, as sentences.
-    pub(crate) async fn end(&self, meant: impl Fn(&RankRef) -> bool, grace: Duration) -> Vec<String> {
-        self.launcher.signal(&meant, Signal::TERM);
-        if !self.roster.wait_gone(&meant, grace).await.is_empty() {
-            self.launcher.signal(&meant, Signal::KILL);
-        }
-        let left = self.roster.wait_gone(&meant, self.kill).await;
-        left.iter()
-            .map(|rank| {
-                format!(
-                    "rank {} of job {} (process {:?})",
-                    rank.rank.rank, rank.rank.job, rank.pid
-                )
-            })
-            .collect()
+        tracing::warn!(%order, %job, %generation, reason, "cannot carry out an order");
+        let body = Body::OrderFailed { order, job: job.clone(), generation, reason };
+        let entity = Entity::Job { job: job.clone() };
+        self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
     }
 }

@@ -1,274 +1,180 @@
-//! The session with the controller: evidence up, orders down, kept open for as long as the agent lives.
+//! The session with the controller: evidence up, orders down, for as long as the agent lives.
 //!
-//! When it breaks, ranks train on (RG-5); it is opened again after a pause that doubles from
-//! [`crate::settings::Intervals::reconnect_min`] to `reconnect_max`. After each join everything that is not acknowledged
-//! is sent again; the controller knows it by its numbers. Evidence waits for the first echo of a heartbeat, so that its
-//! times are on the controller's clock.
+//! What is not acknowledged is sent again after every reconnect, from the spool. Without a controller everything else
+//! goes on (RG-5).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
-use rankguard_model::{ClockOffset, NodeId, NodeInfo, Order, OrderId, Sequence, Timestamp};
-use rankguard_proto::v1;
+use rankguard_model::{NodeInfo, OrderId, Sequence};
 use rankguard_proto::v1::control_client::ControlClient;
-use rankguard_proto::v1::from_agent::Kind as Up;
-use rankguard_proto::v1::to_agent::Kind as Down;
+use rankguard_proto::v1::from_agent::Kind as Say;
+use rankguard_proto::v1::to_agent::Kind as Hear;
+use rankguard_proto::{MESSAGE_BYTES_MAX, v1};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
 use crate::clock::{self, OffsetFilter};
+use crate::orders::Errand;
 use crate::ranks::Roster;
-use crate::settings::Intervals;
+use crate::settings::Settings;
 use crate::spool::Spool;
 
-/// Pieces in one batch.
+/// Pieces of evidence in one message.
 const BATCH: usize = 256;
-/// Pieces that may be on the way without an acknowledgement.
-const WINDOW: u64 = 4 * BATCH as u64;
-/// Messages that may wait for the network. When it is full for [`STALL`], the session is given up.
-const OUTBOX: usize = 64;
-/// Longest wait for room in a queue, to connect and to be answered.
-const STALL: Duration = Duration::from_secs(3);
-/// Longest wait for the first echo before evidence is sent with the clock as it is.
-const FIRST_ECHO: Duration = Duration::from_millis(500);
+/// Messages on their way out; when it is full the session waits with reading the spool.
+const OUTGOING: usize = 16;
 
-/// What the uplink says of its node, but for what changes.
-#[derive(Debug, Clone)]
-pub(crate) struct Identity {
-    pub(crate) node: NodeId,
-    pub(crate) incarnation: String,
-    pub(crate) host: String,
-    pub(crate) peer_address: String,
-    pub(crate) slots: u32,
-    pub(crate) failure_domain: String,
-}
-
-/// Everything the uplink needs.
-#[derive(Debug)]
+/// What the session needs.
 pub(crate) struct Uplink {
-    pub(crate) identity: Identity,
+    pub(crate) settings: Settings,
+    pub(crate) info: NodeInfo,
     pub(crate) endpoint: Endpoint,
-    pub(crate) intervals: Intervals,
     pub(crate) spool: Arc<Spool>,
     pub(crate) roster: Roster,
-    pub(crate) orders: mpsc::Sender<(OrderId, Order)>,
-    /// The clock's filter outlives sessions.
-    pub(crate) clock: Mutex<OffsetFilter>,
+    pub(crate) orders: SyncSender<Errand>,
+}
+
+/// Why a session ended.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("connect: {0}")]
+    Connect(#[from] tonic::transport::Error),
+    #[error("{0}")]
+    Status(Box<tonic::Status>),
+    #[error("the controller closed the session")]
+    Closed,
+    #[error("the controller has been silent for {0:?}")]
+    Silent(Duration),
+    #[error("use the spool: {0}")]
+    Spool(#[from] crate::spool::SpoolError),
+    #[error("the orders are not carried out any more")]
+    Orders,
+    #[error("the controller said something that cannot be understood: {0}")]
+    Foreign(String),
+}
+
+impl From<tonic::Status> for Lost {
+    fn from(status: tonic::Status) -> Self {
+        Self::Status(Box::new(status))
+    }
 }
 
 impl Uplink {
-    /// Keeps a session open for ever.
-    pub(crate) async fn run(self) -> std::convert::Infallible {
-        let mut pause = self.intervals.reconnect_min;
+    /// Never ends by itself; whoever runs it drops it.
+    pub(crate) async fn run(mut self) {
+        let mut filter = OffsetFilter::default();
+        let mut pause = self.settings.intervals.reconnect_min;
         loop {
-            let began = Instant::now();
-            let reason = self.session().await;
-            // A session that stood for a while was a good one: the next try comes soon.
-            if began.elapsed() > self.intervals.reconnect_max {
-                pause = self.intervals.reconnect_min;
+            let started = Instant::now();
+            match self.session(&mut filter).await {
+                Lost::Connect(problem) => tracing::debug!(%problem, "the controller does not answer"),
+                lost => tracing::warn!(%lost, "lost the session with the controller"),
             }
-            tracing::info!(reason, pause_ms = pause.as_millis(), "no session with the controller");
+            // A session that lived shows that the controller is well: begin anew with short pauses.
+            if started.elapsed() > self.settings.intervals.controller_silence {
+                pause = self.settings.intervals.reconnect_min;
+            }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(self.intervals.reconnect_max);
+            pause = (pause * 2).min(self.settings.intervals.reconnect_max);
         }
     }
 
-    /// One session, from connecting to its end; says why it ended.
-    async fn session(&self) -> String {
-        let channel = match timeout(STALL, self.endpoint.connect()).await {
-            Ok(Ok(channel)) => channel,
-            Ok(Err(error)) => return chain(&error),
-            Err(_) => return "the controller does not answer".to_owned(),
-        };
-        let mut client = ControlClient::new(channel)
-            .max_decoding_message_size(rankguard_proto::MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(rankguard_proto::MESSAGE_BYTES_MAX);
-        let (outbox, outgoing) = mpsc::channel(OUTBOX);
-        let join = v1::NodeInfo::from(&self.info());
-        if outbox.send(message(Up::Join(join))).await.is_err() {
-            return "the session was dropped before it began".to_owned();
-        }
-        let opened = timeout(STALL, client.session(ReceiverStream::new(outgoing))).await;
-        let incoming = match opened {
-            Ok(Ok(response)) => response.into_inner(),
-            Ok(Err(status)) => return format!("the controller refused the session: {}", status.message()),
-            Err(_) => return "the controller does not open the session".to_owned(),
-        };
-        let mut session = Session {
-            uplink: self,
-            outbox,
-            joined: None,
-            measured: false,
-            sent: Sequence(0),
-            acked: Sequence(0),
-            heard: Instant::now(),
-        };
-        match session.run(incoming).await {
+    async fn session(&mut self, filter: &mut OffsetFilter) -> Lost {
+        match self.talk(filter).await {
             Ok(never) => match never {},
-            Err(reason) => reason,
+            Err(lost) => lost,
         }
     }
 
-    fn info(&self) -> NodeInfo {
-        let identity = self.identity.clone();
-        NodeInfo {
-            node: identity.node,
-            incarnation: identity.incarnation,
-            host: identity.host,
-            peer_address: identity.peer_address,
-            slots: identity.slots,
-            failure_domain: identity.failure_domain,
-            running: self.roster.running(),
-            clock: self.offset(),
-        }
-    }
-
-    fn offset(&self) -> ClockOffset {
-        let filter = self.clock.lock().expect("no holder of the clock panics");
-        filter.estimate().unwrap_or_default()
-    }
-}
-
-struct Session<'a> {
-    uplink: &'a Uplink,
-    outbox: mpsc::Sender<v1::FromAgent>,
-    /// Since when the controller knows us.
-    joined: Option<Instant>,
-    /// Whether an echo has come in this process's life.
-    measured: bool,
-    sent: Sequence,
-    acked: Sequence,
-    heard: Instant,
-}
-
-impl Session<'_> {
-    async fn run(&mut self, mut incoming: tonic::Streaming<v1::ToAgent>) -> Result<std::convert::Infallible, String> {
-        let intervals = &self.uplink.intervals;
-        let mut heartbeat = interval(intervals.heartbeat);
-        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut spooled = self.uplink.spool.watch();
-        self.measured = {
-            let filter = self.uplink.clock.lock().expect("no holder of the clock panics");
-            filter.estimate().is_some()
+    async fn talk(&mut self, filter: &mut OffsetFilter) -> Result<std::convert::Infallible, Lost> {
+        let silence = self.settings.intervals.controller_silence;
+        let channel = self.endpoint.connect().await?;
+        let mut client = ControlClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        let (say, outgoing) = mpsc::channel(OUTGOING);
+        self.info.running = self.roster.running();
+        self.info.clock = filter.estimate().unwrap_or_default();
+        let join = v1::FromAgent { kind: Some(Say::Join((&self.info).into())) };
+        say.send(join).await.map_err(|_| Lost::Closed)?;
+        let opened = tokio::time::timeout(silence, client.session(ReceiverStream::new(outgoing)));
+        let mut incoming = opened.await.map_err(|_| Lost::Silent(silence))??.into_inner();
+        let first = tokio::time::timeout(silence, incoming.message()).await.map_err(|_| Lost::Silent(silence))??;
+        let Some(Hear::Joined(joined)) = first.and_then(|message| message.kind) else {
+            return Err(Lost::Foreign("its first word was not `joined`".to_owned()));
         };
+        self.spool.joined(Sequence(joined.acknowledged))?;
+        tracing::info!(controller = self.settings.controller, acknowledged = joined.acknowledged, "joined");
+
+        let mut sent = Sequence(joined.acknowledged);
+        let mut news = self.spool.watch();
+        let mut beat = tokio::time::interval(self.settings.intervals.heartbeat);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut heard = Instant::now();
         loop {
+            // Everything that is on disk goes out before anything is waited for.
+            loop {
+                let batch = self.spool.send_after(sent, BATCH)?;
+                let Some(newest) = batch.last().map(|evidence| evidence.id.seq) else { break };
+                let clock = filter.estimate().unwrap_or_default();
+                let evidence = batch
+                    .into_iter()
+                    .map(|mut evidence| {
+                        evidence.at = clock.to_controller(evidence.at);
+                        (&evidence).into()
+                    })
+                    .collect();
+                let message = v1::FromAgent { kind: Some(Say::Evidence(v1::EvidenceBatch { evidence })) };
+                tokio::time::timeout(silence, say.send(message))
+                    .await
+                    .map_err(|_| Lost::Silent(silence))?
+                    .map_err(|_| Lost::Closed)?;
+                sent = newest;
+            }
             tokio::select! {
-                received = incoming.message() => match received {
-                    Ok(Some(v1::ToAgent { kind: Some(kind) })) => {
-                        self.heard = Instant::now();
-                        self.take(kind).await?;
+                changed = news.changed() => changed.map_err(|_| Lost::Closed)?,
+                _ = beat.tick() => {
+                    if heard.elapsed() > silence {
+                        return Err(Lost::Silent(silence));
                     }
-                    Ok(Some(_)) => tracing::warn!("a message of a kind that this version does not know"),
-                    Ok(None) => return Err("the controller closed the session".to_owned()),
-                    Err(status) => return Err(format!("the session broke: {}", status.message())),
-                },
-                _ = heartbeat.tick() => {
-                    let silence = self.heard.elapsed();
-                    if silence > intervals.controller_silence {
-                        return Err(format!("the controller has been silent for {silence:?}"));
-                    }
-                    let beat = v1::Heartbeat {
-                        sent_ns: clock::now().0,
-                        clock: Some(v1::ClockOffset::from(&self.uplink.offset())),
-                    };
-                    self.say(Up::Heartbeat(beat)).await?;
+                    let clock = filter.estimate().unwrap_or_default();
+                    let heartbeat = v1::Heartbeat { sent_ns: clock::now().0, clock: Some((&clock).into()) };
+                    // A full queue means that evidence is on its way, which is a sign of life too.
+                    let _ = say.try_send(v1::FromAgent { kind: Some(Say::Heartbeat(heartbeat)) });
                 }
-                Ok(()) = spooled.changed() => {}
+                message = incoming.message() => {
+                    heard = Instant::now();
+                    let kind = message?.ok_or(Lost::Closed)?.kind;
+                    self.hear(kind, filter)?;
+                }
             }
-            self.send_evidence().await?;
         }
     }
 
-    async fn take(&mut self, kind: Down) -> Result<(), String> {
+    fn hear(&self, kind: Option<Hear>, filter: &mut OffsetFilter) -> Result<(), Lost> {
         match kind {
-            Down::Joined(joined) => {
-                let acknowledged = Sequence(joined.acknowledged);
-                let result = self.uplink.spool.joined(acknowledged);
-                result.map_err(|error| format!("the spool cannot be used: {}", chain(&error)))?;
-                (self.sent, self.acked) = (acknowledged, acknowledged);
-                self.joined = Some(Instant::now());
-                tracing::info!(%acknowledged, "joined the controller");
+            Some(Hear::Ack(ack)) => self.spool.ack(Sequence(ack.sequence))?,
+            Some(Hear::Echo(echo)) => {
+                let (sent, controller) = (echo.sent_ns, echo.controller_ns);
+                filter.observe(rankguard_model::Timestamp(sent), rankguard_model::Timestamp(controller), clock::now());
             }
-            Down::Ack(ack) => {
-                let upto = Sequence(ack.sequence);
-                let result = self.uplink.spool.ack(upto);
-                result.map_err(|error| format!("the spool cannot be used: {}", chain(&error)))?;
-                self.acked = self.acked.max(upto);
-            }
-            Down::Order(frame) => {
-                let id = OrderId(frame.id);
-                let Some(order) = frame.order else {
-                    tracing::warn!(%id, "an order without content");
-                    return Ok(());
-                };
-                let order = match Order::try_from(order) {
-                    Ok(order) => order,
-                    Err(error) => {
-                        tracing::warn!(%id, %error, "an order that this version does not understand");
-                        return Ok(());
-                    }
-                };
-                match timeout(STALL, self.uplink.orders.send((id, order))).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err("the agent is shutting down".to_owned()),
-                    // The controller sends what is not answered again when we join anew.
-                    Err(_) => return Err("orders come faster than they can be carried out".to_owned()),
+            Some(Hear::Order(frame)) => {
+                let order = frame.order.ok_or_else(|| Lost::Foreign("an order without content".to_owned()))?;
+                let order = order.try_into().map_err(|problem| Lost::Foreign(format!("{problem}")))?;
+                match self.orders.try_send(Errand::Order(OrderId(frame.id), order)) {
+                    Ok(()) => {}
+                    // The controller repeats what it still waits for when the session opens anew.
+                    Err(TrySendError::Full(_)) => return Err(Lost::Orders),
+                    Err(TrySendError::Disconnected(_)) => return Err(Lost::Orders),
                 }
             }
-            Down::Echo(echo) => {
-                let mut filter = self.uplink.clock.lock().expect("no holder of the clock panics");
-                filter.observe(Timestamp(echo.sent_ns), Timestamp(echo.controller_ns), clock::now());
-                self.measured = true;
-            }
+            Some(Hear::Joined(_)) => return Err(Lost::Foreign("it answered a join twice".to_owned())),
+            None => tracing::debug!("the controller said something this version does not know"),
         }
         Ok(())
     }
-
-    /// Sends what the spool holds beyond what was sent, as far as the window allows.
-    async fn send_evidence(&mut self) -> Result<(), String> {
-        let Some(joined) = self.joined else { return Ok(()) };
-        if !self.measured && joined.elapsed() < FIRST_ECHO {
-            return Ok(());
-        }
-        while self.sent.0 - self.acked.0.min(self.sent.0) < WINDOW {
-            let batch = self.uplink.spool.send_after(self.sent, BATCH);
-            let mut batch = batch.map_err(|error| format!("the spool cannot be read: {}", chain(&error)))?;
-            let Some(newest) = batch.last().map(|evidence| evidence.id.seq) else {
-                return Ok(());
-            };
-            let offset = self.uplink.offset();
-            for evidence in &mut batch {
-                evidence.at = offset.to_controller(evidence.at);
-            }
-            let evidence = batch.iter().map(v1::Evidence::from).collect();
-            self.say(Up::Evidence(v1::EvidenceBatch { evidence })).await?;
-            self.sent = newest;
-        }
-        Ok(())
-    }
-
-    async fn say(&self, kind: Up) -> Result<(), String> {
-        match timeout(STALL, self.outbox.send(message(kind))).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err("the session broke".to_owned()),
-            Err(_) => Err("the controller does not take what is sent".to_owned()),
-        }
-    }
-}
-
-fn message(kind: Up) -> v1::FromAgent {
-    v1::FromAgent { kind: Some(kind) }
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

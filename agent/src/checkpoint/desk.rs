@@ -1,0 +1,160 @@
+//! Where one rank is served: its arena, its seals, its restore.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use rankguard_checkpoint::arena::ArenaError;
+use rankguard_checkpoint::format::{CheckpointId, TensorBox};
+use rankguard_checkpoint::restore::{RestoreError, assemble_into};
+use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
+use rankguard_checkpoint::{Arena, Store, StoreError};
+use rankguard_model::{Body, Launch, Rank, RankRef, RestorePoint, Source, Step};
+
+use super::Checkpoints;
+use super::peer::PeerSource;
+use crate::sighting::Sighting;
+
+/// Serves one rank.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    all: Arc<Checkpoints>,
+    rank: RankRef,
+    local_rank: u32,
+    launch: Arc<Launch>,
+    arena: Mutex<Option<Arc<Arena>>>,
+}
+
+/// A restored image in a slot of the rank's arena.
+#[derive(Debug)]
+pub(crate) struct Restored {
+    pub(crate) slot: u32,
+    pub(crate) bytes: u64,
+    pub(crate) states: Vec<(Rank, String)>,
+}
+
+/// Why a rank's wish cannot be met.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DeskError {
+    #[error("make the arena: {0}")]
+    Arena(#[from] ArenaError),
+    #[error("the rank has no arena; it must ask for one first")]
+    NoArena,
+    #[error("the arena has no free slot for a restored image")]
+    NoSlot,
+    #[error("read the checkpoint: {0}")]
+    Store(#[from] StoreError),
+    #[error("restore: {0}")]
+    Restore(#[from] RestoreError),
+}
+
+impl Desk {
+    pub(super) fn new(all: Arc<Checkpoints>, rank: RankRef, local_rank: u32, launch: Arc<Launch>) -> Self {
+        Self { all, rank, local_rank, launch, arena: Mutex::new(None) }
+    }
+
+    /// The arena for images of this size.
+    pub(crate) fn arena(&self, image_bytes: u64) -> Result<Arc<Arena>, DeskError> {
+        let arena = self.all.arenas.give(&self.rank.job, self.rank.generation, self.local_rank, image_bytes)?;
+        *self.arena.lock().expect("no holder of the arena panics") = Some(arena.clone());
+        Ok(arena)
+    }
+
+    fn current(&self) -> Option<Arc<Arena>> {
+        self.arena.lock().expect("no holder of the arena panics").clone()
+    }
+
+    /// The rank sealed a slot: it trains on, and the image goes to disk.
+    pub(crate) fn sealed(&self, slot: u32, step: Step, stall_ms: f64) {
+        let Some(arena) = self.current() else { return };
+        let entity = self.all.roster.entity(&self.rank);
+        let bytes = arena.sealed(slot).map(|image| image.draft().image_bytes).unwrap_or_default();
+        let seal = Body::ShardSealed { step, stall_ms, bytes };
+        self.all.intake.push(Sighting::now(Source::Checkpoint, entity.clone(), seal));
+        let (intake, store, rank) = (self.all.intake.clone(), self.launch.checkpoint_store.clone(), self.rank.clone());
+        let world_size = self.launch.world_size;
+        // The wait for the disk is nobody's but its own: the rank trains on and the session hears on.
+        self.all.runtime.spawn_blocking(move || {
+            let body = match persist(&arena, slot, step, &rank, world_size, &store) {
+                Ok(seal) => Body::ShardDurable { seal },
+                Err(reason) => {
+                    // The attempt is void; the slot serves the next one.
+                    let _ = arena.release(slot);
+                    Body::ShardFailed { step, reason }
+                }
+            };
+            intake.push(Sighting::now(Source::Checkpoint, entity, body).urgent());
+        });
+    }
+
+    /// Brings the wanted boxes of a committed checkpoint from the nearest tiers.
+    pub(crate) fn restore(&self, point: &RestorePoint, wanted: &[TensorBox]) -> Result<Restored, DeskError> {
+        let started = Instant::now();
+        let arena = self.current().ok_or(DeskError::NoArena)?;
+        let job = &self.rank.job;
+        let store = Store::at(&self.launch.checkpoint_store);
+        let id = CheckpointId { step: point.step, generation: point.generation };
+        let checkpoint = store.load(job, id)?;
+        let slot = *arena.empty_slots().first().ok_or(DeskError::NoSlot)?;
+        let arenas = self.all.arenas.of(job);
+        let here = ArenaSource::new(arenas.iter().map(Arc::as_ref));
+        let peers = PeerSource::all(&self.launch.peers, &self.all.runtime, self.all.peer_fetch);
+        let mut sources: Vec<&dyn ChunkSource> = vec![&here];
+        sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
+        sources.push(&store);
+        let mut target = arena.begin_restore(slot, self.rank.generation)?;
+        let report =
+            assemble_into(&checkpoint.manifest, &checkpoint.indexes, wanted, &sources, &mut target).inspect_err(|_| {
+                let _ = arena.release(slot);
+            })?;
+        for repair in &report.repairs {
+            tracing::warn!(repair, "a damaged copy of a chunk was passed over");
+            self.all.intake.gap(Source::Checkpoint, repair.clone(), None);
+        }
+        let body = Body::Restored {
+            step: point.step,
+            from: report.bytes,
+            took_ms: started.elapsed().as_secs_f64() * 1e3,
+        };
+        let entity = self.all.roster.entity(&self.rank);
+        self.all.intake.push(Sighting::now(Source::Checkpoint, entity, body).urgent());
+        Ok(Restored {
+            slot,
+            bytes: wanted.iter().filter_map(TensorBox::bytes).sum(),
+            states: checkpoint.indexes.iter().map(|index| (index.rank, index.state.to_string())).collect(),
+        })
+    }
+}
+
+/// Checks a sealed image against what its rank may say, and makes it durable.
+fn persist(
+    arena: &Arena,
+    slot: u32,
+    step: Step,
+    rank: &RankRef,
+    world_size: u32,
+    store: &str,
+) -> Result<rankguard_model::ShardSeal, String> {
+    let image = arena.sealed(slot).map_err(|problem| chain(&problem))?;
+    let draft = image.draft();
+    if arena.fence() > rank.generation {
+        return Err(format!("generation {} may no longer act", rank.generation));
+    }
+    let told = (&draft.job, draft.generation, draft.rank, draft.step, draft.world_size);
+    if told != (&rank.job, rank.generation, rank.rank, step, world_size) {
+        return Err("the image says it is another's".to_owned());
+    }
+    let written = Store::at(store).write_shard(draft, &image).map_err(|problem| chain(&problem))?;
+    Ok(written.seal)
+}
+
+/// An error with everything below it, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(cause) = below {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        below = cause.source();
+    }
+    text
+}

@@ -1,0 +1,69 @@
+//! The checkpoint service: arenas of this node's ranks, sealed images to disk, restores from the nearest tier.
+
+mod arenas;
+mod desk;
+mod peer;
+
+use std::sync::Arc;
+
+use rankguard_model::{Generation, JobId, Launch, RankRef, Step};
+use tokio::runtime::Handle;
+
+pub(crate) use desk::Desk;
+pub(crate) use peer::PeerService;
+
+use self::arenas::Arenas;
+use crate::intake::Intake;
+use crate::ranks::Roster;
+use crate::settings::Settings;
+
+/// All arenas of this node and what is done with them.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    arenas: Arenas,
+    intake: Intake,
+    roster: Roster,
+    runtime: Handle,
+    peer_fetch: std::time::Duration,
+}
+
+impl Checkpoints {
+    pub(crate) fn new(settings: &Settings, intake: &Intake, roster: &Roster, runtime: Handle) -> Arc<Self> {
+        Arc::new(Self {
+            arenas: Arenas::default(),
+            intake: intake.clone(),
+            roster: roster.clone(),
+            runtime,
+            peer_fetch: settings.intervals.peer_fetch,
+        })
+    }
+
+    /// Where one rank is served.
+    pub(crate) fn desk(self: &Arc<Self>, rank: &RankRef, local_rank: u32, launch: &Arc<Launch>) -> Desk {
+        Desk::new(self.clone(), rank.clone(), local_rank, launch.clone())
+    }
+
+    /// Older generations may neither fill nor seal any more (RG-3). What they sealed stays: it may be in a commit.
+    pub(crate) fn fence(&self, job: &JobId, generation: Generation) {
+        for arena in self.arenas.of(job) {
+            arena.raise_fence(generation);
+        }
+    }
+
+    /// A generation starts from a checkpoint: of everything older only that one's images are worth their memory.
+    pub(crate) fn start(&self, launch: &Launch) {
+        let keep = launch.restore.as_ref().map(|point| (point.generation, point.step));
+        self.arenas.release(&launch.job, |held| Some(held) != keep);
+        self.arenas.release_unsealed(&launch.job, launch.generation);
+    }
+
+    /// A checkpoint was committed: older images go.
+    pub(crate) fn keep(&self, job: &JobId, generation: Generation, step: Step) {
+        self.arenas.release(job, |held| held < (generation, step));
+    }
+
+    /// The job is over.
+    pub(crate) fn forget(&self, job: &JobId) {
+        self.arenas.forget(job);
+    }
+}
