@@ -126,8 +126,33 @@ async fn orders_for_a_node_that_is_away_are_kept_by_the_brain() {
         .status_until(|status| status.jobs.iter().any(|job| job.generation.0 == 1))
         .await;
     let mut agent = Agent::join(controller.address, "n1").await;
-    let (id, generation) = agent.order().await.fence();
+    let order = agent.order().await;
+    let (id, generation) = order.fence();
     assert_eq!((id.as_str(), generation.0), ("digits", 1));
+    controller.stop().await;
+}
+
+/// What a machine that loses power keeps at the moment of an acknowledgement is the file as it then is.
+#[tokio::test]
+async fn rg_4_whatever_is_acknowledged_is_already_in_the_journal() {
+    let (dir, after) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let controller = Running::start(settings(dir.path())).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    for _ in 0..20 {
+        let sequence = agent.report(Entity::Unknown, line("f")).await;
+        agent.acknowledged(sequence).await;
+        let copy = after.path().join(format!("{sequence}.redb"));
+        std::fs::copy(dir.path().join(journal::JOURNAL_FILE), &copy).expect("room");
+        let recording = journal::read(&copy).expect("a repairable journal");
+        let last = recording.events.last().map(|stamped| &stamped.event);
+        let Some(Event::EvidenceArrived { evidence }) = last else {
+            panic!("{last:?}")
+        };
+        assert_eq!(evidence.id.seq.0, sequence);
+    }
     controller.stop().await;
 }
 

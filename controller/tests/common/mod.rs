@@ -25,10 +25,10 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 /// Longest wait for anything that must come.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A policy under which nothing waits for company.
-pub fn quick_policy() -> Policy {
+pub(crate) fn quick_policy() -> Policy {
     Policy {
         settle_ms: 50,
         gather_ms: 10,
@@ -37,7 +37,7 @@ pub fn quick_policy() -> Policy {
     }
 }
 
-pub fn settings(state_dir: &Path) -> Settings {
+pub(crate) fn settings(state_dir: &Path) -> Settings {
     Settings {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         silence_limit: Duration::from_secs(30),
@@ -47,14 +47,14 @@ pub fn settings(state_dir: &Path) -> Settings {
 }
 
 /// A controller that runs in this process.
-pub struct Running {
-    pub address: SocketAddr,
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<Ended, ControllerError>>,
 }
 
 impl Running {
-    pub async fn start(settings: Settings) -> Self {
+    pub(crate) async fn start(settings: Settings) -> Self {
         let state_dir = settings.state_dir.clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(run(settings, async {
@@ -74,19 +74,19 @@ impl Running {
         }
     }
 
-    pub async fn stop(self) -> Ended {
+    pub(crate) async fn stop(self) -> Ended {
         self.stop.send(()).expect("it runs");
         let ended = timeout(DEADLINE, self.task).await.expect("it stops when asked");
         ended.expect("no panic").expect("a clean end")
     }
 
-    pub async fn operator(&self) -> OperatorClient<Channel> {
+    pub(crate) async fn operator(&self) -> OperatorClient<Channel> {
         OperatorClient::connect(format!("http://{}", self.address))
             .await
             .expect("it listens")
     }
 
-    pub async fn status(&self) -> StatusView {
+    pub(crate) async fn status(&self) -> StatusView {
         let document = self
             .operator()
             .await
@@ -98,7 +98,7 @@ impl Running {
     }
 
     /// Asks until the status is as wanted.
-    pub async fn status_until(&self, wanted: impl Fn(&StatusView) -> bool) -> StatusView {
+    pub(crate) async fn status_until(&self, wanted: impl Fn(&StatusView) -> bool) -> StatusView {
         let begin = Instant::now();
         loop {
             let status = self.status().await;
@@ -110,7 +110,7 @@ impl Running {
         }
     }
 
-    pub async fn submit(&self, spec: &JobSpec) -> Result<(), Status> {
+    pub(crate) async fn submit(&self, spec: &JobSpec) -> Result<(), Status> {
         self.operator()
             .await
             .submit_job(v1::JobSpec::from(spec))
@@ -119,7 +119,7 @@ impl Running {
     }
 }
 
-pub fn job(name: &str) -> JobSpec {
+pub(crate) fn job(name: &str) -> JobSpec {
     JobSpec {
         id: JobId::from(name),
         command: vec!["train".to_owned()],
@@ -133,18 +133,18 @@ pub fn job(name: &str) -> JobSpec {
 }
 
 /// An agent's end of a session.
-pub struct Agent {
-    pub node: NodeId,
+pub(crate) struct Agent {
+    pub(crate) node: NodeId,
     /// What the controller said it has journalled.
-    pub acknowledged: u64,
-    pub silence_limit_ms: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) silence_limit_ms: u64,
     sequence: u64,
     up: mpsc::Sender<v1::FromAgent>,
     down: Streaming<v1::ToAgent>,
 }
 
 impl Agent {
-    pub async fn join(address: SocketAddr, node: &str) -> Self {
+    pub(crate) async fn join(address: SocketAddr, node: &str) -> Self {
         let info = NodeInfo {
             node: NodeId::from(node),
             incarnation: "first".to_owned(),
@@ -183,18 +183,18 @@ impl Agent {
         agent
     }
 
-    pub async fn say(&self, kind: Up) {
+    pub(crate) async fn say(&self, kind: Up) {
         self.up
             .send(v1::FromAgent { kind: Some(kind) })
             .await
             .expect("an open session");
     }
 
-    pub async fn message(&mut self) -> Result<Option<v1::ToAgent>, Status> {
+    pub(crate) async fn message(&mut self) -> Result<Option<v1::ToAgent>, Status> {
         timeout(DEADLINE, self.down.message()).await.expect("a message in time")
     }
 
-    pub async fn next(&mut self) -> Down {
+    pub(crate) async fn next(&mut self) -> Down {
         self.message()
             .await
             .expect("an open session")
@@ -204,14 +204,14 @@ impl Agent {
     }
 
     /// Sends this as the next piece of evidence.
-    pub async fn report(&mut self, entity: Entity, body: Body) -> u64 {
+    pub(crate) async fn report(&mut self, entity: Entity, body: Body) -> u64 {
         self.sequence += 1;
         let evidence = self.evidence(self.sequence, entity, body);
         self.bring([&evidence]).await;
         self.sequence
     }
 
-    pub fn evidence(&self, seq: u64, entity: Entity, body: Body) -> Evidence {
+    pub(crate) fn evidence(&self, seq: u64, entity: Entity, body: Body) -> Evidence {
         Evidence {
             id: EvidenceId {
                 node: self.node.clone(),
@@ -225,13 +225,13 @@ impl Agent {
         }
     }
 
-    pub async fn bring(&self, evidence: impl IntoIterator<Item = &Evidence>) {
+    pub(crate) async fn bring(&self, evidence: impl IntoIterator<Item = &Evidence>) {
         let evidence = evidence.into_iter().map(Into::into).collect();
         self.say(Up::Evidence(v1::EvidenceBatch { evidence })).await;
     }
 
     /// Reads on until everything up to this number is acknowledged.
-    pub async fn acknowledged(&mut self, sequence: u64) {
+    pub(crate) async fn acknowledged(&mut self, sequence: u64) {
         loop {
             if let Down::Ack(ack) = self.next().await
                 && ack.sequence >= sequence
@@ -243,7 +243,7 @@ impl Agent {
     }
 
     /// Reads on until an order comes.
-    pub async fn order(&mut self) -> Order {
+    pub(crate) async fn order(&mut self) -> Order {
         loop {
             if let Down::Order(frame) = self.next().await {
                 return Order::try_from(frame.order.expect("an order")).expect("an order of this version");
@@ -252,7 +252,7 @@ impl Agent {
     }
 
     /// Answers a fence with a port.
-    pub async fn fenced(&mut self, job: &JobId, generation: Generation) {
+    pub(crate) async fn fenced(&mut self, job: &JobId, generation: Generation) {
         let entity = Entity::Node {
             node: self.node.clone(),
         };
@@ -264,7 +264,7 @@ impl Agent {
         self.report(entity, body).await;
     }
 
-    pub fn rank(&self, job: &JobId, generation: Generation, rank: u32) -> Entity {
+    pub(crate) fn rank(&self, job: &JobId, generation: Generation, rank: u32) -> Entity {
         Entity::Rank {
             job: job.clone(),
             generation,
