@@ -26,7 +26,10 @@ impl Fences {
             Err(problem) if problem.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(problem) => return Err(problem),
         };
-        Ok(Self { path: path.to_owned(), newest })
+        Ok(Self {
+            path: path.to_owned(),
+            newest,
+        })
     }
 
     /// The lowest generation of a job that may act here.
@@ -42,8 +45,13 @@ impl Fences {
         let mut newest = self.newest.clone();
         newest.insert(job.clone(), generation);
         while newest.len() > JOBS_MAX {
-            let least = newest.iter().filter(|(known, _)| *known != job).min_by_key(|(_, generation)| **generation);
-            let Some(least) = least.map(|(known, _)| known.clone()) else { break };
+            let least = newest
+                .iter()
+                .filter(|(known, _)| *known != job)
+                .min_by_key(|(_, generation)| **generation);
+            let Some(least) = least.map(|(known, _)| known.clone()) else {
+                break;
+            };
             newest.remove(&least);
         }
         self.write(&newest)?;

@@ -36,6 +36,7 @@ pub(crate) struct Orders {
 }
 
 /// A wish of the thread's owner.
+#[allow(clippy::large_enum_variant, reason = "errands are few and are moved once")]
 pub(crate) enum Errand {
     /// An order of the controller.
     Order(OrderId, Order),
@@ -79,10 +80,18 @@ impl Orders {
             return self.failed(id, &job, generation, reason);
         }
         match order {
-            Order::Fence { job, generation, reserve_port } => self.fence(id, &job, generation, reserve_port),
+            Order::Fence {
+                job,
+                generation,
+                reserve_port,
+            } => self.fence(id, &job, generation, reserve_port),
             Order::Launch(launch) => self.launch(id, launch),
             Order::Keep { job, generation, step } => self.checkpoints.keep(&job, generation, step),
-            Order::Stop { job, generation, grace_ms } => self.stop(&job, generation, Duration::from_millis(grace_ms)),
+            Order::Stop {
+                job,
+                generation,
+                grace_ms,
+            } => self.stop(&job, generation, Duration::from_millis(grace_ms)),
         }
     }
 
@@ -99,8 +108,14 @@ impl Orders {
             return self.failed(id, job, generation, reason);
         }
         let master_port = reserve_port.then(|| reserve(&self.host).ok()).flatten();
-        let body = Body::Fenced { job: job.clone(), generation, master_port };
-        let entity = Entity::Node { node: self.node.clone() };
+        let body = Body::Fenced {
+            job: job.clone(),
+            generation,
+            master_port,
+        };
+        let entity = Entity::Node {
+            node: self.node.clone(),
+        };
         self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
     }
 
@@ -111,7 +126,11 @@ impl Orders {
         }
         let launch = Arc::new(launch);
         let known = |slot: &rankguard_model::RankSlot| {
-            let rank = RankRef { job: launch.job.clone(), generation: launch.generation, rank: slot.rank };
+            let rank = RankRef {
+                job: launch.job.clone(),
+                generation: launch.generation,
+                rank: slot.rank,
+            };
             self.roster.knows(&rank)
         };
         let fresh: Vec<_> = launch.ranks.iter().copied().filter(|slot| !known(slot)).collect();
@@ -151,12 +170,20 @@ impl Orders {
         }
         let left = self.roster.wait_gone(self.kill_limit, all);
         let told = |rank: &RankRef| format!("rank {} of job {} did not die", rank.rank, rank.job);
-        Left { ranks_ended, left_behind: left.iter().map(told).collect() }
+        Left {
+            ranks_ended,
+            left_behind: left.iter().map(told).collect(),
+        }
     }
 
     fn failed(&self, order: OrderId, job: &JobId, generation: Generation, reason: String) {
         tracing::warn!(%order, %job, %generation, reason, "cannot carry out an order");
-        let body = Body::OrderFailed { order, job: job.clone(), generation, reason };
+        let body = Body::OrderFailed {
+            order,
+            job: job.clone(),
+            generation,
+            reason,
+        };
         let entity = Entity::Job { job: job.clone() };
         self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
     }

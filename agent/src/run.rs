@@ -32,11 +32,24 @@ const COMMIT: usize = 512;
 /// Runs the agent until `shutdown`. Leaves no process, socket or shared memory behind.
 pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, AgentError> {
     let state_dir = settings.state_dir.clone();
-    fs::create_dir_all(&state_dir).map_err(|source| AgentError::StateDir { path: state_dir.clone(), source })?;
-    let open = Spool::open(&state_dir.join("spool.redb"), settings.node.clone(), settings.spool_bytes);
-    let spool = Arc::new(open.map_err(|source| AgentError::Spool { path: state_dir.clone(), source })?);
+    fs::create_dir_all(&state_dir).map_err(|source| AgentError::StateDir {
+        path: state_dir.clone(),
+        source,
+    })?;
+    let open = Spool::open(
+        &state_dir.join("spool.redb"),
+        settings.node.clone(),
+        settings.spool_bytes,
+    );
+    let spool = Arc::new(open.map_err(|source| AgentError::Spool {
+        path: state_dir.clone(),
+        source,
+    })?);
     let fences_path = state_dir.join("fences.json");
-    let fences = Fences::open(&fences_path).map_err(|source| AgentError::Fences { path: fences_path, source })?;
+    let fences = Fences::open(&fences_path).map_err(|source| AgentError::Fences {
+        path: fences_path,
+        source,
+    })?;
     let endpoint = endpoint(&settings)?;
     let peer_listener = TcpListener::bind(&settings.peer_listen).await;
     let listening = peer_listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
@@ -50,8 +63,12 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let roster = Roster::new(settings.node.clone());
     let checkpoints = Checkpoints::new(&settings, &intake, &roster, tokio::runtime::Handle::current());
     let writer = spool_writer(&settings, &intake, &spool)?;
-    let socket = RankSocket::start(&settings, &roster, &intake, &checkpoints, &stop)
-        .map_err(|source| AgentError::RankSocket { path: state_dir.join("ranks.sock"), source })?;
+    let socket = RankSocket::start(&settings, &roster, &intake, &checkpoints, &stop).map_err(|source| {
+        AgentError::RankSocket {
+            path: state_dir.join("ranks.sock"),
+            source,
+        }
+    })?;
 
     let collectors = Collectors::start(&settings, &intake, &roster, &spool, &stop)?;
     let (errands, queue) = orders::queue();
@@ -106,7 +123,9 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         _ = &mut orders_ended => Some("orders"),
     };
     if unexpected.is_none() {
-        let _ = errands.send(Errand::End { grace: settings.intervals.shutdown_grace });
+        let _ = errands.send(Errand::End {
+            grace: settings.intervals.shutdown_grace,
+        });
     }
     let left = orders_ended.await.unwrap_or_default();
     let _ = orders.join();
@@ -126,7 +145,10 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     peers.abort();
     drop(socket);
     match unexpected {
-        Some(part) => Err(AgentError::PartEnded { part, problem: "its thread is gone".to_owned() }),
+        Some(part) => Err(AgentError::PartEnded {
+            part,
+            problem: "its thread is gone".to_owned(),
+        }),
         None => Ok(Ended {
             ranks_ended: left.ranks_ended,
             left_behind: left.left_behind,
@@ -137,9 +159,14 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
 
 fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
     let endpoint = Endpoint::from_shared(format!("http://{}", settings.controller)).map_err(|source| {
-        AgentError::ControllerAddress { address: settings.controller.clone(), source }
+        AgentError::ControllerAddress {
+            address: settings.controller.clone(),
+            source,
+        }
     })?;
-    Ok(endpoint.connect_timeout(settings.intervals.controller_silence).tcp_nodelay(true))
+    Ok(endpoint
+        .connect_timeout(settings.intervals.controller_silence)
+        .tcp_nodelay(true))
 }
 
 /// Everything that was seen goes to disk here and nowhere else.

@@ -99,16 +99,24 @@ impl Uplink {
         let (say, outgoing) = mpsc::channel(OUTGOING);
         self.info.running = self.roster.running();
         self.info.clock = filter.estimate().unwrap_or_default();
-        let join = v1::FromAgent { kind: Some(Say::Join((&self.info).into())) };
+        let join = v1::FromAgent {
+            kind: Some(Say::Join((&self.info).into())),
+        };
         say.send(join).await.map_err(|_| Lost::Closed)?;
         let opened = tokio::time::timeout(silence, client.session(ReceiverStream::new(outgoing)));
         let mut incoming = opened.await.map_err(|_| Lost::Silent(silence))??.into_inner();
-        let first = tokio::time::timeout(silence, incoming.message()).await.map_err(|_| Lost::Silent(silence))??;
+        let first = tokio::time::timeout(silence, incoming.message())
+            .await
+            .map_err(|_| Lost::Silent(silence))??;
         let Some(Hear::Joined(joined)) = first.and_then(|message| message.kind) else {
             return Err(Lost::Foreign("its first word was not `joined`".to_owned()));
         };
         self.spool.joined(Sequence(joined.acknowledged))?;
-        tracing::info!(controller = self.settings.controller, acknowledged = joined.acknowledged, "joined");
+        tracing::info!(
+            controller = self.settings.controller,
+            acknowledged = joined.acknowledged,
+            "joined"
+        );
 
         let mut sent = Sequence(joined.acknowledged);
         let mut news = self.spool.watch();
@@ -119,7 +127,9 @@ impl Uplink {
             // Everything that is on disk goes out before anything is waited for.
             loop {
                 let batch = self.spool.send_after(sent, BATCH)?;
-                let Some(newest) = batch.last().map(|evidence| evidence.id.seq) else { break };
+                let Some(newest) = batch.last().map(|evidence| evidence.id.seq) else {
+                    break;
+                };
                 let clock = filter.estimate().unwrap_or_default();
                 let evidence = batch
                     .into_iter()
@@ -128,7 +138,9 @@ impl Uplink {
                         (&evidence).into()
                     })
                     .collect();
-                let message = v1::FromAgent { kind: Some(Say::Evidence(v1::EvidenceBatch { evidence })) };
+                let message = v1::FromAgent {
+                    kind: Some(Say::Evidence(v1::EvidenceBatch { evidence })),
+                };
                 tokio::time::timeout(silence, say.send(message))
                     .await
                     .map_err(|_| Lost::Silent(silence))?
@@ -160,11 +172,19 @@ impl Uplink {
             Some(Hear::Ack(ack)) => self.spool.ack(Sequence(ack.sequence))?,
             Some(Hear::Echo(echo)) => {
                 let (sent, controller) = (echo.sent_ns, echo.controller_ns);
-                filter.observe(rankguard_model::Timestamp(sent), rankguard_model::Timestamp(controller), clock::now());
+                filter.observe(
+                    rankguard_model::Timestamp(sent),
+                    rankguard_model::Timestamp(controller),
+                    clock::now(),
+                );
             }
             Some(Hear::Order(frame)) => {
-                let order = frame.order.ok_or_else(|| Lost::Foreign("an order without content".to_owned()))?;
-                let order = order.try_into().map_err(|problem| Lost::Foreign(format!("{problem}")))?;
+                let order = frame
+                    .order
+                    .ok_or_else(|| Lost::Foreign("an order without content".to_owned()))?;
+                let order = order
+                    .try_into()
+                    .map_err(|problem| Lost::Foreign(format!("{problem}")))?;
                 match self.orders.try_send(Errand::Order(OrderId(frame.id), order)) {
                     Ok(()) => {}
                     // The controller repeats what it still waits for when the session opens anew.

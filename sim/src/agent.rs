@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rankguard_model::{Body, Mark};
 use rankguard_model::{
     ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, NodeInfo, Rank, RankRef,
     RunningRank, Sequence, Source, Timestamp,
 };
-use rankguard_model::{Body, Mark};
 
 /// One simulated node with its agent.
 #[derive(Debug, Clone)]
@@ -71,7 +71,11 @@ impl Agent {
                 .ranks
                 .iter()
                 .map(|(rank, process)| RunningRank {
-                    rank: RankRef { job: process.job.clone(), generation: process.generation, rank: *rank },
+                    rank: RankRef {
+                        job: process.job.clone(),
+                        generation: process.generation,
+                        rank: *rank,
+                    },
                     pid: process.pid,
                     step: None,
                 })
@@ -87,30 +91,52 @@ impl Agent {
             return false;
         }
         *known = generation;
-        self.ranks.retain(|_, process| process.job != *job || process.generation >= generation);
+        self.ranks
+            .retain(|_, process| process.job != *job || process.generation >= generation);
         true
     }
 
     /// Starts a rank; gives its process id, or nothing if the order is stale or already carried out.
     pub(crate) fn launch(&mut self, job: &JobId, generation: Generation, rank: Rank) -> Option<u32> {
         let stale = self.fences.get(job).is_some_and(|known| generation < *known);
-        let runs = self.ranks.get(&rank).is_some_and(|process| process.generation == generation);
+        let runs = self
+            .ranks
+            .get(&rank)
+            .is_some_and(|process| process.generation == generation);
         if stale || runs {
             return None;
         }
         let pid = self.next_pid;
         self.next_pid += 1;
-        self.ranks.insert(rank, Process { job: job.clone(), generation, pid });
+        self.ranks.insert(
+            rank,
+            Process {
+                job: job.clone(),
+                generation,
+                pid,
+            },
+        );
         Some(pid)
     }
 
     pub(crate) fn rank_entity(&self, rank: Rank, process: &Process) -> Entity {
-        Entity::Rank { job: process.job.clone(), generation: process.generation, rank, node: self.node.clone() }
+        Entity::Rank {
+            job: process.job.clone(),
+            generation: process.generation,
+            rank,
+            node: self.node.clone(),
+        }
     }
 
     pub(crate) fn gpu_entity(&self, address: &str) -> Entity {
-        let device = Device { kind: DeviceKind::Gpu, address: address.to_owned() };
-        Entity::Device { node: self.node.clone(), device }
+        let device = Device {
+            kind: DeviceKind::Gpu,
+            address: address.to_owned(),
+        };
+        Entity::Device {
+            node: self.node.clone(),
+            device,
+        }
     }
 
     /// The next piece of evidence of this node.
@@ -123,6 +149,16 @@ impl Agent {
         marks: Vec<Mark>,
     ) -> Evidence {
         self.seq = self.seq.next();
-        Evidence { id: EvidenceId { node: self.node.clone(), seq: self.seq }, at, source, entity, body, marks }
+        Evidence {
+            id: EvidenceId {
+                node: self.node.clone(),
+                seq: self.seq,
+            },
+            at,
+            source,
+            entity,
+            body,
+            marks,
+        }
     }
 }

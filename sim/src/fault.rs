@@ -26,6 +26,11 @@ pub enum Fault {
         /// The rank.
         rank: u32,
     },
+    /// Something kills one rank and leaves no word about it.
+    RankKilled {
+        /// The rank.
+        rank: u32,
+    },
     /// From now on, a rank raises the same exception whenever it reaches a step.
     UserBug {
         /// The rank.

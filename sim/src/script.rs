@@ -81,10 +81,15 @@ impl Script {
         for moment in &script.faults {
             let node = match &moment.fault {
                 Fault::GpuLost { node } | Fault::NodeLost { node } | Fault::NodeBack { node } => node,
-                Fault::HostOom { .. } | Fault::UserBug { .. } | Fault::ControllerRestart => continue,
+                Fault::HostOom { .. } | Fault::RankKilled { .. } | Fault::UserBug { .. } | Fault::ControllerRestart => {
+                    continue;
+                }
             };
             if !script.nodes.contains(node) {
-                return Err(ScriptError::NoSuchNode { at_ms: moment.at_ms, node: node.clone() });
+                return Err(ScriptError::NoSuchNode {
+                    at_ms: moment.at_ms,
+                    node: node.clone(),
+                });
             }
         }
         Ok(script)

@@ -32,7 +32,9 @@ impl Transcript {
             Event::ManifestCommitted { step, generation, .. } => {
                 format!("event   checkpoint of step {step} committed (generation {generation})")
             }
-            Event::ManifestRefused { step, reason, .. } => format!("event   checkpoint of step {step} refused: {reason}"),
+            Event::ManifestRefused { step, reason, .. } => {
+                format!("event   checkpoint of step {step} refused: {reason}")
+            }
             Event::NodeCordoned { node, .. } => format!("event   {node} cordoned by an operator"),
             Event::NodeUncordoned { node } => format!("event   {node} uncordoned by an operator"),
             // Timers are the brain's own affair, and steps are too many to read.
@@ -40,7 +42,11 @@ impl Transcript {
             Event::EvidenceArrived { evidence } => match &evidence.body {
                 Body::Progress { .. } | Body::ShardSealed { .. } | Body::ShardDurable { .. } => return,
                 Body::Line { text, repeats, .. } => {
-                    let times = if *repeats > 1 { format!(" ({repeats} times)") } else { String::new() };
+                    let times = if *repeats > 1 {
+                        format!(" ({repeats} times)")
+                    } else {
+                        String::new()
+                    };
                     format!("seen    {}: {text}{times}", evidence.id.node)
                 }
                 Body::RankExited { pid, exit } => format!("seen    {}: process {pid} ended, {exit}", evidence.entity),
@@ -63,9 +69,10 @@ impl Transcript {
                 Order::Stop { generation, .. } => format!("order   {node}: stop generation {generation}"),
                 Order::Launch(launch) => {
                     let ranks: Vec<String> = launch.ranks.iter().map(|slot| slot.rank.to_string()).collect();
-                    let from = launch.restore.as_ref().map_or("the beginning".to_owned(), |restore| {
-                        format!("step {}", restore.step)
-                    });
+                    let from = launch
+                        .restore
+                        .as_ref()
+                        .map_or("the beginning".to_owned(), |restore| format!("step {}", restore.step));
                     format!(
                         "order   {node}: launch ranks {} of {} from {from}",
                         ranks.join(", "),
@@ -85,7 +92,10 @@ impl Transcript {
             let _ = writeln!(self.text, "{text}");
         };
         line(String::new());
-        line(format!("case {}: {} ({}), {:?}", case.id, verdict.class, verdict.layer, case.state));
+        line(format!(
+            "case {}: {} ({}), {:?}",
+            case.id, verdict.class, verdict.layer, case.state
+        ));
         line(format!("  blamed      {}", verdict.blamed));
         line(format!("  confidence  {:.2}", verdict.confidence));
         for (taxonomy, categories) in &verdict.taxonomies {

@@ -88,7 +88,11 @@ impl World {
     /// A world as the script wants it.
     pub fn new(script: Script) -> Self {
         let catalogue = Catalogue::builtin();
-        let agents = script.nodes.iter().enumerate().map(|(number, node)| (NodeId::from(node.as_str()), Agent::new(node, number)));
+        let agents = script
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(number, node)| (NodeId::from(node.as_str()), Agent::new(node, number)));
         let mut world = Self {
             dice: Dice::new(script.seed),
             now: Duration::ZERO,
@@ -120,7 +124,10 @@ impl World {
             command: vec!["train".to_owned()],
             env: BTreeMap::new(),
             workdir: None,
-            nodes: NodeRange { min: self.script.nodes_min, max: self.script.nodes_max },
+            nodes: NodeRange {
+                min: self.script.nodes_min,
+                max: self.script.nodes_max,
+            },
             ranks_per_node: self.script.ranks_per_node,
             checkpoint: Some(CheckpointPolicy {
                 every_steps: self.script.checkpoint_every,
@@ -129,7 +136,10 @@ impl World {
             }),
             max_restarts: 3,
         };
-        self.later(Duration::from_millis(100), Happening::Told(Event::JobSubmitted { spec }));
+        self.later(
+            Duration::from_millis(100),
+            Happening::Told(Event::JobSubmitted { spec }),
+        );
         for moment in self.script.faults.clone() {
             self.later(Duration::from_millis(moment.at_ms), Happening::Struck(moment.fault));
         }
@@ -168,7 +178,10 @@ impl World {
             Happening::Struck(fault) => self.strike(&fault),
             Happening::Silence(node, since) => {
                 if self.agents.get(&node).is_some_and(|agent| !agent.alive) {
-                    self.tell(Event::NodeFellSilent { node, last_heard: moment(since) });
+                    self.tell(Event::NodeFellSilent {
+                        node,
+                        last_heard: moment(since),
+                    });
                 }
             }
         }
@@ -178,11 +191,19 @@ impl World {
 
     fn tell(&mut self, event: Event) {
         self.transcript.event(self.now, &event);
-        let stamped = Stamped { at: self.moment(), event };
+        let stamped = Stamped {
+            at: self.moment(),
+            event,
+        };
         let actions = step(&mut self.brain, &stamped);
         self.journal.push(stamped);
         for violation in invariants::check(&self.brain) {
-            self.broken.push(format!("{:.3} s: {}: {}", self.now.as_secs_f64(), violation.invariant, violation.detail));
+            self.broken.push(format!(
+                "{:.3} s: {}: {}",
+                self.now.as_secs_f64(),
+                violation.invariant,
+                violation.detail
+            ));
         }
         for action in actions {
             self.transcript.action(self.now, &action);
@@ -220,11 +241,19 @@ impl World {
             step(&mut rebuilt, stamped);
         }
         if rebuilt != self.brain {
-            self.broken.push(format!("{:.3} s: the journal does not give the state back", self.now.as_secs_f64()));
+            self.broken.push(format!(
+                "{:.3} s: the journal does not give the state back",
+                self.now.as_secs_f64()
+            ));
         }
         self.brain = rebuilt;
         self.tell(Event::ControllerStarted);
-        let live: Vec<NodeId> = self.agents.values().filter(|agent| agent.alive).map(|agent| agent.node.clone()).collect();
+        let live: Vec<NodeId> = self
+            .agents
+            .values()
+            .filter(|agent| agent.alive)
+            .map(|agent| agent.node.clone())
+            .collect();
         for node in live {
             let info = self.agents[&node].info(self.script.ranks_per_node);
             let delay = self.dice.millis(20, 200);
@@ -257,7 +286,9 @@ impl World {
     ) {
         let at = self.moment();
         let arrives = self.now + self.dice.millis(1, 10);
-        let Some(agent) = self.agents.get_mut(node).filter(|agent| agent.alive) else { return };
+        let Some(agent) = self.agents.get_mut(node).filter(|agent| agent.alive) else {
+            return;
+        };
         agent.delivered = arrives.max(agent.delivered);
         let arrives = agent.delivered;
         let evidence = agent.evidence(at, source, entity, body, marks);
@@ -271,27 +302,50 @@ impl World {
                 (Some(device), Some(agent)) => agent.gpu_entity(&device.address),
                 _ => entity.clone(),
             };
-            let body = Body::Line { text: seen.text, context: seen.context, repeats: seen.repeats };
+            let body = Body::Line {
+                text: seen.text,
+                context: seen.context,
+                repeats: seen.repeats,
+            };
             self.report_marked(node, source, entity, body, seen.marks);
         }
     }
 
     fn obey(&mut self, node: &NodeId, order: Order) {
-        let Some(agent) = self.agents.get_mut(node).filter(|agent| agent.alive) else { return };
+        let Some(agent) = self.agents.get_mut(node).filter(|agent| agent.alive) else {
+            return;
+        };
         match order {
-            Order::Fence { job, generation, reserve_port } => {
+            Order::Fence {
+                job,
+                generation,
+                reserve_port,
+            } => {
                 if agent.fence(&job, generation) {
-                    let body = Body::Fenced { job, generation, master_port: reserve_port.then_some(29_500) };
+                    let body = Body::Fenced {
+                        job,
+                        generation,
+                        master_port: reserve_port.then_some(29_500),
+                    };
                     let entity = Entity::Node { node: node.clone() };
-                    self.training = self.training.take().filter(|training| training.generation >= generation);
+                    self.training = self
+                        .training
+                        .take()
+                        .filter(|training| training.generation >= generation);
                     self.report(node, Source::Agent, entity, body);
                 }
             }
             Order::Launch(launch) => {
                 for slot in &launch.ranks {
                     let Some(agent) = self.agents.get_mut(node) else { return };
-                    let Some(pid) = agent.launch(&launch.job, launch.generation, slot.rank) else { continue };
-                    let process = Process { job: launch.job.clone(), generation: launch.generation, pid };
+                    let Some(pid) = agent.launch(&launch.job, launch.generation, slot.rank) else {
+                        continue;
+                    };
+                    let process = Process {
+                        job: launch.job.clone(),
+                        generation: launch.generation,
+                        pid,
+                    };
                     let entity = agent.rank_entity(slot.rank, &process);
                     self.report(node, Source::Ranks, entity, Body::RankStarted { pid });
                     let from = launch.restore.as_ref().map_or(0, |restore| restore.step.0);
@@ -324,7 +378,10 @@ impl World {
     // ---- the job ---------------------------------------------------------------------------------------------------
 
     fn rank_started(&mut self, generation: Generation, world_size: usize, rank: Rank, node: &NodeId, from: u64) {
-        let fresh = self.training.as_ref().is_none_or(|training| training.generation < generation);
+        let fresh = self
+            .training
+            .as_ref()
+            .is_none_or(|training| training.generation < generation);
         if fresh {
             self.training = Some(Training {
                 generation,
@@ -335,14 +392,24 @@ impl World {
                 failed: false,
             });
         }
-        let Some(training) = self.training.as_mut().filter(|training| training.generation == generation) else { return };
+        let Some(training) = self
+            .training
+            .as_mut()
+            .filter(|training| training.generation == generation)
+        else {
+            return;
+        };
         training.ranks.insert(rank, node.clone());
         if training.ranks.len() == training.world_size && !training.running {
             training.running = true;
             let ranks = training.ranks.clone();
             for (rank, node) in ranks {
                 if let Some(entity) = self.entity(&node, rank) {
-                    let body = Body::Restored { step: Step(from), from: RestoreBytes::default(), took_ms: 20.0 };
+                    let body = Body::Restored {
+                        step: Step(from),
+                        from: RestoreBytes::default(),
+                        took_ms: 20.0,
+                    };
                     self.report(&node, Source::Checkpoint, entity, body);
                 }
             }
@@ -357,10 +424,20 @@ impl World {
     }
 
     fn stepped(&mut self, generation: Generation) {
-        let Some(training) = self.training.as_mut().filter(|training| training.generation == generation) else { return };
+        let Some(training) = self
+            .training
+            .as_mut()
+            .filter(|training| training.generation == generation)
+        else {
+            return;
+        };
         let alive = |(rank, node): (&Rank, &NodeId)| {
             self.agents.get(node).is_some_and(|agent| {
-                agent.alive && agent.ranks.get(rank).is_some_and(|process| process.generation == generation)
+                agent.alive
+                    && agent
+                        .ranks
+                        .get(rank)
+                        .is_some_and(|process| process.generation == generation)
             })
         };
         if training.failed || !training.ranks.iter().all(alive) {
@@ -368,11 +445,18 @@ impl World {
         }
         training.step += 1;
         let (now_at, ranks) = (training.step, training.ranks.clone());
-        if let Some((rank, _)) = self.bugs.iter().find(|(rank, at)| *at == now_at && ranks.contains_key(rank)).copied() {
+        if let Some((rank, _)) = self
+            .bugs
+            .iter()
+            .find(|(rank, at)| *at == now_at && ranks.contains_key(rank))
+            .copied()
+        {
             return self.raise(rank, &ranks);
         }
         for (rank, node) in &ranks {
-            let Some(entity) = self.entity(node, *rank) else { continue };
+            let Some(entity) = self.entity(node, *rank) else {
+                continue;
+            };
             if *rank == Rank(0) {
                 let body = Body::Progress {
                     step: Step(now_at),
@@ -386,7 +470,11 @@ impl World {
                     node,
                     Source::Checkpoint,
                     entity.clone(),
-                    Body::ShardSealed { step: Step(now_at), stall_ms: 1.0, bytes: 1 << 20 },
+                    Body::ShardSealed {
+                        step: Step(now_at),
+                        stall_ms: 1.0,
+                        bytes: 1 << 20,
+                    },
                 );
                 let seal = ShardSeal {
                     rank: *rank,
@@ -406,13 +494,18 @@ impl World {
             }
             return;
         }
-        self.later(Duration::from_millis(self.script.step_ms), Happening::Stepped(generation));
+        self.later(
+            Duration::from_millis(self.script.step_ms),
+            Happening::Stepped(generation),
+        );
     }
 
     /// A rank raises the exception that its program has in it.
     fn raise(&mut self, rank: Rank, ranks: &BTreeMap<Rank, NodeId>) {
         let Some(node) = ranks.get(&rank) else { return };
-        let Some(process) = self.agents.get(node).and_then(|agent| agent.ranks.get(&rank)).cloned() else { return };
+        let Some(process) = self.agents.get(node).and_then(|agent| agent.ranks.get(&rank)).cloned() else {
+            return;
+        };
         let lines: Vec<String> = [
             "Traceback (most recent call last):",
             "  File \"train.py\", line 88, in <module>",
@@ -432,7 +525,10 @@ impl World {
 
     /// One rank is gone: the others find out a little later.
     fn peer_lost(&mut self, generation: Generation) {
-        if let Some(training) = self.training.as_mut().filter(|training| training.generation == generation)
+        if let Some(training) = self
+            .training
+            .as_mut()
+            .filter(|training| training.generation == generation)
             && !training.failed
         {
             training.failed = true;
@@ -442,15 +538,40 @@ impl World {
     }
 
     fn peers_notice(&mut self, generation: Generation) {
-        let Some(training) = self.training.take_if(|training| training.generation == generation) else { return };
+        let Some(training) = self.training.take_if(|training| training.generation == generation) else {
+            return;
+        };
         for (rank, node) in &training.ranks {
-            let Some(process) = self.agents.get(node).filter(|agent| agent.alive).and_then(|agent| agent.ranks.get(rank)).cloned() else {
+            let Some(process) = self
+                .agents
+                .get(node)
+                .filter(|agent| agent.alive)
+                .and_then(|agent| agent.ranks.get(rank))
+                .cloned()
+            else {
                 continue;
             };
-            let lines = [format!(
-                "[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251, remote \
-                 process exited or there was a network error, NCCL version 2.21.5"
-            )];
+            // The words of NCCL and of torch in a survivor, in the order in which they come.
+            let lines = [
+                format!(
+                    "{node}:{pid}:{pid} [0] misc/socket.cc:71 NCCL WARN socketProgressOpt: Call to recv from \
+                     10.0.0.7<43532> failed : Connection reset by peer",
+                    pid = process.pid
+                ),
+                format!(
+                    "[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: \
+                     /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690, remote process exited or there was a \
+                     network error, NCCL version 2.27.3"
+                ),
+                format!(
+                    "[rank{rank}]: ncclRemoteError: A call failed possibly due to a network error or a remote process \
+                     exiting prematurely."
+                ),
+                format!("[rank{rank}]: Last error:"),
+                format!(
+                    "[rank{rank}]: socketProgressOpt: Call to recv from 10.0.0.7<43532> failed : Connection reset by peer"
+                ),
+            ];
             if let Some(entity) = self.entity(node, *rank) {
                 self.lines(node, Source::JobLog, &entity, &lines);
             }
@@ -480,6 +601,7 @@ impl World {
                 }
             }
             Fault::HostOom { rank } => self.host_oom(Rank(*rank)),
+            Fault::RankKilled { rank } => self.rank_killed(Rank(*rank)),
             Fault::UserBug { rank, step } => self.bugs.push((Rank(*rank), *step)),
             Fault::ControllerRestart => self.restart_controller(),
         }
@@ -492,11 +614,23 @@ impl World {
     }
 
     fn gpu_lost(&mut self, node: &NodeId) {
-        let Some(ranks) = self.agents.get(node).filter(|agent| agent.alive).map(|agent| agent.ranks.clone()) else { return };
-        let mut lines = vec![format!("NVRM: Xid (PCI:{GPU}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")];
+        let Some(ranks) = self
+            .agents
+            .get(node)
+            .filter(|agent| agent.alive)
+            .map(|agent| agent.ranks.clone())
+        else {
+            return;
+        };
+        let mut lines = vec![format!(
+            "NVRM: Xid (PCI:{GPU}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+        )];
         for process in ranks.values() {
             lines.extend((0..8).map(|channel| {
-                format!("NVRM: Xid (PCI:{GPU}): 45, pid={}, name=python3, Ch {channel:08x}", process.pid)
+                format!(
+                    "NVRM: Xid (PCI:{GPU}): 45, pid={}, name=python3, Ch {channel:08x}",
+                    process.pid
+                )
             }));
         }
         self.lines(node, Source::KernelLog, &Entity::Node { node: node.clone() }, &lines);
@@ -506,9 +640,26 @@ impl World {
         self.anyone_lost();
     }
 
+    fn rank_killed(&mut self, rank: Rank) {
+        let home = self
+            .agents
+            .values()
+            .find(|agent| agent.alive && agent.ranks.contains_key(&rank));
+        let Some((node, process)) = home.map(|agent| (agent.node.clone(), agent.ranks[&rank].clone())) else {
+            return;
+        };
+        self.exit(&node, rank, &process, Exit::Signal(9));
+        self.anyone_lost();
+    }
+
     fn host_oom(&mut self, rank: Rank) {
-        let home = self.agents.values().find(|agent| agent.alive && agent.ranks.contains_key(&rank));
-        let Some((node, process)) = home.map(|agent| (agent.node.clone(), agent.ranks[&rank].clone())) else { return };
+        let home = self
+            .agents
+            .values()
+            .find(|agent| agent.alive && agent.ranks.contains_key(&rank));
+        let Some((node, process)) = home.map(|agent| (agent.node.clone(), agent.ranks[&rank].clone())) else {
+            return;
+        };
         let pid = process.pid;
         let lines = [
             "python3 invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0"
@@ -553,7 +704,11 @@ impl Ended {
 
     /// Nodes that a verdict blames.
     pub fn blamed(&self) -> BTreeSet<NodeId> {
-        self.state.cases().values().filter_map(|case| case.verdict.blamed.node().cloned()).collect()
+        self.state
+            .cases()
+            .values()
+            .filter_map(|case| case.verdict.blamed.node().cloned())
+            .collect()
     }
 }
 

@@ -9,7 +9,9 @@ use rankguard_model::{CaseState, JobState, NodeId};
 use rankguard_sim::{Ended, Script, World};
 
 fn play(name: &str) -> Ended {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(format!("{name}.toml"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("scripts")
+        .join(format!("{name}.toml"));
     let text = fs::read_to_string(&path).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
     let script = Script::parse(&text).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
     let ended = World::new(script).play();
@@ -18,7 +20,9 @@ fn play(name: &str) -> Ended {
 }
 
 fn golden(name: &str, ended: &Ended) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(format!("{name}.transcript"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("scripts")
+        .join(format!("{name}.transcript"));
     let got = ended.transcript.as_str();
     if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
         fs::write(&path, got).expect("the transcript can be written");
@@ -30,7 +34,15 @@ fn golden(name: &str, ended: &Ended) {
 /// Class, blamed node and state of each case, in order.
 fn verdicts(ended: &Ended) -> Vec<(String, Option<NodeId>, CaseState)> {
     let cases = ended.state.cases().values();
-    cases.map(|case| (case.verdict.class.to_string(), case.verdict.blamed.node().cloned(), case.state)).collect()
+    cases
+        .map(|case| {
+            (
+                case.verdict.class.to_string(),
+                case.verdict.blamed.node().cloned(),
+                case.state,
+            )
+        })
+        .collect()
 }
 
 fn on(class: &str, node: &str, state: CaseState) -> (String, Option<NodeId>, CaseState) {
@@ -42,8 +54,16 @@ fn a_lost_gpu_is_one_case_and_the_spare_takes_over() {
     let ended = play("gpu-lost");
     golden("gpu-lost", &ended);
     assert!(ended.is_finished());
-    assert_eq!(verdicts(&ended), [on("gpu-fallen-off-bus", "node-2", CaseState::Recovered)]);
-    assert!(ended.status.jobs[0].placements.iter().any(|place| place.node.as_str() == "spare-1"));
+    assert_eq!(
+        verdicts(&ended),
+        [on("gpu-fallen-off-bus", "node-2", CaseState::Recovered)]
+    );
+    assert!(
+        ended.status.jobs[0]
+            .placements
+            .iter()
+            .any(|place| place.node.as_str() == "spare-1")
+    );
 }
 
 #[test]
@@ -68,6 +88,17 @@ fn an_oom_kill_is_confirmed_by_the_kernel_and_answered_in_place() {
 }
 
 #[test]
+fn a_rank_that_something_killed_is_named_honestly_and_its_survivors_are_not_blamed() {
+    let ended = play("rank-killed");
+    golden("rank-killed", &ended);
+    assert!(ended.is_finished());
+    assert_eq!(
+        verdicts(&ended),
+        [on("killed-by-signal", "node-2", CaseState::Recovered)]
+    );
+}
+
+#[test]
 fn a_bug_that_comes_back_stops_the_job_and_tells_the_line() {
     let ended = play("user-bug");
     golden("user-bug", &ended);
@@ -75,7 +106,13 @@ fn a_bug_that_comes_back_stops_the_job_and_tells_the_line() {
     assert_eq!(job.state, JobState::Stopped);
     let reason = job.reason.clone().unwrap_or_default();
     assert!(reason.contains("train.py:61") && reason.contains("1 retry"), "{reason}");
-    assert!(ended.state.cases().values().all(|case| case.verdict.class.as_str() == "tensor-shape-mismatch"));
+    assert!(
+        ended
+            .state
+            .cases()
+            .values()
+            .all(|case| case.verdict.class.as_str() == "tensor-shape-mismatch")
+    );
 }
 
 #[test]
@@ -83,12 +120,22 @@ fn a_controller_that_dies_mid_recovery_goes_on_from_its_journal() {
     let ended = play("controller-lost");
     golden("controller-lost", &ended);
     assert!(ended.is_finished());
-    assert_eq!(verdicts(&ended), [on("gpu-fallen-off-bus", "node-2", CaseState::Recovered)]);
+    assert_eq!(
+        verdicts(&ended),
+        [on("gpu-fallen-off-bus", "node-2", CaseState::Recovered)]
+    );
 }
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    for name in ["gpu-lost", "node-lost", "host-oom", "user-bug", "controller-lost"] {
+    for name in [
+        "gpu-lost",
+        "node-lost",
+        "host-oom",
+        "user-bug",
+        "rank-killed",
+        "controller-lost",
+    ] {
         let (one, other) = (play(name), play(name));
         assert_eq!(one.transcript, other.transcript, "{name}");
         let bytes = |ended: &Ended| format!("{:?}", ended.journal);

@@ -30,7 +30,12 @@ impl Arenas {
 
     /// All arenas of a job.
     pub(super) fn of(&self, job: &JobId) -> Vec<Arc<Arena>> {
-        self.lock().get(job).into_iter().flatten().map(|held| held.arena.clone()).collect()
+        self.lock()
+            .get(job)
+            .into_iter()
+            .flatten()
+            .map(|held| held.arena.clone())
+            .collect()
     }
 
     /// The arena of a rank, large enough for its image: the one it had if that fits, else a new one. The old one stays for
@@ -51,12 +56,20 @@ impl Arenas {
             held.arena.raise_fence(generation);
             return Ok(held.arena.clone());
         }
-        let arena = Arc::new(Arena::create(&format!("rankguard-{job}-{local_rank}"), SLOTS, image_bytes)?);
+        let arena = Arc::new(Arena::create(
+            &format!("rankguard-{job}-{local_rank}"),
+            SLOTS,
+            image_bytes,
+        )?);
         arena.raise_fence(generation);
         for held in list.iter_mut().filter(|held| held.local_rank == local_rank) {
             held.current = false;
         }
-        list.push(Held { local_rank, arena: arena.clone(), current: true });
+        list.push(Held {
+            local_rank,
+            arena: arena.clone(),
+            current: true,
+        });
         Ok(arena)
     }
 

@@ -49,12 +49,21 @@ pub(crate) enum DeskError {
 
 impl Desk {
     pub(super) fn new(all: Arc<Checkpoints>, rank: RankRef, local_rank: u32, launch: Arc<Launch>) -> Self {
-        Self { all, rank, local_rank, launch, arena: Mutex::new(None) }
+        Self {
+            all,
+            rank,
+            local_rank,
+            launch,
+            arena: Mutex::new(None),
+        }
     }
 
     /// The arena for images of this size.
     pub(crate) fn arena(&self, image_bytes: u64) -> Result<Arc<Arena>, DeskError> {
-        let arena = self.all.arenas.give(&self.rank.job, self.rank.generation, self.local_rank, image_bytes)?;
+        let arena = self
+            .all
+            .arenas
+            .give(&self.rank.job, self.rank.generation, self.local_rank, image_bytes)?;
         *self.arena.lock().expect("no holder of the arena panics") = Some(arena.clone());
         Ok(arena)
     }
@@ -67,10 +76,19 @@ impl Desk {
     pub(crate) fn sealed(&self, slot: u32, step: Step, stall_ms: f64) {
         let Some(arena) = self.current() else { return };
         let entity = self.all.roster.entity(&self.rank);
-        let bytes = arena.sealed(slot).map(|image| image.draft().image_bytes).unwrap_or_default();
+        let bytes = arena
+            .sealed(slot)
+            .map(|image| image.draft().image_bytes)
+            .unwrap_or_default();
         let seal = Body::ShardSealed { step, stall_ms, bytes };
-        self.all.intake.push(Sighting::now(Source::Checkpoint, entity.clone(), seal));
-        let (intake, store, rank) = (self.all.intake.clone(), self.launch.checkpoint_store.clone(), self.rank.clone());
+        self.all
+            .intake
+            .push(Sighting::now(Source::Checkpoint, entity.clone(), seal));
+        let (intake, store, rank) = (
+            self.all.intake.clone(),
+            self.launch.checkpoint_store.clone(),
+            self.rank.clone(),
+        );
         let world_size = self.launch.world_size;
         // The wait for the disk is nobody's but its own: the rank trains on and the session hears on.
         self.all.runtime.spawn_blocking(move || {
@@ -92,7 +110,10 @@ impl Desk {
         let arena = self.current().ok_or(DeskError::NoArena)?;
         let job = &self.rank.job;
         let store = Store::at(&self.launch.checkpoint_store);
-        let id = CheckpointId { step: point.step, generation: point.generation };
+        let id = CheckpointId {
+            step: point.step,
+            generation: point.generation,
+        };
         let checkpoint = store.load(job, id)?;
         let slot = *arena.empty_slots().first().ok_or(DeskError::NoSlot)?;
         let arenas = self.all.arenas.of(job);
@@ -102,8 +123,8 @@ impl Desk {
         sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
         sources.push(&store);
         let mut target = arena.begin_restore(slot, self.rank.generation)?;
-        let report =
-            assemble_into(&checkpoint.manifest, &checkpoint.indexes, wanted, &sources, &mut target).inspect_err(|_| {
+        let report = assemble_into(&checkpoint.manifest, &checkpoint.indexes, wanted, &sources, &mut target)
+            .inspect_err(|_| {
                 let _ = arena.release(slot);
             })?;
         for repair in &report.repairs {
@@ -116,11 +137,17 @@ impl Desk {
             took_ms: started.elapsed().as_secs_f64() * 1e3,
         };
         let entity = self.all.roster.entity(&self.rank);
-        self.all.intake.push(Sighting::now(Source::Checkpoint, entity, body).urgent());
+        self.all
+            .intake
+            .push(Sighting::now(Source::Checkpoint, entity, body).urgent());
         Ok(Restored {
             slot,
             bytes: wanted.iter().filter_map(TensorBox::bytes).sum(),
-            states: checkpoint.indexes.iter().map(|index| (index.rank, index.state.to_string())).collect(),
+            states: checkpoint
+                .indexes
+                .iter()
+                .map(|index| (index.rank, index.state.to_string()))
+                .collect(),
         })
     }
 }
@@ -143,7 +170,9 @@ fn persist(
     if told != (&rank.job, rank.generation, rank.rank, step, world_size) {
         return Err("the image says it is another's".to_owned());
     }
-    let written = Store::at(store).write_shard(draft, &image).map_err(|problem| chain(&problem))?;
+    let written = Store::at(store)
+        .write_shard(draft, &image)
+        .map_err(|problem| chain(&problem))?;
     Ok(written.seal)
 }
 

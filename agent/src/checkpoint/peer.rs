@@ -41,8 +41,7 @@ impl PeerSource {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.peer.address))?
             .connect_timeout(self.limit)
             .timeout(self.limit);
-        let mut client =
-            PeersClient::new(endpoint.connect().await?).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let mut client = PeersClient::new(endpoint.connect().await?).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let request = v1::ChunkRequest {
             job: id.job.to_string(),
             step: id.checkpoint.step.0,
@@ -71,7 +70,9 @@ impl ChunkSource for PeerSource {
         if self.given_up.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let answer = self.runtime.block_on(async { tokio::time::timeout(self.limit, self.fetch(id)).await });
+        let answer = self
+            .runtime
+            .block_on(async { tokio::time::timeout(self.limit, self.fetch(id)).await });
         let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {:?}", self.limit).into()));
         if answer.is_err() {
             self.given_up.store(true, Ordering::Relaxed);
@@ -90,13 +91,20 @@ impl Peers for PeerService {
         let wanted = request.into_inner();
         let checkpoints = self.0.clone();
         let job = JobId(wanted.job);
-        let id = CheckpointId { step: Step(wanted.step), generation: Generation(wanted.generation) };
+        let id = CheckpointId {
+            step: Step(wanted.step),
+            generation: Generation(wanted.generation),
+        };
         let find = move || {
             let arenas = checkpoints.arenas.of(&job);
             let source = ArenaSource::new(arenas.iter().map(Arc::as_ref));
-            source.sealed_chunk(&job, id, Rank(wanted.rank), wanted.chunk).map_err(|problem| problem.to_string())
+            source
+                .sealed_chunk(&job, id, Rank(wanted.rank), wanted.chunk)
+                .map_err(|problem| problem.to_string())
         };
-        let found = tokio::task::spawn_blocking(find).await.map_err(|_| Status::internal("the lookup failed"))?;
+        let found = tokio::task::spawn_blocking(find)
+            .await
+            .map_err(|_| Status::internal("the lookup failed"))?;
         match found {
             Ok(Some(data)) => Ok(Response::new(v1::ChunkReply { data })),
             Ok(None) => Err(Status::not_found("no such image in memory here")),

@@ -70,14 +70,19 @@ impl Collectors {
         let mut threads = Vec::new();
         let mut start = |part, source, work: Box<dyn FnOnce() + Send>| {
             let started = spawn(part, source, intake, work);
-            started.map(|thread| threads.push(thread)).map_err(|source| AgentError::Thread { part, source })
+            started
+                .map(|thread| threads.push(thread))
+                .map_err(|source| AgentError::Thread { part, source })
         };
         start("job-log", Source::JobLog, Box::new(|| reader.run()))?;
         start("kernel-log", Source::KernelLog, Box::new(|| kernel_log.run()))?;
         start("host", Source::Host, Box::new(|| host.run()))?;
         start("nic", Source::Nic, Box::new(|| nic.run()))?;
         start("gpu", Source::Gpu, Box::new(|| gpu.run()))?;
-        Ok(Self { threads, job_logs: logs })
+        Ok(Self {
+            threads,
+            job_logs: logs,
+        })
     }
 
     /// Waits for them to end after they were asked to.
@@ -90,7 +95,10 @@ impl Collectors {
             if thread.is_finished() {
                 let _ = thread.join();
             } else {
-                tracing::warn!(name = thread.thread().name(), "a collector did not end; it is left behind");
+                tracing::warn!(
+                    name = thread.thread().name(),
+                    "a collector did not end; it is left behind"
+                );
             }
         }
     }

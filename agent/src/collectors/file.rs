@@ -165,11 +165,17 @@ impl Follower {
                 let mut parts = position.split(':').map(str::parse::<u64>);
                 let (Some(Ok(device)), Some(Ok(inode)), Some(Ok(offset))) = (parts.next(), parts.next(), parts.next())
                 else {
-                    problem(format!("{path} is read again: the stored position {position:?} means nothing"), None);
+                    problem(
+                        format!("{path} is read again: the stored position {position:?} means nothing"),
+                        None,
+                    );
                     return 0;
                 };
                 if (device, inode) != (metadata.dev(), metadata.ino()) {
-                    problem(format!("{path} was rotated while the agent was away: the end of the old file is not read"), None);
+                    problem(
+                        format!("{path} was rotated while the agent was away: the end of the old file is not read"),
+                        None,
+                    );
                     0
                 } else if offset > metadata.len() {
                     problem(format!("{path} was truncated while the agent was away"), None);
@@ -406,7 +412,10 @@ mod tests {
         append(&path, b"old\n");
         let mut follower = Follower::new(&path, Start::End);
         let seen = look(&mut follower);
-        assert!(seen.len() == 1 && seen[0].contains("4 bytes of unknown age"), "{seen:?}");
+        assert!(
+            seen.len() == 1 && seen[0].contains("4 bytes of unknown age"),
+            "{seen:?}"
+        );
         append(&path, b"new\n");
         assert_eq!(look(&mut follower), ["new"]);
         // A file that appears later is new from its first byte.

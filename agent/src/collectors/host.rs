@@ -57,8 +57,13 @@ impl Host {
             let busy = System::load_average().map_or(0.0, |load| load.five) / processors;
             if let Some(crossed) = load.take(busy) {
                 let node = self.intake.node_entity();
-                self.intake
-                    .push(sample(Source::Host, node, "host.load_per_processor", crossed.value, "ratio"));
+                self.intake.push(sample(
+                    Source::Host,
+                    node,
+                    "host.load_per_processor",
+                    crossed.value,
+                    "ratio",
+                ));
             }
             for (mount, free) in mounts(&self.watched) {
                 let metric = format!("host.disk_available {}", mount.display());
@@ -92,7 +97,9 @@ fn ratio(part: u64, whole: u64) -> f64 {
 /// The file systems that hold `watched`, with the part of each that is available.
 fn mounts(watched: &[PathBuf]) -> BTreeMap<PathBuf, f64> {
     let mut found = BTreeMap::new();
-    let Ok(disks) = Disks::new_with_refreshed_list() else { return found };
+    let Ok(disks) = Disks::new_with_refreshed_list() else {
+        return found;
+    };
     for path in watched {
         let path = path.canonicalize().unwrap_or_else(|_| path.clone());
         let holder = disks

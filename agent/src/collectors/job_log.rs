@@ -57,8 +57,11 @@ impl JobLogs {
         match self.requests.try_send(request) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => {
-                self.intake
-                    .gap(Source::JobLog, "output of a rank is not read: the reader is too far behind", None);
+                self.intake.gap(
+                    Source::JobLog,
+                    "output of a rank is not read: the reader is too far behind",
+                    None,
+                );
                 false
             }
             Err(TrySendError::Disconnected(_)) => false,

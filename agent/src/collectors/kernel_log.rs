@@ -67,7 +67,7 @@ impl KernelLog {
 
     fn emit(&self, observations: Vec<Observation>, cursor: Option<&Cursor>) {
         for observation in observations {
-            let at = observation.at;
+            let at = observation.at.or_else(|| observation.since_boot_us.and_then(just_now));
             let writer = Writer::Kernel;
             let node = self.intake.node();
             let mut sighting = observe::sighting(Source::KernelLog, &writer, observation, node, &self.roster);
@@ -97,7 +97,10 @@ impl KernelLog {
                 follower.look(&mut seen);
             }
             if !told_absent && follower.position().is_none() && seen.is_empty() {
-                let what = format!("the kernel log {} is not there; it is read when it comes", path.display());
+                let what = format!(
+                    "the kernel log {} is not there; it is read when it comes",
+                    path.display()
+                );
                 self.intake.gap(Source::KernelLog, what, None);
             }
             told_absent = true;
@@ -235,4 +238,15 @@ fn boot_moment() -> Timestamp {
         u32::try_from(since.tv_nsec).unwrap_or(0),
     );
     clock::now().before(since)
+}
+/// How old a record may be that was just read from a file which something appends to.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// The moment of a record by its time since boot, if that is a moment ago on this machine. A copy of another machine's
+/// ring has times that mean nothing here.
+fn just_now(since_boot_us: u64) -> Option<Timestamp> {
+    let uptime = clock_gettime(ClockId::Boottime);
+    let uptime = Duration::new(u64::try_from(uptime.tv_sec).ok()?, u32::try_from(uptime.tv_nsec).ok()?);
+    let age = uptime.checked_sub(Duration::from_micros(since_boot_us))?;
+    (age <= FRESH).then(|| clock::now().before(age))
 }

@@ -61,7 +61,15 @@ mod tests {
             })
         );
         assert!(head("6,1,2,c,caller=T12;text").is_some());
-        for other in [" SUBSYSTEM=pci", "[ 12.3] NVRM: x; y", "", ";", "6,1;x", "4,-1,2,-;x", "a,b,c,d;e"] {
+        for other in [
+            " SUBSYSTEM=pci",
+            "[ 12.3] NVRM: x; y",
+            "",
+            ";",
+            "6,1;x",
+            "4,-1,2,-;x",
+            "a,b,c,d;e",
+        ] {
             assert_eq!(head(other), None, "{other}");
         }
     }

@@ -35,7 +35,11 @@ pub(crate) fn spawn(
     let intake = intake.clone();
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
-            intake.gap(source, format!("the {name} collector failed and is absent from now on"), None);
+            intake.gap(
+                source,
+                format!("the {name} collector failed and is absent from now on"),
+                None,
+            );
         }
     })
 }

@@ -104,7 +104,10 @@ fn look(sysfs: &Path) -> Look {
             put("nic.port_state", first_number(&port.join("state")));
             put("nic.port_rate", first_number(&port.join("rate")));
             for (folder, counter) in COUNTERS {
-                put(&format!("nic.{counter}"), first_number(&port.join(folder).join(counter)));
+                put(
+                    &format!("nic.{counter}"),
+                    first_number(&port.join(folder).join(counter)),
+                );
             }
         }
         // A device without ports is still there, and its absence later is a change.
@@ -165,7 +168,9 @@ fn changes(before: &Look, now: &Look) -> Vec<Change> {
             continue;
         };
         for (metric, value) in new {
-            let Some(was) = old.get(metric).filter(|was| *was != value) else { continue };
+            let Some(was) = old.get(metric).filter(|was| *was != value) else {
+                continue;
+            };
             if let Some((unit, marks)) = judge(metric, *was, *value) {
                 found.push(Change {
                     device: device.clone(),

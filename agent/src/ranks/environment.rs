@@ -28,9 +28,19 @@ pub(crate) fn rank_files(state_dir: &Path, launch: &Launch, slot: RankSlot) -> R
 fn folder_name(job: &str) -> String {
     let safe: String = job
         .chars()
-        .map(|c| if c.is_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' })
+        .map(|c| {
+            if c.is_alphanumeric() || matches!(c, '-' | '_' | '.') {
+                c
+            } else {
+                '_'
+            }
+        })
         .collect();
-    if safe.starts_with('.') { format!("_{safe}") } else { safe }
+    if safe.starts_with('.') {
+        format!("_{safe}")
+    } else {
+        safe
+    }
 }
 
 /// The variables of one rank. What the job set stands before ours where both name the same, except for a rank's place
@@ -47,7 +57,10 @@ pub(super) fn variables(launch: &Launch, slot: RankSlot, node: &NodeId, socket: 
     set("GROUP_RANK", launch.group_rank.to_string());
     set(
         "GROUP_WORLD_SIZE",
-        launch.world_size.div_ceil(u32::try_from(local_world_size).unwrap_or(u32::MAX)).to_string(),
+        launch
+            .world_size
+            .div_ceil(u32::try_from(local_world_size).unwrap_or(u32::MAX))
+            .to_string(),
     );
     // One role only, as torchrun has by default.
     set("ROLE_NAME", "default".to_owned());

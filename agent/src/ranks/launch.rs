@@ -13,6 +13,7 @@ use rustix::process::Signal;
 
 use super::Roster;
 use super::environment::{rank_files, variables};
+use crate::clock;
 use crate::collectors::JobLogs;
 use crate::intake::Intake;
 use crate::sighting::Sighting;
@@ -26,13 +27,25 @@ pub(crate) enum LaunchError {
     #[error("the job has no command")]
     NoCommand,
     #[error("the command `{program}` was not found on node {node} (PATH is {path})")]
-    NotFound { program: String, node: NodeId, path: String },
+    NotFound {
+        program: String,
+        node: NodeId,
+        path: String,
+    },
     #[error("the working directory {path} does not exist on node {node}")]
     NoWorkdir { path: String, node: NodeId },
     #[error("cannot start `{program}` on node {node}: {source}")]
-    Spawn { program: String, node: NodeId, source: io::Error },
+    Spawn {
+        program: String,
+        node: NodeId,
+        source: io::Error,
+    },
     #[error("cannot write the output of rank {rank} to {path}: {source}")]
-    Output { rank: u32, path: PathBuf, source: io::Error },
+    Output {
+        rank: u32,
+        path: PathBuf,
+        source: io::Error,
+    },
 }
 
 /// What ranks are given beside their order.
@@ -54,16 +67,21 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
     let node = around.node.clone();
     let (program, arguments) = launch.command.split_first().ok_or(LaunchError::NoCommand)?;
     if let Some(path) = launch.workdir.as_ref().filter(|path| !Path::new(path).is_dir()) {
-        return Err(LaunchError::NoWorkdir { path: path.clone(), node });
+        return Err(LaunchError::NoWorkdir {
+            path: path.clone(),
+            node,
+        });
     }
     let files = rank_files(around.state_dir, launch, slot);
     let open = |path: &Path| {
         let parent = path.parent().map_or(Ok(()), fs::create_dir_all);
-        parent.and_then(|()| File::create(path)).map_err(|source| LaunchError::Output {
-            rank: slot.rank.0,
-            path: path.to_owned(),
-            source,
-        })
+        parent
+            .and_then(|()| File::create(path))
+            .map_err(|source| LaunchError::Output {
+                rank: slot.rank.0,
+                path: path.to_owned(),
+                source,
+            })
     };
     let mut command = Command::new(program);
     command
@@ -78,39 +96,62 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
         command.current_dir(workdir);
     }
     die_with_agent(&mut command);
-    let rank = RankRef { job: launch.job.clone(), generation: launch.generation, rank: slot.rank };
+    let rank = RankRef {
+        job: launch.job.clone(),
+        generation: launch.generation,
+        rank: slot.rank,
+    };
     around.roster.expect(rank.clone(), slot.local_rank, launch.clone());
     let mut child = command.spawn().map_err(|source| {
         around.roster.ended(&rank);
         match source.kind() {
             io::ErrorKind::NotFound => {
                 let path = std::env::var("PATH").unwrap_or_default();
-                LaunchError::NotFound { program: program.clone(), node, path }
+                LaunchError::NotFound {
+                    program: program.clone(),
+                    node,
+                    path,
+                }
             }
-            _ => LaunchError::Spawn { program: program.clone(), node, source },
+            _ => LaunchError::Spawn {
+                program: program.clone(),
+                node,
+                source,
+            },
         }
     })?;
     let pid = child.id();
-    around.job_logs.follow(rank.clone(), vec![files.stdout.clone(), files.stderr.clone()]);
+    around
+        .job_logs
+        .follow(rank.clone(), vec![files.stdout.clone(), files.stderr.clone()]);
     around.roster.started(&rank, pid);
     let (roster, intake, job_logs) = (around.roster.clone(), around.intake.clone(), around.job_logs.clone());
     let entity = roster.entity(&rank);
     intake.push(Sighting::now(Source::Ranks, entity.clone(), Body::RankStarted { pid }).urgent());
     let wait = move || {
         let exit = match child.wait() {
-            Ok(status) => status.signal().map_or(Exit::Code(status.code().unwrap_or(-1)), Exit::Signal),
+            Ok(status) => status
+                .signal()
+                .map_or(Exit::Code(status.code().unwrap_or(-1)), Exit::Signal),
             Err(problem) => {
                 tracing::error!(pid, %problem, "cannot wait for a rank; its end is taken for a kill");
                 Exit::Signal(9)
             }
         };
+        let ended_at = clock::now();
         // Its last words come before its death, so that the cause stands before the consequence.
         job_logs.finish(rank.clone(), LAST_WORDS);
         // The evidence first: whoever waits for the rank to be gone may report what follows from it.
-        intake.push(Sighting::now(Source::Ranks, entity, Body::RankExited { pid, exit }).urgent());
+        intake.push(
+            Sighting::now(Source::Ranks, entity, Body::RankExited { pid, exit })
+                .at(ended_at)
+                .urgent(),
+        );
         roster.ended(&rank);
     };
-    let waiter = std::thread::Builder::new().name(format!("rank-{}", slot.rank)).spawn(wait);
+    let waiter = std::thread::Builder::new()
+        .name(format!("rank-{}", slot.rank))
+        .spawn(wait);
     waiter.map(drop).map_err(|source| LaunchError::Spawn {
         program: program.clone(),
         node: around.node.clone(),

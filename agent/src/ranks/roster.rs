@@ -43,7 +43,9 @@ impl Roster {
             ranks: Mutex::new(BTreeMap::new()),
             ended: Condvar::new(),
         };
-        Self { shared: Arc::new(shared) }
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<RankRef, Entry>> {
@@ -141,7 +143,9 @@ impl Roster {
     pub(crate) fn signal(&self, signal: Signal, which: impl Fn(&RankRef) -> bool) -> usize {
         let pids: Vec<u32> = {
             let ranks = self.lock();
-            let alive = ranks.iter().filter(|(rank, entry)| entry.ended.is_none() && which(rank));
+            let alive = ranks
+                .iter()
+                .filter(|(rank, entry)| entry.ended.is_none() && which(rank));
             alive.filter_map(|(_, entry)| entry.pid).collect()
         };
         for pid in &pids {
@@ -158,7 +162,9 @@ impl Roster {
         let deadline = Instant::now() + limit;
         let mut ranks = self.lock();
         loop {
-            let alive = ranks.iter().filter(|(rank, entry)| entry.ended.is_none() && which(rank));
+            let alive = ranks
+                .iter()
+                .filter(|(rank, entry)| entry.ended.is_none() && which(rank));
             let left: Vec<RankRef> = alive.map(|(rank, _)| rank.clone()).collect();
             let now = Instant::now();
             if left.is_empty() || now >= deadline {

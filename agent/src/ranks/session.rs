@@ -60,7 +60,15 @@ impl Session {
         checkpoints: Arc<Checkpoints>,
         pause: Duration,
     ) -> Self {
-        Self { stream, roster, intake, checkpoints, pause, reported: None, held_back: None }
+        Self {
+            stream,
+            roster,
+            intake,
+            checkpoints,
+            pause,
+            reported: None,
+            held_back: None,
+        }
     }
 
     /// Until the rank closes the connection or breaks the protocol.
@@ -78,7 +86,10 @@ impl Session {
         let own = rustix::process::getuid();
         let peer = rustix::net::sockopt::socket_peercred(&self.stream).map_err(io::Error::from)?;
         if peer.uid != own && !peer.uid.is_root() {
-            return Err(Broken::Protocol(format!("a process of user {} is not one of ours", peer.uid.as_raw())));
+            return Err(Broken::Protocol(format!(
+                "a process of user {} is not one of ours",
+                peer.uid.as_raw()
+            )));
         }
         let mut reader = FrameReader::new();
         let Some(Heard::Hello(hello)) = self.hear(&mut reader)? else {
@@ -90,10 +101,15 @@ impl Session {
             rank: Rank(hello.rank),
         };
         let Some((launch, local_rank)) = self.roster.launch_of(&rank) else {
-            let reason = format!("rank {} of generation {} was not started here", rank.rank, rank.generation);
+            let reason = format!(
+                "rank {} of generation {} was not started here",
+                rank.rank, rank.generation
+            );
             return self.say(Said::Refused(v1::Refused { reason }));
         };
-        self.say(Said::Welcome(v1::RankWelcome { checkpoint_every: launch.checkpoint_every }))?;
+        self.say(Said::Welcome(v1::RankWelcome {
+            checkpoint_every: launch.checkpoint_every,
+        }))?;
         let desk = self.checkpoints.desk(&rank, local_rank, &launch);
         let known = Known { rank, launch, desk };
         while let Some(heard) = self.hear(&mut reader)? {
@@ -108,7 +124,10 @@ impl Session {
             Heard::ArenaWanted(wanted) => match known.desk.arena(wanted.image_bytes) {
                 Ok(arena) => {
                     let geometry = arena.geometry();
-                    let ready = v1::ArenaReady { slots: geometry.slots, slot_bytes: geometry.image_bytes };
+                    let ready = v1::ArenaReady {
+                        slots: geometry.slots,
+                        slot_bytes: geometry.image_bytes,
+                    };
                     self.say_with(Said::ArenaReady(ready), Some(arena.as_fd()))
                 }
                 Err(problem) => self.refuse(problem.to_string()),
@@ -125,7 +144,8 @@ impl Session {
             Heard::Done(_) => {
                 self.flush();
                 let entity = self.roster.entity(&known.rank);
-                self.intake.push(Sighting::now(Source::Ranks, entity, Body::RankFinished).urgent());
+                self.intake
+                    .push(Sighting::now(Source::Ranks, entity, Body::RankFinished).urgent());
                 Ok(())
             }
         }
@@ -159,7 +179,11 @@ impl Session {
     fn progress(&mut self, known: &Known, done: &v1::StepDone) {
         let step = Step(done.step);
         self.roster.stepped(&known.rank, step);
-        let body = Body::Progress { step, loss: done.loss, step_ms: done.step_ms };
+        let body = Body::Progress {
+            step,
+            loss: done.loss,
+            step_ms: done.step_ms,
+        };
         let entity = self.roster.entity(&known.rank);
         let sighting = Sighting::now(Source::Ranks, entity, body).at(Timestamp(done.at_ns));
         match self.reported {
@@ -191,7 +215,11 @@ impl Session {
             if let Some(message) = reader.next::<FromRank>()? {
                 match message.kind {
                     Some(kind) => return Ok(Some(kind)),
-                    None => return Err(Broken::Protocol("it said something this version does not know".to_owned())),
+                    None => {
+                        return Err(Broken::Protocol(
+                            "it said something this version does not know".to_owned(),
+                        ));
+                    }
                 }
             }
             match self.stream.read(&mut bytes) {
@@ -229,7 +257,10 @@ impl Session {
 fn tensor_box(wanted: &v1::TensorBox) -> Result<TensorBox, String> {
     Ok(TensorBox {
         name: wanted.name.clone(),
-        dtype: wanted.dtype.parse().map_err(|problem| format!("tensor {}: {problem}", wanted.name))?,
+        dtype: wanted
+            .dtype
+            .parse()
+            .map_err(|problem| format!("tensor {}: {problem}", wanted.name))?,
         global_shape: wanted.global_shape.clone(),
         offset: wanted.offset.clone(),
         shape: wanted.shape.clone(),

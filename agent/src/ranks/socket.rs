@@ -43,7 +43,13 @@ impl RankSocket {
         let serve = move || {
             while !stop.stopped() {
                 let mut ready = [PollFd::new(&listener, PollFlags::IN)];
-                let _ = poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 }));
+                let _ = poll(
+                    &mut ready,
+                    Some(&Timespec {
+                        tv_sec: 0,
+                        tv_nsec: 100_000_000,
+                    }),
+                );
                 let Ok((stream, _)) = listener.accept() else { continue };
                 let session = Session::new(stream, roster.clone(), intake.clone(), checkpoints.clone(), pause);
                 let thread = std::thread::Builder::new().name("rank-session".to_owned());
@@ -52,7 +58,9 @@ impl RankSocket {
                 }
             }
         };
-        std::thread::Builder::new().name("rank-socket".to_owned()).spawn(serve)?;
+        std::thread::Builder::new()
+            .name("rank-socket".to_owned())
+            .spawn(serve)?;
         Ok(socket)
     }
 
@@ -63,7 +71,10 @@ impl RankSocket {
         }
         let folder = std::env::temp_dir().join(format!("rankguard-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        Ok(Self { path: folder.join("ranks.sock"), folder: Some(folder) })
+        Ok(Self {
+            path: folder.join("ranks.sock"),
+            folder: Some(folder),
+        })
     }
 
     /// Where ranks connect.

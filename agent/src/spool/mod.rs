@@ -147,7 +147,11 @@ impl Spool {
                         .insert(cursor.key.as_str(), cursor.value.as_str())
                         .map_err(database)?;
                 }
-                let room = if sighting.is_droppable() { self.limit } else { self.limit.saturating_mul(2) };
+                let room = if sighting.is_droppable() {
+                    self.limit
+                } else {
+                    self.limit.saturating_mul(2)
+                };
                 let cost = table::cost(&self.record(last + 1, sighting).encode());
                 if bytes.saturating_add(cost) > room {
                     let freed = overflow::compact(&mut records, &self.node, state.sent, self.limit)?;

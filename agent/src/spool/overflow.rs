@@ -45,7 +45,11 @@ pub(super) fn compact(
         return Ok(Freed::default());
     }
     if let Some((position, at)) = gap_at {
-        let mut gap = gap(node.clone(), "samples and progress were dropped: the spool is full", Some(dropped));
+        let mut gap = gap(
+            node.clone(),
+            "samples and progress were dropped: the spool is full",
+            Some(dropped),
+        );
         gap.0.at = at;
         kept.insert(position, gap);
     }

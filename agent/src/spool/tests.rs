@@ -139,5 +139,8 @@ fn a_cursor_is_stored_with_the_evidence_it_belongs_to() {
     };
     spool.append(&[exit(1).with_cursor(Some(cursor))]).unwrap();
     drop(spool);
-    assert_eq!(open(dir.path(), 1 << 20).cursor("kernel").unwrap().as_deref(), Some("17"));
+    assert_eq!(
+        open(dir.path(), 1 << 20).cursor("kernel").unwrap().as_deref(),
+        Some("17")
+    );
 }

@@ -6,6 +6,9 @@ use rankguard_model::{
 };
 use serde::{Deserialize, Serialize};
 
+/// The class of an exception that no signature knows better: it says how a failure surfaced, not what it is.
+const SURFACED: &str = "uncaught-exception";
+
 /// One meaning of one piece of evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sign {
@@ -99,7 +102,14 @@ impl Sign {
             Body::OrderFailed { reason, .. } => reason.clone(),
             _ => String::new(),
         };
-        for mark in &evidence.marks {
+        // A line whose meaning is known is not also an exception of no known meaning: a lost peer that surfaces as a
+        // Python exception is a lost peer.
+        let known = evidence.marks.iter().any(|mark| mark.class.as_str() != SURFACED);
+        for mark in evidence
+            .marks
+            .iter()
+            .filter(|mark| !known || mark.class.as_str() != SURFACED)
+        {
             signs.push(sign(What::Mark(mark.clone()), text.clone()));
         }
         signs

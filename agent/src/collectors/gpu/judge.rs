@@ -64,14 +64,27 @@ fn compare(before: &mut Before, look: &DeviceLook, changes: &mut Vec<Change>) {
             says.fields.insert("problem".to_owned(), problem.clone());
             says
         });
-        report("gpu.lost", f64::from(u8::from(before.lost)), "bool", marks.into_iter().collect());
+        report(
+            "gpu.lost",
+            f64::from(u8::from(before.lost)),
+            "bool",
+            marks.into_iter().collect(),
+        );
     }
     if let Some(temperature) = look.temperature {
         let limit = look.slowdown.unwrap_or(SLOWDOWN);
-        let hot = if before.hot { temperature > limit - COOL } else { temperature >= limit };
+        let hot = if before.hot {
+            temperature > limit - COOL
+        } else {
+            temperature >= limit
+        };
         if hot != before.hot {
             before.hot = hot;
-            let marks = if hot { vec![mark("gpu-thermal", Role::Root, 0.6, "gpu.temperature")] } else { Vec::new() };
+            let marks = if hot {
+                vec![mark("gpu-thermal", Role::Root, 0.6, "gpu.temperature")]
+            } else {
+                Vec::new()
+            };
             report("gpu.temperature", temperature, "celsius", marks);
         }
     }
@@ -84,16 +97,44 @@ fn compare(before: &mut Before, look: &DeviceLook, changes: &mut Vec<Change>) {
         before.uncorrected = count;
     }
     let flags = [
-        ("gpu.repair_pending", look.repair_pending, "gpu-row-remap-pending", Role::Confirmation, 0.6),
-        ("gpu.repair_failed", look.repair_failed, "gpu-row-remap-failure", Role::Root, 0.8),
-        ("gpu.thermal_slowdown", look.thermal_slowdown, "gpu-thermal", Role::Confirmation, 0.6),
-        ("gpu.power_brake", look.power_brake, "gpu-power-fault", Role::Confirmation, 0.6),
+        (
+            "gpu.repair_pending",
+            look.repair_pending,
+            "gpu-row-remap-pending",
+            Role::Confirmation,
+            0.6,
+        ),
+        (
+            "gpu.repair_failed",
+            look.repair_failed,
+            "gpu-row-remap-failure",
+            Role::Root,
+            0.8,
+        ),
+        (
+            "gpu.thermal_slowdown",
+            look.thermal_slowdown,
+            "gpu-thermal",
+            Role::Confirmation,
+            0.6,
+        ),
+        (
+            "gpu.power_brake",
+            look.power_brake,
+            "gpu-power-fault",
+            Role::Confirmation,
+            0.6,
+        ),
     ];
     for (metric, now, class, role, confidence) in flags {
         let Some(now) = now else { continue };
         let was = before.flags.insert(metric, now).unwrap_or(false);
         if now != was {
-            let marks = if now { vec![mark(class, role, confidence, metric)] } else { Vec::new() };
+            let marks = if now {
+                vec![mark(class, role, confidence, metric)]
+            } else {
+                Vec::new()
+            };
             report(metric, f64::from(u8::from(now)), "bool", marks);
         }
     }

@@ -62,7 +62,9 @@ impl Library {
             ..DeviceLook::default()
         };
         let who = look.address.clone();
-        let handle = named(current, format!("get device {who}"), || self.nvml.device_by_index(index));
+        let handle = named(current, format!("get device {who}"), || {
+            self.nvml.device_by_index(index)
+        });
         let device = match handle {
             Ok(device) => device,
             Err(error) => {
@@ -71,7 +73,9 @@ impl Library {
             }
         };
         if known.is_none() {
-            let info = named(current, format!("read the PCI address of device {who}"), || device.pci_info());
+            let info = named(current, format!("read the PCI address of device {who}"), || {
+                device.pci_info()
+            });
             if let Ok(info) = info {
                 look.address = pci_address(&info.bus_id);
             }

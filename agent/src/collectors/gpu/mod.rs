@@ -153,9 +153,11 @@ impl Gpu {
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return self
-                        .intake
-                        .gap(Source::Gpu, "GPUs are not watched any more: the library ended its thread", None);
+                    return self.intake.gap(
+                        Source::Gpu,
+                        "GPUs are not watched any more: the library ended its thread",
+                        None,
+                    );
                 }
             }
             if self.stop.wait(self.interval) {
@@ -169,7 +171,11 @@ impl Gpu {
         let until = since.unwrap_or_else(Instant::now) + self.deadline;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let step = if hanging { Duration::ZERO } else { left.min(Duration::from_millis(50)) };
+            let step = if hanging {
+                Duration::ZERO
+            } else {
+                left.min(Duration::from_millis(50))
+            };
             match worker.answers.recv_timeout(step) {
                 Err(RecvTimeoutError::Timeout) if !left.is_zero() && !hanging && !self.stop.stopped() => {}
                 other => return other,

@@ -16,12 +16,14 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
 
 /// The rank that ended first, by how it ended.
 fn exits(scene: &Scene<'_>) -> Option<Candidate> {
-    // A rank that the launcher or a peer's fence ended by SIGTERM or SIGKILL ended because of another; one that ended by
-    // itself is the better first.
+    // Where clocks can be compared, the first to end is the first. Where not, a rank that a launcher ended by SIGTERM or
+    // SIGKILL ended because of another, and one that ended by itself is the better first.
     let by_itself = |exit: Exit| !matches!(exit.shell_code(), 137 | 143);
     let (index, sign, _, exit) = scene
         .exits()
-        .find(|(.., exit)| by_itself(*exit))
+        .filter(|(_, sign, ..)| sign.timed)
+        .min_by_key(|(_, sign, ..)| sign.at)
+        .or_else(|| scene.exits().find(|(.., exit)| by_itself(*exit)))
         .or_else(|| scene.exits().next())?;
     let (class, score) = match exit.shell_code() {
         139 => ("segfault", 0.6),
@@ -32,6 +34,19 @@ fn exits(scene: &Scene<'_>) -> Option<Candidate> {
     let blamed = sign
         .rank()
         .map_or_else(|| scene.job_entity(), |rank| scene.rank_entity(rank, sign.node()));
+    // A process that was struck down before any peer complained is what the peers complain about.
+    let complaint = scene
+        .marks()
+        .find(|(_, mark)| family(scene, mark) == Some(Family::Fabric));
+    let struck = sign.timed && matches!(class, "segfault" | "process-aborted" | "killed-by-signal");
+    if struck && complaint.is_some_and(|(_, mark)| mark.timed && sign.at <= mark.at) {
+        let mut candidate = Candidate::new(class, blamed, index, Strength::Symptom, score + 0.2);
+        candidate.root_rank = sign.rank();
+        candidate
+            .notes
+            .push("It ended by a signal before any peer lost its connection, and nothing says who sent it.".to_owned());
+        return Some(candidate);
+    }
     Some(Candidate::new(class, blamed, index, Strength::Outcome, score))
 }
 
