@@ -27,12 +27,26 @@ const RANKS: [(&str, u32); 13] = [
 ];
 
 /// Crates that know no clock, no randomness, no files, no sockets and no async.
-const PURE: [&str; 5] =
-    ["model", "analyzers/faults", "analyzers/diagnosis", "checkpoint/format", "controller/core"];
+const PURE: [&str; 5] = [
+    "model",
+    "analyzers/faults",
+    "analyzers/diagnosis",
+    "checkpoint/format",
+    "controller/core",
+];
 
 /// Libraries that would bring in what a pure crate must not know.
-const IMPURE: [&str; 9] =
-    ["tokio", "tonic", "rustix", "redb", "sysinfo", "nvml-wrapper", "rand", "tempfile", "tracing-subscriber"];
+const IMPURE: [&str; 9] = [
+    "tokio",
+    "tonic",
+    "rustix",
+    "redb",
+    "sysinfo",
+    "nvml-wrapper",
+    "rand",
+    "tempfile",
+    "tracing-subscriber",
+];
 
 /// What a pure crate may not call, and what to do instead.
 const BANNED_METHODS: &[(&str, &str)] = &[
@@ -71,8 +85,14 @@ const BANNED_METHODS: &[(&str, &str)] = &[
 
 /// What a pure crate may not hold.
 const BANNED_TYPES: &[(&str, &str)] = &[
-    ("std::collections::HashMap", "its order differs from run to run; use BTreeMap"),
-    ("std::collections::HashSet", "its order differs from run to run; use BTreeSet"),
+    (
+        "std::collections::HashMap",
+        "its order differs from run to run; use BTreeMap",
+    ),
+    (
+        "std::collections::HashSet",
+        "its order differs from run to run; use BTreeSet",
+    ),
     ("std::fs::File", "the shell reads and writes files"),
     ("std::fs::OpenOptions", "the shell reads and writes files"),
     ("std::net::TcpListener", "sockets belong to the shell"),
@@ -91,8 +111,14 @@ fn purity() -> String {
         let mut text = format!("{name} = [\n");
         for (path, reason) in entries {
             // A library that the crate does not use cannot be resolved, and is no mistake.
-            let foreign = if path.starts_with("std::") { "" } else { ", allow-invalid = true" };
-            text.push_str(&format!("    {{ path = \"{path}\", reason = \"{reason}\"{foreign} }},\n"));
+            let foreign = if path.starts_with("std::") {
+                ""
+            } else {
+                ", allow-invalid = true"
+            };
+            text.push_str(&format!(
+                "    {{ path = \"{path}\", reason = \"{reason}\"{foreign} }},\n"
+            ));
         }
         text.push_str("]\n");
         text
@@ -107,12 +133,18 @@ fn purity() -> String {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the command line lies in the workspace").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the command line lies in the workspace")
+        .to_owned()
 }
 
 fn metadata() -> Metadata {
     let mut command = MetadataCommand::new();
-    command.manifest_path(root().join("Cargo.toml")).no_deps().other_options(["--offline".to_owned()]);
+    command
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .other_options(["--offline".to_owned()]);
     command.exec().expect("cargo describes its workspace")
 }
 
@@ -120,7 +152,10 @@ fn metadata() -> Metadata {
 /// itself refuses.
 fn arrows(package: &Package) -> impl Iterator<Item = &str> {
     let ours = |name: &&str| name.starts_with("rankguard");
-    let kept = package.dependencies.iter().filter(|dependency| dependency.kind != DependencyKind::Development);
+    let kept = package
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.kind != DependencyKind::Development);
     kept.map(|dependency| dependency.name.as_str()).filter(ours)
 }
 
@@ -142,7 +177,11 @@ fn arrows_between_crates_go_down_only() {
     let (metadata, ranks) = (metadata(), BTreeMap::from(RANKS));
     let mut found = Vec::new();
     for package in metadata.workspace_packages() {
-        assert!(ranks.contains_key(package.name.as_str()), "{} has no place in the order", package.name);
+        assert!(
+            ranks.contains_key(package.name.as_str()),
+            "{} has no place in the order",
+            package.name
+        );
         found.extend(arrows(package).map(|to| (package.name.as_str(), to)));
     }
     assert!(found.len() > 20, "cargo told of {} arrows only", found.len());
@@ -180,19 +219,38 @@ fn agent_and_controller_never_import_each_other_and_only_sim_and_controller_impo
 fn pure_crates_use_no_library_with_a_clock_or_a_socket_and_polars_is_nowhere() {
     let metadata = metadata();
     for package in metadata.workspace_packages() {
-        let folder = package.manifest_path.parent().expect("a manifest lies in a folder").as_std_path();
+        let folder = package
+            .manifest_path
+            .parent()
+            .expect("a manifest lies in a folder")
+            .as_std_path();
         let is_pure = PURE.iter().any(|pure| root().join(pure) == folder);
-        for dependency in package.dependencies.iter().filter(|used| used.kind != DependencyKind::Development) {
+        for dependency in package
+            .dependencies
+            .iter()
+            .filter(|used| used.kind != DependencyKind::Development)
+        {
             let name = dependency.name.as_str();
             assert!(!name.starts_with("polars"), "{} uses {name}", package.name);
-            assert!(!is_pure || !IMPURE.contains(&name), "{} is pure and uses {name}", package.name);
+            assert!(
+                !is_pure || !IMPURE.contains(&name),
+                "{} is pure and uses {name}",
+                package.name
+            );
         }
     }
     let pure = metadata.workspace_packages().into_iter().filter(|package| {
-        let folder = package.manifest_path.parent().map(|folder| folder.as_std_path().to_owned());
+        let folder = package
+            .manifest_path
+            .parent()
+            .map(|folder| folder.as_std_path().to_owned());
         PURE.iter().any(|pure| Some(root().join(pure)) == folder)
     });
-    assert_eq!(pure.count(), PURE.len(), "every pure folder is a crate of the workspace");
+    assert_eq!(
+        pure.count(),
+        PURE.len(),
+        "every pure folder is a crate of the workspace"
+    );
 }
 
 #[test]
@@ -204,13 +262,21 @@ fn pure_crates_carry_the_same_bans() {
             fs::write(&path, &wanted).expect("the file can be written");
         }
         let found = fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(found, wanted, "{} differs; RANKGUARD_BLESS=1 cargo test --test house writes it", path.display());
+        assert_eq!(
+            found,
+            wanted,
+            "{} differs; RANKGUARD_BLESS=1 cargo test --test house writes it",
+            path.display()
+        );
     }
 }
 
 #[test]
 fn a_planted_look_at_the_clock_is_refused() {
-    let has_clippy = Command::new("cargo").args(["clippy", "--version"]).output().is_ok_and(|ran| ran.status.success());
+    let has_clippy = Command::new("cargo")
+        .args(["clippy", "--version"])
+        .output()
+        .is_ok_and(|ran| ran.status.success());
     if !has_clippy {
         eprintln!("SKIPPED: cargo clippy is absent, so nobody has seen that the bans of pure crates bite");
         return;
@@ -222,7 +288,10 @@ fn a_planted_look_at_the_clock_is_refused() {
     assert!(fine, "an innocent crate is refused:\n{said}");
     for (planted, wanted) in [(clock, "SystemTime::now"), (file, "std::fs::read")] {
         let (fine, said) = clippy(planted);
-        assert!(!fine && said.contains(wanted) && said.contains("disallowed"), "{wanted} was let through:\n{said}");
+        assert!(
+            !fine && said.contains(wanted) && said.contains("disallowed"),
+            "{wanted} was let through:\n{said}"
+        );
     }
 }
 
@@ -230,7 +299,10 @@ fn a_planted_look_at_the_clock_is_refused() {
 fn clippy(source: &str) -> (bool, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("the file can be written");
-    write("Cargo.toml", "[package]\nname = \"planted\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[lib]\npath = \"lib.rs\"\n[workspace]\n");
+    write(
+        "Cargo.toml",
+        "[package]\nname = \"planted\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[lib]\npath = \"lib.rs\"\n[workspace]\n",
+    );
     write("lib.rs", source);
     write("clippy.toml", &purity());
     let ran = Command::new("cargo")
@@ -248,13 +320,24 @@ fn every_crate_has_a_doc_and_is_on_the_map() {
     let metadata = metadata();
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("there is a map");
     let readme = fs::read_to_string(root().join("README.md")).expect("there is a README");
-    assert!(readme.contains("ARCHITECTURE.md"), "the README does not lead to the map");
+    assert!(
+        readme.contains("ARCHITECTURE.md"),
+        "the README does not lead to the map"
+    );
     for package in metadata.workspace_packages() {
-        assert!(map.contains(&format!("`{}`", package.name)), "{} is not in ARCHITECTURE.md", package.name);
+        assert!(
+            map.contains(&format!("`{}`", package.name)),
+            "{} is not in ARCHITECTURE.md",
+            package.name
+        );
         let target = package.targets.first().expect("a crate has a target");
         let source = fs::read_to_string(&target.src_path).expect("its source can be read");
         let doc = source.lines().take_while(|line| line.starts_with("//!")).count();
         assert!(doc >= 2, "{} has a crate doc of {doc} lines", target.src_path);
-        assert!(package.description.as_deref().is_some_and(|text| !text.is_empty()), "{} has no description", package.name);
+        assert!(
+            package.description.as_deref().is_some_and(|text| !text.is_empty()),
+            "{} has no description",
+            package.name
+        );
     }
 }

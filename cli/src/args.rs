@@ -24,7 +24,13 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CommonArgs {
     /// Configuration file (TOML)
-    #[arg(long, global = true, env = "RANKGUARD_CONFIG", value_name = "FILE", help_heading = "Everywhere")]
+    #[arg(
+        long,
+        global = true,
+        env = "RANKGUARD_CONFIG",
+        value_name = "FILE",
+        help_heading = "Everywhere"
+    )]
     pub(crate) config: Option<PathBuf>,
     /// Which log lines to show, as in RUST_LOG: `info`, `rankguard_agent=debug` ... [setting log.filter]
     #[arg(long, global = true, value_name = "FILTER", help_heading = "Everywhere")]
@@ -229,7 +235,10 @@ impl std::str::FromStr for NodeCount {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (min, max) = text.split_once(':').unwrap_or((text, text));
-        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text:?} is not a number; want MIN:MAX"));
+        let number = |text: &str| {
+            text.parse::<u32>()
+                .map_err(|_| format!("{text:?} is not a number; want MIN:MAX"))
+        };
         let (min, max) = (number(min)?, number(max)?);
         if min == 0 {
             return Err("a job needs at least 1 node".to_owned());
@@ -255,9 +264,10 @@ impl std::str::FromStr for EnvPair {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
-            Some((key, value)) if !key.is_empty() && !text.contains('\0') => {
-                Ok(Self { key: key.to_owned(), value: value.to_owned() })
-            }
+            Some((key, value)) if !key.is_empty() && !text.contains('\0') => Ok(Self {
+                key: key.to_owned(),
+                value: value.to_owned(),
+            }),
             _ => Err("want KEY=VALUE".to_owned()),
         }
     }
@@ -443,7 +453,7 @@ pub(crate) struct DiagnoseArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ExplainArgs {
     /// A class (`gpu-fallen-off-bus`), a code (`XID 79`, `SXid 12028`), or a line of a log in quotes
-    #[arg(required = true, value_name = "CLASS|CODE|LINE", allow_hyphen_values = true)]
+    #[arg(required = true, value_name = "CLASS|CODE|LINE")]
     pub(crate) words: Vec<String>,
     /// How to print.
     #[command(flatten)]

@@ -53,7 +53,10 @@ impl ClientError {
 impl Client {
     /// Nothing is connected yet.
     pub(crate) fn new(address: &str) -> Self {
-        Self { address: address.to_owned(), channel: OnceLock::new() }
+        Self {
+            address: address.to_owned(),
+            channel: OnceLock::new(),
+        }
     }
 
     /// The address it speaks to.
@@ -93,14 +96,20 @@ impl Client {
 
     /// Keeps new work from a node.
     pub(crate) async fn cordon(&self, node: &NodeId, reason: &str) -> Result<(), ClientError> {
-        let request = v1::CordonRequest { node: node.0.clone(), reason: reason.to_owned() };
+        let request = v1::CordonRequest {
+            node: node.0.clone(),
+            reason: reason.to_owned(),
+        };
         let answer = self.operator()?.cordon_node(request).await;
         self.answer(answer).map(drop)
     }
 
     /// Lets a node have work again.
     pub(crate) async fn uncordon(&self, node: &NodeId) -> Result<(), ClientError> {
-        let answer = self.operator()?.uncordon_node(v1::NodeName { node: node.0.clone() }).await;
+        let answer = self
+            .operator()?
+            .uncordon_node(v1::NodeName { node: node.0.clone() })
+            .await;
         self.answer(answer).map(drop)
     }
 
@@ -113,12 +122,17 @@ impl Client {
             }
         };
         let limit = rankguard_proto::MESSAGE_BYTES_MAX;
-        Ok(OperatorClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit))
+        Ok(OperatorClient::new(channel)
+            .max_decoding_message_size(limit)
+            .max_encoding_message_size(limit))
     }
 
     fn document<T: DeserializeOwned>(&self, answer: Result<Response<v1::Document>, Status>) -> Result<T, ClientError> {
         let text = self.answer(answer)?.json;
-        serde_json::from_str(&text).map_err(|source| ClientError::Answer { address: self.address.clone(), source })
+        serde_json::from_str(&text).map_err(|source| ClientError::Answer {
+            address: self.address.clone(),
+            source,
+        })
     }
 
     fn answer<T>(&self, answer: Result<Response<T>, Status>) -> Result<T, ClientError> {
@@ -126,7 +140,10 @@ impl Client {
         match answer {
             Ok(response) => Ok(response.into_inner()),
             Err(status) if status.code() == Code::Unavailable || is_transport(&status) => {
-                Err(ClientError::Unreachable { address: address(), why: reason(&status) })
+                Err(ClientError::Unreachable {
+                    address: address(),
+                    why: reason(&status),
+                })
             }
             Err(status) if matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded) => {
                 Err(ClientError::Silent { address: address() })
@@ -137,7 +154,9 @@ impl Client {
 }
 
 fn endpoint(address: &str) -> Result<Endpoint, ClientError> {
-    let wrong = || ClientError::Address { address: address.to_owned() };
+    let wrong = || ClientError::Address {
+        address: address.to_owned(),
+    };
     let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
     if host.is_empty() || port.parse::<u16>().is_err() {
         return Err(wrong());
@@ -164,7 +183,11 @@ fn reason(status: &Status) -> String {
     while let Some(next) = innermost.source() {
         innermost = next;
     }
-    if std::ptr::addr_eq(innermost, status) { status.message().to_owned() } else { innermost.to_string() }
+    if std::ptr::addr_eq(innermost, status) {
+        status.message().to_owned()
+    } else {
+        innermost.to_string()
+    }
 }
 
 #[cfg(test)]

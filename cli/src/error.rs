@@ -17,17 +17,28 @@ pub(crate) struct CliError {
 impl CliError {
     /// It could not be done. `hint` says what a person may try.
     pub(crate) fn failure(what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { exit: Exit::Failure, what: what.into(), source: None, hint: hint.into() }
+        Self {
+            exit: Exit::Failure,
+            what: what.into(),
+            source: None,
+            hint: hint.into(),
+        }
     }
 
     /// It was asked for in a way that cannot be understood.
     pub(crate) fn usage(what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, ..Self::failure(what, hint) }
+        Self {
+            exit: Exit::Usage,
+            ..Self::failure(what, hint)
+        }
     }
 
     /// Adds the cause.
     pub(crate) fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { source: Some(source.into()), ..self }
+        Self {
+            source: Some(source.into()),
+            ..self
+        }
     }
 
     /// Its exit code.

@@ -26,7 +26,9 @@ pub(crate) fn print<T: Serialize>(format: Format, items: &[T], columns: &[Column
 /// A table without lines, cut to the terminal where there is one.
 pub(crate) fn table<T>(items: &[T], columns: &[Column<T>]) -> String {
     let mut table = Table::new();
-    table.load_style(NOTHING).set_header(columns.iter().map(|(heading, _)| heading.to_uppercase()));
+    table
+        .load_style(NOTHING)
+        .set_header(columns.iter().map(|(heading, _)| heading.to_uppercase()));
     if std::io::stdout().is_terminal() {
         table.set_content_arrangement(ContentArrangement::Dynamic);
     }
@@ -42,7 +44,15 @@ pub(crate) fn table<T>(items: &[T], columns: &[Column<T>]) -> String {
 
 /// Foreign text may hold control characters, which would act on the terminal that shows it.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    text.chars()
+        .map(|c| {
+            if c.is_control() && c != '\n' {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 /// RFC 4180, with `\n` line ends.
@@ -74,7 +84,10 @@ fn csv_line(text: &mut String, cells: impl Iterator<Item = String>) {
 mod tests {
     use super::*;
 
-    const COLUMNS: &[Column<(u32, &str)>] = &[("number", |item| item.0.to_string()), ("what it says", |item| item.1.to_owned())];
+    const COLUMNS: &[Column<(u32, &str)>] = &[
+        ("number", |item| item.0.to_string()),
+        ("what it says", |item| item.1.to_owned()),
+    ];
 
     #[test]
     fn csv_quotes_what_would_break_it() {

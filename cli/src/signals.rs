@@ -13,7 +13,10 @@ pub(crate) struct Stop {
 impl Stop {
     /// From now on the signals no longer end the process by themselves.
     pub(crate) fn catch() -> io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
 
     /// Waits for the next one; its name.

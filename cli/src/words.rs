@@ -63,7 +63,11 @@ pub(crate) fn millis(millis: f64) -> String {
         small if small.abs() < 9.95 => format!("{small:.2} ms"),
         short if short.abs() < 999.5 => format!("{short:.0} ms"),
         medium if medium.abs() < 99_950.0 => format!("{:.2} s", medium / 1e3),
-        long => format!("{} min {:02.0} s", (long / 60_000.0).trunc(), (long % 60_000.0).abs() / 1e3),
+        long => format!(
+            "{} min {:02.0} s",
+            (long / 60_000.0).trunc(),
+            (long % 60_000.0).abs() / 1e3
+        ),
     }
 }
 
@@ -77,7 +81,11 @@ pub(crate) fn bytes(bytes: u64) -> String {
         }
         (value, unit) = (value / 1024.0, next);
     }
-    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+    if unit == "B" {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {unit}")
+    }
 }
 
 /// A category of a taxonomy with its published name.
@@ -90,7 +98,9 @@ pub(crate) fn category(taxonomy: &str, category: &str) -> String {
 
 /// The words by which people know a taxonomy.
 pub(crate) fn taxonomy(id: &str) -> String {
-    rankguard_faults::Catalogue::builtin().taxonomy(id).map_or_else(|| id.to_owned(), |taxonomy| taxonomy.short.clone())
+    rankguard_faults::Catalogue::builtin()
+        .taxonomy(id)
+        .map_or_else(|| id.to_owned(), |taxonomy| taxonomy.short.clone())
 }
 
 /// Who recommends something, by title where the catalogue knows it.
@@ -98,8 +108,16 @@ pub(crate) fn sources(ids: &[String]) -> String {
     if ids.is_empty() {
         return "our own inference, not a published recommendation".to_owned();
     }
-    let title = |id: &String| rankguard_faults::Catalogue::builtin().source_title(id).unwrap_or(id).to_owned();
-    format!("recommended by {}", ids.iter().map(title).collect::<Vec<_>>().join("; "))
+    let title = |id: &String| {
+        rankguard_faults::Catalogue::builtin()
+            .source_title(id)
+            .unwrap_or(id)
+            .to_owned()
+    };
+    format!(
+        "recommended by {}",
+        ids.iter().map(title).collect::<Vec<_>>().join("; ")
+    )
 }
 
 #[cfg(test)]
@@ -116,13 +134,22 @@ mod tests {
             assert_eq!(json(serde_json::json!(state)), case_state(state));
         }
         assert_eq!(json(serde_json::json!(Role::Confirmation)), role(Role::Confirmation));
-        assert_eq!(json(serde_json::json!(NodeState::Cordoned)), node_state(NodeState::Cordoned));
+        assert_eq!(
+            json(serde_json::json!(NodeState::Cordoned)),
+            node_state(NodeState::Cordoned)
+        );
         assert_eq!(json(serde_json::json!(Severity::Failure)), severity(Severity::Failure));
     }
 
     #[test]
     fn numbers_get_the_unit_that_fits() {
-        assert_eq!([millis(0.42), millis(640.4), millis(2_412.0), millis(200_000.0)], ["0.42 ms", "640 ms", "2.41 s", "3 min 20 s"]);
-        assert_eq!([bytes(12), bytes(2_048), bytes(3 << 30)], ["12 B", "2.0 KiB", "3.0 GiB"]);
+        assert_eq!(
+            [millis(0.42), millis(640.4), millis(2_412.0), millis(200_000.0)],
+            ["0.42 ms", "640 ms", "2.41 s", "3 min 20 s"]
+        );
+        assert_eq!(
+            [bytes(12), bytes(2_048), bytes(3 << 30)],
+            ["12 B", "2.0 KiB", "3.0 GiB"]
+        );
     }
 }

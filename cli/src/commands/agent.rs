@@ -18,7 +18,11 @@ pub(super) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<Exit, CliErro
             Flag::of("agent.controller", "--controller", args.controller.as_deref()),
             Flag::of("agent.state_dir", "--state-dir", args.state_dir.as_deref()),
             Flag::of("agent.slots", "--slots", args.slots.as_deref()),
-            Flag::of("agent.failure_domain", "--failure-domain", args.failure_domain.as_deref()),
+            Flag::of(
+                "agent.failure_domain",
+                "--failure-domain",
+                args.failure_domain.as_deref(),
+            ),
             Flag::of("agent.peer_listen", "--peer-listen", args.peer_listen.as_deref()),
             Flag::of("agent.kernel_log", "--kernel-log", args.kernel_log.as_deref()),
             Flag::of("agent.job_logs", "--job-log", logs),
@@ -33,8 +37,11 @@ pub(super) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<Exit, CliErro
 
 async fn serve(settings: rankguard_agent::Settings) -> Result<Exit, CliError> {
     let failed = |problem: Box<dyn std::error::Error + Send + Sync>| {
-        CliError::failure("the agent cannot run", "`rankguard config show` says where each setting comes from")
-            .because(problem)
+        CliError::failure(
+            "the agent cannot run",
+            "`rankguard config show` says where each setting comes from",
+        )
+        .because(problem)
     };
     let mut stop = Stop::catch().map_err(|problem| failed(problem.into()))?;
     let ended = rankguard_agent::run(settings, async move {
@@ -50,5 +57,9 @@ async fn serve(settings: rankguard_agent::Settings) -> Result<Exit, CliError> {
     for left in &ended.left_behind {
         out::note(&format!("left behind: {left}"));
     }
-    Ok(if ended.left_behind.is_empty() { Exit::Fine } else { Exit::Finding })
+    Ok(if ended.left_behind.is_empty() {
+        Exit::Fine
+    } else {
+        Exit::Finding
+    })
 }

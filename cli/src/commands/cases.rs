@@ -41,7 +41,10 @@ pub(super) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError
 async fn list(args: &CasesListArgs, client: &Client) -> Result<Exit, CliError> {
     let mut cases = client.cases().await?;
     cases.retain(|case| {
-        let of_job = args.job.as_deref().is_none_or(|job| case.job.as_ref().is_some_and(|id| id.as_str() == job));
+        let of_job = args
+            .job
+            .as_deref()
+            .is_none_or(|job| case.job.as_ref().is_some_and(|id| id.as_str() == job));
         of_job && (!args.open || matches!(case.state, CaseState::Open | CaseState::Recovering))
     });
     listing::print(args.format.format, &cases, COLUMNS);
@@ -53,7 +56,10 @@ async fn list(args: &CasesListArgs, client: &Client) -> Result<Exit, CliError> {
 
 async fn show(args: &CasesShowArgs, client: &Client) -> Result<Exit, CliError> {
     if args.format.format == Format::Csv {
-        return Err(CliError::usage("one case does not fit into csv", "--format json gives all of it"));
+        return Err(CliError::usage(
+            "one case does not fit into csv",
+            "--format json gives all of it",
+        ));
     }
     let case = client.case(CaseId(args.case)).await?;
     match args.format.format {
@@ -74,7 +80,12 @@ fn page(case: &Case) -> String {
     page.fact("root rank", &or_dash(verdict.root_rank));
     page.fact(
         "verdict",
-        &format!("{}, {}, confidence {:.2}", verdict.layer, words::severity(verdict.severity), verdict.confidence),
+        &format!(
+            "{}, {}, confidence {:.2}",
+            verdict.layer,
+            words::severity(verdict.severity),
+            verdict.confidence
+        ),
     );
     page.fact("job", &or_dash(case.job.as_ref()));
     page.fact("generation", &or_dash(case.generation));
@@ -88,7 +99,10 @@ fn page(case: &Case) -> String {
 
     page.heading("In published taxonomies");
     for (taxonomy, categories) in &verdict.taxonomies {
-        let names: Vec<String> = categories.iter().map(|category| words::category(taxonomy, category)).collect();
+        let names: Vec<String> = categories
+            .iter()
+            .map(|category| words::category(taxonomy, category))
+            .collect();
         page.item(&format!("{}: {}", words::taxonomy(taxonomy), names.join("; ")));
     }
 
@@ -103,9 +117,16 @@ fn page(case: &Case) -> String {
     page.heading("Facts, in order of cause");
     for finding in &case.findings {
         let since = since(finding.at, case.first_at);
-        page.item(&format!("{since}  {:<12} {} on {}", role(finding.role), finding.class, finding.entity));
+        page.item(&format!(
+            "{since}  {:<12} {} on {}",
+            role(finding.role),
+            finding.class,
+            finding.entity
+        ));
         page.under(finding.text.lines());
-        page.under(std::iter::once(format!("why: {} [evidence {}]", finding.why, finding.evidence).as_str()));
+        page.under(std::iter::once(
+            format!("why: {} [evidence {}]", finding.why, finding.evidence).as_str(),
+        ));
     }
 
     page.heading(&format!("Plan {} and actions", or_dash(case.plan)));
@@ -113,7 +134,10 @@ fn page(case: &Case) -> String {
 
     page.heading("Delays after the first evidence");
     for (what, delay) in delays(&case.delays) {
-        page.fact(what, &delay.map_or_else(|| "-".to_owned(), |delay| words::millis(delay as f64)));
+        page.fact(
+            what,
+            &delay.map_or_else(|| "-".to_owned(), |delay| words::millis(delay as f64)),
+        );
     }
     page.0
 }
@@ -177,10 +201,23 @@ mod tests {
         let (_, cases) = sample::cluster();
         let page = page(&cases[0]);
         assert!(page.starts_with("case 1: gpu-fallen-off-bus\n"), "{page}");
-        let headings = ["What to do", "In published taxonomies", "Reasoning", "Facts, in order of cause", "Plan 2 and actions", "Delays"];
+        let headings = [
+            "What to do",
+            "In published taxonomies",
+            "Reasoning",
+            "Facts, in order of cause",
+            "Plan 2 and actions",
+            "Delays",
+        ];
         let places: Vec<Option<usize>> = headings.iter().map(|heading| page.find(heading)).collect();
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{page}");
-        for part in ["cleared by: ", "cascade", "why: ", "first step  6.21 s", "also considered: "] {
+        for part in [
+            "cleared by: ",
+            "cascade",
+            "why: ",
+            "first step  6.21 s",
+            "also considered: ",
+        ] {
             assert!(page.contains(part), "{part:?} is not in:\n{page}");
         }
     }

@@ -37,7 +37,17 @@ fn open(args: &StoreArgs) -> Result<(Store, Vec<JobId>), CliError> {
         Some(job) => {
             let known: Vec<&str> = jobs.iter().map(JobId::as_str).collect();
             let what = format!("the store {} has no job {job}", args.dir.display());
-            Err(CliError::failure(what, format!("it has: {}", if known.is_empty() { "none".into() } else { known.join(", ") })))
+            Err(CliError::failure(
+                what,
+                format!(
+                    "it has: {}",
+                    if known.is_empty() {
+                        "none".into()
+                    } else {
+                        known.join(", ")
+                    }
+                ),
+            ))
         }
     }
 }
@@ -87,16 +97,36 @@ fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
         let mut of_job = Vec::new();
         for manifest in &listing.manifests {
             let (world_size, bytes) = (Some(manifest.world_size), Some(manifest.bytes()));
-            of_job.push((manifest.id(), Folder { world_size, bytes, ..folder(manifest.id(), "committed") }));
+            of_job.push((
+                manifest.id(),
+                Folder {
+                    world_size,
+                    bytes,
+                    ..folder(manifest.id(), "committed")
+                },
+            ));
         }
         for id in listing.torn {
             let bytes = store.dir(&job, id).ok().map(|dir| size_of(&dir));
             let what = Some("no manifest: being written, or left by a save that did not end".to_owned());
-            of_job.push((id, Folder { bytes, what, ..folder(id, "torn") }));
+            of_job.push((
+                id,
+                Folder {
+                    bytes,
+                    what,
+                    ..folder(id, "torn")
+                },
+            ));
         }
         for problem in &listing.problems {
             if let Some(id) = problem.checkpoint {
-                of_job.push((id, Folder { what: Some(problem.to_string()), ..folder(id, "damaged") }));
+                of_job.push((
+                    id,
+                    Folder {
+                        what: Some(problem.to_string()),
+                        ..folder(id, "damaged")
+                    },
+                ));
             }
         }
         of_job.sort_by_key(|(id, _)| *id);
@@ -113,7 +143,11 @@ fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
 /// Bytes of the files right in a folder; what cannot be read counts nothing.
 fn size_of(dir: &std::path::Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.metadata().ok()).filter(fs::Metadata::is_file).map(|file| file.len()).sum()
+    entries
+        .filter_map(|entry| entry.metadata().ok())
+        .filter(fs::Metadata::is_file)
+        .map(|file| file.len())
+        .sum()
 }
 
 /// Something wrong in a checkpoint, or the word that nothing is.
@@ -161,12 +195,23 @@ fn findings(job: &JobId, report: &Report) -> Vec<Found> {
     for checkpoint in &report.checkpoints {
         let state = if checkpoint.intact { "intact" } else { "damaged" };
         let (chunks, bytes) = (Some(checkpoint.chunks), Some(checkpoint.bytes));
-        found.push(Found { chunks, bytes, ..nothing(checkpoint.id, state) });
-        for problem in report.problems.iter().filter(|problem| problem.checkpoint == Some(checkpoint.id)) {
+        found.push(Found {
+            chunks,
+            bytes,
+            ..nothing(checkpoint.id, state)
+        });
+        for problem in report
+            .problems
+            .iter()
+            .filter(|problem| problem.checkpoint == Some(checkpoint.id))
+        {
             found.push(damage(problem, nothing(checkpoint.id, "damage")));
         }
     }
-    found.extend(report.torn.iter().map(|id| Found { what: "no manifest".to_owned(), ..nothing(*id, "torn") }));
+    found.extend(report.torn.iter().map(|id| Found {
+        what: "no manifest".to_owned(),
+        ..nothing(*id, "torn")
+    }));
     found
 }
 
@@ -199,7 +244,10 @@ fn check(args: &StoreArgs, step: Option<Step>) -> Result<Exit, CliError> {
 }
 
 fn nothing_at(step: Step, args: &StoreArgs) -> CliError {
-    let hint = format!("`rankguard checkpoint ls --dir {}` lists what there is", args.dir.display());
+    let hint = format!(
+        "`rankguard checkpoint ls --dir {}` lists what there is",
+        args.dir.display()
+    );
     CliError::failure(format!("no checkpoint of step {step} in {}", args.dir.display()), hint)
 }
 
@@ -221,13 +269,21 @@ fn explain(args: &StoreArgs, step: Step) -> Result<Exit, CliError> {
             all.push(torn(&store, &job, *id)?);
         }
         for checkpoint in &report.checkpoints {
-            let damage = report.problems.iter().filter(|problem| problem.checkpoint == Some(checkpoint.id));
+            let damage = report
+                .problems
+                .iter()
+                .filter(|problem| problem.checkpoint == Some(checkpoint.id));
             let mut why: Vec<String> = damage.map(ToString::to_string).collect();
             if why.is_empty() {
                 why = reasons(&store, &job, checkpoint.id, checkpoint.chunks)?;
             }
             let (usable, checkpoint) = (checkpoint.intact, checkpoint.id.to_string());
-            all.push(Usable { job: job.clone(), checkpoint, usable, why });
+            all.push(Usable {
+                job: job.clone(),
+                checkpoint,
+                usable,
+                why,
+            });
         }
     }
     if all.is_empty() {
@@ -238,7 +294,9 @@ fn explain(args: &StoreArgs, step: Step) -> Result<Exit, CliError> {
             for one in &all {
                 let word = if one.usable { "can be used" } else { "cannot be used" };
                 out::line(&format!("job {}, checkpoint {}: {word}", one.job, one.checkpoint));
-                one.why.iter().for_each(|why| out::line(&format!("  {}", listing::plain(why))));
+                one.why
+                    .iter()
+                    .for_each(|why| out::line(&format!("  {}", listing::plain(why))));
             }
         }
         format => listing::print(
@@ -252,18 +310,32 @@ fn explain(args: &StoreArgs, step: Step) -> Result<Exit, CliError> {
             ],
         ),
     }
-    Ok(if all.iter().all(|one| one.usable) { Exit::Fine } else { Exit::Finding })
+    Ok(if all.iter().all(|one| one.usable) {
+        Exit::Fine
+    } else {
+        Exit::Finding
+    })
 }
 
 /// Why an intact checkpoint can be used.
 fn reasons(store: &Store, job: &JobId, id: CheckpointId, chunks: u64) -> Result<Vec<String>, CliError> {
     let manifest = store.manifest(job, id).map_err(failed)?;
     let mut why = vec![
-        format!("its manifest is there and names the shards of all {} ranks", manifest.world_size),
+        format!(
+            "its manifest is there and names the shards of all {} ranks",
+            manifest.world_size
+        ),
         format!("every index has the digest that the manifest names"),
-        format!("all {chunks} chunks ({}) have the digests that their indexes name", words::bytes(manifest.bytes())),
+        format!(
+            "all {chunks} chunks ({}) have the digests that their indexes name",
+            words::bytes(manifest.bytes())
+        ),
     ];
-    why.extend(manifest.parent.map(|(step, generation)| format!("it was made after going on from step {step} of generation {generation}")));
+    why.extend(
+        manifest.parent.map(|(step, generation)| {
+            format!("it was made after going on from step {step} of generation {generation}")
+        }),
+    );
     Ok(why)
 }
 
@@ -272,12 +344,25 @@ fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<Usable, CliError
     let dir = store.dir(job, id).map_err(failed)?;
     let names = |ending: &str| {
         let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-        entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(ending)).count()
+        entries
+            .filter(|entry| entry.file_name().to_string_lossy().ends_with(ending))
+            .count()
     };
     let why = vec![
         "it has no manifest, so it was never committed: a save ended early, or is still being written".to_owned(),
-        format!("{} shards and {} indexes lie in {}, {} in all", names(".shard"), names(".index"), dir.display(), words::bytes(size_of(&dir))),
+        format!(
+            "{} shards and {} indexes lie in {}, {} in all",
+            names(".shard"),
+            names(".index"),
+            dir.display(),
+            words::bytes(size_of(&dir))
+        ),
         "it is removed once a newer checkpoint is committed".to_owned(),
     ];
-    Ok(Usable { job: job.clone(), checkpoint: id.to_string(), usable: false, why })
+    Ok(Usable {
+        job: job.clone(),
+        checkpoint: id.to_string(),
+        usable: false,
+        why,
+    })
 }

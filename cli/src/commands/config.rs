@@ -10,7 +10,9 @@ use crate::out;
 
 const COLUMNS: &[Column<Shown>] = &[
     ("setting", |shown| shown.setting.to_owned()),
-    ("value", |shown| shown.value.as_ref().map(crate::config::Value::show).unwrap_or_default()),
+    ("value", |shown| {
+        shown.value.as_ref().map(crate::config::Value::show).unwrap_or_default()
+    }),
     ("from", |shown| shown.from.clone()),
     ("meaning", |shown| shown.meaning.to_owned()),
 ];

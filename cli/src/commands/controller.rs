@@ -14,7 +14,11 @@ pub(super) fn run(args: &ControllerArgs, common: &CommonArgs) -> Result<Exit, Cl
         [
             Flag::of("controller.listen", "--listen", args.listen.as_deref()),
             Flag::of("controller.state_dir", "--state-dir", args.state_dir.as_deref()),
-            Flag::of("controller.silence_limit_ms", "--silence-limit-ms", args.silence_limit_ms.as_deref()),
+            Flag::of(
+                "controller.silence_limit_ms",
+                "--silence-limit-ms",
+                args.silence_limit_ms.as_deref(),
+            ),
         ],
     )?;
     logging::start(&config);
@@ -36,6 +40,9 @@ async fn serve(settings: rankguard_controller::Settings) -> Result<Exit, CliErro
     })
     .await
     .map_err(|problem| failed(problem.into()))?;
-    out::note(&format!("the controller on {} has ended; {} events are in its journal", ended.address, ended.events));
+    out::note(&format!(
+        "the controller on {} has ended; {} events are in its journal",
+        ended.address, ended.events
+    ));
     Ok(Exit::Fine)
 }

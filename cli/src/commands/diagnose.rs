@@ -19,10 +19,16 @@ pub(super) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
             ));
         }
     };
-    let args = diagnose::DiagnoseArgs { paths: args.paths, format };
+    let args = diagnose::DiagnoseArgs {
+        paths: args.paths,
+        format,
+    };
     let found = diagnose::run(&args, &mut Data, &mut Notes).map_err(|problem| {
-        CliError::failure("nothing could be diagnosed", "name files or folders of logs: plain, .gz or .zst")
-            .because(problem)
+        CliError::failure(
+            "nothing could be diagnosed",
+            "name files or folders of logs: plain, .gz or .zst",
+        )
+        .because(problem)
     })?;
     Ok(if found { Exit::Finding } else { Exit::Fine })
 }

@@ -55,7 +55,9 @@ pub(super) fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
         ));
     }
     match args.format.format {
-        Format::Table => found.iter().for_each(|explanation| out::text(&plain(&page(explanation)))),
+        Format::Table => found
+            .iter()
+            .for_each(|explanation| out::text(&plain(&page(explanation)))),
         format => listing::print(format, &found.into_iter().map(explained).collect::<Vec<_>>(), COLUMNS),
     }
     Ok(Exit::Fine)
@@ -94,18 +96,31 @@ fn page(found: &Explanation) -> String {
     fact("layer", &found.layer);
     if let Some(mark) = &found.mark {
         fact("role", crate::words::role(mark.role));
-        let fields: Vec<String> = mark.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let fields: Vec<String> = mark
+            .fields
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         fact("signature", &format!("{} {}", mark.signature, fields.join(" ")));
     }
     fact("meaning", &found.meaning);
     fact("causes", &found.causes.join("; "));
     fact("do", &format!("{}: {}", found.action, found.advice));
     fact("vendor says", found.vendor_action.as_deref().unwrap_or_default());
-    let by = if found.recommended_by.is_empty() { "our own inference" } else { &found.recommended_by.join("; ") };
+    let by = if found.recommended_by.is_empty() {
+        "our own inference"
+    } else {
+        &found.recommended_by.join("; ")
+    };
     fact("source", by);
     fact("cleared by", &found.clears);
     for place in &found.places {
-        let _ = writeln!(page, "  {:<11} {}", "", format_args!("{}: {} ({})", place.title, place.name, place.category));
+        let _ = writeln!(
+            page,
+            "  {:<11} {}",
+            "",
+            format_args!("{}: {} ({})", place.title, place.name, place.category)
+        );
     }
     page
 }

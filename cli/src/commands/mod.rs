@@ -1,11 +1,11 @@
 //! One file a command. Here: from words to the command, and from its end to the exit code.
 
+mod agent;
 mod cancel;
 mod cases;
 mod checkpoint;
 mod config;
 mod controller;
-mod agent;
 mod demo_rank;
 mod diagnose;
 mod explain;
@@ -37,7 +37,9 @@ pub(crate) fn main() -> Exit {
     match out::finish() {
         Ok(()) => exit,
         Err(problem) => {
-            out::note(&format!("error: cannot write to standard output: {problem}\nhint: is the disk full?"));
+            out::note(&format!(
+                "error: cannot write to standard output: {problem}\nhint: is the disk full?"
+            ));
             Exit::Failure
         }
     }
@@ -50,20 +52,26 @@ fn usage(problem: &clap::Error) -> Exit {
         out::text(&text);
         return Exit::Fine;
     }
-    let text = text.trim_end().trim_end_matches("For more information, try '--help'.").trim_end();
-    out::note(&format!("{text}\nhint: `rankguard --help` lists the commands, `rankguard COMMAND --help` what each takes"));
+    let text = text
+        .trim_end()
+        .trim_end_matches("For more information, try '--help'.")
+        .trim_end();
+    out::note(&format!(
+        "{text}\nhint: `rankguard --help` lists the commands, `rankguard COMMAND --help` what each takes"
+    ));
     Exit::Usage
 }
 
 fn dispatch(cli: Cli) -> Result<Exit, CliError> {
     let common = &cli.common;
     match cli.command {
-        Command::Demo(args) => {
-            block_on(demo::run(args))?.map_err(|problem| {
-                CliError::failure("the demo failed", "`rankguard demo --keep` keeps the logs of all its processes")
-                    .because(problem)
-            })
-        }
+        Command::Demo(args) => block_on(demo::run(args))?.map_err(|problem| {
+            CliError::failure(
+                "the demo failed",
+                "`rankguard demo --keep` keeps the logs of all its processes",
+            )
+            .because(problem)
+        }),
         Command::Controller(args) => controller::run(&args, common),
         Command::Agent(args) => agent::run(&args, common),
         Command::Run(args) => {
@@ -95,14 +103,14 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
 /// Settings, with the flags that a command adds to the common ones.
 fn settings(common: &CommonArgs, flags: impl IntoIterator<Item = Option<Flag>>) -> Result<Config, CliError> {
     load(common, flags).map_err(|mistakes| {
-        CliError::usage(mistakes.to_string(), "`rankguard config show` lists every setting with its meaning")
+        CliError::usage(
+            mistakes.to_string(),
+            "`rankguard config show` lists every setting with its meaning",
+        )
     })
 }
 
-fn load(
-    common: &CommonArgs,
-    flags: impl IntoIterator<Item = Option<Flag>>,
-) -> Result<Config, crate::config::Mistakes> {
+fn load(common: &CommonArgs, flags: impl IntoIterator<Item = Option<Flag>>) -> Result<Config, crate::config::Mistakes> {
     let shared = [
         Flag::of("log.filter", "--log", common.log.as_deref()),
         Flag::of("log.format", "--log-format", common.log_format.as_deref()),
@@ -119,7 +127,10 @@ fn client(address: &ControllerAddress, common: &CommonArgs) -> Result<Client, Cl
 
 /// Runs something that waits, on this thread.
 fn block_on<F: Future>(work: F) -> Result<F::Output, CliError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     let runtime = runtime.map_err(|problem| {
         CliError::failure("cannot start the runtime", "are there too many processes or threads?").because(problem)
     })?;
@@ -137,7 +148,9 @@ impl From<ClientError> for CliError {
             ClientError::Unreachable { .. } | ClientError::Silent { .. } => {
                 "is \"rankguard controller\" running there? --controller or RANKGUARD_CONTROLLER names another address"
             }
-            ClientError::Refused(_) if problem.is_not_found() => "`rankguard status` and `rankguard cases` list what there is",
+            ClientError::Refused(_) if problem.is_not_found() => {
+                "`rankguard status` and `rankguard cases` list what there is"
+            }
             ClientError::Refused(_) => "`rankguard status` shows what the controller knows",
             ClientError::Answer { .. } => "are `rankguard` and the controller of the same version?",
         };

@@ -4,8 +4,8 @@ use crate::args::ReportArgs;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::report::{self, ReportInput};
 use crate::out;
+use crate::report::{self, ReportInput};
 
 pub(super) async fn run(args: &ReportArgs, client: &Client) -> Result<Exit, CliError> {
     let (status, cases) = (client.status().await?, client.cases().await?);

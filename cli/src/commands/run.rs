@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rankguard_model::{
-    Case, CaseId, CaseState, CheckpointPolicy, JobId, JobSpec, JobState, JobView, NodeRange, NodeState, Role, StatusView,
+    Case, CaseId, CaseState, CheckpointPolicy, JobId, JobSpec, JobState, JobView, NodeRange, NodeState, Role,
+    StatusView,
 };
 
 use crate::args::RunArgs;
@@ -36,7 +37,9 @@ pub(super) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError
     let job = client.submit(&spec).await?;
     out::line(job.as_str());
     if detach {
-        out::note(&format!("submitted; `rankguard status` shows it, `rankguard cancel {job}` stops it"));
+        out::note(&format!(
+            "submitted; `rankguard status` shows it, `rankguard cancel {job}` stops it"
+        ));
         return Ok(Exit::Fine);
     }
     let mut follower = Follower::new(job.clone());
@@ -60,7 +63,11 @@ async fn cancel(follower: &mut Follower, client: &Client) -> Result<Exit, CliErr
     match tokio::time::timeout(CANCEL_MAX, follower.follow(client)).await {
         Ok(ended) => ended,
         Err(_) => Err(CliError::failure(
-            format!("job {} was cancelled but has not ended within {} s", follower.job, CANCEL_MAX.as_secs()),
+            format!(
+                "job {} was cancelled but has not ended within {} s",
+                follower.job,
+                CANCEL_MAX.as_secs()
+            ),
             "`rankguard status` shows what it waits for",
         )),
     }
@@ -69,30 +76,47 @@ async fn cancel(follower: &mut Follower, client: &Client) -> Result<Exit, CliErr
 /// The job as it is submitted.
 fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
     let here = |what: &str, path: &std::path::Path| {
-        std::path::absolute(path).map(|path| path.display().to_string()).map_err(|problem| {
-            CliError::usage(format!("cannot make {what} {} absolute", path.display()), "name an absolute path")
+        std::path::absolute(path)
+            .map(|path| path.display().to_string())
+            .map_err(|problem| {
+                CliError::usage(
+                    format!("cannot make {what} {} absolute", path.display()),
+                    "name an absolute path",
+                )
                 .because(problem)
-        })
+            })
     };
     let checkpoint = match (&args.checkpoint_dir, args.checkpoint_every) {
-        (Some(dir), Some(every_steps)) => {
-            Some(CheckpointPolicy { every_steps, store: here("the checkpoint store", dir)?, keep: args.keep })
-        }
+        (Some(dir), Some(every_steps)) => Some(CheckpointPolicy {
+            every_steps,
+            store: here("the checkpoint store", dir)?,
+            keep: args.keep,
+        }),
         _ => None,
     };
     let workdir = args.workdir.unwrap_or_else(|| ".".into());
     let workdir = Some(here("the working directory", &workdir)?);
     let id = JobId(args.name.unwrap_or_else(|| name_of(&args.command)));
     rankguard_checkpoint::format::check_job(&id).map_err(|problem| {
-        CliError::usage("the name of the job cannot be used", "letters, digits, '.', '_' and '-' make a name")
-            .because(problem)
+        CliError::usage(
+            "the name of the job cannot be used",
+            "letters, digits, '.', '_' and '-' make a name",
+        )
+        .because(problem)
     })?;
     Ok(JobSpec {
         id,
         command: args.command,
-        env: args.env.into_iter().map(|pair| (pair.key, pair.value)).collect::<BTreeMap<_, _>>(),
+        env: args
+            .env
+            .into_iter()
+            .map(|pair| (pair.key, pair.value))
+            .collect::<BTreeMap<_, _>>(),
         workdir,
-        nodes: NodeRange { min: args.nodes.min, max: args.nodes.max },
+        nodes: NodeRange {
+            min: args.nodes.min,
+            max: args.nodes.max,
+        },
         ranks_per_node: args.ranks_per_node,
         checkpoint,
         max_restarts: args.max_restarts,
@@ -101,11 +125,22 @@ fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
 
 /// The program's name and a number that nobody had before.
 fn name_of(command: &[String]) -> String {
-    let program = command.first().map(std::path::Path::new).and_then(|path| path.file_stem());
-    let program = program.map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let plain: String = program.chars().filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c)).take(40).collect();
+    let program = command
+        .first()
+        .map(std::path::Path::new)
+        .and_then(|path| path.file_stem());
+    let program = program
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let plain: String = program
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c))
+        .take(40)
+        .collect();
     let plain = if plain.is_empty() { "job".to_owned() } else { plain };
-    let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    let millis = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis());
     format!("{plain}-{millis}")
 }
 
@@ -113,7 +148,12 @@ fn name_of(command: &[String]) -> String {
 /// nodes may be about to join.
 fn lack(spec: &JobSpec, status: &StatusView) -> Option<String> {
     let usable = |node: &&rankguard_model::NodeView| node.state == NodeState::Healthy;
-    let fit = status.nodes.iter().filter(usable).filter(|node| node.slots >= spec.ranks_per_node).count();
+    let fit = status
+        .nodes
+        .iter()
+        .filter(usable)
+        .filter(|node| node.slots >= spec.ranks_per_node)
+        .count();
     let slots: u32 = status.nodes.iter().filter(usable).map(|node| node.slots).sum();
     (fit < spec.nodes.min as usize).then(|| {
         let (min, ranks) = (spec.nodes.min, spec.ranks_per_node);
@@ -138,7 +178,13 @@ struct Follower {
 
 impl Follower {
     fn new(job: JobId) -> Self {
-        Self { job, line: String::new(), cases: BTreeMap::new(), told: Instant::now(), away: None }
+        Self {
+            job,
+            line: String::new(),
+            cases: BTreeMap::new(),
+            told: Instant::now(),
+            away: None,
+        }
     }
 
     /// Until the job has ended.
@@ -160,7 +206,11 @@ impl Follower {
                     out::note(&format!("{problem}; the job goes on, waiting for the controller"));
                     Instant::now()
                 });
-                return if since.elapsed() > AWAY_MAX { Err(problem.into()) } else { Ok(None) };
+                return if since.elapsed() > AWAY_MAX {
+                    Err(problem.into())
+                } else {
+                    Ok(None)
+                };
             }
             Err(problem) => return Err(problem.into()),
         };
@@ -185,7 +235,11 @@ impl Follower {
         let news = line != self.line;
         if news || self.told.elapsed() > PROGRESS {
             let step = view.step.map(|step| format!(", step {step}")).unwrap_or_default();
-            let loss = view.progress.last().and_then(|point| point.loss).map(|loss| format!(", loss {loss:.4}"));
+            let loss = view
+                .progress
+                .last()
+                .and_then(|point| point.loss)
+                .map(|loss| format!(", loss {loss:.4}"));
             out::note(&format!("{line}{step}{}", loss.unwrap_or_default()));
             (self.line, self.told) = (line, Instant::now());
         }
@@ -195,7 +249,11 @@ impl Follower {
         for case in cases.iter().filter(|case| case.job.as_ref() == Some(&self.job)) {
             if self.cases.insert(case.id, case.state) != Some(case.state) {
                 let (class, blamed) = (&case.verdict.class, &case.verdict.blamed);
-                out::note(&format!("case {} {}: {class}, blamed: {blamed}", case.id, case_state(case.state)));
+                out::note(&format!(
+                    "case {} {}: {class}, blamed: {blamed}",
+                    case.id,
+                    case_state(case.state)
+                ));
             }
         }
     }
@@ -208,7 +266,10 @@ fn describe(view: &JobView) -> String {
         let nodes: BTreeSet<&str> = view.placements.iter().map(|at| at.node.as_str()).collect();
         let nodes: Vec<&str> = nodes.into_iter().collect();
         let (ranks, generation) = (view.placements.len(), view.generation);
-        line.push_str(&format!(": {ranks} ranks on {}, generation {generation}", nodes.join(" ")));
+        line.push_str(&format!(
+            ": {ranks} ranks on {}, generation {generation}",
+            nodes.join(" ")
+        ));
     }
     if let Some(reason) = &view.reason {
         line.push_str(&format!(": {reason}"));
@@ -225,12 +286,18 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
         return CliError::failure(what, "`rankguard cases` lists what was seen");
     };
     let verdict = &case.verdict;
-    what.push_str(&format!("\n  verdict: {} ({}), blamed: {}", verdict.class, verdict.layer, verdict.blamed));
+    what.push_str(&format!(
+        "\n  verdict: {} ({}), blamed: {}",
+        verdict.class, verdict.layer, verdict.blamed
+    ));
     let root = case.findings.iter().find(|finding| finding.role == Role::Root);
     for line in root.into_iter().flat_map(|finding| finding.text.lines()) {
         what.push_str(&format!("\n  > {line}"));
     }
-    let hint = format!("{}; `rankguard cases show {}` tells all", verdict.mitigation.advice, case.id);
+    let hint = format!(
+        "{}; `rankguard cases show {}` tells all",
+        verdict.mitigation.advice, case.id
+    );
     CliError::failure(crate::listing::plain(&what), hint)
 }
 
@@ -241,7 +308,11 @@ mod tests {
 
     fn spec(min: u32, ranks_per_node: u32) -> JobSpec {
         let (status, _) = sample::cluster();
-        JobSpec { nodes: NodeRange { min, max: min }, ranks_per_node, ..status.jobs[0].spec.clone() }
+        JobSpec {
+            nodes: NodeRange { min, max: min },
+            ranks_per_node,
+            ..status.jobs[0].spec.clone()
+        }
     }
 
     #[test]
@@ -249,7 +320,10 @@ mod tests {
         let (status, _) = sample::cluster();
         assert_eq!(lack(&spec(2, 2), &status), None);
         let too_many = lack(&spec(9, 2), &status).expect("nine nodes are not there");
-        assert!(too_many.contains("at least 9 nodes with 2 slots each (18 slots)"), "{too_many}");
+        assert!(
+            too_many.contains("at least 9 nodes with 2 slots each (18 slots)"),
+            "{too_many}"
+        );
         let too_wide = lack(&spec(1, 64), &status).expect("no node has 64 slots");
         assert!(too_wide.contains("0 of 4 nodes"), "{too_wide}");
     }
@@ -257,9 +331,19 @@ mod tests {
     #[test]
     fn a_stopped_job_shows_the_verdict_and_the_users_own_line() {
         let (status, cases) = sample::cluster();
-        let buggy = status.jobs.iter().find(|view| view.state == JobState::Stopped).expect("the sample has one");
+        let buggy = status
+            .jobs
+            .iter()
+            .find(|view| view.state == JobState::Stopped)
+            .expect("the sample has one");
         let lines = stopped(buggy, &cases).lines();
-        for part in ["job buggy was stopped", "verdict: ", "> RuntimeError: mat1 and mat2", "train.py", "\nhint: "] {
+        for part in [
+            "job buggy was stopped",
+            "verdict: ",
+            "> RuntimeError: mat1 and mat2",
+            "train.py",
+            "\nhint: ",
+        ] {
             assert!(lines.contains(part), "{part:?} is not in:\n{lines}");
         }
     }
@@ -268,7 +352,10 @@ mod tests {
     fn a_default_name_is_one_that_the_store_accepts() {
         for program in ["python3", "/opt/my train!.py", "--", ""] {
             let name = name_of(&[program.to_owned()]);
-            assert!(rankguard_checkpoint::format::check_job(&JobId(name.clone())).is_ok(), "{name}");
+            assert!(
+                rankguard_checkpoint::format::check_job(&JobId(name.clone())).is_ok(),
+                "{name}"
+            );
         }
     }
 }

@@ -24,11 +24,20 @@ const NODES: &[Column<NodeView>] = &[
 const JOBS: &[Column<JobView>] = &[
     ("job", |job| job.spec.id.to_string()),
     ("state", |job| job_state(job.state).to_owned()),
-    ("nodes", |job| job.placements.iter().map(|at| &at.node).collect::<BTreeSet<_>>().len().to_string()),
+    ("nodes", |job| {
+        job.placements
+            .iter()
+            .map(|at| &at.node)
+            .collect::<BTreeSet<_>>()
+            .len()
+            .to_string()
+    }),
     ("ranks", |job| job.placements.len().to_string()),
     ("generation", |job| job.generation.to_string()),
     ("step", |job| or_dash(job.step)),
-    ("checkpoint", |job| or_dash(job.checkpoints.last().map(|checkpoint| checkpoint.step))),
+    ("checkpoint", |job| {
+        or_dash(job.checkpoints.last().map(|checkpoint| checkpoint.step))
+    }),
     ("reason", |job| or_dash(job.reason.as_ref())),
 ];
 
@@ -70,7 +79,10 @@ fn print(args: &StatusArgs, status: &StatusView) {
             out::text(&listing::table(&status.jobs, JOBS));
             if !status.open_cases.is_empty() {
                 let open: Vec<String> = status.open_cases.iter().map(ToString::to_string).collect();
-                out::note(&format!("open cases: {}; `rankguard cases show N` tells more", open.join(", ")));
+                out::note(&format!(
+                    "open cases: {}; `rankguard cases show N` tells more",
+                    open.join(", ")
+                ));
             }
         }
     }

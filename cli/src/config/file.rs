@@ -19,10 +19,17 @@ pub(super) struct FromFile {
 /// Reads the text of a file; `path` is for messages.
 pub(super) fn read(path: &Path, text: &str) -> FromFile {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut reader = Reader { path, text, found: FromFile::default() };
+    let mut reader = Reader {
+        path,
+        text,
+        found: FromFile::default(),
+    };
     for error in &errors {
         let at = reader.at(error.span().map_or(0, |span| span.start));
-        reader.found.mistakes.push(Mistake { at, what: format!("not TOML: {}", error.message()) });
+        reader.found.mistakes.push(Mistake {
+            at,
+            what: format!("not TOML: {}", error.message()),
+        });
     }
     let broken: Vec<Origin> = reader.found.mistakes.iter().map(|mistake| mistake.at.clone()).collect();
     reader.table("", table.get_ref());
@@ -52,7 +59,11 @@ impl Reader<'_> {
         for (name, value) in table {
             let at = self.at(name.span().start);
             let name = name.get_ref();
-            let path = if section.is_empty() { name.to_string() } else { format!("{section}.{name}") };
+            let path = if section.is_empty() {
+                name.to_string()
+            } else {
+                format!("{section}.{name}")
+            };
             let outcome = match (key::find(&path), value.get_ref()) {
                 (Some(key), _) => convert(key.kind, value).map(|value| {
                     self.found.values.push((key.path, value, at.clone()));
@@ -72,7 +83,14 @@ impl Reader<'_> {
 }
 
 fn unknown(path: &str, is_table: bool) -> String {
-    let sections = ["agent", "agent.intervals", "client", "controller", "controller.policy", "log"];
+    let sections = [
+        "agent",
+        "agent.intervals",
+        "client",
+        "controller",
+        "controller.policy",
+        "log",
+    ];
     let (what, near) = match is_table {
         true => ("section", key::nearest(path, sections)),
         false => ("setting", key::nearest(path, KEYS.iter().map(|key| key.path))),
@@ -104,7 +122,11 @@ fn convert(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
         (Value::Count(_), Kind::Count(..)) | (Value::List(_), Kind::Paths)
     ) || matches!(found, Value::Text(_)) && !matches!(kind, Kind::Count(..) | Kind::Paths);
     if !fits {
-        return Err(format!("a value of type {} where {} is wanted", value.get_ref().type_str(), kind.wanted()));
+        return Err(format!(
+            "a value of type {} where {} is wanted",
+            value.get_ref().type_str(),
+            kind.wanted()
+        ));
     }
     kind.check(found)
 }
@@ -114,21 +136,32 @@ mod tests {
     use super::*;
 
     fn mistakes(text: &str) -> Vec<String> {
-        read(Path::new("c.toml"), text).mistakes.iter().map(ToString::to_string).collect()
+        read(Path::new("c.toml"), text)
+            .mistakes
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
     fn a_good_file_gives_its_values_with_their_lines() {
-        let found = read(Path::new("c.toml"), "[agent]\nslots = 4\njob_logs = [\"/a\"]\n[controller.policy]\nfence_ms = 1_000\n");
+        let found = read(
+            Path::new("c.toml"),
+            "[agent]\nslots = 4\njob_logs = [\"/a\"]\n[controller.policy]\nfence_ms = 1_000\n",
+        );
         assert_eq!(found.mistakes, []);
         let slots = found.values.iter().find(|(path, ..)| *path == "agent.slots");
-        assert_eq!(slots.map(|(_, value, at)| (value.clone(), at.to_string())), Some((Value::Count(4), "c.toml:2".into())));
+        assert_eq!(
+            slots.map(|(_, value, at)| (value.clone(), at.to_string())),
+            Some((Value::Count(4), "c.toml:2".into()))
+        );
         assert_eq!(found.values.len(), 3);
     }
 
     #[test]
     fn every_mistake_is_reported_at_once_with_its_line() {
-        let text = "[agent]\nslotz = 4\nslots = \"four\"\nhost = 1\n\n[controler]\nlisten = 'x'\n[log]\nformat = 'xml'\n";
+        let text =
+            "[agent]\nslotz = 4\nslots = \"four\"\nhost = 1\n\n[controler]\nlisten = 'x'\n[log]\nformat = 'xml'\n";
         let mut found = mistakes(text);
         found.sort();
         assert_eq!(
@@ -147,11 +180,19 @@ mod tests {
     fn a_broken_line_does_not_hide_a_mistake_on_another_line() {
         let found = mistakes("[agent]\nslots = = 3\nhots = 'a'\n");
         assert!(found[0].starts_with("c.toml:2: not TOML: "), "{found:?}");
-        assert!(found.iter().any(|mistake| mistake.contains("c.toml:3: unknown setting agent.hots")), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .any(|mistake| mistake.contains("c.toml:3: unknown setting agent.hots")),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn a_negative_number_is_refused_with_what_is_wanted() {
-        assert_eq!(mistakes("[agent]\nslots = -1\n"), ["c.toml:2: -1 is refused; want a whole number of 1 to 4096"]);
+        assert_eq!(
+            mistakes("[agent]\nslots = -1\n"),
+            ["c.toml:2: -1 is refused; want a whole number of 1 to 4096"]
+        );
     }
 }

@@ -31,7 +31,8 @@ pub(crate) fn find(path: &str) -> Option<&'static Key> {
 
 /// Whether settings lie below this path.
 pub(crate) fn is_section(path: &str) -> bool {
-    KEYS.iter().any(|key| key.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')))
+    KEYS.iter()
+        .any(|key| key.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')))
 }
 
 /// The known word nearest to a mistyped one, if one is near enough to be meant.
@@ -62,46 +63,182 @@ const fn key(path: &'static str, kind: Kind, doc: &'static str) -> Key {
 /// All settings, by path.
 pub(crate) const KEYS: &[Key] = &[
     key("agent.controller", Kind::Address, "address of the controller"),
-    key("agent.failure_domain", Kind::Text, "what fails together with this node (rack, switch, power feed)"),
-    key("agent.host", Kind::Name, "address at which other nodes reach this one, without a port"),
-    key("agent.intervals.controller_silence_ms", WAIT, "silence of the controller after which the session is opened anew"),
-    key("agent.intervals.gpu_deadline_ms", WAIT, "longest time one call into the GPU library may take"),
+    key(
+        "agent.failure_domain",
+        Kind::Text,
+        "what fails together with this node (rack, switch, power feed)",
+    ),
+    key(
+        "agent.host",
+        Kind::Name,
+        "address at which other nodes reach this one, without a port",
+    ),
+    key(
+        "agent.intervals.controller_silence_ms",
+        WAIT,
+        "silence of the controller after which the session is opened anew",
+    ),
+    key(
+        "agent.intervals.gpu_deadline_ms",
+        WAIT,
+        "longest time one call into the GPU library may take",
+    ),
     key("agent.intervals.gpu_ms", WAIT, "between two looks at the GPUs"),
     key("agent.intervals.heartbeat_ms", WAIT, "between heartbeats"),
-    key("agent.intervals.host_ms", WAIT, "between two looks at memory, disks and load"),
-    key("agent.intervals.kill_ms", WAIT, "longest wait for killed ranks to be gone"),
-    key("agent.intervals.logs_ms", WAIT, "between two looks at followed log files"),
-    key("agent.intervals.nic_ms", WAIT, "between two looks at the network adapters"),
-    key("agent.intervals.peer_fetch_ms", WAIT, "longest wait for one chunk from another agent"),
-    key("agent.intervals.progress_ms", WAIT, "least time between two progress reports of one rank"),
-    key("agent.intervals.reconnect_max_ms", WAIT, "longest pause before a reconnect"),
-    key("agent.intervals.reconnect_min_ms", WAIT, "first pause before a reconnect"),
-    key("agent.intervals.shutdown_grace_ms", WAIT, "between SIGTERM and SIGKILL of the ranks when the agent ends"),
-    key("agent.intervals.spool_linger_ms", WAIT, "longest wait of evidence for others to share its commit"),
-    key("agent.job_logs", Kind::Paths, "log files to follow besides the output of the ranks"),
-    key("agent.kernel_log", Kind::Name, "/dev/kmsg, a file that kernel lines are appended to, or off"),
+    key(
+        "agent.intervals.host_ms",
+        WAIT,
+        "between two looks at memory, disks and load",
+    ),
+    key(
+        "agent.intervals.kill_ms",
+        WAIT,
+        "longest wait for killed ranks to be gone",
+    ),
+    key(
+        "agent.intervals.logs_ms",
+        WAIT,
+        "between two looks at followed log files",
+    ),
+    key(
+        "agent.intervals.nic_ms",
+        WAIT,
+        "between two looks at the network adapters",
+    ),
+    key(
+        "agent.intervals.peer_fetch_ms",
+        WAIT,
+        "longest wait for one chunk from another agent",
+    ),
+    key(
+        "agent.intervals.progress_ms",
+        WAIT,
+        "least time between two progress reports of one rank",
+    ),
+    key(
+        "agent.intervals.reconnect_max_ms",
+        WAIT,
+        "longest pause before a reconnect",
+    ),
+    key(
+        "agent.intervals.reconnect_min_ms",
+        WAIT,
+        "first pause before a reconnect",
+    ),
+    key(
+        "agent.intervals.shutdown_grace_ms",
+        WAIT,
+        "between SIGTERM and SIGKILL of the ranks when the agent ends",
+    ),
+    key(
+        "agent.intervals.spool_linger_ms",
+        WAIT,
+        "longest wait of evidence for others to share its commit",
+    ),
+    key(
+        "agent.job_logs",
+        Kind::Paths,
+        "log files to follow besides the output of the ranks",
+    ),
+    key(
+        "agent.kernel_log",
+        Kind::Name,
+        "/dev/kmsg, a file that kernel lines are appended to, or off",
+    ),
     key("agent.node", Kind::Name, "name of this node"),
-    key("agent.nvml_library", Kind::Name, "the GPU management library; the system's own when not set"),
-    key("agent.peer_listen", Kind::Socket, "where chunks are served to other agents; port 0 takes a free one"),
+    key(
+        "agent.nvml_library",
+        Kind::Name,
+        "the GPU management library; the system's own when not set",
+    ),
+    key(
+        "agent.peer_listen",
+        Kind::Socket,
+        "where chunks are served to other agents; port 0 takes a free one",
+    ),
     key("agent.proc_root", Kind::Name, "the procfs tree"),
     key("agent.slots", Kind::Count(1, 4096), "ranks this node can run at once"),
-    key("agent.spool_bytes", Kind::Count(65_536, u64::MAX), "most bytes of unacknowledged evidence on disk"),
-    key("agent.state_dir", Kind::Name, "directory of the agent's own files; one agent a directory"),
+    key(
+        "agent.spool_bytes",
+        Kind::Count(65_536, u64::MAX),
+        "most bytes of unacknowledged evidence on disk",
+    ),
+    key(
+        "agent.state_dir",
+        Kind::Name,
+        "directory of the agent's own files; one agent a directory",
+    ),
     key("agent.sysfs_root", Kind::Name, "the sysfs tree"),
-    key("client.controller", Kind::Address, "address of the controller, for the commands that ask it"),
-    key("controller.listen", Kind::Socket, "where the controller listens; port 0 takes a free one"),
-    key("controller.policy.cordon_share", Kind::Count(0, 100), "percent of the nodes that verdicts may keep out of use"),
-    key("controller.policy.fence_ms", WAIT, "how long agents may take to end old ranks"),
-    key("controller.policy.first_step_ms", WAIT, "how long ranks may take from their start to their first step"),
-    key("controller.policy.gather_ms", ANY, "how long a new job waits for its full size before it starts smaller"),
-    key("controller.policy.grow_ms", ANY, "how long a node must have been back before a job grows onto it"),
-    key("controller.policy.launch_ms", WAIT, "how long agents may take to start ranks"),
-    key("controller.policy.pending_ms", WAIT, "how long a job waits for its smallest size before it is stopped"),
-    key("controller.policy.settle_ms", WAIT, "how long evidence of a failure is gathered after the last decisive one"),
-    key("controller.policy.stall_ms", ANY, "how long a running job may go without a step; 0 is for ever"),
-    key("controller.policy.user_retries", Kind::Count(0, 1_000), "how often a failure of the user's own program is tried again"),
-    key("controller.silence_limit_ms", Kind::Count(100, 86_400_000), "silence after which a node is taken for lost"),
-    key("controller.state_dir", Kind::Name, "directory of the controller's journal"),
+    key(
+        "client.controller",
+        Kind::Address,
+        "address of the controller, for the commands that ask it",
+    ),
+    key(
+        "controller.listen",
+        Kind::Socket,
+        "where the controller listens; port 0 takes a free one",
+    ),
+    key(
+        "controller.policy.cordon_share",
+        Kind::Count(0, 100),
+        "percent of the nodes that verdicts may keep out of use",
+    ),
+    key(
+        "controller.policy.fence_ms",
+        WAIT,
+        "how long agents may take to end old ranks",
+    ),
+    key(
+        "controller.policy.first_step_ms",
+        WAIT,
+        "how long ranks may take from their start to their first step",
+    ),
+    key(
+        "controller.policy.gather_ms",
+        ANY,
+        "how long a new job waits for its full size before it starts smaller",
+    ),
+    key(
+        "controller.policy.grow_ms",
+        ANY,
+        "how long a node must have been back before a job grows onto it",
+    ),
+    key(
+        "controller.policy.launch_ms",
+        WAIT,
+        "how long agents may take to start ranks",
+    ),
+    key(
+        "controller.policy.pending_ms",
+        WAIT,
+        "how long a job waits for its smallest size before it is stopped",
+    ),
+    key(
+        "controller.policy.settle_ms",
+        WAIT,
+        "how long evidence of a failure is gathered after the last decisive one",
+    ),
+    key(
+        "controller.policy.stall_ms",
+        ANY,
+        "how long a running job may go without a step; 0 is for ever",
+    ),
+    key(
+        "controller.policy.user_retries",
+        Kind::Count(0, 1_000),
+        "how often a failure of the user's own program is tried again",
+    ),
+    key(
+        "controller.silence_limit_ms",
+        Kind::Count(100, 86_400_000),
+        "silence after which a node is taken for lost",
+    ),
+    key(
+        "controller.state_dir",
+        Kind::Name,
+        "directory of the controller's journal",
+    ),
     key("log.filter", Kind::Filter, "which log lines to show"),
     key("log.format", Kind::Choice(&["text", "json"]), "how log lines look"),
 ];

@@ -50,7 +50,11 @@ pub(crate) struct Mistakes(pub(crate) Vec<Mistake>);
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.0.len();
-        write!(f, "the configuration has {count} mistake{}", if count == 1 { "" } else { "s" })?;
+        write!(
+            f,
+            "the configuration has {count} mistake{}",
+            if count == 1 { "" } else { "s" }
+        )?;
         self.0.iter().try_for_each(|mistake| write!(f, "\n  {mistake}"))
     }
 }

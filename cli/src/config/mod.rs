@@ -61,7 +61,9 @@ impl Config {
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         flags: &[Flag],
     ) -> Result<Self, Mistakes> {
-        let mut config = Self { values: BTreeMap::new() };
+        let mut config = Self {
+            values: BTreeMap::new(),
+        };
         let mut mistakes = Vec::new();
         for (path, value) in settings::defaults() {
             config.values.insert(path, (value, Origin::Default));
@@ -101,7 +103,10 @@ impl Config {
             let at = Origin::Environment(name.to_owned());
             match (names.get(name), value.to_str()) {
                 (Some(key), Some(text)) => self.put(key, text, at, mistakes),
-                (Some(_), None) => mistakes.push(Mistake { at, what: "is not UTF-8".to_owned() }),
+                (Some(_), None) => mistakes.push(Mistake {
+                    at,
+                    what: "is not UTF-8".to_owned(),
+                }),
                 (None, _) if is_ours(name) => {
                     let near = key::nearest(name, names.keys().map(String::as_str));
                     let what = match near {
@@ -119,7 +124,10 @@ impl Config {
     fn put(&mut self, key: &'static Key, text: &str, at: Origin, mistakes: &mut Vec<Mistake>) {
         match key.kind.parse(text) {
             Ok(value) => drop(self.values.insert(key.path, (value, at))),
-            Err(what) => mistakes.push(Mistake { at, what: format!("{}: {what}", key.path) }),
+            Err(what) => mistakes.push(Mistake {
+                at,
+                what: format!("{}: {what}", key.path),
+            }),
         }
     }
 
@@ -135,7 +143,13 @@ impl Config {
                 Some((value, from)) => (Some(value.clone()), from.to_string()),
                 None => (None, "not set".to_owned()),
             };
-            Shown { setting: key.path, value, from, environment: key.env(), meaning: key.doc }
+            Shown {
+                setting: key.path,
+                value,
+                from,
+                environment: key.env(),
+                meaning: key.doc,
+            }
         };
         KEYS.iter().map(shown).collect()
     }
@@ -143,9 +157,10 @@ impl Config {
 
 /// Whether a variable's name can only be meant as a setting.
 fn is_ours(name: &str) -> bool {
-    ["AGENT", "CLIENT", "CONTROLLER", "LOG"]
-        .iter()
-        .any(|section| name.strip_prefix("RANKGUARD_").is_some_and(|rest| rest.starts_with(&format!("{section}_"))))
+    ["AGENT", "CLIENT", "CONTROLLER", "LOG"].iter().any(|section| {
+        name.strip_prefix("RANKGUARD_")
+            .is_some_and(|rest| rest.starts_with(&format!("{section}_")))
+    })
 }
 
 #[cfg(test)]
@@ -153,19 +168,38 @@ mod tests {
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
-        pairs.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (OsString::from(name), OsString::from(value)))
+            .collect()
     }
 
     #[test]
     fn flags_win_over_the_environment_and_that_over_the_file() {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        std::fs::write(file.path(), "[agent]\nslots = 2\nhost = 'from-file'\nnode = 'from-file'\n").expect("written");
-        let environment = variables(&[("RANKGUARD_AGENT_SLOTS", "3"), ("RANKGUARD_AGENT_HOST", "from-environment")]);
+        std::fs::write(
+            file.path(),
+            "[agent]\nslots = 2\nhost = 'from-file'\nnode = 'from-file'\n",
+        )
+        .expect("written");
+        let environment = variables(&[
+            ("RANKGUARD_AGENT_SLOTS", "3"),
+            ("RANKGUARD_AGENT_HOST", "from-environment"),
+        ]);
         let flags = [Flag::of("agent.slots", "--slots", Some("4")).expect("given")];
         let config = Config::load(Some(file.path()), environment, &flags).expect("all is fine");
         let agent = config.agent();
-        assert_eq!((agent.slots, agent.host.as_str(), agent.node.as_str()), (4, "from-environment", "from-file"));
-        let from = |setting: &str| config.show().into_iter().find(|shown| shown.setting == setting).map(|s| s.from);
+        assert_eq!(
+            (agent.slots, agent.host.as_str(), agent.node.as_str()),
+            (4, "from-environment", "from-file")
+        );
+        let from = |setting: &str| {
+            config
+                .show()
+                .into_iter()
+                .find(|shown| shown.setting == setting)
+                .map(|s| s.from)
+        };
         assert_eq!(from("agent.slots").as_deref(), Some("--slots"));
         assert_eq!(from("agent.host").as_deref(), Some("environment RANKGUARD_AGENT_HOST"));
         assert_eq!(from("agent.node"), Some(format!("{}:4", file.path().display())));
@@ -180,7 +214,9 @@ mod tests {
         ]);
         let flags = [Flag::of("agent.slots", "--slots", Some("many")).expect("given")];
         let missing = Path::new("/does/not/exist.toml");
-        let mistakes = Config::load(Some(missing), environment, &flags).expect_err("four mistakes").to_string();
+        let mistakes = Config::load(Some(missing), environment, &flags)
+            .expect_err("four mistakes")
+            .to_string();
         for part in [
             "4 mistakes",
             "/does/not/exist.toml: cannot be read",

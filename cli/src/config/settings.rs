@@ -47,7 +47,9 @@ impl Config {
         };
         settings.sysfs_root = self.path("agent.sysfs_root");
         settings.proc_root = self.path("agent.proc_root");
-        settings.nvml_library = self.value("agent.nvml_library").map(|library| PathBuf::from(library.show()));
+        settings.nvml_library = self
+            .value("agent.nvml_library")
+            .map(|library| PathBuf::from(library.show()));
         settings.job_logs = match self.value("agent.job_logs") {
             Some(Value::List(items)) => items.iter().map(PathBuf::from).collect(),
             _ => Vec::new(),
@@ -145,20 +147,32 @@ fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Numb
         ("controller.policy.settle_ms", Number::Wide(&mut policy.settle_ms)),
         ("controller.policy.fence_ms", Number::Wide(&mut policy.fence_ms)),
         ("controller.policy.launch_ms", Number::Wide(&mut policy.launch_ms)),
-        ("controller.policy.first_step_ms", Number::Wide(&mut policy.first_step_ms)),
+        (
+            "controller.policy.first_step_ms",
+            Number::Wide(&mut policy.first_step_ms),
+        ),
         ("controller.policy.stall_ms", Number::Wide(&mut policy.stall_ms)),
         ("controller.policy.gather_ms", Number::Wide(&mut policy.gather_ms)),
         ("controller.policy.pending_ms", Number::Wide(&mut policy.pending_ms)),
         ("controller.policy.grow_ms", Number::Wide(&mut policy.grow_ms)),
-        ("controller.policy.user_retries", Number::Narrow(&mut policy.user_retries)),
-        ("controller.policy.cordon_share", Number::Narrow(&mut policy.cordon_share.0)),
+        (
+            "controller.policy.user_retries",
+            Number::Narrow(&mut policy.user_retries),
+        ),
+        (
+            "controller.policy.cordon_share",
+            Number::Narrow(&mut policy.cordon_share.0),
+        ),
     ]
 }
 
 fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item = (&'static str, &mut Duration)> {
     [
         ("agent.intervals.heartbeat_ms", &mut intervals.heartbeat),
-        ("agent.intervals.controller_silence_ms", &mut intervals.controller_silence),
+        (
+            "agent.intervals.controller_silence_ms",
+            &mut intervals.controller_silence,
+        ),
         ("agent.intervals.reconnect_min_ms", &mut intervals.reconnect_min),
         ("agent.intervals.reconnect_max_ms", &mut intervals.reconnect_max),
         ("agent.intervals.spool_linger_ms", &mut intervals.spool_linger),
@@ -206,7 +220,10 @@ mod tests {
     #[test]
     fn defaults_come_back_as_the_settings_of_the_parts() {
         let config = Config::load(None, [], &[]).expect("defaults are fine");
-        assert_eq!(config.controller(), rankguard_controller::Settings::new("rankguard-controller"));
+        assert_eq!(
+            config.controller(),
+            rankguard_controller::Settings::new("rankguard-controller")
+        );
         let agent = rankguard_agent::Settings::new(NodeId(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
         assert_eq!(format!("{:?}", config.agent()), format!("{agent:?}"));
     }

@@ -66,7 +66,12 @@ impl Kind {
     pub(crate) fn parse(self, text: &str) -> Result<Value, String> {
         let value = match self {
             Self::Count(..) => text.trim().parse().map(Value::Count).map_err(|_| self.refuse(text))?,
-            Self::Paths => Value::List(text.split(':').filter(|path| !path.is_empty()).map(str::to_owned).collect()),
+            Self::Paths => Value::List(
+                text.split(':')
+                    .filter(|path| !path.is_empty())
+                    .map(str::to_owned)
+                    .collect(),
+            ),
             _ => Value::Text(text.to_owned()),
         };
         self.check(value)
@@ -85,7 +90,11 @@ impl Kind {
             (Self::Paths, Value::List(items)) => items.iter().all(|item| !item.is_empty()),
             _ => false,
         };
-        if fine { Ok(value) } else { Err(self.refuse(&value.show())) }
+        if fine {
+            Ok(value)
+        } else {
+            Err(self.refuse(&value.show()))
+        }
     }
 
     fn refuse(self, found: &str) -> String {
@@ -119,7 +128,10 @@ mod tests {
 
     #[test]
     fn a_number_out_of_bounds_says_its_bounds() {
-        assert_eq!(Kind::Count(1, 9).parse("0"), Err("\"0\" is refused; want a whole number of 1 to 9".to_owned()));
+        assert_eq!(
+            Kind::Count(1, 9).parse("0"),
+            Err("\"0\" is refused; want a whole number of 1 to 9".to_owned())
+        );
         assert_eq!(Kind::Count(1, 9).parse("9"), Ok(Value::Count(9)));
         assert!(Kind::Count(1, 9).parse("-3").is_err());
     }

@@ -1,5 +1,5 @@
 //! The whole offline path on labelled logs: figures, and floors below them. Skipped where the logs are not at hand.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
 use std::fs;

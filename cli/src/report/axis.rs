@@ -13,7 +13,11 @@ impl Axis {
     /// Values `low..=high` onto places `from..=to`. An empty or broken range is widened, so that nothing divides by zero.
     pub(super) fn new(low: f64, high: f64, from: f64, to: f64) -> Self {
         let low = if low.is_finite() { low } else { 0.0 };
-        let high = if high.is_finite() && high > low { high } else { low + 1.0 };
+        let high = if high.is_finite() && high > low {
+            high
+        } else {
+            low + 1.0
+        };
         Self { low, high, from, to }
     }
 
@@ -42,7 +46,11 @@ impl Axis {
 /// The smallest of 1, 2, 5 times a power of ten that is not below.
 fn round_step(raw: f64) -> f64 {
     let base = 10f64.powf(raw.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * base).find(|step| *step >= raw * 0.999_999).unwrap_or(raw)
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|step| step * base)
+        .find(|step| *step >= raw * 0.999_999)
+        .unwrap_or(raw)
 }
 
 /// Seconds as a tick.
@@ -79,7 +87,10 @@ mod tests {
 
     #[test]
     fn an_empty_or_broken_range_still_has_places() {
-        for axis in [Axis::new(3.0, 3.0, 0.0, 10.0), Axis::new(f64::NAN, f64::INFINITY, 0.0, 10.0)] {
+        for axis in [
+            Axis::new(3.0, 3.0, 0.0, 10.0),
+            Axis::new(f64::NAN, f64::INFINITY, 0.0, 10.0),
+        ] {
             assert!(axis.at(3.0).is_finite() && axis.at(f64::MAX) <= 10.0);
             assert!(!axis.ticks(4).is_empty());
         }

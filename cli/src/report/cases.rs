@@ -29,10 +29,21 @@ pub(super) fn table(cases: &[Case]) -> String {
             badge(case.state)
         );
         let d = &case.delays;
-        for ms in [d.evidence_ms, d.case_ms, d.plan_ms, d.fenced_ms, d.launched_ms, d.first_step_ms] {
+        for ms in [
+            d.evidence_ms,
+            d.case_ms,
+            d.plan_ms,
+            d.fenced_ms,
+            d.launched_ms,
+            d.first_step_ms,
+        ] {
             let _ = write!(html, "<td class=\"number\">{}</td>", time(ms));
         }
-        let _ = write!(html, "<td class=\"number\">{}</td></tr>", escape(words::or_dash(case.steps_lost)));
+        let _ = write!(
+            html,
+            "<td class=\"number\">{}</td></tr>",
+            escape(words::or_dash(case.steps_lost))
+        );
     }
     html.push_str("</tbody></table></div>");
     html
@@ -70,13 +81,24 @@ pub(super) fn card(case: &Case, start: Timestamp) -> String {
         let _ = write!(html, "<dt>{name}</dt><dd>{value}</dd>");
     };
     fact("outcome", escape(case.outcome.as_deref().unwrap_or("none yet")));
-    fact("first seen", format!("{} into the record ({})", offset(case.first_at, start), escape(case.first_at.to_string())));
+    fact(
+        "first seen",
+        format!(
+            "{} into the record ({})",
+            offset(case.first_at, start),
+            escape(case.first_at.to_string())
+        ),
+    );
     fact(
         "do",
         format!(
             "{} <small>{}</small>",
             escape(&verdict.mitigation.advice),
-            escape(format!("{} · {}", verdict.mitigation.action, words::sources(&verdict.mitigation.recommended_by)))
+            escape(format!(
+                "{} · {}",
+                verdict.mitigation.action,
+                words::sources(&verdict.mitigation.recommended_by)
+            ))
         ),
     );
     fact("cleared by", escape(&case.clears));
@@ -84,13 +106,18 @@ pub(super) fn card(case: &Case, start: Timestamp) -> String {
         fact("steps lost", lost.to_string());
     }
     if !verdict.alternatives.is_empty() {
-        let others = verdict.alternatives.iter().map(|(class, confidence)| format!("{class} ({confidence:.2})"));
+        let others = verdict
+            .alternatives
+            .iter()
+            .map(|(class, confidence)| format!("{class} ({confidence:.2})"));
         fact("also considered", escape(others.collect::<Vec<_>>().join(", ")));
     }
     html.push_str("</dl>");
     html.push_str(&taxonomies(case));
     html.push_str(&reasons("Reasoning", &case.reasoning, case.first_at, true));
-    let plan = case.plan.map_or_else(|| "Actions".to_owned(), |plan| format!("Plan {plan} and its actions"));
+    let plan = case
+        .plan
+        .map_or_else(|| "Actions".to_owned(), |plan| format!("Plan {plan} and its actions"));
     html.push_str(&reasons(&plan, &case.actions, case.first_at, false));
     html.push_str(&findings(&case.findings, case.first_at));
     html.push_str("</article>");
@@ -99,7 +126,10 @@ pub(super) fn card(case: &Case, start: Timestamp) -> String {
 
 fn blamed(case: &Case) -> String {
     let verdict = &case.verdict;
-    let rank = verdict.root_rank.map(|rank| format!(", rank {rank} failed first")).unwrap_or_default();
+    let rank = verdict
+        .root_rank
+        .map(|rank| format!(", rank {rank} failed first"))
+        .unwrap_or_default();
     format!(
         "<strong>{}</strong>{} <small>{}</small>",
         escape(verdict.blamed.to_string()),
@@ -116,8 +146,16 @@ fn blamed(case: &Case) -> String {
 fn taxonomies(case: &Case) -> String {
     let mut html = String::from("<h4>In published taxonomies</h4><dl class=\"facts\">");
     for (taxonomy, categories) in &case.verdict.taxonomies {
-        let names: Vec<String> = categories.iter().map(|category| words::category(taxonomy, category)).collect();
-        let _ = write!(html, "<dt>{}</dt><dd>{}</dd>", escape(words::taxonomy(taxonomy)), escape(names.join("; ")));
+        let names: Vec<String> = categories
+            .iter()
+            .map(|category| words::category(taxonomy, category))
+            .collect();
+        let _ = write!(
+            html,
+            "<dt>{}</dt><dd>{}</dd>",
+            escape(words::taxonomy(taxonomy)),
+            escape(names.join("; "))
+        );
     }
     html.push_str("</dl>");
     html
@@ -128,16 +166,27 @@ fn reasons(heading: &str, reasons: &[Reason], first: Timestamp, open: bool) -> S
         return String::new();
     }
     let open = if open { " open=\"open\"" } else { "" };
-    let mut html = format!("<details{open}><summary>{}</summary><ol class=\"log\">", escape(heading));
+    let mut html = format!(
+        "<details{open}><summary>{}</summary><ol class=\"log\">",
+        escape(heading)
+    );
     for reason in reasons {
-        let _ = write!(html, "<li><time>{}</time><span>{}</span></li>", offset(reason.at, first), escape(&reason.text));
+        let _ = write!(
+            html,
+            "<li><time>{}</time><span>{}</span></li>",
+            offset(reason.at, first),
+            escape(&reason.text)
+        );
     }
     html.push_str("</ol></details>");
     html
 }
 
 fn findings(findings: &[Finding], first: Timestamp) -> String {
-    let mut html = format!("<details><summary>Facts ({}), in order of cause</summary><ol class=\"log\">", findings.len());
+    let mut html = format!(
+        "<details><summary>Facts ({}), in order of cause</summary><ol class=\"log\">",
+        findings.len()
+    );
     for finding in findings {
         let class = match finding.role {
             Role::Root => "bad",

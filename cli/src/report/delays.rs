@@ -24,7 +24,13 @@ pub(super) fn bar(delays: &Delays) -> Option<String> {
         ("first new step", "stage-6", delays.first_step_ms),
     ]
     .into_iter()
-    .filter_map(|(name, class, ms)| Some(Stage { name, class, until: ms?.max(0) as f64 }))
+    .filter_map(|(name, class, ms)| {
+        Some(Stage {
+            name,
+            class,
+            until: ms?.max(0) as f64,
+        })
+    })
     .collect();
     let total = stages.iter().map(|stage| stage.until).fold(0.0, f64::max);
     if stages.len() < 2 || total <= 0.0 {
@@ -65,7 +71,12 @@ mod tests {
     #[test]
     fn stages_that_were_not_measured_are_left_out_and_none_runs_backwards() {
         assert_eq!(bar(&Delays::default()), None);
-        let delays = Delays { evidence_ms: Some(40), case_ms: Some(30), first_step_ms: Some(400), ..Delays::default() };
+        let delays = Delays {
+            evidence_ms: Some(40),
+            case_ms: Some(30),
+            first_step_ms: Some(400),
+            ..Delays::default()
+        };
         let svg = bar(&delays).expect("three stages");
         assert_eq!(svg.matches("<rect").count(), 3);
         assert!(!svg.contains("width=\"-"), "{svg}");

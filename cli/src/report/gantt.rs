@@ -33,7 +33,10 @@ pub(super) fn panel(job: &JobView, nodes: &[Span], clock: &Clock, top: f64) -> P
     for span in ranks {
         place(&mut rows.entry(&span.node).or_default().lanes, span);
     }
-    let mut svg = format!("<text class=\"panel-name\" x=\"{LEFT}\" y=\"{:.1}\">nodes and ranks</text>", top + HEAD - 7.0);
+    let mut svg = format!(
+        "<text class=\"panel-name\" x=\"{LEFT}\" y=\"{:.1}\">nodes and ranks</text>",
+        top + HEAD - 7.0
+    );
     let mut y = top + HEAD + 2.0;
     for (node, row) in &rows {
         let _ = write!(
@@ -62,7 +65,9 @@ pub(super) fn panel(job: &JobView, nodes: &[Span], clock: &Clock, top: f64) -> P
 /// started anew stays in its lane.
 fn place<'a>(lanes: &mut Vec<Vec<&'a Span>>, span: &'a Span) {
     let is_free = |lane: &Vec<&Span>| lane.iter().all(|other| other.to.is_some_and(|to| to <= span.from));
-    let same = lanes.iter().position(|lane| is_free(lane) && lane.last().is_some_and(|last| last.rank == span.rank));
+    let same = lanes
+        .iter()
+        .position(|lane| is_free(lane) && lane.last().is_some_and(|last| last.rank == span.rank));
     match same.or_else(|| lanes.iter().position(is_free)) {
         Some(at) => lanes[at].push(span),
         None => lanes.push(vec![span]),
@@ -88,7 +93,13 @@ fn bar(svg: &mut String, span: &Span, clock: &Clock, y: f64, height: f64, label:
         class(&span.state)
     );
     if let Some(label) = label.filter(|_| width > 26.0) {
-        let _ = write!(svg, "<text class=\"bar-name\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", from + 5.0, y + 10.6, escape(label));
+        let _ = write!(
+            svg,
+            "<text class=\"bar-name\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            from + 5.0,
+            y + 10.6,
+            escape(label)
+        );
     }
     svg.push_str("</g>");
 }
@@ -140,14 +151,16 @@ mod tests {
         let spans = [span(0, 0, 10), span(1, 0, 12), span(1, 12, 20), span(0, 13, 20)];
         let mut lanes = Vec::new();
         spans.iter().for_each(|span| place(&mut lanes, span));
-        let ranks: Vec<Vec<u32>> =
-            lanes.iter().map(|lane| lane.iter().filter_map(|span| Some(span.rank?.0)).collect()).collect();
+        let ranks: Vec<Vec<u32>> = lanes
+            .iter()
+            .map(|lane| lane.iter().filter_map(|span| Some(span.rank?.0)).collect())
+            .collect();
         assert_eq!(ranks, [[0, 0], [1, 1]]);
     }
 
     #[test]
     fn a_long_name_keeps_its_end() {
         assert_eq!(shortened("node-1"), "node-1");
-assert_eq!(shortened("gpu-cluster-eu-rack12-node07"), "…ack12-node07");
+        assert_eq!(shortened("gpu-cluster-eu-rack12-node07"), "…ack12-node07");
     }
 }

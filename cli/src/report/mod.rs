@@ -42,7 +42,12 @@ pub(crate) struct ReportInput {
 impl ReportInput {
     /// Puts it together.
     pub(crate) fn new(title: &str, status: StatusView, cases: Vec<Case>, facts: Option<Value>) -> Self {
-        Self { title: title.to_owned(), facts, status, cases }
+        Self {
+            title: title.to_owned(),
+            facts,
+            status,
+            cases,
+        }
     }
 }
 
@@ -75,7 +80,16 @@ mod tests {
     #[test]
     fn a_report_needs_nothing_else_and_runs_nothing() {
         let html = page::page(&input());
-        for forbidden in ["<script", "http-equiv", "src=", "@import", "url(", "<link", "<iframe", "onload"] {
+        for forbidden in [
+            "<script",
+            "http-equiv",
+            "src=",
+            "@import",
+            "url(",
+            "<link",
+            "<iframe",
+            "onload",
+        ] {
             assert!(!html.contains(forbidden), "{forbidden:?} is in the page");
         }
         assert!(html.contains("A &lt;b&gt;report&lt;/b&gt;") && !html.contains("<b>report"));
@@ -88,7 +102,10 @@ mod tests {
         let mut open: Vec<&str> = Vec::new();
         for tag in html.split('<').skip(1) {
             let (inside, _) = tag.split_once('>').expect("every < of the page begins a tag");
-            let name = inside.split([' ', '\n', '/']).find(|part| !part.is_empty()).unwrap_or_default();
+            let name = inside
+                .split([' ', '\n', '/'])
+                .find(|part| !part.is_empty())
+                .unwrap_or_default();
             if let Some(closed) = inside.strip_prefix('/') {
                 assert_eq!(open.pop(), Some(closed), "near <{}", inside);
             } else if !inside.ends_with('/') && !void.contains(&name) {
@@ -105,14 +122,27 @@ mod tests {
         for case in &cases {
             assert!(html.contains(&format!("id=\"case-{}\"", case.id)), "case {}", case.id);
         }
-        for part in ["gpu-fallen-off-bus", "6.21 s", "bit-identical", "RuntimeError", "cascade", "shape &#39;"] {
+        for part in [
+            "gpu-fallen-off-bus",
+            "6.21 s",
+            "bit-identical",
+            "RuntimeError",
+            "cascade",
+            "shape &#39;",
+        ] {
             assert!(html.contains(part), "{part:?} is not in the page");
         }
     }
 
     #[test]
     fn an_empty_cluster_has_a_report() {
-        let status = StatusView { nodes: Vec::new(), node_spans: Vec::new(), jobs: Vec::new(), open_cases: Vec::new(), at: sample::at(0) };
+        let status = StatusView {
+            nodes: Vec::new(),
+            node_spans: Vec::new(),
+            jobs: Vec::new(),
+            open_cases: Vec::new(),
+            at: sample::at(0),
+        };
         let html = page::page(&ReportInput::new("Empty", status, Vec::new(), None));
         assert!(html.contains("Nothing has failed"), "{html}");
     }
@@ -121,10 +151,15 @@ mod tests {
     fn both_files_are_written_whole_and_nothing_else_is_left() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         write(&input(), folder.path()).expect("written");
-        let mut names: Vec<_> = fs::read_dir(folder.path()).expect("listed").flatten().map(|e| e.file_name()).collect();
+        let mut names: Vec<_> = fs::read_dir(folder.path())
+            .expect("listed")
+            .flatten()
+            .map(|e| e.file_name())
+            .collect();
         names.sort();
         assert_eq!(names, ["report.html", "report.json"]);
-        let json: Value = serde_json::from_slice(&fs::read(folder.path().join("report.json")).expect("read")).expect("JSON");
+        let json: Value =
+            serde_json::from_slice(&fs::read(folder.path().join("report.json")).expect("read")).expect("JSON");
         assert_eq!(json["cases"][0]["verdict"]["class"], "gpu-fallen-off-bus");
         assert_eq!(json["facts"]["parameters_identical"], true);
     }

@@ -33,7 +33,10 @@ pub(super) fn page(input: &ReportInput) -> String {
     } else {
         html.push_str("<p class=\"quiet\">Delays after the first evidence&#39;s own time.</p>");
         html.push_str(&cases::table(&input.cases));
-        input.cases.iter().for_each(|case| html.push_str(&cases::card(case, start)));
+        input
+            .cases
+            .iter()
+            .for_each(|case| html.push_str(&cases::card(case, start)));
     }
     html.push_str("</section>");
     html.push_str(&nodes(status));
@@ -44,13 +47,21 @@ pub(super) fn page(input: &ReportInput) -> String {
 /// The first moment that the page tells of.
 fn start(input: &ReportInput) -> Timestamp {
     let jobs = input.status.jobs.iter().map(|job| job.submitted_at);
-    jobs.chain(input.cases.iter().map(|case| case.first_at)).min().unwrap_or(input.status.at)
+    jobs.chain(input.cases.iter().map(|case| case.first_at))
+        .min()
+        .unwrap_or(input.status.at)
 }
 
 fn section(job: &JobView, cases: &[Case], status: &StatusView) -> String {
     let name = escape(job.spec.id.as_str());
-    let of_job: Vec<&Case> = cases.iter().filter(|case| case.job.as_ref() == Some(&job.spec.id)).collect();
-    let mut html = format!("<section><h2>Job {name} <span class=\"badge\">{}</span></h2>", words::job_state(job.state));
+    let of_job: Vec<&Case> = cases
+        .iter()
+        .filter(|case| case.job.as_ref() == Some(&job.spec.id))
+        .collect();
+    let mut html = format!(
+        "<section><h2>Job {name} <span class=\"badge\">{}</span></h2>",
+        words::job_state(job.state)
+    );
     if let Some(reason) = &job.reason {
         let _ = write!(html, "<p>{}</p>", escape(reason));
     }

@@ -13,8 +13,11 @@ const FOOT: f64 = 14.0;
 
 /// Loss, a line a generation, with the checkpoints below it.
 pub(super) fn loss(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
-    let values: Vec<(&ProgressPoint, f64)> =
-        job.progress.iter().filter_map(|point| Some((point, point.loss.filter(|loss| loss.is_finite())?))).collect();
+    let values: Vec<(&ProgressPoint, f64)> = job
+        .progress
+        .iter()
+        .filter_map(|point| Some((point, point.loss.filter(|loss| loss.is_finite())?)))
+        .collect();
     if values.is_empty() {
         return None;
     }
@@ -38,8 +41,12 @@ pub(super) fn loss(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
 
 /// Wall time of steps; the few that are far longer than the rest are shown at the edge.
 pub(super) fn step_time(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
-    let values: Vec<(&ProgressPoint, f64)> =
-        job.progress.iter().filter(|point| point.step_ms.is_finite()).map(|point| (point, point.step_ms)).collect();
+    let values: Vec<(&ProgressPoint, f64)> = job
+        .progress
+        .iter()
+        .filter(|point| point.step_ms.is_finite())
+        .map(|point| (point, point.step_ms))
+        .collect();
     let high = values.iter().map(|(_, ms)| *ms).fold(f64::MIN, f64::max);
     let usual = share(values.iter().map(|(_, ms)| *ms).collect(), 0.95)? * 2.0;
     let mut plot = Plot::new("step time, ms", top, 86.0, 0.0, high.min(usual) * 1.06);
@@ -59,7 +66,10 @@ pub(super) fn step_time(job: &JobView, clock: &Clock, top: f64) -> Option<Panel>
 /// How long each rank waited for each checkpoint.
 pub(super) fn stalls(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
     let stalls = || {
-        let all = job.checkpoints.iter().flat_map(|saved| saved.stall_ms.iter().map(move |(rank, ms)| (saved, *rank, *ms)));
+        let all = job
+            .checkpoints
+            .iter()
+            .flat_map(|saved| saved.stall_ms.iter().map(move |(rank, ms)| (saved, *rank, *ms)));
         all.filter(|(_, _, ms)| ms.is_finite())
     };
     let high = stalls().map(|(_, _, ms)| ms).fold(f64::MIN, f64::max);
@@ -94,7 +104,10 @@ struct Plot {
 impl Plot {
     fn new(heading: &str, top: f64, height: f64, low: f64, high: f64) -> Self {
         let axis = Axis::new(low, high, top + HEAD + height, top + HEAD);
-        let mut svg = format!("<text class=\"panel-name\" x=\"{LEFT}\" y=\"{:.1}\">{heading}</text>", top + HEAD - 7.0);
+        let mut svg = format!(
+            "<text class=\"panel-name\" x=\"{LEFT}\" y=\"{:.1}\">{heading}</text>",
+            top + HEAD - 7.0
+        );
         for tick in axis.ticks(if height > 100.0 { 4 } else { 2 }) {
             let y = axis.at(tick);
             let _ = write!(
@@ -120,7 +133,10 @@ impl Plot {
             let place = |(point, value): &(&ProgressPoint, f64)| (clock.at(point.at), self.axis.at(*value));
             if let [single] = run {
                 let (x, y) = place(single);
-                let _ = write!(self.svg, "<circle class=\"{class}-dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"1.8\"/>");
+                let _ = write!(
+                    self.svg,
+                    "<circle class=\"{class}-dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"1.8\"/>"
+                );
                 continue;
             }
             let places = run.iter().map(place).map(|(x, y)| format!("{x:.1},{y:.1}"));
@@ -130,6 +146,9 @@ impl Plot {
     }
 
     fn panel(self) -> Panel {
-        Panel { height: HEAD + self.height + FOOT, svg: self.svg }
+        Panel {
+            height: HEAD + self.height + FOOT,
+            svg: self.svg,
+        }
     }
 }

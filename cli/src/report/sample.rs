@@ -21,7 +21,11 @@ pub(crate) fn cluster() -> (StatusView, Vec<Case>) {
         at: at(66_000),
         nodes: vec![
             node("node-1", NodeState::Healthy, None),
-            node("node-2", NodeState::Cordoned, Some("case 1: gpu-fallen-off-bus on gpu 0000:9b:00")),
+            node(
+                "node-2",
+                NodeState::Cordoned,
+                Some("case 1: gpu-fallen-off-bus on gpu 0000:9b:00"),
+            ),
             node("node-3", NodeState::Healthy, None),
             node("spare-1", NodeState::Lost, Some("no word since <b>a while</b>")),
         ],
@@ -54,7 +58,13 @@ pub(crate) fn facts() -> Value {
 
 fn node(name: &str, state: NodeState, reason: Option<&str>) -> NodeView {
     let job = (state == NodeState::Healthy).then(|| JobId::from("digits"));
-    NodeView { node: NodeId::from(name), state, reason: reason.map(str::to_owned), slots: 2, job }
+    NodeView {
+        node: NodeId::from(name),
+        state,
+        reason: reason.map(str::to_owned),
+        slots: 2,
+        job,
+    }
 }
 
 fn span(node: &str, rank: Option<(u32, u64)>, state: &str, from: i64, to: Option<i64>) -> Span {
@@ -76,7 +86,11 @@ fn spec(name: &str) -> JobSpec {
         workdir: None,
         nodes: NodeRange { min: 2, max: 3 },
         ranks_per_node: 2,
-        checkpoint: Some(CheckpointPolicy { every_steps: 10, store: "/store".to_owned(), keep: 3 }),
+        checkpoint: Some(CheckpointPolicy {
+            every_steps: 10,
+            store: "/store".to_owned(),
+            keep: 3,
+        }),
         max_restarts: 3,
     }
 }
@@ -108,7 +122,11 @@ fn digits() -> JobView {
                 generation: Generation(generation),
                 step: Step(step),
                 loss: Some(2.3 * (-(step as f64) / 90.0).exp() + 0.03 + wobble * 0.05),
-                step_ms: if count == 0 && generation > 1 { 900.0 } else { 92.0 + wobble * 12.0 },
+                step_ms: if count == 0 && generation > 1 {
+                    900.0
+                } else {
+                    92.0 + wobble * 12.0
+                },
             });
         }
     }
@@ -118,7 +136,9 @@ fn digits() -> JobView {
         world_size: 6,
         bytes: 5 << 20,
         committed_at: at(3_000 + number as i64 * 3_400),
-        stall_ms: (0..6).map(|rank| (Rank(rank), 0.4 + f64::from(rank) * 0.08 + (number % 3) as f64 * 0.1)).collect(),
+        stall_ms: (0..6)
+            .map(|rank| (Rank(rank), 0.4 + f64::from(rank) * 0.08 + (number % 3) as f64 * 0.1))
+            .collect(),
     };
     JobView {
         spec: spec("digits"),
@@ -126,7 +146,11 @@ fn digits() -> JobView {
         reason: None,
         generation: Generation(5),
         placements: (0..6)
-            .map(|rank| Placement { rank: Rank(rank), local_rank: rank % 2, node: NodeId::from("node-1") })
+            .map(|rank| Placement {
+                rank: Rank(rank),
+                local_rank: rank % 2,
+                node: NodeId::from("node-1"),
+            })
             .collect(),
         step: Some(Step(354)),
         checkpoints: (1..17).map(checkpoint).collect(),
@@ -170,7 +194,10 @@ fn gpu_lost() -> Case {
         class: "gpu-fallen-off-bus",
         blamed: Entity::Device {
             node: NodeId::from("node-2"),
-            device: Device { kind: DeviceKind::Gpu, address: "0000:9b:00".to_owned() },
+            device: Device {
+                kind: DeviceKind::Gpu,
+                address: "0000:9b:00".to_owned(),
+            },
         },
         at: 12_000,
         first_step: Some(6_210),
@@ -184,10 +211,23 @@ fn gpu_lost() -> Case {
 }
 
 fn node_lost() -> Case {
-    let blamed = Entity::Node { node: NodeId::from("node-3") };
-    let lines = &[(Role::Root, "no word from node-3 for 1.2 s"), (Role::Cascade, "rank 1 lost its connection to rank 3")];
+    let blamed = Entity::Node {
+        node: NodeId::from("node-3"),
+    };
+    let lines = &[
+        (Role::Root, "no word from node-3 for 1.2 s"),
+        (Role::Cascade, "rank 1 lost its connection to rank 3"),
+    ];
     let outcome = "the job makes steps again on two nodes";
-    case(Draft { id: 2, class: "node-crash", blamed, at: 26_000, first_step: Some(4_500), lines, outcome })
+    case(Draft {
+        id: 2,
+        class: "node-crash",
+        blamed,
+        at: 26_000,
+        first_step: Some(4_500),
+        lines,
+        outcome,
+    })
 }
 
 fn oom() -> Case {
@@ -202,7 +242,15 @@ fn oom() -> Case {
         (Role::Confirmation, "rank 1 ended with signal 9 (exit code 137)"),
     ];
     let outcome = "restarted in place";
-    case(Draft { id: 3, class: "host-out-of-memory", blamed, at: 48_000, first_step: Some(1_600), lines, outcome })
+    case(Draft {
+        id: 3,
+        class: "host-out-of-memory",
+        blamed,
+        at: 48_000,
+        first_step: Some(1_600),
+        lines,
+        outcome,
+    })
 }
 
 fn user_bug() -> Case {
@@ -213,7 +261,9 @@ fn user_bug() -> Case {
     let mut case = case(Draft {
         id: 4,
         class: "tensor-shape-mismatch",
-        blamed: Entity::Job { job: JobId::from("buggy") },
+        blamed: Entity::Job {
+            job: JobId::from("buggy"),
+        },
         at: 63_000,
         first_step: None,
         lines,
@@ -226,9 +276,15 @@ fn user_bug() -> Case {
 fn case(draft: Draft) -> Case {
     let class = ClassId::from(draft.class);
     let catalogue = Catalogue::builtin();
-    let reason = |after: i64, text: &str| Reason { at: at(draft.at + after), text: text.to_owned() };
+    let reason = |after: i64, text: &str| Reason {
+        at: at(draft.at + after),
+        text: text.to_owned(),
+    };
     let finding = |(number, (role, text)): (u64, &(Role, &str))| Finding {
-        evidence: EvidenceId { node: NodeId::from("node-2"), seq: Sequence(40 + number) },
+        evidence: EvidenceId {
+            node: NodeId::from("node-2"),
+            seq: Sequence(40 + number),
+        },
         at: at(draft.at + number as i64 * 14),
         source: Source::KernelLog,
         entity: draft.blamed.clone(),
@@ -248,7 +304,9 @@ fn case(draft: Draft) -> Case {
         opened_at: at(draft.at + 40),
         closed_at: Some(at(draft.at + 8_000)),
         verdict: Verdict {
-            layer: catalogue.class(&class).map_or_else(|| "hardware".to_owned(), |class| class.layer.clone()),
+            layer: catalogue
+                .class(&class)
+                .map_or_else(|| "hardware".to_owned(), |class| class.layer.clone()),
             severity: Severity::Failure,
             blamed: draft.blamed.clone(),
             root_rank: Some(Rank(2)),
@@ -261,11 +319,20 @@ fn case(draft: Draft) -> Case {
         },
         findings: (0..).zip(draft.lines).map(finding).collect(),
         reasoning: vec![
-            reason(40, "the first evidence is a root by its signature; two others follow within 30 ms"),
-            reason(520, "errors of survivors are consequences: their peer had gone before they spoke"),
+            reason(
+                40,
+                "the first evidence is a root by its signature; two others follow within 30 ms",
+            ),
+            reason(
+                520,
+                "errors of survivors are consequences: their peer had gone before they spoke",
+            ),
         ],
         plan: Some(PlanId(draft.id + 1)),
-        actions: vec![reason(540, "plan 2: swap node-2 for spare-1"), reason(560, "fence generation 1 on every node")],
+        actions: vec![
+            reason(540, "plan 2: swap node-2 for spare-1"),
+            reason(560, "fence generation 1 on every node"),
+        ],
         outcome: Some(draft.outcome.to_owned()),
         clears: "the GPU is enumerated again after a power cycle and passes a burn-in".to_owned(),
         delays: Delays {

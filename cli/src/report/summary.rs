@@ -24,7 +24,13 @@ pub(super) fn tiles(input: &ReportInput) -> String {
     }
     tiles.extend(counts(input));
     let mut html = String::from("<dl class=\"tiles\">");
-    for Tile { name, value, note, mood } in tiles {
+    for Tile {
+        name,
+        value,
+        note,
+        mood,
+    } in tiles
+    {
         let _ = write!(
             html,
             "<div class=\"tile {mood}\"><dt>{name}</dt><dd>{}<small>{}</small></dd></div>",
@@ -56,7 +62,11 @@ fn proofs(facts: &Value) -> Vec<Tile> {
         tiles.push(Tile {
             name: "samples",
             value: if exact { "each exactly once" } else { "not exact" }.to_owned(),
-            note: format!("an epoch; {epochs} epochs, {} twice, {} never", count("duplicates"), count("omissions")),
+            note: format!(
+                "an epoch; {epochs} epochs, {} twice, {} never",
+                count("duplicates"),
+                count("omissions")
+            ),
             mood: mood(exact),
         });
     }
@@ -66,7 +76,10 @@ fn proofs(facts: &Value) -> Vec<Tile> {
         tiles.push(Tile {
             name: "checkpoint stall",
             value: words::millis(p50),
-            note: format!("a rank, at the median; at most {}; {saves} checkpoints", words::millis(max)),
+            note: format!(
+                "a rank, at the median; at most {}; {saves} checkpoints",
+                words::millis(max)
+            ),
             mood: "",
         });
     }
@@ -74,9 +87,21 @@ fn proofs(facts: &Value) -> Vec<Tile> {
 }
 
 fn counts(input: &ReportInput) -> Vec<Tile> {
-    let open = input.cases.iter().filter(|case| matches!(case.state, CaseState::Open | CaseState::Recovering)).count();
-    let recovered = input.cases.iter().filter(|case| case.state == CaseState::Recovered).count();
-    let mut first_steps: Vec<i64> = input.cases.iter().filter_map(|case| case.delays.first_step_ms).collect();
+    let open = input
+        .cases
+        .iter()
+        .filter(|case| matches!(case.state, CaseState::Open | CaseState::Recovering))
+        .count();
+    let recovered = input
+        .cases
+        .iter()
+        .filter(|case| case.state == CaseState::Recovered)
+        .count();
+    let mut first_steps: Vec<i64> = input
+        .cases
+        .iter()
+        .filter_map(|case| case.delays.first_step_ms)
+        .collect();
     first_steps.sort_unstable();
     let lost: u64 = input.cases.iter().filter_map(|case| case.steps_lost).sum();
     let mut tiles = vec![Tile {
@@ -93,6 +118,11 @@ fn counts(input: &ReportInput) -> Vec<Tile> {
             mood: "",
         });
     }
-    tiles.push(Tile { name: "steps repeated", value: lost.to_string(), note: "over all failures".to_owned(), mood: "" });
+    tiles.push(Tile {
+        name: "steps repeated",
+        value: lost.to_string(),
+        note: "over all failures".to_owned(),
+        mood: "",
+    });
     tiles
 }

@@ -43,6 +43,9 @@ mod tests {
     #[test]
     fn an_offset_has_the_unit_that_fits() {
         let at = |millis| offset(Timestamp::from_millis(millis), Timestamp(0));
-        assert_eq!([at(1_250), at(-300), at(3_601_000), at(90_000_000)], ["1.2 s", "−0.3 s", "60:01 min", "25:00 h"]);
+        assert_eq!(
+            [at(1_250), at(-300), at(3_601_000), at(90_000_000)],
+            ["1.2 s", "−0.3 s", "60:01 min", "25:00 h"]
+        );
     }
 }

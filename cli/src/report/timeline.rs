@@ -34,7 +34,11 @@ pub(super) struct Clock {
 impl Clock {
     fn new(start: Timestamp, end: Timestamp) -> Self {
         let span = seconds(end, start);
-        Self { start, end, axis: Axis::new(0.0, span, LEFT, WIDTH - RIGHT) }
+        Self {
+            start,
+            end,
+            axis: Axis::new(0.0, span, LEFT, WIDTH - RIGHT),
+        }
     }
 
     /// Place of a moment.
@@ -91,7 +95,11 @@ pub(super) fn figure(job: &JobView, cases: &[&Case], status: &StatusView) -> Opt
 fn clock(job: &JobView, status: &StatusView) -> Clock {
     let last = job.progress.last().map(|point| point.at);
     let spans = job.spans.iter().filter_map(|span| span.to).max();
-    let end = job.ended_at.unwrap_or(status.at).max(last.unwrap_or_default()).max(spans.unwrap_or_default());
+    let end = job
+        .ended_at
+        .unwrap_or(status.at)
+        .max(last.unwrap_or_default())
+        .max(spans.unwrap_or_default());
     let first = job.progress.first().map_or(end, |point| point.at);
     Clock::new(job.submitted_at.min(first), end)
 }
@@ -100,7 +108,10 @@ fn clock(job: &JobView, status: &StatusView) -> Clock {
 fn node_spans(job: &JobView, status: &StatusView, clock: &Clock) -> Vec<Span> {
     let of_job = job.spans.iter().filter(|span| span.rank.is_none());
     let spans = status.node_spans.iter().chain(of_job);
-    spans.filter(|span| span.from < clock.end && span.to.is_none_or(|to| to > clock.start)).cloned().collect()
+    spans
+        .filter(|span| span.from < clock.end && span.to.is_none_or(|to| to > clock.start))
+        .cloned()
+        .collect()
 }
 
 fn time_axis(svg: &mut String, clock: &Clock, bottom: f64) {
@@ -122,7 +133,10 @@ fn shades(svg: &mut String, cases: &[&Case], clock: &Clock, bottom: f64) {
         let Some(took) = case.delays.first_step_ms.and_then(|ms| u64::try_from(ms).ok()) else {
             continue;
         };
-        let (from, to) = (clock.at(case.first_at), clock.at(case.first_at.after(std::time::Duration::from_millis(took))));
+        let (from, to) = (
+            clock.at(case.first_at),
+            clock.at(case.first_at.after(std::time::Duration::from_millis(took))),
+        );
         let _ = write!(
             svg,
             "<rect class=\"shade\" x=\"{from:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\"/>",
@@ -154,13 +168,24 @@ fn describe(job: &JobView, cases: &[&Case], clock: &Clock) -> String {
     let steps = job.step.map_or(0, |step| step.0);
     let failures: Vec<String> = cases
         .iter()
-        .map(|case| format!("case {} ({}) at {}", case.id, case.verdict.class, super::text::offset(case.first_at, clock.start)))
+        .map(|case| {
+            format!(
+                "case {} ({}) at {}",
+                case.id,
+                case.verdict.class,
+                super::text::offset(case.first_at, clock.start)
+            )
+        })
         .collect();
     format!(
         "Loss, step time, checkpoint stalls and ranks of job {} over {:.1} seconds and {steps} steps. Failures: {}.",
         job.spec.id,
         clock.span(),
-        if failures.is_empty() { "none".to_owned() } else { failures.join(", ") }
+        if failures.is_empty() {
+            "none".to_owned()
+        } else {
+            failures.join(", ")
+        }
     )
 }
 
@@ -179,6 +204,9 @@ fn legend(job: &JobView) -> String {
         "<span class=\"key key-cordoned\"></span> node out of use",
         "<span class=\"key key-lost\"></span> node lost",
     ]);
-    let entries: Vec<String> = entries.iter().map(|entry| format!("<span class=\"entry\">{entry}</span>")).collect();
+    let entries: Vec<String> = entries
+        .iter()
+        .map(|entry| format!("<span class=\"entry\">{entry}</span>"))
+        .collect();
     entries.join(" ")
 }

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
 use super::*;
 use crate::line::{self, LineClock};

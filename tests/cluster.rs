@@ -1,0 +1,259 @@
+//! The pieces outside the demo: a controller, an agent and jobs of any program, as people start them.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use support::{Daemon, command, finish, rankguard, until};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Cluster {
+    dir: tempfile::TempDir,
+    address: String,
+    controller: Daemon,
+    agent: Option<Daemon>,
+}
+
+impl Cluster {
+    /// A controller and one agent of two slots.
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let config = dir.path().join("test.toml");
+        let text = "[controller.policy]\ngather_ms = 200\npending_ms = 2_000\nsettle_ms = 300\nuser_retries = 1\n";
+        fs::write(&config, text).expect("written");
+        let state = dir.path().join("controller");
+        let args = [
+            "--config",
+            path(&config),
+            "controller",
+            "--listen",
+            "127.0.0.1:0",
+            "--state-dir",
+            path(&state),
+        ];
+        let controller = Daemon::start(&args, &dir.path().join("controller.log"));
+        let address = until("the controller to listen", LIMIT, || {
+            let text = fs::read_to_string(state.join("controller.addr")).ok()?;
+            Some(text.trim().to_owned())
+        });
+        let mut cluster = Self {
+            dir,
+            address,
+            controller,
+            agent: None,
+        };
+        let state = cluster.dir.path().join("agent");
+        let log = cluster.dir.path().join("agent.log");
+        let args = [
+            "agent",
+            "--node",
+            "n1",
+            "--slots",
+            "2",
+            "--kernel-log",
+            "off",
+            "--controller",
+            &cluster.address,
+        ];
+        cluster.agent = Some(Daemon::start(
+            &[&args[..], &["--state-dir", path(&state)]].concat(),
+            &log,
+        ));
+        until("the agent to join", LIMIT, || {
+            let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
+            (nodes[0]["state"] == "healthy").then_some(())
+        });
+        cluster
+    }
+
+    fn args<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        [&words[..1], &["--controller", &self.address], &words[1..]].concat()
+    }
+
+    fn ask(&self, words: &[&str]) -> Value {
+        let ran = rankguard(&self.args(words)).expect(0);
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|problem| panic!("{problem}: {}", ran.stdout))
+    }
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("temporary paths are text")
+}
+
+#[test]
+fn any_program_runs_as_ranks_with_the_environment_of_torchrun() {
+    let cluster = Cluster::start();
+    let out = cluster.dir.path().join("out");
+    fs::create_dir(&out).expect("made");
+    let script = "env > $OUT/rank-$RANK.part && mv $OUT/rank-$RANK.part $OUT/rank-$RANK";
+    let out_pair = format!("OUT={}", path(&out));
+    let words = [
+        "run",
+        "--ranks-per-node",
+        "2",
+        "--name",
+        "env",
+        "--env",
+        &out_pair,
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let ran = rankguard(&cluster.args(&words)).expect(0).says(&["job env finished"]);
+    assert_eq!(ran.stdout, "env\n");
+    for rank in ["0", "1"] {
+        let env = fs::read_to_string(out.join(format!("rank-{rank}"))).expect("every rank has run");
+        for line in [
+            &format!("RANK={rank}"),
+            &format!("LOCAL_RANK={rank}"),
+            "WORLD_SIZE=2",
+            "LOCAL_WORLD_SIZE=2",
+            "GROUP_RANK=0",
+            "TORCHELASTIC_RUN_ID=env",
+            "TORCHELASTIC_RESTART_COUNT=0",
+        ] {
+            assert!(env.lines().any(|found| found == line), "{line} is not in:\n{env}");
+        }
+        assert!(env.contains("MASTER_ADDR=") && env.contains("MASTER_PORT="), "{env}");
+    }
+    rankguard(&cluster.args(&["run", "--name", "env", "--", "true"])).expect(2);
+}
+
+#[test]
+fn a_program_that_fails_ends_the_run_with_the_verdict_and_its_own_line() {
+    let cluster = Cluster::start();
+    let script = "echo 'Traceback (most recent call last):' >&2; echo '  File \"train.py\", line 3, in <module>' >&2; \
+                  echo \"KeyError: 'lr'\" >&2; exit 1";
+    let words = ["run", "--name", "bad", "--", "sh", "-c", script];
+    rankguard(&cluster.args(&words))
+        .expect(2)
+        .says(&["job bad was stopped", "verdict: ", "KeyError: 'lr'"]);
+    let cases = cluster.ask(&["cases", "--format", "json"]);
+    assert!(cases.as_array().is_some_and(|cases| !cases.is_empty()));
+    let shown = rankguard(&["cases", "show", "1", "--controller", &cluster.address])
+        .expect(0)
+        .stdout;
+    for part in [
+        "case 1: ",
+        "Reasoning",
+        "Facts",
+        "cleared by: ",
+        "In published taxonomies",
+    ] {
+        assert!(shown.contains(part), "{part:?} is not in:\n{shown}");
+    }
+    rankguard(&["cases", "show", "999", "--controller", &cluster.address])
+        .expect(2)
+        .says(&["999"]);
+    let report = cluster.dir.path().join("report");
+    rankguard(&cluster.args(&["report", "--out", path(&report)])).expect(0);
+    assert!(fs::read_to_string(report.join("report.html")).is_ok_and(|page| page.contains("KeyError")));
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_told_and_not_retried_for_ever() {
+    let cluster = Cluster::start();
+    let words = ["run", "--name", "gone", "--", "/does/not/exist"];
+    rankguard(&cluster.args(&words))
+        .expect(2)
+        .says(&["job gone was stopped", "/does/not/exist"]);
+}
+
+#[test]
+fn a_job_that_asks_for_more_slots_than_there_are_hears_so_and_is_stopped() {
+    let cluster = Cluster::start();
+    let words = [
+        "run",
+        "--name",
+        "big",
+        "--nodes",
+        "3",
+        "--ranks-per-node",
+        "64",
+        "--",
+        "true",
+    ];
+    let ran = rankguard(&cluster.args(&words)).expect(2);
+    ran.says(&["at least 3 nodes with 64 slots each (192 slots)", "job big was stopped"]);
+}
+
+#[test]
+fn ctrl_c_cancels_the_job_that_is_followed() {
+    let cluster = Cluster::start();
+    let words = ["run", "--name", "long", "--", "sleep", "1000"];
+    let child = command(&cluster.args(&words)).spawn().expect("the program starts");
+    until("the job to start", LIMIT, || {
+        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        jobs[0]["spans"]
+            .as_array()
+            .is_some_and(|spans| !spans.is_empty())
+            .then_some(())
+    });
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it follows");
+    finish(child, LIMIT).expect_cancelled();
+    let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+    assert_eq!(jobs[0]["state"], "stopped", "{jobs:#}");
+}
+
+#[test]
+fn a_detached_job_is_cancelled_by_name_and_nodes_are_cordoned_by_hand() {
+    let cluster = Cluster::start();
+    rankguard(&cluster.args(&["run", "--detach", "--name", "away", "--", "sleep", "1000"])).expect(0);
+    rankguard(&["cancel", "away", "--controller", &cluster.address]).expect(0);
+    until("the job to stop", LIMIT, || {
+        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        (jobs[0]["state"] == "stopped").then_some(())
+    });
+    rankguard(&["cancel", "nobody", "--controller", &cluster.address])
+        .expect(2)
+        .says(&["nobody"]);
+    rankguard(&[
+        "node",
+        "cordon",
+        "n1",
+        "--reason",
+        "new fan",
+        "--controller",
+        &cluster.address,
+    ])
+    .expect(0);
+    let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
+    assert_eq!(
+        (nodes[0]["state"].as_str(), nodes[0]["reason"].as_str()),
+        (Some("cordoned"), Some("new fan"))
+    );
+    rankguard(&["node", "uncordon", "n1", "--controller", &cluster.address]).expect(0);
+    assert_eq!(
+        cluster.ask(&["status", "nodes", "--format", "json"])[0]["state"],
+        "healthy"
+    );
+    rankguard(&["node", "cordon", "nowhere", "--controller", &cluster.address])
+        .expect(2)
+        .says(&["nowhere"]);
+}
+
+#[test]
+fn daemons_that_are_asked_to_end_do_so() {
+    let mut cluster = Cluster::start();
+    let mut agent = cluster.agent.take().expect("it was started");
+    assert_eq!(agent.terminate(Duration::from_secs(20)), Some(0));
+    assert_eq!(cluster.controller.terminate(Duration::from_secs(20)), Some(0));
+    rankguard(&cluster.args(&["status"]))
+        .expect(2)
+        .says(&["is \"rankguard controller\" running there?"]);
+}
+
+impl support::Ran {
+    /// A job that was cancelled is one that did not finish.
+    fn expect_cancelled(self) {
+        assert_eq!(self.code, Some(2), "{}", self.stderr);
+        assert!(self.stderr.contains("is being cancelled"), "{}", self.stderr);
+    }
+}

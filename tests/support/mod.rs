@@ -1,0 +1,151 @@
+//! The program as a person starts it: with a clean environment and a deadline.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How a run ended.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) took: Duration,
+}
+
+impl Ran {
+    /// The exit code is this, nothing panicked, and an error ends with a hint.
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(
+            self.code,
+            Some(code),
+            "stdout:\n{}\nstderr:\n{}",
+            self.stdout,
+            self.stderr
+        );
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        if code > 1 {
+            let last = self.stderr.trim_end().lines().last().unwrap_or_default();
+            assert!(last.starts_with("hint: "), "no hint at the end of:\n{}", self.stderr);
+        }
+        self
+    }
+
+    /// Standard error has all of these.
+    pub(crate) fn says(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(self.stderr.contains(part), "{part:?} is not in:\n{}", self.stderr);
+        }
+        self
+    }
+}
+
+/// The program with these arguments, no RANKGUARD_* variable of whoever runs the tests, and no input.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rankguard"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("RANKGUARD_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs it to its end.
+pub(crate) fn rankguard(args: &[&str]) -> Ran {
+    finish(
+        command(args).spawn().expect("the program starts"),
+        Duration::from_secs(60),
+    )
+}
+
+/// Waits for its end; a program that hangs is killed and fails the test.
+pub(crate) fn finish(mut child: Child, limit: Duration) -> Ran {
+    let started = Instant::now();
+    let mut stdout = child.stdout.take().expect("standard output is piped");
+    let mut stderr = child.stderr.take().expect("standard error is piped");
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _ = stdout.read_to_string(&mut text);
+        text
+    });
+    let errors = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _ = stderr.read_to_string(&mut text);
+        text
+    });
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it can be waited for") {
+            break status;
+        }
+        if started.elapsed() > limit {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("it hangs; it said:\n{}", errors.join().unwrap_or_default());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    Ran {
+        code: status.code(),
+        stdout: reader.join().expect("the reader ends"),
+        stderr: errors.join().expect("the reader ends"),
+        took: started.elapsed(),
+    }
+}
+
+/// A process that ends with the test.
+pub(crate) struct Daemon {
+    child: Child,
+}
+
+impl Daemon {
+    /// Starts it with its words going to a file.
+    pub(crate) fn start(args: &[&str], log: &Path) -> Self {
+        let log = std::fs::File::create(log).expect("a log");
+        let mut command = command(args);
+        command.stdout(Stdio::null()).stderr(log);
+        Self {
+            child: command.spawn().expect("the program starts"),
+        }
+    }
+
+    /// Asks it to end and waits; its exit code.
+    pub(crate) fn terminate(&mut self, limit: Duration) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                return status.code();
+            }
+            assert!(started.elapsed() < limit, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Looks until there is something.
+pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(started.elapsed() < limit, "waited {limit:?} for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
