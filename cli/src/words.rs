@@ -60,6 +60,7 @@ pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
 /// Milliseconds as people read them: `640 ms`, `2.41 s`, `3 min 20 s`.
 pub(crate) fn millis(millis: f64) -> String {
     match millis {
+        whole if whole.abs() < 1_000.0 && whole.fract() == 0.0 => format!("{whole:.0} ms"),
         small if small.abs() < 9.95 => format!("{small:.2} ms"),
         short if short.abs() < 999.5 => format!("{short:.0} ms"),
         medium if medium.abs() < 99_950.0 => format!("{:.2} s", medium / 1e3),

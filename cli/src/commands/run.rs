@@ -249,11 +249,11 @@ impl Follower {
         for case in cases.iter().filter(|case| case.job.as_ref() == Some(&self.job)) {
             if self.cases.insert(case.id, case.state) != Some(case.state) {
                 let (class, blamed) = (&case.verdict.class, &case.verdict.blamed);
-                out::note(&format!(
-                    "case {} {}: {class}, blamed: {blamed}",
-                    case.id,
-                    case_state(case.state)
-                ));
+                let verdict = match case.state {
+                    CaseState::Open => "evidence is being gathered".to_owned(),
+                    _ => format!("{class}, blamed: {blamed}"),
+                };
+                out::note(&format!("case {} {}: {verdict}", case.id, case_state(case.state)));
             }
         }
     }
@@ -265,10 +265,14 @@ fn describe(view: &JobView) -> String {
     if !view.placements.is_empty() {
         let nodes: BTreeSet<&str> = view.placements.iter().map(|at| at.node.as_str()).collect();
         let nodes: Vec<&str> = nodes.into_iter().collect();
-        let (ranks, generation) = (view.placements.len(), view.generation);
+        let ranks = match view.placements.len() {
+            1 => "1 rank".to_owned(),
+            many => format!("{many} ranks"),
+        };
         line.push_str(&format!(
-            ": {ranks} ranks on {}, generation {generation}",
-            nodes.join(" ")
+            ": {ranks} on {}, generation {}",
+            nodes.join(" "),
+            view.generation
         ));
     }
     if let Some(reason) = &view.reason {
@@ -296,7 +300,8 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     }
     let hint = format!(
         "{}; `rankguard cases show {}` tells all",
-        verdict.mitigation.advice, case.id
+        verdict.mitigation.advice.trim_end_matches('.'),
+        case.id
     );
     CliError::failure(crate::listing::plain(&what), hint)
 }

@@ -23,7 +23,7 @@ pub(super) fn table(cases: &[Case]) -> String {
         let id = case.id;
         let _ = write!(
             html,
-            "<tr><th scope=\"row\"><a href=\"#case-{id}\">{id}</a></th><td><code>{}</code></td><td>{}</td><td>{}</td>",
+            "<tr><th scope=\"row\"><a href=\"#case-{id}\">{id}</a></th><td><code>{}</code></td><td class=\"who\">{}</td><td>{}</td>",
             escape(case.verdict.class.as_str()),
             escape(case.verdict.blamed.to_string()),
             badge(case.state)

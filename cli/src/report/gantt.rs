@@ -56,7 +56,8 @@ pub(super) fn panel(job: &JobView, nodes: &[Span], clock: &Clock, top: f64) -> P
             }
             y += LANE;
         }
-        y += GAP;
+        // A name needs its height even where nothing ran.
+        y += if row.lanes.is_empty() { GAP + 5.0 } else { GAP };
     }
     Panel { height: y - top, svg }
 }

@@ -24,9 +24,10 @@ pub(super) fn page(input: &ReportInput) -> String {
         escape(start.to_string())
     );
     html.push_str(&summary::tiles(input));
-    for job in &status.jobs {
-        html.push_str(&section(job, &input.cases, status));
-    }
+    let mut jobs: Vec<&JobView> = status.jobs.iter().collect();
+    jobs.sort_by_key(|job| job.submitted_at);
+    jobs.iter()
+        .for_each(|job| html.push_str(&section(job, &input.cases, status)));
     html.push_str("<section aria-labelledby=\"cases\"><h2 id=\"cases\">Cases</h2>");
     if input.cases.is_empty() {
         html.push_str("<p>Nothing has failed.</p>");
@@ -68,7 +69,7 @@ fn section(job: &JobView, cases: &[Case], status: &StatusView) -> String {
     let steps = words::or_dash(job.step);
     let _ = write!(
         html,
-        "<p class=\"quiet\">{steps} steps, {} checkpoints kept, generation {}; asked for {} to {} nodes with {} ranks each</p>",
+        "<p class=\"quiet\">steps: {steps}, checkpoints committed: {}, generation {}; asked for {} to {} nodes with {} ranks each</p>",
         job.checkpoints.len(),
         job.generation,
         job.spec.nodes.min,

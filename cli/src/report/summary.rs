@@ -61,7 +61,7 @@ fn proofs(facts: &Value) -> Vec<Tile> {
         let epochs = ledger["epochs"].as_array().map_or(0, Vec::len);
         tiles.push(Tile {
             name: "samples",
-            value: if exact { "each exactly once" } else { "not exact" }.to_owned(),
+            value: if exact { "each once" } else { "not exact" }.to_owned(),
             note: format!(
                 "an epoch; {epochs} epochs, {} twice, {} never",
                 count("duplicates"),
@@ -121,7 +121,7 @@ fn counts(input: &ReportInput) -> Vec<Tile> {
     tiles.push(Tile {
         name: "steps repeated",
         value: lost.to_string(),
-        note: "over all failures".to_owned(),
+        note: "over all failures of all jobs".to_owned(),
         mood: "",
     });
     tiles
