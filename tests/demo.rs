@@ -39,7 +39,9 @@ impl Demo {
 
 /// Processes whose command line names this folder or the demo's ranks of it.
 fn left_behind(mark: &str) -> Vec<String> {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     processes
         .flatten()
         .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
@@ -56,28 +58,51 @@ fn the_demo_survives_its_failures_bit_identical_and_names_each_of_them() {
     assert_eq!(facts["ledger_exact"], true, "{facts:#}");
     let cases = facts["cases"].as_array().expect("cases are a list");
     let classes: Vec<&str> = cases.iter().filter_map(|case| case["class"].as_str()).collect();
-    assert_eq!(classes.len(), 5, "one case a failure, and one for the bug that came back: {classes:?}");
+    assert_eq!(
+        classes.len(),
+        5,
+        "one case a failure, and one for the bug that came back: {classes:?}"
+    );
     assert_eq!(classes[0], "gpu-fallen-off-bus");
     assert_eq!(classes[2], "host-oom-kill");
     assert_eq!(classes[3..], ["tensor-shape-mismatch", "tensor-shape-mismatch"]);
     let blamed: Vec<&str> = cases.iter().filter_map(|case| case["blamed"].as_str()).collect();
-    assert!(blamed[0].contains("node-2") && blamed[0].contains("gpu 0000:9b:00"), "{blamed:?}");
+    assert!(
+        blamed[0].contains("node-2") && blamed[0].contains("gpu 0000:9b:00"),
+        "{blamed:?}"
+    );
     assert!(blamed[1].contains("node-1"), "{blamed:?}");
     assert!(blamed[2].contains("rank 3"), "{blamed:?}");
     for case in &cases[..3] {
         let taxonomies = case["taxonomies"].as_object().expect("taxonomies are a map");
         assert_eq!(taxonomies.len(), 5, "{case:#}");
-        assert!(taxonomies.values().all(|places| places.as_array().is_some_and(|list| !list.is_empty())), "{case:#}");
+        assert!(
+            taxonomies
+                .values()
+                .all(|places| places.as_array().is_some_and(|list| !list.is_empty())),
+            "{case:#}"
+        );
         for delay in ["evidence_ms", "case_ms", "plan_ms", "first_step_ms"] {
             assert!(case["delays_ms"][delay].is_i64(), "{delay} of {case:#}");
         }
-        assert!(case["plan"].is_string() && case["mitigation"]["advice"].is_string(), "{case:#}");
+        assert!(
+            case["plan"].is_string() && case["mitigation"]["advice"].is_string(),
+            "{case:#}"
+        );
     }
     let bug = facts["user_bug"].as_str().expect("the user is told");
-    assert!(bug.contains("shapes cannot be multiplied") && bug.contains("not retried"), "{bug}");
-    assert!(facts["steps_lost"].is_u64() && facts["checkpoint_stall_ms"]["max"].is_f64(), "{facts:#}");
+    assert!(
+        bug.contains("shapes cannot be multiplied") && bug.contains("not retried"),
+        "{bug}"
+    );
+    assert!(
+        facts["steps_lost"].is_u64() && facts["checkpoint_stall_ms"]["max"].is_f64(),
+        "{facts:#}"
+    );
     for name in ["report.html", "report.json"] {
-        let length = std::fs::metadata(demo.out.path().join(name)).map(|meta| meta.len()).unwrap_or(0);
+        let length = std::fs::metadata(demo.out.path().join(name))
+            .map(|meta| meta.len())
+            .unwrap_or(0);
         assert!(length > 1_000, "{name} has {length} bytes");
     }
 }
@@ -88,7 +113,10 @@ fn random_kills_the_controller_included_lose_nothing() {
         let facts = demo(&["--chaos", seed]).facts();
         assert_eq!(facts["parameters_identical"], true, "seed {seed}: {facts:#}");
         assert_eq!(facts["ledger_exact"], true, "seed {seed}: {facts:#}");
-        assert!(facts["chaos"].as_array().is_some_and(|kills| kills.len() >= 4), "seed {seed}: {facts:#}");
+        assert!(
+            facts["chaos"].as_array().is_some_and(|kills| kills.len() >= 4),
+            "seed {seed}: {facts:#}"
+        );
     }
 }
 
@@ -118,7 +146,10 @@ fn an_interrupted_demo_leaves_nothing_behind() {
             assert!(asked.elapsed() < LIMIT, "it does not end");
             std::thread::sleep(Duration::from_millis(20));
         };
-        assert!(!status.success(), "after {after_ms} ms: an interrupted demo is not a success");
+        assert!(
+            !status.success(),
+            "after {after_ms} ms: an interrupted demo is not a success"
+        );
         let mark = scratch.path().display().to_string();
         let mut left = left_behind(&mark);
         for _ in 0..50 {
@@ -130,7 +161,11 @@ fn an_interrupted_demo_leaves_nothing_behind() {
             left = left_behind(&mark);
         }
         assert_eq!(left, Vec::<String>::new(), "after {after_ms} ms");
-        assert!(is_empty(scratch.path()), "after {after_ms} ms: {} is not empty", scratch.path().display());
+        assert!(
+            is_empty(scratch.path()),
+            "after {after_ms} ms: {} is not empty",
+            scratch.path().display()
+        );
     }
 }
 

@@ -154,14 +154,6 @@ impl Intake {
         self.lock().closed = true;
         self.shared.arrived.notify_all();
     }
-
-    #[cfg(test)]
-    pub(crate) fn drain(&self) -> Vec<Sighting> {
-        let mut queue = self.lock();
-        queue.urgent = false;
-        queue.oldest = None;
-        queue.waiting.drain(..).collect()
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The tables of the spool and the form of a record.
 
 use prost::Message;
-use rankguard_model::{Evidence, NodeId};
+use rankguard_model::{Evidence, NodeId, Sequence};
 use rankguard_proto::v1;
 use redb::{Table, TableDefinition};
 
@@ -45,9 +45,11 @@ pub(super) fn cost(record: &[u8]) -> u64 {
     record.len() as u64 + 32
 }
 
-/// Writes a record and returns its cost.
+/// Writes a record under its number, inside and outside, and returns its cost.
 pub(super) fn put(records: &mut Table<'_, u64, &[u8]>, seq: u64, record: &Record) -> Result<u64, SpoolError> {
-    let bytes = record.encode();
+    let mut numbered = record.0.clone();
+    numbered.id.seq = Sequence(seq);
+    let bytes = Record(numbered).encode();
     records.insert(seq, bytes.as_slice()).map_err(database)?;
     Ok(cost(&bytes))
 }

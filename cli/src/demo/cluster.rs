@@ -80,18 +80,31 @@ impl Cluster {
         let announced = state.join("controller.addr");
         let _ = fs::remove_file(&announced);
         let mut command = self.command("controller")?;
-        command.arg("--listen").arg(&self.address).arg("--state-dir").arg(&state);
-        let mut child = command.spawn().map_err(|source| DemoError::io("start the controller", source))?;
+        command
+            .arg("--listen")
+            .arg(&self.address)
+            .arg("--state-dir")
+            .arg(&state);
+        let mut child = command
+            .spawn()
+            .map_err(|source| DemoError::io("start the controller", source))?;
         let started = Instant::now();
         self.address = loop {
             if let Ok(address) = fs::read_to_string(&announced) {
                 break address.trim().to_owned();
             }
             if let Ok(Some(status)) = child.try_wait() {
-                return Err(DemoError::Died { what: "controller".into(), status, log: self.log("controller") });
+                return Err(DemoError::Died {
+                    what: "controller".into(),
+                    status,
+                    log: self.log("controller"),
+                });
             }
             if started.elapsed() > START_LIMIT {
-                return Err(DemoError::Slow { what: "the controller to listen".into(), log: self.log("controller") });
+                return Err(DemoError::Slow {
+                    what: "the controller to listen".into(),
+                    log: self.log("controller"),
+                });
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
@@ -115,7 +128,9 @@ impl Cluster {
             .arg(self.root.join(node.as_str()))
             .arg("--kernel-log")
             .arg(&kmsg);
-        let child = command.spawn().map_err(|source| DemoError::io("start an agent", source))?;
+        let child = command
+            .spawn()
+            .map_err(|source| DemoError::io("start an agent", source))?;
         self.agents.insert(node.clone(), child);
         Ok(())
     }
@@ -153,7 +168,11 @@ impl Cluster {
     pub(super) fn write_kernel_log(&self, node: &NodeId, lines: &[String]) -> Result<(), DemoError> {
         let path = self.kernel_log(node);
         let failed = |source| DemoError::io("write a kernel log", source);
-        let before = fs::read(&path).map_err(failed)?.iter().filter(|byte| **byte == b'\n').count();
+        let before = fs::read(&path)
+            .map_err(failed)?
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count();
         let uptime_us = uptime_us();
         let text: String = lines
             .iter()
@@ -183,14 +202,24 @@ impl Cluster {
 
     /// Process ids of a job's ranks on a node, by rank.
     pub(super) fn ranks(&self, node: &NodeId, job: &JobId) -> BTreeMap<Rank, i32> {
-        let Some(agent) = self.agents.get(node) else { return BTreeMap::new() };
-        children(agent.id()).into_iter().filter_map(|pid| Some((rank_of(pid, job)?, pid))).collect()
+        let Some(agent) = self.agents.get(node) else {
+            return BTreeMap::new();
+        };
+        children(agent.id())
+            .into_iter()
+            .filter_map(|pid| Some((rank_of(pid, job)?, pid)))
+            .collect()
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let children: Vec<Child> = self.controller.take().into_iter().chain(std::mem::take(&mut self.agents).into_values()).collect();
+        let children: Vec<Child> = self
+            .controller
+            .take()
+            .into_iter()
+            .chain(std::mem::take(&mut self.agents).into_values())
+            .collect();
         let ranks: Vec<i32> = children.iter().flat_map(|child| descendants(child.id())).collect();
         children.into_iter().for_each(end);
         // Their parents are gone, so the kernel has killed them; this only makes sure before the demo says goodbye.
@@ -217,18 +246,23 @@ pub(super) fn signal(pid: i32, signal: Signal) {
 pub(super) fn die_with_parent(command: &mut Command) {
     // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and touches no memory.
     unsafe {
-        command.pre_exec(|| {
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)
-        });
+        command
+            .pre_exec(|| rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from));
     }
 }
 
 fn children(pid: u32) -> Vec<i32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
     tasks
         .flatten()
         .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>())
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<i32>>()
+        })
         .collect()
 }
 
@@ -244,10 +278,14 @@ fn descendants(pid: u32) -> Vec<i32> {
 
 fn rank_of(pid: i32, job: &JobId) -> Option<Rank> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let mut variables = environ.split(|byte| *byte == 0).filter_map(|pair| std::str::from_utf8(pair).ok());
+    let mut variables = environ
+        .split(|byte| *byte == 0)
+        .filter_map(|pair| std::str::from_utf8(pair).ok());
     let wanted = format!("RANKGUARD_JOB={job}");
     variables.clone().any(|pair| pair == wanted).then_some(())?;
-    variables.find_map(|pair| pair.strip_prefix("RANK=")?.parse().ok()).map(Rank)
+    variables
+        .find_map(|pair| pair.strip_prefix("RANK=")?.parse().ok())
+        .map(Rank)
 }
 
 fn uptime_us() -> u64 {
@@ -258,4 +296,7 @@ fn uptime_us() -> u64 {
 /// The demo is impatient: every wait is short, and one node of four may be cordoned.
 const CONFIG: &str = include_str!("demo.toml");
 
-const _: () = assert!(SILENCE_MS > 1_000, "heartbeats are 300 ms apart; a busy machine delays some");
+const _: () = assert!(
+    SILENCE_MS > 1_000,
+    "heartbeats are 300 ms apart; a busy machine delays some"
+);

@@ -11,7 +11,11 @@ pub(crate) enum DemoError {
     #[error("{what}")]
     Io { what: &'static str, source: io::Error },
     #[error("the {what} ended by itself ({status}); its log is {log}", log = log.display())]
-    Died { what: String, status: ExitStatus, log: PathBuf },
+    Died {
+        what: String,
+        status: ExitStatus,
+        log: PathBuf,
+    },
     #[error("waited too long for {what}; a log is {log}", log = log.display())]
     Slow { what: String, log: PathBuf },
     #[error("the story took a wrong turn: {0}")]

@@ -21,9 +21,9 @@ pub(super) fn gpu_lost(cluster: &Cluster, node: &NodeId, job: &JobId) -> Result<
         format!("NVRM: GPU {GPU}.0: GPU has fallen off the bus."),
     ];
     for pid in ranks.values() {
-        lines.extend((0..8).map(|channel| {
-            format!("NVRM: Xid (PCI:{GPU}): 45, pid={pid}, name=rankguard, Ch {channel:08x}")
-        }));
+        lines.extend(
+            (0..8).map(|channel| format!("NVRM: Xid (PCI:{GPU}): 45, pid={pid}, name=rankguard, Ch {channel:08x}")),
+        );
     }
     cluster.write_kernel_log(node, &lines)?;
     ranks.values().for_each(|pid| signal(*pid, Signal::ABORT));
@@ -32,11 +32,18 @@ pub(super) fn gpu_lost(cluster: &Cluster, node: &NodeId, job: &JobId) -> Result<
 
 /// The kernel ends one rank because the host has no memory left. Gives its process id.
 pub(super) fn host_oom(cluster: &Cluster, node: &NodeId, job: &JobId, rank: Rank) -> Result<Option<i32>, DemoError> {
-    let Some(pid) = cluster.ranks(node, job).get(&rank).copied() else { return Ok(None) };
+    let Some(pid) = cluster.ranks(node, job).get(&rank).copied() else {
+        return Ok(None);
+    };
     let lines = [
-        "rankguard invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0".to_owned(),
-        format!("oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0-1,global_oom,task_memcg=/user.slice,task=rankguard,pid={pid},uid=0"),
-        format!("Out of memory: Killed process {pid} (rankguard) total-vm:68432100kB, anon-rss:62914560kB, file-rss:4096kB, shmem-rss:0kB, UID:0 pgtables:124000kB oom_score_adj:0"),
+        "rankguard invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0"
+            .to_owned(),
+        format!(
+            "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0-1,global_oom,task_memcg=/user.slice,task=rankguard,pid={pid},uid=0"
+        ),
+        format!(
+            "Out of memory: Killed process {pid} (rankguard) total-vm:68432100kB, anon-rss:62914560kB, file-rss:4096kB, shmem-rss:0kB, UID:0 pgtables:124000kB oom_score_adj:0"
+        ),
     ];
     signal(pid, Signal::KILL);
     cluster.write_kernel_log(node, &lines)?;

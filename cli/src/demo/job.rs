@@ -86,7 +86,11 @@ impl Reference {
             .map_err(|source| DemoError::io("find a free port", source))?
             .port();
         let world = RANKS_PER_NODE * 3;
-        let mut reference = Self { ranks: Vec::new(), out: out.clone(), started: Instant::now() };
+        let mut reference = Self {
+            ranks: Vec::new(),
+            out: out.clone(),
+            started: Instant::now(),
+        };
         let command = training.command(&exe, &out, false);
         for rank in 0..world {
             let log = fs::File::create(out.join(format!("rank-{rank}.log")))
@@ -95,20 +99,28 @@ impl Reference {
             process
                 .args(&command[1..])
                 .env_remove("RANKGUARD_SOCKET")
-                .envs([("MASTER_ADDR", "127.0.0.1".to_owned()), ("MASTER_PORT", port.to_string())])
+                .envs([
+                    ("MASTER_ADDR", "127.0.0.1".to_owned()),
+                    ("MASTER_PORT", port.to_string()),
+                ])
                 .envs([("RANK", rank.to_string()), ("WORLD_SIZE", world.to_string())])
                 .envs([
                     ("LOCAL_RANK", (rank % RANKS_PER_NODE).to_string()),
                     ("LOCAL_WORLD_SIZE", RANKS_PER_NODE.to_string()),
                     ("GROUP_RANK", (rank / RANKS_PER_NODE).to_string()),
                 ])
-                .envs([("TORCHELASTIC_RUN_ID", "undisturbed"), ("TORCHELASTIC_RESTART_COUNT", "0")])
+                .envs([
+                    ("TORCHELASTIC_RUN_ID", "undisturbed"),
+                    ("TORCHELASTIC_RESTART_COUNT", "0"),
+                ])
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(log);
             std::os::unix::process::CommandExt::process_group(&mut process, 0);
             die_with_parent(&mut process);
-            let child = process.spawn().map_err(|source| DemoError::io("start a rank", source))?;
+            let child = process
+                .spawn()
+                .map_err(|source| DemoError::io("start a rank", source))?;
             reference.ranks.push(child);
         }
         Ok(reference)
@@ -122,10 +134,17 @@ impl Reference {
                 match self.ranks[rank].try_wait() {
                     Ok(Some(status)) if status.success() => break,
                     Ok(Some(status)) => {
-                        return Err(DemoError::Died { what: format!("undisturbed rank {rank}"), status, log });
+                        return Err(DemoError::Died {
+                            what: format!("undisturbed rank {rank}"),
+                            status,
+                            log,
+                        });
                     }
                     Ok(None) if self.started.elapsed() > REFERENCE_LIMIT => {
-                        return Err(DemoError::Slow { what: "the undisturbed run".to_owned(), log });
+                        return Err(DemoError::Slow {
+                            what: "the undisturbed run".to_owned(),
+                            log,
+                        });
                     }
                     Ok(None) => tokio::time::sleep(Duration::from_millis(10)).await,
                     Err(source) => return Err(DemoError::io("wait for a rank", source)),

@@ -85,15 +85,24 @@ async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<Exit, DemoE
     let progress = Progress::new(args.quiet);
     let exe = std::env::current_exe().map_err(|source| DemoError::io("find this program", source))?;
     let training = match args.chaos {
-        Some(_) => Training { epochs: 12, step_ms_min: 40 },
-        None => Training { epochs: 16, step_ms_min: 50 },
+        Some(_) => Training {
+            epochs: 12,
+            step_ms_min: 40,
+        },
+        None => Training {
+            epochs: 16,
+            step_ms_min: 50,
+        },
     };
     progress.say(&format!(
         "undisturbed run: 6 ranks train a small network on {SAMPLES} handwritten digits, {} steps",
         training.steps()
     ));
     let (undisturbed, undisturbed_took) = Reference::start(&training, root)?.finish().await?;
-    progress.say(&format!("   done in {:.1} s; its parameters are what the failures are held against", undisturbed_took.as_secs_f64()));
+    progress.say(&format!(
+        "   done in {:.1} s; its parameters are what the failures are held against",
+        undisturbed_took.as_secs_f64()
+    ));
 
     progress.say("one controller and four agents start: node-1, node-2, node-3 and the spare spare-1");
     let mut cluster = Cluster::start(root).await?;
@@ -126,15 +135,24 @@ async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<Exit, DemoE
     let trained = root.join("digits");
     let ledger = ledger::check(&trained, SAMPLES, training.epochs)
         .map_err(|problem| DemoError::Story(format!("the ledger cannot be read: {problem}")))?;
-    let parameters =
-        Parameters { disturbed: digest(&trained)?, undisturbed: digest(&undisturbed)? };
-    let reports = Reports { html: folder.join("report.html"), json: folder.join("report.json") };
+    let parameters = Parameters {
+        disturbed: digest(&trained)?,
+        undisturbed: digest(&undisturbed)?,
+    };
+    let reports = Reports {
+        html: folder.join("report.html"),
+        json: folder.join("report.json"),
+    };
     let outcome = Outcome {
         parameters_identical: parameters.disturbed == parameters.undisturbed,
         parameters,
         ledger_exact: ledger.exact,
         ledger,
-        steps_lost: cases.iter().filter(|case| of(case, &job)).filter_map(|case| case.steps_lost).sum(),
+        steps_lost: cases
+            .iter()
+            .filter(|case| of(case, &job))
+            .filter_map(|case| case.steps_lost)
+            .sum(),
         cases: cases.iter().map(CaseFacts::of).collect(),
         checkpoint_stall_ms: Stalls::of(view),
         checkpoints_committed: view.checkpoints.len(),

@@ -93,14 +93,22 @@ pub(super) struct Stalls {
 impl Stalls {
     /// Over all committed checkpoints of a job.
     pub(super) fn of(job: &JobView) -> Self {
-        let stalls = job.checkpoints.iter().flat_map(|checkpoint| checkpoint.stall_ms.iter().map(|(_, stall)| *stall));
+        let stalls = job
+            .checkpoints
+            .iter()
+            .flat_map(|checkpoint| checkpoint.stall_ms.iter().map(|(_, stall)| *stall));
         let mut stalls: Vec<f64> = stalls.collect();
         stalls.sort_by(f64::total_cmp);
         let at = |share: f64| {
             let place = (stalls.len().saturating_sub(1) as f64 * share).round() as usize;
             stalls.get(place).copied().unwrap_or_default()
         };
-        Self { saves: stalls.len(), p50: at(0.5), p95: at(0.95), max: at(1.0) }
+        Self {
+            saves: stalls.len(),
+            p50: at(0.5),
+            p95: at(0.95),
+            max: at(1.0),
+        }
     }
 }
 
@@ -145,7 +153,12 @@ impl Outcome {
             }
         }
         lines.push(String::new());
-        let epochs: Vec<String> = self.ledger.epochs.iter().map(|epoch| epoch.consumed.to_string()).collect();
+        let epochs: Vec<String> = self
+            .ledger
+            .epochs
+            .iter()
+            .map(|epoch| epoch.consumed.to_string())
+            .collect();
         lines.push(format!(
             "ledger      {} epochs, samples consumed in each: {}; {} duplicates, {} omissions",
             self.ledger.epochs.len(),
@@ -155,18 +168,27 @@ impl Outcome {
         ));
         lines.push(format!(
             "checkpoints {} committed; a rank waited {:.2} ms at the median, {:.2} ms at p95, {:.2} ms at most",
-            self.checkpoints_committed, self.checkpoint_stall_ms.p50, self.checkpoint_stall_ms.p95,
+            self.checkpoints_committed,
+            self.checkpoint_stall_ms.p50,
+            self.checkpoint_stall_ms.p95,
             self.checkpoint_stall_ms.max
         ));
         lines.push(format!("repeated    {} steps over all failures", self.steps_lost));
         if let Some(reason) = &self.user_bug {
             lines.push(format!("user bug    {reason}"));
         }
-        let cordoned = status.nodes.iter().filter_map(|node| Some((node, node.reason.as_ref()?)));
+        let cordoned = status
+            .nodes
+            .iter()
+            .filter_map(|node| Some((node, node.reason.as_ref()?)));
         lines.extend(cordoned.map(|(node, reason)| format!("out of use  {}: {reason}", node.node)));
         lines.push(format!(
             "parameters  {}: {} after the failures, {} undisturbed",
-            if self.parameters_identical { "bit-identical" } else { "DIFFERENT" },
+            if self.parameters_identical {
+                "bit-identical"
+            } else {
+                "DIFFERENT"
+            },
             short(&self.parameters.disturbed),
             short(&self.parameters.undisturbed)
         ));
@@ -186,10 +208,18 @@ mod tests {
 
     #[test]
     fn a_demo_with_other_parameters_or_an_inexact_ledger_is_not_sound() {
-        let ledger = LedgerReport { exact: true, duplicates: 0, omissions: 0, epochs: Vec::new() };
+        let ledger = LedgerReport {
+            exact: true,
+            duplicates: 0,
+            omissions: 0,
+            epochs: Vec::new(),
+        };
         let sound = Outcome {
             parameters_identical: true,
-            parameters: Parameters { disturbed: "a".into(), undisturbed: "a".into() },
+            parameters: Parameters {
+                disturbed: "a".into(),
+                undisturbed: "a".into(),
+            },
             ledger_exact: true,
             ledger,
             cases: Vec::new(),
@@ -198,12 +228,27 @@ mod tests {
             checkpoints_committed: 0,
             user_bug: None,
             chaos: Vec::new(),
-            report: Reports { html: PathBuf::new(), json: PathBuf::new() },
+            report: Reports {
+                html: PathBuf::new(),
+                json: PathBuf::new(),
+            },
             undisturbed_run_s: 0.0,
             took_s: 0.0,
         };
         assert!(sound.is_sound());
-        assert!(!Outcome { parameters_identical: false, ..sound.clone() }.is_sound());
-        assert!(!Outcome { ledger_exact: false, ..sound }.is_sound());
+        assert!(
+            !Outcome {
+                parameters_identical: false,
+                ..sound.clone()
+            }
+            .is_sound()
+        );
+        assert!(
+            !Outcome {
+                ledger_exact: false,
+                ..sound
+            }
+            .is_sound()
+        );
     }
 }

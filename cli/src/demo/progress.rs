@@ -14,7 +14,10 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(quiet: bool) -> Self {
-        Self { started: Instant::now(), quiet }
+        Self {
+            started: Instant::now(),
+            quiet,
+        }
     }
 
     /// Seconds since the demo began.
@@ -32,7 +35,10 @@ impl Progress {
     /// How a case ended.
     pub(super) fn case(&self, case: &Case) {
         let millis = |value: Option<i64>| value.map_or("-".to_owned(), |value| format!("{value} ms"));
-        self.say(&format!("   case {}: {}, blamed: {}", case.id, case.verdict.class, case.verdict.blamed));
+        self.say(&format!(
+            "   case {}: {}, blamed: {}",
+            case.id, case.verdict.class, case.verdict.blamed
+        ));
         self.say(&format!(
             "   fault to evidence {}, to case {}, to plan {}, to first new step {}; {} steps repeated",
             millis(case.delays.evidence_ms),

@@ -32,7 +32,9 @@ pub(super) struct Stage<'a> {
 impl Stage<'_> {
     /// Submits the job that survives.
     pub(super) async fn submit(&self, name: &str, extra: &[String]) -> Result<JobId, DemoError> {
-        let spec = self.training.spec(name, self.exe, &self.out.join(name), &self.cluster.store(), extra);
+        let spec = self
+            .training
+            .spec(name, self.exe, &self.out.join(name), &self.cluster.store(), extra);
         std::fs::create_dir_all(self.out.join(name)).map_err(|source| DemoError::io("create a folder", source))?;
         self.watch.client().submit(&spec).await?;
         Ok(spec.id)
@@ -41,30 +43,39 @@ impl Stage<'_> {
     /// a, b and c on one job, until it has finished.
     pub(super) async fn failures(&mut self, job: &JobId) -> Result<(), DemoError> {
         let before = self.watch.step(job, CALM_STEPS).await?;
-        self.progress.say(&format!("step {}: six ranks train on node-1, node-2, node-3", step(&before)));
+        self.progress.say(&format!(
+            "step {}: six ranks train on node-1, node-2, node-3",
+            step(&before)
+        ));
 
-        self.progress.say("a. GPU lost: XID 79 on node-2, its ranks abort, the others lose their peers");
+        self.progress
+            .say("a. GPU lost: XID 79 on node-2, its ranks abort, the others lose their peers");
         inject::gpu_lost(self.cluster, &NodeId::from("node-2"), job)?;
         let after = self.recovered(job, 1).await?;
 
         let calm = self.watch.step(job, step(&after) + CALM_STEPS).await?;
-        self.progress.say("b. Node lost with no spare: the agent of node-1 and its ranks are killed");
+        self.progress
+            .say("b. Node lost with no spare: the agent of node-1 and its ranks are killed");
         let lost = NodeId::from("node-1");
         self.cluster.kill_agent(&lost);
         let after = self.recovered(job, 2).await?;
-        self.progress.say(&format!("   the job goes on with {} ranks", after.placements.len()));
+        self.progress
+            .say(&format!("   the job goes on with {} ranks", after.placements.len()));
         self.watch.step(job, step(&after) + CALM_STEPS).await?;
         self.progress.say("   node-1 comes back");
         self.cluster.start_agent(&lost)?;
         let grown = self.grown(job, calm.placements.len()).await?;
-        self.progress.say(&format!("   the job has grown to {} ranks", grown.placements.len()));
+        self.progress
+            .say(&format!("   the job has grown to {} ranks", grown.placements.len()));
 
         let calm = self.watch.step(job, step(&grown) + CALM_STEPS).await?;
         let victim = Rank(3);
         let place = calm.placements.iter().find(|place| place.rank == victim);
         let node = place.map(|place| place.node.clone()).ok_or_else(|| lost_rank(victim))?;
         let pid = inject::host_oom(self.cluster, &node, job, victim)?.ok_or_else(|| lost_rank(victim))?;
-        self.progress.say(&format!("c. Host OOM kill: the kernel of {node} ends rank {victim} (process {pid})"));
+        self.progress.say(&format!(
+            "c. Host OOM kill: the kernel of {node} ends rank {victim} (process {pid})"
+        ));
         self.recovered(job, 3).await?;
 
         let end = self.watch.end(job, END_LIMIT).await?;
@@ -77,14 +88,16 @@ impl Stage<'_> {
 
     /// d: a bug that comes back after its retry.
     pub(super) async fn user_bug(&mut self) -> Result<JobId, DemoError> {
-        self.progress.say("d. User bug: rank 4 of a second job builds a batch of the wrong shape, every time");
+        self.progress
+            .say("d. User bug: rank 4 of a second job builds a batch of the wrong shape, every time");
         let extra = ["--bug-at-step=14".to_owned(), "--bug-rank=4".to_owned()];
         let job = self.submit("buggy", &extra).await?;
         let end = self.watch.end(&job, END_LIMIT).await?;
         if end.state != JobState::Stopped {
             return Err(DemoError::Story("the job with the bug was not stopped".to_owned()));
         }
-        self.progress.say(&format!("   stopped: {}", end.reason.unwrap_or_default()));
+        self.progress
+            .say(&format!("   stopped: {}", end.reason.unwrap_or_default()));
         Ok(job)
     }
 
@@ -100,7 +113,9 @@ impl Stage<'_> {
                 let of_job = |case: &&Case| case.job.as_ref() == Some(job);
                 let case = cases.iter().filter(of_job).nth(nth - 1);
                 let case = case.filter(|case| matches!(case.state, CaseState::Recovered | CaseState::Closed));
-                Ok(case.filter(|_| view.state == JobState::Running).map(|case| (case.clone(), view.clone())))
+                Ok(case
+                    .filter(|_| view.state == JobState::Running)
+                    .map(|case| (case.clone(), view.clone())))
             })
             .await?;
         self.progress.case(&case);

@@ -17,7 +17,9 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(address: &str) -> Self {
-        Self { client: Client::new(address) }
+        Self {
+            client: Client::new(address),
+        }
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -48,9 +50,17 @@ impl Watch {
     /// All nodes speak.
     pub(super) async fn nodes(&self, count: usize) -> Result<(), DemoError> {
         let all = |status: &StatusView| {
-            status.nodes.iter().filter(|node| node.state == NodeState::Healthy).count() == count
+            status
+                .nodes
+                .iter()
+                .filter(|node| node.state == NodeState::Healthy)
+                .count()
+                == count
         };
-        self.until("the agents to join", Duration::from_secs(15), |status, _| Ok(all(status).then_some(()))).await
+        self.until("the agents to join", Duration::from_secs(15), |status, _| {
+            Ok(all(status).then_some(()))
+        })
+        .await
     }
 
     /// A job has made this many steps, and makes them now.
