@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rankguard_diagnosis::Fact;
 use rankguard_model::{
-    Body, Entity, Evidence, Generation, JobId, JobSpec, Launch, NodeId, NodeInfo, Order, Peer, ProgressPoint,
-    Rank, RankSlot, RestorePoint, Span, Timestamp,
+    Body, Entity, Evidence, Generation, JobId, JobSpec, Launch, NodeId, NodeInfo, Order, Peer, ProgressPoint, Rank,
+    RankSlot, RestorePoint, Span, Timestamp,
 };
 
 use crate::fleet::Cordon;
@@ -20,7 +20,11 @@ const NODE_SPANS_MAX: usize = 4_096;
 
 /// Takes one event in and says what is to be done. The state changes only here.
 pub fn step(state: &mut State, stamped: &Stamped) -> Vec<Action> {
-    let mut turn = Turn { state, at: stamped.at, actions: Vec::new() };
+    let mut turn = Turn {
+        state,
+        at: stamped.at,
+        actions: Vec::new(),
+    };
     turn.take(&stamped.event);
     turn.actions
 }
@@ -46,13 +50,25 @@ impl Turn<'_> {
                     entry.checkpoints.committed(self.at, *generation, *step);
                     entry.fruitless = 0;
                     for node in entry.nodes().to_vec() {
-                        self.order(&node, Order::Keep { job: job.clone(), generation: *generation, step: *step });
+                        self.order(
+                            &node,
+                            Order::Keep {
+                                job: job.clone(),
+                                generation: *generation,
+                                step: *step,
+                            },
+                        );
                     }
                     self.commit_next(job);
                     self.advance(job);
                 }
             }
-            Event::ManifestRefused { job, step, generation, reason } => {
+            Event::ManifestRefused {
+                job,
+                step,
+                generation,
+                reason,
+            } => {
                 if let Some(entry) = self.state.jobs.get_mut(job) {
                     entry.checkpoints.refused(*generation, *step);
                     self.announce(format!("checkpoint of step {step} of job {job} is void: {reason}"));
@@ -62,7 +78,14 @@ impl Turn<'_> {
             }
             Event::TimerFired { timer } => self.timer_fired(timer),
             Event::NodeCordoned { node, reason } => {
-                self.state.fleet.cordon(node, Cordon { since: self.at, reason: reason.clone(), case: None });
+                self.state.fleet.cordon(
+                    node,
+                    Cordon {
+                        since: self.at,
+                        reason: reason.clone(),
+                        case: None,
+                    },
+                );
                 self.node_span(node);
             }
             Event::NodeUncordoned { node } => {
@@ -79,7 +102,8 @@ impl Turn<'_> {
     /// After a restart: everything that was wanted is wanted still. Agents get their orders when they join.
     fn resume(&mut self) {
         let timers = self.state.timers.clone();
-        self.actions.extend(timers.into_iter().map(|(timer, at)| Action::SetTimer { timer, at }));
+        self.actions
+            .extend(timers.into_iter().map(|(timer, at)| Action::SetTimer { timer, at }));
         for job in self.state.jobs.values() {
             if let (Some(manifest), Some(policy)) = (&job.checkpoints.committing, &job.spec.checkpoint) {
                 self.actions.push(Action::CommitManifest {
@@ -95,8 +119,11 @@ impl Turn<'_> {
 
     fn node_joined(&mut self, info: &NodeInfo) {
         let node = info.node.clone();
-        let restarted =
-            self.state.fleet.get(&node).is_some_and(|known| known.info.incarnation != info.incarnation);
+        let restarted = self
+            .state
+            .fleet
+            .get(&node)
+            .is_some_and(|known| known.info.incarnation != info.incarnation);
         self.state.fleet.join(self.at, info.clone());
         self.state.diagnosis.node_returned(&node);
         self.node_span(&node);
@@ -131,7 +158,10 @@ impl Turn<'_> {
                 })
         });
         if vanished {
-            self.witness_fact(&Fact::NodeSilent { node: info.node.clone(), since: self.at });
+            self.witness_fact(&Fact::NodeSilent {
+                node: info.node.clone(),
+                since: self.at,
+            });
         }
     }
 
@@ -142,9 +172,16 @@ impl Turn<'_> {
         self.state.fleet.lose(self.at, node);
         self.node_span(node);
         self.announce(format!("node {node} has been silent since {last_heard}"));
-        let used = self.state.jobs.values().any(|job| !job.is_over() && job.nodes().contains(node));
+        let used = self
+            .state
+            .jobs
+            .values()
+            .any(|job| !job.is_over() && job.nodes().contains(node));
         if used {
-            self.witness_fact(&Fact::NodeSilent { node: node.clone(), since: last_heard });
+            self.witness_fact(&Fact::NodeSilent {
+                node: node.clone(),
+                since: last_heard,
+            });
         }
         // Its old ranks cannot be fenced; they cannot commit either (RG-3), so nobody waits for them.
         let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
@@ -179,9 +216,16 @@ impl Turn<'_> {
                 }
             }
             Phase::Stopped { .. } if job.generation > Generation(0) => {
-                let order =
-                    Order::Stop { job: name.clone(), generation: job.generation, grace_ms: STOP_GRACE_MS };
-                if job.running.iter().any(|rank| node_of(job, *rank).as_ref() == Some(node)) {
+                let order = Order::Stop {
+                    job: name.clone(),
+                    generation: job.generation,
+                    grace_ms: STOP_GRACE_MS,
+                };
+                if job
+                    .running
+                    .iter()
+                    .any(|rank| node_of(job, *rank).as_ref() == Some(node))
+                {
                     self.order(node, order);
                 }
             }
@@ -193,12 +237,15 @@ impl Turn<'_> {
     fn offer_node(&mut self) {
         let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
         for name in names {
-            let Some(job) = self.state.jobs.get(&name) else { continue };
+            let Some(job) = self.state.jobs.get(&name) else {
+                continue;
+            };
             match job.phase {
                 Phase::Pending { .. } => self.place(&name, None, Vec::new()),
                 Phase::Starting | Phase::Running if job.nodes().len() < job.spec.nodes.max as usize => {
                     let at = self.at.after(Duration::from_millis(self.state.policy.grow_ms));
-                    self.state.set_timer(Timer::Grow { job: name.clone() }, at, &mut self.actions);
+                    self.state
+                        .set_timer(Timer::Grow { job: name.clone() }, at, &mut self.actions);
                 }
                 _ => {}
             }
@@ -206,7 +253,9 @@ impl Turn<'_> {
     }
 
     pub(crate) fn node_span(&mut self, node: &NodeId) {
-        let Some(entry) = self.state.fleet.get(node) else { return };
+        let Some(entry) = self.state.fleet.get(node) else {
+            return;
+        };
         let state = match entry.state() {
             rankguard_model::NodeState::Healthy => "healthy",
             rankguard_model::NodeState::Cordoned => "cordoned",
@@ -243,12 +292,32 @@ impl Turn<'_> {
 
     /// What the evidence says of the progress of plans and checkpoints. Reports of an older generation are not heard.
     fn take_report(&mut self, evidence: &Evidence) {
-        if let Body::Fenced { job, generation, master_port } = &evidence.body {
+        if let Body::Fenced {
+            job,
+            generation,
+            master_port,
+        } = &evidence.body
+        {
             return self.node_fenced(job, *generation, &evidence.id.node, *master_port);
         }
-        let Entity::Rank { job: name, generation, rank, node } = &evidence.entity else { return };
+        let Entity::Rank {
+            job: name,
+            generation,
+            rank,
+            node,
+        } = &evidence.entity
+        else {
+            return;
+        };
         let at = self.at;
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.generation == *generation) else { return };
+        let Some(job) = self
+            .state
+            .jobs
+            .get_mut(name)
+            .filter(|job| job.generation == *generation)
+        else {
+            return;
+        };
         match &evidence.body {
             Body::RankStarted { .. } => {
                 job.running.insert(*rank);
@@ -291,8 +360,11 @@ impl Turn<'_> {
             Body::ShardSealed { step, stall_ms, .. } => job.checkpoints.sealed(*generation, *step, *rank, *stall_ms),
             Body::ShardDurable { seal } => {
                 let fenced = matches!(job.phase, Phase::Fencing { .. }) || job.is_over();
-                let manifest =
-                    if fenced { None } else { job.checkpoints.durable(name, *generation, seal.clone()) };
+                let manifest = if fenced {
+                    None
+                } else {
+                    job.checkpoints.durable(name, *generation, seal.clone())
+                };
                 self.commit(name, manifest);
             }
             Body::ShardFailed { step, reason } => {
@@ -309,16 +381,26 @@ impl Turn<'_> {
     fn commit(&mut self, name: &JobId, manifest: Option<rankguard_checkpoint_format::Manifest>) {
         let policy = self.state.jobs.get(name).and_then(|job| job.spec.checkpoint.clone());
         if let (Some(manifest), Some(policy)) = (manifest, policy) {
-            self.actions.push(Action::CommitManifest { store: policy.store, manifest, keep: policy.keep });
+            self.actions.push(Action::CommitManifest {
+                store: policy.store,
+                manifest,
+                keep: policy.keep,
+            });
         }
     }
 
     /// While one manifest was written another checkpoint may have become whole.
     fn commit_next(&mut self, name: &JobId) {
-        let Some(job) = self.state.jobs.get_mut(name) else { return };
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
         let fenced = matches!(job.phase, Phase::Fencing { .. }) || job.is_over();
         let generation = job.generation;
-        let manifest = if fenced { None } else { job.checkpoints.complete(name, generation) };
+        let manifest = if fenced {
+            None
+        } else {
+            job.checkpoints.complete(name, generation)
+        };
         self.commit(name, manifest);
     }
 
@@ -326,21 +408,27 @@ impl Turn<'_> {
 
     fn job_submitted(&mut self, spec: &JobSpec) {
         if self.state.jobs.contains_key(&spec.id) {
-            return self.announce(format!("job {} exists already; the second submission is ignored", spec.id));
+            return self.announce(format!(
+                "job {} exists already; the second submission is ignored",
+                spec.id
+            ));
         }
         let name = spec.id.clone();
         let mut job = Job::new(spec.clone(), self.at);
         job.deadline = Some(self.at.after(Duration::from_millis(self.state.policy.pending_ms)));
         self.state.jobs.insert(name.clone(), job);
         let gather = self.at.after(Duration::from_millis(self.state.policy.gather_ms));
-        self.state.set_timer(Timer::Gather { job: name.clone() }, gather, &mut self.actions);
+        self.state
+            .set_timer(Timer::Gather { job: name.clone() }, gather, &mut self.actions);
         self.wait_at_most(&name, self.state.policy.pending_ms);
         self.place(&name, None, Vec::new());
     }
 
     /// Finds nodes for a job and begins its next generation; without enough nodes it waits.
     pub(crate) fn place(&mut self, name: &JobId, case: Option<rankguard_model::CaseId>, reasons: Vec<String>) {
-        let Some(job) = self.state.jobs.get(name).filter(|job| !job.is_over()) else { return };
+        let Some(job) = self.state.jobs.get(name).filter(|job| !job.is_over()) else {
+            return;
+        };
         let taken = self.state.nodes_of_other_jobs(name);
         let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
         let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
@@ -351,7 +439,10 @@ impl Turn<'_> {
         };
         if case.is_some() && job.fruitless >= job.spec.max_restarts {
             let times = job.fruitless;
-            return self.stop_job(name, format!("{times} restarts in a row brought it no further than before"));
+            return self.stop_job(
+                name,
+                format!("{times} restarts in a row brought it no further than before"),
+            );
         }
         let enough = if gathered { range.min } else { range.max };
         if nodes.len() < enough as usize {
@@ -372,20 +463,27 @@ impl Turn<'_> {
         let problems = plan_check(self.state, &plan);
         if !problems.is_empty() {
             let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            return self.announce(format!("plan for job {name} was refused: {}", list.join("; ")));
+            self.announce(format!("plan for job {name} was refused: {}", list.join("; ")));
+            // Whatever is wrong, the job waits with a deadline for it to change (RG-9).
+            return self.wait_for_nodes(name, 0, gathered);
         }
         self.begin(plan);
     }
 
     fn wait_for_nodes(&mut self, name: &JobId, found: usize, gathered: bool) {
-        let Some(job) = self.state.jobs.get_mut(name) else { return };
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
         let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
         let missing = format!(
             "waits for nodes: it needs at least {} free healthy nodes with {slots} slots each, and there are {found}",
             range.min
         );
         let was_pending = matches!(job.phase, Phase::Pending { .. });
-        job.phase = Phase::Pending { missing: missing.clone(), gathered };
+        job.phase = Phase::Pending {
+            missing: missing.clone(),
+            gathered,
+        };
         if !was_pending {
             self.announce(format!("job {name} {missing}"));
             self.wait_at_most(name, self.state.policy.pending_ms);
@@ -397,7 +495,12 @@ impl Turn<'_> {
         let name = plan.job.clone();
         let Some(job) = self.state.jobs.get(&name) else { return };
         let mut waiting: BTreeSet<NodeId> = plan.nodes.iter().cloned().collect();
-        waiting.extend(job.nodes().iter().filter(|node| self.state.fleet.is_live(node)).cloned());
+        waiting.extend(
+            job.nodes()
+                .iter()
+                .filter(|node| self.state.fleet.is_live(node))
+                .cloned(),
+        );
         self.state.next_plan = plan.id.next();
         self.state.plans.insert(plan.id, plan.clone());
         self.announce(format!("job {name}: {}", plan.describe()));
@@ -411,7 +514,10 @@ impl Turn<'_> {
             job.completed.clear();
             job.checkpoints.fence(job.generation);
             job.close_spans(at, |_| true);
-            job.phase = Phase::Fencing { waiting: waiting.clone(), port: None };
+            job.phase = Phase::Fencing {
+                waiting: waiting.clone(),
+                port: None,
+            };
         }
         self.wait_at_most(&name, self.state.policy.fence_ms);
         for node in waiting {
@@ -423,7 +529,9 @@ impl Turn<'_> {
     }
 
     fn node_fenced(&mut self, name: &JobId, generation: Generation, node: &NodeId, master_port: Option<u16>) {
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.generation == generation) else { return };
+        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.generation == generation) else {
+            return;
+        };
         let first = job.nodes().first() == Some(node);
         if let Phase::Fencing { waiting, port } = &mut job.phase {
             if first {
@@ -439,13 +547,16 @@ impl Turn<'_> {
 
     /// Moves a job on as far as what has happened allows.
     pub(crate) fn advance(&mut self, name: &JobId) {
-        let Some(job) = self.state.jobs.get_mut(name) else { return };
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
         let world_size = job.plan.as_ref().map_or(0, Plan::world_size) as usize;
         match &job.phase {
             // A manifest that is being written decides where the next generation starts.
-            Phase::Fencing { waiting, port: Some(port) }
-                if waiting.is_empty() && job.checkpoints.committing.is_none() =>
-            {
+            Phase::Fencing {
+                waiting,
+                port: Some(port),
+            } if waiting.is_empty() && job.checkpoints.committing.is_none() => {
                 let port = *port;
                 self.launch(name, port);
             }
@@ -470,11 +581,21 @@ impl Turn<'_> {
     }
 
     fn launch(&mut self, name: &JobId, port: u16) {
-        let Some(job) = self.state.jobs.get_mut(name) else { return };
-        let ranks = job.plan.iter().flat_map(Plan::placements).map(|place| place.rank).collect();
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let ranks = job
+            .plan
+            .iter()
+            .flat_map(Plan::placements)
+            .map(|place| place.rank)
+            .collect();
         job.phase = Phase::Launching { waiting: ranks, port };
         let lost_from = job.generation_step.take();
-        let restored = job.checkpoints.newest().map_or(rankguard_model::Step(0), |newest| newest.step);
+        let restored = job
+            .checkpoints
+            .newest()
+            .map_or(rankguard_model::Step(0), |newest| newest.step);
         let nodes = job.nodes().to_vec();
         self.note_fenced(name, lost_from.map(|from| from.0.saturating_sub(restored.0)));
         self.wait_at_most(name, self.state.policy.launch_ms);
@@ -486,7 +607,13 @@ impl Turn<'_> {
     fn launch_node(&mut self, name: &JobId, node: &NodeId, port: u16) {
         let Some(job) = self.state.jobs.get(name) else { return };
         let Some(plan) = &job.plan else { return };
-        let host = |node: &NodeId| self.state.fleet.get(node).map(|node| node.info.host.clone()).unwrap_or_default();
+        let host = |node: &NodeId| {
+            self.state
+                .fleet
+                .get(node)
+                .map(|node| node.info.host.clone())
+                .unwrap_or_default()
+        };
         let places = plan.placements();
         let launch = Launch {
             job: name.clone(),
@@ -495,28 +622,43 @@ impl Turn<'_> {
             env: job.spec.env.clone(),
             workdir: job.spec.workdir.clone(),
             world_size: plan.world_size(),
-            group_rank: plan.nodes.iter().position(|other| other == node).map_or(0, |at| at as u32),
+            group_rank: plan
+                .nodes
+                .iter()
+                .position(|other| other == node)
+                .map_or(0, |at| at as u32),
             ranks: places
                 .iter()
                 .filter(|place| place.node == *node)
-                .map(|place| RankSlot { rank: place.rank, local_rank: place.local_rank })
+                .map(|place| RankSlot {
+                    rank: place.rank,
+                    local_rank: place.local_rank,
+                })
                 .collect(),
             master_addr: plan.nodes.first().map(host).unwrap_or_default(),
             master_port: port,
             restart_count: u32::try_from(job.generation.0.saturating_sub(1)).unwrap_or(u32::MAX),
             max_restarts: job.spec.max_restarts,
             checkpoint_every: job.spec.checkpoint.as_ref().map_or(0, |policy| policy.every_steps),
-            checkpoint_store: job.spec.checkpoint.as_ref().map(|policy| policy.store.clone()).unwrap_or_default(),
-            restore: job
-                .checkpoints
-                .newest()
-                .map(|newest| RestorePoint { step: newest.step, generation: newest.generation }),
+            checkpoint_store: job
+                .spec
+                .checkpoint
+                .as_ref()
+                .map(|policy| policy.store.clone())
+                .unwrap_or_default(),
+            restore: job.checkpoints.newest().map(|newest| RestorePoint {
+                step: newest.step,
+                generation: newest.generation,
+            }),
             peers: self
                 .state
                 .fleet
                 .iter()
                 .filter(|(other, entry)| *other != node && entry.lost_since.is_none())
-                .map(|(other, entry)| Peer { node: other.clone(), address: entry.info.peer_address.clone() })
+                .map(|(other, entry)| Peer {
+                    node: other.clone(),
+                    address: entry.info.peer_address.clone(),
+                })
                 .collect(),
         };
         self.order(node, Order::Launch(launch));
@@ -545,7 +687,9 @@ impl Turn<'_> {
     /// Ends a job for good.
     pub(crate) fn stop_job(&mut self, name: &JobId, reason: String) {
         let at = self.at;
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else { return };
+        let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {
+            return;
+        };
         job.phase = Phase::Stopped { reason: reason.clone() };
         job.ended_at = Some(at);
         job.deadline = None;
@@ -555,7 +699,14 @@ impl Turn<'_> {
         self.announce(format!("job {name} stopped: {reason}"));
         self.note_stopped(name, &reason);
         for node in nodes {
-            self.order(&node, Order::Stop { job: name.clone(), generation, grace_ms: STOP_GRACE_MS });
+            self.order(
+                &node,
+                Order::Stop {
+                    job: name.clone(),
+                    generation,
+                    grace_ms: STOP_GRACE_MS,
+                },
+            );
         }
         self.offer_node();
     }
@@ -564,14 +715,21 @@ impl Turn<'_> {
 
     fn wait_at_most(&mut self, name: &JobId, millis: u64) {
         let at = self.at.after(Duration::from_millis(millis));
-        let Some(job) = self.state.jobs.get_mut(name) else { return };
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
         job.deadline = Some(at);
-        let timer = Timer::PhaseDeadline { job: name.clone(), generation: job.generation };
+        let timer = Timer::PhaseDeadline {
+            job: name.clone(),
+            generation: job.generation,
+        };
         self.state.set_timer(timer, at, &mut self.actions);
     }
 
     fn drop_timer(&mut self, name: &JobId) {
-        self.state.timers.retain(|timer, _| !matches!(timer, Timer::PhaseDeadline { job, .. } if job == name));
+        self.state
+            .timers
+            .retain(|timer, _| !matches!(timer, Timer::PhaseDeadline { job, .. } if job == name));
     }
 
     fn timer_fired(&mut self, timer: &Timer) {
@@ -610,12 +768,18 @@ impl Turn<'_> {
         );
         let keeps_all = job.nodes().iter().all(|node| nodes.contains(node));
         if keeps_all && nodes.len() > job.nodes().len() {
-            self.place(name, None, vec!["nodes have become free and the job is smaller than it may be".to_owned()]);
+            self.place(
+                name,
+                None,
+                vec!["nodes have become free and the job is smaller than it may be".to_owned()],
+            );
         }
     }
 
     fn phase_overdue(&mut self, name: &JobId, generation: Generation) {
-        let Some(job) = self.state.jobs.get(name).filter(|job| job.generation == generation) else { return };
+        let Some(job) = self.state.jobs.get(name).filter(|job| job.generation == generation) else {
+            return;
+        };
         match &job.phase {
             Phase::Pending { missing, .. } => {
                 let reason = format!("{missing}; nothing changed within {} ms", self.state.policy.pending_ms);
@@ -627,13 +791,21 @@ impl Turn<'_> {
             }
             Phase::Launching { waiting, .. } => {
                 let late: BTreeSet<NodeId> = waiting.iter().filter_map(|rank| node_of(job, *rank)).collect();
-                self.give_up_on(name, &late.into_iter().collect::<Vec<_>>(), "did not start its ranks in time");
+                self.give_up_on(
+                    name,
+                    &late.into_iter().collect::<Vec<_>>(),
+                    "did not start its ranks in time",
+                );
             }
             Phase::Starting | Phase::Running => {
                 // A program without step marks says nothing; only its exits count.
                 if job.step.is_some() || job.spec.checkpoint.is_some() {
                     let since = self.at;
-                    self.witness_fact(&Fact::JobStalled { job: name.clone(), generation, since });
+                    self.witness_fact(&Fact::JobStalled {
+                        job: name.clone(),
+                        generation,
+                        since,
+                    });
                 }
             }
             Phase::Finished | Phase::Stopped { .. } => {}
@@ -647,7 +819,10 @@ impl Turn<'_> {
             if self.state.fleet.is_live(node) {
                 self.state.fleet.lose(self.at, node);
                 self.node_span(node);
-                self.witness_fact(&Fact::NodeSilent { node: node.clone(), since: self.at });
+                self.witness_fact(&Fact::NodeSilent {
+                    node: node.clone(),
+                    since: self.at,
+                });
             }
         }
         // Should no case come of it, the job must not wait for ever (RG-9).
@@ -661,7 +836,11 @@ impl Turn<'_> {
 
     pub(crate) fn order(&mut self, node: &NodeId, order: Order) {
         let id = self.state.take_order_id();
-        self.actions.push(Action::SendOrder { node: node.clone(), id, order });
+        self.actions.push(Action::SendOrder {
+            node: node.clone(),
+            id,
+            order,
+        });
     }
 
     pub(crate) fn announce(&mut self, text: String) {
@@ -671,7 +850,11 @@ impl Turn<'_> {
 
 /// The node that runs a rank of the job's generation.
 pub(crate) fn node_of(job: &Job, rank: Rank) -> Option<NodeId> {
-    job.plan.iter().flat_map(Plan::placements).find(|place| place.rank == rank).map(|place| place.node)
+    job.plan
+        .iter()
+        .flat_map(Plan::placements)
+        .find(|place| place.rank == rank)
+        .map(|place| place.node)
 }
 
 fn fence_order(name: &JobId, job: &Job, node: &NodeId) -> Order {
@@ -681,4 +864,3 @@ fn fence_order(name: &JobId, job: &Job, node: &NodeId) -> Order {
         reserve_port: job.nodes().first() == Some(node),
     }
 }
-

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rankguard_diagnosis::{Change, Concluded, DraftId, Fact};
 use rankguard_model::{
-    Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Mitigation, Reason, Severity, Timestamp,
-    Verdict,
+    Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Mitigation, Reason,
+    Severity, Timestamp, Verdict,
 };
 
 use crate::brain::Turn;
@@ -24,7 +24,11 @@ pub(crate) struct Cases {
 
 impl Default for Cases {
     fn default() -> Self {
-        Self { all: BTreeMap::new(), drafts: BTreeMap::new(), next: CaseId(1) }
+        Self {
+            all: BTreeMap::new(),
+            drafts: BTreeMap::new(),
+            next: CaseId(1),
+        }
     }
 }
 
@@ -39,7 +43,9 @@ impl Cases {
 
     /// Whether evidence about a job is still being gathered.
     pub(crate) fn is_settling(&self, job: &JobId) -> bool {
-        self.all.values().any(|case| case.state == CaseState::Open && case.job.as_ref() == Some(job))
+        self.all
+            .values()
+            .any(|case| case.state == CaseState::Open && case.job.as_ref() == Some(job))
     }
 
     fn open(
@@ -71,7 +77,11 @@ impl Cases {
                 actions: Vec::new(),
                 outcome: None,
                 clears: String::new(),
-                delays: Delays { evidence_ms: delay, case_ms: delay, ..Delays::default() },
+                delays: Delays {
+                    evidence_ms: delay,
+                    case_ms: delay,
+                    ..Delays::default()
+                },
                 steps_lost: None,
             },
         );
@@ -140,7 +150,10 @@ impl Turn<'_> {
         for change in changes {
             match change {
                 Change::Opened { draft, job, first_at } => {
-                    let generation = job.as_ref().and_then(|name| self.state.jobs.get(name)).map(|job| job.generation);
+                    let generation = job
+                        .as_ref()
+                        .and_then(|name| self.state.jobs.get(name))
+                        .map(|job| job.generation);
                     self.state.cases.open(draft, job, generation, first_at, self.at);
                 }
                 Change::Late { draft, finding } => self.state.cases.join(draft, *finding),
@@ -194,7 +207,10 @@ impl Turn<'_> {
             case.state = CaseState::Recovering;
             case.plan = Some(plan.id);
             case.delays.plan_ms = Some(at.millis_since(case.first_at));
-            case.actions.push(Reason { at, text: format!("plan {}: {}", plan.id, plan.describe()) });
+            case.actions.push(Reason {
+                at,
+                text: format!("plan {}: {}", plan.id, plan.describe()),
+            });
         }
         if let Some(job) = self.state.jobs.get_mut(&plan.job) {
             job.case = Some(id);
@@ -203,12 +219,22 @@ impl Turn<'_> {
 
     pub(crate) fn note_fenced(&mut self, name: &JobId, steps_lost: Option<u64>) {
         let at = self.at;
-        let restore = self.state.jobs.get(name).and_then(|job| job.checkpoints.newest()).map(|newest| newest.step);
+        let restore = self
+            .state
+            .jobs
+            .get(name)
+            .and_then(|job| job.checkpoints.newest())
+            .map(|newest| newest.step);
         if let Some(case) = self.case_of(name) {
             case.delays.fenced_ms = Some(at.millis_since(case.first_at));
             case.steps_lost = case.steps_lost.max(steps_lost);
-            let from = restore.map_or("the beginning".to_owned(), |step| format!("the checkpoint of step {step}"));
-            case.actions.push(Reason { at, text: format!("old ranks have ended; start from {from}") });
+            let from = restore.map_or("the beginning".to_owned(), |step| {
+                format!("the checkpoint of step {step}")
+            });
+            case.actions.push(Reason {
+                at,
+                text: format!("old ranks have ended; start from {from}"),
+            });
         }
     }
 

@@ -1,6 +1,5 @@
 //! The knowledge that decisions rest on.
 
-
 use rankguard_faults::Catalogue;
 
 /// A shared catalogue. It is equal to any other: the state's identity is in the events, not in the knowledge.

@@ -52,10 +52,19 @@ impl Checkpoints {
         if self.committing.is_some() {
             return None;
         }
-        let ((_, step), attempt) =
-            self.attempts.iter().rev().find(|((of, _), attempt)| *of == generation && attempt.is_whole())?;
-        let id = CheckpointId { step: *step, generation };
-        let parent = self.newest().map(|newest| CheckpointId { step: newest.step, generation: newest.generation });
+        let ((_, step), attempt) = self
+            .attempts
+            .iter()
+            .rev()
+            .find(|((of, _), attempt)| *of == generation && attempt.is_whole())?;
+        let id = CheckpointId {
+            step: *step,
+            generation,
+        };
+        let parent = self.newest().map(|newest| CheckpointId {
+            step: newest.step,
+            generation: newest.generation,
+        });
         let seals: Vec<ShardSeal> = attempt.shards.values().cloned().collect();
         let manifest = Manifest::from_seals(job, id, parent, &seals).ok()?;
         self.committing = Some(manifest.clone());
@@ -67,7 +76,10 @@ impl Checkpoints {
         let attempt = self.attempts.get(&(generation, step)).cloned().unwrap_or_default();
         self.attempts.retain(|(_, of), _| *of > step);
         self.committing = None;
-        if self.newest().is_some_and(|newest| (newest.step, newest.generation) >= (step, generation)) {
+        if self
+            .newest()
+            .is_some_and(|newest| (newest.step, newest.generation) >= (step, generation))
+        {
             return;
         }
         self.committed.push(CheckpointView {
@@ -93,8 +105,12 @@ impl Checkpoints {
 
     /// Older generations may commit nothing more (RG-3), except a manifest that is being written already.
     pub fn fence(&mut self, generation: Generation) {
-        let committing = self.committing.as_ref().map(|manifest| (manifest.generation, manifest.step));
-        self.attempts.retain(|key, _| key.0 >= generation || Some(*key) == committing);
+        let committing = self
+            .committing
+            .as_ref()
+            .map(|manifest| (manifest.generation, manifest.step));
+        self.attempts
+            .retain(|key, _| key.0 >= generation || Some(*key) == committing);
     }
 
     fn attempt(&mut self, generation: Generation, step: Step) -> &mut Attempt {
@@ -107,6 +123,9 @@ impl Checkpoints {
 
 impl Attempt {
     fn is_whole(&self) -> bool {
-        self.shards.values().next().is_some_and(|seal| seal.world_size as usize == self.shards.len())
+        self.shards
+            .values()
+            .next()
+            .is_some_and(|seal| seal.world_size as usize == self.shards.len())
     }
 }

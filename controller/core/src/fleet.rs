@@ -56,7 +56,12 @@ impl Fleet {
     /// lifted by what clears its case, not by silence.
     pub fn join(&mut self, at: Timestamp, info: NodeInfo) {
         let cordon = self.nodes.remove(&info.node).and_then(|node| node.cordon);
-        let node = Node { lost_since: None, joined_at: at, cordon, info };
+        let node = Node {
+            lost_since: None,
+            joined_at: at,
+            cordon,
+            info,
+        };
         self.nodes.insert(node.info.node.clone(), node);
     }
 
@@ -108,7 +113,10 @@ impl Fleet {
 
     /// Nodes that verdicts, not people, have taken out of use.
     pub fn cordoned_by_verdict(&self) -> usize {
-        self.nodes.values().filter(|node| node.cordon.as_ref().is_some_and(|cordon| cordon.case.is_some())).count()
+        self.nodes
+            .values()
+            .filter(|node| node.cordon.as_ref().is_some_and(|cordon| cordon.case.is_some()))
+            .count()
     }
 
     /// Nodes for a job, those it ran on before first and in the same order, then others by name. At most `max`.
@@ -116,7 +124,10 @@ impl Fleet {
     /// Keeping the order keeps ranks where their arenas are, so that a restore moves as few bytes as possible.
     pub fn choose(&self, before: &[NodeId], taken: &BTreeSet<NodeId>, slots: u32, max: usize) -> Vec<NodeId> {
         let fits = |name: &&NodeId| {
-            !taken.contains(*name) && self.get(name).is_some_and(|node| node.is_usable() && node.info.slots >= slots)
+            !taken.contains(*name)
+                && self
+                    .get(name)
+                    .is_some_and(|node| node.is_usable() && node.info.slots >= slots)
         };
         // A newcomer takes the place of the node it replaces, so that the others keep their ranks.
         let mut others = self.nodes.keys().filter(|name| !before.contains(name)).filter(fits);

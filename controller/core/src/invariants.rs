@@ -26,7 +26,10 @@ pub const INVARIANTS: &[(&str, Check)] = &[
     ("cordons_stay_within_the_budget", cordons_stay_within_the_budget),
     ("a_cascade_is_never_blamed", a_cascade_is_never_blamed),
     ("checkpoints_are_committed_in_order", checkpoints_are_committed_in_order),
-    ("a_generation_has_at_most_one_open_case", a_generation_has_at_most_one_open_case),
+    (
+        "a_generation_has_at_most_one_open_case",
+        a_generation_has_at_most_one_open_case,
+    ),
     ("every_case_says_what_clears_it", every_case_says_what_clears_it),
 ];
 
@@ -58,7 +61,10 @@ fn no_node_serves_two_jobs(state: &State) -> Option<String> {
 fn ranks_are_numbered_without_gaps(state: &State) -> Option<String> {
     living(state).find_map(|job| {
         let places: Vec<_> = job.plan.iter().flat_map(Plan::placements).collect();
-        let gap = places.iter().enumerate().find(|(at, place)| place.rank.0 as usize != *at);
+        let gap = places
+            .iter()
+            .enumerate()
+            .find(|(at, place)| place.rank.0 as usize != *at);
         gap.map(|(at, place)| format!("{}: place {at} holds rank {}", job.spec.id, place.rank))
     })
 }
@@ -89,7 +95,10 @@ fn every_waiting_phase_has_a_timer(state: &State) -> Option<String> {
 
 /// RG-6: a wrong diagnosis cannot empty the cluster.
 fn cordons_stay_within_the_budget(state: &State) -> Option<String> {
-    let (used, budget) = (state.fleet.cordoned_by_verdict(), state.policy.cordon_budget(state.fleet.len()));
+    let (used, budget) = (
+        state.fleet.cordoned_by_verdict(),
+        state.policy.cordon_budget(state.fleet.len()),
+    );
     (used > budget).then(|| format!("{used} nodes are cordoned, {budget} may be"))
 }
 
@@ -99,7 +108,10 @@ fn a_cascade_is_never_blamed(state: &State) -> Option<String> {
         let first = case.verdict.first_cause.as_ref()?;
         let finding = case.findings.iter().find(|finding| finding.evidence == *first)?;
         let guilty = matches!(finding.role, Role::Root | Role::Confirmation)
-            || case.findings.iter().any(|other| other.evidence == *first && other.role == Role::Root)
+            || case
+                .findings
+                .iter()
+                .any(|other| other.evidence == *first && other.role == Role::Root)
             || case.verdict.class.as_str().starts_with("unknown")
             || case.verdict.blamed.node().is_none();
         (!guilty).then(|| format!("case {} rests on {first}, a {:?}", case.id, finding.role))
@@ -109,8 +121,15 @@ fn a_cascade_is_never_blamed(state: &State) -> Option<String> {
 /// RG-1: what was committed stays, and newer ones come after it.
 fn checkpoints_are_committed_in_order(state: &State) -> Option<String> {
     state.jobs.values().find_map(|job| {
-        let pair = job.checkpoints.committed.windows(2).find(|pair| pair[0].step >= pair[1].step)?;
-        Some(format!("{}: step {} stands before step {}", job.spec.id, pair[0].step, pair[1].step))
+        let pair = job
+            .checkpoints
+            .committed
+            .windows(2)
+            .find(|pair| pair[0].step >= pair[1].step)?;
+        Some(format!(
+            "{}: step {} stands before step {}",
+            job.spec.id, pair[0].step, pair[1].step
+        ))
     })
 }
 
@@ -129,5 +148,10 @@ fn a_generation_has_at_most_one_open_case(state: &State) -> Option<String> {
 /// RG-10.
 fn every_case_says_what_clears_it(state: &State) -> Option<String> {
     let silent = |case: &&rankguard_model::Case| case.state != CaseState::Open && case.clears.is_empty();
-    state.cases.all().values().find(silent).map(|case| format!("case {} does not", case.id))
+    state
+        .cases
+        .all()
+        .values()
+        .find(silent)
+        .map(|case| format!("case {} does not", case.id))
 }

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{
-    CaseId, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, Span, Step, Timestamp,
-};
+use rankguard_model::{CaseId, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, Span, Step, Timestamp};
 use serde::Serialize;
 
 use crate::Plan;
@@ -98,7 +96,10 @@ impl Job {
     pub fn new(spec: JobSpec, at: Timestamp) -> Self {
         Self {
             spec,
-            phase: Phase::Pending { missing: "not placed yet".to_owned(), gathered: false },
+            phase: Phase::Pending {
+                missing: "not placed yet".to_owned(),
+                gathered: false,
+            },
             generation: Generation(0),
             plan: None,
             deadline: None,

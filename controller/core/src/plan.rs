@@ -71,7 +71,9 @@ pub struct Plan {
 impl Plan {
     /// Ranks in the job.
     pub fn world_size(&self) -> u32 {
-        u32::try_from(self.nodes.len()).unwrap_or(u32::MAX).saturating_mul(self.ranks_per_node)
+        u32::try_from(self.nodes.len())
+            .unwrap_or(u32::MAX)
+            .saturating_mul(self.ranks_per_node)
     }
 
     /// Every rank's place: ranks are numbered node by node.
@@ -81,7 +83,11 @@ impl Plan {
             .iter()
             .flat_map(|node| (0..self.ranks_per_node).map(move |local_rank| (node, local_rank)))
             .zip(&mut rank)
-            .map(|((node, local_rank), rank)| Placement { rank: Rank(rank), local_rank, node: node.clone() })
+            .map(|((node, local_rank), rank)| Placement {
+                rank: Rank(rank),
+                local_rank,
+                node: node.clone(),
+            })
             .collect()
     }
 

@@ -61,6 +61,10 @@ impl Policy {
     /// The settings of diagnosis that follow from these.
     pub(crate) fn diagnosis(&self) -> rankguard_diagnosis::Policy {
         let settle = Duration::from_millis(self.settle_ms);
-        rankguard_diagnosis::Policy { settle, cap: settle * 3, ..rankguard_diagnosis::Policy::default() }
+        rankguard_diagnosis::Policy {
+            settle,
+            cap: settle * 3,
+            ..rankguard_diagnosis::Policy::default()
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! The planner: from a verdict to the cheapest sufficient answer.
 
 use rankguard_diagnosis::Concluded;
-use rankguard_model::{CaseId, Entity, JobId, NodeId, Severity};
+use rankguard_model::{CaseId, CaseState, Entity, JobId, NodeId, Severity};
 
+use crate::Phase;
 use crate::brain::Turn;
 use crate::fleet::Cordon;
-use crate::Phase;
 
 /// What to do about a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,13 @@ impl Turn<'_> {
             };
             return self.close(id, outcome);
         };
-        if let Some(older) = self.state.jobs.get(&name).and_then(|job| job.case).filter(|older| *older != id) {
+        if let Some(older) = self
+            .state
+            .jobs
+            .get(&name)
+            .and_then(|job| job.case)
+            .filter(|older| *older != id)
+        {
             self.close(older, format!("superseded by case {id} before the job made a step"));
         }
         match self.answer(&name, concluded, isolated.is_some()) {
@@ -46,7 +52,14 @@ impl Turn<'_> {
                 if let Some(job) = self.state.jobs.get_mut(&name) {
                     job.case = Some(id);
                 }
-                let reasons = vec![format!("case {id}: {}", verdict.class), verdict.mitigation.advice.clone()];
+                // The verdict stands, even if the answer has to wait for nodes.
+                if let Some(case) = self.state.cases.get_mut(id) {
+                    case.state = CaseState::Recovering;
+                }
+                let reasons = vec![
+                    format!("case {id}: {}", verdict.class),
+                    verdict.mitigation.advice.clone(),
+                ];
                 self.place(&name, Some(id), reasons);
             }
             Answer::Stop(reason) => {
@@ -62,9 +75,18 @@ impl Turn<'_> {
     /// on it moves away; anything else was answered already.
     pub(crate) fn revise(&mut self, id: CaseId, concluded: &Concluded) {
         let verdict = &concluded.verdict;
-        self.announce(format!("case {id}: revised to {}, blamed: {}", verdict.class, verdict.blamed));
-        let Some(node) = self.isolate(id, concluded) else { return };
-        let moved = self.state.jobs.iter().find(|(_, job)| !job.is_over() && job.nodes().contains(&node));
+        self.announce(format!(
+            "case {id}: revised to {}, blamed: {}",
+            verdict.class, verdict.blamed
+        ));
+        let Some(node) = self.isolate(id, concluded) else {
+            return;
+        };
+        let moved = self
+            .state
+            .jobs
+            .iter()
+            .find(|(_, job)| !job.is_over() && job.nodes().contains(&node));
         if let Some(name) = moved.map(|(name, _)| name.clone()) {
             let reasons = vec![format!("case {id}: {} on {node} was seen only now", verdict.class)];
             self.place(&name, Some(id), reasons);
@@ -87,8 +109,10 @@ impl Turn<'_> {
         if entry.cordon.is_some() {
             return Some(node);
         }
-        let (used, budget) =
-            (self.state.fleet.cordoned_by_verdict(), self.state.policy.cordon_budget(self.state.fleet.len()));
+        let (used, budget) = (
+            self.state.fleet.cordoned_by_verdict(),
+            self.state.policy.cordon_budget(self.state.fleet.len()),
+        );
         if used >= budget {
             let text = format!(
                 "node {node} stays in use: {used} nodes are cordoned and {budget} may be; a person must decide"
@@ -98,7 +122,14 @@ impl Turn<'_> {
             return None;
         }
         let reason = format!("case {id}: {} on {}", verdict.class, verdict.blamed);
-        self.state.fleet.cordon(&node, Cordon { since: self.at, reason, case: Some(id) });
+        self.state.fleet.cordon(
+            &node,
+            Cordon {
+                since: self.at,
+                reason,
+                case: Some(id),
+            },
+        );
         self.node_span(&node);
         self.note(Some(id), format!("node {node} cordoned"));
         Some(node)
@@ -109,17 +140,29 @@ impl Turn<'_> {
         let alive = |name: &&JobId| self.state.jobs.get(*name).is_some_and(|job| !job.is_over());
         let named = concluded.job.as_ref().filter(alive);
         let uses = |node: &NodeId| {
-            self.state.jobs.iter().find(|(_, job)| !job.is_over() && job.nodes().contains(node)).map(|(name, _)| name)
+            self.state
+                .jobs
+                .iter()
+                .find(|(_, job)| !job.is_over() && job.nodes().contains(node))
+                .map(|(name, _)| name)
         };
         let blamed = concluded.verdict.blamed.node();
-        named.or_else(|| isolated.and_then(uses)).or_else(|| blamed.and_then(uses)).cloned()
+        named
+            .or_else(|| isolated.and_then(uses))
+            .or_else(|| blamed.and_then(uses))
+            .cloned()
     }
 
     fn answer(&mut self, name: &JobId, concluded: &Concluded, isolated: bool) -> Answer {
         let verdict = &concluded.verdict;
         let retries_max = self.state.policy.user_retries;
-        let Some(job) = self.state.jobs.get_mut(name) else { return Answer::Nothing("the job is gone") };
-        if concluded.generation.is_some_and(|generation| generation < job.generation) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return Answer::Nothing("the job is gone");
+        };
+        if concluded
+            .generation
+            .is_some_and(|generation| generation < job.generation)
+        {
             return Answer::Nothing("the job went on to a later generation meanwhile");
         }
         if matches!(job.phase, Phase::Pending { .. }) {

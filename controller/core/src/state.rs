@@ -91,10 +91,17 @@ impl State {
         Context {
             jobs: jobs
                 .map(|(name, job)| {
-                    let placements =
-                        job.plan.iter().flat_map(Plan::placements).map(|place| (place.rank, place.node)).collect();
-                    let context =
-                        JobContext { generation: job.generation, placements, stopping: job.is_over() };
+                    let placements = job
+                        .plan
+                        .iter()
+                        .flat_map(Plan::placements)
+                        .map(|place| (place.rank, place.node))
+                        .collect();
+                    let context = JobContext {
+                        generation: job.generation,
+                        placements,
+                        stopping: job.is_over(),
+                    };
                     (name.clone(), context)
                 })
                 .collect(),

@@ -13,12 +13,22 @@ impl State {
             nodes: self.nodes(&self.fleet),
             node_spans: self.node_spans.clone(),
             jobs: self.jobs.values().map(job_view).collect(),
-            open_cases: self.cases.all().values().filter(|case| open(case.state)).map(|case| case.id).collect(),
+            open_cases: self
+                .cases
+                .all()
+                .values()
+                .filter(|case| open(case.state))
+                .map(|case| case.id)
+                .collect(),
         }
     }
 
     fn nodes(&self, fleet: &Fleet) -> Vec<NodeView> {
-        let job_on = |name| self.jobs.values().find(|job| !job.is_over() && job.nodes().contains(name));
+        let job_on = |name| {
+            self.jobs
+                .values()
+                .find(|job| !job.is_over() && job.nodes().contains(name))
+        };
         fleet
             .iter()
             .map(|(name, node)| NodeView {

@@ -8,29 +8,79 @@ use rankguard_core::{Action, Event, Policy, Stamped, State, Timer, invariants, s
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation,
-    JobId, JobSpec, JobState, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Role, Sequence, ShardSeal, Source, Step, Timestamp,
+    JobId, JobSpec, JobState, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Role, Sequence, ShardSeal, Source, Step,
+    Timestamp,
 };
 
 /// What a walk may do next. Numbers are taken modulo what there is, so that every list means something.
 #[derive(Debug, Clone)]
 enum Move {
-    Join { node: u8, incarnation: u8 },
-    Silence { node: u8 },
-    Submit { job: u8, min: u8, max: u8 },
-    Cancel { job: u8 },
-    Fence { job: u8, node: u8, port: bool, old: bool },
-    Start { job: u8, rank: u8 },
-    Exit { job: u8, rank: u8, code: u8, old: bool },
-    Progress { job: u8, rank: u8, step: u8 },
-    Durable { job: u8, rank: u8, step: u8, world: u8 },
+    Join {
+        node: u8,
+        incarnation: u8,
+    },
+    Silence {
+        node: u8,
+    },
+    Submit {
+        job: u8,
+        min: u8,
+        max: u8,
+    },
+    Cancel {
+        job: u8,
+    },
+    Fence {
+        job: u8,
+        node: u8,
+        port: bool,
+        old: bool,
+    },
+    Start {
+        job: u8,
+        rank: u8,
+    },
+    Exit {
+        job: u8,
+        rank: u8,
+        code: u8,
+        old: bool,
+    },
+    Progress {
+        job: u8,
+        rank: u8,
+        step: u8,
+    },
+    Durable {
+        job: u8,
+        rank: u8,
+        step: u8,
+        world: u8,
+    },
     /// All ranks make the same step durable.
-    Checkpoint { job: u8, ahead: u8 },
-    Commit { refuse: bool },
-    Hardware { node: u8, class: u8 },
-    Timer { pick: u8 },
-    Wait { millis: u16 },
-    Cordon { node: u8 },
-    Uncordon { node: u8 },
+    Checkpoint {
+        job: u8,
+        ahead: u8,
+    },
+    Commit {
+        refuse: bool,
+    },
+    Hardware {
+        node: u8,
+        class: u8,
+    },
+    Timer {
+        pick: u8,
+    },
+    Wait {
+        millis: u16,
+    },
+    Cordon {
+        node: u8,
+    },
+    Uncordon {
+        node: u8,
+    },
     Restart,
     /// Everything that was ordered happens as it should: without it no job would ever run.
     Obey,
@@ -111,16 +161,33 @@ impl Walk {
         let broken = invariants::check(&self.state);
         assert!(broken.is_empty(), "{broken:?}\nafter {:#?}", self.journal.last());
         for (name, job) in self.state.jobs() {
-            let before = self.generations.insert(name.clone(), job.generation).unwrap_or_default();
-            assert!(before <= job.generation, "RG-3: {name} went from generation {before} to {}", job.generation);
+            let before = self
+                .generations
+                .insert(name.clone(), job.generation)
+                .unwrap_or_default();
+            assert!(
+                before <= job.generation,
+                "RG-3: {name} went from generation {before} to {}",
+                job.generation
+            );
         }
     }
 
     fn report(&mut self, node: NodeId, source: Source, entity: Entity, body: Body, marks: Vec<Mark>) {
         let seq = self.seqs.entry(node.clone()).or_default();
         *seq += 1;
-        let id = EvidenceId { node, seq: Sequence(*seq) };
-        let evidence = Evidence { id, at: self.now, source, entity, body, marks };
+        let id = EvidenceId {
+            node,
+            seq: Sequence(*seq),
+        };
+        let evidence = Evidence {
+            id,
+            at: self.now,
+            source,
+            entity,
+            body,
+            marks,
+        };
         self.tell(Event::EvidenceArrived { evidence });
     }
 
@@ -130,7 +197,12 @@ impl Walk {
         let Some(plan) = &job.plan else { return };
         let places = plan.placements();
         let place = places[usize::from(rank) % places.len()].clone();
-        let entity = Entity::Rank { job: name.clone(), generation, rank: place.rank, node: place.node.clone() };
+        let entity = Entity::Rank {
+            job: name.clone(),
+            generation,
+            rank: place.rank,
+            node: place.node.clone(),
+        };
         self.report(place.node, Source::Ranks, entity, body, Vec::new());
     }
 
@@ -140,8 +212,16 @@ impl Walk {
                 continue;
             }
             match order {
-                Order::Fence { job, generation, reserve_port } => {
-                    let body = Body::Fenced { job, generation, master_port: reserve_port.then_some(29_500) };
+                Order::Fence {
+                    job,
+                    generation,
+                    reserve_port,
+                } => {
+                    let body = Body::Fenced {
+                        job,
+                        generation,
+                        master_port: reserve_port.then_some(29_500),
+                    };
                     self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
                 }
                 Order::Launch(launch) => {
@@ -152,7 +232,13 @@ impl Walk {
                             rank: slot.rank,
                             node: node.clone(),
                         };
-                        self.report(node.clone(), Source::Ranks, entity, Body::RankStarted { pid: 7 }, Vec::new());
+                        self.report(
+                            node.clone(),
+                            Source::Ranks,
+                            entity,
+                            Body::RankStarted { pid: 7 },
+                            Vec::new(),
+                        );
                     }
                 }
                 Order::Stop { .. } | Order::Keep { .. } => {}
@@ -162,7 +248,10 @@ impl Walk {
 
     fn make(&mut self, one: &Move) {
         match *one {
-            Move::Join { node: number, incarnation } => {
+            Move::Join {
+                node: number,
+                incarnation,
+            } => {
                 let info = NodeInfo {
                     node: node(number),
                     incarnation: incarnation.to_string(),
@@ -177,7 +266,10 @@ impl Walk {
             }
             Move::Silence { node: number } => {
                 let last_heard = self.now;
-                self.tell(Event::NodeFellSilent { node: node(number), last_heard });
+                self.tell(Event::NodeFellSilent {
+                    node: node(number),
+                    last_heard,
+                });
             }
             Move::Submit { job: number, min, max } => {
                 let spec = JobSpec {
@@ -185,33 +277,81 @@ impl Walk {
                     command: vec!["train".to_owned()],
                     env: BTreeMap::new(),
                     workdir: None,
-                    nodes: NodeRange { min: u32::from(min), max: u32::from(max) },
+                    nodes: NodeRange {
+                        min: u32::from(min),
+                        max: u32::from(max),
+                    },
                     ranks_per_node: 2,
-                    checkpoint: Some(CheckpointPolicy { every_steps: 1, store: "/c".to_owned(), keep: 2 }),
+                    checkpoint: Some(CheckpointPolicy {
+                        every_steps: 1,
+                        store: "/c".to_owned(),
+                        keep: 2,
+                    }),
                     max_restarts: 2,
                 };
                 self.tell(Event::JobSubmitted { spec });
             }
             Move::Cancel { job: number } => self.tell(Event::JobCancelled { job: job(number) }),
-            Move::Fence { job: number, node: at, port, old } => {
-                let Some(entry) = self.state.jobs().get(&job(number)) else { return };
+            Move::Fence {
+                job: number,
+                node: at,
+                port,
+                old,
+            } => {
+                let Some(entry) = self.state.jobs().get(&job(number)) else {
+                    return;
+                };
                 let generation = Generation(entry.generation.0.saturating_sub(u64::from(old)));
-                let body = Body::Fenced { job: job(number), generation, master_port: port.then_some(1) };
-                self.report(node(at), Source::Agent, Entity::Node { node: node(at) }, body, Vec::new());
+                let body = Body::Fenced {
+                    job: job(number),
+                    generation,
+                    master_port: port.then_some(1),
+                };
+                self.report(
+                    node(at),
+                    Source::Agent,
+                    Entity::Node { node: node(at) },
+                    body,
+                    Vec::new(),
+                );
             }
             Move::Start { job: number, rank } => {
                 self.rank_report(&job(number), rank, false, Body::RankStarted { pid: 1 });
             }
-            Move::Exit { job: number, rank, code, old } => {
-                let exit = if code == 3 { Exit::Signal(9) } else { Exit::Code(i32::from(code)) };
+            Move::Exit {
+                job: number,
+                rank,
+                code,
+                old,
+            } => {
+                let exit = if code == 3 {
+                    Exit::Signal(9)
+                } else {
+                    Exit::Code(i32::from(code))
+                };
                 self.rank_report(&job(number), rank, old, Body::RankExited { pid: 1, exit });
             }
-            Move::Progress { job: number, rank, step } => {
-                let body = Body::Progress { step: Step(u64::from(step)), loss: None, step_ms: 1.0 };
+            Move::Progress {
+                job: number,
+                rank,
+                step,
+            } => {
+                let body = Body::Progress {
+                    step: Step(u64::from(step)),
+                    loss: None,
+                    step_ms: 1.0,
+                };
                 self.rank_report(&job(number), rank, false, body);
             }
-            Move::Durable { job: number, rank, step, world } => {
-                let Some(plan) = self.state.jobs().get(&job(number)).and_then(|job| job.plan.clone()) else { return };
+            Move::Durable {
+                job: number,
+                rank,
+                step,
+                world,
+            } => {
+                let Some(plan) = self.state.jobs().get(&job(number)).and_then(|job| job.plan.clone()) else {
+                    return;
+                };
                 let seal = ShardSeal {
                     rank: Rank(u32::from(rank) % plan.world_size()),
                     step: Step(u64::from(step)),
@@ -224,7 +364,9 @@ impl Walk {
                 self.rank_report(&job(number), rank, false, Body::ShardDurable { seal });
             }
             Move::Checkpoint { job: number, ahead } => {
-                let Some(entry) = self.state.jobs().get(&job(number)) else { return };
+                let Some(entry) = self.state.jobs().get(&job(number)) else {
+                    return;
+                };
                 let Some(plan) = entry.plan.clone() else { return };
                 let newest = entry.checkpoints.newest().map_or(0, |newest| newest.step.0);
                 for rank in 0..plan.world_size() {
@@ -243,13 +385,21 @@ impl Walk {
                 let Some(manifest) = self.manifests.pop() else { return };
                 let (job, step, generation) = (manifest.job, manifest.step, manifest.generation);
                 self.tell(if refuse {
-                    Event::ManifestRefused { job, step, generation, reason: "disk full".to_owned() }
+                    Event::ManifestRefused {
+                        job,
+                        step,
+                        generation,
+                        reason: "disk full".to_owned(),
+                    }
                 } else {
                     Event::ManifestCommitted { job, step, generation }
                 });
             }
             Move::Hardware { node: number, class } => {
-                let device = Device { kind: DeviceKind::Gpu, address: "0000:9b:00".to_owned() };
+                let device = Device {
+                    kind: DeviceKind::Gpu,
+                    address: "0000:9b:00".to_owned(),
+                };
                 let mark = Mark {
                     class: ClassId::from(CLASSES[usize::from(class)]),
                     role: Role::Root,
@@ -257,13 +407,24 @@ impl Walk {
                     signature: "walk".to_owned(),
                     fields: BTreeMap::new(),
                 };
-                let body = Body::Line { text: "it broke".to_owned(), context: Vec::new(), repeats: 1 };
-                let entity = Entity::Device { node: node(number), device };
+                let body = Body::Line {
+                    text: "it broke".to_owned(),
+                    context: Vec::new(),
+                    repeats: 1,
+                };
+                let entity = Entity::Device {
+                    node: node(number),
+                    device,
+                };
                 self.report(node(number), Source::KernelLog, entity, body, vec![mark]);
             }
             Move::Timer { pick } => {
-                let timers: Vec<(Timer, Timestamp)> =
-                    self.state.timers().iter().map(|(timer, at)| (timer.clone(), *at)).collect();
+                let timers: Vec<(Timer, Timestamp)> = self
+                    .state
+                    .timers()
+                    .iter()
+                    .map(|(timer, at)| (timer.clone(), *at))
+                    .collect();
                 if !timers.is_empty() {
                     let (timer, at) = timers[usize::from(pick) % timers.len()].clone();
                     self.now = self.now.max(at);
@@ -272,7 +433,10 @@ impl Walk {
             }
             Move::Wait { millis } => self.now = self.now.after(std::time::Duration::from_millis(millis.into())),
             Move::Cordon { node: number } => {
-                self.tell(Event::NodeCordoned { node: node(number), reason: "walk".to_owned() });
+                self.tell(Event::NodeCordoned {
+                    node: node(number),
+                    reason: "walk".to_owned(),
+                });
             }
             Move::Uncordon { node: number } => self.tell(Event::NodeUncordoned { node: node(number) }),
             Move::Restart => self.tell(Event::ControllerStarted),
@@ -282,8 +446,6 @@ impl Walk {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
     #[test]
     fn invariants_hold_on_every_walk(list in moves()) {
         let mut walk = Walk::new();
@@ -307,14 +469,23 @@ proptest! {
 fn a_plan_on_a_lost_node_is_refused() {
     let mut walk = Walk::new();
     for number in 0..2 {
-        walk.make(&Move::Join { node: number, incarnation: 0 });
+        walk.make(&Move::Join {
+            node: number,
+            incarnation: 0,
+        });
     }
     walk.make(&Move::Submit { job: 0, min: 1, max: 2 });
     let plan = walk.state.jobs()[&job(0)].plan.clone().expect("two nodes are enough");
     walk.make(&Move::Silence { node: 1 });
     let problems = rankguard_core::plan_check(&walk.state, &plan);
-    assert!(problems.contains(&rankguard_core::PlanProblem::NodeNotUsable(node(1))), "{problems:?}");
-    assert!(problems.contains(&rankguard_core::PlanProblem::GenerationNotNewer(plan.generation)), "{problems:?}");
+    assert!(
+        problems.contains(&rankguard_core::PlanProblem::NodeNotUsable(node(1))),
+        "{problems:?}"
+    );
+    assert!(
+        problems.contains(&rankguard_core::PlanProblem::GenerationNotNewer(plan.generation)),
+        "{problems:?}"
+    );
 }
 
 /// The walks are worth something: they get to running jobs, checkpoints, cases, cordons and later generations.
