@@ -1,0 +1,129 @@
+//! What evidence says of the progress of plans and checkpoints.
+
+use rankguard_model::{Body, Entity, Evidence, JobId, ProgressPoint, Rank};
+
+use super::Turn;
+use crate::{Action, Phase};
+
+impl Turn<'_> {
+    pub(super) fn evidence_arrived(&mut self, evidence: &Evidence) {
+        let seen = self.state.seen.entry(evidence.id.node.clone()).or_default();
+        *seen = (*seen).max(evidence.id.seq);
+        self.take_report(evidence);
+        self.witness(evidence);
+    }
+
+    /// What the evidence says of the progress of plans and checkpoints. Reports of an older generation are not heard.
+    pub(super) fn take_report(&mut self, evidence: &Evidence) {
+        if let Body::Fenced {
+            job,
+            generation,
+            master_port,
+        } = &evidence.body
+        {
+            return self.node_fenced(job, *generation, &evidence.id.node, *master_port);
+        }
+        let Entity::Rank {
+            job: name,
+            generation,
+            rank,
+            node,
+        } = &evidence.entity
+        else {
+            return;
+        };
+        let at = self.at;
+        let Some(job) = self
+            .state
+            .jobs
+            .get_mut(name)
+            .filter(|job| job.generation == *generation)
+        else {
+            return;
+        };
+        match &evidence.body {
+            Body::RankStarted { .. } => {
+                job.running.insert(*rank);
+                job.open_span(at, node, *rank, "starting");
+                if let Phase::Launching { waiting, .. } = &mut job.phase {
+                    waiting.remove(rank);
+                }
+                self.advance(name);
+            }
+            Body::RankExited { exit, .. } => {
+                job.running.remove(rank);
+                job.close_spans(at, |span| span.rank == Some(*rank));
+                if exit.is_success() {
+                    job.completed.insert(*rank);
+                    if let Phase::Launching { waiting, .. } = &mut job.phase {
+                        waiting.remove(rank);
+                    }
+                }
+                self.advance(name);
+            }
+            Body::Progress { step, loss, step_ms } => {
+                job.step = job.step.max(Some(*step));
+                job.generation_step = job.generation_step.max(Some(*step));
+                if *rank == Rank(0) {
+                    let point = ProgressPoint {
+                        at: evidence.at,
+                        generation: *generation,
+                        step: *step,
+                        loss: *loss,
+                        step_ms: *step_ms,
+                    };
+                    job.record_progress(point);
+                }
+                if matches!(job.phase, Phase::Starting) {
+                    self.first_step(name, evidence.at);
+                } else if matches!(job.phase, Phase::Running) {
+                    self.watch_stall(name);
+                }
+            }
+            Body::ShardSealed { step, stall_ms, .. } => job.checkpoints.sealed(*generation, *step, *rank, *stall_ms),
+            Body::ShardDurable { seal } => {
+                let fenced = matches!(job.phase, Phase::Fencing { .. }) || job.is_over();
+                let manifest = if fenced {
+                    None
+                } else {
+                    job.checkpoints.durable(name, *generation, seal.clone())
+                };
+                self.commit(name, manifest);
+            }
+            Body::ShardFailed { step, reason } => {
+                job.checkpoints.failed(*generation, *step);
+                self.announce(format!(
+                    "rank {rank} of job {name} could not keep its shard of step {step}: {reason}; older checkpoints \
+                     are untouched"
+                ));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn commit(&mut self, name: &JobId, manifest: Option<rankguard_checkpoint_format::Manifest>) {
+        let policy = self.state.jobs.get(name).and_then(|job| job.spec.checkpoint.clone());
+        if let (Some(manifest), Some(policy)) = (manifest, policy) {
+            self.actions.push(Action::CommitManifest {
+                store: policy.store,
+                manifest,
+                keep: policy.keep,
+            });
+        }
+    }
+
+    /// While one manifest was written another checkpoint may have become whole.
+    pub(super) fn commit_next(&mut self, name: &JobId) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let fenced = matches!(job.phase, Phase::Fencing { .. }) || job.is_over();
+        let generation = job.generation;
+        let manifest = if fenced {
+            None
+        } else {
+            job.checkpoints.complete(name, generation)
+        };
+        self.commit(name, manifest);
+    }
+}

@@ -1,0 +1,323 @@
+//! The life of a job: placed, fenced, launched, running, over.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rankguard_model::{Generation, JobId, JobSpec, Launch, NodeId, Order, Peer, RankSlot, RestorePoint, Timestamp};
+
+use super::{STOP_GRACE_MS, Turn, fence_order};
+use crate::plan::{Plan, PlanKind};
+use crate::{Job, Phase, Timer, plan_check};
+
+impl Turn<'_> {
+    pub(super) fn job_submitted(&mut self, spec: &JobSpec) {
+        if self.state.jobs.contains_key(&spec.id) {
+            return self.announce(format!(
+                "job {} exists already; the second submission is ignored",
+                spec.id
+            ));
+        }
+        let name = spec.id.clone();
+        let mut job = Job::new(spec.clone(), self.at);
+        job.deadline = Some(self.at.after(Duration::from_millis(self.state.policy.pending_ms)));
+        self.state.jobs.insert(name.clone(), job);
+        let gather = self.at.after(Duration::from_millis(self.state.policy.gather_ms));
+        self.state
+            .set_timer(Timer::Gather { job: name.clone() }, gather, &mut self.actions);
+        self.wait_at_most(&name, self.state.policy.pending_ms);
+        self.place(&name, None, Vec::new());
+    }
+
+    /// Finds nodes for a job and begins its next generation; without enough nodes it waits.
+    pub(crate) fn place(&mut self, name: &JobId, case: Option<rankguard_model::CaseId>, reasons: Vec<String>) {
+        let Some(job) = self.state.jobs.get(name).filter(|job| !job.is_over()) else {
+            return;
+        };
+        let taken = self.state.nodes_of_other_jobs(name);
+        let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
+        let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
+        let gathered = match job.phase {
+            Phase::Pending { gathered, .. } => gathered,
+            // A job that already ran does not wait for its full size: it goes on with what there is.
+            _ => true,
+        };
+        if case.is_some() && job.fruitless >= job.spec.max_restarts {
+            let times = job.fruitless;
+            return self.stop_job(
+                name,
+                format!("{times} restarts in a row brought it no further than before"),
+            );
+        }
+        let enough = if gathered { range.min } else { range.max };
+        if nodes.len() < enough as usize {
+            return self.wait_for_nodes(name, nodes.len(), gathered);
+        }
+        let plan = Plan {
+            id: self.state.next_plan,
+            parent: job.plan.as_ref().map(|plan| plan.id),
+            job: name.clone(),
+            generation: job.generation.next(),
+            kind: PlanKind::of(job.nodes(), &nodes),
+            nodes,
+            ranks_per_node: slots,
+            case,
+            reasons,
+            made_at: self.at,
+        };
+        let problems = plan_check(self.state, &plan);
+        if !problems.is_empty() {
+            let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            self.announce(format!("plan for job {name} was refused: {}", list.join("; ")));
+            // Whatever is wrong, the job waits with a deadline for it to change (RG-9).
+            return self.wait_for_nodes(name, 0, gathered);
+        }
+        self.begin(plan);
+    }
+
+    pub(super) fn wait_for_nodes(&mut self, name: &JobId, found: usize, gathered: bool) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
+        let missing = format!(
+            "waits for nodes: it needs at least {} free healthy nodes with {slots} slots each, and there are {found}",
+            range.min
+        );
+        let was_pending = matches!(job.phase, Phase::Pending { .. });
+        job.phase = Phase::Pending {
+            missing: missing.clone(),
+            gathered,
+        };
+        if !was_pending {
+            self.announce(format!("job {name} {missing}"));
+            self.wait_at_most(name, self.state.policy.pending_ms);
+        }
+    }
+
+    /// Carries a plan out: first the old ranks must end (RG-3).
+    pub(super) fn begin(&mut self, plan: Plan) {
+        let name = plan.job.clone();
+        let Some(job) = self.state.jobs.get(&name) else { return };
+        let mut waiting: BTreeSet<NodeId> = plan.nodes.iter().cloned().collect();
+        waiting.extend(
+            job.nodes()
+                .iter()
+                .filter(|node| self.state.fleet.is_live(node))
+                .cloned(),
+        );
+        self.state.next_plan = plan.id.next();
+        self.state.plans.insert(plan.id, plan.clone());
+        self.announce(format!("job {name}: {}", plan.describe()));
+        self.note_plan(&plan);
+        let at = self.at;
+        if let Some(job) = self.state.jobs.get_mut(&name) {
+            job.generation = plan.generation;
+            job.fruitless += u32::from(plan.case.is_some());
+            job.plan = Some(plan);
+            job.running.clear();
+            job.completed.clear();
+            job.checkpoints.fence(job.generation);
+            job.close_spans(at, |_| true);
+            job.phase = Phase::Fencing {
+                waiting: waiting.clone(),
+                port: None,
+            };
+        }
+        self.wait_at_most(&name, self.state.policy.fence_ms);
+        for node in waiting {
+            if let Some(job) = self.state.jobs.get(&name) {
+                let order = fence_order(&name, job, &node);
+                self.order(&node, order);
+            }
+        }
+    }
+
+    pub(super) fn node_fenced(
+        &mut self,
+        name: &JobId,
+        generation: Generation,
+        node: &NodeId,
+        master_port: Option<u16>,
+    ) {
+        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.generation == generation) else {
+            return;
+        };
+        let first = job.nodes().first() == Some(node);
+        if let Phase::Fencing { waiting, port } = &mut job.phase {
+            if first {
+                *port = port.or(master_port);
+            }
+            // The first node has answered only when it has also found a port.
+            if !first || port.is_some() {
+                waiting.remove(node);
+            }
+        }
+        self.advance(name);
+    }
+
+    /// Moves a job on as far as what has happened allows.
+    pub(crate) fn advance(&mut self, name: &JobId) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let world_size = job.plan.as_ref().map_or(0, Plan::world_size) as usize;
+        match &job.phase {
+            // A manifest that is being written decides where the next generation starts.
+            Phase::Fencing {
+                waiting,
+                port: Some(port),
+            } if waiting.is_empty() && job.checkpoints.committing.is_none() => {
+                let port = *port;
+                self.launch(name, port);
+            }
+            Phase::Launching { waiting, .. } if waiting.is_empty() => {
+                job.phase = Phase::Starting;
+                self.note_launched(name);
+                self.wait_at_most(name, self.state.policy.first_step_ms);
+                self.advance(name);
+            }
+            // A job without step marks is running as soon as it was started and is judged by its exits alone.
+            Phase::Starting | Phase::Running if world_size > 0 && job.completed.len() == world_size => {
+                job.phase = Phase::Finished;
+                job.ended_at = Some(self.at);
+                job.deadline = None;
+                self.drop_timer(name);
+                self.note_recovered(name, self.at, "the job completed");
+                self.announce(format!("job {name} finished"));
+                self.offer_node();
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn launch(&mut self, name: &JobId, port: u16) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let ranks = job
+            .plan
+            .iter()
+            .flat_map(Plan::placements)
+            .map(|place| place.rank)
+            .collect();
+        job.phase = Phase::Launching { waiting: ranks, port };
+        let lost_from = job.generation_step.take();
+        let restored = job
+            .checkpoints
+            .newest()
+            .map_or(rankguard_model::Step(0), |newest| newest.step);
+        let nodes = job.nodes().to_vec();
+        self.note_fenced(name, lost_from.map(|from| from.0.saturating_sub(restored.0)));
+        self.wait_at_most(name, self.state.policy.launch_ms);
+        for node in nodes {
+            self.launch_node(name, &node, port);
+        }
+    }
+
+    pub(super) fn launch_node(&mut self, name: &JobId, node: &NodeId, port: u16) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let Some(plan) = &job.plan else { return };
+        let host = |node: &NodeId| {
+            self.state
+                .fleet
+                .get(node)
+                .map(|node| node.info.host.clone())
+                .unwrap_or_default()
+        };
+        let places = plan.placements();
+        let launch = Launch {
+            job: name.clone(),
+            generation: job.generation,
+            command: job.spec.command.clone(),
+            env: job.spec.env.clone(),
+            workdir: job.spec.workdir.clone(),
+            world_size: plan.world_size(),
+            group_rank: plan
+                .nodes
+                .iter()
+                .position(|other| other == node)
+                .map_or(0, |at| at as u32),
+            ranks: places
+                .iter()
+                .filter(|place| place.node == *node)
+                .map(|place| RankSlot {
+                    rank: place.rank,
+                    local_rank: place.local_rank,
+                })
+                .collect(),
+            master_addr: plan.nodes.first().map(host).unwrap_or_default(),
+            master_port: port,
+            restart_count: u32::try_from(job.generation.0.saturating_sub(1)).unwrap_or(u32::MAX),
+            max_restarts: job.spec.max_restarts,
+            checkpoint_every: job.spec.checkpoint.as_ref().map_or(0, |policy| policy.every_steps),
+            checkpoint_store: job
+                .spec
+                .checkpoint
+                .as_ref()
+                .map(|policy| policy.store.clone())
+                .unwrap_or_default(),
+            restore: job.checkpoints.newest().map(|newest| RestorePoint {
+                step: newest.step,
+                generation: newest.generation,
+            }),
+            peers: self
+                .state
+                .fleet
+                .iter()
+                .filter(|(other, entry)| *other != node && entry.lost_since.is_none())
+                .map(|(other, entry)| Peer {
+                    node: other.clone(),
+                    address: entry.info.peer_address.clone(),
+                })
+                .collect(),
+        };
+        self.order(node, Order::Launch(launch));
+    }
+
+    pub(super) fn first_step(&mut self, name: &JobId, at: Timestamp) {
+        let now = self.at;
+        if let Some(job) = self.state.jobs.get_mut(name) {
+            job.phase = Phase::Running;
+            for place in job.plan.iter().flat_map(Plan::placements).collect::<Vec<_>>() {
+                job.open_span(now, &place.node, place.rank, "running");
+            }
+        }
+        self.drop_timer(name);
+        self.watch_stall(name);
+        self.note_recovered(name, at, "the job makes steps again");
+        self.offer_node();
+    }
+
+    pub(super) fn watch_stall(&mut self, name: &JobId) {
+        if self.state.policy.stall_ms > 0 {
+            self.wait_at_most(name, self.state.policy.stall_ms);
+        }
+    }
+
+    /// Ends a job for good.
+    pub(crate) fn stop_job(&mut self, name: &JobId, reason: String) {
+        let at = self.at;
+        let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {
+            return;
+        };
+        job.phase = Phase::Stopped { reason: reason.clone() };
+        job.ended_at = Some(at);
+        job.deadline = None;
+        job.close_spans(at, |_| true);
+        let (generation, nodes) = (job.generation, job.nodes().to_vec());
+        self.drop_timer(name);
+        self.announce(format!("job {name} stopped: {reason}"));
+        self.note_stopped(name, &reason);
+        for node in nodes {
+            self.order(
+                &node,
+                Order::Stop {
+                    job: name.clone(),
+                    generation,
+                    grace_ms: STOP_GRACE_MS,
+                },
+            );
+        }
+        self.offer_node();
+    }
+}

@@ -1,0 +1,140 @@
+//! One event at a time.
+
+mod evidence;
+mod jobs;
+mod nodes;
+mod waits;
+
+use rankguard_model::{JobId, NodeId, Order, Rank, Timestamp};
+
+use crate::fleet::Cordon;
+use crate::{Action, Event, Job, Plan, Stamped, State};
+
+/// How long ranks get between SIGTERM and SIGKILL when a job is stopped.
+const STOP_GRACE_MS: u64 = 2_000;
+
+/// Takes one event in and says what is to be done. The state changes only here.
+pub fn step(state: &mut State, stamped: &Stamped) -> Vec<Action> {
+    let mut turn = Turn {
+        state,
+        at: stamped.at,
+        actions: Vec::new(),
+    };
+    turn.take(&stamped.event);
+    turn.actions
+}
+
+/// One call of [`step`]: the state, the moment, and the actions gathered so far.
+pub(crate) struct Turn<'a> {
+    pub(crate) state: &'a mut State,
+    pub(crate) at: Timestamp,
+    pub(crate) actions: Vec<Action>,
+}
+
+impl Turn<'_> {
+    fn take(&mut self, event: &Event) {
+        match event {
+            Event::ControllerStarted => self.resume(),
+            Event::NodeJoined { info } => self.node_joined(info),
+            Event::NodeFellSilent { node, last_heard } => self.node_fell_silent(node, *last_heard),
+            Event::EvidenceArrived { evidence } => self.evidence_arrived(evidence),
+            Event::JobSubmitted { spec } => self.job_submitted(spec),
+            Event::JobCancelled { job } => self.stop_job(job, "cancelled by its user".to_owned()),
+            Event::ManifestCommitted { job, step, generation } => {
+                if let Some(entry) = self.state.jobs.get_mut(job) {
+                    entry.checkpoints.committed(self.at, *generation, *step);
+                    entry.fruitless = 0;
+                    for node in entry.nodes().to_vec() {
+                        self.order(
+                            &node,
+                            Order::Keep {
+                                job: job.clone(),
+                                generation: *generation,
+                                step: *step,
+                            },
+                        );
+                    }
+                    self.commit_next(job);
+                    self.advance(job);
+                }
+            }
+            Event::ManifestRefused {
+                job,
+                step,
+                generation,
+                reason,
+            } => {
+                if let Some(entry) = self.state.jobs.get_mut(job) {
+                    entry.checkpoints.refused(*generation, *step);
+                    self.announce(format!("checkpoint of step {step} of job {job} is void: {reason}"));
+                    self.commit_next(job);
+                    self.advance(job);
+                }
+            }
+            Event::TimerFired { timer } => self.timer_fired(timer),
+            Event::NodeCordoned { node, reason } => {
+                self.state.fleet.cordon(
+                    node,
+                    Cordon {
+                        since: self.at,
+                        reason: reason.clone(),
+                        case: None,
+                    },
+                );
+                self.node_span(node);
+            }
+            Event::NodeUncordoned { node } => {
+                self.state.fleet.uncordon(node);
+                self.node_span(node);
+                self.offer_node();
+            }
+        }
+        self.watch_settling();
+    }
+
+    /// After a restart: everything that was wanted is wanted still. Agents get their orders when they join.
+    fn resume(&mut self) {
+        let timers = self.state.timers.clone();
+        self.actions
+            .extend(timers.into_iter().map(|(timer, at)| Action::SetTimer { timer, at }));
+        for job in self.state.jobs.values() {
+            if let (Some(manifest), Some(policy)) = (&job.checkpoints.committing, &job.spec.checkpoint) {
+                self.actions.push(Action::CommitManifest {
+                    store: policy.store.clone(),
+                    manifest: manifest.clone(),
+                    keep: policy.keep,
+                });
+            }
+        }
+    }
+
+    pub(crate) fn order(&mut self, node: &NodeId, order: Order) {
+        let id = self.state.take_order_id();
+        self.actions.push(Action::SendOrder {
+            node: node.clone(),
+            id,
+            order,
+        });
+    }
+
+    pub(crate) fn announce(&mut self, text: String) {
+        self.actions.push(Action::Announce { text });
+    }
+}
+
+/// The node that runs a rank of the job's generation.
+pub(crate) fn node_of(job: &Job, rank: Rank) -> Option<NodeId> {
+    job.plan
+        .iter()
+        .flat_map(Plan::placements)
+        .find(|place| place.rank == rank)
+        .map(|place| place.node)
+}
+
+fn fence_order(name: &JobId, job: &Job, node: &NodeId) -> Order {
+    Order::Fence {
+        job: name.clone(),
+        generation: job.generation,
+        reserve_port: job.nodes().first() == Some(node),
+    }
+}

@@ -1,0 +1,179 @@
+//! Nodes that come, go and come back.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rankguard_diagnosis::Fact;
+use rankguard_model::{Generation, JobId, NodeId, NodeInfo, Order, Rank, Span, Timestamp};
+
+use super::{STOP_GRACE_MS, Turn, fence_order, node_of};
+use crate::{Phase, Plan, Timer};
+
+/// Stretches of node life kept for reports; beyond it the oldest are forgotten.
+const NODE_SPANS_MAX: usize = 4_096;
+
+impl Turn<'_> {
+    pub(super) fn node_joined(&mut self, info: &NodeInfo) {
+        let node = info.node.clone();
+        let restarted = self
+            .state
+            .fleet
+            .get(&node)
+            .is_some_and(|known| known.info.incarnation != info.incarnation);
+        self.state.fleet.join(self.at, info.clone());
+        self.state.diagnosis.node_returned(&node);
+        self.node_span(&node);
+        if restarted {
+            // The ranks of the old agent died with it, and its word about how they ended died too.
+            self.ranks_vanished(info);
+        }
+        let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
+        for name in names {
+            self.repeat_orders(&name, &node);
+        }
+        self.offer_node();
+    }
+
+    /// A restarted agent does not run ranks that we believed it runs.
+    pub(super) fn ranks_vanished(&mut self, info: &NodeInfo) {
+        let vanished = self.state.jobs.iter().any(|(name, job)| {
+            let awaited = !matches!(job.phase, Phase::Pending { .. } | Phase::Fencing { .. });
+            let alive: BTreeSet<Rank> = info
+                .running
+                .iter()
+                .filter(|running| running.rank.job == *name && running.rank.generation == job.generation)
+                .map(|running| running.rank.rank)
+                .collect();
+            awaited
+                && !job.is_over()
+                && job.plan.iter().flat_map(Plan::placements).any(|place| {
+                    place.node == info.node
+                        && job.running.contains(&place.rank)
+                        && !job.completed.contains(&place.rank)
+                        && !alive.contains(&place.rank)
+                })
+        });
+        if vanished {
+            self.witness_fact(&Fact::NodeSilent {
+                node: info.node.clone(),
+                since: self.at,
+            });
+        }
+    }
+
+    pub(super) fn node_fell_silent(&mut self, node: &NodeId, last_heard: Timestamp) {
+        if !self.state.fleet.is_live(node) {
+            return;
+        }
+        self.state.fleet.lose(self.at, node);
+        self.node_span(node);
+        self.announce(format!("node {node} has been silent since {last_heard}"));
+        let used = self
+            .state
+            .jobs
+            .values()
+            .any(|job| !job.is_over() && job.nodes().contains(node));
+        if used {
+            self.witness_fact(&Fact::NodeSilent {
+                node: node.clone(),
+                since: last_heard,
+            });
+        }
+        // Its old ranks cannot be fenced; they cannot commit either (RG-3), so nobody waits for them.
+        let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
+        for name in names {
+            if let Some(job) = self.state.jobs.get_mut(&name) {
+                let wanted = job.plan.as_ref().is_some_and(|plan| plan.nodes.contains(node));
+                if let (Phase::Fencing { waiting, .. }, false) = (&mut job.phase, wanted) {
+                    waiting.remove(node);
+                }
+            }
+            self.advance(&name);
+        }
+    }
+
+    /// Sends a node again what a job still waits for from it. Orders may be repeated without harm.
+    pub(super) fn repeat_orders(&mut self, name: &JobId, node: &NodeId) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        match &job.phase {
+            Phase::Fencing { waiting, .. } if waiting.contains(node) => {
+                let order = fence_order(name, job, node);
+                self.order(node, order);
+            }
+            Phase::Launching { waiting, port } => {
+                let port = *port;
+                let awaited = job
+                    .plan
+                    .iter()
+                    .flat_map(Plan::placements)
+                    .any(|place| place.node == *node && waiting.contains(&place.rank));
+                if awaited {
+                    self.launch_node(name, node, port);
+                }
+            }
+            Phase::Stopped { .. } if job.generation > Generation(0) => {
+                let order = Order::Stop {
+                    job: name.clone(),
+                    generation: job.generation,
+                    grace_ms: STOP_GRACE_MS,
+                };
+                if job
+                    .running
+                    .iter()
+                    .any(|rank| node_of(job, *rank).as_ref() == Some(node))
+                {
+                    self.order(node, order);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A node may have become usable: jobs that want one get their chance.
+    pub(super) fn offer_node(&mut self) {
+        let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
+        for name in names {
+            let Some(job) = self.state.jobs.get(&name) else {
+                continue;
+            };
+            match job.phase {
+                Phase::Pending { .. } => self.place(&name, None, Vec::new()),
+                Phase::Starting | Phase::Running if job.nodes().len() < job.spec.nodes.max as usize => {
+                    let at = self.at.after(Duration::from_millis(self.state.policy.grow_ms));
+                    self.state
+                        .set_timer(Timer::Grow { job: name.clone() }, at, &mut self.actions);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn node_span(&mut self, node: &NodeId) {
+        let Some(entry) = self.state.fleet.get(node) else {
+            return;
+        };
+        let state = match entry.state() {
+            rankguard_model::NodeState::Healthy => "healthy",
+            rankguard_model::NodeState::Cordoned => "cordoned",
+            rankguard_model::NodeState::Lost => "lost",
+        };
+        let spans = &mut self.state.node_spans;
+        if let Some(open) = spans.iter_mut().find(|span| span.node == *node && span.to.is_none()) {
+            if open.state == state {
+                return;
+            }
+            open.to = Some(self.at);
+        }
+        if spans.len() >= NODE_SPANS_MAX {
+            spans.remove(0);
+        }
+        spans.push(Span {
+            node: node.clone(),
+            rank: None,
+            generation: None,
+            state: state.to_owned(),
+            from: self.at,
+            to: None,
+        });
+    }
+}

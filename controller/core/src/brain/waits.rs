@@ -1,0 +1,131 @@
+//! Waiting: every wait has a deadline, and what happens when it is over (RG-9).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rankguard_diagnosis::Fact;
+use rankguard_model::{Generation, JobId, NodeId};
+
+use super::{Turn, node_of};
+use crate::{Phase, Timer};
+
+impl Turn<'_> {
+    pub(super) fn wait_at_most(&mut self, name: &JobId, millis: u64) {
+        let at = self.at.after(Duration::from_millis(millis));
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        job.deadline = Some(at);
+        let timer = Timer::PhaseDeadline {
+            job: name.clone(),
+            generation: job.generation,
+        };
+        self.state.set_timer(timer, at, &mut self.actions);
+    }
+
+    pub(super) fn drop_timer(&mut self, name: &JobId) {
+        self.state
+            .timers
+            .retain(|timer, _| !matches!(timer, Timer::PhaseDeadline { job, .. } if job == name));
+    }
+
+    pub(super) fn timer_fired(&mut self, timer: &Timer) {
+        // A timer that was replaced or dropped may still fire once in the shell.
+        if self.state.timers.get(timer).is_none_or(|due| *due > self.at) {
+            return;
+        }
+        self.state.timers.remove(timer);
+        match timer {
+            Timer::Settle => self.conclude(),
+            Timer::Gather { job } => {
+                if let Some(Phase::Pending { gathered, .. }) =
+                    self.state.jobs.get_mut(job).map(|entry| &mut entry.phase)
+                {
+                    *gathered = true;
+                    self.place(job, None, Vec::new());
+                }
+            }
+            Timer::Grow { job } => self.grow(job),
+            Timer::PhaseDeadline { job, generation } => self.phase_overdue(job, *generation),
+        }
+    }
+
+    pub(super) fn grow(&mut self, name: &JobId) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        if !matches!(job.phase, Phase::Running) || job.case.is_some() || self.state.cases.is_settling(name) {
+            // Whatever goes on ends in a new generation or in steps; both ask again.
+            return;
+        }
+        let taken = self.state.nodes_of_other_jobs(name);
+        let nodes = self.state.fleet.choose(
+            job.nodes(),
+            &taken,
+            job.spec.ranks_per_node,
+            job.spec.nodes.max as usize,
+        );
+        let keeps_all = job.nodes().iter().all(|node| nodes.contains(node));
+        if keeps_all && nodes.len() > job.nodes().len() {
+            self.place(
+                name,
+                None,
+                vec!["nodes have become free and the job is smaller than it may be".to_owned()],
+            );
+        }
+    }
+
+    pub(super) fn phase_overdue(&mut self, name: &JobId, generation: Generation) {
+        let Some(job) = self.state.jobs.get(name).filter(|job| job.generation == generation) else {
+            return;
+        };
+        match &job.phase {
+            Phase::Pending { missing, .. } => {
+                let reason = format!("{missing}; nothing changed within {} ms", self.state.policy.pending_ms);
+                self.stop_job(name, reason);
+            }
+            Phase::Fencing { waiting, .. } => {
+                let late: Vec<NodeId> = waiting.iter().cloned().collect();
+                self.give_up_on(name, &late, "did not end its old ranks in time");
+            }
+            Phase::Launching { waiting, .. } => {
+                let late: BTreeSet<NodeId> = waiting.iter().filter_map(|rank| node_of(job, *rank)).collect();
+                self.give_up_on(
+                    name,
+                    &late.into_iter().collect::<Vec<_>>(),
+                    "did not start its ranks in time",
+                );
+            }
+            Phase::Starting | Phase::Running => {
+                // A program without step marks says nothing; only its exits count.
+                if job.step.is_some() || job.spec.checkpoint.is_some() {
+                    let since = self.at;
+                    self.witness_fact(&Fact::JobStalled {
+                        job: name.clone(),
+                        generation,
+                        since,
+                    });
+                }
+            }
+            Phase::Finished | Phase::Stopped { .. } => {}
+        }
+    }
+
+    /// Nodes that do not do what they are told in time count as lost: the job goes on without them.
+    pub(super) fn give_up_on(&mut self, name: &JobId, nodes: &[NodeId], what: &str) {
+        for node in nodes {
+            self.announce(format!("node {node} {what}"));
+            if self.state.fleet.is_live(node) {
+                self.state.fleet.lose(self.at, node);
+                self.node_span(node);
+                self.witness_fact(&Fact::NodeSilent {
+                    node: node.clone(),
+                    since: self.at,
+                });
+            }
+        }
+        // Should no case come of it, the job must not wait for ever (RG-9).
+        self.wait_at_most(name, self.state.policy.fence_ms);
+        if nodes.is_empty() {
+            self.advance(name);
+        }
+    }
+}
