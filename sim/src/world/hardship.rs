@@ -1,0 +1,107 @@
+//! What breaks, and what the machines say when it does.
+
+use rankguard_model::{Entity, Exit, NodeId, Rank, Source};
+
+use super::{GPU, Happening, SILENCE, World};
+use crate::Fault;
+
+impl World {
+    pub(super) fn strike(&mut self, fault: &Fault) {
+        self.transcript.note(self.now, &format!("FAULT   {fault:?}"));
+        match fault {
+            Fault::GpuLost { node } => self.gpu_lost(&NodeId::from(node.as_str())),
+            Fault::NodeLost { node } => {
+                let node = NodeId::from(node.as_str());
+                if let Some(agent) = self.agents.get_mut(&node).filter(|agent| agent.alive) {
+                    agent.vanish();
+                    let now = self.now;
+                    self.later(SILENCE, Happening::Silence(node, now));
+                    self.anyone_lost();
+                }
+            }
+            Fault::NodeBack { node } => {
+                let node = NodeId::from(node.as_str());
+                if self.agents.get(&node).is_some_and(|agent| !agent.alive) {
+                    self.join(&node);
+                }
+            }
+            Fault::HostOom { rank } => self.host_oom(Rank(*rank)),
+            Fault::RankKilled { rank } => self.rank_killed(Rank(*rank)),
+            Fault::UserBug { rank, step } => self.bugs.push((Rank(*rank), *step)),
+            Fault::ControllerRestart => self.restart_controller(),
+        }
+    }
+
+    pub(super) fn anyone_lost(&mut self) {
+        if let Some(generation) = self.training.as_ref().map(|training| training.generation) {
+            self.peer_lost(generation);
+        }
+    }
+
+    pub(super) fn gpu_lost(&mut self, node: &NodeId) {
+        let Some(ranks) = self
+            .agents
+            .get(node)
+            .filter(|agent| agent.alive)
+            .map(|agent| agent.ranks.clone())
+        else {
+            return;
+        };
+        let mut lines = vec![format!(
+            "NVRM: Xid (PCI:{GPU}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+        )];
+        for process in ranks.values() {
+            lines.extend((0..8).map(|channel| {
+                format!(
+                    "NVRM: Xid (PCI:{GPU}): 45, pid={}, name=python3, Ch {channel:08x}",
+                    process.pid
+                )
+            }));
+        }
+        self.lines(node, Source::KernelLog, &Entity::Node { node: node.clone() }, &lines);
+        for (rank, process) in ranks {
+            self.exit(node, rank, &process, Exit::Signal(6));
+        }
+        self.anyone_lost();
+    }
+
+    pub(super) fn rank_killed(&mut self, rank: Rank) {
+        let home = self
+            .agents
+            .values()
+            .find(|agent| agent.alive && agent.ranks.contains_key(&rank));
+        let Some((node, process)) = home.map(|agent| (agent.node.clone(), agent.ranks[&rank].clone())) else {
+            return;
+        };
+        self.exit(&node, rank, &process, Exit::Signal(9));
+        self.anyone_lost();
+    }
+
+    pub(super) fn host_oom(&mut self, rank: Rank) {
+        let home = self
+            .agents
+            .values()
+            .find(|agent| agent.alive && agent.ranks.contains_key(&rank));
+        let Some((node, process)) = home.map(|agent| (agent.node.clone(), agent.ranks[&rank].clone())) else {
+            return;
+        };
+        let pid = process.pid;
+        let lines = [
+            "python3 invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0"
+                .to_owned(),
+            format!(
+                "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0-1,global_oom,\
+                 task_memcg=/user.slice,task=python3,pid={pid},uid=0"
+            ),
+            format!(
+                "Out of memory: Killed process {pid} (python3) total-vm:68432100kB, anon-rss:62914560kB, \
+                 file-rss:4096kB, shmem-rss:0kB, UID:0 pgtables:124000kB oom_score_adj:0"
+            ),
+        ];
+        if let Some(entity) = self.entity(&node, rank) {
+            self.lines(&node, Source::KernelLog, &entity, &lines);
+        }
+        self.exit(&node, rank, &process, Exit::Signal(9));
+        self.anyone_lost();
+    }
+}

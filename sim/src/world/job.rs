@@ -1,0 +1,220 @@
+//! The job: ranks that step together or not at all.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rankguard_checkpoint_format::Digest;
+use rankguard_model::{Body, Entity, Exit, Generation, NodeId, Rank, RestoreBytes, ShardSeal, Source, Step};
+
+use super::{Happening, Training, World};
+
+impl World {
+    pub(super) fn rank_started(
+        &mut self,
+        generation: Generation,
+        world_size: usize,
+        rank: Rank,
+        node: &NodeId,
+        from: u64,
+    ) {
+        let fresh = self
+            .training
+            .as_ref()
+            .is_none_or(|training| training.generation < generation);
+        if fresh {
+            self.training = Some(Training {
+                generation,
+                world_size,
+                ranks: BTreeMap::new(),
+                step: from,
+                running: false,
+                failed: false,
+            });
+        }
+        let Some(training) = self
+            .training
+            .as_mut()
+            .filter(|training| training.generation == generation)
+        else {
+            return;
+        };
+        training.ranks.insert(rank, node.clone());
+        if training.ranks.len() == training.world_size && !training.running {
+            training.running = true;
+            let ranks = training.ranks.clone();
+            for (rank, node) in ranks {
+                if let Some(entity) = self.entity(&node, rank) {
+                    let body = Body::Restored {
+                        step: Step(from),
+                        from: RestoreBytes::default(),
+                        took_ms: 20.0,
+                    };
+                    self.report(&node, Source::Checkpoint, entity, body);
+                }
+            }
+            let delay = self.dice.millis(50, 150);
+            self.later(delay, Happening::Stepped(generation));
+        }
+    }
+
+    pub(super) fn entity(&self, node: &NodeId, rank: Rank) -> Option<Entity> {
+        let agent = self.agents.get(node)?;
+        Some(agent.rank_entity(rank, agent.ranks.get(&rank)?))
+    }
+
+    pub(super) fn stepped(&mut self, generation: Generation) {
+        let Some(training) = self
+            .training
+            .as_mut()
+            .filter(|training| training.generation == generation)
+        else {
+            return;
+        };
+        let alive = |(rank, node): (&Rank, &NodeId)| {
+            self.agents.get(node).is_some_and(|agent| {
+                agent.alive
+                    && agent
+                        .ranks
+                        .get(rank)
+                        .is_some_and(|process| process.generation == generation)
+            })
+        };
+        if training.failed || !training.ranks.iter().all(alive) {
+            return self.peer_lost(generation);
+        }
+        training.step += 1;
+        let (now_at, ranks) = (training.step, training.ranks.clone());
+        if let Some((rank, _)) = self
+            .bugs
+            .iter()
+            .find(|(rank, at)| *at == now_at && ranks.contains_key(rank))
+            .copied()
+        {
+            return self.raise(rank, &ranks);
+        }
+        for (rank, node) in &ranks {
+            let Some(entity) = self.entity(node, *rank) else {
+                continue;
+            };
+            if *rank == Rank(0) {
+                let body = Body::Progress {
+                    step: Step(now_at),
+                    loss: Some(2.3 / (1.0 + now_at as f64 / 50.0)),
+                    step_ms: self.script.step_ms as f64,
+                };
+                self.report(node, Source::Ranks, entity.clone(), body);
+            }
+            if now_at.is_multiple_of(self.script.checkpoint_every) {
+                self.report(
+                    node,
+                    Source::Checkpoint,
+                    entity.clone(),
+                    Body::ShardSealed {
+                        step: Step(now_at),
+                        stall_ms: 1.0,
+                        bytes: 1 << 20,
+                    },
+                );
+                let seal = ShardSeal {
+                    rank: *rank,
+                    step: Step(now_at),
+                    world_size: ranks.len() as u32,
+                    index: Digest::of(format!("{generation} {now_at} {rank}").as_bytes()).to_string(),
+                    bytes: 1 << 20,
+                };
+                self.report(node, Source::Checkpoint, entity, Body::ShardDurable { seal });
+            }
+        }
+        if now_at >= self.script.steps {
+            for (rank, node) in &ranks {
+                if let Some(process) = self.agents.get(node).and_then(|agent| agent.ranks.get(rank)).cloned() {
+                    self.exit(node, *rank, &process, Exit::Code(0));
+                }
+            }
+            return;
+        }
+        self.later(
+            Duration::from_millis(self.script.step_ms),
+            Happening::Stepped(generation),
+        );
+    }
+
+    /// A rank raises the exception that its program has in it.
+    pub(super) fn raise(&mut self, rank: Rank, ranks: &BTreeMap<Rank, NodeId>) {
+        let Some(node) = ranks.get(&rank) else { return };
+        let Some(process) = self.agents.get(node).and_then(|agent| agent.ranks.get(&rank)).cloned() else {
+            return;
+        };
+        let lines: Vec<String> = [
+            "Traceback (most recent call last):",
+            "  File \"train.py\", line 88, in <module>",
+            "    main()",
+            "  File \"train.py\", line 61, in main",
+            "    logits = model(batch)",
+            "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x65 and 64x256)",
+        ]
+        .map(str::to_owned)
+        .into();
+        if let Some(entity) = self.entity(node, rank) {
+            self.lines(node, Source::JobLog, &entity, &lines);
+        }
+        self.exit(node, rank, &process, Exit::Code(1));
+        self.peer_lost(process.generation);
+    }
+
+    /// One rank is gone: the others find out a little later.
+    pub(super) fn peer_lost(&mut self, generation: Generation) {
+        if let Some(training) = self
+            .training
+            .as_mut()
+            .filter(|training| training.generation == generation)
+            && !training.failed
+        {
+            training.failed = true;
+            let delay = self.dice.millis(20, 120);
+            self.later(delay, Happening::PeersNotice(generation));
+        }
+    }
+
+    pub(super) fn peers_notice(&mut self, generation: Generation) {
+        let Some(training) = self.training.take_if(|training| training.generation == generation) else {
+            return;
+        };
+        for (rank, node) in &training.ranks {
+            let Some(process) = self
+                .agents
+                .get(node)
+                .filter(|agent| agent.alive)
+                .and_then(|agent| agent.ranks.get(rank))
+                .cloned()
+            else {
+                continue;
+            };
+            // The words of NCCL and of torch in a survivor, in the order in which they come.
+            let lines = [
+                format!(
+                    "{node}:{pid}:{pid} [0] misc/socket.cc:71 NCCL WARN socketProgressOpt: Call to recv from \
+                     10.0.0.7<43532> failed : Connection reset by peer",
+                    pid = process.pid
+                ),
+                format!(
+                    "[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: \
+                     /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690, remote process exited or there was a \
+                     network error, NCCL version 2.27.3"
+                ),
+                format!(
+                    "[rank{rank}]: ncclRemoteError: A call failed possibly due to a network error or a remote process \
+                     exiting prematurely."
+                ),
+                format!("[rank{rank}]: Last error:"),
+                format!(
+                    "[rank{rank}]: socketProgressOpt: Call to recv from 10.0.0.7<43532> failed : Connection reset by peer"
+                ),
+            ];
+            if let Some(entity) = self.entity(node, *rank) {
+                self.lines(node, Source::JobLog, &entity, &lines);
+            }
+            self.exit(node, *rank, &process, Exit::Code(1));
+        }
+    }
+}

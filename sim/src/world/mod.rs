@@ -1,0 +1,295 @@
+//! The world: virtual time, agents, one job, a checkpoint store, and the brain among them.
+
+mod agents;
+mod hardship;
+mod job;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rankguard_core::{Action, Event, Stamped, State, invariants, step};
+use rankguard_faults::Catalogue;
+use rankguard_model::{
+    CheckpointPolicy, Generation, JobId, JobSpec, JobState, NodeId, NodeRange, Order, Rank, StatusView, Timestamp,
+};
+
+use crate::agent::Agent;
+use crate::dice::Dice;
+use crate::script::Script;
+use crate::{Fault, Transcript};
+
+/// The world's beginning: 2024-01-01T00:00:00Z.
+const EPOCH: Timestamp = Timestamp(1_704_067_200_000_000_000);
+/// Silence after which the shell tells the brain that a node is silent.
+const SILENCE: Duration = Duration::from_millis(1_000);
+/// Address of the GPU that is lost, where one is.
+const GPU: &str = "0000:9b:00";
+
+/// A world that can be played once.
+pub struct World {
+    script: Script,
+    dice: Dice,
+    now: Duration,
+    queue: BTreeMap<(Duration, u64), Happening>,
+    tickets: u64,
+    catalogue: &'static Catalogue,
+    brain: State,
+    journal: Vec<Stamped>,
+    agents: BTreeMap<NodeId, Agent>,
+    job: JobId,
+    training: Option<Training>,
+    bugs: Vec<(Rank, u64)>,
+    transcript: Transcript,
+    broken: Vec<String>,
+}
+
+/// How a world ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What happened.
+    pub transcript: Transcript,
+    /// The brain's state.
+    pub state: State,
+    /// The job and the fleet as an operator sees them.
+    pub status: StatusView,
+    /// Sentences that did not hold, with the moment; empty when all is well.
+    pub broken: Vec<String>,
+    /// Everything the brain was told, in order: a journal.
+    pub journal: Vec<Stamped>,
+}
+
+/// The ranks of one generation at work. They step together or not at all.
+#[derive(Debug, Clone)]
+struct Training {
+    generation: Generation,
+    world_size: usize,
+    ranks: BTreeMap<Rank, NodeId>,
+    step: u64,
+    running: bool,
+    failed: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Happening {
+    /// The brain is told.
+    Told(Event),
+    /// An order reaches an agent.
+    Ordered(NodeId, Order),
+    /// All ranks of a generation complete a step.
+    Stepped(Generation),
+    /// Ranks of a generation notice that a peer is gone.
+    PeersNotice(Generation),
+    /// The script strikes.
+    Struck(Fault),
+    /// Silence has lasted too long, if it still lasts.
+    Silence(NodeId, Duration),
+}
+
+impl World {
+    /// A world as the script wants it.
+    pub fn new(script: Script) -> Self {
+        let catalogue = Catalogue::builtin();
+        let agents = script
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(number, node)| (NodeId::from(node.as_str()), Agent::new(node, number)));
+        let mut world = Self {
+            dice: Dice::new(script.seed),
+            now: Duration::ZERO,
+            queue: BTreeMap::new(),
+            tickets: 0,
+            brain: State::new(script.policy.clone(), catalogue),
+            catalogue,
+            journal: Vec::new(),
+            agents: agents.collect(),
+            job: JobId::from("train"),
+            training: None,
+            bugs: Vec::new(),
+            transcript: Transcript::default(),
+            broken: Vec::new(),
+            script,
+        };
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        self.later(Duration::ZERO, Happening::Told(Event::ControllerStarted));
+        let nodes: Vec<NodeId> = self.agents.keys().cloned().collect();
+        for node in nodes {
+            self.join(&node);
+        }
+        let spec = JobSpec {
+            id: self.job.clone(),
+            command: vec!["train".to_owned()],
+            env: BTreeMap::new(),
+            workdir: None,
+            nodes: NodeRange {
+                min: self.script.nodes_min,
+                max: self.script.nodes_max,
+            },
+            ranks_per_node: self.script.ranks_per_node,
+            checkpoint: Some(CheckpointPolicy {
+                every_steps: self.script.checkpoint_every,
+                store: "/checkpoints".to_owned(),
+                keep: 3,
+            }),
+            max_restarts: 3,
+        };
+        self.later(
+            Duration::from_millis(100),
+            Happening::Told(Event::JobSubmitted { spec }),
+        );
+        for moment in self.script.faults.clone() {
+            self.later(Duration::from_millis(moment.at_ms), Happening::Struck(moment.fault));
+        }
+    }
+
+    /// Plays until the job is over, nothing is left to happen, or the script's end.
+    pub fn play(mut self) -> Ended {
+        let end = Duration::from_millis(self.script.end_ms);
+        while let Some(((at, _), happening)) = self.queue.pop_first() {
+            if at > end {
+                break;
+            }
+            self.now = at;
+            self.happen(happening);
+        }
+        let cases: Vec<_> = self.brain.cases().values().cloned().collect();
+        for case in &cases {
+            self.transcript.case(case);
+        }
+        let status = self.brain.status(self.moment());
+        Ended {
+            transcript: self.transcript,
+            status,
+            state: self.brain,
+            broken: self.broken,
+            journal: self.journal,
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Told(event) => self.tell(event),
+            Happening::Ordered(node, order) => self.obey(&node, order),
+            Happening::Stepped(generation) => self.stepped(generation),
+            Happening::PeersNotice(generation) => self.peers_notice(generation),
+            Happening::Struck(fault) => self.strike(&fault),
+            Happening::Silence(node, since) => {
+                if self.agents.get(&node).is_some_and(|agent| !agent.alive) {
+                    self.tell(Event::NodeFellSilent {
+                        node,
+                        last_heard: moment(since),
+                    });
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.transcript.event(self.now, &event);
+        let stamped = Stamped {
+            at: self.moment(),
+            event,
+        };
+        let actions = step(&mut self.brain, &stamped);
+        self.journal.push(stamped);
+        for violation in invariants::check(&self.brain) {
+            self.broken.push(format!(
+                "{:.3} s: {}: {}",
+                self.now.as_secs_f64(),
+                violation.invariant,
+                violation.detail
+            ));
+        }
+        for action in actions {
+            self.transcript.action(self.now, &action);
+            self.carry_out(action);
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::SendOrder { node, order, .. } => {
+                let delay = self.dice.millis(1, 5);
+                self.later(delay, Happening::Ordered(node, order));
+            }
+            Action::CommitManifest { manifest, .. } => {
+                let delay = self.dice.millis(5, 15);
+                let event = Event::ManifestCommitted {
+                    job: manifest.job,
+                    step: manifest.step,
+                    generation: manifest.generation,
+                };
+                self.later(delay, Happening::Told(event));
+            }
+            Action::SetTimer { timer, at } => {
+                let due = Duration::from_nanos(u64::try_from(at.0 - EPOCH.0).unwrap_or(0)).max(self.now);
+                self.at(due, Happening::Told(Event::TimerFired { timer }));
+            }
+            Action::Announce { .. } => {}
+        }
+    }
+
+    /// The controller dies and reads its journal: what comes back must be what was (RG-8).
+    fn restart_controller(&mut self) {
+        let mut rebuilt = State::new(self.script.policy.clone(), self.catalogue);
+        for stamped in &self.journal {
+            step(&mut rebuilt, stamped);
+        }
+        if rebuilt != self.brain {
+            self.broken.push(format!(
+                "{:.3} s: the journal does not give the state back",
+                self.now.as_secs_f64()
+            ));
+        }
+        self.brain = rebuilt;
+        self.tell(Event::ControllerStarted);
+        let live: Vec<NodeId> = self
+            .agents
+            .values()
+            .filter(|agent| agent.alive)
+            .map(|agent| agent.node.clone())
+            .collect();
+        for node in live {
+            let info = self.agents[&node].info(self.script.ranks_per_node);
+            let delay = self.dice.millis(20, 200);
+            self.later(delay, Happening::Told(Event::NodeJoined { info }));
+        }
+    }
+
+    fn moment(&self) -> Timestamp {
+        moment(self.now)
+    }
+
+    fn later(&mut self, delay: Duration, happening: Happening) {
+        self.at(self.now + delay, happening);
+    }
+
+    fn at(&mut self, at: Duration, happening: Happening) {
+        self.tickets += 1;
+        self.queue.insert((at, self.tickets), happening);
+    }
+}
+
+impl Ended {
+    /// Whether the job completed all its steps.
+    pub fn is_finished(&self) -> bool {
+        self.status.jobs.iter().all(|job| job.state == JobState::Finished)
+    }
+
+    /// Nodes that a verdict blames.
+    pub fn blamed(&self) -> BTreeSet<NodeId> {
+        self.state
+            .cases()
+            .values()
+            .filter_map(|case| case.verdict.blamed.node().cloned())
+            .collect()
+    }
+}
+
+fn moment(at: Duration) -> Timestamp {
+    EPOCH.after(at)
+}
