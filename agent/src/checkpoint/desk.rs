@@ -8,10 +8,11 @@ use rankguard_checkpoint::format::{CheckpointId, TensorBox};
 use rankguard_checkpoint::restore::{RestoreError, assemble_into};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
 use rankguard_checkpoint::{Arena, Store, StoreError};
-use rankguard_model::{Body, Launch, Rank, RankRef, RestorePoint, Source, Step};
+use rankguard_model::{Body, Launch, Rank, RankRef, RestorePoint, Role, ShardSeal, Source, Step};
 
 use super::Checkpoints;
 use super::peer::PeerSource;
+use crate::collectors::mark;
 use crate::sighting::Sighting;
 
 /// Serves one rank.
@@ -92,15 +93,16 @@ impl Desk {
         let world_size = self.launch.world_size;
         // The wait for the disk is nobody's but its own: the rank trains on and the session hears on.
         self.all.runtime.spawn_blocking(move || {
-            let body = match persist(&arena, slot, step, &rank, world_size, &store) {
-                Ok(seal) => Body::ShardDurable { seal },
-                Err(reason) => {
+            let (body, marks) = match persist(&arena, slot, step, &rank, world_size, &store) {
+                Ok(seal) => (Body::ShardDurable { seal }, Vec::new()),
+                Err(Void { reason, class }) => {
                     // The attempt is void; the slot serves the next one.
                     let _ = arena.release(slot);
-                    Body::ShardFailed { step, reason }
+                    let marks = class.map(|class| mark(class, Role::Root, 0.95, "checkpoint-store"));
+                    (Body::ShardFailed { step, reason }, marks.into_iter().collect())
                 }
             };
-            intake.push(Sighting::now(Source::Checkpoint, entity, body).urgent());
+            intake.push(Sighting::now(Source::Checkpoint, entity, body).marked(marks).urgent());
         });
     }
 
@@ -152,6 +154,22 @@ impl Desk {
     }
 }
 
+/// Why a sealed image did not become durable.
+struct Void {
+    reason: String,
+    /// The failure class, where the store is at fault and a person must look at it.
+    class: Option<&'static str>,
+}
+
+impl Void {
+    fn of(problem: &dyn std::error::Error) -> Self {
+        Self {
+            reason: chain(problem),
+            class: None,
+        }
+    }
+}
+
 /// Checks a sealed image against what its rank may say, and makes it durable.
 fn persist(
     arena: &Arena,
@@ -160,19 +178,25 @@ fn persist(
     rank: &RankRef,
     world_size: u32,
     store: &str,
-) -> Result<rankguard_model::ShardSeal, String> {
-    let image = arena.sealed(slot).map_err(|problem| chain(&problem))?;
+) -> Result<ShardSeal, Void> {
+    let refuse = |reason: String| Void { reason, class: None };
+    let image = arena.sealed(slot).map_err(|problem| Void::of(&problem))?;
     let draft = image.draft();
     if arena.fence() > rank.generation {
-        return Err(format!("generation {} may no longer act", rank.generation));
+        return Err(refuse(format!("generation {} may no longer act", rank.generation)));
     }
     let told = (&draft.job, draft.generation, draft.rank, draft.step, draft.world_size);
     if told != (&rank.job, rank.generation, rank.rank, step, world_size) {
-        return Err("the image says it is another's".to_owned());
+        return Err(refuse("the image says it is another's".to_owned()));
     }
-    let written = Store::at(store)
-        .write_shard(draft, &image)
-        .map_err(|problem| chain(&problem))?;
+    let written = Store::at(store).write_shard(draft, &image).map_err(|problem| Void {
+        class: Some(if problem.is_no_space() {
+            "disk-full"
+        } else {
+            "storage-io-error"
+        }),
+        ..Void::of(&problem)
+    })?;
     Ok(written.seal)
 }
 

@@ -471,11 +471,12 @@ fn of_node(node: &NodeId, context: &Context) -> Vec<Scope> {
     }
 }
 
-/// Whether a sign is a failure by itself: a rank that ended, a silent node, a machine that reports an outright fault. What
-/// a program writes is a failure only when the program then ends, so it is remembered until that happens.
+/// Whether a sign is a failure by itself: a rank that ended, a silent node, a machine that reports an outright fault, a
+/// checkpoint that could not be kept although training goes on. What a program writes is a failure only when the program then ends, so it is remembered until that happens.
 fn opens(sign: &Sign, catalogue: &Catalogue) -> bool {
     match &sign.what {
         What::Exit { .. } | What::Silent | What::Stalled | What::OrderFailed => true,
+        What::Mark(mark) if sign.source == Source::Checkpoint => mark.role == Role::Root,
         What::Mark(mark) => {
             mark.role == Role::Root
                 && knowledge::is_machine(catalogue, &mark.class)
