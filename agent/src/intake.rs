@@ -154,6 +154,15 @@ impl Intake {
         self.lock().closed = true;
         self.shared.arrived.notify_all();
     }
+
+    /// Everything that waits, without waiting for more.
+    #[cfg(test)]
+    pub(crate) fn drain(&self) -> Vec<Sighting> {
+        let mut queue = self.lock();
+        queue.urgent = false;
+        queue.oldest = None;
+        queue.waiting.drain(..).collect()
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::host::Host;
 use super::job_log::{JobLogs, job_logs};
 use super::kernel_log::KernelLog;
 use super::nic::Nic;
+use super::observe::Reporter;
 use super::{Stop, spawn};
 use crate::error::AgentError;
 use crate::intake::Intake;
@@ -38,14 +39,18 @@ impl Collectors {
         stop: &Stop,
     ) -> Result<Self, AgentError> {
         let intervals = &settings.intervals;
-        let (logs, reader) = job_logs(&settings.job_logs, intervals.logs, intake, roster, spool, stop);
-        let kernel_log = KernelLog {
-            source: settings.kernel_log.clone(),
-            proc_root: settings.proc_root.clone(),
-            interval: intervals.logs,
+        let reporter = |source| Reporter {
+            source,
             intake: intake.clone(),
             roster: roster.clone(),
             spool: spool.clone(),
+        };
+        let (logs, reader) = job_logs(&settings.job_logs, intervals.logs, reporter(Source::JobLog), stop);
+        let kernel_log = KernelLog {
+            from: settings.kernel_log.clone(),
+            proc_root: settings.proc_root.clone(),
+            interval: intervals.logs,
+            reporter: reporter(Source::KernelLog),
             stop: stop.clone(),
         };
         let host = Host {
@@ -64,6 +69,7 @@ impl Collectors {
             library: settings.nvml_library.clone(),
             interval: intervals.gpu,
             deadline: intervals.gpu_deadline,
+            reload: Gpu::RELOAD,
             intake: intake.clone(),
             stop: stop.clone(),
         };

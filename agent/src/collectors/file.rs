@@ -1,19 +1,28 @@
 //! Following one file as it grows, is rotated, is truncated or cannot be read.
 //!
-//! A line is handed out when its newline has come; what is left without one is handed out when the file is finished or
-//! rotated away. Bytes that are not text are read lossily, lines beyond [`LINE_BYTES_MAX`] are cut (RG-11). Not seen: a
-//! file that is truncated and grows beyond its old length between two looks.
+//! A line is handed out when its newline has come; what is left without one is handed out when nothing was added for
+//! [`PARTIAL_IDLE`], or when the file is finished or rotated away. Bytes that are not text are read lossily, lines beyond
+//! [`LINE_BYTES_MAX`] are cut (RG-11). Not seen: a file that is truncated and grows beyond its old length between two
+//! looks; what is written to a renamed file after its successor was opened.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Longest line that is kept whole, bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Most bytes read at one look, so that one noisy file cannot starve the others.
 const LOOK_BYTES_MAX: usize = 4 << 20;
+
+/// Most looks when a file is finished: who writes faster than it is read cannot hold up the end of the agent.
+const FINISH_LOOKS_MAX: u32 = 16;
+
+/// A last line without a newline is handed out when nothing was added to it for this long: a program that died in the
+/// middle of a line has said what it had to say.
+pub(crate) const PARTIAL_IDLE: Duration = Duration::from_millis(500);
 
 /// What a look at a file gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +57,8 @@ pub(crate) struct Follower {
     open: Option<Open>,
     /// Bytes of a line whose newline has not come.
     partial: Vec<u8>,
+    /// When bytes were last added to it.
+    grown: Option<Instant>,
     /// Whether the rest of an over-long line is being skipped.
     skipping: bool,
     /// The last problem with opening or reading; told once until it changes.
@@ -69,13 +80,10 @@ impl Follower {
             start: Some(start),
             open: None,
             partial: Vec::new(),
+            grown: None,
             skipping: false,
             complaint: None,
         }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Where the next unread line begins, for [`Start::At`]. None before the file was there.
@@ -85,32 +93,37 @@ impl Follower {
         Some(format!("{}:{}:{offset}", open.device, open.inode))
     }
 
-    /// Reads what is new. Waits for nothing.
-    pub(crate) fn look(&mut self, out: &mut Vec<Seen>) {
+    /// Reads what is new. Waits for nothing. Says whether the end was reached; one look reads a bounded amount.
+    pub(crate) fn look(&mut self, now: Instant, out: &mut Vec<Seen>) -> bool {
         if self.open.is_none() && !self.try_open(out) {
-            return;
+            return true;
         }
-        if self.read_on(out) {
+        if self.read_on(now, out) {
             // There is more to read before the end: what became of the file can wait.
-            return;
+            return false;
         }
-        self.check_identity(out);
+        let ended = self.check_identity(now, out);
+        if self
+            .grown
+            .is_some_and(|grown| now.saturating_duration_since(grown) >= PARTIAL_IDLE)
+        {
+            self.flush_partial(out);
+        }
+        ended
     }
 
     /// Reads what is new and hands out an unfinished last line too: nobody will write the rest.
-    pub(crate) fn finish(&mut self, out: &mut Vec<Seen>) {
-        self.look(out);
+    pub(crate) fn finish(&mut self, now: Instant, out: &mut Vec<Seen>) {
+        for _ in 0..FINISH_LOOKS_MAX {
+            if self.look(now, out) {
+                break;
+            }
+        }
         self.flush_partial(out);
     }
 
     fn try_open(&mut self, out: &mut Vec<Seen>) -> bool {
-        // Without O_NONBLOCK, opening a named pipe would wait for a writer.
-        let opened = File::options()
-            .read(true)
-            .custom_flags(i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0))
-            .open(&self.path)
-            .and_then(|file| file.metadata().map(|metadata| (file, metadata)));
-        let (mut file, metadata) = match opened {
+        let (file, metadata) = match open(&self.path) {
             Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // It may come later, and then everything in it is new. An earlier reader's place stays valid.
@@ -125,13 +138,11 @@ impl Follower {
             }
         };
         if !metadata.is_file() {
-            self.complain(
-                format!("cannot follow {}: it is not a regular file", self.path.display()),
-                out,
-            );
+            let what = format!("cannot follow {}: it is not a regular file", self.path.display());
+            self.complain(what, out);
             return false;
         }
-        let offset = self.first_offset(&metadata, out);
+        let (mut file, metadata, offset) = self.first_offset(file, metadata, out);
         if let Err(error) = file.seek(SeekFrom::Start(offset)) {
             self.complain(format!("cannot read {}: {error}", self.path.display()), out);
             return false;
@@ -146,49 +157,49 @@ impl Follower {
         true
     }
 
-    fn first_offset(&mut self, metadata: &std::fs::Metadata, out: &mut Vec<Seen>) -> u64 {
+    /// Which file to begin with, and where. It is another one than the path's when the file was rotated while nobody
+    /// followed it and the renamed one still lies beside it.
+    fn first_offset(&mut self, file: File, metadata: Metadata, out: &mut Vec<Seen>) -> (File, Metadata, u64) {
+        let mut problem = |what: String| out.push(Seen::Problem { what, lost: None });
         let path = self.path.display();
-        let mut problem = |what: String, lost| out.push(Seen::Problem { what, lost });
-        match self.start.take().unwrap_or(Start::Beginning) {
-            Start::Beginning => 0,
+        let position = match self.start.take().unwrap_or(Start::Beginning) {
+            Start::Beginning => return (file, metadata, 0),
             Start::End => {
-                if metadata.len() > 0 {
-                    let what = format!(
-                        "{path} was not read from before the agent's first start: {} bytes of unknown age",
-                        metadata.len()
-                    );
-                    problem(what, None);
+                let len = metadata.len();
+                if len > 0 {
+                    problem(format!(
+                        "{path} was not read from before the agent's first start: {len} bytes of unknown age"
+                    ));
                 }
-                metadata.len()
+                return (file, metadata, len);
             }
-            Start::At(position) => {
-                let mut parts = position.split(':').map(str::parse::<u64>);
-                let (Some(Ok(device)), Some(Ok(inode)), Some(Ok(offset))) = (parts.next(), parts.next(), parts.next())
-                else {
-                    problem(
-                        format!("{path} is read again: the stored position {position:?} means nothing"),
-                        None,
-                    );
-                    return 0;
-                };
-                if (device, inode) != (metadata.dev(), metadata.ino()) {
-                    problem(
-                        format!("{path} was rotated while the agent was away: the end of the old file is not read"),
-                        None,
-                    );
-                    0
-                } else if offset > metadata.len() {
-                    problem(format!("{path} was truncated while the agent was away"), None);
-                    0
-                } else {
-                    offset
-                }
+            Start::At(position) => position,
+        };
+        let mut parts = position.split(':').map(str::parse::<u64>);
+        let (Some(Ok(device)), Some(Ok(inode)), Some(Ok(offset))) = (parts.next(), parts.next(), parts.next()) else {
+            problem(format!(
+                "{path} is read again: the stored position {position:?} means nothing"
+            ));
+            return (file, metadata, 0);
+        };
+        if (device, inode) != (metadata.dev(), metadata.ino()) {
+            if let Some((old, old_metadata)) = renamed(&self.path, device, inode, offset) {
+                return (old, old_metadata, offset);
             }
+            problem(format!(
+                "{path} was rotated while the agent was away: the end of the old file is not read"
+            ));
+            return (file, metadata, 0);
         }
+        if offset > metadata.len() {
+            problem(format!("{path} was truncated while the agent was away"));
+            return (file, metadata, 0);
+        }
+        (file, metadata, offset)
     }
 
     /// Whether there is more than one look may read.
-    fn read_on(&mut self, out: &mut Vec<Seen>) -> bool {
+    fn read_on(&mut self, now: Instant, out: &mut Vec<Seen>) -> bool {
         let mut buffer = vec![0; 64 * 1024];
         let mut total = 0;
         loop {
@@ -199,6 +210,7 @@ impl Follower {
                     open.offset += count as u64;
                     total += count;
                     self.cut(&buffer[..count], out);
+                    self.grown = (!self.partial.is_empty()).then_some(now);
                     if total >= LOOK_BYTES_MAX {
                         return true;
                     }
@@ -248,20 +260,23 @@ impl Follower {
             self.flush_line(out);
         }
         self.partial.clear();
-        self.skipping = false;
+        self.grown = None;
     }
 
-    fn check_identity(&mut self, out: &mut Vec<Seen>) {
-        let Some(open) = &mut self.open else { return };
+    /// What became of the file since it was opened. Says whether the end of what is there now was reached.
+    fn check_identity(&mut self, now: Instant, out: &mut Vec<Seen>) -> bool {
+        let Some(open) = &mut self.open else { return true };
         match std::fs::metadata(&self.path) {
             Ok(metadata) if (metadata.dev(), metadata.ino()) != (open.device, open.inode) => {
-                // Rotated: the old file has been read to its end above, the new one begins at its beginning.
+                // Rotated. The last lines may have come between the read above and the renaming.
+                if self.read_on(now, out) {
+                    return false;
+                }
                 self.flush_partial(out);
+                self.skipping = false;
                 self.open = None;
                 self.start = Some(Start::Beginning);
-                if self.try_open(out) {
-                    self.read_on(out);
-                }
+                !(self.try_open(out) && self.read_on(now, out))
             }
             Ok(metadata) if metadata.len() < open.offset => {
                 let what = format!(
@@ -272,14 +287,14 @@ impl Follower {
                 );
                 out.push(Seen::Problem { what, lost: None });
                 open.offset = 0;
+                let again = open.file.seek(SeekFrom::Start(0));
                 self.partial.clear();
+                self.grown = None;
                 self.skipping = false;
-                if open.file.seek(SeekFrom::Start(0)).is_ok() {
-                    self.read_on(out);
-                }
+                !(again.is_ok() && self.read_on(now, out))
             }
             // Removed: the open file is still read, and its successor opened when it comes.
-            Ok(_) | Err(_) => {}
+            Ok(_) | Err(_) => true,
         }
     }
 
@@ -289,6 +304,26 @@ impl Follower {
             out.push(Seen::Problem { what, lost: None });
         }
     }
+}
+
+/// Without `O_NONBLOCK`, opening a named pipe would wait for a writer.
+fn open(path: &Path) -> io::Result<(File, Metadata)> {
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
+}
+
+/// The file of this identity under another name in the same folder, when it still holds `offset` bytes.
+fn renamed(path: &Path, device: u64, inode: u64, offset: u64) -> Option<(File, Metadata)> {
+    let siblings = std::fs::read_dir(path.parent()?).ok()?;
+    let same = |found: &Metadata| (found.dev(), found.ino()) == (device, inode) && found.is_file();
+    let sibling = siblings
+        .flatten()
+        .find(|entry| entry.metadata().is_ok_and(|found| same(&found)))?;
+    open(&sibling.path())
+        .ok()
+        .filter(|(_, found)| same(found) && found.len() >= offset)
 }
 
 #[cfg(test)]
@@ -301,8 +336,12 @@ mod tests {
     use super::*;
 
     fn look(follower: &mut Follower) -> Vec<String> {
+        look_at(follower, Instant::now())
+    }
+
+    fn look_at(follower: &mut Follower, now: Instant) -> Vec<String> {
         let mut out = Vec::new();
-        follower.look(&mut out);
+        follower.look(now, &mut out);
         told(out)
     }
 
@@ -331,7 +370,7 @@ mod tests {
         append(&path, b"o\r\nthree");
         assert_eq!(look(&mut follower), ["two"]);
         let mut out = Vec::new();
-        follower.finish(&mut out);
+        follower.finish(Instant::now(), &mut out);
         assert_eq!(told(out), ["three"]);
     }
 
@@ -397,12 +436,60 @@ mod tests {
         append(&path, b"ee\n");
         let mut second = Follower::new(&path, Start::At(position.clone()));
         assert_eq!(look(&mut second), ["three"]);
+    }
+
+    /// RG-4.
+    #[test]
+    fn a_file_rotated_while_the_reader_was_away_is_read_to_its_end_where_it_still_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        append(&path, b"one\ntwo\n");
+        let mut first = Follower::new(&path, Start::Beginning);
+        assert_eq!(look(&mut first).len(), 2);
+        let position = first.position().unwrap();
+        append(&path, b"three\n");
         fs::rename(&path, dir.path().join("log.1")).unwrap();
         append(&path, b"new\n");
+        let mut second = Follower::new(&path, Start::At(position.clone()));
+        assert_eq!(look(&mut second), ["three", "new"]);
+        // Shorter than what was read of it: that one is not the file any more.
+        fs::write(dir.path().join("log.1"), b"").unwrap();
         let mut third = Follower::new(&path, Start::At(position));
         let seen = look(&mut third);
         assert!(seen[0].contains("rotated while the agent was away"), "{seen:?}");
         assert_eq!(seen[1], "new");
+    }
+
+    #[test]
+    fn a_last_line_without_a_newline_is_handed_out_when_it_stays_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        append(&path, b"Segmentation fault");
+        let mut follower = Follower::new(&path, Start::Beginning);
+        let start = Instant::now();
+        let after = |millis| start + Duration::from_millis(millis);
+        assert!(look_at(&mut follower, start).is_empty());
+        append(&path, b" (core");
+        assert!(look_at(&mut follower, after(400)).is_empty());
+        assert!(look_at(&mut follower, after(800)).is_empty());
+        assert_eq!(look_at(&mut follower, after(900)), ["Segmentation fault (core"]);
+        append(&path, b" dumped)\n");
+        assert_eq!(look_at(&mut follower, after(950)), [" dumped)"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_said_once_and_read_when_it_can() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        // A link to itself is refused to every user, root included.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let mut follower = Follower::new(&path, Start::Beginning);
+        let seen = look(&mut follower);
+        assert!(seen.len() == 1 && seen[0].starts_with("!cannot read"), "{seen:?}");
+        assert!(look(&mut follower).is_empty());
+        fs::remove_file(&path).unwrap();
+        append(&path, b"two\n");
+        assert_eq!(look(&mut follower), ["two"]);
     }
 
     #[test]

@@ -4,23 +4,23 @@
 //! pressure stalls (PSI), cgroup events, EDAC counters, mounts, clock state.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rankguard_model::{Role, Source};
-use sysinfo::{Disks, MemoryRefreshKind, System};
+use sysinfo::{MemoryRefreshKind, System};
 
 use super::{Stop, mark, sample};
 use crate::intake::Intake;
 
 /// Below this part of memory available, allocation failures and OOM kills are near.
-const MEMORY_LOW: f64 = 0.03;
+const MEMORY_LOW: f64 = 0.05;
 /// Above this, it is over again: the distance keeps a value near the threshold from being reported over and over.
-const MEMORY_FINE: f64 = 0.06;
+const MEMORY_FINE: f64 = 0.08;
 /// Below this part of a file system available, saves begin to fail.
-const DISK_LOW: f64 = 0.01;
+const DISK_LOW: f64 = 0.02;
 /// Above this, it is over again.
-const DISK_FINE: f64 = 0.02;
+const DISK_FINE: f64 = 0.03;
 /// Runnable threads per processor over 5 minutes.
 const LOAD_HIGH: f64 = 4.0;
 /// Below this, it is over again.
@@ -53,7 +53,8 @@ impl Host {
         loop {
             system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
             let available = ratio(system.available_memory(), system.total_memory());
-            self.judge(&mut memory, "host.memory_available", available, "host-oom-alloc");
+            // No class of its own: the OOM kill that may follow has one.
+            self.judge(&mut memory, "host.memory_available", available, None);
             let busy = System::load_average().map_or(0.0, |load| load.five) / processors;
             if let Some(crossed) = load.take(busy) {
                 let node = self.intake.node_entity();
@@ -65,10 +66,10 @@ impl Host {
                     "ratio",
                 ));
             }
-            for (mount, free) in mounts(&self.watched) {
+            for (mount, free) in room(&self.watched) {
                 let metric = format!("host.disk_available {}", mount.display());
                 let threshold = disks.entry(mount).or_insert(Threshold::low(DISK_LOW, DISK_FINE));
-                self.judge(threshold, &metric, free, "disk-full");
+                self.judge(threshold, &metric, free, Some("disk-full"));
             }
             if self.stop.wait(self.interval) {
                 return;
@@ -76,16 +77,13 @@ impl Host {
         }
     }
 
-    fn judge(&self, threshold: &mut Threshold, metric: &str, value: f64, class: &str) {
+    fn judge(&self, threshold: &mut Threshold, metric: &str, value: f64, class: Option<&str>) {
         let Some(crossed) = threshold.take(value) else { return };
-        let marks = if crossed.beyond {
-            vec![mark(class, Role::Confirmation, 0.5, metric)]
-        } else {
-            Vec::new()
-        };
+        let class = class.filter(|_| crossed.beyond);
+        let marks = class.map(|class| mark(class, Role::Confirmation, 0.5, metric));
         let node = self.intake.node_entity();
         self.intake
-            .push(sample(Source::Host, node, metric, crossed.value, "ratio").marked(marks));
+            .push(sample(Source::Host, node, metric, crossed.value, "ratio").marked(marks.into_iter().collect()));
     }
 }
 
@@ -94,28 +92,16 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
 }
 
-/// The file systems that hold `watched`, with the part of each that is available.
-fn mounts(watched: &[PathBuf]) -> BTreeMap<PathBuf, f64> {
+/// The part of each directory's file system that is available. Only these are asked: asking a network file system whose
+/// server is gone does not return.
+fn room(watched: &[PathBuf]) -> BTreeMap<PathBuf, f64> {
     let mut found = BTreeMap::new();
-    let Ok(disks) = Disks::new_with_refreshed_list() else {
-        return found;
-    };
     for path in watched {
-        let path = path.canonicalize().unwrap_or_else(|_| path.clone());
-        let holder = disks
-            .iter()
-            .filter(|disk| path.starts_with(disk.mount_point()))
-            .max_by_key(|disk| depth(disk.mount_point()));
-        if let Some(disk) = holder {
-            let free = ratio(disk.available_space(), disk.total_space());
-            found.insert(disk.mount_point().to_owned(), free);
+        if let Ok(told) = rustix::fs::statvfs(path) {
+            found.insert(path.clone(), ratio(told.f_bavail, told.f_blocks));
         }
     }
     found
-}
-
-fn depth(path: &Path) -> usize {
-    path.components().count()
 }
 
 /// A threshold with a way back.
@@ -184,9 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn the_file_system_of_a_directory_is_found_and_has_room() {
-        let found = mounts(&[PathBuf::from("/tmp")]);
-        // In a sandbox without a mount table there is nothing to find, which is no fault of the host.
-        assert!(found.values().all(|free| (0.0..=1.0).contains(free)));
+    fn the_room_of_a_directory_is_told_and_that_of_a_missing_one_is_not() {
+        let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let found = room(&[here.clone(), PathBuf::from("/nowhere/at/all")]);
+        assert_eq!(found.keys().collect::<Vec<_>>(), [&here]);
+        assert!((0.0..=1.0).contains(&found[&here]));
     }
 }

@@ -6,21 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use rankguard_faults::{Matcher, Observation, Stream, Triage};
-use rankguard_model::{Body, Entity, RankRef, Source};
+use rankguard_model::{RankRef, Source, Timestamp};
 
 use super::Stop;
-use super::file::{Follower, Seen, Start};
-use super::observe::{self, Writer};
+use super::file::Start;
+use super::followed::Followed;
+use super::observe::{Reporter, Writer};
 use crate::clock;
 use crate::intake::Intake;
-use crate::ranks::Roster;
-use crate::sighting::{Cursor, Sighting};
-use crate::spool::Spool;
 
 /// Requests that may wait for the thread. When it is full the thread is far behind; a new request is not worth waiting
 /// for, and its files are picked up late or, for an ended rank, told as a gap.
@@ -73,48 +69,36 @@ impl JobLogs {
 pub(crate) struct JobLogReader {
     requests: Receiver<Request>,
     files: BTreeMap<PathBuf, Followed>,
-    intake: Intake,
-    roster: Roster,
-    spool: Arc<Spool>,
+    reporter: Reporter,
     stop: Stop,
     interval: Duration,
-}
-
-struct Followed {
-    follower: Follower,
-    triage: Triage,
-    writer: Writer,
-    /// Key and last stored position of files that outlive the agent.
-    cursor: Option<(String, Option<Cursor>)>,
 }
 
 /// Makes both sides; `extra` are files besides the ranks' own.
 pub(crate) fn job_logs(
     extra: &[PathBuf],
     interval: Duration,
-    intake: &Intake,
-    roster: &Roster,
-    spool: &Arc<Spool>,
+    reporter: Reporter,
     stop: &Stop,
 ) -> (JobLogs, JobLogReader) {
     let (sender, requests) = sync_channel(REQUESTS);
-    let mut reader = JobLogReader {
-        requests,
-        files: BTreeMap::new(),
-        intake: intake.clone(),
-        roster: roster.clone(),
-        spool: Arc::clone(spool),
-        stop: stop.clone(),
-        interval,
-    };
-    for path in extra {
-        let key = format!("job-log {}", path.display());
-        let start = spool.cursor(&key).ok().flatten().map_or(Start::End, Start::At);
-        reader.add(path.clone(), start, Writer::Unknown, Some((key, None)));
-    }
     let logs = JobLogs {
         requests: sender,
-        intake: intake.clone(),
+        intake: reporter.intake.clone(),
+    };
+    let mut files = BTreeMap::new();
+    for path in extra {
+        let key = format!("job-log {}", path.display());
+        let start = reporter.stored(&key).map_or(Start::End, Start::At);
+        let followed = Followed::new(path, start, Writer::Unknown, Some(key), &reporter);
+        files.insert(path.clone(), followed);
+    }
+    let reader = JobLogReader {
+        requests,
+        files,
+        reporter,
+        stop: stop.clone(),
+        interval,
     };
     (logs, reader)
 }
@@ -122,28 +106,20 @@ pub(crate) fn job_logs(
 impl JobLogReader {
     /// Until asked to stop; then everything is read to its end once more.
     pub(crate) fn run(mut self) {
-        let mut last_look = Instant::now();
+        let mut next_look = Instant::now();
         loop {
-            match self.requests.recv_timeout(self.interval) {
-                Ok(Request::Follow { rank, paths }) => {
-                    for path in paths {
-                        self.add(path, Start::Beginning, Writer::Rank(rank.clone()), None);
-                    }
-                }
-                Ok(Request::Finish { rank, done }) => {
-                    self.finish_rank(&rank);
-                    // Nobody waits any longer when the deadline has passed.
-                    let _ = done.try_send(());
-                }
+            let wait = next_look.saturating_duration_since(Instant::now());
+            match self.requests.recv_timeout(wait) {
+                Ok(request) => self.answer(request),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    self.stop.wait(self.interval);
+                    self.stop.wait(wait);
                 }
             }
             let stopping = self.stop.stopped();
-            if stopping || last_look.elapsed() >= self.interval {
-                last_look = Instant::now();
-                self.look_at_all(stopping);
+            if stopping || Instant::now() >= next_look {
+                self.look(stopping);
+                next_look = Instant::now() + self.pause();
             }
             if stopping {
                 return;
@@ -151,97 +127,53 @@ impl JobLogReader {
         }
     }
 
-    fn add(&mut self, path: PathBuf, start: Start, writer: Writer, cursor: Option<(String, Option<Cursor>)>) {
-        let mut stream = Stream::new(Source::JobLog);
-        if let Writer::Rank(rank) = &writer {
-            stream.rank = Some(rank.rank);
-        }
-        let followed = Followed {
-            follower: Follower::new(&path, start),
-            triage: Triage::new(Matcher::builtin(), stream),
-            writer,
-            cursor,
-        };
-        self.files.insert(path, followed);
-    }
-
-    fn finish_rank(&mut self, rank: &RankRef) {
-        let of_rank = |followed: &Followed| matches!(&followed.writer, Writer::Rank(writer) if writer == rank);
-        let paths: Vec<PathBuf> = self
-            .files
-            .iter()
-            .filter(|(_, followed)| of_rank(followed))
-            .map(|(path, _)| path.clone())
-            .collect();
-        for path in paths {
-            if let Some(mut followed) = self.files.remove(&path) {
-                self.look(&mut followed, true);
+    fn answer(&mut self, request: Request) {
+        match request {
+            Request::Follow { rank, paths } => {
+                for path in paths {
+                    let writer = Writer::Rank(rank.clone());
+                    let followed = Followed::new(&path, Start::Beginning, writer, None, &self.reporter);
+                    self.files.insert(path, followed);
+                }
+            }
+            Request::Finish { rank, done } => {
+                let writer = Writer::Rank(rank);
+                let reporter = &self.reporter;
+                self.files.retain(|_, followed| {
+                    let ended = *followed.writer() == writer;
+                    if ended {
+                        followed.finish(reporter);
+                    }
+                    !ended
+                });
+                // Nobody waits any longer when the deadline has passed.
+                let _ = done.try_send(());
             }
         }
     }
 
-    fn look_at_all(&mut self, finish: bool) {
-        let mut files = std::mem::take(&mut self.files);
-        for followed in files.values_mut() {
-            self.look(followed, finish);
-        }
-        self.files = files;
-    }
-
-    fn look(&self, followed: &mut Followed, finish: bool) {
-        let mut seen = Vec::new();
-        if finish {
-            followed.follower.finish(&mut seen);
-        } else {
-            followed.follower.look(&mut seen);
-        }
-        let now = clock::now();
-        let mut observations: Vec<Observation> = Vec::new();
-        for one in seen {
-            match one {
-                Seen::Line(text) => observations.extend(followed.triage.push(&text, now)),
-                Seen::Problem { what, lost } => self.gap(&followed.writer, what, lost),
+    fn look(&mut self, finish: bool) {
+        for followed in self.files.values_mut() {
+            if finish {
+                followed.finish(&self.reporter);
+            } else {
+                followed.look(&self.reporter);
             }
-        }
-        observations.extend(if finish {
-            followed.triage.flush()
-        } else {
-            followed.triage.poll(now)
-        });
-        let settled = followed.triage.deadline().is_none();
-        let cursor = followed.cursor.as_ref().filter(|_| settled).and_then(|(key, _)| {
-            Some(Cursor {
-                key: key.clone(),
-                value: followed.follower.position()?,
-            })
-        });
-        let idle = observations.is_empty();
-        let node = self.intake.node();
-        for observation in observations {
-            let sighting = observe::sighting(Source::JobLog, &followed.writer, observation, node, &self.roster);
-            self.intake.push(sighting.with_cursor(cursor.clone()));
-        }
-        if let (Some(cursor), Some((_, stored)), true) = (cursor, &mut followed.cursor, idle)
-            && stored.as_ref() != Some(&cursor)
-        {
-            if let Err(error) = self.spool.move_cursor(&cursor.key, &cursor.value) {
-                tracing::warn!(%error, path = %followed.follower.path().display(), "reader position not stored");
-            }
-            *stored = Some(cursor);
         }
     }
 
-    fn gap(&self, writer: &Writer, what: String, lost: Option<u64>) {
-        let entity = match writer {
-            Writer::Rank(rank) => Entity::Rank {
-                job: rank.job.clone(),
-                generation: rank.generation,
-                rank: rank.rank,
-                node: self.intake.node().clone(),
-            },
-            Writer::Kernel | Writer::Unknown => self.intake.node_entity(),
-        };
-        self.intake
-            .push(Sighting::now(Source::JobLog, entity, Body::Gap { what, lost }));
+    /// What is held back by triage is due before the next regular look, sometimes.
+    fn pause(&self) -> Duration {
+        let due = self.files.values().filter_map(Followed::deadline).min();
+        pause(self.interval, due, clock::now())
     }
 }
+
+/// Time until the next look: the interval, or less when something is due.
+pub(crate) fn pause(interval: Duration, due: Option<Timestamp>, now: Timestamp) -> Duration {
+    let due = due.map_or(interval, |due| due.since(now));
+    interval.min(due.max(Duration::from_millis(5)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 
 mod all;
 pub(crate) mod file;
+mod followed;
 pub(crate) mod gpu;
 pub(crate) mod host;
 pub(crate) mod job_log;
@@ -10,7 +11,10 @@ pub(crate) mod kernel_log;
 pub(crate) mod kmsg;
 pub(crate) mod nic;
 pub(crate) mod observe;
+mod ring;
 mod stop;
+#[cfg(test)]
+mod testing;
 
 use std::collections::BTreeMap;
 use std::io;

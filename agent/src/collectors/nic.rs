@@ -63,7 +63,7 @@ impl Nic {
             for change in changes(&before, &now) {
                 self.intake.push(self.sighting(change));
             }
-            before = now;
+            before = remember(before, now);
         }
     }
 
@@ -102,11 +102,12 @@ fn look(sysfs: &Path) -> Look {
             };
             // "4: ACTIVE", "400 Gb/sec (4X NDR)"
             put("nic.port_state", first_number(&port.join("state")));
+            put("nic.phys_state", first_number(&port.join("phys_state")));
             put("nic.port_rate", first_number(&port.join("rate")));
             for (folder, counter) in COUNTERS {
                 put(
                     &format!("nic.{counter}"),
-                    first_number(&port.join(folder).join(counter)),
+                    counter_value(&port.join(folder).join(counter)),
                 );
             }
         }
@@ -144,6 +145,11 @@ fn name(path: &Path) -> String {
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
+/// A counter. One that has reached the end of 32 bits stands there until it is reset: what it counts is not known.
+fn counter_value(path: &Path) -> Option<f64> {
+    first_number(path).filter(|value| *value != f64::from(u32::MAX))
+}
+
 /// The number a sysfs file begins with.
 fn first_number(path: &Path) -> Option<f64> {
     let text = fs::read_to_string(path).ok()?;
@@ -152,6 +158,15 @@ fn first_number(path: &Path) -> Option<f64> {
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
     text[..end].parse().ok()
+}
+
+/// The last known value of everything that is there: one that could not be read once is compared when it can be again.
+fn remember(mut before: Look, now: Look) -> Look {
+    before.retain(|device, _| now.contains_key(device));
+    for (device, values) in now {
+        before.entry(device).or_default().extend(values);
+    }
+    before
 }
 
 fn changes(before: &Look, now: &Look) -> Vec<Change> {
@@ -200,7 +215,7 @@ fn judge(metric: &str, was: f64, value: f64) -> Option<(&'static str, Vec<Mark>)
     let one = |class, role, confidence| vec![mark(class, role, confidence, short)];
     match short {
         "nic.port_state" if was == ACTIVE => Some(("state", one("nic-link-down", Role::Root, 0.8))),
-        "nic.port_state" => Some(("state", Vec::new())),
+        "nic.port_state" | "nic.phys_state" => Some(("state", Vec::new())),
         "nic.port_rate" if value < was => Some(("gigabits-per-second", one("nic-fault", Role::Root, 0.5))),
         "nic.port_rate" => Some(("gigabits-per-second", Vec::new())),
         "nic.operstate_up" if value == 0.0 => Some(("bool", one("nic-link-down", Role::Root, 0.8))),
@@ -279,6 +294,31 @@ mod tests {
     }
 
     #[test]
+    fn a_counter_at_the_end_of_its_range_is_not_known() {
+        check(
+            |class| {
+                let counters = class.join("infiniband/mlx5_0/ports/1/counters");
+                fs::write(counters.join("symbol_error"), "4294967295\n").unwrap();
+            },
+            &[],
+        );
+    }
+
+    #[test]
+    fn a_value_that_could_not_be_read_once_is_compared_with_the_one_before() {
+        let dir = fixture();
+        let counter = dir.path().join("class/infiniband/mlx5_0/ports/1/counters/link_downed");
+        let first = look(dir.path());
+        fs::remove_file(&counter).unwrap();
+        let second = look(dir.path());
+        assert_eq!(changes(&first, &second), []);
+        let known = remember(first, second);
+        fs::write(&counter, "4\n").unwrap();
+        let found = changes(&known, &look(dir.path()));
+        assert_eq!((found.len(), found[0].value), (1, 4.0));
+    }
+
+    #[test]
     fn a_symbol_error_is_a_sample_and_a_reset_counter_is_nothing() {
         check(
             |class| {
@@ -316,7 +356,6 @@ mod tests {
             "nic-link-flap",
             "nic-fault",
             "disk-full",
-            "host-oom-alloc",
             "gpu-thermal",
             "gpu-power-fault",
             "gpu-ecc-uncorrectable",

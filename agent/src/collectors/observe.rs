@@ -1,13 +1,19 @@
-//! From what triage observed to a sighting with its entity.
+//! From what triage observed to a sighting: what it is about, and when it happened.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rankguard_faults::Observation;
-use rankguard_model::{Body, Entity, NodeId, RankRef, Source};
+use rankguard_model::{Body, Entity, RankRef, Source, Timestamp};
 
+use crate::intake::Intake;
 use crate::ranks::Roster;
-use crate::sighting::Sighting;
+use crate::sighting::{Cursor, Sighting};
+use crate::spool::Spool;
 
 /// Who wrote the lines.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Writer {
     /// The kernel of this node.
     Kernel,
@@ -17,56 +23,172 @@ pub(crate) enum Writer {
     Unknown,
 }
 
-/// The sighting for an observation. What the line is about decides the entity: its device; else the rank whose process
-/// it names, so that an OOM kill lands on its victim; else its writer.
-pub(crate) fn sighting(
-    source: Source,
-    writer: &Writer,
-    observation: Observation,
-    node: &NodeId,
-    roster: &Roster,
-) -> Sighting {
-    let entity = entity(writer, &observation, node, roster);
-    let Observation {
-        text,
-        context,
-        repeats,
-        marks,
-        ..
-    } = observation;
-    Sighting::now(source, entity, Body::Line { text, context, repeats })
-        .marked(marks)
-        .urgent()
+/// What every reader of lines needs: who runs here, where evidence goes and where positions are kept. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Reporter {
+    pub(crate) source: Source,
+    pub(crate) intake: Intake,
+    pub(crate) roster: Roster,
+    pub(crate) spool: Arc<Spool>,
 }
 
-fn entity(writer: &Writer, observation: &Observation, node: &NodeId, roster: &Roster) -> Entity {
-    let rank_entity = |rank: RankRef| Entity::Rank {
-        job: rank.job,
-        generation: rank.generation,
-        rank: rank.rank,
-        node: node.clone(),
-    };
-    if let Writer::Rank(rank) = writer {
-        // A rank speaks about devices it merely suffers from; who said it is what is certain.
-        return rank_entity(rank.clone());
+impl Reporter {
+    /// The sighting for an observation that was read at `read`. `live` says that its lines were written just before.
+    pub(crate) fn sighting(&self, writer: &Writer, observation: Observation, read: Timestamp, live: bool) -> Sighting {
+        let entity = self.entity(writer, &observation);
+        let at = moment(observation.at, read, live);
+        let Observation {
+            text,
+            context,
+            repeats,
+            marks,
+            ..
+        } = observation;
+        Sighting::now(self.source, entity, Body::Line { text, context, repeats })
+            .at(at)
+            .marked(marks)
+            .urgent()
     }
-    if let Some(device) = &observation.device {
-        return Entity::Device {
-            node: node.clone(),
-            device: device.clone(),
+
+    /// Something that was lost or cannot be read, told by whom it concerns.
+    pub(crate) fn gap(&self, writer: &Writer, what: String, lost: Option<u64>) -> Sighting {
+        let entity = match writer {
+            Writer::Rank(rank) => self.roster.entity(rank),
+            Writer::Kernel | Writer::Unknown => self.intake.node_entity(),
         };
+        Sighting::now(self.source, entity, Body::Gap { what, lost })
     }
-    let pid = observation
-        .marks
-        .iter()
-        .find_map(|mark| mark.fields.get("pid")?.parse::<u32>().ok());
-    let by_pid = || pid.and_then(|pid| roster.rank_of_pid(pid));
-    let by_number = || match writer {
-        Writer::Unknown => observation.rank.and_then(|rank| roster.newest_rank(rank)),
-        _ => None,
+
+    /// Hands over what one look gave. Only the last one carries the position of the reader: should the agent die between
+    /// two of them, the first is read again rather than the second lost. A look that gave nothing moves the position, too.
+    pub(crate) fn push(&self, sightings: Vec<Sighting>, cursor: Option<Cursor>, stored: &mut Option<Cursor>) {
+        let Some(last) = sightings.len().checked_sub(1) else {
+            if let Some(moved) = cursor.filter(|cursor| stored.as_ref() != Some(cursor)) {
+                if let Err(error) = self.spool.move_cursor(&moved.key, &moved.value) {
+                    tracing::warn!(%error, key = moved.key, "reader position not stored");
+                }
+                *stored = Some(moved);
+            }
+            return;
+        };
+        for (index, sighting) in sightings.into_iter().enumerate() {
+            let cursor = cursor.clone().filter(|_| index == last);
+            self.intake.push(sighting.with_cursor(cursor));
+        }
+        *stored = cursor.or_else(|| stored.take());
+    }
+
+    /// Where a reader stood when its position was last stored.
+    pub(crate) fn stored(&self, key: &str) -> Option<String> {
+        self.spool.cursor(key).ok().flatten()
+    }
+
+    /// What the line is about: its device; else the rank whose process it names, so that an OOM kill lands on its victim;
+    /// else its writer.
+    fn entity(&self, writer: &Writer, observation: &Observation) -> Entity {
+        if let Writer::Rank(rank) = writer {
+            // A rank speaks about devices it merely suffers from; who said it is what is certain.
+            return self.roster.entity(rank);
+        }
+        if let Some(device) = &observation.device {
+            return Entity::Device {
+                node: self.intake.node().clone(),
+                device: device.clone(),
+            };
+        }
+        let pid = observation
+            .marks
+            .iter()
+            .find_map(|mark| mark.fields.get("pid")?.parse::<u32>().ok());
+        let by_number = || match writer {
+            Writer::Unknown => self.roster.newest_rank(observation.rank?),
+            _ => None,
+        };
+        let rank = pid.and_then(|pid| self.roster.rank_of_pid(pid)).or_else(by_number);
+        rank.map_or_else(|| self.intake.node_entity(), |rank| self.roster.entity(&rank))
+    }
+}
+
+/// A line that was just written and whose clock differs by more than this has a clock that cannot be used: another time
+/// zone (they differ by 15 minutes at least), no year, a stamp that is no stamp.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(600);
+
+/// When it happened: by the line's own clock where that can be, else when it was read. Old lines, which were there before
+/// the reader, may be of any age but not from the future.
+fn moment(own: Option<Timestamp>, read: Timestamp, live: bool) -> Timestamp {
+    let plausible = |own: &Timestamp| {
+        let late = own.since(read);
+        let early = read.since(*own);
+        late <= CLOCK_DIFFERENCE && (!live || early <= CLOCK_DIFFERENCE)
     };
-    match by_pid().or_else(by_number) {
-        Some(rank) => rank_entity(rank),
-        None => Entity::Node { node: node.clone() },
+    own.filter(plausible).unwrap_or(read)
+}
+
+/// Reads that are remembered. Triage holds a line for a few seconds; this is many times that.
+const READS: usize = 1024;
+
+/// When which line was read: triage holds lines back, and what repeats is held longest.
+#[derive(Debug, Default)]
+pub(crate) struct ReadTimes {
+    /// First line and moment of each read, ascending.
+    reads: VecDeque<(u64, Timestamp, bool)>,
+    lines: u64,
+}
+
+impl ReadTimes {
+    /// The next line of the stream is read now.
+    pub(crate) fn note(&mut self, now: Timestamp, live: bool) {
+        self.lines += 1;
+        if self.reads.back().is_some_and(|(_, at, was)| (*at, *was) == (now, live)) {
+            return;
+        }
+        if self.reads.len() == READS {
+            self.reads.pop_front();
+        }
+        self.reads.push_back((self.lines, now, live));
+    }
+
+    /// When the line of this number was read, and whether it had just been written.
+    pub(crate) fn of(&self, line_no: u64) -> Option<(Timestamp, bool)> {
+        let found = self.reads.iter().rev().find(|(first, ..)| *first <= line_no);
+        found.or(self.reads.front()).map(|(_, at, live)| (*at, *live))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3_600_000_000_000;
+
+    #[test]
+    fn a_clock_that_cannot_be_right_is_not_used() {
+        let read = Timestamp(100 * HOUR);
+        let check = |own: i64, live: bool, expect: i64| {
+            assert_eq!(
+                moment(Some(Timestamp(own)), read, live),
+                Timestamp(expect),
+                "{own} {live}"
+            );
+        };
+        let second = HOUR / 3600;
+        check(100 * HOUR - second, true, 100 * HOUR - second);
+        check(92 * HOUR, true, 100 * HOUR);
+        check(92 * HOUR, false, 92 * HOUR);
+        check(108 * HOUR, true, 100 * HOUR);
+        check(108 * HOUR, false, 100 * HOUR);
+        assert_eq!(moment(None, read, true), read);
+    }
+
+    #[test]
+    fn a_held_line_keeps_the_moment_it_was_read() {
+        let mut times = ReadTimes::default();
+        for (now, live) in [(10, false), (10, false), (20, true), (30, true)] {
+            times.note(Timestamp(now), live);
+        }
+        assert_eq!(times.of(1), Some((Timestamp(10), false)));
+        assert_eq!(times.of(2), Some((Timestamp(10), false)));
+        assert_eq!(times.of(3), Some((Timestamp(20), true)));
+        assert_eq!(times.of(9), Some((Timestamp(30), true)));
     }
 }

@@ -122,19 +122,20 @@ impl Outcome {
     pub(super) fn lines(&self, status: &StatusView) -> Vec<String> {
         let millis = |value: Option<i64>| value.map_or("-".to_owned(), |value| value.to_string());
         let mut lines = vec![String::new()];
-        lines.push("case  class                   blamed                              evidence    case    plan  fenced  first step  (ms after the fault)".into());
+        lines.push(format!("{:<30}milliseconds after the fault to", ""));
+        lines.push("case  class                   evidence    case    plan  fenced  first step  blamed".to_owned());
         for case in &self.cases {
             let delays = &case.delays_ms;
             lines.push(format!(
-                "{:>4}  {:<22}  {:<34}  {:>8}  {:>6}  {:>6}  {:>6}  {:>10}",
+                "{:>4}  {:<22}  {:>8}  {:>6}  {:>6}  {:>6}  {:>10}  {}",
                 case.id,
                 case.class,
-                case.blamed,
                 millis(delays.evidence_ms),
                 millis(delays.case_ms),
                 millis(delays.plan_ms),
                 millis(delays.fenced_ms),
                 millis(delays.first_step_ms),
+                case.blamed,
             ));
         }
         lines.push(String::new());

@@ -32,7 +32,8 @@ pub(super) struct Judge {
 struct Before {
     lost: bool,
     hot: bool,
-    uncorrected: f64,
+    /// None before the first look: errors of unknown age are no news.
+    uncorrected: Option<f64>,
     flags: BTreeMap<&'static str, bool>,
 }
 
@@ -89,12 +90,12 @@ fn compare(before: &mut Before, look: &DeviceLook, changes: &mut Vec<Change>) {
         }
     }
     if let Some(count) = look.uncorrected {
-        if count > before.uncorrected {
+        if before.uncorrected.is_some_and(|known| count > known) {
             let says = mark("gpu-ecc-uncorrectable", Role::Root, 0.8, "gpu.ecc_uncorrected");
             report("gpu.ecc_uncorrected", count, "count", vec![says]);
         }
         // It starts again at 0 with the driver.
-        before.uncorrected = count;
+        before.uncorrected = Some(count);
     }
     let flags = [
         (
@@ -173,9 +174,10 @@ mod tests {
             uncorrected: Some(count),
             ..DeviceLook::default()
         };
+        assert_eq!(told(&mut judge, &at(5.0)), []);
+        assert_eq!(told(&mut judge, &at(7.0)), [("gpu.ecc_uncorrected", 7.0, true)]);
+        assert_eq!(told(&mut judge, &at(7.0)), []);
         assert_eq!(told(&mut judge, &at(0.0)), []);
-        assert_eq!(told(&mut judge, &at(2.0)), [("gpu.ecc_uncorrected", 2.0, true)]);
-        assert_eq!(told(&mut judge, &at(2.0)), []);
-        assert_eq!(told(&mut judge, &at(0.0)), []);
+        assert_eq!(told(&mut judge, &at(1.0)), [("gpu.ecc_uncorrected", 1.0, true)]);
     }
 }

@@ -1,5 +1,6 @@
 //! The calls themselves. Runs on the worker thread only.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use nvml_wrapper::Nvml;
@@ -16,23 +17,24 @@ use super::{Answer, Current, DeviceLook};
 /// The loaded library, and what is remembered of the devices in case they stop answering.
 pub(super) struct Library {
     nvml: Nvml,
-    /// Addresses by index.
-    addresses: Vec<String>,
+    /// Addresses by index, as the last look at that index told.
+    by_index: BTreeMap<u32, String>,
 }
 
 impl Library {
     pub(super) fn load(path: Option<&Path>, current: &Current) -> Result<Self, String> {
+        let name = path.map_or_else(|| "libnvidia-ml.so.1".to_owned(), |path| path.display().to_string());
         let loaded = named(current, "load and initialise the library".to_owned(), || match path {
             Some(path) => Nvml::builder().lib_path(path.as_os_str()).init(),
             None => Nvml::init(),
         });
         let nvml = loaded.map_err(|error| match error {
-            NvmlError::LibloadingError(_) => "the management library (libnvidia-ml) cannot be loaded".to_owned(),
-            other => format!("the management library does not start: {other}"),
+            NvmlError::LibloadingError(problem) => format!("cannot load {name}: {problem}"),
+            other => format!("{name} does not start: {other}"),
         })?;
         Ok(Self {
             nvml,
-            addresses: Vec::new(),
+            by_index: BTreeMap::new(),
         })
     }
 
@@ -42,48 +44,57 @@ impl Library {
             Err(error) => return Answer::Absent(format!("the management library cannot count devices: {error}")),
         };
         let mut looks: Vec<DeviceLook> = (0..count).map(|index| self.device(index, current)).collect();
-        for gone in self.addresses.iter().skip(looks.len()) {
-            looks.push(DeviceLook {
-                address: gone.clone(),
-                lost: Some("the library does not list it any more".to_owned()),
-                ..DeviceLook::default()
-            });
+        // A device that is not listed any more may have stood anywhere: the others move up. What is there is named first.
+        let listed: BTreeSet<&str> = looks.iter().map(|look| look.address.as_str()).collect();
+        let gone: BTreeSet<String> = self
+            .by_index
+            .values()
+            .filter(|address| !listed.contains(address.as_str()))
+            .cloned()
+            .collect();
+        let mut by_index: BTreeMap<u32, String> = BTreeMap::new();
+        for (index, look) in (0..count).zip(&looks) {
+            by_index.insert(index, look.address.clone());
         }
-        for look in looks.iter().skip(self.addresses.len()) {
-            self.addresses.push(look.address.clone());
+        // It is remembered behind the others, until it is listed again.
+        for (index, address) in (count..).zip(&gone) {
+            by_index.insert(index, address.clone());
         }
+        self.by_index = by_index;
+        looks.extend(gone.into_iter().map(|address| DeviceLook {
+            address,
+            lost: Some("the library does not list it any more".to_owned()),
+            ..DeviceLook::default()
+        }));
         Answer::Devices(looks)
     }
 
     fn device(&self, index: u32, current: &Current) -> DeviceLook {
-        let known = self.addresses.get(index as usize).cloned();
+        let known = self.by_index.get(&index).cloned();
         let mut look = DeviceLook {
-            address: known.clone().unwrap_or_else(|| format!("index {index}")),
+            address: known.unwrap_or_else(|| format!("index {index}")),
             ..DeviceLook::default()
         };
+        if let Err(NvmlError::GpuLost) = self.read(index, &mut look, current) {
+            look.lost = Some("GPU is lost: it has fallen off the bus or is otherwise inaccessible".to_owned());
+        }
+        look
+    }
+
+    /// Only "lost" is a finding. A device that may not be asked, or not now, is not known, which is no fault of it.
+    fn read(&self, index: u32, look: &mut DeviceLook, current: &Current) -> Result<(), NvmlError> {
         let who = look.address.clone();
         let handle = named(current, format!("get device {who}"), || {
             self.nvml.device_by_index(index)
         });
-        let device = match handle {
-            Ok(device) => device,
-            Err(error) => {
-                look.lost = Some(error.to_string());
-                return look;
-            }
-        };
-        if known.is_none() {
-            let info = named(current, format!("read the PCI address of device {who}"), || {
-                device.pci_info()
-            });
-            if let Ok(info) = info {
-                look.address = pci_address(&info.bus_id);
-            }
+        let Some(device) = optional(handle)? else { return Ok(()) };
+        let info = named(current, format!("read the PCI address of device {who}"), || {
+            device.pci_info()
+        });
+        if let Some(info) = optional(info)? {
+            look.address = pci_address(&info.bus_id);
         }
-        if let Err(NvmlError::GpuLost) = read(&device, &mut look, current) {
-            look.lost = Some("GPU is lost: it has fallen off the bus or is otherwise inaccessible".to_owned());
-        }
-        look
+        read(&device, look, current)
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Device, DeviceKind, Entity, Role, Source};
+use rankguard_model::{Body, Device, DeviceKind, Entity, Mark, Role, Source};
 
 use super::{Stop, mark, sample};
 use crate::intake::Intake;
@@ -30,12 +30,14 @@ pub(crate) struct Gpu {
     pub(crate) library: Option<PathBuf>,
     pub(crate) interval: Duration,
     pub(crate) deadline: Duration,
+    /// Between two tries to load a library that was not there.
+    pub(crate) reload: Duration,
     pub(crate) intake: Intake,
     pub(crate) stop: Stop,
 }
 
-/// Between two tries to load a library that was not there: drivers are installed and replaced under a running agent.
-const RELOAD: Duration = Duration::from_secs(60);
+/// Name of the thread that calls the library.
+const CALLS: &str = "gpu-calls";
 
 /// What the worker found.
 #[derive(Debug)]
@@ -75,15 +77,15 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(path: Option<PathBuf>) -> io::Result<Self> {
+    fn start(path: Option<PathBuf>, reload: Duration) -> io::Result<Self> {
         let (looks, requests) = sync_channel(1);
         let (answer, answers) = sync_channel(1);
         let current = Current::default();
         let calls = Arc::clone(&current);
         // Not joined: a thread inside a wedged driver cannot be ended. It ends itself when the collector is gone.
         std::thread::Builder::new()
-            .name("gpu-calls".to_owned())
-            .spawn(move || work(path, &requests, &answer, &calls))?;
+            .name(CALLS.to_owned())
+            .spawn(move || work(path, reload, &requests, &answer, &calls))?;
         Ok(Self {
             looks,
             answers,
@@ -97,12 +99,18 @@ impl Worker {
     }
 }
 
-fn work(path: Option<PathBuf>, requests: &Receiver<()>, answer: &SyncSender<Answer>, current: &Current) {
+fn work(
+    path: Option<PathBuf>,
+    reload: Duration,
+    requests: &Receiver<()>,
+    answer: &SyncSender<Answer>,
+    current: &Current,
+) {
     let mut library: Option<Library> = None;
     let mut tried: Option<Instant> = None;
     let mut problem = String::new();
     while requests.recv().is_ok() {
-        if library.is_none() && tried.is_none_or(|tried| tried.elapsed() >= RELOAD) {
+        if library.is_none() && tried.is_none_or(|tried| tried.elapsed() >= reload) {
             tried = Some(Instant::now());
             match Library::load(path.as_deref(), current) {
                 Ok(loaded) => library = Some(loaded),
@@ -113,6 +121,11 @@ fn work(path: Option<PathBuf>, requests: &Receiver<()>, answer: &SyncSender<Answ
             Some(library) => library.look(current),
             None => Answer::Absent(problem.clone()),
         };
+        if let Answer::Absent(why) = &found {
+            // Its driver was unloaded or replaced: only a library that is loaded anew finds the next one.
+            problem.clone_from(why);
+            library = None;
+        }
         if answer.send(found).is_err() {
             return;
         }
@@ -120,9 +133,12 @@ fn work(path: Option<PathBuf>, requests: &Receiver<()>, answer: &SyncSender<Answ
 }
 
 impl Gpu {
+    /// Drivers are installed and replaced under a running agent.
+    pub(crate) const RELOAD: Duration = Duration::from_secs(60);
+
     /// Until asked to stop.
     pub(crate) fn run(self) {
-        let worker = match Worker::start(self.library.clone()) {
+        let worker = match Worker::start(self.library.clone(), self.reload) {
             Ok(worker) => worker,
             Err(error) => {
                 return self
@@ -142,14 +158,13 @@ impl Gpu {
                 Ok(answer) => {
                     since = None;
                     if std::mem::take(&mut hanging) {
-                        self.push_hang(0.0, "gpu.call_seconds", None);
+                        self.push(None, "the GPU management library answers again".to_owned());
                     }
                     self.take(answer, &mut judge, &mut told_absent);
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if !std::mem::replace(&mut hanging, true) && !self.stop.stopped() {
-                        let waited = since.map_or(self.deadline, |since| since.elapsed());
-                        self.push_hang(waited.as_secs_f64(), "gpu.call_seconds", Some(worker.call()));
+                        self.push_hang(worker.call());
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
@@ -161,6 +176,13 @@ impl Gpu {
                 }
             }
             if self.stop.wait(self.interval) {
+                if hanging {
+                    tracing::warn!(
+                        thread = CALLS,
+                        call = worker.call(),
+                        "thread is stuck in the GPU library and left behind"
+                    );
+                }
                 return;
             }
         }
@@ -209,14 +231,24 @@ impl Gpu {
         }
     }
 
-    fn push_hang(&self, seconds: f64, metric: &str, call: Option<String>) {
-        let node = self.intake.node_entity();
-        let mut sighting: Sighting = sample(Source::Gpu, node, metric, seconds, "seconds");
-        if let Some(call) = call {
-            let mut says = mark("gpu-driver-fault", Role::Root, 0.6, "gpu.call_deadline");
-            says.fields.insert("call".to_owned(), call);
-            sighting = sighting.marked(vec![says]);
-        }
-        self.intake.push(sighting);
+    fn push_hang(&self, call: String) {
+        let seconds = self.deadline.as_secs_f64();
+        let what = format!("the GPU management library has not answered for {seconds} s in: {call}");
+        let mut says = mark("gpu-driver-fault", Role::Root, 0.6, "gpu.call_deadline");
+        says.fields.insert("call".to_owned(), call);
+        self.push(Some(says), what);
+    }
+
+    fn push(&self, says: Option<Mark>, text: String) {
+        let body = Body::Line {
+            text,
+            context: Vec::new(),
+            repeats: 1,
+        };
+        let sighting = Sighting::now(Source::Gpu, self.intake.node_entity(), body);
+        self.intake.push(sighting.marked(says.into_iter().collect()));
     }
 }
+
+#[cfg(test)]
+mod tests;

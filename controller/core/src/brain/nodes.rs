@@ -83,6 +83,7 @@ impl Turn<'_> {
         let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
         for name in names {
             if let Some(job) = self.state.jobs.get_mut(&name) {
+                job.close_spans(last_heard, |span| span.node == *node);
                 let wanted = job.plan.as_ref().is_some_and(|plan| plan.nodes.contains(node));
                 if let (Phase::Fencing { waiting, .. }, false) = (&mut job.phase, wanted) {
                     waiting.remove(node);

@@ -1,0 +1,279 @@
+//! A followed file together with its triage: bytes in, sightings out, and the position that a restart goes on from.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use rankguard_faults::{Matcher, Observation, Stream, Triage};
+use rankguard_model::{Rank, Timestamp};
+
+use super::file::{Follower, Seen, Start};
+use super::kernel_log::just_now;
+use super::kmsg::{self, Counter};
+use super::observe::{ReadTimes, Reporter, Writer};
+use crate::clock;
+use crate::sighting::{Cursor, Sighting};
+
+/// One file of one writer.
+pub(crate) struct Followed {
+    writer: Writer,
+    follower: Follower,
+    triage: Triage,
+    times: ReadTimes,
+    /// Records of the kernel's ring are counted where the file holds some.
+    counter: Counter,
+    /// Name of the stored position; none for files that do not outlive the agent.
+    key: Option<String>,
+    stored: Option<Cursor>,
+    /// Whether the end has been reached once: what comes from then on has just been written.
+    live: bool,
+}
+
+/// A triage for one stream. Clocks without a year are read in this one.
+pub(crate) fn triage(reporter: &Reporter, rank: Option<Rank>, boot: Option<Timestamp>) -> Triage {
+    let mut stream = Stream::new(reporter.source);
+    stream.rank = rank;
+    stream.clock.boot = boot;
+    stream.clock.year = clock::now().to_string().get(..4).and_then(|year| year.parse().ok());
+    Triage::new(Matcher::builtin(), stream)
+}
+
+impl Followed {
+    pub(crate) fn new(
+        path: impl Into<PathBuf>,
+        start: Start,
+        writer: Writer,
+        key: Option<String>,
+        reporter: &Reporter,
+    ) -> Self {
+        let rank = match &writer {
+            Writer::Rank(rank) => Some(rank.rank),
+            Writer::Kernel | Writer::Unknown => None,
+        };
+        Self {
+            writer,
+            follower: Follower::new(path, start),
+            triage: triage(reporter, rank, None),
+            times: ReadTimes::default(),
+            counter: Counter::default(),
+            key,
+            stored: None,
+            live: false,
+        }
+    }
+
+    /// Who writes it.
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// Whether the file is, or was, there.
+    pub(crate) fn is_open(&self) -> bool {
+        self.follower.position().is_some()
+    }
+
+    /// When there will be something to give although nothing is added to the file.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        self.triage.deadline()
+    }
+
+    /// Reads what is new and reports what has become complete.
+    pub(crate) fn look(&mut self, reporter: &Reporter) {
+        self.take(reporter, false);
+    }
+
+    /// Reads to the end and reports everything that is held: nothing more will be written, or nobody is there to read it.
+    pub(crate) fn finish(&mut self, reporter: &Reporter) {
+        self.take(reporter, true);
+    }
+
+    fn take(&mut self, reporter: &Reporter, finish: bool) {
+        let mut seen = Vec::new();
+        let now = clock::now();
+        let ended = if finish {
+            self.follower.finish(Instant::now(), &mut seen);
+            true
+        } else {
+            self.follower.look(Instant::now(), &mut seen)
+        };
+        let mut sightings = Vec::new();
+        for one in seen {
+            match one {
+                Seen::Line(text) => self.line(&text, now, reporter, &mut sightings),
+                Seen::Problem { what, lost } => sightings.push(reporter.gap(&self.writer, what, lost)),
+            }
+        }
+        self.live |= ended;
+        let rest = if finish {
+            self.triage.flush()
+        } else {
+            self.triage.poll(now)
+        };
+        self.report(rest, now, reporter, &mut sightings);
+        // While triage holds something back, a restart must read it again.
+        let settled = self.triage.deadline().is_none();
+        let cursor = self.key.as_ref().filter(|_| settled).and_then(|key| {
+            Some(Cursor {
+                key: key.clone(),
+                value: self.follower.position()?,
+            })
+        });
+        reporter.push(sightings, cursor, &mut self.stored);
+    }
+
+    fn line(&mut self, text: &str, now: Timestamp, reporter: &Reporter, sightings: &mut Vec<Sighting>) {
+        if let (Writer::Kernel, Some(head)) = (&self.writer, kmsg::head(text)) {
+            let missing = self.counter.take(head.seq);
+            if missing > 0 {
+                let what = format!("kernel log records before {} are missing", head.seq);
+                sightings.push(reporter.gap(&self.writer, what, Some(missing)));
+            }
+        }
+        self.times.note(now, self.live);
+        let observations = self.triage.push(text, now);
+        self.report(observations, now, reporter, sightings);
+    }
+
+    fn report(
+        &self,
+        observations: Vec<Observation>,
+        now: Timestamp,
+        reporter: &Reporter,
+        sightings: &mut Vec<Sighting>,
+    ) {
+        for mut observation in observations {
+            if self.writer == Writer::Kernel {
+                observation.at = observation.at.or_else(|| observation.since_boot_us.and_then(just_now));
+            }
+            let (read, live) = self.times.of(observation.line_no).unwrap_or((now, self.live));
+            sightings.push(reporter.sighting(&self.writer, observation, read, live));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::io::Write;
+    use std::path::Path;
+
+    use rankguard_model::Source;
+
+    use super::*;
+    use crate::collectors::testing::{commit, reporter, told};
+
+    const KEY: &str = "kernel-log";
+    const XID: &str = "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.";
+
+    fn append(path: &Path, text: &str) {
+        let mut file = File::options().append(true).create(true).open(path).expect("opens");
+        file.write_all(text.as_bytes()).expect("is written");
+    }
+
+    fn kernel(path: &Path, reporter: &Reporter) -> Followed {
+        let start = reporter.stored(KEY).map_or(Start::Beginning, Start::At);
+        Followed::new(path, start, Writer::Kernel, Some(KEY.to_owned()), reporter)
+    }
+
+    #[test]
+    fn a_kernel_file_is_read_from_its_beginning_and_by_the_next_agent_from_where_this_one_stood() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reporter = reporter(Source::KernelLog, dir.path());
+        let path = dir.path().join("kern.log");
+        append(&path, &format!("[   12.345678] {XID}\n"));
+        let mut first = kernel(&path, &reporter);
+        first.finish(&reporter);
+        let seen: Vec<String> = commit(&reporter).iter().map(told).collect();
+        assert_eq!(seen, [format!("node a, gpu 0000:9b:00 | gpu-fallen-off-bus | {XID}")]);
+        drop(first);
+        append(&path, &format!("{}\n", XID.replace("9b", "bb")));
+        let mut second = kernel(&path, &reporter);
+        second.finish(&reporter);
+        let seen: Vec<String> = commit(&reporter).iter().map(told).collect();
+        assert!(
+            seen.len() == 1 && seen[0].starts_with("node a, gpu 0000:bb:00 |"),
+            "{seen:?}"
+        );
+    }
+
+    /// RG-4.
+    #[test]
+    fn missing_records_in_a_file_of_the_ring_are_counted_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reporter = reporter(Source::KernelLog, dir.path());
+        let path = dir.path().join("kmsg");
+        append(
+            &path,
+            "6,10,1000000,-;eth0: up\n SUBSYSTEM=net\n6,14,2000000,-;eth1: up\n",
+        );
+        let mut first = kernel(&path, &reporter);
+        first.finish(&reporter);
+        let seen: Vec<String> = commit(&reporter).iter().map(told).collect();
+        assert_eq!(
+            seen,
+            ["node a | - | gap Some(3): kernel log records before 14 are missing"]
+        );
+        let mut second = kernel(&path, &reporter);
+        second.finish(&reporter);
+        assert!(commit(&reporter).is_empty());
+    }
+
+    #[test]
+    fn a_line_is_dated_by_when_it_was_read_and_an_old_one_by_its_own_clock() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reporter = reporter(Source::KernelLog, dir.path());
+        let path = dir.path().join("kern.log");
+        append(&path, &format!("2020-01-02T03:04:05.000000+00:00 a kernel: {XID}\n"));
+        let mut followed = kernel(&path, &reporter);
+        followed.finish(&reporter);
+        assert_eq!(commit(&reporter)[0].at.to_string(), "2020-01-02T03:04:05.000Z");
+        let before = clock::now();
+        append(&path, &format!("{}\n", XID.replace("9b", "bb")));
+        followed.look(&reporter);
+        let read = clock::now();
+        assert!(commit(&reporter).is_empty(), "it is held back for company");
+        followed.finish(&reporter);
+        let at = commit(&reporter)[0].at;
+        assert!(before <= at && at <= read, "{before} {at} {read}");
+    }
+
+    #[test]
+    fn a_record_of_this_machines_ring_is_dated_by_the_kernel_and_one_of_another_by_when_it_was_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reporter = reporter(Source::KernelLog, dir.path());
+        let path = dir.path().join("kmsg");
+        let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let recent = u64::try_from(uptime.tv_sec).expect("after boot").saturating_sub(5) * 1_000_000;
+        let before = clock::now();
+        // Numbers that no kernel reaches within its uptime here: 30 years.
+        append(
+            &path,
+            &format!(
+                "3,1,{recent},-;{XID}\n3,2,946080000000000,-;{}\n",
+                XID.replace("9b", "bb")
+            ),
+        );
+        let mut followed = kernel(&path, &reporter);
+        followed.finish(&reporter);
+        let seen = commit(&reporter);
+        let age = before.since(seen[0].at).as_secs();
+        assert!((4..=6).contains(&age), "{age}");
+        assert!(seen[1].at >= before, "{before} {}", seen[1].at);
+    }
+
+    #[test]
+    fn truncation_is_told_and_the_new_content_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reporter = reporter(Source::KernelLog, dir.path());
+        let path = dir.path().join("kern.log");
+        append(&path, &format!("{}\n", "eth0: up ".repeat(64)));
+        let mut followed = kernel(&path, &reporter);
+        followed.look(&reporter);
+        fs::write(&path, format!("{XID}\n")).expect("is written");
+        followed.finish(&reporter);
+        let seen: Vec<String> = commit(&reporter).iter().map(told).collect();
+        assert!(
+            seen.len() == 2 && seen[0].contains("was truncated") && seen[1].contains("Xid"),
+            "{seen:?}"
+        );
+    }
+}

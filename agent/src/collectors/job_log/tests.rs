@@ -1,0 +1,182 @@
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use rankguard_model::Body;
+use tempfile::TempDir;
+
+use super::*;
+use crate::collectors::testing::{commit, rank, reporter, told};
+use crate::sighting::Sighting;
+
+fn append(path: &Path, bytes: &[u8]) {
+    let mut file = File::options().append(true).create(true).open(path).expect("opens");
+    file.write_all(bytes).expect("is written");
+}
+
+/// The reader without its thread.
+fn reader(folder: &TempDir, extra: &[PathBuf]) -> JobLogReader {
+    let reporter = reporter(Source::JobLog, folder.path());
+    job_logs(extra, Duration::from_millis(50), reporter, &Stop::default()).1
+}
+
+fn follow(reader: &mut JobLogReader, number: u32, path: &Path) {
+    reader.answer(Request::Follow {
+        rank: rank(number),
+        paths: vec![path.to_owned()],
+    });
+}
+
+fn finish(reader: &mut JobLogReader, number: u32) -> Vec<String> {
+    let (done, _) = sync_channel(1);
+    let rank = rank(number);
+    reader.answer(Request::Finish { rank, done });
+    commit(&reader.reporter).iter().map(told).collect()
+}
+
+const TRACEBACK: &[u8] =
+    b"step 12 loss 3.1\nTraceback (most recent call last):\n  File \"train.py\", line 7, in <module>\n    \
+                           step()\nKeyError: 'lr'\n";
+
+#[test]
+fn an_exception_is_one_piece_of_evidence_about_its_rank() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("rank-2.err");
+    append(&path, TRACEBACK);
+    let mut reader = reader(&dir, &[]);
+    follow(&mut reader, 2, &path);
+    reader.look(false);
+    let seen = finish(&mut reader, 2);
+    assert_eq!(
+        seen,
+        ["job llm, rank 2 on node a (generation 1) | key-error | KeyError: 'lr'"]
+    );
+    assert!(reader.files.is_empty());
+}
+
+/// The rank's own exit follows within milliseconds; its last words must be there by then.
+#[test]
+fn an_exception_of_a_living_rank_is_told_soon_and_dated_by_when_it_was_read() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("rank-0.err");
+    let reporter = reporter(Source::JobLog, dir.path());
+    let (intake, stop) = (reporter.intake.clone(), Stop::default());
+    let (logs, reader) = job_logs(&[], Duration::from_millis(50), reporter, &stop);
+    let thread = std::thread::spawn(move || reader.run());
+    logs.follow(rank(0), vec![path.clone()]);
+    append(&path, TRACEBACK);
+    let written = clock::now();
+    let batch = intake.take(Duration::from_secs(10), 16);
+    let took = clock::now().since(written);
+    assert_eq!(batch.len(), 1);
+    // Triage waits 200 ms for more of the same, twice for a traceback; a busy machine adds its own.
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    // It is dated by when it was read, not by when triage let it go.
+    assert!(
+        batch[0].at.since(written) < Duration::from_millis(150).max(took / 2),
+        "{:?} {took:?}",
+        batch[0].at
+    );
+    stop.stop();
+    drop(logs);
+    thread.join().expect("the reader does not panic");
+}
+
+#[test]
+fn last_words_without_a_newline_are_heard() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("rank-1.err");
+    append(&path, b"RuntimeError: CUDA error: out of memory");
+    let mut reader = reader(&dir, &[]);
+    follow(&mut reader, 1, &path);
+    reader.look(false);
+    assert!(commit(&reader.reporter).is_empty());
+    let seen = finish(&mut reader, 1);
+    assert!(
+        seen.len() == 1 && seen[0].starts_with("job llm, rank 1 on node a"),
+        "{seen:?}"
+    );
+}
+
+/// RG-11.
+#[test]
+fn binary_output_does_no_harm_and_hides_nothing_that_follows() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("rank-1.out");
+    let noise: Vec<u8> = (0..300_000_u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    append(&path, &noise);
+    append(&path, b"\n");
+    append(&path, TRACEBACK);
+    let mut reader = reader(&dir, &[]);
+    follow(&mut reader, 1, &path);
+    let seen = finish(&mut reader, 1);
+    assert!(seen.iter().any(|told| told.ends_with("KeyError: 'lr'")), "{seen:?}");
+    assert!(seen.iter().all(|told| told.len() < 32 * 1024));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_one_gap_of_its_rank() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut reader = reader(&dir, &[]);
+    follow(&mut reader, 1, dir.path());
+    reader.look(false);
+    reader.look(false);
+    let seen = finish(&mut reader, 1);
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(
+        seen[0].starts_with("job llm, rank 1 on node a (generation 1) | - | gap None: cannot follow"),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn an_extra_file_is_read_from_its_end_and_after_a_restart_from_where_the_agent_stood() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("launcher.log");
+    append(&path, b"ValueError: old news\n");
+    let mut first = reader(&dir, std::slice::from_ref(&path));
+    first.look(false);
+    append(&path, b"ValueError: new\n");
+    first.look(true);
+    let seen: Vec<String> = commit(&first.reporter).iter().map(told).collect();
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert!(
+        seen[0].contains("21 bytes of unknown age") && seen[1].ends_with("ValueError: new"),
+        "{seen:?}"
+    );
+    let reporter = first.reporter.clone();
+    drop(first);
+    append(&path, b"ValueError: while away\n");
+    fs::rename(&path, dir.path().join("launcher.log.1")).expect("renamed");
+    append(&path, b"ValueError: after rotation\n");
+    let extra = std::slice::from_ref(&path);
+    let mut second = job_logs(extra, Duration::from_millis(50), reporter, &Stop::default()).1;
+    second.look(true);
+    let batch: Vec<Sighting> = commit(&second.reporter);
+    let seen: Vec<String> = batch.iter().map(told).collect();
+    assert!(seen.iter().all(|told| told.starts_with("node a |")), "{seen:?}");
+    let repeats = |sighting: &Sighting| match sighting.body {
+        Body::Line { repeats, .. } => repeats,
+        _ => 0,
+    };
+    assert_eq!(batch.iter().map(repeats).sum::<u32>(), 2, "{seen:?}");
+    assert!(seen[0].ends_with("ValueError: while away"), "{seen:?}");
+}
+
+#[test]
+fn the_pause_between_looks_ends_early_when_something_is_due() {
+    let check = |due: Option<i64>, expect_ms: u64| {
+        let at = due.map(Timestamp::from_millis);
+        let now = Timestamp::from_millis(1_000);
+        assert_eq!(
+            pause(Duration::from_millis(50), at, now),
+            Duration::from_millis(expect_ms)
+        );
+    };
+    check(None, 50);
+    check(Some(1_020), 20);
+    check(Some(9_000), 50);
+    check(Some(900), 5);
+}

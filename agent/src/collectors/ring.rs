@@ -1,0 +1,169 @@
+//! The kernel's ring as `/dev/kmsg` gives it: one record a read, EAGAIN at the end, EPIPE when records were overwritten
+//! before they could be read.
+
+use std::io::{self, Read};
+
+use rankguard_faults::{Observation, Triage};
+use rankguard_model::Timestamp;
+
+use super::followed::triage;
+use super::kmsg::{self, Counter};
+use super::observe::{ReadTimes, Reporter, Writer};
+use crate::sighting::{Cursor, Sighting};
+
+/// A record of the ring is at most this long (PRINTKRB_RECORD_MAX with its properties is well below).
+const RECORD_BYTES_MAX: usize = 8192;
+
+/// Most records of one look, so that a storm of messages cannot keep the collector from hearing that it should end.
+const LOOK_RECORDS_MAX: usize = 4096;
+
+/// Where a reader of the ring stood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Position {
+    boot: String,
+    seq: Option<u64>,
+}
+
+impl Position {
+    /// The stored position, where it is one of this boot; else the beginning of the ring.
+    pub(crate) fn of_this_boot(boot: &str, stored: Option<&str>) -> Self {
+        let seq = stored
+            .and_then(|stored| stored.split_once(' '))
+            .filter(|(of_boot, _)| *of_boot == boot)
+            .and_then(|(_, seq)| seq.parse().ok());
+        Self {
+            boot: boot.to_owned(),
+            seq,
+        }
+    }
+}
+
+/// A reader of the ring.
+pub(crate) struct Ring<R> {
+    records: R,
+    position: Position,
+    stored: Option<Cursor>,
+    counter: Counter,
+    triage: Triage,
+    times: ReadTimes,
+    live: bool,
+    buffer: Vec<u8>,
+}
+
+impl<R: Read> Ring<R> {
+    /// Under which its position is stored.
+    pub(crate) const KEY: &'static str = "kernel-ring";
+
+    /// Goes on after `position`; `boot` is when the kernel started.
+    pub(crate) fn new(records: R, position: Position, boot: Timestamp, reporter: &Reporter) -> Self {
+        Self {
+            records,
+            counter: Counter::after(position.seq),
+            position,
+            stored: None,
+            triage: triage(reporter, None, Some(boot)),
+            times: ReadTimes::default(),
+            live: false,
+            buffer: vec![0; RECORD_BYTES_MAX],
+        }
+    }
+
+    /// When there will be something to give although the kernel says nothing.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        self.triage.deadline()
+    }
+
+    /// Reads what is there and reports what has become complete. An error means that the ring cannot be read any more.
+    pub(crate) fn look(&mut self, now: Timestamp, reporter: &Reporter) -> io::Result<()> {
+        let mut sightings = Vec::new();
+        let read = self.read(now, reporter, &mut sightings);
+        let rest = self.triage.poll(now);
+        self.report(rest, now, reporter, &mut sightings);
+        let cursor = self.cursor();
+        reporter.push(sightings, cursor, &mut self.stored);
+        read
+    }
+
+    /// Reports everything that is held.
+    pub(crate) fn finish(&mut self, now: Timestamp, reporter: &Reporter) {
+        let mut sightings = Vec::new();
+        let rest = self.triage.flush();
+        self.report(rest, now, reporter, &mut sightings);
+        let cursor = self.cursor();
+        reporter.push(sightings, cursor, &mut self.stored);
+    }
+
+    fn read(&mut self, now: Timestamp, reporter: &Reporter, sightings: &mut Vec<Sighting>) -> io::Result<()> {
+        for _ in 0..LOOK_RECORDS_MAX {
+            match self.records.read(&mut self.buffer) {
+                Ok(0) => return Ok(()),
+                Ok(bytes) => {
+                    let record = String::from_utf8_lossy(&self.buffer[..bytes]).into_owned();
+                    self.record(&record, now, reporter, sightings);
+                }
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => {
+                        self.live = true;
+                        return Ok(());
+                    }
+                    io::ErrorKind::Interrupted => {}
+                    // The next read goes on with the oldest record that is left, and its number tells how many are gone,
+                    // unless none was read before.
+                    io::ErrorKind::BrokenPipe => {
+                        if self.counter.last().is_none() {
+                            let what = "kernel log records were overwritten before they could be read".to_owned();
+                            sightings.push(reporter.gap(&Writer::Kernel, what, None));
+                        }
+                    }
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: &str, now: Timestamp, reporter: &Reporter, sightings: &mut Vec<Sighting>) {
+        let Some(head) = kmsg::head(record) else { return };
+        if self.position.seq.is_some_and(|upto| head.seq <= upto) {
+            return;
+        }
+        let missing = self.counter.take(head.seq);
+        if missing > 0 {
+            let what = format!(
+                "kernel log records before {} were overwritten before they could be read",
+                head.seq
+            );
+            sightings.push(reporter.gap(&Writer::Kernel, what, Some(missing)));
+        }
+        for line in record.lines() {
+            self.times.note(now, self.live);
+            let observations = self.triage.push(line, now);
+            self.report(observations, now, reporter, sightings);
+        }
+    }
+
+    fn report(
+        &self,
+        observations: Vec<Observation>,
+        now: Timestamp,
+        reporter: &Reporter,
+        sightings: &mut Vec<Sighting>,
+    ) {
+        for observation in observations {
+            let (read, live) = self.times.of(observation.line_no).unwrap_or((now, self.live));
+            sightings.push(reporter.sighting(&Writer::Kernel, observation, read, live));
+        }
+    }
+
+    /// While triage holds something back, a restart must read it again.
+    fn cursor(&self) -> Option<Cursor> {
+        let seq = self.counter.last().filter(|_| self.triage.deadline().is_none())?;
+        Some(Cursor {
+            key: Self::KEY.to_owned(),
+            value: format!("{} {seq}", self.position.boot),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+use std::collections::VecDeque;
+
+use rankguard_model::Source;
+
+use super::*;
+use crate::collectors::testing::{commit, rank, reporter, run, told};
+
+/// What the kernel gives, read after read; the end of the ring when nothing is left.
+#[derive(Debug, Default)]
+struct Script(VecDeque<io::Result<String>>);
+
+impl Read for Script {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let next = self
+            .0
+            .pop_front()
+            .unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))?;
+        buffer[..next.len()].copy_from_slice(next.as_bytes());
+        Ok(next.len())
+    }
+}
+
+const SECOND: i64 = 1_000_000_000;
+const BOOT: Timestamp = Timestamp(1_000_000 * SECOND);
+
+fn record(seq: u64, at_s: u64, text: &str) -> io::Result<String> {
+    Ok(format!("4,{seq},{},-;{text}\n SUBSYSTEM=pci\n", at_s * 1_000_000))
+}
+
+fn overwritten() -> io::Result<String> {
+    Err(io::ErrorKind::BrokenPipe.into())
+}
+
+const XID: &str = "NVRM: Xid (PCI:0000:9b:00): 79, pid=4711, name=python, GPU has fallen off the bus.";
+const KILL: &str =
+    "Out of memory: Killed process 4711 (python) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB, UID:0";
+
+/// Looks at `seconds` after boot and again when everything that was held is due.
+fn look<R: Read>(ring: &mut Ring<R>, seconds: i64, reporter: &Reporter) -> Vec<Sighting> {
+    let now = Timestamp(BOOT.0 + seconds * SECOND);
+    ring.look(now, reporter).expect("the ring can be read");
+    for later in [3, 6] {
+        let then = Timestamp(now.0 + later * SECOND);
+        ring.look(then, reporter).expect("the ring can be read");
+    }
+    commit(reporter)
+}
+
+fn start(records: Vec<io::Result<String>>, reporter: &Reporter) -> Ring<Script> {
+    let position = Position::of_this_boot("b1", reporter.stored(Ring::<Script>::KEY).as_deref());
+    Ring::new(Script(records.into()), position, BOOT, reporter)
+}
+
+/// RG-4.
+#[test]
+fn overwritten_records_are_counted_by_the_number_of_the_next_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let reporter = reporter(Source::KernelLog, dir.path());
+    let records = vec![record(7, 10, "usb: new device"), overwritten(), record(12, 11, XID)];
+    let mut ring = start(records, &reporter);
+    let seen: Vec<String> = look(&mut ring, 12, &reporter).iter().map(told).collect();
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert!(
+        seen[0].starts_with("node a | - | gap Some(4): kernel log records before 12"),
+        "{seen:?}"
+    );
+    assert!(
+        seen[1].starts_with("node a, gpu 0000:9b:00 | gpu-fallen-off-bus | NVRM: Xid"),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn records_lost_before_the_first_one_are_a_gap_of_unknown_size() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let reporter = reporter(Source::KernelLog, dir.path());
+    let mut ring = start(vec![overwritten(), record(900, 10, "usb: new device")], &reporter);
+    let seen: Vec<String> = look(&mut ring, 12, &reporter).iter().map(told).collect();
+    assert_eq!(
+        seen,
+        ["node a | - | gap None: kernel log records were overwritten before they could be read"]
+    );
+}
+
+#[test]
+fn a_restart_in_the_same_boot_neither_repeats_nor_skips() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let reporter = reporter(Source::KernelLog, dir.path());
+    let mut first = start(vec![record(7, 10, XID)], &reporter);
+    assert_eq!(look(&mut first, 12, &reporter).len(), 1);
+    let records = || vec![record(7, 10, XID), record(8, 20, KILL)];
+    let mut second = start(records(), &reporter);
+    let seen: Vec<String> = look(&mut second, 30, &reporter).iter().map(told).collect();
+    assert!(seen.len() == 1 && seen[0].contains("Killed process"), "{seen:?}");
+    // Another boot has other records under the same numbers.
+    let position = Position::of_this_boot("b2", reporter.stored(Ring::<Script>::KEY).as_deref());
+    let mut third = Ring::new(Script(records().into()), position, BOOT, &reporter);
+    assert_eq!(look(&mut third, 30, &reporter).len(), 2);
+}
+
+#[test]
+fn what_triage_still_holds_is_read_again_after_a_crash() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let reporter = reporter(Source::KernelLog, dir.path());
+    let mut first = start(vec![record(7, 10, XID)], &reporter);
+    first
+        .look(Timestamp(BOOT.0 + 12 * SECOND), &reporter)
+        .expect("the ring can be read");
+    assert!(commit(&reporter).is_empty(), "it is held back for company");
+    let mut second = start(vec![record(7, 10, XID)], &reporter);
+    assert_eq!(look(&mut second, 13, &reporter).len(), 1);
+}
+
+#[test]
+fn a_kill_lands_on_the_rank_whose_process_it_names() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let reporter = reporter(Source::KernelLog, dir.path());
+    run(&reporter.roster, &rank(3), 4711);
+    let mut ring = start(vec![record(1, 10, KILL)], &reporter);
+    let seen: Vec<String> = look(&mut ring, 12, &reporter).iter().map(told).collect();
+    assert!(
+        seen[0].starts_with("job llm, rank 3 on node a (generation 1) | host-oom-kill |"),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn records_are_dated_by_the_kernels_clock_unless_it_cannot_be_right() {
+    let check = |records: Vec<io::Result<String>>, expect_s: i64| {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reporter = reporter(Source::KernelLog, dir.path());
+        let mut ring = start(records, &reporter);
+        let seen = look(&mut ring, 500_000, &reporter);
+        assert_eq!(seen[0].at, Timestamp(BOOT.0 + expect_s * SECOND));
+    };
+    // Old, from before the agent: as old as it says.
+    check(vec![record(1, 100, XID)], 100);
+    // Written just now, but days old by its stamp: the ring's clock is another one.
+    check(
+        vec![Err(io::ErrorKind::WouldBlock.into()), record(1, 100, XID)],
+        500_003,
+    );
+    check(
+        vec![Err(io::ErrorKind::WouldBlock.into()), record(1, 499_990, XID)],
+        499_990,
+    );
+    // From the future.
+    check(vec![record(1, 900_000, XID)], 500_000);
+}
+
+#[test]
+fn an_error_that_does_not_pass_ends_the_reading() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let reporter = reporter(Source::KernelLog, dir.path());
+    let mut ring = start(vec![Err(io::ErrorKind::PermissionDenied.into())], &reporter);
+    let error = ring.look(BOOT, &reporter).expect_err("not permitted");
+    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+}

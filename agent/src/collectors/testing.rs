@@ -1,0 +1,77 @@
+//! What the tests of the readers of lines share.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rankguard_model::{Body, Generation, JobId, Launch, NodeId, Rank, RankRef, Source};
+
+use super::observe::Reporter;
+use crate::intake::Intake;
+use crate::ranks::Roster;
+use crate::sighting::Sighting;
+use crate::spool::Spool;
+
+/// A reporter whose spool lies in `folder`; it cannot be opened twice.
+pub(crate) fn reporter(source: Source, folder: &Path) -> Reporter {
+    let node = NodeId::from("a");
+    let spool = Spool::open(&folder.join("spool.redb"), node.clone(), 1 << 20).expect("a new spool opens");
+    Reporter {
+        source,
+        intake: Intake::new(node.clone()),
+        roster: Roster::new(node),
+        spool: Arc::new(spool),
+    }
+}
+
+pub(crate) fn rank(number: u32) -> RankRef {
+    RankRef {
+        job: JobId::from("llm"),
+        generation: Generation(1),
+        rank: Rank(number),
+    }
+}
+
+/// Makes a rank known under a process id.
+pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
+    let launch = Launch {
+        job: rank.job.clone(),
+        generation: rank.generation,
+        command: Vec::new(),
+        env: BTreeMap::new(),
+        workdir: None,
+        world_size: 1,
+        group_rank: 0,
+        ranks: Vec::new(),
+        master_addr: String::new(),
+        master_port: 0,
+        restart_count: 0,
+        max_restarts: 0,
+        checkpoint_every: 0,
+        checkpoint_store: String::new(),
+        restore: None,
+        peers: Vec::new(),
+    };
+    roster.expect(rank.clone(), 0, Arc::new(launch));
+    roster.started(rank, pid);
+}
+
+/// Commits what was pushed, as the agent's spool thread does; gives it.
+pub(crate) fn commit(reporter: &Reporter) -> Vec<Sighting> {
+    let batch = reporter.intake.drain();
+    if !batch.is_empty() {
+        reporter.spool.append(&batch).expect("the spool takes it");
+    }
+    batch
+}
+
+/// A sighting in one line: whom it is about, its class, what it says.
+pub(crate) fn told(sighting: &Sighting) -> String {
+    let class = sighting.marks.first().map_or("-", |mark| mark.class.as_str());
+    let says = match &sighting.body {
+        Body::Line { text, .. } => text.clone(),
+        Body::Gap { what, lost } => format!("gap {lost:?}: {what}"),
+        other => format!("{other:?}"),
+    };
+    format!("{} | {class} | {says}", sighting.entity)
+}
