@@ -140,9 +140,12 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         }
     };
     let _ = tokio::time::timeout(FAREWELL, last_words).await;
+    // Aborted is not ended: the task holds the spool until it is, and the next agent of this directory must find it free.
     uplink.abort();
+    let _ = uplink.await;
     let _ = end_peers.send(());
     peers.abort();
+    let _ = peers.await;
     drop(socket);
     match unexpected {
         Some(part) => Err(AgentError::PartEnded {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rankguard_model::{Body, Exit, Launch, NodeId, RankRef, RankSlot, Source};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::Roster;
 use super::environment::{rank_files, variables};
@@ -129,6 +129,7 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
     let entity = roster.entity(&rank);
     intake.push(Sighting::now(Source::Ranks, entity.clone(), Body::RankStarted { pid }).urgent());
     let wait = move || {
+        end_group_with_leader(pid);
         let exit = match child.wait() {
             Ok(status) => status
                 .signal()
@@ -157,6 +158,18 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
         node: around.node.clone(),
         source,
     })
+}
+
+/// Waits for the end of a rank and kills what it left behind in its group, all before it is reaped: until then the kernel
+/// gives its number to nobody else, so no stranger can be hit.
+fn end_group_with_leader(pid: u32) {
+    let Some(leader) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return;
+    };
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(leader), ended) {}
+    // No such group: nothing was left behind.
+    let _ = kill_process_group(leader, Signal::KILL);
 }
 
 fn die_with_agent(command: &mut Command) {

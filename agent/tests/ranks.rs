@@ -1,0 +1,260 @@
+//! Real processes under a real agent: started, fenced, stopped, and never left behind.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use rankguard_agent::{Ended, KernelLogSource, Settings, run};
+use rankguard_model::{Body, Exit, Generation, JobId, NodeId, Order};
+use support::{FakeController, gone, launch, lives};
+use tokio::sync::oneshot;
+
+fn settings(state_dir: &Path, controller: &str) -> Settings {
+    let mut settings = Settings::new(NodeId::from("n1"), controller, state_dir);
+    settings.slots = 2;
+    settings.kernel_log = KernelLogSource::Off;
+    settings.sysfs_root = state_dir.join("no-sysfs");
+    settings.nvml_library = Some(state_dir.join("no-nvml.so"));
+    settings
+}
+
+/// Runs an agent beside a story; ends it in order afterwards.
+async fn with_agent<F: Future<Output = ()>>(story: impl FnOnce(FakeController) -> F) -> Ended {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = FakeController::start(true).await;
+    let (end, ended) = oneshot::channel::<()>();
+    let settings = settings(dir.path(), &controller.address.to_string());
+    let agent = tokio::spawn(run(settings, async {
+        let _ = ended.await;
+    }));
+    controller.joined(1).await;
+    story(controller).await;
+    end.send(()).unwrap();
+    let ended = tokio::time::timeout(support::LIMIT, agent)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert!(!dir.path().join("ranks.sock").exists(), "the socket is gone");
+    ended
+}
+
+fn started(body: &Body) -> Option<u32> {
+    match body {
+        Body::RankStarted { pid } => Some(*pid),
+        _ => None,
+    }
+}
+
+fn exited(body: &Body) -> Option<Exit> {
+    match body {
+        Body::RankExited { exit, .. } => Some(*exit),
+        _ => None,
+    }
+}
+
+fn failed(body: &Body) -> Option<String> {
+    match body {
+        Body::OrderFailed { reason, .. } => Some(reason.clone()),
+        _ => None,
+    }
+}
+
+fn fence(generation: u64, reserve_port: bool) -> Order {
+    Order::Fence {
+        job: JobId::from("train"),
+        generation: Generation(generation),
+        reserve_port,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_runs_and_its_exit_code_is_told_after_its_last_words() {
+    with_agent(|controller| async move {
+        let script = "echo 'ValueError: shapes (2,3) and (4,5) not aligned' >&2; exit 3";
+        let traceback = format!(
+            "printf 'Traceback (most recent call last):\\n  File \"t.py\", line 7, in <module>\\n' >&2; {script}"
+        );
+        controller
+            .order(&Order::Launch(launch(1, &["sh", "-c", &traceback])))
+            .await;
+        assert_eq!(controller.wait_body("exit", exited).await, Exit::Code(3));
+        let bodies: Vec<Body> = controller.all().into_iter().map(|evidence| evidence.body).collect();
+        let line = bodies
+            .iter()
+            .position(|body| matches!(body, Body::Line { text, .. } if text.contains("ValueError")));
+        let exit = bodies.iter().position(|body| exited(body).is_some());
+        assert!(line.is_some() && line < exit, "{bodies:#?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_and_a_folder_that_do_not_exist_are_named() {
+    with_agent(|controller| async move {
+        controller
+            .order(&Order::Launch(launch(1, &["no-such-program-here"])))
+            .await;
+        let reason = controller.wait_body("refusal", failed).await;
+        assert!(reason.contains("no-such-program-here"), "{reason}");
+        let mut elsewhere = launch(2, &["true"]);
+        elsewhere.workdir = Some("/no/such/folder".to_owned());
+        controller.order(&Order::Launch(elsewhere)).await;
+        let named = |body: &Body| failed(body).filter(|reason| reason.contains("/no/such/folder"));
+        controller.wait_body("refusal that names the folder", named).await;
+    })
+    .await;
+}
+
+/// RG-3: SIGTERM is not asked for, the whole group goes, and older generations never act again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fence_kills_the_whole_group_and_refuses_what_is_stale() {
+    with_agent(|controller| async move {
+        let script = "trap '' TERM; sleep 300 & echo $!; wait";
+        controller.order(&Order::Launch(launch(1, &["sh", "-c", script]))).await;
+        let pid = controller.wait_body("start", started).await;
+        let children = format!("/proc/{pid}/task/{pid}/children");
+        let child: u32 = {
+            let until = std::time::Instant::now() + support::LIMIT;
+            loop {
+                let text = std::fs::read_to_string(&children).unwrap_or_default();
+                if let Some(Ok(child)) = text.split_whitespace().next().map(str::parse) {
+                    break child;
+                }
+                assert!(std::time::Instant::now() < until, "the shell starts no child");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        controller.order(&fence(2, true)).await;
+        let port = controller.wait_body("fenced", |body| match body {
+            Body::Fenced {
+                generation: Generation(2),
+                master_port,
+                ..
+            } => Some(*master_port),
+            _ => None,
+        });
+        assert!(port.await.is_some_and(|port| port > 0));
+        assert!(!lives(pid), "the rank is gone when the fence is up");
+        assert!(gone(child).await, "its child went with it");
+        assert_eq!(controller.wait_body("exit", exited).await, Exit::Signal(9));
+        controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+        controller
+            .wait_body("refusal", |body| {
+                failed(body).filter(|reason| reason.contains("generation 1"))
+            })
+            .await;
+        let starts = controller
+            .all()
+            .iter()
+            .filter(|evidence| started(&evidence.body).is_some())
+            .count();
+        assert_eq!(starts, 1, "nothing stale was started");
+        // A repeated fence is answered again.
+        controller.order(&fence(2, false)).await;
+        let twice = |journal: &support::Journal| {
+            let fenced = journal
+                .evidence
+                .iter()
+                .filter(|evidence| matches!(evidence.body, Body::Fenced { .. }));
+            (fenced.count() == 2).then_some(())
+        };
+        controller.wait("second answer", twice).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_launch_starts_nothing_twice() {
+    with_agent(|controller| async move {
+        let order = Order::Launch(launch(1, &["sleep", "300"]));
+        controller.order(&order).await;
+        controller.wait_body("start", started).await;
+        controller.order(&order).await;
+        // Orders are carried out in turn: when the fence is answered, the launch before it has been dealt with.
+        controller.order(&fence(1, false)).await;
+        controller
+            .wait_body("fenced", |body| matches!(body, Body::Fenced { .. }).then_some(()))
+            .await;
+        let starts = controller
+            .all()
+            .iter()
+            .filter(|evidence| started(&evidence.body).is_some())
+            .count();
+        assert_eq!(starts, 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_asks_first_and_kills_after_the_grace() {
+    with_agent(|controller| async move {
+        controller
+            .order(&Order::Launch(launch(
+                1,
+                &["sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.05; done"],
+            )))
+            .await;
+        controller.wait_body("start", started).await;
+        tokio::time::sleep(Duration::from_millis(200)).await; // the shell must have set its trap
+        let stop = |generation, grace_ms| Order::Stop {
+            job: JobId::from("train"),
+            generation: Generation(generation),
+            grace_ms,
+        };
+        controller.order(&stop(1, 5_000)).await;
+        assert_eq!(controller.wait_body("exit", exited).await, Exit::Code(5));
+        controller
+            .order(&Order::Launch(launch(
+                2,
+                &["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"],
+            )))
+            .await;
+        let second = |journal: &support::Journal| journal.evidence.iter().filter_map(|e| started(&e.body)).nth(1);
+        controller.wait("second start", second).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        controller.order(&stop(2, 100)).await;
+        let killed = |body: &Body| exited(body).filter(|exit| *exit == Exit::Signal(9));
+        controller.wait_body("kill", killed).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_rank_started_ends_when_the_rank_does() {
+    with_agent(|controller| async move {
+        let script = "sleep 300 >/dev/null 2>&1 & echo $! > \"$0\"; exit 1";
+        let dir = tempfile::tempdir().unwrap();
+        let note = dir.path().join("child");
+        controller
+            .order(&Order::Launch(launch(1, &["sh", "-c", script, note.to_str().unwrap()])))
+            .await;
+        controller.wait_body("exit", exited).await;
+        let child: u32 = std::fs::read_to_string(&note).unwrap().trim().parse().unwrap();
+        let ended = gone(child).await;
+        if !ended {
+            // Leave nothing behind, also when this test fails: the number is our own grandchild's.
+            let pid = rustix::process::Pid::from_raw(i32::try_from(child).unwrap()).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        assert!(ended, "the process that the rank left behind still runs");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clean_end_takes_the_ranks_along() {
+    let pid = std::sync::Arc::new(std::sync::Mutex::new(0));
+    let known = pid.clone();
+    let ended = with_agent(|controller| async move {
+        controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+        *known.lock().unwrap() = controller.wait_body("start", started).await;
+    })
+    .await;
+    assert_eq!((ended.ranks_ended, ended.left_behind.len()), (1, 0));
+    assert!(!lives(*pid.lock().unwrap()));
+}
