@@ -16,7 +16,8 @@ pub struct Policy {
     pub launch_ms: u64,
     /// How long ranks may take from their start to their first step, milliseconds (imports, restore, rendezvous).
     pub first_step_ms: u64,
-    /// How long a running job may go without a reported step, milliseconds; 0 for jobs that report none.
+    /// How long a running job that reports steps may go without one, milliseconds; 0 for ever. A job that reports none is
+    /// judged by the exits of its ranks alone.
     pub stall_ms: u64,
     /// How long a new job waits for its full size before it starts smaller, milliseconds.
     pub gather_ms: u64,
@@ -42,7 +43,7 @@ impl Default for Policy {
             fence_ms: 15_000,
             launch_ms: 30_000,
             first_step_ms: 900_000,
-            stall_ms: 0,
+            stall_ms: 1_800_000,
             gather_ms: 5_000,
             pending_ms: 600_000,
             grow_ms: 30_000,
