@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankguard_checkpoint::Arena;
-use rankguard_checkpoint::arena::{ArenaError, SlotState};
+use rankguard_checkpoint::arena::{ArenaError, SealedImage, SlotState};
 use rankguard_model::{Generation, JobId, Step};
 
 /// Slots of an arena: one for the newest committed image, one on its way to disk, one to fill.
@@ -87,6 +87,23 @@ impl Arenas {
         list.retain(|held| held.current || !held.arena.sealed_images().is_empty());
     }
 
+    /// An image became durable. When its arena has no slot left to fill, the oldest image gives way that is neither this
+    /// one nor committed: of attempts that never became a checkpoint (a disk that was full for a while) only the newest is
+    /// worth its memory, and without a free slot there would never be another checkpoint.
+    pub(super) fn make_room(arena: &Arena, newest: (Generation, Step), kept: Option<(Generation, Step)>) {
+        if !arena.empty_slots().is_empty() {
+            return;
+        }
+        let name = |image: &SealedImage<'_>| (image.draft().generation, image.draft().step);
+        let images = arena.sealed_images();
+        let spare = images
+            .iter()
+            .filter(|image| name(image) < newest && Some(name(image)) != kept);
+        if let Some(oldest) = spare.min_by_key(|image| name(image)) {
+            let _ = arena.release(oldest.slot());
+        }
+    }
+
     /// Frees what older generations left half done: their ranks are gone.
     pub(super) fn release_unsealed(&self, job: &JobId, generation: Generation) {
         for arena in self.of(job) {
@@ -103,5 +120,48 @@ impl Arenas {
 
     pub(super) fn forget(&self, job: &JobId) {
         self.lock().remove(job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_checkpoint::arena::ImageOf;
+    use rankguard_checkpoint::format::{Dtype, TensorBox};
+    use rankguard_model::Rank;
+
+    use super::*;
+
+    /// Fills the lowest empty slot with an image of this step.
+    fn fill(arena: &Arena, step: u64) {
+        let job = JobId::from("train");
+        let of = ImageOf::new(&job, Step(step), Generation(1), Rank(0), 1);
+        let slot = arena.empty_slots()[0];
+        let tensor = TensorBox::whole("w", Dtype::U8, vec![4]);
+        let state = serde_json::Value::Null;
+        arena
+            .fill(slot, &of, &[(tensor, &[1, 2, 3, 4])], &state)
+            .expect("the slot is empty");
+    }
+
+    fn steps(arena: &Arena) -> Vec<u64> {
+        let mut steps: Vec<u64> = arena.sealed_images().iter().map(|image| image.draft().step.0).collect();
+        steps.sort_unstable();
+        steps
+    }
+
+    #[test]
+    fn attempts_that_never_became_a_checkpoint_give_way_and_the_committed_image_stays() {
+        let arena = Arena::create("test", SLOTS, 4096).expect("memory for three small slots");
+        for step in [10, 20, 30] {
+            fill(&arena, step);
+        }
+        let at = |step| (Generation(1), Step(step));
+        Arenas::make_room(&arena, at(30), Some(at(10)));
+        assert_eq!(steps(&arena), [10, 30]);
+        Arenas::make_room(&arena, at(30), Some(at(10)));
+        assert_eq!(steps(&arena), [10, 30], "with a free slot nothing goes");
+        fill(&arena, 40);
+        Arenas::make_room(&arena, at(40), None);
+        assert_eq!(steps(&arena), [30, 40], "without a commit the oldest goes");
     }
 }

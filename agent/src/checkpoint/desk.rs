@@ -11,6 +11,7 @@ use rankguard_checkpoint::{Arena, Store, StoreError};
 use rankguard_model::{Body, Launch, Rank, RankRef, RestorePoint, Role, ShardSeal, Source, Step};
 
 use super::Checkpoints;
+use super::arenas::Arenas;
 use super::peer::PeerSource;
 use crate::collectors::mark;
 use crate::sighting::Sighting;
@@ -90,11 +91,14 @@ impl Desk {
             self.launch.checkpoint_store.clone(),
             self.rank.clone(),
         );
-        let world_size = self.launch.world_size;
+        let (world_size, all) = (self.launch.world_size, self.all.clone());
         // The wait for the disk is nobody's but its own: the rank trains on and the session hears on.
         self.all.runtime.spawn_blocking(move || {
             let (body, marks) = match persist(&arena, slot, step, &rank, world_size, &store) {
-                Ok(seal) => (Body::ShardDurable { seal }, Vec::new()),
+                Ok(seal) => {
+                    Arenas::make_room(&arena, (rank.generation, step), all.kept(&rank.job));
+                    (Body::ShardDurable { seal }, Vec::new())
+                }
                 Err(Void { reason, class }) => {
                     // The attempt is void; the slot serves the next one.
                     let _ = arena.release(slot);

@@ -4,7 +4,8 @@ mod arenas;
 mod desk;
 mod peer;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use rankguard_model::{Generation, JobId, Launch, RankRef, Step};
 use tokio::runtime::Handle;
@@ -21,6 +22,8 @@ use crate::settings::Settings;
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     arenas: Arenas,
+    /// The newest committed checkpoint of each job, as the controller told it.
+    kept: Mutex<BTreeMap<JobId, (Generation, Step)>>,
     intake: Intake,
     roster: Roster,
     runtime: Handle,
@@ -31,6 +34,7 @@ impl Checkpoints {
     pub(crate) fn new(settings: &Settings, intake: &Intake, roster: &Roster, runtime: Handle) -> Arc<Self> {
         Arc::new(Self {
             arenas: Arenas::default(),
+            kept: Mutex::default(),
             intake: intake.clone(),
             roster: roster.clone(),
             runtime,
@@ -53,17 +57,33 @@ impl Checkpoints {
     /// A generation starts from a checkpoint: of everything older only that one's images are worth their memory.
     pub(crate) fn start(&self, launch: &Launch) {
         let keep = launch.restore.as_ref().map(|point| (point.generation, point.step));
+        self.remember(&launch.job, keep);
         self.arenas.release(&launch.job, |held| Some(held) != keep);
         self.arenas.release_unsealed(&launch.job, launch.generation);
     }
 
     /// A checkpoint was committed: older images go.
     pub(crate) fn keep(&self, job: &JobId, generation: Generation, step: Step) {
+        self.remember(job, Some((generation, step)));
         self.arenas.release(job, |held| held < (generation, step));
+    }
+
+    fn remember(&self, job: &JobId, kept: Option<(Generation, Step)>) {
+        let mut all = self.kept.lock().expect("no holder of the kept checkpoints panics");
+        match kept {
+            Some(kept) => all.insert(job.clone(), kept),
+            None => all.remove(job),
+        };
+    }
+
+    fn kept(&self, job: &JobId) -> Option<(Generation, Step)> {
+        let all = self.kept.lock().expect("no holder of the kept checkpoints panics");
+        all.get(job).copied()
     }
 
     /// The job is over.
     pub(crate) fn forget(&self, job: &JobId) {
+        self.remember(job, None);
         self.arenas.forget(job);
     }
 }
