@@ -49,6 +49,17 @@ pub(crate) enum DeskError {
     Restore(#[from] RestoreError),
 }
 
+impl DeskError {
+    /// Whether the checkpoint itself is at fault, so that nobody should be sent to it again.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Arena(_) | Self::NoArena | Self::NoSlot => false,
+            Self::Store(problem) => !problem.is_retryable(),
+            Self::Restore(problem) => !matches!(problem, RestoreError::Destination { .. } | RestoreError::Write { .. }),
+        }
+    }
+}
+
 impl Desk {
     pub(super) fn new(all: Arc<Checkpoints>, rank: RankRef, local_rank: u32, launch: Arc<Launch>) -> Self {
         Self {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::format::TensorBox;
-use rankguard_model::{Body, Generation, JobId, Launch, Rank, RankRef, Source, Step, Timestamp};
+use rankguard_model::{Body, Generation, JobId, Launch, Rank, RankRef, RestorePoint, Role, Source, Step, Timestamp};
 use rankguard_proto::frame::{self, FrameError, FrameReader};
 use rankguard_proto::v1::from_rank::Kind as Heard;
 use rankguard_proto::v1::to_rank::Kind as Said;
@@ -16,6 +16,7 @@ use rankguard_proto::v1::{self, FromRank, ToRank};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::checkpoint::{Checkpoints, Desk};
+use crate::collectors::mark;
 use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
@@ -171,8 +172,32 @@ impl Session {
                     .map(|(rank, state)| v1::ShardState { rank: rank.0, state })
                     .collect(),
             })),
-            Err(problem) => self.refuse(problem.to_string()),
+            Err(problem) => {
+                let reason = format!("the checkpoint of step {} cannot be loaded: {problem}", point.step);
+                // What may succeed when it is tried again says nothing about the checkpoint.
+                if problem.is_damage() {
+                    self.report_damage(known, &point, &reason);
+                }
+                self.refuse(reason)
+            }
         }
+    }
+
+    /// The controller must not send anybody to this checkpoint again.
+    fn report_damage(&self, known: &Known, point: &RestorePoint, reason: &str) {
+        let mut damage = mark("checkpoint-corrupt", Role::Root, 0.95, "checkpoint-restore");
+        damage.fields.insert("step".to_owned(), point.step.to_string());
+        damage
+            .fields
+            .insert("generation".to_owned(), point.generation.to_string());
+        let body = Body::Line {
+            text: reason.to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        let entity = self.roster.entity(&known.rank);
+        let sighting = Sighting::now(Source::Checkpoint, entity, body).marked(vec![damage]);
+        self.intake.push(sighting.urgent());
     }
 
     /// Progress is thinned: the first step of a generation at once, then the newest now and then.

@@ -185,6 +185,16 @@ impl Turn<'_> {
         let context = self.state.context();
         let knowledge = self.state.catalogue.0;
         let concluded = self.state.diagnosis.conclude(self.at, &context, knowledge);
+        // An agent that was only restarted speaks already: its silence has explained this failure and explains no other.
+        let live: Vec<_> = self
+            .state
+            .fleet
+            .iter()
+            .filter(|(_, node)| node.lost_since.is_none())
+            .collect();
+        for (node, _) in live {
+            self.state.diagnosis.node_returned(node);
+        }
         for conclusion in concluded {
             if let Some(id) = self.state.cases.conclude(&conclusion) {
                 self.recover(id, &conclusion);

@@ -103,6 +103,14 @@ impl Checkpoints {
         self.attempts.remove(&(generation, step));
     }
 
+    /// A committed checkpoint turned out to be unreadable: nobody is sent to it again. Says whether it was among them.
+    pub fn distrust(&mut self, generation: Generation, step: Step) -> bool {
+        let before = self.committed.len();
+        self.committed
+            .retain(|known| (known.generation, known.step) != (generation, step));
+        self.committed.len() < before
+    }
+
     /// Older generations may commit nothing more (RG-3), except a manifest that is being written already.
     pub fn fence(&mut self, generation: Generation) {
         let committing = self

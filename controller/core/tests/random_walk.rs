@@ -525,3 +525,56 @@ fn walks_reach_the_states_that_matter() {
         assert!(reached.get(what).copied().unwrap_or(0) >= 10, "{what}: {reached:?}");
     }
 }
+
+/// RG-2: an unreadable checkpoint is struck off and the one before is next; without any the job stops and says so, rather
+/// than starting from nothing.
+#[test]
+fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_the_job() {
+    let mut walk = Walk::new();
+    walk.make(&Move::Join {
+        node: 0,
+        incarnation: 0,
+    });
+    walk.make(&Move::Submit { job: 0, min: 1, max: 1 });
+    for _ in 0..2 {
+        walk.make(&Move::Obey);
+    }
+    for _ in 0..2 {
+        walk.make(&Move::Checkpoint { job: 0, ahead: 5 });
+        walk.make(&Move::Commit { refuse: false });
+    }
+    let newest = |walk: &Walk| {
+        walk.state.jobs()[&job(0)]
+            .checkpoints
+            .newest()
+            .map(|newest| newest.step.0)
+    };
+    assert_eq!(newest(&walk), Some(10));
+    let corrupt = |walk: &mut Walk, step: u64| {
+        let fields = [("step", step.to_string()), ("generation", "1".to_owned())];
+        let mark = Mark {
+            class: ClassId::from("checkpoint-corrupt"),
+            role: Role::Root,
+            confidence: 0.95,
+            signature: "walk".to_owned(),
+            fields: fields.map(|(name, value)| (name.to_owned(), value)).into(),
+        };
+        let entity = Entity::Rank {
+            job: job(0),
+            generation: Generation(1),
+            rank: Rank(0),
+            node: node(0),
+        };
+        let body = Body::Line {
+            text: "it cannot be loaded".to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        walk.report(node(0), Source::Checkpoint, entity, body, vec![mark]);
+    };
+    corrupt(&mut walk, 10);
+    assert_eq!(newest(&walk), Some(5));
+    assert_ne!(walk.state.jobs()[&job(0)].state(), JobState::Stopped);
+    corrupt(&mut walk, 5);
+    assert_eq!(walk.state.jobs()[&job(0)].state(), JobState::Stopped);
+}

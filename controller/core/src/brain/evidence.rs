@@ -1,6 +1,6 @@
 //! What evidence says of the progress of plans and checkpoints.
 
-use rankguard_model::{Body, Entity, Evidence, JobId, ProgressPoint, Rank};
+use rankguard_model::{Body, Entity, Evidence, Generation, JobId, ProgressPoint, Rank, Source, Step};
 
 use super::Turn;
 use crate::{Action, Phase};
@@ -11,6 +11,7 @@ impl Turn<'_> {
         *seen = (*seen).max(evidence.id.seq);
         self.take_report(evidence);
         self.witness(evidence);
+        self.distrust_checkpoint(evidence);
     }
 
     /// What the evidence says of the progress of plans and checkpoints. Reports of an older generation are not heard.
@@ -125,5 +126,40 @@ impl Turn<'_> {
             job.checkpoints.complete(name, generation)
         };
         self.commit(name, manifest);
+    }
+
+    /// A checkpoint that cannot be read from any tier is struck off, so that the next generation starts from the one
+    /// before. When none is left the job is stopped: starting from nothing would throw its work away without a word.
+    fn distrust_checkpoint(&mut self, evidence: &Evidence) {
+        let (Entity::Rank { job: name, .. }, Source::Checkpoint) = (&evidence.entity, evidence.source) else {
+            return;
+        };
+        let corrupt = evidence
+            .marks
+            .iter()
+            .find(|mark| mark.class.as_str() == "checkpoint-corrupt");
+        let number = |field: &str| corrupt?.fields.get(field)?.parse::<u64>().ok();
+        let (Some(step), Some(generation)) = (number("step"), number("generation")) else {
+            return;
+        };
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        if !job.checkpoints.distrust(Generation(generation), Step(step)) {
+            return;
+        }
+        let next = job.checkpoints.newest().map(|newest| newest.step);
+        match next {
+            Some(next) => self.announce(format!(
+                "checkpoint of step {step} of job {name} cannot be read; step {next} is next"
+            )),
+            None => self.stop_job(
+                name,
+                format!(
+                    "none of its committed checkpoints can be read; the last was of step {step}: repair the store, or \
+                     submit the job anew to start from nothing"
+                ),
+            ),
+        }
     }
 }
