@@ -47,8 +47,18 @@ impl Cluster {
             controller,
             agent: None,
         };
-        let state = cluster.dir.path().join("agent");
-        let log = cluster.dir.path().join("agent.log");
+        cluster.start_agent();
+        until("the agent to join", LIMIT, || {
+            let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
+            (nodes[0]["state"] == "healthy").then_some(())
+        });
+        cluster
+    }
+
+    /// Starts the agent, again on the state it had.
+    fn start_agent(&mut self) {
+        let state = self.dir.path().join("agent");
+        let log = self.dir.path().join("agent.log");
         let args = [
             "agent",
             "--node",
@@ -58,17 +68,12 @@ impl Cluster {
             "--kernel-log",
             "off",
             "--controller",
-            &cluster.address,
+            &self.address,
         ];
-        cluster.agent = Some(Daemon::start(
+        self.agent = Some(Daemon::start(
             &[&args[..], &["--state-dir", path(&state)]].concat(),
             &log,
         ));
-        until("the agent to join", LIMIT, || {
-            let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
-            (nodes[0]["state"] == "healthy").then_some(())
-        });
-        cluster
     }
 
     fn args<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
@@ -256,4 +261,66 @@ impl support::Ran {
         assert_eq!(self.code, Some(2), "{}", self.stderr);
         assert!(self.stderr.contains("is being cancelled"), "{}", self.stderr);
     }
+}
+
+/// RG-2: no tier has a good copy of the newest checkpoint, so the one before is loaded, and the case says what was wrong.
+#[test]
+fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
+    let mut cluster = Cluster::start();
+    let (store, out) = (cluster.dir.path().join("store"), cluster.dir.path().join("out"));
+    for folder in [&store, &out] {
+        fs::create_dir(folder).expect("created");
+    }
+    let out_flag = format!("--out={}", out.display());
+    let words = [
+        "run",
+        "--name",
+        "train",
+        "--nodes",
+        "1:1",
+        "--ranks-per-node",
+        "2",
+        "--checkpoint-dir",
+        path(&store),
+        "--checkpoint-every",
+        "10",
+        "--",
+        env!("CARGO_BIN_EXE_rankguard"),
+        "demo-rank",
+        "--epochs=4",
+        "--step-ms-min=50",
+        &out_flag,
+    ];
+    let run = command(&cluster.args(&words)).spawn().expect("the program starts");
+    let committed = || {
+        let folders = fs::read_dir(store.join("train"))
+            .ok()?
+            .flatten()
+            .map(|entry| entry.path());
+        let mut whole: Vec<_> = folders.filter(|folder| folder.join("MANIFEST").exists()).collect();
+        whole.sort();
+        (whole.len() >= 2).then_some(whole)
+    };
+    until("two checkpoints", LIMIT, committed);
+    // With its agent gone, no arena holds a copy any more.
+    cluster.agent = None;
+    let newest = committed().and_then(|mut all| all.pop()).expect("it was there");
+    let shard = newest.join("rank-00001.shard");
+    let mut bytes = fs::read(&shard).expect("it can be read");
+    bytes[7_000] ^= 4;
+    fs::write(&shard, bytes).expect("it can be written");
+    cluster.start_agent();
+    finish(run, LIMIT).expect(0);
+    let cases = cluster.ask(&["cases", "--format", "json"]);
+    let corrupt = cases
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|case| case["verdict"]["class"] == "checkpoint-corrupt");
+    let corrupt = corrupt.unwrap_or_else(|| panic!("{cases:#}"));
+    let told = corrupt["findings"].to_string();
+    assert!(
+        told.contains("rank 1") && told.contains("chunk 0") && told.contains("fc1"),
+        "{told}"
+    );
 }
