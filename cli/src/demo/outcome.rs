@@ -57,13 +57,19 @@ pub(super) struct CaseFacts {
     pub(super) mitigation: Mitigation,
     pub(super) delays_ms: Delays,
     pub(super) plan: Option<String>,
+    /// What the new ranks loaded, and from where.
+    pub(super) restored: Option<String>,
     pub(super) steps_lost: Option<u64>,
     pub(super) outcome: Option<String>,
 }
 
 impl CaseFacts {
     pub(super) fn of(case: &Case) -> Self {
-        let plan = case.actions.iter().find_map(|action| action.text.strip_prefix("plan "));
+        // What was done stands in the case as sentences; these begin with what they tell of.
+        let action = |begin: &str| {
+            let told = case.actions.iter().find_map(|action| action.text.strip_prefix(begin));
+            told.map(str::to_owned)
+        };
         Self {
             id: case.id.0,
             job: case.job.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -74,7 +80,8 @@ impl CaseFacts {
             taxonomies: case.verdict.taxonomies.clone(),
             mitigation: case.verdict.mitigation.clone(),
             delays_ms: case.delays,
-            plan: plan.map(str::to_owned),
+            plan: action("plan "),
+            restored: action("restored "),
             steps_lost: case.steps_lost,
             outcome: case.outcome.clone(),
         }
@@ -151,6 +158,9 @@ impl Outcome {
             lines.push(format!("        do: {} ({sources})", case.mitigation.advice));
             if let Some(plan) = &case.plan {
                 lines.push(format!("        plan {plan}"));
+            }
+            if let Some(restored) = &case.restored {
+                lines.push(format!("        restored {restored}"));
             }
         }
         lines.push(String::new());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rankguard_diagnosis::{Change, Concluded, DraftId, Fact};
 use rankguard_model::{
     Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Mitigation, Reason,
-    Severity, Timestamp, Verdict,
+    RestoreBytes, Severity, Timestamp, Verdict,
 };
 
 use crate::brain::Turn;
@@ -256,11 +256,20 @@ impl Turn<'_> {
     }
 
     pub(crate) fn note_recovered(&mut self, name: &JobId, at: Timestamp, how: &str) {
+        let restored = self.state.jobs.get(name).map(|job| job.restored).unwrap_or_default();
         if let Some(case) = self.case_of(name) {
             case.state = CaseState::Recovered;
             case.closed_at = Some(at);
             case.delays.first_step_ms = Some(at.millis_since(case.first_at));
             case.outcome = Some(how.to_owned());
+            if restored != RestoreBytes::default() {
+                let RestoreBytes { arena, peer, disk } = restored;
+                let text = format!(
+                    "restored {} bytes: {arena} from arenas of the same node, {peer} from peers, {disk} from disk",
+                    arena + peer + disk
+                );
+                case.actions.push(Reason { at, text });
+            }
         }
         if let Some(job) = self.state.jobs.get_mut(name) {
             job.case = None;

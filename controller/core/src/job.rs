@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{CaseId, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, Span, Step, Timestamp};
+use rankguard_model::{
+    CaseId, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, RestoreBytes, Span, Step, Timestamp,
+};
 use serde::Serialize;
 
 use crate::Plan;
@@ -79,6 +81,8 @@ pub struct Job {
     /// Restarts after failures since the last committed checkpoint: however different the failures look, work that is
     /// always lost again is not worth its GPU hours.
     pub fruitless: u32,
+    /// What the ranks of this generation loaded, by tier.
+    pub restored: RestoreBytes,
     /// The case that is being recovered from.
     pub case: Option<CaseId>,
     /// Thinned progress, oldest first.
@@ -110,6 +114,7 @@ impl Job {
             checkpoints: Checkpoints::default(),
             retries: BTreeMap::new(),
             fruitless: 0,
+            restored: RestoreBytes::default(),
             case: None,
             progress: Vec::new(),
             spans: Vec::new(),

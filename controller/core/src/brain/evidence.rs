@@ -81,6 +81,10 @@ impl Turn<'_> {
                     self.watch_stall(name);
                 }
             }
+            Body::Restored { from, .. } => {
+                let all = &mut job.restored;
+                (all.arena, all.peer, all.disk) = (all.arena + from.arena, all.peer + from.peer, all.disk + from.disk);
+            }
             Body::ShardSealed { step, stall_ms, .. } => job.checkpoints.sealed(*generation, *step, *rank, *stall_ms),
             Body::ShardDurable { seal } => {
                 let fenced = matches!(job.phase, Phase::Fencing { .. }) || job.is_over();

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rankguard_model::{Generation, JobId, JobSpec, Launch, NodeId, Order, Peer, RankSlot, RestorePoint, Timestamp};
+use rankguard_model::{
+    Generation, JobId, JobSpec, Launch, NodeId, Order, Peer, RankSlot, RestoreBytes, RestorePoint, Timestamp,
+};
 
 use super::{STOP_GRACE_MS, Turn, fence_order};
 use crate::plan::{Plan, PlanKind};
@@ -115,6 +117,7 @@ impl Turn<'_> {
             job.fruitless += u32::from(plan.case.is_some());
             job.plan = Some(plan);
             job.running.clear();
+            job.restored = RestoreBytes::default();
             job.completed.clear();
             job.checkpoints.fence(job.generation);
             job.close_spans(at, |_| true);
