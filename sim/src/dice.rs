@@ -1,15 +1,16 @@
-//! Seeded choices (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators").
+//! Seeded choices for the simulator and for whoever scatters faults (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators").
 
 use std::time::Duration;
 
 /// A stream of choices; the same seed gives the same stream.
 #[derive(Debug, Clone)]
-pub(crate) struct Dice {
+pub struct Dice {
     state: u64,
 }
 
 impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// A stream of its own for each seed.
+    pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
@@ -22,12 +23,28 @@ impl Dice {
     }
 
     /// A number of `low..=high`.
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
 
     /// A duration of `low..=high` milliseconds.
     pub(crate) fn millis(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_millis(self.between(low, high))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_choices_within_bounds() {
+        let choices = |seed| {
+            let mut dice = Dice::new(seed);
+            (0..100).map(|_| dice.between(3, 9)).collect::<Vec<_>>()
+        };
+        assert_eq!(choices(7), choices(7));
+        assert_ne!(choices(7), choices(8));
+        assert!(choices(7).iter().all(|choice| (3..=9).contains(choice)));
     }
 }

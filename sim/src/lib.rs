@@ -21,6 +21,7 @@ mod transcript;
 mod witness;
 mod world;
 
+pub use dice::Dice;
 pub use fault::Fault;
 pub use script::{Script, ScriptError};
 pub use transcript::Transcript;

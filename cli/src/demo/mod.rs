@@ -3,7 +3,6 @@
 //! Everything is started from the one thread that runs the demo and dies with it. Faults are what hardware does to
 //! processes (signals) and to kernel logs (lines); from there on nothing knows that this is a demo.
 
-mod chaos;
 mod cluster;
 mod error;
 mod inject;
@@ -17,11 +16,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rankguard_model::{Case, JobId};
+use rankguard_sim::Dice;
 use rankguard_trainer::ledger;
 
 pub(crate) use self::error::DemoError;
 
-use self::chaos::Dice;
 use self::cluster::{Cluster, NODES};
 use self::job::{Reference, Training};
 use self::outcome::{CaseFacts, Outcome, Parameters, Reports, Stalls};

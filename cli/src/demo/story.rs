@@ -4,13 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use rankguard_model::{Case, CaseState, JobId, JobState, JobView, NodeId, NodeState, Rank};
+use rankguard_sim::Dice;
 
+use super::DemoError;
 use super::cluster::{Cluster, NODES};
 use super::inject;
 use super::job::Training;
 use super::progress::Progress;
 use super::watch::{Watch, stopped, view};
-use super::{DemoError, chaos::Dice};
 
 /// Steps that the job makes undisturbed before each fault.
 const CALM_STEPS: u64 = 25;

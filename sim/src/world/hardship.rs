@@ -4,6 +4,7 @@ use rankguard_model::{Entity, Exit, NodeId, Rank, Source};
 
 use super::{GPU, Happening, SILENCE, World};
 use crate::Fault;
+use crate::agent::Process;
 
 impl World {
     pub(super) fn strike(&mut self, fault: &Fault) {
@@ -66,11 +67,7 @@ impl World {
     }
 
     pub(super) fn rank_killed(&mut self, rank: Rank) {
-        let home = self
-            .agents
-            .values()
-            .find(|agent| agent.alive && agent.ranks.contains_key(&rank));
-        let Some((node, process)) = home.map(|agent| (agent.node.clone(), agent.ranks[&rank].clone())) else {
+        let Some((node, process)) = self.home_of(rank) else {
             return;
         };
         self.exit(&node, rank, &process, Exit::Signal(9));
@@ -78,11 +75,7 @@ impl World {
     }
 
     pub(super) fn host_oom(&mut self, rank: Rank) {
-        let home = self
-            .agents
-            .values()
-            .find(|agent| agent.alive && agent.ranks.contains_key(&rank));
-        let Some((node, process)) = home.map(|agent| (agent.node.clone(), agent.ranks[&rank].clone())) else {
+        let Some((node, process)) = self.home_of(rank) else {
             return;
         };
         let pid = process.pid;
@@ -103,5 +96,12 @@ impl World {
         }
         self.exit(&node, rank, &process, Exit::Signal(9));
         self.anyone_lost();
+    }
+
+    /// The living node of a rank, and its process there.
+    fn home_of(&self, rank: Rank) -> Option<(NodeId, Process)> {
+        let living = self.agents.values().filter(|agent| agent.alive);
+        let mut homes = living.filter_map(|agent| Some((agent.node.clone(), agent.ranks.get(&rank)?.clone())));
+        homes.next()
     }
 }
