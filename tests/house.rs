@@ -10,14 +10,18 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-const RANKS: [(&str, u32); 13] = [
+const RANKS: [(&str, u32); 17] = [
     ("rankguard-model", 0),
     ("rankguard-faults", 1),
+    ("rankguard-flight", 1),
+    ("rankguard-stragglers", 1),
+    ("rankguard-templates", 1),
     ("rankguard-checkpoint-format", 1),
     ("rankguard-checkpoint", 2),
     ("rankguard-proto", 2),
     ("rankguard-diagnosis", 3),
     ("rankguard-rank", 3),
+    ("rankguard-offline", 4),
     ("rankguard-trainer", 4),
     ("rankguard-agent", 4),
     ("rankguard-core", 4),
@@ -27,10 +31,14 @@ const RANKS: [(&str, u32); 13] = [
 ];
 
 /// Crates that know no clock, no randomness, no files, no sockets and no async.
-const PURE: [&str; 5] = [
+const PURE: [&str; 9] = [
     "model",
     "analyzers/faults",
+    "analyzers/flight",
+    "analyzers/stragglers",
+    "analyzers/templates",
     "analyzers/diagnosis",
+    "analyzers/offline",
     "checkpoint/format",
     "controller/core",
 ];

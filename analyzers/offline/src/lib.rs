@@ -1,0 +1,1 @@
+//! Logs in, cases out, without a cluster.
