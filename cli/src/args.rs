@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Checkpoint(CheckpointArgs),
     /// Read logs that others wrote and say what failed
     Diagnose(DiagnoseArgs),
+    /// Name the failure of each case of JSON lines, one verdict a line
+    Classify(ClassifyArgs),
     /// Say what a failure class, an XID or a log line means
     Explain(ExplainArgs),
     /// Write the report page of a running controller
@@ -447,6 +449,17 @@ pub(crate) struct DiagnoseArgs {
     /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
+}
+
+/// `classify`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ClassifyArgs {
+    /// Files of JSON lines {"id", "sources": [{"kind", "rank", "node", "lines"}]}; - for standard input
+    #[arg(required = true, value_name = "CASES")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// How to print: jsonl or json
+    #[arg(long, value_enum, default_value = "jsonl", value_name = "FORMAT")]
+    pub(crate) format: Format,
 }
 
 /// `explain`.

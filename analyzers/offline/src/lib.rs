@@ -1,1 +1,21 @@
-//! Logs in, cases out, without a cluster.
+//! Logs in, cases out, without a cluster: what `rankguard diagnose` and `rankguard classify` conclude.
+//!
+//! Lines become signs that know their place (`reading`), through the same triage as live evidence; signs become incidents by
+//! time and place (`incident`); incidents become cases (`verdicts`), through the same engines as live evidence. A `record`
+//! is a case whose streams somebody has put together already. `guess` tells what kind of log a nameless file is.
+//!
+//! Invariants: pure and deterministic; whoever opens files stands above. Foreign text is a value, never an error: what cannot
+//! be read as intended is a problem line (RG-11).
+//!
+//! Absent: clocks of nodes are taken as they are.
+
+pub mod guess;
+mod incident;
+mod reading;
+mod record;
+mod verdicts;
+
+pub use incident::{Incident, incidents};
+pub use reading::{Origin, ReadStream, Reader};
+pub use record::{Record, RecordError, RecordStream};
+pub use verdicts::{Alternative, KeyLine, OfflineCase, add, conclude};

@@ -4,6 +4,7 @@ mod agent;
 mod cancel;
 mod cases;
 mod checkpoint;
+mod classify;
 mod config;
 mod controller;
 mod demo_rank;
@@ -89,6 +90,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         }
         Command::Node(args) => node::run(args, common),
         Command::Checkpoint(args) => checkpoint::run(args),
+        Command::Classify(args) => classify::run(args),
         Command::Diagnose(args) => diagnose::run(args),
         Command::Explain(args) => explain::run(&args),
         Command::Report(args) => {

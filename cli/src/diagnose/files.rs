@@ -67,7 +67,11 @@ fn is_document(path: &Path) -> bool {
 
 /// A text file, unpacked as its first bytes say.
 pub(super) fn open(path: &Path) -> io::Result<Lines> {
-    let plain: Box<dyn Read> = Box::new(File::open(path)?);
+    let plain: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path)?)
+    };
     let mut reader = BufReader::with_capacity(HEAD, plain);
     let head = reader.fill_buf()?;
     let unpacked: Box<dyn Read> = if head.starts_with(&[0x1f, 0x8b]) {

@@ -1,19 +1,16 @@
 //! `rankguard diagnose`: logs that nobody here wrote, read offline through the same triage and the same engines as live
 //! evidence.
 //!
-//! Files become streams (`files`, `guess`), streams become signs (`reading`), signs become incidents by time and place
-//! (`incident`), incidents become cases (`verdicts`), cases are printed (`print`). What cannot be read is a problem line,
-//! never an error: one damaged file must not hide what the others tell (RG-11).
+//! Files become streams here (`files`, `logs`), or cases whose streams somebody has put together (`records`); what is
+//! concluded from them is `rankguard-offline`'s; `print` prints. What cannot be read is a problem line, never an error: one
+//! damaged file must not hide what the others tell (RG-11).
 //!
-//! Absent: archives are not unpacked, and clocks of nodes are taken as they are.
+//! Absent: archives are not unpacked.
 
-mod corpus;
 mod files;
-mod guess;
-mod incident;
+mod logs;
 mod print;
-mod reading;
-mod verdicts;
+pub(crate) mod records;
 
 #[cfg(test)]
 mod evaluation;
@@ -25,7 +22,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-pub(crate) use verdicts::OfflineCase;
+use rankguard_offline::{OfflineCase, add, conclude, incidents};
 
 /// What was asked for.
 #[derive(Debug, Clone)]
@@ -93,17 +90,24 @@ pub(crate) fn diagnose(paths: &[PathBuf]) -> Diagnoses {
     for path in paths {
         let mut streams = Vec::new();
         for file in files::walk(path, &mut found.problems) {
-            if corpus::is_corpus(&file) {
-                corpus::diagnose(&file, &mut found);
-            } else if let Some(stream) = reading::read_file(path, &file, &mut found.problems) {
+            if records::holds_cases(&file) {
+                let Diagnoses {
+                    cases,
+                    problems,
+                    streams,
+                } = &mut found;
+                let Ok(()) = records::classify(&file, problems, |case, read| -> Result<(), std::convert::Infallible> {
+                    *streams += read.max(1);
+                    cases.push(case);
+                    Ok(())
+                });
+            } else if let Some(stream) = logs::read(path, &file, &mut found.problems) {
                 found.streams += 1;
                 streams.push(stream);
             }
         }
-        for incident in incident::incidents(streams) {
-            if let Some(case) = verdicts::conclude(incident) {
-                verdicts::add(&mut found.cases, case);
-            }
+        for case in incidents(streams).iter().filter_map(conclude) {
+            add(&mut found.cases, case);
         }
     }
     found

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::verdicts::OfflineCase;
+use rankguard_offline::OfflineCase;
+
 use super::{Diagnoses, Format};
 
 /// Longest quoted line of the table.

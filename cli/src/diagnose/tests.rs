@@ -185,7 +185,7 @@ fn files_of_cases_give_one_answer_a_case() {
         (found.cases[0].id.as_str(), found.cases[0].root_rank),
         ("one", Some(Rank(2)))
     );
-    assert!(found.problems[0].contains("cases.jsonl:3: not a case"));
+    assert!(found.problems[0].contains("cases.jsonl:3: column 2: not JSON"));
 }
 
 #[test]

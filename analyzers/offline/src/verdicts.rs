@@ -7,8 +7,8 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{Entity, Generation, JobId, NodeId, Rank, Role, Severity, Source};
 use serde::Serialize;
 
-use super::incident::{Incident, Item};
-use super::reading::JOB;
+use crate::incident::{Incident, Item};
+use crate::reading::JOB;
 
 /// Lines that a case quotes at most.
 const KEY_LINES: usize = 8;
@@ -17,52 +17,75 @@ const WORTH_A_CASE: f64 = 0.3;
 
 /// One failure found in logs.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct OfflineCase {
+pub struct OfflineCase {
     /// The case's id where the input has one, else the log of the first cause.
-    pub(crate) id: String,
-    pub(crate) class: String,
-    pub(crate) layer: String,
-    pub(crate) severity: Severity,
-    pub(crate) blamed: String,
-    pub(crate) root_rank: Option<Rank>,
-    pub(crate) root_node: Option<NodeId>,
-    pub(crate) confidence: f64,
+    pub id: String,
+    /// The failure class, `none` or `unknown`.
+    pub class: String,
+    /// Where the failure sits.
+    pub layer: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Whom the case blames, in words.
+    pub blamed: String,
+    /// The rank that failed first, where that is known.
+    pub root_rank: Option<Rank>,
+    /// The node that is to blame, where that is known.
+    pub root_node: Option<NodeId>,
+    /// How sure the verdict is, 0 to 1.
+    pub confidence: f64,
     /// When the first cause happened, where its log tells.
-    pub(crate) first_at: Option<String>,
-    pub(crate) key_lines: Vec<KeyLine>,
-    pub(crate) taxonomies: BTreeMap<String, Vec<String>>,
-    pub(crate) action: String,
-    pub(crate) advice: String,
-    pub(crate) recommended_by: Vec<String>,
-    pub(crate) alternatives: Vec<Alternative>,
-    pub(crate) reasoning: Vec<String>,
-    pub(crate) clears: String,
+    pub first_at: Option<String>,
+    /// The lines that decide, first cause first.
+    pub key_lines: Vec<KeyLine>,
+    /// Taxonomy id to category ids.
+    pub taxonomies: BTreeMap<String, Vec<String>>,
+    /// Id of the first action.
+    pub action: String,
+    /// The action as an instruction.
+    pub advice: String,
+    /// Ids of the sources that recommend it; empty when it is our own inference.
+    pub recommended_by: Vec<String>,
+    /// What else it might be.
+    pub alternatives: Vec<Alternative>,
+    /// Why, one sentence each.
+    pub reasoning: Vec<String>,
+    /// What evidence clears it.
+    pub clears: String,
 }
 
 /// A line that decides.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct KeyLine {
-    pub(crate) file: String,
-    pub(crate) line: u64,
-    pub(crate) role: Role,
-    pub(crate) text: String,
+pub struct KeyLine {
+    /// The log it stands in.
+    pub file: String,
+    /// Which of the incident's logs that is, from 0.
+    pub stream: usize,
+    /// Its number there, from 1.
+    pub line: u64,
+    /// Its part in the failure.
+    pub role: Role,
+    /// What it says, without its prefixes.
+    pub text: String,
 }
 
 /// Another class that was considered.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Alternative {
-    pub(crate) class: String,
-    pub(crate) confidence: f64,
+pub struct Alternative {
+    /// Its failure class.
+    pub class: String,
+    /// How sure, 0 to 1.
+    pub confidence: f64,
 }
 
 impl OfflineCase {
     /// Whether something failed.
-    pub(crate) fn is_failure(&self) -> bool {
+    pub fn is_failure(&self) -> bool {
         self.class != "none"
     }
 
     /// The answer where nothing failed.
-    fn none(id: String) -> Self {
+    pub(crate) fn none(id: String) -> Self {
         Self {
             id,
             class: "none".to_owned(),
@@ -85,8 +108,8 @@ impl OfflineCase {
     }
 }
 
-/// The case of an incident; nothing where nothing failed and nobody asked for an answer by id.
-pub(super) fn conclude(incident: Incident) -> Option<OfflineCase> {
+/// The case of an incident; nothing where nothing failed.
+pub fn conclude(incident: &Incident) -> Option<OfflineCase> {
     let signs: Vec<Sign> = incident.items.iter().map(|item| item.sign.clone()).collect();
     let job = JobId::from(JOB);
     let has_job = incident.logs.iter().any(|log| log.source != Source::KernelLog);
@@ -111,7 +134,7 @@ pub(super) fn conclude(incident: Incident) -> Option<OfflineCase> {
         && opinion.verdict.confidence < WORTH_A_CASE
         && !signs.iter().any(Sign::is_root_mark);
     if !says_failure || weak || opinion.verdict.class.as_str() == "none" {
-        return incident.id.map(OfflineCase::none);
+        return None;
     }
     let verdict = opinion.verdict;
     let first = incident
@@ -120,10 +143,7 @@ pub(super) fn conclude(incident: Incident) -> Option<OfflineCase> {
         .find(|item| Some(&item.sign.evidence) == verdict.first_cause.as_ref());
     let root_node = verdict.blamed.node().filter(|node| !node.as_str().is_empty()).cloned();
     Some(OfflineCase {
-        id: incident
-            .id
-            .clone()
-            .unwrap_or_else(|| first.map(|item| place(&incident, item).0).unwrap_or_default()),
+        id: first.map(|item| place(incident, item).0).unwrap_or_default(),
         class: verdict.class.to_string(),
         layer: verdict.layer.clone(),
         severity: verdict.severity,
@@ -134,7 +154,7 @@ pub(super) fn conclude(incident: Incident) -> Option<OfflineCase> {
         first_at: first
             .filter(|item| item.sign.timed)
             .map(|item| item.sign.at.to_string()),
-        key_lines: key_lines(&incident, &opinion.findings),
+        key_lines: key_lines(incident, &opinion.findings),
         taxonomies: verdict.taxonomies,
         action: verdict.mitigation.action,
         advice: verdict.mitigation.advice,
@@ -153,7 +173,7 @@ pub(super) fn conclude(incident: Incident) -> Option<OfflineCase> {
 }
 
 /// Adds a case, or counts it where the same log told the same of the same part before: a fault that repeats is one case.
-pub(super) fn add(cases: &mut Vec<OfflineCase>, case: OfflineCase) {
+pub fn add(cases: &mut Vec<OfflineCase>, case: OfflineCase) {
     let same = |known: &&mut OfflineCase| {
         known.id == case.id
             && known.class == case.class
@@ -188,6 +208,7 @@ fn key_lines(incident: &Incident, findings: &[rankguard_model::Finding]) -> Vec<
             let (file, line) = place(incident, item);
             Some(KeyLine {
                 file,
+                stream: item.log,
                 line,
                 role: finding.role,
                 text: finding.text.clone(),

@@ -6,10 +6,10 @@ use rankguard_faults::line::{self, LineClock};
 use rankguard_model::{NodeId, Rank, Source};
 
 /// Lines that the guess looks at.
-pub(super) const SAMPLE: usize = 300;
+pub const SAMPLE: usize = 300;
 
 /// The collector that would have read this log, by its name and its first lines.
-pub(super) fn source(path: &Path, lines: &[String]) -> Source {
+pub fn source(path: &Path, lines: &[String]) -> Source {
     let name = path
         .file_name()
         .map(|name| name.to_string_lossy().to_lowercase())
@@ -66,7 +66,7 @@ pub(super) fn source(path: &Path, lines: &[String]) -> Source {
 }
 
 /// The rank that a path names: `rank-3.err`, `rank_3/stderr.log`, `rank3.log`.
-pub(super) fn rank(root: &Path, path: &Path) -> Option<Rank> {
+pub fn rank(root: &Path, path: &Path) -> Option<Rank> {
     parts(root, path)
         .rev()
         .find_map(|part| number_after(&part, "rank"))
@@ -74,7 +74,7 @@ pub(super) fn rank(root: &Path, path: &Path) -> Option<Rank> {
 }
 
 /// The node that a path names: `node-07/`, `worker-2.log`, `host12/`.
-pub(super) fn node(root: &Path, path: &Path) -> Option<NodeId> {
+pub fn node(root: &Path, path: &Path) -> Option<NodeId> {
     parts(root, path).rev().find_map(|part| {
         let stem = part.split('.').next().unwrap_or(&part);
         ["node", "worker", "host"].iter().find_map(|word| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rankguard_diagnosis::Sign;
 use rankguard_model::{NodeId, Rank, Source, Timestamp};
 
-use super::reading::ReadStream;
+use crate::reading::ReadStream;
 
 /// Signs further apart than this belong to different failures.
 const QUIET: Duration = Duration::from_secs(120);
@@ -19,31 +19,29 @@ const WENT_ON: usize = 3;
 
 /// One sign with its place.
 #[derive(Debug, Clone)]
-pub(super) struct Item {
-    pub(super) sign: Sign,
+pub(crate) struct Item {
+    pub sign: Sign,
     /// Which of the incident's logs.
-    pub(super) log: usize,
-    pub(super) first_line: u64,
+    pub log: usize,
+    pub first_line: u64,
     /// Where it stands in its log, 0 to 1.
     position: f64,
 }
 
 /// One log of an incident.
 #[derive(Debug, Clone)]
-pub(super) struct Log {
-    pub(super) name: String,
-    pub(super) source: Source,
-    pub(super) rank: Option<Rank>,
-    pub(super) node: Option<NodeId>,
+pub(crate) struct Log {
+    pub name: String,
+    pub source: Source,
+    pub rank: Option<Rank>,
+    pub node: Option<NodeId>,
 }
 
 /// Signs that belong together, in the best order that is known.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Incident {
-    /// The case's id, where the input has one.
-    pub(super) id: Option<String>,
-    pub(super) logs: Vec<Log>,
-    pub(super) items: Vec<Item>,
+pub struct Incident {
+    pub(crate) logs: Vec<Log>,
+    pub(crate) items: Vec<Item>,
 }
 
 /// A stretch of one stream without a long pause.
@@ -55,20 +53,20 @@ struct Stretch {
 }
 
 /// Everything in one incident, whatever its clocks say: the caller knows that it belongs together.
-pub(super) fn single(id: Option<String>, streams: Vec<ReadStream>) -> Incident {
+pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
     let logs = streams.iter().map(log).collect();
     let items = streams
         .iter()
         .enumerate()
         .flat_map(|(index, stream)| items(index, stream, 0..stream.seen.len()))
         .collect();
-    let mut incident = Incident { id, logs, items };
+    let mut incident = Incident { logs, items };
     order(&mut incident);
     incident
 }
 
 /// Cuts streams into incidents.
-pub(super) fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
+pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
     let machines = streams.iter().filter(|stream| is_machine_log(stream)).count();
     let nodes: BTreeSet<&NodeId> = streams.iter().filter_map(|stream| stream.node.as_ref()).collect();
     // Two logs of unnamed machines are two machines, and nothing says which of them a job ran on.
@@ -113,7 +111,6 @@ fn incident(streams: &[ReadStream], group: Vec<Stretch>) -> Incident {
     let used: BTreeSet<usize> = group.iter().map(|stretch| stretch.stream).collect();
     let place = |stream: usize| used.iter().position(|index| *index == stream).unwrap_or_default();
     let mut incident = Incident {
-        id: None,
         logs: used.iter().map(|index| log(&streams[*index])).collect(),
         items: Vec::new(),
     };

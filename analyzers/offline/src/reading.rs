@@ -1,7 +1,5 @@
 //! Reading: one stream of lines through triage, into signs that know their place.
 
-use std::path::Path;
-
 use rankguard_diagnosis::{Sign, What};
 use rankguard_faults::line::LineClock;
 use rankguard_faults::{Matcher, Observation, Stream, Triage};
@@ -9,105 +7,57 @@ use rankguard_model::{
     Body, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, Rank, Role, Sequence, Source, Timestamp,
 };
 
-use super::{files, guess};
-
 /// The job that offline logs belong to; there is no fleet to ask.
-pub(super) const JOB: &str = "job";
+pub(crate) const JOB: &str = "job";
 /// Observations of one stream that are kept; a log with more has said the same often enough.
 const KEPT: usize = 20_000;
 
 /// One log that was read.
 #[derive(Debug)]
-pub(super) struct ReadStream {
+pub struct ReadStream {
     /// What people call it: its path, or the case's stream.
-    pub(super) name: String,
-    pub(super) source: Source,
-    pub(super) rank: Option<Rank>,
-    pub(super) node: Option<NodeId>,
+    pub name: String,
+    pub(crate) source: Source,
+    pub(crate) rank: Option<Rank>,
+    pub(crate) node: Option<NodeId>,
     /// What was seen, in the order of the lines.
-    pub(super) seen: Vec<Seen>,
+    pub(crate) seen: Vec<Seen>,
     /// Lines that show that work went on, by number, from 1.
-    pub(super) progress: Vec<u64>,
+    pub(crate) progress: Vec<u64>,
     /// Lines that show that a stretch of work was completed, by number.
-    pub(super) completed: Vec<u64>,
+    pub(crate) completed: Vec<u64>,
     /// Lines in all.
-    pub(super) lines: u64,
+    pub(crate) lines: u64,
 }
 
 /// One observation with its place.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
-    pub(super) signs: Vec<Sign>,
+pub(crate) struct Seen {
+    pub(crate) signs: Vec<Sign>,
     /// Its first and last line, from 1.
-    pub(super) first_line: u64,
-    pub(super) last_line: u64,
+    pub(crate) first_line: u64,
+    pub(crate) last_line: u64,
     /// Wall clock, where the line tells it.
-    pub(super) wall: Option<Timestamp>,
+    pub(crate) wall: Option<Timestamp>,
     /// A clock that only this stream's lines share: the wall, or time since boot.
-    pub(super) own_clock: Option<Timestamp>,
+    pub(crate) own_clock: Option<Timestamp>,
 }
 
 /// What is known of a stream before its first line.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Origin {
-    pub(super) name: String,
-    pub(super) source: Option<Source>,
-    pub(super) rank: Option<Rank>,
-    pub(super) node: Option<NodeId>,
-}
-
-/// Reads a file; a file that cannot be read becomes a problem.
-pub(super) fn read_file(root: &Path, path: &Path, problems: &mut Vec<String>) -> Option<ReadStream> {
-    let mut lines = match files::open(path) {
-        Ok(lines) => lines,
-        Err(error) => {
-            problems.push(format!("{}: {error}", path.display()));
-            return None;
-        }
-    };
-    let mut head = Vec::new();
-    let mut broken = None;
-    while head.len() < guess::SAMPLE && broken.is_none() {
-        match lines.next() {
-            Ok(Some(line)) => head.push(line),
-            Ok(None) => break,
-            Err(error) => broken = Some(error),
-        }
-    }
-    let origin = Origin {
-        name: path.display().to_string(),
-        source: Some(guess::source(path, &head)),
-        rank: guess::rank(root, path),
-        node: guess::node(root, path),
-    };
-    let mut reader = Reader::new(origin);
-    head.iter().for_each(|line| reader.push(line));
-    while broken.is_none() {
-        match lines.next() {
-            Ok(Some(line)) => reader.push(&line),
-            Ok(None) => break,
-            Err(error) => broken = Some(error),
-        }
-    }
-    if let Some(error) = broken {
-        problems.push(format!(
-            "{}: read up to line {} only: {error}",
-            path.display(),
-            reader.lines
-        ));
-    }
-    if lines.cut > 0 {
-        problems.push(format!(
-            "{}: {} lines are longer than 10 MB and were cut",
-            path.display(),
-            lines.cut
-        ));
-    }
-    Some(reader.finish())
+pub struct Origin {
+    /// What people call it: its path, or the case's stream.
+    pub name: String,
+    /// The collector that would have read it; a job's log where nothing tells.
+    pub source: Option<Source>,
+    /// The rank that wrote it, where one rank did.
+    pub rank: Option<Rank>,
+    /// The node that wrote it.
+    pub node: Option<NodeId>,
 }
 
 /// One stream while it is read.
-pub(super) struct Reader {
+pub struct Reader {
     origin: Origin,
     source: Source,
     triage: Triage,
@@ -118,7 +68,8 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(origin: Origin) -> Self {
+    /// A stream of which no line was read yet.
+    pub fn new(origin: Origin) -> Self {
         let source = origin.source.unwrap_or(Source::JobLog);
         let stream = Stream {
             source,
@@ -137,7 +88,13 @@ impl Reader {
         }
     }
 
-    pub(super) fn push(&mut self, line: &str) {
+    /// Lines read so far.
+    pub fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// The next line, without its end.
+    pub fn push(&mut self, line: &str) {
         self.lines += 1;
         if is_progress(line) {
             self.progress.push(self.lines);
@@ -150,7 +107,8 @@ impl Reader {
         }
     }
 
-    pub(super) fn finish(mut self) -> ReadStream {
+    /// The stream, once its last line was read.
+    pub fn finish(mut self) -> ReadStream {
         for observation in self.triage.flush() {
             self.keep(observation);
         }

@@ -1,0 +1,114 @@
+//! `rankguard classify`: cases whose streams are put together already, one verdict a line.
+
+use std::collections::BTreeMap;
+
+use rankguard_faults::{Catalogue, OUTSIDE_SCOPE};
+use rankguard_model::{NodeId, Rank, Role};
+use rankguard_offline::{Alternative, OfflineCase};
+use serde::Serialize;
+
+use crate::args::{ClassifyArgs, Format};
+use crate::diagnose::records;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::out;
+
+/// One verdict, as other programs read it.
+#[derive(Debug, Serialize)]
+struct Verdict {
+    id: String,
+    class: String,
+    layer: String,
+    root_rank: Option<Rank>,
+    root_node: Option<NodeId>,
+    confidence: f64,
+    key_lines: Vec<Place>,
+    action: String,
+    /// Every primary taxonomy, with no category where the class lies outside its scope.
+    taxonomies: BTreeMap<String, Vec<String>>,
+    alternatives: Vec<Alternative>,
+    reasoning: Vec<String>,
+}
+
+/// A line that decides: which stream of the case and which line in it, both from 0.
+#[derive(Debug, Serialize)]
+struct Place {
+    stream: usize,
+    index: u64,
+    role: Role,
+    text: String,
+}
+
+impl From<OfflineCase> for Verdict {
+    fn from(case: OfflineCase) -> Self {
+        let categories = |taxonomy: &str| {
+            let all = case.taxonomies.get(taxonomy).into_iter().flatten();
+            all.filter(|id| *id != OUTSIDE_SCOPE).cloned().collect()
+        };
+        let primary = Catalogue::builtin().taxonomies().iter();
+        Self {
+            taxonomies: primary.map(|known| (known.id.clone(), categories(&known.id))).collect(),
+            key_lines: case
+                .key_lines
+                .into_iter()
+                .map(|line| Place {
+                    stream: line.stream,
+                    index: line.line.saturating_sub(1),
+                    role: line.role,
+                    text: line.text,
+                })
+                .collect(),
+            id: case.id,
+            class: case.class,
+            layer: case.layer,
+            root_rank: case.root_rank,
+            root_node: case.root_node,
+            confidence: case.confidence,
+            action: case.action,
+            alternatives: case.alternatives,
+            reasoning: case.reasoning,
+        }
+    }
+}
+
+pub(super) fn run(args: ClassifyArgs) -> Result<Exit, CliError> {
+    let mut problems = Vec::new();
+    let mut document = Vec::new();
+    let mut any = false;
+    if args.format != Format::Jsonl && args.format != Format::Json {
+        return Err(CliError::usage(
+            "verdicts are trees and do not fit into a table",
+            "say --format jsonl or json; rankguard diagnose prints cases for people",
+        ));
+    }
+    for path in &args.paths {
+        let done = records::classify(path, &mut problems, |case, _| -> Result<(), std::convert::Infallible> {
+            any = true;
+            let verdict = Verdict::from(case);
+            match args.format {
+                Format::Jsonl => out::json_line(&verdict),
+                _ => document.push(verdict),
+            }
+            Ok(())
+        });
+        let Ok(()) = done;
+    }
+    if args.format == Format::Json {
+        out::json(&document);
+    }
+    for problem in &problems {
+        out::note(&format!("skipped: {problem}"));
+    }
+    if problems.is_empty() {
+        return Ok(Exit::Fine);
+    }
+    let what = if any {
+        "some lines hold no case"
+    } else {
+        "no case could be read"
+    };
+    Err(CliError::failure(
+        what,
+        "each line is one object {\"id\", \"sources\": [{\"kind\", \"rank\", \"node\", \"lines\"}]}",
+    ))
+}

@@ -1,0 +1,52 @@
+//! Files of cases: JSON lines that each hold the streams of one case.
+
+use std::io;
+use std::path::Path;
+
+use rankguard_offline::{OfflineCase, Record};
+
+use super::files;
+
+/// Whether a file holds cases: its name says JSON lines and its first line is one.
+pub(crate) fn holds_cases(path: &Path) -> bool {
+    let named = path
+        .file_name()
+        .is_some_and(|name| name.to_string_lossy().contains(".jsonl"));
+    let first = || -> io::Result<Option<String>> { files::open(path)?.next() };
+    named && first().ok().flatten().is_some_and(|line| Record::parse(&line).is_ok())
+}
+
+/// One verdict a case, handed on as soon as it is known, with the number of its streams; what is no case is a problem
+/// that names its line.
+pub(crate) fn classify<E>(
+    path: &Path,
+    problems: &mut Vec<String>,
+    mut each: impl FnMut(OfflineCase, usize) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut lines = match files::open(path) {
+        Ok(lines) => lines,
+        Err(error) => {
+            problems.push(format!("{}: {error}", path.display()));
+            return Ok(());
+        }
+    };
+    let mut number = 0_u64;
+    loop {
+        number += 1;
+        match lines.next() {
+            Ok(None) => return Ok(()),
+            Ok(Some(line)) if line.trim().is_empty() => {}
+            Ok(Some(line)) => match Record::parse(&line) {
+                Ok(record) => {
+                    let streams = record.sources.len();
+                    each(record.classify(), streams)?;
+                }
+                Err(error) => problems.push(format!("{}:{number}: {error}", path.display())),
+            },
+            Err(error) => {
+                problems.push(format!("{}: read up to line {number} only: {error}", path.display()));
+                return Ok(());
+            }
+        }
+    }
+}
