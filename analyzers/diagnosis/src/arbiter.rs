@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rankguard_model::{ClassId, Finding, Rank, Reason, Severity, Timestamp, Verdict};
 
-use crate::{Candidate, Scene, Strength, engine, knowledge, reasoning, roles, signature};
+use crate::{Candidate, Scene, Strength, engine, knowledge, reasoning, refine, roles, signature};
 
 /// A machine that reports its fault this much after the job already failed did not start the failure. Logs of different
 /// collectors are read and stamped with some delay, so a shorter lead proves nothing.
@@ -41,7 +41,10 @@ pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
     let class = winner.class.clone();
     let alternatives = alternatives(&ranking, confidence);
     let verdict = Verdict {
-        layer: knowledge::layer(scene.catalogue, &class).to_owned(),
+        layer: winner
+            .layer
+            .clone()
+            .unwrap_or_else(|| knowledge::layer(scene.catalogue, &class).to_owned()),
         severity: severity(scene, &class),
         blamed: winner.blamed.clone(),
         root_rank,
@@ -65,7 +68,10 @@ pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
 
 /// Candidates, best first.
 fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
-    let mut ranking = engine::candidates(scene);
+    let mut ranking: Vec<Candidate> = engine::candidates(scene)
+        .into_iter()
+        .map(|candidate| refine::refine(scene, candidate))
+        .collect();
     let first_cause = ranking
         .iter()
         .filter(|candidate| candidate.strength == Strength::Cause)

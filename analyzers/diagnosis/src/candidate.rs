@@ -23,6 +23,8 @@ pub enum Strength {
 pub struct Candidate {
     /// Its failure class.
     pub class: ClassId,
+    /// Where it sits, if its circumstances tell other than its class.
+    pub layer: Option<String>,
     /// Who would be blamed.
     pub blamed: Entity,
     /// The rank that failed first, where one is known.
@@ -44,6 +46,7 @@ impl Candidate {
     pub fn new(class: impl Into<ClassId>, blamed: Entity, first: usize, strength: Strength, score: f64) -> Self {
         Self {
             class: class.into(),
+            layer: None,
             root_rank: blamed.rank(),
             blamed,
             first,

@@ -23,6 +23,7 @@ mod engine;
 mod knowledge;
 mod policy;
 mod reasoning;
+mod refine;
 mod roles;
 mod scene;
 mod sign;

@@ -11,6 +11,7 @@
 //! Bounds: [`LANES`] ranks with an open traceback, [`PENDING`] groups that wait; beyond them the oldest are given out early,
 //! never dropped.
 
+mod frames;
 mod group;
 mod history;
 mod lane;

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use rankguard_model::{ClassId, Mark, Rank, Role, Source, Timestamp};
 use regex::Regex;
 
-use super::{CONTEXT, Observation};
+use super::{CONTEXT, Observation, frames};
 use crate::line::ParsedLine;
 use crate::matcher::Matcher;
 
@@ -280,6 +280,15 @@ impl Unit {
             facts.push(("function", frame.function.clone()));
             facts.push(("code", frame.code.clone()));
         }
+        let innermost_first = || last.into_iter().flat_map(|segment| segment.frames.iter().rev());
+        facts.push((
+            "functions",
+            frames::told(innermost_first().map(|frame| frame.function.as_str())),
+        ));
+        facts.push((
+            "packages",
+            frames::told(innermost_first().map(|frame| frames::package(&frame.file))),
+        ));
         if self.segments.len() > 1
             && let Some(cause) = self.segments.first().and_then(|segment| segment.exception.clone())
         {

@@ -1,0 +1,174 @@
+//! Circumstances: the same words mean another class, or sit in another layer, by where they were said.
+//!
+//! A signature sees one line. Below which functions an exception was raised, whose code raised it and what a message counts
+//! tells more: shapes that differ while a checkpoint is loaded are the checkpoint's; a type error that a training framework
+//! makes on its own, with no line of the program below it, is the framework's.
+
+use rankguard_model::Role;
+
+use crate::{Candidate, Scene, Sign};
+
+/// What is raised by libraries on behalf of whoever called them: it says nothing of whose mistake it is.
+const LIBRARIES: [&str; 22] = [
+    "apex",
+    "cupy",
+    "einops",
+    "flash_attn",
+    "h5py",
+    "jax",
+    "jaxlib",
+    "keras",
+    "mxnet",
+    "numba",
+    "numpy",
+    "paddle",
+    "pandas",
+    "PIL",
+    "python",
+    "safetensors",
+    "scipy",
+    "sklearn",
+    "tensorflow",
+    "torch",
+    "torchvision",
+    "triton",
+];
+
+/// Frameworks that own the training loop: a program hands itself to them and gets called back.
+const FRAMEWORKS: [&str; 24] = [
+    "accelerate",
+    "allennlp",
+    "colossalai",
+    "composer",
+    "deepspeed",
+    "detectron2",
+    "dlrover",
+    "espnet",
+    "espnet2",
+    "fairseq",
+    "horovod",
+    "lightning",
+    "megatron",
+    "mmcv",
+    "mmengine",
+    "nemo",
+    "paddlenlp",
+    "pytorch_lightning",
+    "ray",
+    "tensor2tensor",
+    "torchtitan",
+    "transformers",
+    "trl",
+    "verl",
+];
+
+/// Mistakes of code, whoever wrote it; with the circumstances it can be told who did.
+const CODE: [&str; 17] = [
+    "attribute-error",
+    "autograd-error",
+    "collective-argument-error",
+    "cuda-illegal-memory-access",
+    "cuda-invalid-device-ordinal",
+    "device-mismatch",
+    "dtype-mismatch",
+    "key-error",
+    "nccl-invalid-usage",
+    "not-implemented",
+    "numerical-error",
+    "python-index-error",
+    "python-none-dereference",
+    "python-name-error",
+    "python-value-error",
+    "type-error",
+    "uncaught-exception",
+];
+
+/// Complaints about the form of what was read, when it was read out of a checkpoint.
+const MISFITS: [&str; 4] = [
+    "key-error",
+    "python-index-error",
+    "python-value-error",
+    "tensor-shape-mismatch",
+];
+
+/// Innermost functions among which the one that loads must be: further out, something else was done with what was loaded.
+const NEAR: usize = 4;
+
+/// Gives a candidate the class and the layer that its circumstances tell.
+pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
+    // A line before the traceback often says the same; the traceback is what knows its frames.
+    let sign = candidate
+        .support
+        .iter()
+        .map(|index| &scene.signs[*index])
+        .find(|sign| sign.field("functions").is_some())
+        .unwrap_or(&scene.signs[candidate.first]);
+    if MISFITS.contains(&candidate.class.as_str())
+        && let Some(function) = loader(sign)
+    {
+        candidate.class = "checkpoint-mismatch".into();
+        candidate.notes.push(format!(
+            "It was raised while {function} loaded saved weights, so what was saved does not fit the model."
+        ));
+        return candidate;
+    }
+    if let Some((layer, why)) = layer(sign, candidate.class.as_str()) {
+        candidate.layer = Some(layer.to_owned());
+        candidate.notes.push(why);
+    }
+    candidate
+}
+
+/// The function that loads weights or a saved state, where the exception was raised below one.
+fn loader(sign: &Sign) -> Option<&str> {
+    sign.field("functions")?.split(',').take(NEAR).find(|function| {
+        let name = function.to_ascii_lowercase();
+        let reads = ["load", "restore", "resume"].iter().any(|verb| name.contains(verb));
+        let saved = ["weight", "state_dict", "checkpoint", "ckpt", "pretrain", "param"];
+        reads && saved.iter().any(|noun| name.contains(noun))
+    })
+}
+
+/// A layer other than the usual one of the class, and why.
+fn layer(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    if CODE.contains(&class)
+        && let Some(framework) = maker(sign)
+    {
+        let why = format!("The code that failed is that of {framework}, with no line of the program below it.");
+        return Some(("framework", why));
+    }
+    let text = sign.text.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    match class {
+        "permission-denied" if says(&["nfs", "lustre", "root_squash", "read-only file system", "volume"]) => {
+            let why = "The file system itself refuses, whoever asks.".to_owned();
+            Some(("storage", why))
+        }
+        "rendezvous-failure" | "connection-refused" if says(&["operation not permitted", "errno: 1 "]) => {
+            let why = "Sockets are not permitted where the program runs, so no network was even tried.".to_owned();
+            Some(("platform", why))
+        }
+        "gpu-not-visible"
+            if sign
+                .field("available")
+                .and_then(|count| count.parse::<u32>().ok())
+                .is_some_and(|n| n > 0) =>
+        {
+            let why = "There are GPUs, only fewer than the program asks for.".to_owned();
+            Some(("user-code", why))
+        }
+        _ => None,
+    }
+}
+
+/// The framework whose own code raised it: the innermost package that is no library is a framework's.
+fn maker(sign: &Sign) -> Option<&str> {
+    if sign.mark().is_some_and(|mark| mark.role != Role::Root) {
+        return None;
+    }
+    let innermost = sign
+        .field("packages")?
+        .split(',')
+        .find(|name| !LIBRARIES.contains(name))?;
+    FRAMEWORKS.contains(&innermost).then_some(innermost)
+}

@@ -1,0 +1,116 @@
+//! Frames of a traceback as facts: whose code raised it, and what that code was doing.
+//!
+//! The functions and the packages of the frames, innermost first, say what the text of an exception does not: a shape that
+//! does not fit below `load_state_dict` is a checkpoint's, the same words in a layer are the program's.
+
+/// Frames that are told at most.
+const TOLD: usize = 32;
+/// Repositories of training frameworks that people run from a checkout: there the package is a folder, not an installed one.
+const CHECKOUTS: [&str; 24] = [
+    "accelerate",
+    "allennlp",
+    "colossalai",
+    "composer",
+    "deepspeed",
+    "detectron2",
+    "dlrover",
+    "espnet",
+    "espnet2",
+    "fairseq",
+    "horovod",
+    "lightning",
+    "megatron",
+    "mmcv",
+    "mmdet",
+    "mmengine",
+    "nemo",
+    "paddlenlp",
+    "pytorch_lightning",
+    "ray",
+    "tensor2tensor",
+    "torchtitan",
+    "transformers",
+    "verl",
+];
+/// What a frame of the program itself is told as.
+const PROGRAM: &str = "program";
+
+/// The package that a file belongs to: an installed one by its name, `python` for the standard library, a known framework
+/// run from a checkout, or `program`.
+pub(super) fn package(file: &str) -> &str {
+    if file.starts_with('<') {
+        return "python";
+    }
+    let mut parts = file.split(['/', '\\']).peekable();
+    let mut checkout = None;
+    while let Some(part) = parts.next() {
+        match part {
+            "site-packages" | "dist-packages" => {
+                let next = parts.peek().copied().unwrap_or_default();
+                // An egg is a folder of one package: its own name comes next.
+                let name = if next.ends_with(".egg") {
+                    parts.nth(1).unwrap_or(next)
+                } else {
+                    next
+                };
+                return name.strip_suffix(".py").unwrap_or(name);
+            }
+            // The last part is the file; a script of that name is the user's.
+            _ if parts.peek().is_some() && CHECKOUTS.contains(&part) => checkout = Some(part),
+            _ => {}
+        }
+    }
+    if let Some(name) = checkout {
+        return name;
+    }
+    let standard = file.contains("/lib/python") || file.contains("\\lib\\") || file.contains("/lib64/python");
+    if standard { "python" } else { PROGRAM }
+}
+
+/// A list for a mark's field: innermost first, neighbours that are the same told once.
+pub(super) fn told<'a>(innermost_first: impl Iterator<Item = &'a str>) -> String {
+    let mut list: Vec<&str> = Vec::new();
+    for name in innermost_first.filter(|name| !name.is_empty()) {
+        if list.last() != Some(&name) {
+            list.push(name);
+        }
+        if list.len() == TOLD {
+            break;
+        }
+    }
+    let mut text = list.join(",");
+    text.truncate(text.floor_char_boundary(512));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_belong_to_installed_packages_checkouts_or_the_program() {
+        for (file, wanted) in [
+            (
+                "/opt/conda/lib/python3.7/site-packages/torch/nn/parallel/distributed.py",
+                "torch",
+            ),
+            (
+                "/venv/lib/python3.7/site-packages/warprnnt-0.1-py3.7.egg/warprnnt/__init__.py",
+                "warprnnt",
+            ),
+            (
+                "C:\\Users\\u\\anaconda3\\lib\\site-packages\\paddle\\fluid\\layers.py",
+                "paddle",
+            ),
+            ("/usr/lib/python3.10/multiprocessing/spawn.py", "python"),
+            ("<frozen importlib._bootstrap>", "python"),
+            ("/home/u/fairseq/fairseq/trainer.py", "fairseq"),
+            ("/home/u/project/train.py", "program"),
+            ("/home/u/project/ray.py", "program"),
+            ("", "program"),
+        ] {
+            assert_eq!(package(file), wanted, "{file}");
+        }
+        assert_eq!(told(["a", "a", "b", "", "a"].into_iter()), "a,b,a");
+    }
+}
