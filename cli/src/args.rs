@@ -446,9 +446,25 @@ pub(crate) struct DiagnoseArgs {
     /// Files and folders of logs: kernel, rank, launcher or scheduler, plain, .gz or .zst
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
+    /// How many seconds a node's clock is ahead of the others, measured; as often as needed
+    #[arg(long, value_name = "NODE=SECONDS", value_parser = clock_offset, allow_hyphen_values = true)]
+    pub(crate) clock_offset: Vec<(String, f64)>,
     /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
+}
+
+/// `node-3=0.25`.
+fn clock_offset(text: &str) -> Result<(String, f64), String> {
+    let wanted = "write NODE=SECONDS, as in node-3=0.25";
+    let (node, seconds) = text.split_once('=').ok_or(wanted)?;
+    let seconds: f64 = seconds
+        .parse()
+        .map_err(|_| format!("{seconds:?} is no number; {wanted}"))?;
+    if node.is_empty() || !seconds.is_finite() {
+        return Err(wanted.to_owned());
+    }
+    Ok((node.to_owned(), seconds))
 }
 
 /// `classify`.

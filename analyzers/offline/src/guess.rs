@@ -70,7 +70,22 @@ pub fn rank(root: &Path, path: &Path) -> Option<Rank> {
     parts(root, path)
         .rev()
         .find_map(|part| number_after(&part, "rank"))
+        .or_else(|| torchrun_rank(root, path))
         .map(Rank)
+}
+
+/// `attempt_0/3/stderr.log` of torchrun's log folder: the rank on its node, which is the rank in the world where the names
+/// tell of no other node.
+fn torchrun_rank(root: &Path, path: &Path) -> Option<u32> {
+    if node(root, path).is_some() {
+        return None;
+    }
+    let parts: Vec<String> = parts(root, path).collect();
+    let [.., attempt, rank, _] = parts.as_slice() else {
+        return None;
+    };
+    number_after(attempt, "attempt")?;
+    rank.parse().ok()
 }
 
 /// The node that a path names: `node-07/`, `worker-2.log`, `host12/`.
@@ -119,6 +134,8 @@ mod tests {
         check("/logs/worker-2.log", None, Some("worker-2"));
         check("/logs/slurm-123.out", None, None);
         check("/logs/crank.log", None, None);
+        check("/logs/none_x1/attempt_0/3/stderr.log", Some(3), None);
+        check("/logs/node-1/attempt_0/3/stderr.log", None, Some("node-1"));
     }
 
     #[test]

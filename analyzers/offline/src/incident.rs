@@ -35,6 +35,8 @@ pub(crate) struct Log {
     pub source: Source,
     pub rank: Option<Rank>,
     pub node: Option<NodeId>,
+    /// Whether its clock was corrected by a measured offset.
+    pub measured: bool,
 }
 
 /// Signs that belong together, in the best order that is known.
@@ -42,6 +44,25 @@ pub(crate) struct Log {
 pub struct Incident {
     pub(crate) logs: Vec<Log>,
     pub(crate) items: Vec<Item>,
+}
+
+impl Incident {
+    /// Nodes whose wall clocks order the signs although nobody measured how far apart they are.
+    pub(crate) fn unmeasured_clocks(&self) -> BTreeSet<&NodeId> {
+        let timed = self.items.iter().filter(|item| item.sign.timed);
+        let logs = timed.filter_map(|item| self.logs.get(item.log));
+        let nodes: BTreeSet<(&NodeId, bool)> = logs
+            .filter_map(|log| Some((log.node.as_ref()?, log.measured)))
+            .collect();
+        if nodes.len() < 2 {
+            return BTreeSet::new();
+        }
+        nodes
+            .into_iter()
+            .filter(|(_, measured)| !measured)
+            .map(|(node, _)| node)
+            .collect()
+    }
 }
 
 /// A stretch of one stream without a long pause.
@@ -130,6 +151,7 @@ fn log(stream: &ReadStream) -> Log {
         source: stream.source,
         rank: stream.rank,
         node: stream.node.clone(),
+        measured: stream.measured,
     }
 }
 

@@ -7,14 +7,16 @@
 //! Invariants: pure and deterministic; whoever opens files stands above. Foreign text is a value, never an error: what cannot
 //! be read as intended is a problem line (RG-11).
 //!
-//! Absent: clocks of nodes are taken as they are.
+//! Wall clocks of different nodes are compared as they are unless a measured offset is given; the reasoning says so.
 
+mod error_file;
 pub mod guess;
 mod incident;
 mod reading;
 mod record;
 mod verdicts;
 
+pub use error_file::{ErrorFile, error_file};
 pub use incident::{Incident, incidents};
 pub use reading::{Origin, ReadStream, Reader};
 pub use record::{Record, RecordError, RecordStream};

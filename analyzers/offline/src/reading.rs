@@ -20,6 +20,8 @@ pub struct ReadStream {
     pub(crate) source: Source,
     pub(crate) rank: Option<Rank>,
     pub(crate) node: Option<NodeId>,
+    /// Whether its clock was corrected by a measured offset.
+    pub(crate) measured: bool,
     /// What was seen, in the order of the lines.
     pub(crate) seen: Vec<Seen>,
     /// Lines that show that work went on, by number, from 1.
@@ -54,6 +56,10 @@ pub struct Origin {
     pub rank: Option<Rank>,
     /// The node that wrote it.
     pub node: Option<NodeId>,
+    /// When it was written, for a file whose lines have no clock of their own.
+    pub at: Option<Timestamp>,
+    /// How far the clock of its node is ahead of the reference, ns, where somebody measured it.
+    pub ahead_ns: Option<i64>,
 }
 
 /// One stream while it is read.
@@ -118,6 +124,7 @@ impl Reader {
             source: self.source,
             rank: self.origin.rank,
             node: self.origin.node,
+            measured: self.origin.ahead_ns.is_some(),
             seen: self.seen,
             progress: self.progress,
             completed: self.completed,
@@ -129,7 +136,7 @@ impl Reader {
         if self.seen.len() >= KEPT {
             return;
         }
-        let wall = observation.at;
+        let wall = observation.at.or(self.origin.at).map(|at| self.corrected(at));
         let since_boot = observation.since_boot_us.and_then(|us| i64::try_from(us).ok());
         let own_clock = wall.or_else(|| since_boot.map(|us| Timestamp(us.saturating_mul(1_000))));
         let evidence = self.evidence(&observation);
@@ -150,6 +157,11 @@ impl Reader {
             wall,
             own_clock,
         });
+    }
+
+    /// A moment of the writer's clock on the reference clock.
+    fn corrected(&self, at: Timestamp) -> Timestamp {
+        Timestamp(at.0.saturating_sub(self.origin.ahead_ns.unwrap_or(0)))
     }
 
     fn evidence(&self, observation: &Observation) -> Evidence {
@@ -178,7 +190,11 @@ impl Reader {
                 node: NodeId(self.origin.name.clone()),
                 seq: Sequence(self.seen.len() as u64 + 1),
             },
-            at: observation.at.unwrap_or_default(),
+            at: observation
+                .at
+                .or(self.origin.at)
+                .map(|at| self.corrected(at))
+                .unwrap_or_default(),
             source: self.source,
             entity,
             body: Body::Line {

@@ -84,6 +84,7 @@ impl Record {
                     source: Some(source(&stream.kind)),
                     rank: stream.rank.map(Rank),
                     node: stream.node.map(NodeId),
+                    ..Origin::default()
                 });
                 stream.lines.iter().for_each(|line| reader.push(line));
                 reader.finish()

@@ -167,8 +167,25 @@ pub fn conclude(incident: &Incident) -> Option<OfflineCase> {
                 confidence,
             })
             .collect(),
-        reasoning: opinion.reasoning.into_iter().map(|reason| reason.text).collect(),
+        reasoning: opinion
+            .reasoning
+            .into_iter()
+            .map(|reason| reason.text)
+            .chain(doubt_of_clocks(incident))
+            .collect(),
         clears: opinion.clears,
+    })
+}
+
+/// What the order of the signs rests on, where it rests on clocks that nobody compared.
+fn doubt_of_clocks(incident: &Incident) -> Option<String> {
+    let nodes = incident.unmeasured_clocks();
+    (!nodes.is_empty()).then(|| {
+        let names: Vec<_> = nodes.iter().take(6).map(|node| node.as_str()).collect();
+        format!(
+            "The order between nodes rests on wall clocks whose offsets were not measured ({}).",
+            names.join(", ")
+        )
     })
 }
 

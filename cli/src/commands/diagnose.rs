@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use rankguard_model::NodeId;
+
 use crate::args::{DiagnoseArgs, Format};
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -21,6 +23,11 @@ pub(super) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
     };
     let args = diagnose::DiagnoseArgs {
         paths: args.paths,
+        clocks: args
+            .clock_offset
+            .into_iter()
+            .map(|(node, seconds)| (NodeId(node), (seconds * 1e9) as i64))
+            .collect(),
         format,
     };
     let found = diagnose::run(&args, &mut Data, &mut Notes).map_err(|problem| {

@@ -1,13 +1,40 @@
 //! Logs: one file as one stream; a file that cannot be read becomes a problem.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
-use rankguard_offline::{Origin, ReadStream, Reader, guess};
+use rankguard_model::{NodeId, Source};
+use rankguard_offline::{ErrorFile, Origin, ReadStream, Reader, error_file, guess};
 
 use super::files;
 
+/// How far the clocks of nodes are ahead of the reference, ns.
+pub(crate) type Clocks = BTreeMap<NodeId, i64>;
+
+/// Error files are short; anything longer is something else.
+const ERROR_FILE_BYTES: u64 = 1 << 20;
+
 /// Reads a file below `root`, whose names may tell node and rank.
-pub(super) fn read(root: &Path, path: &Path, problems: &mut Vec<String>) -> Option<ReadStream> {
+pub(super) fn read(root: &Path, path: &Path, clocks: &Clocks, problems: &mut Vec<String>) -> Option<ReadStream> {
+    let node = guess::node(root, path);
+    let origin = Origin {
+        name: path.display().to_string(),
+        source: None,
+        rank: guess::rank(root, path),
+        ahead_ns: node.as_ref().and_then(|node| clocks.get(node).copied()),
+        node,
+        at: None,
+    };
+    if let Some(file) = torchrun_error(path) {
+        let mut reader = Reader::new(Origin {
+            source: Some(Source::JobLog),
+            at: file.at,
+            ..origin
+        });
+        file.lines.iter().for_each(|line| reader.push(line));
+        return Some(reader.finish());
+    }
     let mut lines = match files::open(path) {
         Ok(lines) => lines,
         Err(error) => {
@@ -25,10 +52,8 @@ pub(super) fn read(root: &Path, path: &Path, problems: &mut Vec<String>) -> Opti
         }
     }
     let mut reader = Reader::new(Origin {
-        name: path.display().to_string(),
         source: Some(guess::source(path, &head)),
-        rank: guess::rank(root, path),
-        node: guess::node(root, path),
+        ..origin
     });
     head.iter().for_each(|line| reader.push(line));
     while broken.is_none() {
@@ -50,4 +75,14 @@ pub(super) fn read(root: &Path, path: &Path, problems: &mut Vec<String>) -> Opti
         ));
     }
     Some(reader.finish())
+}
+
+/// The file as torchrun's record of a failed worker, if it is one.
+fn torchrun_error(path: &Path) -> Option<ErrorFile> {
+    let named = path.extension().is_some_and(|ending| ending == "json");
+    let short = || fs::metadata(path).is_ok_and(|file| file.len() <= ERROR_FILE_BYTES);
+    if !named || !short() {
+        return None;
+    }
+    error_file(&fs::read_to_string(path).ok()?)
 }

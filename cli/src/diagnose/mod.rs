@@ -8,7 +8,7 @@
 //! Absent: archives are not unpacked.
 
 mod files;
-mod logs;
+pub(crate) mod logs;
 mod print;
 pub(crate) mod records;
 
@@ -29,6 +29,8 @@ use rankguard_offline::{OfflineCase, add, conclude, incidents};
 pub(crate) struct DiagnoseArgs {
     /// Files and folders.
     pub(crate) paths: Vec<PathBuf>,
+    /// How far the clocks of nodes are ahead of the reference.
+    pub(crate) clocks: logs::Clocks,
     /// How to print.
     pub(crate) format: Format,
 }
@@ -68,7 +70,7 @@ pub(crate) struct Diagnoses {
 
 /// Reads the paths, prints the cases to `out` and the problems to `notes`. Says whether something failed.
 pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<bool, DiagnoseError> {
-    let found = diagnose(&args.paths);
+    let found = diagnose(&args.paths, &args.clocks);
     if found.streams == 0 {
         let why = found
             .problems
@@ -85,7 +87,7 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
 }
 
 /// Reads the paths and concludes.
-pub(crate) fn diagnose(paths: &[PathBuf]) -> Diagnoses {
+pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks) -> Diagnoses {
     let mut found = Diagnoses::default();
     for path in paths {
         let mut streams = Vec::new();
@@ -101,7 +103,7 @@ pub(crate) fn diagnose(paths: &[PathBuf]) -> Diagnoses {
                     cases.push(case);
                     Ok(())
                 });
-            } else if let Some(stream) = logs::read(path, &file, &mut found.problems) {
+            } else if let Some(stream) = logs::read(path, &file, clocks, &mut found.problems) {
                 found.streams += 1;
                 streams.push(stream);
             }

@@ -1,6 +1,7 @@
 //! Folders of logs as people have them, and what is made of them.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -20,7 +21,7 @@ fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
 }
 
 fn read(root: &Path) -> Diagnoses {
-    diagnose(&[root.to_owned()])
+    diagnose(&[root.to_owned()], &BTreeMap::new())
 }
 
 fn classes(found: &Diagnoses) -> Vec<&str> {
@@ -136,6 +137,7 @@ fn a_complaint_after_which_training_went_on_is_no_case() {
     let root = folder(&[("rank-0.log", log.as_bytes())]);
     let args = DiagnoseArgs {
         paths: vec![root.path().to_owned()],
+        clocks: BTreeMap::new(),
         format: Format::Table,
     };
     let (mut out, mut notes) = (Vec::new(), Vec::new());
@@ -197,6 +199,7 @@ fn json_names_every_field_and_the_same_input_gives_the_same_bytes_rg_8() {
     let print = |format| {
         let args = DiagnoseArgs {
             paths: vec![root.path().to_owned()],
+            clocks: BTreeMap::new(),
             format,
         };
         let mut out = Vec::new();
@@ -231,6 +234,7 @@ fn json_names_every_field_and_the_same_input_gives_the_same_bytes_rg_8() {
 fn nothing_readable_is_an_error_that_names_the_path() {
     let args = DiagnoseArgs {
         paths: vec!["/no/such/log".into()],
+        clocks: BTreeMap::new(),
         format: Format::Table,
     };
     let error = run(&args, &mut Vec::new(), &mut Vec::new()).unwrap_err();
@@ -238,4 +242,39 @@ fn nothing_readable_is_an_error_that_names_the_path() {
         matches!(&error, DiagnoseError::NothingReadable(why) if why.contains("/no/such/log")),
         "{error}"
     );
+}
+
+/// A kernel log and a rank's log whose nodes disagree about the time by 100 s.
+fn two_clocks() -> tempfile::TempDir {
+    let kernel = "2026-11-21T03:46:08+00:00 node-02 kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n";
+    let rank = "2026-11-21T03:44:30+00:00 ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n";
+    folder(&[
+        ("node-02/dmesg.txt", kernel.as_bytes()),
+        ("node-01/rank-0.err", rank.as_bytes()),
+    ])
+}
+
+#[test]
+fn clocks_that_nobody_compared_are_named_and_measured_ones_are_corrected() {
+    let root = two_clocks();
+    let doubt = |found: &Diagnoses| {
+        let lines = found.cases.iter().flat_map(|case| &case.reasoning);
+        lines.filter(|line| line.contains("were not measured")).count()
+    };
+    assert_eq!(doubt(&read(root.path())), 1);
+    let clocks = BTreeMap::from([(NodeId::from("node-02"), 100_000_000_000), (NodeId::from("node-01"), 0)]);
+    let found = diagnose(&[root.path().to_owned()], &clocks);
+    assert_eq!(doubt(&found), 0);
+    assert_eq!(classes(&found), ["gpu-fallen-off-bus"]);
+    assert_eq!(found.cases[0].first_at.as_deref(), Some("2026-11-21T03:44:28.000Z"));
+}
+
+#[test]
+fn error_files_of_torchrun_are_read_with_their_rank() {
+    let error = r#"{"message": {"message": "RuntimeError: boom", "extraInfo": {"py_callstack":
+        "Traceback (most recent call last):\n  File \"/home/u/train.py\", line 9, in <module>\nRuntimeError: mat1 and mat2 shapes cannot be multiplied (32x64 and 128x10)\n", "timestamp": "1667262183"}}}"#;
+    let root = folder(&[("none_ab12/attempt_0/5/error.json", error.as_bytes())]);
+    let found = read(root.path());
+    assert_eq!(classes(&found), ["tensor-shape-mismatch"], "{:?}", found.problems);
+    assert_eq!(found.cases[0].root_rank, Some(Rank(5)));
 }
