@@ -1,0 +1,64 @@
+//! Small cases of one log each or a few, as people send them: what they are, where they sit, who was first.
+
+use rankguard_offline::{OfflineCase, Record, RecordStream};
+
+fn stream(kind: &str, rank: Option<u32>, text: &str) -> RecordStream {
+    RecordStream {
+        kind: kind.to_owned(),
+        rank,
+        node: None,
+        lines: text.lines().map(str::to_owned).collect(),
+    }
+}
+
+fn case(sources: Vec<RecordStream>) -> OfflineCase {
+    let id = "one".to_owned();
+    Record { id, sources }.classify()
+}
+
+fn alone(text: &str) -> OfflineCase {
+    case(vec![stream("rank-stderr", None, text)])
+}
+
+/// What people ask first: which class, in which layer.
+fn named(case: &OfflineCase) -> (&str, &str) {
+    (&case.class, &case.layer)
+}
+
+#[test]
+fn a_shape_that_does_not_fit_while_weights_are_loaded_is_the_checkpoints() {
+    let loading = r#"Traceback (most recent call last):
+  File "train.py", line 143, in main
+    load_backbone_weights(model, args.weights)
+  File "/home/u/project/models.py", line 30, in load_backbone_weights
+    layer.weight.data.copy_(torch.from_numpy(part).view_as(layer.weight))
+RuntimeError: shape '[64, 3, 7, 7]' is invalid for input of size 512"#;
+    assert_eq!(named(&alone(loading)), ("checkpoint-mismatch", "user-code"));
+    let forward = loading.replace("load_backbone_weights", "forward");
+    assert_eq!(named(&alone(&forward)), ("tensor-shape-mismatch", "user-code"));
+}
+
+#[test]
+fn a_mistake_in_a_frameworks_own_code_is_the_frameworks() {
+    let frameworks = r#"Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+    trainer.fit(model)
+  File "/venv/lib/python3.9/site-packages/pytorch_lightning/trainer/trainer.py", line 700, in fit
+    self._call_teardown_hook(model)
+  File "/venv/lib/python3.9/site-packages/torch/nn/modules/module.py", line 1130, in __getattr__
+    raise AttributeError
+AttributeError: 'Net' object has no attribute '_teardown'"#;
+    assert_eq!(named(&alone(frameworks)), ("attribute-error", "framework"));
+    let called_back = frameworks.replace(
+        "  File \"/venv/lib/python3.9/site-packages/torch/nn",
+        "  File \"/home/u/net.py\", line 5, in forward\n    y = self.head(x)\n  File \"/venv/lib/python3.9/site-packages/torch/nn",
+    );
+    assert_eq!(named(&alone(&called_back)), ("attribute-error", "user-code"));
+}
+
+#[test]
+fn nothing_that_went_wrong_is_none_and_streams_may_be_empty() {
+    assert_eq!(named(&alone("step 1 loss 0.3\nstep 2 loss 0.2")), ("none", "none"));
+    assert_eq!(named(&case(Vec::new())), ("none", "none"));
+    assert_eq!(named(&alone("")), ("none", "none"));
+}
