@@ -137,6 +137,10 @@ fn layer(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
         let why = format!("The code that failed is that of {framework}, with no line of the program below it.");
         return Some(("framework", why));
     }
+    if let Some(package) = kernel_owner(sign, class) {
+        let why = format!("The kernel that failed is one of {package}, not of the program.");
+        return Some(("framework", why));
+    }
     let text = sign.text.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     match class {
@@ -159,6 +163,24 @@ fn layer(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
         }
         _ => None,
     }
+}
+
+/// The package whose GPU code was running when a kernel failed, where that is not the program's own. Programs bring kernels
+/// of their own through PyTorch; TensorFlow and XLA run theirs only, and say so by the driver's names of errors.
+fn kernel_owner<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
+    if !matches!(class, "cuda-illegal-memory-access" | "cuda-launch-failure") {
+        return None;
+    }
+    if let Some(packages) = sign.field("packages") {
+        let innermost = packages.split(',').next()?;
+        let extension = !matches!(innermost, "program" | "python" | "torch" | "numpy");
+        return extension.then_some(innermost);
+    }
+    let driver = ["CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED"];
+    driver
+        .iter()
+        .any(|name| sign.text.contains(name))
+        .then_some("TensorFlow or XLA")
 }
 
 /// The framework whose own code raised it: the innermost package that is no library is a framework's.
