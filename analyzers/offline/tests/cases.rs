@@ -62,3 +62,15 @@ fn nothing_that_went_wrong_is_none_and_streams_may_be_empty() {
     assert_eq!(named(&case(Vec::new())), ("none", "none"));
     assert_eq!(named(&alone("")), ("none", "none"));
 }
+
+#[test]
+fn a_step_that_is_cancelled_because_a_task_ended_itself_was_not_cancelled_by_anybody() {
+    let text = "srun: error: n1: task 3: Exited with exit code 1
+srun: Terminating job step 77.0
+slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2025-06-15T10:05:43 ***
+srun: error: n1: tasks 0-2: Terminated";
+    let told = case(vec![stream("scheduler", None, text)]);
+    assert_eq!(named(&told), ("uncaught-exception", "user-code"));
+    let order = text.lines().nth(2).unwrap_or_default();
+    assert_eq!(named(&case(vec![stream("scheduler", None, order)])).0, "job-cancelled");
+}

@@ -9,6 +9,7 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all = Vec::new();
     all.extend(exits(scene));
     all.extend(crash_marks(scene));
+    all.extend(own_exit(scene));
     all.extend(orders(scene));
     all.extend(stall(scene));
     all
@@ -93,6 +94,28 @@ fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
         all.push(candidate);
     }
     all
+}
+
+/// A launcher that reports an exit code which no signal makes: the program ended itself, whatever it says or keeps to itself.
+/// What the launcher then does to the others (cancel the step, send SIGTERM) says nothing.
+fn own_exit(scene: &Scene<'_>) -> Option<Candidate> {
+    let (index, sign, code) = scene.marks().find_map(|(index, sign)| {
+        let launcher = sign
+            .class()
+            .is_some_and(|class| class.as_str() == "launcher-child-failed");
+        let code = sign
+            .field("exit")
+            .or_else(|| sign.field("exitcode"))?
+            .parse::<i32>()
+            .ok()?;
+        (launcher && (1..=125).contains(&code)).then_some((index, sign, code))
+    })?;
+    let mut candidate = Candidate::new("uncaught-exception", scene.job_entity(), index, Strength::Outcome, 0.45);
+    candidate.root_rank = sign.rank_named();
+    candidate.notes.push(format!(
+        "The program ended itself with exit code {code}, and nothing here says why."
+    ));
+    Some(candidate)
 }
 
 /// Ranks that could not be started at all.

@@ -23,15 +23,16 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             "job-cancelled" | "external-termination" => Strength::Symptom,
             _ => Strength::Cause,
         };
+        // What a scheduler does to the rest of a step says less than the exit of the task that it follows from.
+        let score = confidence(sign) * if strength == Strength::Outcome { 0.4 } else { 1.0 };
         found
             .entry(class.as_str())
             .and_modify(|candidate| {
                 candidate.support.insert(index);
-                candidate.score = candidate.score.max(confidence(sign));
+                candidate.score = candidate.score.max(score);
             })
             .or_insert_with(|| {
-                let mut candidate =
-                    Candidate::new(class.clone(), scene.job_entity(), index, strength, confidence(sign));
+                let mut candidate = Candidate::new(class.clone(), scene.job_entity(), index, strength, score);
                 candidate.root_rank = sign.rank();
                 candidate
             });
