@@ -110,7 +110,7 @@ fn own_exit(scene: &Scene<'_>) -> Option<Candidate> {
             .ok()?;
         (launcher && (1..=125).contains(&code)).then_some((index, sign, code))
     })?;
-    let mut candidate = Candidate::new("uncaught-exception", scene.job_entity(), index, Strength::Outcome, 0.45);
+    let mut candidate = Candidate::new("uncaught-exception", scene.job_entity(), index, Strength::Outcome, 0.55);
     candidate.root_rank = sign.rank_named();
     candidate.notes.push(format!(
         "The program ended itself with exit code {code}, and nothing here says why."
