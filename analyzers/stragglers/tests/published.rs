@@ -6,12 +6,13 @@ fn published() {
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/datasets/bytedance-straggler-traces");
     for job in ["AR", "ST"] {
         let bytes = std::fs::read(dir.join(format!("trace-{job}.parquet"))).unwrap();
-        let (timings, mut problems) = read_timings("t", &bytes);
+        let (timings, problems) = read_timings("t", &bytes);
         let Timings::Operations(rows) = timings else { panic!() };
-        eprintln!("{job} rows {} {:?}", rows.len(), problems);
-        let w = what_if(&rows, None, &mut problems).unwrap();
+        let r = analyse(job, &Timings::Operations(rows), None, problems);
+        eprintln!("{}", r.lines().join("\n"));
+        let w = r.what_if.unwrap();
         eprintln!(
-            "{problems:?} S {} launch {} {:?} {:?} {:?} {:?} {:?}",
+            "S {} launch {} {:?} {:?} {:?} {:?} {:?}",
             w.slowdown, w.launch_slowdown, w.by_dp_rank, w.by_stage, w.by_optype, w.slow_workers, w.last_stage
         );
         let v: Value = serde_json::from_slice(&std::fs::read(dir.join(format!("result-{job}.json"))).unwrap()).unwrap();
