@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::correlation::correlations;
 use crate::job::Job;
 use crate::operation::OpType;
-use crate::simulate::{mean, median};
+use crate::statistics::{Moments, lower_median, mean, median, variance};
 
 /// A worker counts as slow from this ratio to its peers, averaged over the steps.
 const SLOW_FROM: f64 = 1.03;
@@ -24,13 +25,13 @@ const SPELL_FROM: f64 = 4.0;
 
 /// Passes of one kind, stage and chunk.
 #[derive(Debug)]
-struct Slot {
+pub(crate) struct Slot {
     stage: usize,
-    ops: Vec<usize>,
+    pub(crate) ops: Vec<usize>,
     /// Level of the stage: the lower median over data-parallel ranks.
-    level: f64,
+    pub(crate) level: f64,
     /// Ratio of each data-parallel rank's worker to the level.
-    ratio: Vec<f64>,
+    pub(crate) ratio: Vec<f64>,
     /// What the level would be if stages were even.
     even: f64,
 }
@@ -349,47 +350,6 @@ fn slots(job: &Job) -> (Vec<Slot>, Vec<Option<usize>>) {
     (slots, slot_of)
 }
 
-/// Correlation of the logarithms of forward and backward passes of a microbatch on the same worker: of all passes, and of
-/// what is left of them when each worker's step has its own mean.
-fn correlations(job: &Job, slots: &[Slot]) -> (f64, f64) {
-    let (mut whole, mut inside) = (Moments::default(), Moments::default());
-    let mut pairs: BTreeMap<(usize, i64, usize), [Option<(usize, usize)>; 2]> = BTreeMap::new();
-    for (index, slot) in slots.iter().enumerate() {
-        for op in &slot.ops {
-            let pass = &job.ops[*op];
-            let key = (pass.stage, pass.chunk, pass.microbatch);
-            pairs.entry(key).or_default()[usize::from(pass.kind == OpType::BackwardCompute)] = Some((*op, index));
-        }
-    }
-    let mut of_step: Vec<Vec<(f64, f64)>> = vec![Vec::new(); job.stages.len()];
-    for instance in 0..job.instances() {
-        let ratio = |(op, slot): (usize, usize)| {
-            let usual = slots[slot].level * slots[slot].ratio[instance % job.dp()];
-            (job.duration[job.at(op, instance)] / usual).ln()
-        };
-        of_step.iter_mut().for_each(Vec::clear);
-        for ((stage, _, _), pair) in &pairs {
-            if let [Some(forward), Some(backward)] = pair {
-                let (x, y) = (ratio(*forward), ratio(*backward));
-                if x.is_finite() && y.is_finite() {
-                    of_step[*stage].push((x, y));
-                }
-            }
-        }
-        for passes in &of_step {
-            let count = passes.len().max(1) as f64;
-            let (mx, my) = passes
-                .iter()
-                .fold((0.0, 0.0), |sum, (x, y)| (sum.0 + x / count, sum.1 + y / count));
-            for (x, y) in passes {
-                whole.add(*x, *y);
-                inside.add(x - mx, y - my);
-            }
-        }
-    }
-    (whole.correlation(), inside.correlation())
-}
-
 /// Whether what a rank's step took says what its next step takes.
 fn persists(levels: &[f64], steps: usize) -> bool {
     let mut moments = Moments::default();
@@ -399,59 +359,4 @@ fn persists(levels: &[f64], steps: usize) -> bool {
             .for_each(|pair| moments.add(pair[0].ln(), pair[1].ln()));
     }
     moments.count < 5.0 || moments.correlation() > 0.5
-}
-
-/// Sums for a correlation.
-#[derive(Debug, Default)]
-pub(crate) struct Moments {
-    count: f64,
-    x: f64,
-    y: f64,
-    xx: f64,
-    yy: f64,
-    xy: f64,
-}
-
-impl Moments {
-    pub(crate) fn add(&mut self, x: f64, y: f64) {
-        self.count += 1.0;
-        self.x += x;
-        self.y += y;
-        self.xx += x * x;
-        self.yy += y * y;
-        self.xy += x * y;
-    }
-
-    /// Pearson's correlation; 0 where one side does not vary.
-    pub(crate) fn correlation(&self) -> f64 {
-        let count = self.count.max(1.0);
-        let (vx, vy) = (
-            self.xx / count - (self.x / count).powi(2),
-            self.yy / count - (self.y / count).powi(2),
-        );
-        let both = self.xy / count - self.x / count * (self.y / count);
-        if vx > 1e-12 && vy > 1e-12 {
-            (both / (vx * vy).sqrt()).clamp(-1.0, 1.0)
-        } else {
-            0.0
-        }
-    }
-}
-
-fn variance(values: &[f64]) -> f64 {
-    let middle = mean(values);
-    let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
-    if values.is_empty() {
-        0.0
-    } else {
-        squares / values.len() as f64
-    }
-}
-
-/// The lower of the two middle values; 1 of nothing, for these are ratios.
-pub(crate) fn lower_median(values: &mut [f64]) -> f64 {
-    let Some(last) = values.len().checked_sub(1) else {
-        return 1.0;
-    };
-    *values.select_nth_unstable_by(last / 2, f64::total_cmp).1
 }

@@ -35,10 +35,11 @@ pub(crate) struct Circle {
     pub(crate) stuck: usize,
 }
 
-/// Builds the graph. `more_ranks`: gradients are exchanged among more ranks than the trace shows.
-pub(crate) fn build(job: &Job, more_ranks: bool) -> Result<Graph, Circle> {
+/// Builds the graph.
+pub(crate) fn build(job: &Job) -> Result<Graph, Circle> {
     let by_start = by_start(job);
-    let exchanges = job.dp() > 1 || more_ranks;
+    // Also with one data-parallel rank in the trace: the job may have more (data-sequence-parallel ranks, ranks not recorded).
+    let exchanges = job.ops.iter().any(|op| op.kind.is_dp());
     let overlaps = job.ops.iter().any(|op| op.kind == OpType::SeparateGradsAllReduce);
     let Peers { edges, groups, lonely } = match_peers(job, &by_start);
     let mut edges = edges;

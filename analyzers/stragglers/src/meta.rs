@@ -13,8 +13,6 @@ pub struct Meta {
     pub pp_size: Option<u32>,
     /// Tensor-parallel ranks of one pipeline worker.
     pub tp_size: Option<u32>,
-    /// Data-sequence-parallel ranks: a job of one data-parallel rank exchanges gradients all the same where this is over 1.
-    pub dsp_size: Option<u32>,
     /// Model chunks of one stage.
     pub vpp_size: Option<u32>,
 }
@@ -43,7 +41,6 @@ pub fn read_meta(label: &str, text: &str) -> (Meta, Problems) {
             "dp_size" => &mut meta.dp_size,
             "pp_size" => &mut meta.pp_size,
             "tp_size" => &mut meta.tp_size,
-            "dsp_size" => &mut meta.dsp_size,
             "vpp_size" => &mut meta.vpp_size,
             _ => continue,
         };

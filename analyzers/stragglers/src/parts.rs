@@ -2,7 +2,8 @@
 
 use crate::factors::Factors;
 use crate::operation::OpType;
-use crate::simulate::median;
+use crate::simulate::{delays, step_times};
+use crate::statistics::{mean, median};
 use crate::whatif::Bench;
 
 /// A part that can be taken away by itself.
@@ -14,17 +15,19 @@ pub(crate) enum Part {
     Communication,
     Collection,
     Spikes,
+    Delays,
     Jitter,
 }
 
 impl Part {
-    const ALL: [Part; 7] = [
+    const ALL: [Part; 8] = [
         Part::Worker,
         Part::Stage,
         Part::Data,
         Part::Communication,
         Part::Collection,
         Part::Spikes,
+        Part::Delays,
         Part::Jitter,
     ];
 }
@@ -54,7 +57,9 @@ pub(crate) struct Parts<'a> {
     pub(crate) factors: Factors,
     /// Ordinary transfer by type of operation.
     usual: Vec<Option<f64>>,
-    /// Mean simulated step time as recorded, seconds.
+    /// Seconds that each operation started late.
+    pub(crate) delays: Vec<f64>,
+    /// Mean simulated step time as recorded, delays and all, seconds.
     pub(crate) recorded_s: f64,
     /// The same with every part taken away.
     pub(crate) even_s: f64,
@@ -75,14 +80,16 @@ impl<'a> Parts<'a> {
                 .collect();
             (!all.is_empty()).then(|| median(&mut all).max(0.0))
         });
+        let (factors, usual, delays) = (Factors::of(job), usual.to_vec(), delays(job, bench.graph));
         let mut parts = Parts {
             bench,
-            factors: Factors::of(job),
-            usual: usual.to_vec(),
+            factors,
+            usual,
+            delays,
             recorded_s: 0.0,
             even_s: 0.0,
         };
-        parts.recorded_s = bench.time(&bench.recorded);
+        parts.recorded_s = parts.time(&bench.recorded, Some(&parts.delays));
         parts.even_s = parts.without(&Part::ALL);
         parts
     }
@@ -95,6 +102,11 @@ impl<'a> Parts<'a> {
             Some(usual) if recorded > SLOW_TRANSFER_FROM * usual => recorded - usual,
             _ => 0.0,
         }
+    }
+
+    /// Mean step time, seconds.
+    pub(crate) fn time(&self, durations: &[f64], delays: Option<&[f64]>) -> f64 {
+        mean(&step_times(self.bench.job, self.bench.graph, durations, delays))
     }
 
     /// What the parts cost together.
@@ -134,6 +146,6 @@ impl<'a> Parts<'a> {
                 }
             }
         }
-        self.bench.time(&durations)
+        self.time(&durations, (!is_gone(Part::Delays)).then_some(self.delays.as_slice()))
     }
 }

@@ -6,7 +6,7 @@ use crate::job::Job;
 use crate::operation::OpType;
 use crate::parts::{Part, Parts};
 use crate::report::Place;
-use crate::simulate::{delays, mean, step_times};
+use crate::statistics::mean;
 
 /// A part that one place holds more than this share of is that place's.
 const CONCENTRATED: f64 = 0.5;
@@ -239,9 +239,9 @@ pub(crate) fn communication(job: &Job, parts: &Parts) -> Sight {
 }
 
 /// Where time went in which nothing ran, and single passes that stood still.
-pub(crate) fn pauses(job: &Job, parts: &Parts, idle_s: f64) -> Sight {
-    let (graph, recorded) = (parts.bench.graph, &parts.bench.recorded);
-    let delays = delays(job, graph);
+pub(crate) fn pauses(job: &Job, parts: &Parts) -> Sight {
+    let (recorded, delays) = (&parts.bench.recorded, &parts.delays);
+    let punctual = parts.time(recorded, None);
     let only = |test: &dyn Fn(usize, usize) -> bool| {
         let instances = job.instances();
         let some: Vec<f64> = delays
@@ -255,8 +255,9 @@ pub(crate) fn pauses(job: &Job, parts: &Parts, idle_s: f64) -> Sight {
                 }
             })
             .collect();
-        mean(&step_times(job, graph, recorded, Some(&some))) - parts.recorded_s
+        parts.time(recorded, Some(&some)) - punctual
     };
+    let idle_s = parts.weigh(&[Part::Delays]).middle();
     let mut sums = vec![0.0; job.workers()];
     let mut spikes = vec![0.0; job.workers()];
     let mut count = 0_usize;

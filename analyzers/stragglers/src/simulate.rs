@@ -3,6 +3,7 @@
 use crate::graph::Graph;
 use crate::job::Job;
 use crate::operation::OpType;
+use crate::statistics::{mean, median};
 
 /// An operation may seem to start this long before what it waits for, seconds: clocks differ. More is a gap in the graph.
 const CLOCK_ERROR_S: f64 = 1e-2;
@@ -117,26 +118,4 @@ pub(crate) fn ideal(job: &Job, durations: &[f64]) -> Vec<f64> {
         }
     }
     ideal
-}
-
-/// Mean; 0 of nothing.
-pub(crate) fn mean(values: &[f64]) -> f64 {
-    if values.is_empty() {
-        0.0
-    } else {
-        values.iter().sum::<f64>() / values.len() as f64
-    }
-}
-
-/// Median; 0 of nothing. Reorders.
-pub(crate) fn median(values: &mut [f64]) -> f64 {
-    let Some(last) = values.len().checked_sub(1) else {
-        return 0.0;
-    };
-    let (below, middle, _) = values.select_nth_unstable_by(last.div_ceil(2), f64::total_cmp);
-    let middle = *middle;
-    match last % 2 {
-        0 => middle,
-        _ => (below.iter().copied().fold(f64::NEG_INFINITY, f64::max) + middle) / 2.0,
-    }
 }

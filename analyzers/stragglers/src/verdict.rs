@@ -8,7 +8,7 @@ use crate::parts::{Part, Parts, Weight};
 use crate::places::{self, Sight};
 use crate::problem::Problems;
 use crate::report::{Cause, CauseKind, Place, Report, StepTime};
-use crate::simulate::{delays, mean, step_times};
+use crate::statistics::mean;
 use crate::whatif::Bench;
 
 /// Kinds with their parts and the fraction of a step from which one is named. Pauses and jitter bear the errors of the
@@ -18,7 +18,7 @@ const KINDS: [(CauseKind, &[Part], f64); 6] = [
     (CauseKind::SlowStage, &[Part::Stage], 0.03),
     (CauseKind::DataImbalance, &[Part::Data], 0.03),
     (CauseKind::Communication, &[Part::Communication], 0.03),
-    (CauseKind::Pauses, &[Part::Spikes, Part::Collection], 0.05),
+    (CauseKind::Pauses, &[Part::Spikes, Part::Collection, Part::Delays], 0.05),
     (CauseKind::Jitter, &[Part::Jitter], 0.06),
 ];
 /// A second cause this close to the first makes the verdict `mixed`.
@@ -38,8 +38,7 @@ pub(crate) fn of_operations(name: &str, rows: &[Operation], meta: Option<&Meta>,
         );
     };
     check_sizes(&job, name, meta, &mut problems);
-    let more_ranks = meta.and_then(|meta| meta.dsp_size).is_some_and(|size| size > 1);
-    let graph = match graph::build(&job, more_ranks) {
+    let graph = match graph::build(&job) {
         Ok(graph) => graph,
         Err(circle) => {
             problems.note(
@@ -70,32 +69,24 @@ pub(crate) fn of_operations(name: &str, rows: &[Operation], meta: Option<&Meta>,
     let parts = Parts::new(&bench);
     let observed = mean(&what_if.observed);
     let simulated = mean(&what_if.simulated);
-    let replayed = mean(&step_times(&job, &graph, &bench.recorded, Some(&delays(&job, &graph))));
+    let replayed = parts.recorded_s;
     let faithful = (replayed - observed).abs() <= FIDELITY * observed;
-    let idle = (observed - simulated).max(0.0);
-    let total = (observed.max(simulated) - parts.even_s).max(1e-9);
+    let total = (replayed - parts.even_s).max(1e-9);
     let mut weights: Vec<(CauseKind, Weight, f64)> = KINDS
         .into_iter()
-        .map(|(kind, of, bound)| {
-            let mut weight = parts.weigh(of);
-            if kind == CauseKind::Pauses {
-                weight.saved += idle;
-                weight.adds += idle;
-            }
-            (kind, weight, bound)
-        })
+        .map(|(kind, of, bound)| (kind, parts.weigh(of), bound))
         .collect();
     weights.sort_by(|a, b| b.1.middle().total_cmp(&a.1.middle()));
-    let cost = |weight: &Weight| weight.middle() / observed.max(simulated).max(f64::MIN_POSITIVE);
+    let cost = |weight: &Weight| weight.middle() / replayed.max(f64::MIN_POSITIVE);
     let named: Vec<_> = weights
         .iter()
         .filter(|(_, weight, bound)| cost(weight) >= *bound)
         .collect();
     let causes: Vec<Cause> = named
         .iter()
-        .map(|(kind, weight, _)| cause(&job, &parts, *kind, *weight, idle, total))
+        .map(|(kind, weight, _)| cause(&job, &parts, *kind, *weight, total))
         .collect();
-    let straggles = what_if.slowdown >= STRAGGLING_FROM || total >= (1.0 - 1.0 / STRAGGLING_FROM) * observed;
+    let straggles = what_if.slowdown >= STRAGGLING_FROM || total >= (1.0 - 1.0 / STRAGGLING_FROM) * replayed;
     let verdict = match causes.as_slice() {
         [] if straggles => CauseKind::Unknown,
         [] => CauseKind::None,
@@ -104,16 +95,7 @@ pub(crate) fn of_operations(name: &str, rows: &[Operation], meta: Option<&Meta>,
     };
     let confidence = confidence(&job, &weights, verdict, faithful, &causes, cost(&weights[0].1));
     let mut reasoning = numbers(&what_if, simulated);
-    reasoning.extend(causes.iter().map(|cause| {
-        format!(
-            "{} at {}: without it a step would take {:.4} s less ({:.1} %). {}",
-            cause.kind.name(),
-            cause.place,
-            cause.saved_s,
-            cause.saved_s / observed.max(f64::MIN_POSITIVE) * 100.0,
-            cause.why
-        )
-    }));
+    reasoning.extend(causes.iter().map(|cause| sentence(cause, replayed)));
     let small = weights.iter().filter(|(_, weight, bound)| cost(weight) < *bound);
     let small: Vec<String> = small
         .map(|(kind, weight, _)| format!("{} {:.1} %", kind.name(), cost(weight).max(0.0) * 100.0))
@@ -147,6 +129,24 @@ pub(crate) fn of_operations(name: &str, rows: &[Operation], meta: Option<&Meta>,
     }
 }
 
+fn sentence(cause: &Cause, replayed: f64) -> String {
+    let part = cause.saved_s / replayed.max(f64::MIN_POSITIVE) * 100.0;
+    let hidden = match cause.saved_s < 0.5 * cause.adds_s {
+        true => format!(
+            " (others hide it: an otherwise even job would lose {:.4} s by it)",
+            cause.adds_s
+        ),
+        false => String::new(),
+    };
+    format!(
+        "{} at {}: without it a step would take {:.4} s less ({part:.1} %){hidden}. {}",
+        cause.kind.name(),
+        cause.place,
+        cause.saved_s,
+        cause.why
+    )
+}
+
 fn check_sizes(job: &Job, name: &str, meta: Option<&Meta>, problems: &mut Problems) {
     let Some(meta) = meta else { return };
     for (what, said, seen) in [
@@ -162,13 +162,13 @@ fn check_sizes(job: &Job, name: &str, meta: Option<&Meta>, problems: &mut Proble
     }
 }
 
-fn cause(job: &Job, parts: &Parts, kind: CauseKind, weight: Weight, idle: f64, total: f64) -> Cause {
+fn cause(job: &Job, parts: &Parts, kind: CauseKind, weight: Weight, total: f64) -> Cause {
     let Sight { mut places, mut why } = match kind {
         CauseKind::SlowWorker => places::slow_workers(job, parts),
         CauseKind::SlowStage => places::slow_stage(job, parts),
         CauseKind::DataImbalance => places::data(job, parts),
         CauseKind::Communication => places::communication(job, parts),
-        CauseKind::Pauses => places::pauses(job, parts, idle),
+        CauseKind::Pauses => places::pauses(job, parts),
         _ => Sight {
             places: Vec::new(),
             why: "Passes vary without relation to worker, stage, microbatch or direction.".to_owned(),
@@ -281,7 +281,7 @@ fn doubts(job: &Job, faithful: bool, replayed: f64, observed: f64, parts: &Parts
             false => parts.bench.recorded[job.at(op, instance)],
         })
         .collect();
-    let moved = 1.0 - parts.bench.time(&silent) / parts.recorded_s.max(f64::MIN_POSITIVE);
+    let moved = 1.0 - parts.time(&silent, Some(&parts.delays)) / parts.recorded_s.max(f64::MIN_POSITIVE);
     if moved >= 0.2 {
         lines.push(format!(
             "Transfers make up {:.0} % of the simulated step. Where all links are slow alike a trace has nothing to compare them \

@@ -7,7 +7,8 @@ use serde::Serialize;
 use crate::graph::Graph;
 use crate::job::Job;
 use crate::operation::OpType;
-use crate::simulate::{ideal, mean, step_times, transfers};
+use crate::simulate::{ideal, step_times, transfers};
+use crate::statistics::mean;
 
 /// Effect of giving one part its ordinary durations, or of giving it alone its recorded ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
