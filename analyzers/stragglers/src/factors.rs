@@ -1,0 +1,362 @@
+//! Durations of passes taken apart: ordinary duration x stage x worker x data x rest.
+//!
+//! What tells the factors apart is who shares them. A stage's size is shared by all data-parallel ranks; a worker's speed
+//! by all operations of that worker and by nobody else; a microbatch's length by all stages it goes through, forward and
+//! backward. Medians throughout, the lower one of two: with two ranks to compare, the faster one shows what is possible.
+
+use std::collections::BTreeMap;
+
+use crate::correlation::correlations;
+use crate::job::Job;
+use crate::operation::OpType;
+use crate::statistics::{Moments, lower_median, mean, median, variance};
+
+/// A worker counts as slow from this ratio to its peers, averaged over the steps.
+const SLOW_FROM: f64 = 1.03;
+/// A single pass is a spike from this ratio to what its stage, worker and data explain.
+const SPIKE_FROM: f64 = 1.5;
+/// Forward and backward passes of a microbatch vary together from this correlation on; with one stage only, variation
+/// inside a step has to show it, for a slow spell of a worker correlates too.
+const TOGETHER_FROM: (f64, f64) = (0.6, 0.8);
+/// Lengths of microbatches vary where their logarithm has this standard deviation.
+const VARIED_FROM: f64 = 0.05;
+/// A pipeline's steps vary more than its microbatches do by this factor: then not the data is slow.
+const SPELL_FROM: f64 = 4.0;
+
+/// Passes of one kind, stage and chunk.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    stage: usize,
+    pub(crate) ops: Vec<usize>,
+    /// Level of the stage: the lower median over data-parallel ranks.
+    pub(crate) level: f64,
+    /// Ratio of each data-parallel rank's worker to the level.
+    pub(crate) ratio: Vec<f64>,
+    /// What the level would be if stages were even.
+    even: f64,
+}
+
+/// The factors of every pass.
+#[derive(Debug)]
+pub(crate) struct Factors {
+    slots: Vec<Slot>,
+    slot_of: Vec<Option<usize>>,
+    /// `[instance * microbatches + microbatch]`: length of the microbatch, 1 is usual.
+    data: Vec<f64>,
+    /// Mean of `data` over a step.
+    data_mean: Vec<f64>,
+    /// `[dp * steps + step]`: a whole pipeline's slowness that its data does not explain.
+    replica: Vec<f64>,
+    /// `[worker * steps + step]`: a worker's slowness in that step beyond its usual one.
+    spell: Vec<f64>,
+    /// Data-parallel rank's share of its workers' ratios that is not one worker's.
+    shared: Vec<f64>,
+    /// `[worker]`: mean ratio to peers, all steps.
+    pub(crate) worker_ratio: Vec<f64>,
+    /// Workers that count as slow.
+    pub(crate) slow: Vec<bool>,
+    /// Correlation of forward and backward passes of the same microbatch and worker.
+    pub(crate) correlation: f64,
+    /// Standard deviation of the logarithm of the microbatches' lengths.
+    pub(crate) data_spread: f64,
+}
+
+/// A pass as its factors say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Split {
+    pub(crate) even: f64,
+    pub(crate) stage: f64,
+    pub(crate) worker: f64,
+    pub(crate) data: f64,
+    pub(crate) data_mean: f64,
+    pub(crate) spike: f64,
+    pub(crate) jitter: f64,
+}
+
+impl Factors {
+    pub(crate) fn of(job: &Job) -> Factors {
+        let (slots, slot_of) = slots(job);
+        let steps = job.steps.len();
+        let mut factors = Factors {
+            slots,
+            slot_of,
+            data: vec![1.0; job.instances() * job.microbatches],
+            data_mean: vec![1.0; steps],
+            replica: vec![1.0; job.dp() * steps],
+            spell: vec![1.0; job.workers() * steps],
+            shared: vec![1.0; job.dp()],
+            worker_ratio: vec![1.0; job.workers()],
+            slow: vec![false; job.workers()],
+            correlation: 0.0,
+            data_spread: 0.0,
+        };
+        factors.share(job);
+        factors.measure_data(job);
+        factors.measure_spells(job);
+        factors.find_slow(job);
+        factors
+    }
+
+    /// The ratio that all workers of a data-parallel rank have in common; with one stage there is nothing to compare.
+    fn share(&mut self, job: &Job) {
+        let stages = job.stages.len();
+        for dp in 0..job.dp() {
+            let mut ratios: Vec<f64> = (0..stages).map(|stage| self.usual_ratio(stage, dp)).collect();
+            if stages > 1 {
+                self.shared[dp] = lower_median(&mut ratios);
+            }
+        }
+    }
+
+    fn usual_ratio(&self, stage: usize, dp: usize) -> f64 {
+        let slots = || self.slots.iter().filter(|slot| slot.stage == stage);
+        let level: f64 = slots().map(|slot| slot.level * slot.ops.len() as f64).sum();
+        let own: f64 = slots()
+            .map(|slot| slot.level * slot.ratio[dp] * slot.ops.len() as f64)
+            .sum();
+        if level > 0.0 { own / level } else { 1.0 }
+    }
+
+    fn measure_data(&mut self, job: &Job) {
+        let (steps, dp_count, count) = (job.steps.len(), job.dp(), job.microbatches);
+        let one_stage = job.stages.len() == 1;
+        let (whole, inside) = correlations(job, &self.slots);
+        self.correlation = whole;
+        let together = match (one_stage, count > 1) {
+            (false, _) => whole >= TOGETHER_FROM.0,
+            (true, true) => inside >= TOGETHER_FROM.1,
+            (true, false) => whole >= TOGETHER_FROM.1,
+        };
+        let mut data = vec![1.0; self.data.len()];
+        let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); count];
+        for instance in 0..job.instances() {
+            ratios.iter_mut().for_each(Vec::clear);
+            for slot in &self.slots {
+                let usual = (slot.level * slot.ratio[instance % dp_count]).max(f64::MIN_POSITIVE);
+                for op in &slot.ops {
+                    ratios[job.ops[*op].microbatch].push(job.duration[job.at(*op, instance)] / usual);
+                }
+            }
+            for (microbatch, ratios) in ratios.iter_mut().enumerate().filter(|(_, ratios)| !ratios.is_empty()) {
+                data[instance * count + microbatch] = lower_median(ratios).max(f64::MIN_POSITIVE);
+            }
+        }
+        let mut levels = vec![1.0; dp_count * steps];
+        for instance in 0..job.instances() {
+            let mut lengths = data[instance * count..(instance + 1) * count].to_vec();
+            levels[instance % dp_count * steps + instance / dp_count] = lower_median(&mut lengths);
+        }
+        let logs = |values: &mut dyn Iterator<Item = f64>| variance(&values.map(f64::ln).collect::<Vec<f64>>());
+        let between = logs(&mut levels.iter().copied());
+        let level_of = |at: usize| levels[at / count % dp_count * steps + at / count / dp_count];
+        let within = logs(&mut data.iter().enumerate().map(|(at, length)| length / level_of(at)));
+        let spells = match count {
+            1 => one_stage && persists(&levels, steps),
+            _ => between > SPELL_FROM * within,
+        };
+        if spells {
+            let all: Vec<f64> = (0..data.len()).map(level_of).collect();
+            data.iter_mut().zip(all).for_each(|(length, level)| *length /= level);
+            self.replica = levels;
+            // A step that is slow on all pipelines alike holds nobody up.
+            for step in 0..steps {
+                let mut ranks: Vec<f64> = (0..dp_count).map(|dp| self.replica[dp * steps + step]).collect();
+                let usual = lower_median(&mut ranks);
+                (0..dp_count).for_each(|dp| self.replica[dp * steps + step] /= usual);
+            }
+        }
+        let spread = logs(&mut data.iter().copied()).sqrt();
+        if !together {
+            return;
+        }
+        self.data = data;
+        self.data_spread = spread;
+        for step in 0..steps {
+            let instances = step * dp_count..(step + 1) * dp_count;
+            let lengths: Vec<f64> = instances
+                .flat_map(|i| (0..count).map(move |m| (i, m)))
+                .map(|(i, m)| self.length(i, m, dp_count, count))
+                .collect();
+            self.data_mean[step] = mean(&lengths);
+        }
+    }
+
+    /// Length of a microbatch, its data-parallel rank's usual share included where lengths vary at all.
+    fn length(&self, instance: usize, microbatch: usize, dp_count: usize, count: usize) -> f64 {
+        let shared = if self.data_spread >= VARIED_FROM {
+            self.shared[instance % dp_count]
+        } else {
+            1.0
+        };
+        self.data[instance * count + microbatch] * shared
+    }
+
+    fn measure_spells(&mut self, job: &Job) {
+        let (steps, stages) = (job.steps.len(), job.stages.len());
+        let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); stages];
+        for instance in 0..job.instances() {
+            let (step, dp) = (instance / job.dp(), instance % job.dp());
+            ratios.iter_mut().for_each(Vec::clear);
+            for slot in &self.slots {
+                let usual = slot.level * slot.ratio[dp] * self.replica[dp * steps + step];
+                for op in &slot.ops {
+                    let length = self.data[instance * job.microbatches + job.ops[*op].microbatch];
+                    let pass = job.duration[job.at(*op, instance)];
+                    ratios[slot.stage].push(pass / (usual * length).max(f64::MIN_POSITIVE));
+                }
+            }
+            for (stage, ratios) in ratios.iter_mut().enumerate() {
+                // A spell is told from a single long pass by the passes around it.
+                if ratios.len() > 2 {
+                    self.spell[(dp * stages + stage) * steps + step] = lower_median(ratios).max(f64::MIN_POSITIVE);
+                }
+            }
+        }
+    }
+
+    fn find_slow(&mut self, job: &Job) {
+        let (steps, stages) = (job.steps.len(), job.stages.len());
+        let samples = (steps * job.microbatches).max(1) as f64;
+        // With one stage the data of a rank cannot be told from its speed but by averaging.
+        let doubt = if stages == 1 {
+            3.0 * 1.25 * self.data_spread / samples.sqrt()
+        } else {
+            0.0
+        };
+        for worker in 0..job.workers() {
+            let (dp, stage) = (worker / stages, worker % stages);
+            let shared = if self.data_spread >= VARIED_FROM {
+                self.shared[dp]
+            } else {
+                1.0
+            };
+            let usual = self.usual_ratio(stage, dp) / shared;
+            let at = |step: usize| self.spell[worker * steps + step] * self.replica[dp * steps + step];
+            let ratio = usual * mean(&(0..steps).map(at).collect::<Vec<f64>>());
+            self.worker_ratio[worker] = ratio;
+            self.slow[worker] = job.dp() > 1 && ratio >= SLOW_FROM + doubt;
+        }
+        // A rank that is a little slower than the slowest by far is noise beside it.
+        let worst = self.worker_ratio.iter().copied().fold(1.0, f64::max) - 1.0;
+        for (slow, ratio) in self.slow.iter_mut().zip(&self.worker_ratio) {
+            *slow = *slow && ratio - 1.0 >= 0.25 * worst;
+        }
+    }
+
+    /// The factors of one pass; `None` for other operations.
+    pub(crate) fn split(&self, job: &Job, op: usize, instance: usize) -> Option<Split> {
+        let slot = &self.slots[self.slot_of[op]?];
+        let (dp, step) = (instance % job.dp(), instance / job.dp());
+        let worker = job.worker(op, instance);
+        let steps = job.steps.len();
+        let shared = if self.data_spread >= VARIED_FROM {
+            self.shared[dp]
+        } else {
+            1.0
+        };
+        let slowness = match self.slow[worker] {
+            true => slot.ratio[dp] / shared * self.spell[worker * steps + step] * self.replica[dp * steps + step],
+            false => 1.0,
+        };
+        let data = self.length(instance, job.ops[op].microbatch, job.dp(), job.microbatches);
+        let explained = (slot.level * slowness * data).max(f64::MIN_POSITIVE);
+        let rest = job.duration[job.at(op, instance)] / explained;
+        let (spike, jitter) = if rest >= SPIKE_FROM { (rest, 1.0) } else { (1.0, rest) };
+        let stage = if slot.even > 0.0 { slot.level / slot.even } else { 1.0 };
+        Some(Split {
+            even: slot.even,
+            stage,
+            worker: slowness,
+            data,
+            data_mean: self.data_mean[step],
+            spike,
+            jitter,
+        })
+    }
+
+    /// Level of a stage against the usual stage: both passes, forward, backward.
+    pub(crate) fn stage_ratio(&self, job: &Job, stage: usize) -> [f64; 3] {
+        let stages = job.stages.len();
+        let tests: [&dyn Fn(OpType) -> bool; 3] = [&|_| true, &|kind| kind == OpType::ForwardCompute, &|kind| {
+            kind == OpType::BackwardCompute
+        }];
+        tests.map(|test| {
+            let slots = || {
+                self.slots
+                    .iter()
+                    .filter(|slot| slot.ops.first().is_some_and(|op| test(job.ops[*op].kind)))
+            };
+            let level = |stage: usize| {
+                slots()
+                    .filter(|slot| slot.stage == stage)
+                    .map(|slot| slot.level)
+                    .sum::<f64>()
+            };
+            let usual = lower_median(&mut (0..stages).map(level).collect::<Vec<f64>>());
+            if usual > 0.0 { level(stage) / usual } else { 1.0 }
+        })
+    }
+
+    /// Steps in which a worker was at least halfway to its worst.
+    pub(crate) fn slow_steps(&self, job: &Job, worker: usize) -> Vec<i64> {
+        let steps = job.steps.len();
+        let dp = worker / job.stages.len();
+        let at = |step: usize| self.spell[worker * steps + step] * self.replica[dp * steps + step];
+        let worst = (0..steps).map(at).fold(1.0, f64::max);
+        let (usual, bound) = (1.0, 1.0 + (worst - 1.0) / 2.0);
+        let slow = (0..steps).filter(|step| worst > 1.1 * usual && at(*step) >= bound);
+        slow.map(|step| job.steps[step]).collect()
+    }
+}
+
+fn slots(job: &Job) -> (Vec<Slot>, Vec<Option<usize>>) {
+    let mut groups: BTreeMap<(usize, i64, OpType), Vec<usize>> = BTreeMap::new();
+    for (index, op) in job.ops.iter().enumerate().filter(|(_, op)| op.kind.is_pass()) {
+        groups.entry((op.stage, op.chunk, op.kind)).or_default().push(index);
+    }
+    let mut slots: Vec<Slot> = Vec::new();
+    let mut slot_of = vec![None; job.ops.len()];
+    for ((stage, _, _), ops) in groups {
+        ops.iter().for_each(|op| slot_of[*op] = Some(slots.len()));
+        let own: Vec<f64> = (0..job.dp())
+            .map(|dp| {
+                let instances = || (dp..job.instances()).step_by(job.dp());
+                let mut all: Vec<f64> = ops
+                    .iter()
+                    .flat_map(|op| instances().map(|i| job.duration[job.at(*op, i)]))
+                    .collect();
+                median(&mut all)
+            })
+            .collect();
+        let level = lower_median(&mut own.clone());
+        let ratio = own
+            .iter()
+            .map(|own| if level > 0.0 { own / level } else { 1.0 })
+            .collect();
+        slots.push(Slot {
+            stage,
+            ops,
+            level,
+            ratio,
+            even: 0.0,
+        });
+    }
+    for kind in [OpType::ForwardCompute, OpType::BackwardCompute] {
+        let of_kind = |slot: &&mut Slot| slot.ops.first().is_some_and(|op| job.ops[*op].kind == kind);
+        let levels: Vec<f64> = slots.iter_mut().filter(of_kind).map(|slot| slot.level).collect();
+        let even = mean(&levels);
+        slots.iter_mut().filter(of_kind).for_each(|slot| slot.even = even);
+    }
+    (slots, slot_of)
+}
+
+/// Whether what a rank's step took says what its next step takes.
+fn persists(levels: &[f64], steps: usize) -> bool {
+    let mut moments = Moments::default();
+    for ranks in levels.chunks(steps.max(1)) {
+        ranks
+            .windows(2)
+            .for_each(|pair| moments.add(pair[0].ln(), pair[1].ln()));
+    }
+    moments.count < 5.0 || moments.correlation() > 0.5
+}

@@ -1,0 +1,265 @@
+//! Who waits for whom inside one step of one pipeline; the same in every step and data-parallel rank.
+//!
+//! After "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), section 3: each worker has
+//! a stream of passes, four streams of sends and receives, and one of data-parallel exchanges; streams are joined by the
+//! passes that communication serves. Operations that only work together form one node: it starts when the last of them
+//! could. Not modelled, as by its authors: what the host does (data loading, launches); it shows up as delay.
+
+use crate::job::Job;
+use crate::operation::OpType;
+use crate::p2p::{Peers, match_peers};
+
+/// Operations that start together, what they wait for, and whether all data-parallel ranks take part.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Node {
+    /// Members with the operations each waits for.
+    pub(crate) members: Vec<(usize, Vec<usize>)>,
+    /// All data-parallel ranks start it together.
+    pub(crate) everywhere: bool,
+    /// Its members wait for each other, so their durations are those of the transfer alone.
+    pub(crate) waits: bool,
+}
+
+/// The nodes, each after those it waits for.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    pub(crate) nodes: Vec<Node>,
+    /// Sends and receives without a peer: the trace does not tell all of its communication.
+    pub(crate) lonely: usize,
+}
+
+/// Why there is no order of nodes.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Circle {
+    /// Operations that could never start.
+    pub(crate) stuck: usize,
+}
+
+/// Builds the graph.
+pub(crate) fn build(job: &Job) -> Result<Graph, Circle> {
+    let by_start = by_start(job);
+    // Also with one data-parallel rank in the trace: the job may have more (data-sequence-parallel ranks, ranks not recorded).
+    let exchanges = job.ops.iter().any(|op| op.kind.is_dp());
+    let overlaps = job.ops.iter().any(|op| op.kind == OpType::SeparateGradsAllReduce);
+    let Peers { edges, groups, lonely } = match_peers(job, &by_start);
+    let mut edges = edges;
+    for ops in &by_start {
+        let stage = Stage { job, ops };
+        stage.streams(exchanges, &mut edges);
+        if exchanges {
+            stage.exchanges_feed_passes(&mut edges);
+        }
+        if exchanges && overlaps {
+            stage.passes_feed_exchanges(&mut edges);
+        }
+        stage.after_passes(exchanges, overlaps, &mut edges);
+    }
+    let mut groups = groups;
+    if exchanges {
+        groups.extend(
+            (0..job.ops.len())
+                .filter(|op| job.ops[*op].kind.is_dp())
+                .map(|op| vec![op]),
+        );
+    }
+    let together = |kind| {
+        (0..job.ops.len())
+            .filter(|op| job.ops[*op].kind == kind && job.ops[*op].seq == 0)
+            .collect()
+    };
+    groups.push(together(OpType::EmbeddingGradsAllReduce));
+    groups.push(together(OpType::OptimizerClipMainGrad));
+    order(job, &edges, groups).map(|nodes| Graph { nodes, lonely })
+}
+
+/// Operations of each stage in order of start, as its first recorded step shows it.
+fn by_start(job: &Job) -> Vec<Vec<usize>> {
+    let mut stages = vec![Vec::new(); job.stages.len()];
+    for (index, op) in job.ops.iter().enumerate() {
+        stages[op.stage].push(index);
+    }
+    for ops in &mut stages {
+        ops.sort_by(|a, b| {
+            let start = |op: &usize| job.start[job.at(*op, 0)];
+            let name = |op: &usize| (job.ops[*op].seq, job.ops[*op].kind);
+            start(a).total_cmp(&start(b)).then(name(a).cmp(&name(b)))
+        });
+    }
+    stages
+}
+
+struct Stage<'a> {
+    job: &'a Job,
+    ops: &'a [usize],
+}
+
+type Edges = Vec<(usize, usize)>;
+
+impl Stage<'_> {
+    fn kind(&self, op: usize) -> OpType {
+        self.job.ops[op].kind
+    }
+
+    fn where_kind(&self, test: impl Fn(OpType) -> bool) -> Vec<usize> {
+        self.ops.iter().copied().filter(|op| test(self.kind(*op))).collect()
+    }
+
+    /// Of a kind, by number.
+    fn numbered(&self, kind: OpType) -> Vec<usize> {
+        let mut ops = self.where_kind(|other| other == kind);
+        ops.sort_by_key(|op| self.job.ops[*op].seq);
+        ops
+    }
+
+    fn end(&self, op: usize) -> f64 {
+        self.job.end[self.job.at(op, 0)]
+    }
+
+    /// The first of those that end last.
+    fn last_to_end(&self, ops: impl Iterator<Item = usize>) -> Option<usize> {
+        ops.reduce(|last, op| if self.end(op) > self.end(last) { op } else { last })
+    }
+
+    fn streams(&self, exchanges: bool, edges: &mut Edges) {
+        let passes = self.where_kind(OpType::is_pass);
+        chain(&passes, edges);
+        for kind in [
+            OpType::ForwardSend,
+            OpType::ForwardRecv,
+            OpType::BackwardSend,
+            OpType::BackwardRecv,
+        ] {
+            chain(&self.where_kind(|other| other == kind), edges);
+        }
+        // The first backward communication is posted once the pass before the last warm-up pass is done.
+        let first_backward = passes.iter().position(|op| self.kind(*op) == OpType::BackwardCompute);
+        if let Some(before) = first_backward.and_then(|index| index.checked_sub(2)) {
+            for kind in [OpType::BackwardRecv, OpType::BackwardSend] {
+                let first = self
+                    .ops
+                    .iter()
+                    .copied()
+                    .find(|op| self.kind(*op) == kind && self.job.ops[*op].seq == 0);
+                edges.extend(first.map(|first| (passes[before], first)));
+            }
+        }
+        if exchanges {
+            chain(
+                &self.where_kind(|k| matches!(k, OpType::ParamsAllGather | OpType::GradsReduceScatter)),
+                edges,
+            );
+        }
+    }
+
+    /// The first forward pass of a chunk needs the chunk's parameters.
+    fn exchanges_feed_passes(&self, edges: &mut Edges) {
+        let mut fed = Vec::new();
+        for gather in self.numbered(OpType::ParamsAllGather).into_iter().rev() {
+            let chunk = self.job.ops[gather].chunk;
+            if fed.contains(&chunk) {
+                continue;
+            }
+            fed.push(chunk);
+            let mut passes = self.where_kind(|kind| kind == OpType::ForwardCompute).into_iter();
+            let first = passes.find(|op| self.job.ops[*op].chunk == chunk);
+            edges.extend(first.map(|first| (gather, first)));
+        }
+    }
+
+    /// Gradients of a chunk are exchanged after its last backward pass.
+    fn passes_feed_exchanges(&self, edges: &mut Edges) {
+        let mut fed = Vec::new();
+        for scatter in self.numbered(OpType::GradsReduceScatter) {
+            let chunk = self.job.ops[scatter].chunk;
+            if fed.contains(&chunk) {
+                continue;
+            }
+            fed.push(chunk);
+            let passes = self.where_kind(|kind| kind == OpType::BackwardCompute).into_iter();
+            let last = self.last_to_end(passes.filter(|op| self.job.ops[*op].chunk == chunk));
+            edges.extend(last.map(|last| (last, scatter)));
+        }
+    }
+
+    /// From the last pass to the optimizer, one operation after the other. What a trace does not have is left out of the row.
+    fn after_passes(&self, exchanges: bool, overlaps: bool, edges: &mut Edges) {
+        let single = |kind| self.numbered(kind).into_iter().next();
+        let scatters = self.numbered(OpType::GradsReduceScatter);
+        let mut row: Vec<usize> = Vec::new();
+        row.extend(self.last_to_end(self.where_kind(OpType::is_pass).into_iter()));
+        row.extend(single(OpType::Gc));
+        if exchanges
+            && overlaps
+            && let (Some(last), Some(next)) = (scatters.last(), single(OpType::LayernormGradsAllReduce))
+        {
+            edges.push((*last, next));
+        }
+        row.extend(single(OpType::LayernormGradsAllReduce));
+        row.extend(single(OpType::EmbeddingGradsAllReduce));
+        match (exchanges, overlaps) {
+            (true, true) => row.extend(single(OpType::SeparateGradsAllReduce)),
+            (true, false) => row.extend(scatters),
+            (false, _) => {}
+        }
+        row.extend(single(OpType::OptimizerClipMainGrad));
+        row.extend(single(OpType::Optimizer));
+        chain(&row, edges);
+    }
+}
+
+fn chain(ops: &[usize], edges: &mut Edges) {
+    edges.extend(ops.windows(2).map(|pair| (pair[0], pair[1])));
+}
+
+/// Nodes from groups and single operations, sorted so that each comes after what it waits for.
+fn order(job: &Job, edges: &Edges, groups: Vec<Vec<usize>>) -> Result<Vec<Node>, Circle> {
+    let count = job.ops.len();
+    let mut node_of = vec![usize::MAX; count];
+    let mut nodes: Vec<Vec<usize>> = Vec::new();
+    let mut waits = Vec::new();
+    let singles = (0..count).map(|op| (vec![op], false));
+    for (group, waiting) in groups.into_iter().map(|group| (group, true)).chain(singles) {
+        let free: Vec<usize> = group.into_iter().filter(|op| node_of[*op] == usize::MAX).collect();
+        if free.is_empty() {
+            continue;
+        }
+        free.iter().for_each(|op| node_of[*op] = nodes.len());
+        nodes.push(free);
+        waits.push(waiting);
+    }
+    let mut before: Vec<Vec<usize>> = vec![Vec::new(); count];
+    let mut after: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+    let mut missing = vec![0_usize; nodes.len()];
+    for (first, second) in edges {
+        before[*second].push(*first);
+        after[node_of[*first]].push(node_of[*second]);
+        missing[node_of[*second]] += 1;
+    }
+    let mut ready: Vec<usize> = (0..nodes.len()).filter(|node| missing[*node] == 0).collect();
+    let mut sorted = Vec::with_capacity(nodes.len());
+    while let Some(node) = ready.pop() {
+        for next in &after[node] {
+            missing[*next] -= 1;
+            if missing[*next] == 0 {
+                ready.push(*next);
+            }
+        }
+        let members = nodes[node]
+            .iter()
+            .map(|op| (*op, std::mem::take(&mut before[*op])))
+            .collect();
+        let kind = job.ops[nodes[node][0]].kind;
+        let everywhere = waits[node] && (kind.is_dp() || kind == OpType::OptimizerClipMainGrad);
+        sorted.push(Node {
+            members,
+            everywhere,
+            waits: waits[node],
+        });
+    }
+    match sorted.len() == nodes.len() {
+        true => Ok(sorted),
+        false => Err(Circle {
+            stuck: nodes.len() - sorted.len(),
+        }),
+    }
+}

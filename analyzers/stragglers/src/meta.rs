@@ -1,0 +1,57 @@
+//! Sizes of the job as its launcher wrote them: `dp_size: 4` a line. Everything here can also be told from the trace.
+
+use crate::problem::{Problem, Problems};
+
+/// What the file beside a trace says; what it does not say is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Name of the run.
+    pub trial_name: Option<String>,
+    /// Data-parallel ranks.
+    pub dp_size: Option<u32>,
+    /// Pipeline stages.
+    pub pp_size: Option<u32>,
+    /// Tensor-parallel ranks of one pipeline worker.
+    pub tp_size: Option<u32>,
+    /// Model chunks of one stage.
+    pub vpp_size: Option<u32>,
+}
+
+/// A meta file in lines `key: value`; unknown keys are left alone.
+pub fn read_meta(label: &str, text: &str) -> (Meta, Problems) {
+    let (mut meta, mut problems) = (Meta::default(), Problems::default());
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split(" #").next().unwrap_or_default().trim();
+        if line.is_empty() || line.starts_with('#') || line == "---" {
+            continue;
+        }
+        let Some((key, value)) = line.split_once(':') else {
+            problems.note(
+                &format!("{label} line {}", index + 1),
+                "is not `key: value`; the line is left out".to_owned(),
+            );
+            continue;
+        };
+        let (key, value) = (key.trim(), value.trim().trim_matches(['"', '\'']));
+        let size = match key {
+            "trial_name" => {
+                meta.trial_name = Some(value.chars().take(128).collect());
+                continue;
+            }
+            "dp_size" => &mut meta.dp_size,
+            "pp_size" => &mut meta.pp_size,
+            "tp_size" => &mut meta.tp_size,
+            "vpp_size" => &mut meta.vpp_size,
+            _ => continue,
+        };
+        match value.parse() {
+            Ok(count) if count > 0 => *size = Some(count),
+            _ => problems.add(|| Problem {
+                place: format!("{label} line {}", index + 1),
+                field: key.to_owned(),
+                what: "is not a count of at least 1; the size is told from the trace instead".to_owned(),
+            }),
+        }
+    }
+    (meta, problems)
+}

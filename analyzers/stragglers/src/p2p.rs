@@ -1,0 +1,126 @@
+//! Which send meets which receive, and which pass each of them serves.
+//!
+//! A trace names neither: both follow from order. The n-th receive of a stage serves its n-th pass, unless the profiler
+//! recorded an operation that was never launched (before the first or after the last pass that could need it, or at the
+//! ends of the model), and the n-th launched send of a stage meets the n-th launched receive of its neighbour.
+
+use std::collections::BTreeMap;
+
+use crate::job::Job;
+use crate::operation::OpType;
+
+/// Clocks of two workers may differ by this much, seconds.
+const CLOCK_ERROR_S: f64 = 5e-5;
+
+/// What the order of sends and receives tells.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    /// Edges `(before, after)` between passes and the communication that serves them.
+    pub(crate) edges: Vec<(usize, usize)>,
+    /// Operations that start together: pairs, and single ones that were never launched or found no peer.
+    pub(crate) groups: Vec<Vec<usize>>,
+    /// Launched operations without a peer.
+    pub(crate) lonely: usize,
+}
+
+/// Moves activations or gradients: forward goes up the stages, backward down.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Send,
+    Receive,
+}
+
+const FAMILIES: [(OpType, OpType, End); 4] = [
+    (OpType::ForwardSend, OpType::ForwardCompute, End::Send),
+    (OpType::ForwardRecv, OpType::ForwardCompute, End::Receive),
+    (OpType::BackwardSend, OpType::BackwardCompute, End::Send),
+    (OpType::BackwardRecv, OpType::BackwardCompute, End::Receive),
+];
+
+/// Matches every send and receive of the pipeline. `by_start(stage)` are its operations in order of start.
+pub(crate) fn match_peers(job: &Job, by_start: &[Vec<usize>]) -> Peers {
+    let mut peers = Peers::default();
+    // Chunks of the whole model: beyond its ends nothing is sent.
+    let chunks = job.ops.iter().map(|op| op.chunk).max().unwrap_or(0).saturating_add(1);
+    let model_end = chunks.saturating_mul(job.stages.len() as i64);
+    let mut launched: BTreeMap<(OpType, usize), Vec<usize>> = BTreeMap::new();
+    for (stage, ops) in by_start.iter().enumerate() {
+        for (kind, pass, end) in FAMILIES {
+            let of_kind: Vec<usize> = ops.iter().copied().filter(|op| job.ops[*op].kind == kind).collect();
+            let mut passes: Vec<usize> = ops.iter().copied().filter(|op| job.ops[*op].kind == pass).collect();
+            passes.sort_by_key(|op| job.ops[*op].seq);
+            let mut real = Vec::new();
+            for (comm, served) in serve(job, &of_kind, &passes, end) {
+                peers.edges.extend(edges(&passes, served, comm, end));
+                let chunk = job.ops[passes[served]].global_chunk;
+                let up = (kind == OpType::ForwardSend) || (kind == OpType::BackwardRecv);
+                let peer_chunk = if up {
+                    chunk.saturating_add(1)
+                } else {
+                    chunk.saturating_sub(1)
+                };
+                if (0..model_end).contains(&peer_chunk) {
+                    real.push(comm);
+                }
+            }
+            peers
+                .groups
+                .extend(of_kind.iter().filter(|op| !real.contains(op)).map(|op| vec![*op]));
+            launched.insert((kind, stage), real);
+        }
+    }
+    pair(job.stages.len(), &launched, &mut peers);
+    peers
+}
+
+/// Communication with the index of the pass it serves.
+fn serve(job: &Job, comms: &[usize], passes: &[usize], end: End) -> Vec<(usize, usize)> {
+    let start = |op: &usize| job.start[job.at(*op, 0)];
+    let stop = |op: &usize| job.end[job.at(*op, 0)];
+    let last_start = passes.iter().map(start).fold(f64::NEG_INFINITY, f64::max);
+    let first_end = passes.iter().map(stop).fold(f64::INFINITY, f64::min);
+    let could_serve = |op: &&usize| match end {
+        End::Receive => start(op) <= last_start + CLOCK_ERROR_S,
+        End::Send => stop(op) >= first_end - CLOCK_ERROR_S,
+    };
+    let able: Vec<usize> = comms.iter().filter(could_serve).copied().collect();
+    // Where the very first chunk has a slot for a receive that it does not need, that one receive may be missing.
+    let skipped = usize::from(end == End::Receive && able.len() + 1 == passes.len());
+    able.into_iter()
+        .enumerate()
+        .map(|(index, op)| (op, index + skipped))
+        .filter(|(_, pass)| *pass < passes.len())
+        .collect()
+}
+
+/// pass -> send; pass before -> receive -> pass.
+fn edges(passes: &[usize], served: usize, comm: usize, end: End) -> impl Iterator<Item = (usize, usize)> {
+    let pass = passes[served];
+    let before = served.checked_sub(1).map(|index| passes[index]);
+    let (first, second) = match end {
+        End::Send => (Some((pass, comm)), None),
+        End::Receive => (Some((comm, pass)), before.map(|before| (before, comm))),
+    };
+    first.into_iter().chain(second)
+}
+
+fn pair(stages: usize, launched: &BTreeMap<(OpType, usize), Vec<usize>>, peers: &mut Peers) {
+    let of = |kind, stage| launched.get(&(kind, stage)).map(Vec::as_slice).unwrap_or_default();
+    for stage in 0..stages {
+        let up = (stage + 1) % stages;
+        let down = (stage + stages - 1) % stages;
+        for (send, receive, to) in [
+            (OpType::ForwardSend, OpType::ForwardRecv, up),
+            (OpType::BackwardSend, OpType::BackwardRecv, down),
+        ] {
+            let (sends, receives) = (of(send, stage), of(receive, to));
+            peers
+                .groups
+                .extend(sends.iter().zip(receives).map(|(a, b)| vec![*a, *b]));
+            let met = sends.len().min(receives.len());
+            let alone = sends[met..].iter().chain(&receives[met..]);
+            peers.lonely += alone.clone().count();
+            peers.groups.extend(alone.map(|op| vec![*op]));
+        }
+    }
+}

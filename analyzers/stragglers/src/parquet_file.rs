@@ -1,0 +1,141 @@
+//! Parquet to a table: flat columns of numbers and text, nothing else.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bytes::Bytes;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+
+use crate::problem::{Problem, Problems};
+use crate::table::{Cell, ROWS_MAX, Table, is_known};
+
+/// The first bytes of every Parquet file.
+pub(crate) const MAGIC: &[u8] = b"PAR1";
+
+/// A column that claims to unpack to more is not unpacked.
+const COLUMN_BYTES_MAX: i64 = 1 << 29;
+
+/// Reads the known columns of all row groups.
+pub(crate) fn read(label: &str, bytes: &[u8], problems: &mut Problems) -> Table {
+    let empty = || Table {
+        label: label.to_owned(),
+        unit: "row",
+        ..Table::default()
+    };
+    let bytes = Bytes::copy_from_slice(bytes);
+    let mut found = Problems::default();
+    // The library guards most of what a damaged file can claim, not all of it: an assertion of its own must not end the
+    // caller, and nothing is shared with it that could be left half done.
+    let read = catch_unwind(AssertUnwindSafe(|| {
+        let mut table = empty();
+        fill(&mut table, bytes, &mut found).map(|()| table)
+    }));
+    problems.extend(&found);
+    let why = match read {
+        Ok(Ok(table)) => return table,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "its pages contradict its header".to_owned(),
+    };
+    problems.note(
+        label,
+        format!("cannot be read as Parquet: {why}; write the file anew or give CSV or JSON lines"),
+    );
+    empty()
+}
+
+fn fill(table: &mut Table, bytes: Bytes, problems: &mut Problems) -> Result<(), ParquetError> {
+    let file = SerializedFileReader::new(bytes)?;
+    let schema = file.metadata().file_metadata().schema_descr_ptr();
+    for group in 0..file.num_row_groups() {
+        let rows = usize::try_from(file.metadata().row_group(group).num_rows()).unwrap_or(0);
+        let first = table.places.len();
+        if first.saturating_add(rows) > ROWS_MAX {
+            problems.note(
+                &table.label,
+                format!("has more than {ROWS_MAX} rows; those from row {first} on are left out"),
+            );
+            break;
+        }
+        let reader = file.get_row_group(group)?;
+        let mut columns = Vec::new();
+        for (index, column) in schema.columns().iter().enumerate() {
+            let name = column.path().string();
+            if !is_known(&name) {
+                continue;
+            }
+            let size = reader.metadata().column(index).uncompressed_size();
+            if column.max_rep_level() > 0 || column.max_def_level() > 1 || size > COLUMN_BYTES_MAX {
+                let what = "is nested or too large; give it as a flat column of numbers or text".to_owned();
+                problems.add(|| Problem {
+                    place: table.label.clone(),
+                    field: name.clone(),
+                    what,
+                });
+                continue;
+            }
+            if matches!(
+                reader.metadata().column(index).column_type(),
+                parquet::basic::Type::FLOAT
+            ) {
+                table.narrow.push(name.clone());
+            }
+            let optional = column.max_def_level() > 0;
+            let cells = cells(table, reader.get_column_reader(index)?, rows, optional)?;
+            if cells.len() != rows {
+                return Err(ParquetError::General(format!(
+                    "column {name} has {} of {rows} rows",
+                    cells.len()
+                )));
+            }
+            columns.push((name, cells));
+        }
+        table.places.extend((first..first + rows).map(|row| row as u32 + 1));
+        for (name, cells) in columns {
+            let column = table.columns.entry(name).or_default();
+            column.resize(first, Cell::Absent);
+            column.extend(cells);
+        }
+    }
+    Ok(())
+}
+
+fn cells(table: &mut Table, reader: ColumnReader, rows: usize, optional: bool) -> Result<Vec<Cell>, ParquetError> {
+    match reader {
+        ColumnReader::Int32ColumnReader(reader) => values(reader, rows, optional, |v| Cell::Number(f64::from(*v))),
+        ColumnReader::Int64ColumnReader(reader) => values(reader, rows, optional, |v| Cell::Number(*v as f64)),
+        ColumnReader::FloatColumnReader(reader) => values(reader, rows, optional, |v| Cell::Number(f64::from(*v))),
+        ColumnReader::DoubleColumnReader(reader) => values(reader, rows, optional, |v| Cell::Number(*v)),
+        ColumnReader::ByteArrayColumnReader(reader) => values(reader, rows, optional, |v: &ByteArray| {
+            Cell::Word(table.words.id(&String::from_utf8_lossy(v.data())))
+        }),
+        _ => Ok(vec![Cell::Absent; rows]),
+    }
+}
+
+fn values<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    rows: usize,
+    optional: bool,
+    mut cell: impl FnMut(&T::T) -> Cell,
+) -> Result<Vec<Cell>, ParquetError> {
+    // Room grows with what is truly there: `rows` is only a claim.
+    let (mut levels, mut found, mut cells) = (Vec::new(), Vec::new(), Vec::new());
+    while cells.len() < rows {
+        levels.clear();
+        found.clear();
+        let batch = (rows - cells.len()).min(1 << 16);
+        let (read, _, _) = reader.read_records(batch, optional.then_some(&mut levels), None, &mut found)?;
+        if read == 0 {
+            break;
+        }
+        let mut values = found.iter();
+        let here = |index: usize| !optional || levels.get(index).is_some_and(|level| *level > 0);
+        cells.extend((0..read).map(|index| match here(index) {
+            true => values.next().map_or(Cell::Absent, &mut cell),
+            false => Cell::Absent,
+        }));
+    }
+    Ok(cells)
+}

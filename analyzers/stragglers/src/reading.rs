@@ -1,0 +1,198 @@
+//! A timing file, whatever its form, to rows: every row is either taken whole or named as a problem.
+
+use std::collections::BTreeMap;
+
+use crate::operation::{OpType, Operation, StepTiming, Timings};
+use crate::parquet_file::{self, MAGIC};
+use crate::problem::{Problem, Problems};
+use crate::table::{Cell, OPERATION_COLUMNS, Refused, STEP_COLUMNS, Table};
+use crate::text_file;
+
+/// Reads operations or per-step timings from Parquet, JSON lines or CSV, told apart by the bytes themselves. `label`
+/// names the file in problems. Nothing usable gives an empty list and problems that say why.
+pub fn read_timings(label: &str, bytes: &[u8]) -> (Timings, Problems) {
+    let mut problems = Problems::default();
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    let table = match first {
+        _ if bytes.starts_with(MAGIC) => parquet_file::read(label, bytes, &mut problems),
+        Some(b'{') => text_file::read_json_lines(label, bytes, &mut problems),
+        _ => text_file::read_csv(label, bytes, &mut problems),
+    };
+    if table.places.is_empty() && problems.count == 0 {
+        problems.note(
+            label,
+            "holds no rows; give one row an operation, or one a rank and step".to_owned(),
+        );
+    }
+    let is_steps = table.has("duration_s") && !table.has("optype");
+    let needed = if is_steps {
+        &STEP_COLUMNS[..]
+    } else {
+        &OPERATION_COLUMNS[..]
+    };
+    let missing: Vec<&str> = needed.iter().copied().filter(|name| !table.has(name)).collect();
+    if !missing.is_empty() && !table.places.is_empty() {
+        problems.note(
+            label,
+            format!(
+                "lacks the columns {}; operations need {}, per-step timings need {}",
+                missing.join(", "),
+                OPERATION_COLUMNS.join(", "),
+                STEP_COLUMNS.join(", ")
+            ),
+        );
+        let nothing = if is_steps {
+            Timings::Steps(Vec::new())
+        } else {
+            Timings::Operations(Vec::new())
+        };
+        return (nothing, problems);
+    }
+    let rows = 0..table.places.len();
+    let timings = match is_steps {
+        true => Timings::Steps(rows.filter_map(|row| step(&table, row, &mut problems).ok()).collect()),
+        false => {
+            let kinds = kinds(&table);
+            let narrow = ["start_ts", "duration"]
+                .iter()
+                .all(|name| table.narrow.iter().any(|known| known == name));
+            let read = |row| operation(&table, row, &kinds, narrow, &mut problems).ok();
+            Timings::Operations(rows.filter_map(read).collect())
+        }
+    };
+    (timings, problems)
+}
+
+/// The types behind the words of the table.
+fn kinds(table: &Table) -> BTreeMap<u32, OpType> {
+    let cells = table.columns.get("optype").map(Vec::as_slice).unwrap_or_default();
+    let mut kinds = BTreeMap::new();
+    for cell in cells {
+        if let Cell::Word(word) = cell
+            && !kinds.contains_key(word)
+            && let Some(kind) = OpType::named(table.words.get(*word))
+        {
+            kinds.insert(*word, kind);
+        }
+    }
+    kinds
+}
+
+fn operation(
+    table: &Table,
+    row: usize,
+    kinds: &BTreeMap<u32, OpType>,
+    narrow: bool,
+    problems: &mut Problems,
+) -> Result<Operation, Refused> {
+    let kind = match table.cell("optype", row) {
+        Cell::Word(word) if kinds.contains_key(&word) => kinds[&word],
+        cell => {
+            let name = match cell {
+                Cell::Word(word) => format!("`{}` is no known operation", table.words.get(word)),
+                _ => "is not given as a name".to_owned(),
+            };
+            let known: Vec<&str> = OpType::ALL.iter().map(|kind| kind.name()).collect();
+            let what = format!("{name}; the row is left out. Known are {}", known.join(", "));
+            problems.add(|| Problem {
+                place: table.place(row),
+                field: "optype".to_owned(),
+                what,
+            });
+            return Err(Refused);
+        }
+    };
+    let start = needed(table, "start_ts", row, problems)?;
+    let duration = seconds(table, "duration", row, problems)?
+        .ok_or(())
+        .or_else(|()| lacks(table, "duration", row, problems))?;
+    let end = match narrow {
+        true => f64::from(start as f32 + duration as f32),
+        false => start + duration,
+    };
+    Ok(Operation {
+        dp_rank: index(table, "dp_rank", row, problems)?,
+        stage: index(table, "stage", row, problems)?,
+        step: index(table, "step", row, problems)?,
+        rank: optional_index(table, "rank", row, problems)?,
+        kind,
+        start,
+        duration,
+        end,
+        seq: optional_index(table, "seq_id", row, problems)?,
+        chunk: optional_index(table, "mc", row, problems)?,
+        microbatch: optional_index(table, "mb_id", row, problems)?,
+        global_chunk: optional_index(table, "gmc", row, problems)?,
+    })
+}
+
+fn step(table: &Table, row: usize, problems: &mut Problems) -> Result<StepTiming, Refused> {
+    let duration = seconds(table, "duration_s", row, problems)?;
+    Ok(StepTiming {
+        rank: index(table, "rank", row, problems)?,
+        stage: optional_index(table, "stage", row, problems)?,
+        step: index(table, "step", row, problems)?,
+        duration: duration
+            .ok_or(())
+            .or_else(|()| lacks(table, "duration_s", row, problems))?,
+        compute: seconds(table, "compute_s", row, problems)?,
+        communication: seconds(table, "comm_s", row, problems)?,
+        data: seconds(table, "data_s", row, problems)?,
+        tokens: seconds(table, "tokens", row, problems)?,
+    })
+}
+
+fn lacks<T>(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<T, Refused> {
+    let what = "is empty; the row is left out".to_owned();
+    problems.add(|| Problem {
+        place: table.place(row),
+        field: name.to_owned(),
+        what,
+    });
+    Err(Refused)
+}
+
+fn needed(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<f64, Refused> {
+    match table.number(name, row, problems)? {
+        Some(value) => Ok(value),
+        None => lacks(table, name, row, problems),
+    }
+}
+
+/// An amount that cannot be negative. A year is more than any step takes and keeps sums of a whole file finite.
+fn seconds(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<Option<f64>, Refused> {
+    let most = if name == "tokens" { 1e15 } else { 3.2e7 };
+    match table.number(name, row, problems)? {
+        Some(value) if !(0.0..=most).contains(&value) => {
+            let what = format!("{value} is not between 0 and {most}; the row is left out");
+            problems.add(|| Problem {
+                place: table.place(row),
+                field: name.to_owned(),
+                what,
+            });
+            Err(Refused)
+        }
+        value => Ok(value),
+    }
+}
+
+fn index(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<i64, Refused> {
+    match table.whole(name, row, problems)? {
+        Some(value) if value >= 0 => Ok(value),
+        Some(value) => {
+            let what = format!("{value} is negative; the row is left out");
+            problems.add(|| Problem {
+                place: table.place(row),
+                field: name.to_owned(),
+                what,
+            });
+            Err(Refused)
+        }
+        None => lacks(table, name, row, problems),
+    }
+}
+
+/// Profilers write -1 where an operation has no chunk or microbatch.
+fn optional_index(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<Option<i64>, Refused> {
+    Ok(table.whole(name, row, problems)?.filter(|value| *value >= 0))
+}

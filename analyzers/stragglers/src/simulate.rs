@@ -1,0 +1,121 @@
+//! Runs a step on paper: given durations, when does each operation end.
+
+use crate::graph::Graph;
+use crate::job::Job;
+use crate::operation::OpType;
+use crate::statistics::{mean, median};
+
+/// An operation may seem to start this long before what it waits for, seconds: clocks differ. More is a gap in the graph.
+const CLOCK_ERROR_S: f64 = 1e-2;
+
+/// Durations as the simulation needs them: of communication only the transfer, not the waiting for peers.
+pub(crate) fn transfers(job: &Job, graph: &Graph) -> Vec<f64> {
+    let mut durations = job.duration.clone();
+    let dp = job.dp();
+    for node in graph.nodes.iter().filter(|node| node.waits) {
+        let span = if node.everywhere { dp } else { 1 };
+        for first in (0..job.instances()).step_by(span) {
+            let instances = first..first + span;
+            let starts = instances
+                .clone()
+                .flat_map(|i| node.members.iter().map(move |(op, _)| job.start[job.at(*op, i)]));
+            let start = starts.fold(f64::NEG_INFINITY, f64::max);
+            for instance in instances {
+                for (op, _) in &node.members {
+                    let at = job.at(*op, instance);
+                    let transfer = job.end[at] - start;
+                    durations[at] = if transfer <= -CLOCK_ERROR_S {
+                        0.0
+                    } else {
+                        f64::from(transfer as f32)
+                    };
+                }
+            }
+        }
+    }
+    durations
+}
+
+/// How long after the last of what it waits for each operation was seen to start, seconds: the host's doing.
+pub(crate) fn delays(job: &Job, graph: &Graph) -> Vec<f64> {
+    let instances = job.instances();
+    let mut step_start = vec![f64::INFINITY; job.steps.len()];
+    for (index, start) in job.start.iter().enumerate() {
+        let first = &mut step_start[index % instances / job.dp()];
+        *first = first.min(*start);
+    }
+    let mut delays = vec![0.0; job.start.len()];
+    for (op, before) in graph.nodes.iter().flat_map(|node| &node.members) {
+        for instance in 0..instances {
+            let ends = before
+                .iter()
+                .map(|other| job.end[job.at(*other, instance)])
+                .reduce(f64::max);
+            let ready = ends.unwrap_or(step_start[instance / job.dp()]);
+            let delay = job.start[job.at(*op, instance)] - ready;
+            delays[job.at(*op, instance)] = if delay <= -CLOCK_ERROR_S { 0.0 } else { delay };
+        }
+    }
+    delays
+}
+
+/// Step times, seconds, with these durations and, where given, delays.
+pub(crate) fn step_times(job: &Job, graph: &Graph, durations: &[f64], delays: Option<&[f64]>) -> Vec<f64> {
+    let (instances, dp) = (job.instances(), job.dp());
+    let mut end = vec![0.0_f64; durations.len()];
+    let mut ready = vec![0.0_f64; instances];
+    let mut times = vec![0.0_f64; job.steps.len()];
+    for node in &graph.nodes {
+        for (member, (op, before)) in node.members.iter().enumerate() {
+            let row = op * instances;
+            for (instance, ready) in ready.iter_mut().enumerate() {
+                let ends = before.iter().map(|other| end[other * instances + instance]);
+                let start = ends.fold(0.0, f64::max) + delays.map_or(0.0, |delays| delays[row + instance]);
+                *ready = if member == 0 { start } else { ready.max(start) };
+            }
+        }
+        if node.everywhere {
+            for ranks in ready.chunks_mut(dp) {
+                let last = ranks.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                ranks.fill(last);
+            }
+        }
+        for (op, _) in &node.members {
+            let row = op * instances;
+            for (instance, ready) in ready.iter().enumerate() {
+                let done = ready + durations[row + instance];
+                end[row + instance] = done;
+                let time = &mut times[instance / dp];
+                *time = time.max(done);
+            }
+        }
+    }
+    times
+}
+
+/// Every operation as long as the ordinary one of its type: mean of computation, median of communication.
+pub(crate) fn ideal(job: &Job, durations: &[f64]) -> Vec<f64> {
+    let instances = job.instances();
+    let mut ideal = vec![0.0; durations.len()];
+    for kind in OpType::ALL {
+        let rows = || {
+            job.ops
+                .iter()
+                .enumerate()
+                .filter(|(_, op)| op.kind == kind)
+                .map(|(op, _)| op)
+        };
+        let mut all: Vec<f64> = rows()
+            .flat_map(|op| &durations[op * instances..(op + 1) * instances])
+            .copied()
+            .collect();
+        let value = match kind.is_communication() {
+            true => f64::from(median(&mut all) as f32),
+            false => mean(&all),
+        };
+        for op in rows() {
+            ideal[op * instances..(op + 1) * instances].fill(value);
+        }
+    }
+    ideal
+}

@@ -1,0 +1,293 @@
+//! From operations to a verdict: weigh every part by simulation, name those that matter, say how sure.
+
+use crate::graph;
+use crate::job::{Job, align};
+use crate::meta::Meta;
+use crate::operation::Operation;
+use crate::parts::{Part, Parts, Weight};
+use crate::places::{self, Sight};
+use crate::problem::Problems;
+use crate::report::{Cause, CauseKind, Place, Report, StepTime};
+use crate::statistics::mean;
+use crate::whatif::Bench;
+
+/// Kinds with their parts and the fraction of a step from which one is named. Pauses and jitter bear the errors of the
+/// simulation, so they must weigh more.
+const KINDS: [(CauseKind, &[Part], f64); 6] = [
+    (CauseKind::SlowWorker, &[Part::Worker], 0.03),
+    (CauseKind::SlowStage, &[Part::Stage], 0.03),
+    (CauseKind::DataImbalance, &[Part::Data], 0.03),
+    (CauseKind::Communication, &[Part::Communication], 0.03),
+    (CauseKind::Pauses, &[Part::Spikes, Part::Collection, Part::Delays], 0.05),
+    (CauseKind::Jitter, &[Part::Jitter], 0.06),
+];
+/// A second cause this close to the first makes the verdict `mixed`.
+const MIXED_FROM: f64 = 0.85;
+/// A slowdown without a cause is worth saying from here: the published bound of a straggling job.
+const STRAGGLING_FROM: f64 = 1.1;
+/// A graph that misses the observed time by more than this does not know the job.
+const FIDELITY: f64 = 0.05;
+
+/// Analyses an operation trace.
+pub(crate) fn of_operations(name: &str, rows: &[Operation], meta: Option<&Meta>, mut problems: Problems) -> Report {
+    let Some(job) = align(name, rows, &mut problems) else {
+        return Report::empty(
+            name,
+            &problems,
+            "No step is whole on all ranks, so nothing can be simulated.",
+        );
+    };
+    check_sizes(&job, name, meta, &mut problems);
+    let graph = match graph::build(&job) {
+        Ok(graph) => graph,
+        Err(circle) => {
+            problems.note(
+                name,
+                format!(
+                    "{} operations wait for each other in a circle; check start_ts and seq_id",
+                    circle.stuck
+                ),
+            );
+            return Report::empty(
+                name,
+                &problems,
+                "The order of operations contradicts itself, so nothing can be simulated.",
+            );
+        }
+    };
+    if graph.lonely > 0 {
+        problems.note(
+            name,
+            format!(
+                "{} sends or receives of a step have no peer; they are taken to wait for nobody",
+                graph.lonely
+            ),
+        );
+    }
+    let bench = Bench::new(&job, &graph);
+    let what_if = bench.what_if();
+    let parts = Parts::new(&bench);
+    let observed = mean(&what_if.observed);
+    let simulated = mean(&what_if.simulated);
+    let replayed = parts.recorded_s;
+    let faithful = (replayed - observed).abs() <= FIDELITY * observed;
+    let total = (replayed - parts.even_s).max(1e-9);
+    let mut weights: Vec<(CauseKind, Weight, f64)> = KINDS
+        .into_iter()
+        .map(|(kind, of, bound)| (kind, parts.weigh(of), bound))
+        .collect();
+    weights.sort_by(|a, b| b.1.middle().total_cmp(&a.1.middle()));
+    let cost = |weight: &Weight| weight.middle() / replayed.max(f64::MIN_POSITIVE);
+    let named: Vec<_> = weights
+        .iter()
+        .filter(|(_, weight, bound)| cost(weight) >= *bound)
+        .collect();
+    let causes: Vec<Cause> = named
+        .iter()
+        .map(|(kind, weight, _)| cause(&job, &parts, *kind, *weight, total))
+        .collect();
+    let straggles = what_if.slowdown >= STRAGGLING_FROM || total >= (1.0 - 1.0 / STRAGGLING_FROM) * replayed;
+    let verdict = match causes.as_slice() {
+        [] if straggles => CauseKind::Unknown,
+        [] => CauseKind::None,
+        [first, second, ..] if second.share >= MIXED_FROM * first.share => CauseKind::Mixed,
+        [first, ..] => first.kind,
+    };
+    let confidence = confidence(&job, &weights, verdict, faithful, &causes, cost(&weights[0].1));
+    let mut reasoning = numbers(&what_if, simulated);
+    reasoning.extend(causes.iter().map(|cause| sentence(cause, replayed)));
+    let small = weights.iter().filter(|(_, weight, bound)| cost(weight) < *bound);
+    let small: Vec<String> = small
+        .map(|(kind, weight, _)| format!("{} {:.1} %", kind.name(), cost(weight).max(0.0) * 100.0))
+        .collect();
+    if !small.is_empty() {
+        reasoning.push(format!(
+            "Weighed and too small to name, in parts of a step: {}.",
+            small.join(", ")
+        ));
+    }
+    reasoning.extend(doubts(&job, faithful, replayed, observed, &parts));
+    let place = causes.first().map(|cause| cause.place.clone());
+    let step_time_s = StepTime {
+        observed: Some(observed),
+        simulated: Some(simulated),
+        ideal: Some(mean(&what_if.ideal)),
+    };
+    Report {
+        job: name.to_owned(),
+        steps: job.steps.len(),
+        workers: job.workers(),
+        step_time_s,
+        slowdown: Some(what_if.slowdown),
+        what_if: Some(what_if),
+        causes,
+        cause: verdict,
+        place,
+        confidence,
+        reasoning,
+        problems: problems.lines(),
+    }
+}
+
+fn sentence(cause: &Cause, replayed: f64) -> String {
+    let part = cause.saved_s / replayed.max(f64::MIN_POSITIVE) * 100.0;
+    let hidden = match cause.saved_s < 0.5 * cause.adds_s {
+        true => format!(
+            " (others hide it: an otherwise even job would lose {:.4} s by it)",
+            cause.adds_s
+        ),
+        false => String::new(),
+    };
+    format!(
+        "{} at {}: without it a step would take {:.4} s less ({part:.1} %){hidden}. {}",
+        cause.kind.name(),
+        cause.place,
+        cause.saved_s,
+        cause.why
+    )
+}
+
+fn check_sizes(job: &Job, name: &str, meta: Option<&Meta>, problems: &mut Problems) {
+    let Some(meta) = meta else { return };
+    for (what, said, seen) in [
+        ("data-parallel ranks", meta.dp_size, job.dp()),
+        ("stages", meta.pp_size, job.stages.len()),
+    ] {
+        if let Some(said) = said.filter(|said| *said as usize != seen) {
+            problems.note(
+                name,
+                format!("has {seen} {what} where its meta file says {said}; what the trace shows is used"),
+            );
+        }
+    }
+}
+
+fn cause(job: &Job, parts: &Parts, kind: CauseKind, weight: Weight, total: f64) -> Cause {
+    let Sight { mut places, mut why } = match kind {
+        CauseKind::SlowWorker => places::slow_workers(job, parts),
+        CauseKind::SlowStage => places::slow_stage(job, parts),
+        CauseKind::DataImbalance => places::data(job, parts),
+        CauseKind::Communication => places::communication(job, parts),
+        CauseKind::Pauses => places::pauses(job, parts),
+        _ => Sight {
+            places: Vec::new(),
+            why: "Passes vary without relation to worker, stage, microbatch or direction.".to_owned(),
+        },
+    };
+    let mut kind = kind;
+    if kind == CauseKind::SlowStage && is_rather_a_worker(job, &places) {
+        kind = CauseKind::SlowWorker;
+        why.push_str(" With one data-parallel rank it has no peer; a middle stage is rarely cut larger, so its worker is the likelier reason.");
+        places
+            .iter_mut()
+            .for_each(|place| place.dp_rank = job.dp_ranks.first().copied());
+    }
+    let others = if places.is_empty() {
+        Vec::new()
+    } else {
+        places.split_off(1)
+    };
+    Cause {
+        kind,
+        place: places.pop().unwrap_or_default(),
+        others,
+        share: weight.middle() / total,
+        saved_s: weight.saved,
+        adds_s: weight.adds,
+        why,
+    }
+}
+
+/// With one data-parallel rank a worker is a stage. First and last stages have more to do by design, others have not.
+fn is_rather_a_worker(job: &Job, places: &[Place]) -> bool {
+    let stage = places.first().and_then(|place| place.stage);
+    job.dp() == 1 && stage.is_some() && stage != job.stages.first().copied() && stage != job.stages.last().copied()
+}
+
+/// How sure the verdict is: how far its cause leads, how much it weighs, and what could not be told.
+fn confidence(
+    job: &Job,
+    weights: &[(CauseKind, Weight, f64)],
+    verdict: CauseKind,
+    faithful: bool,
+    causes: &[Cause],
+    cost: f64,
+) -> f64 {
+    let trust = if faithful { 1.0 } else { 0.6 } * if job.steps.len() < 3 { 0.8 } else { 1.0 };
+    let sure = match verdict {
+        CauseKind::Unknown => 0.3,
+        // Nearer to being named is less sure to be nothing.
+        CauseKind::None => 0.95 - 5.0 * cost.clamp(0.0, 0.06),
+        _ => {
+            let first = weights[0].1.middle();
+            let second = weights.get(1).map_or(0.0, |(_, weight, _)| weight.middle().max(0.0));
+            let lead = if verdict == CauseKind::Mixed {
+                0.5
+            } else {
+                ((first - second) / first).clamp(0.0, 1.0)
+            };
+            let alone = job.dp() == 1 && matches!(causes[0].kind, CauseKind::SlowWorker | CauseKind::SlowStage);
+            (0.5 + 0.48 * lead) * (0.7 + 3.0 * cost.clamp(0.0, 0.1)) * if alone { 0.6 } else { 1.0 }
+        }
+    };
+    (sure * trust * 100.0).round() / 100.0
+}
+
+fn numbers(what_if: &crate::whatif::WhatIf, simulated: f64) -> Vec<String> {
+    let percent = |share: Option<f64>| share.map_or("nothing".to_owned(), |share| format!("{:.1} %", share * 100.0));
+    let mut lines = vec![format!(
+        "With every operation as long as the ordinary one of its type a step would take {:.4} s instead of {simulated:.4} s: \
+         slowdown S = {:.4}.",
+        mean(&what_if.ideal),
+        what_if.slowdown
+    )];
+    if let Some((dp, stage, score)) = what_if.by_worker.first() {
+        lines.push(format!(
+            "Made ordinary, the worst 3 % of the workers (dp rank {dp}, stage {stage}, S_w {score:.3}) explain {} of it (M_W), \
+             the last stage {} (M_S).",
+            percent(what_if.slow_workers.share),
+            percent(what_if.last_stage.share)
+        ));
+    }
+    lines
+}
+
+fn doubts(job: &Job, faithful: bool, replayed: f64, observed: f64, parts: &Parts) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !faithful {
+        lines.push(format!(
+            "Replayed with its own delays the step takes {replayed:.4} s where {observed:.4} s were seen: the graph does not know \
+             all that this job waits for, so weights are rough."
+        ));
+    }
+    if job.dp() == 1 {
+        lines.push("There is one data-parallel rank: a slow worker and a large stage look alike.".to_owned());
+    }
+    if job.stages.len() == 1 && job.dp() > 1 {
+        lines.push(
+            "There is one stage: a rank that always draws longer sequences and a slow rank look alike.".to_owned(),
+        );
+    }
+    if job.steps.len() < 3 {
+        lines.push(format!(
+            "Only {} steps were recorded; medians over so few are rough.",
+            job.steps.len()
+        ));
+    }
+    let silent: Vec<f64> = (0..job.ops.len())
+        .flat_map(|op| (0..job.instances()).map(move |instance| (op, instance)))
+        .map(|(op, instance)| match job.ops[op].kind.is_communication() {
+            true => 0.0,
+            false => parts.bench.recorded[job.at(op, instance)],
+        })
+        .collect();
+    let moved = 1.0 - parts.time(&silent, Some(&parts.delays)) / parts.recorded_s.max(f64::MIN_POSITIVE);
+    if moved >= 0.2 {
+        lines.push(format!(
+            "Transfers make up {:.0} % of the simulated step. Where all links are slow alike a trace has nothing to compare them \
+             with; compare with the network's rated bandwidth.",
+            moved * 100.0
+        ));
+    }
+    lines
+}

@@ -1,0 +1,167 @@
+//! The published what-if figures: how much faster were the job if everything, or all but one part, ran as usual.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::graph::Graph;
+use crate::job::Job;
+use crate::operation::OpType;
+use crate::simulate::{ideal, step_times, transfers};
+use crate::statistics::mean;
+
+/// Effect of giving one part its ordinary durations, or of giving it alone its recorded ones.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Effect {
+    /// Mean step time with the part made ordinary, seconds.
+    pub t_rem: f64,
+    /// Mean step time with only the part as recorded, seconds.
+    pub t_add: f64,
+    /// `(T_ori - T_rem) / (T_ori - T_ideal)`; absent where there is no slowdown to share.
+    pub share: Option<f64>,
+}
+
+/// What-if figures of a job; names as in the paper.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WhatIf {
+    /// Step time as seen (`step_t_base`), seconds a step.
+    pub observed: Vec<f64>,
+    /// Step time simulated with recorded durations and no launch delay (`step_t_nodelay`), seconds a step.
+    pub simulated: Vec<f64>,
+    /// Step time simulated with ordinary durations (`step_t_noblk`), seconds a step.
+    pub ideal: Vec<f64>,
+    /// S: mean simulated over mean ideal step time.
+    pub slowdown: f64,
+    /// Mean observed over mean simulated step time: what the graph does not know, delays of the host above all.
+    pub launch_slowdown: f64,
+    /// Slowdown with only this data-parallel rank as recorded.
+    pub by_dp_rank: BTreeMap<i64, f64>,
+    /// Slowdown with only this stage as recorded.
+    pub by_stage: BTreeMap<i64, f64>,
+    /// S_t: slowdown with only this type of operation as recorded; sends and receives of one direction are one.
+    pub by_optype: BTreeMap<String, f64>,
+    /// S_w: the lesser of the worker's data-parallel rank's and stage's slowdown, `(dp_rank, stage, S_w)`, worst first.
+    pub by_worker: Vec<(i64, i64, f64)>,
+    /// M_W: effect of the worst 3 % of the workers.
+    pub slow_workers: Effect,
+    /// M_S: effect of the last stage.
+    pub last_stage: Effect,
+}
+
+/// Durations of a job as recorded and as usual, with the graph to run them.
+pub(crate) struct Bench<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) graph: &'a Graph,
+    pub(crate) recorded: Vec<f64>,
+    pub(crate) usual: Vec<f64>,
+}
+
+impl<'a> Bench<'a> {
+    pub(crate) fn new(job: &'a Job, graph: &'a Graph) -> Self {
+        let recorded = transfers(job, graph);
+        let usual = ideal(job, &recorded);
+        Bench {
+            job,
+            graph,
+            recorded,
+            usual,
+        }
+    }
+
+    /// Mean step time with these durations, seconds.
+    pub(crate) fn time(&self, durations: &[f64]) -> f64 {
+        mean(&step_times(self.job, self.graph, durations, None))
+    }
+
+    /// `base`, but with the durations of `other` where `test(op, instance)`.
+    fn mix(&self, base: &[f64], other: &[f64], test: impl Fn(usize, usize) -> bool) -> f64 {
+        let instances = self.job.instances();
+        let mixed: Vec<f64> = base
+            .iter()
+            .zip(other)
+            .enumerate()
+            .map(|(at, (base, other))| {
+                if test(at / instances, at % instances) {
+                    *other
+                } else {
+                    *base
+                }
+            })
+            .collect();
+        self.time(&mixed)
+    }
+
+    fn effect(&self, original: f64, ideal: f64, test: impl Fn(usize, usize) -> bool) -> Effect {
+        let t_rem = self.mix(&self.recorded, &self.usual, &test);
+        let t_add = self.mix(&self.usual, &self.recorded, &test);
+        let slack = original - ideal;
+        Effect {
+            t_rem,
+            t_add,
+            share: (slack > 1e-9 * original).then(|| (original - t_rem) / slack),
+        }
+    }
+
+    pub(crate) fn what_if(&self) -> WhatIf {
+        let job = self.job;
+        let (dp, stages) = (job.dp(), job.stages.len());
+        let observed = job.observed();
+        let simulated = step_times(job, self.graph, &self.recorded, None);
+        let ideal = step_times(job, self.graph, &self.usual, None);
+        let (original, best) = (mean(&simulated), mean(&ideal));
+        let ratio = |time: f64, base: f64| if base > 0.0 { time / base } else { 1.0 };
+        let alone = |test: &dyn Fn(usize, usize) -> bool| ratio(self.mix(&self.usual, &self.recorded, test), best);
+        let of_dp: Vec<f64> = (0..dp)
+            .map(|rank| alone(&|_, instance| instance % dp == rank))
+            .collect();
+        let of_stage: Vec<f64> = (0..stages)
+            .map(|stage| alone(&|op, _| job.ops[op].stage == stage))
+            .collect();
+        let mut families: BTreeMap<&str, Vec<OpType>> = BTreeMap::new();
+        for kind in OpType::ALL
+            .into_iter()
+            .filter(|kind| job.ops.iter().any(|op| op.kind == *kind))
+        {
+            families.entry(family(kind)).or_default().push(kind);
+        }
+        let by_optype = families
+            .into_iter()
+            .map(|(name, kinds)| (name.to_owned(), alone(&|op, _| kinds.contains(&job.ops[op].kind))));
+        let by_optype = by_optype.collect();
+        let mut workers: Vec<(usize, f64)> = (0..dp * stages)
+            .map(|worker| (worker, of_dp[worker / stages].min(of_stage[worker % stages])))
+            .collect();
+        // Equal scores go by rank, as far as the trace has ranks.
+        let rank = |worker: usize| (job.ranks[worker], worker);
+        workers.sort_by(|a, b| b.1.total_cmp(&a.1).then(rank(a.0).cmp(&rank(b.0))));
+        let worst: Vec<usize> = workers
+            .iter()
+            .take((workers.len() * 3).div_ceil(100))
+            .map(|(worker, _)| *worker)
+            .collect();
+        WhatIf {
+            slowdown: ratio(original, best),
+            launch_slowdown: ratio(mean(&observed), original),
+            slow_workers: self.effect(original, best, |op, instance| worst.contains(&job.worker(op, instance))),
+            last_stage: self.effect(original, best, |op, _| job.ops[op].stage + 1 == stages),
+            by_dp_rank: job.dp_ranks.iter().copied().zip(of_dp.iter().copied()).collect(),
+            by_stage: job.stages.iter().copied().zip(of_stage.iter().copied()).collect(),
+            by_optype,
+            by_worker: workers
+                .iter()
+                .map(|(worker, score)| (job.dp_ranks[worker / stages], job.stages[worker % stages], *score))
+                .collect(),
+            observed,
+            simulated,
+            ideal,
+        }
+    }
+}
+
+fn family(kind: OpType) -> &'static str {
+    match kind {
+        OpType::ForwardSend | OpType::ForwardRecv => "forward-pp-comm",
+        OpType::BackwardSend | OpType::BackwardRecv => "backward-pp-comm",
+        other => other.name(),
+    }
+}
