@@ -19,9 +19,9 @@
 //! are news, not values.
 
 /// Quoted strings longer than this many bytes are values.
-pub const QUOTE_LIMIT: usize = 256;
+pub(crate) const QUOTE_LIMIT: usize = 256;
 /// Words longer than this many bytes are values.
-pub const WORD_LIMIT: usize = 64;
+pub(crate) const WORD_LIMIT: usize = 64;
 /// What stands for a value in a shape.
 pub const MASK: &str = "<*>";
 

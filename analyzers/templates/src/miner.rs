@@ -7,7 +7,7 @@ use crate::id::TemplateId;
 use crate::limits::Limits;
 use crate::marks::Marks;
 use crate::mask::{Bounds, mask};
-use crate::profile::{OTHERS, PROFILE_VERSION, Place, Profile, Seen, Shortfalls, Stream};
+use crate::profile::{OTHERS, PROFILE_VERSION, Profile, Seen, Shortfalls, Spot, Stream, order};
 use crate::tree::Tree;
 
 /// A stream of the miner that gave it.
@@ -21,6 +21,8 @@ pub struct Miner {
     lines: u64,
     shortfalls: Shortfalls,
     streams: Vec<Stream>,
+    /// [`order`] of each stream.
+    orders: Vec<u64>,
     /// Whether streams beyond the bound have come.
     others: bool,
     tree: Tree<Seen>,
@@ -40,6 +42,7 @@ impl Miner {
             lines: 0,
             shortfalls: Shortfalls::default(),
             streams: Vec::new(),
+            orders: Vec::new(),
             others: false,
             tree: Tree::new(limits.fan_out, limits.templates),
             cache: Cache::new(),
@@ -69,19 +72,25 @@ impl Miner {
                 lines: 0,
             });
         }
+        self.orders
+            .extend(self.streams.get(self.orders.len()).map(|stream| order(&stream.name)));
         StreamNumber((self.streams.len() - 1) as u32)
     }
 
     /// Learns a line, given without its end. `number` counts the stream's lines from 1.
     pub fn learn(&mut self, stream: StreamNumber, number: u64, line: &[u8]) {
-        self.lines += 1;
-        let place = Place {
+        let Some(order) = self.orders.get(stream.0 as usize) else {
+            return;
+        };
+        let spot = Spot {
             line: number,
+            order: *order,
             stream: stream.0,
         };
         let Some(source) = self.streams.get_mut(stream.0 as usize) else {
             return;
         };
+        self.lines += 1;
         source.lines = source.lines.max(number);
         if source.name == OTHERS {
             self.shortfalls.stream_unnamed += 1;
@@ -102,39 +111,31 @@ impl Miner {
         if masked.tokens == 0 {
             self.shortfalls.blank += 1;
         } else {
-            self.count(&shape, &text, place);
+            self.count(&shape, &text, spot);
         }
         self.shape = shape;
     }
 
-    fn count(&mut self, shape: &[u8], text: &str, place: Place) {
+    fn count(&mut self, shape: &[u8], text: &str, spot: Spot) {
         let hash = cache::hash(shape);
         if let Some(number) = self.cache.get(hash, shape)
             && let Some(seen) = self.tree.entry(number)
         {
             seen.count += 1;
-            seen.streams.add(place.stream);
-            if place > seen.last {
-                seen.last = place;
-            }
-            if place.line > seen.first.line {
-                return;
-            }
-            let earlier = |a: Place, b: Place| {
-                (a.line, &self.streams[a.stream as usize].name) < (b.line, &self.streams[b.stream as usize].name)
-            };
-            if earlier(place, seen.first) {
-                seen.first = place;
+            seen.streams.add(spot.stream);
+            seen.last = seen.last.max(spot);
+            if spot < seen.first || (spot == seen.first && *text < *seen.example) {
+                seen.first = spot;
                 seen.example = bounded(text, self.limits.example_bytes).to_owned();
             }
             return;
         }
         let seen = Seen {
             count: 1,
-            first: place,
-            last: place,
+            first: spot,
+            last: spot,
             example: bounded(text, self.limits.example_bytes).to_owned(),
-            streams: Marks::one(place.stream),
+            streams: Marks::one(spot.stream),
             runs: Marks::one(0),
         };
         let number = self.tree.add(&String::from_utf8_lossy(shape), seen);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cache;
 use crate::id::TemplateId;
 use crate::limits::Limits;
 use crate::marks::Marks;
@@ -26,7 +27,8 @@ pub struct Stream {
     pub lines: u64,
 }
 
-/// Where a line stands. Its order is by line first: across streams there is no other.
+/// Where a line stands. Of places in several streams the lowest line is the first: across streams there is no other order,
+/// and equal lines are told apart by a digest of the streams' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
@@ -133,12 +135,35 @@ pub enum ProfileError {
     Template(usize, &'static str),
 }
 
+/// A place with an order that does not depend on how streams are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Spot {
+    pub(crate) line: u64,
+    /// [`order`] of the stream's name.
+    pub(crate) order: u64,
+    pub(crate) stream: u32,
+}
+
+impl From<Spot> for Place {
+    fn from(spot: Spot) -> Self {
+        Self {
+            line: spot.line,
+            stream: spot.stream,
+        }
+    }
+}
+
+/// What decides between equal line numbers of different streams.
+pub(crate) fn order(name: &str) -> u64 {
+    cache::hash(name.as_bytes())
+}
+
 /// What the tree's leaves keep while lines or profiles come in.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) count: u64,
-    pub(crate) first: Place,
-    pub(crate) last: Place,
+    pub(crate) first: Spot,
+    pub(crate) last: Spot,
     pub(crate) example: String,
     pub(crate) streams: Marks,
     pub(crate) runs: Marks,
@@ -240,7 +265,10 @@ impl Profile {
             let stream_numbers = names::numbers(profile.streams.iter().map(|stream| stream.name.as_str()), &streams);
             let run_numbers = names::numbers(profile.runs.iter().map(String::as_str), &runs);
             for template in &profile.templates {
-                tree.add(&template.text, template.renumbered(&stream_numbers, &run_numbers));
+                tree.add(
+                    &template.text,
+                    template.renumbered(&stream_numbers, &streams, &run_numbers),
+                );
             }
         }
         let mut shortfalls = self.shortfalls;
@@ -308,23 +336,27 @@ impl Template {
         Self {
             text,
             count,
-            first,
-            last,
+            first: first.into(),
+            last: last.into(),
             example,
             streams,
             runs,
         }
     }
 
-    pub(crate) fn renumbered(&self, streams: &[u32], runs: &[u32]) -> Seen {
-        let place = |place: Place| Place {
-            stream: streams.get(place.stream as usize).copied().unwrap_or_default(),
-            ..place
+    pub(crate) fn renumbered(&self, streams: &[u32], names: &[String], runs: &[u32]) -> Seen {
+        let spot = |place: Place| {
+            let stream = streams.get(place.stream as usize).copied().unwrap_or_default();
+            Spot {
+                line: place.line,
+                order: names.get(stream as usize).map_or(0, |name| order(name)),
+                stream,
+            }
         };
         Seen {
             count: self.count,
-            first: place(self.first),
-            last: place(self.last),
+            first: spot(self.first),
+            last: spot(self.last),
             example: self.example.clone(),
             streams: self.streams.renumbered(streams),
             runs: self.runs.renumbered(runs),
@@ -339,7 +371,7 @@ impl Profile {
         let numbers = names::numbers(self.streams.iter().map(|stream| stream.name.as_str()), &names);
         let runs: Vec<u32> = (0..self.runs.len() as u32).collect();
         for template in &mut self.templates {
-            let seen = template.renumbered(&numbers, &runs);
+            let seen = template.renumbered(&numbers, &names, &runs);
             *template = Template::new(std::mem::take(&mut template.text), seen);
         }
         self.streams.sort_by(|a, b| a.name.cmp(&b.name));
