@@ -1,0 +1,511 @@
+//! A line in, its shape out: what looks like a value is masked, in one pass, without regex and without allocation.
+//!
+//! A **shape** is the line with single spaces between its tokens and `<*>` for every value. It depends on the line and
+//! on nothing else: this is what makes ids the same on every node and in every run.
+//!
+//! Bytes fall into four kinds. *Word* bytes (letters, digits, `_`, everything that is not ASCII) and *joints*
+//! (`. : - / , @ + % ~ # * $ \`) make up **compounds**; *breaks* (brackets, quotes, `=` and the like) and spaces end them.
+//! A compound is copied unless it holds a digit or a slash, is very long, is long and all hex, or is the name of a day or
+//! month. What is masked:
+//!
+//! - paths and addresses with `//` (a leading slash with a word behind it, or two slashes);
+//! - compounds of hex words only: numbers, moments, IPv4 and IPv6 addresses with ports, MAC and PCI addresses, UUIDs;
+//! - of other compounds each word with a digit, where letters before a number at the word's end stay: `rank<*>`,
+//!   `mlx<*>`, `blk_<*>`, but `<*>` alone for `54fadb41`, `12ms`, `x86_64`;
+//! - quoted strings of more than [`QUOTE_LIMIT`] bytes, and words of more than [`WORD_LIMIT`] bytes.
+//!
+//! Neighbouring masks become one (`<*>.<*>.<*>:<*>` is `<*>`), and so do equal tokens in a row that hold nothing else, so
+//! that lists and bars of any length have one shape. ANSI escapes and bar glyphs are dropped. `nan` and `inf` stay: they
+//! are news, not values.
+
+/// Quoted strings longer than this many bytes are values.
+pub(crate) const QUOTE_LIMIT: usize = 256;
+/// Words longer than this many bytes are values.
+pub(crate) const WORD_LIMIT: usize = 64;
+/// What stands for a value in a shape.
+pub const MASK: &str = "<*>";
+
+const MASK_BYTES: &[u8] = MASK.as_bytes();
+/// How far the end of a quoted string is looked for.
+const QUOTE_REACH: usize = 1024;
+/// Marks like `=====` are cut to this many.
+const RUN_LIMIT: usize = 3;
+
+const SPACE: u8 = 1;
+const BREAK: u8 = 2;
+const QUOTE: u8 = 4;
+const RARE: u8 = 8;
+const DIGIT: u8 = 16;
+const SLASH: u8 = 32;
+const JOINT: u8 = 64;
+const NOT_HEX: u8 = 128;
+/// What ends a compound.
+const END: u8 = SPACE | BREAK;
+
+const KINDS: [u8; 256] = kinds();
+
+const fn kinds() -> [u8; 256] {
+    let mut kinds = [NOT_HEX; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        kinds[byte] = match b {
+            0x1b => SPACE | RARE,
+            // Box drawing and block elements start with 0xe2; whether they are is looked at when they come.
+            0xe2 => BREAK | RARE,
+            0..=b' ' | 0x7f => SPACE,
+            b'0'..=b'9' => DIGIT,
+            b'a'..=b'f' | b'A'..=b'F' => 0,
+            b'/' => SLASH | JOINT,
+            b'.' | b':' | b'-' | b',' | b'@' | b'+' | b'%' | b'~' | b'#' | b'*' | b'$' | b'\\' => JOINT,
+            b'"' | b'\'' => BREAK | QUOTE,
+            b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'=' | b';' | b'|' | b'<' | b'>' | b'!' | b'?' | b'&' | b'`'
+            | b'^' => BREAK,
+            _ => NOT_HEX,
+        };
+        byte += 1;
+    }
+    kinds
+}
+
+/// What bounds a shape.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Tokens of a shape; the rest of the line is not looked at.
+    pub(crate) tokens: usize,
+    /// Bytes of a shape; the rest of the line is not looked at.
+    pub(crate) bytes: usize,
+}
+
+/// A shape and what was left out of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Masked {
+    /// Tokens in the shape.
+    pub(crate) tokens: usize,
+    /// Whether the line went on after the shape's bounds.
+    pub(crate) cut: bool,
+}
+
+/// Writes the shape of `line` into `shape`, which is emptied first. `line` must be UTF-8 for the shape to be; any bytes do.
+pub(crate) fn mask(line: &[u8], bounds: Bounds, shape: &mut Vec<u8>) -> Masked {
+    shape.clear();
+    let mut pass = Pass {
+        line,
+        shape,
+        copied: 0,
+        token: 0,
+        previous: 0..0,
+        masked: false,
+        tokens: 0,
+    };
+    let cut = pass.run(bounds);
+    Masked {
+        tokens: pass.tokens,
+        cut,
+    }
+}
+
+struct Pass<'a> {
+    line: &'a [u8],
+    shape: &'a mut Vec<u8>,
+    /// The line up to here is in the shape or dropped from it; what follows is copied when the next change comes.
+    copied: usize,
+    /// Where the current token starts in the shape; exact once the token has a mask, which is when it is read.
+    token: usize,
+    /// Where the token before, if it had a mask, stands in the shape.
+    previous: std::ops::Range<usize>,
+    /// Whether the current token has a mask.
+    masked: bool,
+    tokens: usize,
+}
+
+impl Pass<'_> {
+    fn run(&mut self, bounds: Bounds) -> bool {
+        let mut at = 0;
+        loop {
+            at = self.skip_spaces(at);
+            if at >= self.line.len() {
+                break;
+            }
+            if self.tokens == bounds.tokens {
+                return true;
+            }
+            self.masked = false;
+            self.token = self.shape.len() + usize::from(!self.shape.is_empty());
+            if self.token != 0 {
+                self.shape.push(b' ');
+            }
+            self.copied = at;
+            at = self.token_from(at);
+            self.end_token(at);
+            if self.shape.len() > bounds.bytes {
+                self.cut(bounds.bytes);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes off what is over `limit`: the last token, or the end of it where it is the only one.
+    fn cut(&mut self, limit: usize) {
+        self.tokens -= 1;
+        if self.tokens > 0 {
+            let space = self.shape.iter().rposition(|b| *b == b' ').unwrap_or(0);
+            self.shape.truncate(space);
+        }
+        if self.shape.len() > limit {
+            let mut end = limit;
+            while end > 0 && self.shape[end] & 0xc0 == 0x80 {
+                end -= 1;
+            }
+            self.shape.truncate(end);
+            self.tokens = usize::from(end > 0);
+        }
+    }
+
+    fn skip_spaces(&self, mut at: usize) -> usize {
+        while let Some(&byte) = self.line.get(at) {
+            let kind = KINDS[usize::from(byte)];
+            if kind & SPACE == 0 {
+                break;
+            }
+            at += if kind & RARE != 0 { escape(&self.line[at..]) } else { 1 };
+        }
+        at
+    }
+
+    /// Reads one token; gives the place after it.
+    fn token_from(&mut self, mut at: usize) -> usize {
+        let line = self.line;
+        while at < line.len() {
+            let start = at;
+            let mut seen = 0;
+            let mut kind = 0;
+            while at < line.len() {
+                kind = KINDS[usize::from(line[at])];
+                if kind & END != 0 {
+                    break;
+                }
+                seen |= kind;
+                at += 1;
+            }
+            if at > start {
+                let words = seen & (DIGIT | SLASH) != 0 || at - start == 3 || at - start >= 8;
+                if words {
+                    at = self.compound(start, at, seen);
+                    kind = self.line.get(at).map_or(0, |b| KINDS[usize::from(*b)]);
+                }
+            }
+            if at == line.len() || kind & SPACE != 0 {
+                break;
+            }
+            at = if kind & (QUOTE | RARE) != 0 {
+                self.special(at, kind)
+            } else {
+                self.breaks(at)
+            };
+        }
+        at
+    }
+
+    /// A run of one and the same break is cut short.
+    fn breaks(&mut self, at: usize) -> usize {
+        let byte = self.line[at];
+        let mut end = at + 1;
+        while self.line.get(end) == Some(&byte) {
+            end += 1;
+        }
+        if end - at > RUN_LIMIT {
+            self.flush(at + RUN_LIMIT);
+            self.copied = end;
+        }
+        end
+    }
+
+    /// A quote, or a character that starts with 0xe2.
+    fn special(&mut self, at: usize, kind: u8) -> usize {
+        if kind & RARE != 0 {
+            // U+2500 to U+25ff: box drawing, blocks, shapes of which bars are made.
+            if matches!(self.line.get(at + 1), Some(0x94..=0x97)) {
+                self.flush(at);
+                let end = (at + 3).min(self.line.len());
+                self.copied = end;
+                return end;
+            }
+            return at + 1;
+        }
+        let quote = self.line[at];
+        let reach = self.line.len().min(at + QUOTE_REACH);
+        // An apostrophe within a word opens nothing.
+        let opens = quote == b'"' || at == 0 || KINDS[usize::from(self.line[at - 1])] & (END | JOINT) != 0;
+        if opens
+            && self.line.len() > at + QUOTE_LIMIT
+            && let Some(length) = self.line[at + 1..reach].iter().position(|b| *b == quote)
+            && length > QUOTE_LIMIT
+        {
+            self.flush(at + 1);
+            self.copied = at + 1 + length;
+            self.put_mask();
+            return at + 2 + length;
+        }
+        at + 1
+    }
+
+    /// Copies the line up to `end` that is not copied yet.
+    fn flush(&mut self, end: usize) {
+        if end > self.copied {
+            self.shape.extend_from_slice(&self.line[self.copied..end]);
+            self.copied = end;
+        }
+    }
+
+    /// A mask, which swallows the joints between it and a mask before it, and a sign.
+    fn put_mask(&mut self) {
+        let floor = self.token;
+        let mut end = self.shape.len();
+        while end > floor
+            && KINDS[usize::from(self.shape[end - 1])] & JOINT != 0
+            && !self.shape[floor..end].ends_with(MASK_BYTES)
+        {
+            end -= 1;
+        }
+        self.masked = true;
+        if self.shape[floor..end].ends_with(MASK_BYTES) {
+            self.shape.truncate(end);
+            return;
+        }
+        // A sign belongs to the number unless it joins it to a word.
+        if let Some((b'-' | b'+', rest)) = self.shape[floor..].split_last()
+            && rest.last().is_none_or(|b| !b.is_ascii_alphanumeric())
+        {
+            self.shape.pop();
+        }
+        self.shape.extend_from_slice(MASK_BYTES);
+    }
+
+    fn end_token(&mut self, end: usize) {
+        self.flush(end);
+        let start = self.token;
+        if self.shape.len() == start {
+            // Nothing is left of it: a bar, for example.
+            self.shape.truncate(start.saturating_sub(1));
+            return;
+        }
+        if self.masked {
+            if !self.previous.is_empty() && self.shape[self.previous.clone()] == self.shape[start..] {
+                self.shape.truncate(start.saturating_sub(1));
+                return;
+            }
+            self.previous = start..self.shape.len();
+        } else {
+            if !self.previous.is_empty() && self.shape.len() - start <= 4 && self.end_unit() {
+                return;
+            }
+            if self.shape.len() - start == 3 && self.shape[start] == b'<' && self.shape[start + 2] == b'>' {
+                // What the tree writes where it met many words must come from the tree only.
+                self.shape.truncate(start);
+                self.shape.extend_from_slice(MASK_BYTES);
+            }
+            self.previous = 0..0;
+        }
+        self.tokens += 1;
+    }
+
+    /// A unit after a number is part of the number: `<*> KB,` becomes `<*>,`.
+    fn end_unit(&mut self) -> bool {
+        if !self.shape[..self.previous.end].ends_with(MASK_BYTES) {
+            return false;
+        }
+        let letters = self.shape[self.token..]
+            .iter()
+            .take_while(|b| b.is_ascii_alphabetic())
+            .count();
+        if !is_unit(&self.shape[self.token..self.token + letters]) {
+            return false;
+        }
+        self.shape.drain(self.previous.end..self.token + letters);
+        self.previous.end = self.shape.len();
+        true
+    }
+
+    /// `start..end` has no breaks and no spaces; `seen` is the union of its bytes' kinds.
+    /// Gives the place after it, which a URL's query moves on.
+    fn compound(&mut self, mut start: usize, mut end: usize, seen: u8) -> usize {
+        let line = self.line;
+        let after = end;
+        if seen & SLASH != 0 && line[start] == b'.' && is_path(&line[start..end]) {
+            self.replace(start, end);
+            return after;
+        }
+        // Punctuation at its end belongs to the sentence.
+        while end > start && matches!(line[end - 1], b'.' | b',' | b':' | b'%' | b'*' | b'-' | b'#') {
+            end -= 1;
+        }
+        while start < end && matches!(line[start], b'.' | b',' | b':' | b'*' | b'#' | b'@' | b'$') {
+            start += 1;
+        }
+        let text = &line[start..end];
+        if seen & SLASH != 0 && is_path(text) {
+            let query = if line.get(after) == Some(&b'?') {
+                query(&line[after..])
+            } else {
+                0
+            };
+            self.replace(start, if query > 1 { after + query } else { end });
+            return if query > 1 { after + query } else { after };
+        } else if seen & DIGIT != 0 {
+            if seen & NOT_HEX == 0 && is_address(text) {
+                self.replace(start, end);
+            } else if let Some(host) = host(text) {
+                self.replace(start, start + host);
+                self.words(start + host, end);
+            } else {
+                self.words(start, end);
+            }
+        } else if text.len() > WORD_LIMIT
+            || (text.len() >= 8 && text.iter().all(u8::is_ascii_hexdigit))
+            || (text.len() == 3 && is_calendar(text))
+        {
+            self.replace(start, end);
+        } else if text.len() > RUN_LIMIT && text.iter().all(|b| *b == text[0]) && !text[0].is_ascii_alphabetic() {
+            self.flush(start + RUN_LIMIT);
+            self.copied = end;
+        }
+        after
+    }
+
+    fn replace(&mut self, start: usize, end: usize) {
+        self.flush(start);
+        self.copied = end;
+        self.put_mask();
+    }
+
+    /// Masks the words that hold a digit.
+    fn words(&mut self, start: usize, end: usize) {
+        let line = self.line;
+        let mut at = start;
+        while at < end {
+            let from = at;
+            let (mut digit, mut seen) = (usize::MAX, 0);
+            while at < end && KINDS[usize::from(line[at])] & JOINT == 0 {
+                let kind = KINDS[usize::from(line[at])];
+                if kind & DIGIT != 0 && digit == usize::MAX {
+                    digit = at;
+                }
+                seen |= kind;
+                at += 1;
+            }
+            if digit != usize::MAX {
+                let letters = &line[from..digit];
+                let number = line[digit..at].iter().all(|b| b.is_ascii_digit() || *b == b'_');
+                let named = number && seen & NOT_HEX != 0 && letters.len() >= 2 && letters.len() <= WORD_LIMIT;
+                self.flush(if named { digit } else { from });
+                self.copied = at;
+                self.put_mask();
+            } else if self.copied == from.saturating_sub(1)
+                && from > start
+                && seen & NOT_HEX == 0
+                && matches!(at - from, 2 | 4)
+                && matches!(line[from - 1], b'-' | b':')
+            {
+                // A hex word without digits, in the midst of a UUID or an address.
+                self.copied = at;
+            }
+            at += 1;
+        }
+    }
+}
+
+/// How long the escape sequence at the start of `text` is.
+fn escape(text: &[u8]) -> usize {
+    if text.get(1) != Some(&b'[') {
+        return 1;
+    }
+    let parameters = text[2..]
+        .iter()
+        .take(32)
+        .take_while(|b| matches!(b, 0x20..=0x3f))
+        .count();
+    (2 + parameters + 1).min(text.len())
+}
+
+/// How long the query at the start of `text` is.
+fn query(text: &[u8]) -> usize {
+    let inner = |b: &u8| KINDS[usize::from(*b)] & END == 0 || matches!(b, b'?' | b'=' | b'&' | b';');
+    text.iter().take_while(|b| inner(b)).count()
+}
+
+fn is_path(text: &[u8]) -> bool {
+    let slashes = text.iter().filter(|b| **b == b'/').count();
+    slashes >= 2 || (text[0] == b'/' && text.len() > 1)
+}
+
+/// Whether `text`, which holds a digit, consists of hex words only: numbers, moments, addresses, UUIDs.
+fn is_address(text: &[u8]) -> bool {
+    let (mut words, mut with_digit) = (0, 0);
+    for word in text.split(|b| !b.is_ascii_hexdigit()).filter(|word| !word.is_empty()) {
+        words += 1;
+        with_digit += usize::from(word.iter().any(u8::is_ascii_digit));
+    }
+    with_digit == words || words >= 3
+}
+
+/// How long the host name at the start of `text` is: three labels or more, a digit in the first, a letter in the last.
+fn host(text: &[u8]) -> Option<usize> {
+    let label = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    let length = text.iter().take_while(|b| label(b) || **b == b'.').count();
+    let name = &text[..length];
+    let dots = name.iter().filter(|b| **b == b'.').count();
+    let first = name.split(|b| *b == b'.').next()?;
+    let last = name.rsplit(|b| *b == b'.').next()?;
+    let named = dots >= 2 && first.iter().any(u8::is_ascii_digit) && last.first().is_some_and(u8::is_ascii_alphabetic);
+    named.then_some(length)
+}
+
+/// What sizes and durations are counted in.
+fn is_unit(text: &[u8]) -> bool {
+    matches!(
+        text,
+        b"B" | b"KB"
+            | b"MB"
+            | b"GB"
+            | b"TB"
+            | b"kB"
+            | b"KiB"
+            | b"MiB"
+            | b"GiB"
+            | b"TiB"
+            | b"s"
+            | b"ms"
+            | b"us"
+            | b"ns"
+            | b"sec"
+            | b"min"
+    )
+}
+
+/// Names of days and months, as moments spell them.
+fn is_calendar(text: &[u8]) -> bool {
+    matches!(
+        text,
+        b"Jan"
+            | b"Feb"
+            | b"Mar"
+            | b"Apr"
+            | b"May"
+            | b"Jun"
+            | b"Jul"
+            | b"Aug"
+            | b"Sep"
+            | b"Oct"
+            | b"Nov"
+            | b"Dec"
+            | b"Mon"
+            | b"Tue"
+            | b"Wed"
+            | b"Thu"
+            | b"Fri"
+            | b"Sat"
+            | b"Sun"
+    )
+}

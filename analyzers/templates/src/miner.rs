@@ -1,0 +1,200 @@
+//! Lines in, a profile out.
+
+use std::borrow::Cow;
+
+use crate::cache::{self, Cache};
+use crate::id::TemplateId;
+use crate::limits::Limits;
+use crate::marks::Marks;
+use crate::mask::{Bounds, mask};
+use crate::profile::{OTHERS, PROFILE_VERSION, Profile, Seen, Shortfalls, Spot, Stream, order};
+use crate::tree::Tree;
+
+/// A stream of the miner that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamNumber(u32);
+
+/// Learns the templates of one run.
+pub struct Miner {
+    limits: Limits,
+    run: String,
+    lines: u64,
+    shortfalls: Shortfalls,
+    streams: Vec<Stream>,
+    /// [`order`] of each stream.
+    orders: Vec<u64>,
+    /// Whether streams beyond the bound have come.
+    others: bool,
+    tree: Tree<Seen>,
+    cache: Cache,
+    /// The tree's merges when the cache was last filled.
+    merges: u64,
+    shape: Vec<u8>,
+}
+
+impl Miner {
+    /// A miner for a run of this name.
+    pub fn new(run: &str, limits: Limits) -> Self {
+        let limits = limits.checked();
+        Self {
+            limits,
+            run: bounded(run, limits.example_bytes).to_owned(),
+            lines: 0,
+            shortfalls: Shortfalls::default(),
+            streams: Vec::new(),
+            orders: Vec::new(),
+            others: false,
+            tree: Tree::new(limits.fan_out, limits.templates),
+            cache: Cache::new(),
+            merges: 0,
+            shape: Vec::new(),
+        }
+    }
+
+    /// The stream of this name; a new one is made with `group` (what it is to be compared with).
+    pub fn stream(&mut self, name: &str, group: &str) -> StreamNumber {
+        let name = bounded(name, self.limits.example_bytes);
+        let group = bounded(group, self.limits.example_bytes);
+        if let Some(known) = self.streams.iter().position(|stream| stream.name == name) {
+            return StreamNumber(known as u32);
+        }
+        if self.streams.len() < self.limits.streams {
+            self.streams.push(Stream {
+                name: name.to_owned(),
+                group: group.to_owned(),
+                lines: 0,
+            });
+        } else if !self.others {
+            self.others = true;
+            self.streams.push(Stream {
+                name: OTHERS.to_owned(),
+                group: OTHERS.to_owned(),
+                lines: 0,
+            });
+        }
+        self.orders
+            .extend(self.streams.get(self.orders.len()).map(|stream| order(&stream.name)));
+        StreamNumber((self.streams.len() - 1) as u32)
+    }
+
+    /// Learns a line, given without its end. `number` counts the stream's lines from 1.
+    pub fn learn(&mut self, stream: StreamNumber, number: u64, line: &[u8]) {
+        let Some(order) = self.orders.get(stream.0 as usize) else {
+            return;
+        };
+        let spot = Spot {
+            line: number,
+            order: *order,
+            stream: stream.0,
+        };
+        let Some(source) = self.streams.get_mut(stream.0 as usize) else {
+            return;
+        };
+        self.lines += 1;
+        source.lines = source.lines.max(number);
+        if source.name == OTHERS {
+            self.shortfalls.stream_unnamed += 1;
+        }
+        let text = text(line, self.limits.line_bytes);
+        if matches!(text, Cow::Owned(_)) {
+            self.shortfalls.not_utf8 += 1;
+        }
+        let bounds = Bounds {
+            tokens: self.limits.tokens,
+            bytes: self.limits.template_bytes,
+        };
+        let mut shape = std::mem::take(&mut self.shape);
+        let masked = mask(text.as_bytes(), bounds, &mut shape);
+        if masked.cut || line.len() > self.limits.line_bytes {
+            self.shortfalls.cut += 1;
+        }
+        if masked.tokens == 0 {
+            self.shortfalls.blank += 1;
+        } else {
+            self.count(&shape, &text, spot);
+        }
+        self.shape = shape;
+    }
+
+    fn count(&mut self, shape: &[u8], text: &str, spot: Spot) {
+        let hash = cache::hash(shape);
+        if let Some(number) = self.cache.get(hash, shape)
+            && let Some(seen) = self.tree.entry(number)
+        {
+            seen.count += 1;
+            seen.streams.add(spot.stream);
+            seen.last = seen.last.max(spot);
+            if spot < seen.first || (spot == seen.first && *text < *seen.example) {
+                seen.first = spot;
+                seen.example = bounded(text, self.limits.example_bytes).to_owned();
+            }
+            return;
+        }
+        let seen = Seen {
+            count: 1,
+            first: spot,
+            last: spot,
+            example: bounded(text, self.limits.example_bytes).to_owned(),
+            streams: Marks::one(spot.stream),
+            runs: Marks::one(0),
+        };
+        let number = self.tree.add(&String::from_utf8_lossy(shape), seen);
+        if self.tree.merges() != self.merges {
+            self.merges = self.tree.merges();
+            self.cache.clear();
+        }
+        self.cache.put(hash, shape, number);
+    }
+
+    /// What was learnt so far.
+    pub fn profile(&self) -> Profile {
+        let mut profile = Profile {
+            version: PROFILE_VERSION,
+            limits: self.limits,
+            lines: self.lines,
+            shortfalls: self.shortfalls,
+            runs: vec![self.run.clone()],
+            streams: self.streams.clone(),
+            templates: Vec::new(),
+        };
+        profile.take(&self.tree);
+        profile.sort_streams();
+        profile
+    }
+}
+
+/// The name of this line's template as long as none of its words is one of too many: a function of the line alone.
+pub fn template_id(line: &[u8], limits: Limits) -> Option<TemplateId> {
+    shape(line, limits).map(|shape| TemplateId::of(&shape))
+}
+
+/// The line with what looks like a value masked; none where nothing is left.
+pub fn shape(line: &[u8], limits: Limits) -> Option<String> {
+    let limits = limits.checked();
+    let mut shape = Vec::new();
+    let masked = mask(
+        text(line, limits.line_bytes).as_bytes(),
+        Bounds {
+            tokens: limits.tokens,
+            bytes: limits.template_bytes,
+        },
+        &mut shape,
+    );
+    (masked.tokens > 0).then(|| String::from_utf8_lossy(&shape).into_owned())
+}
+
+/// The start of a line as text; a character that the bound cuts in two is left out.
+fn text(line: &[u8], limit: usize) -> Cow<'_, str> {
+    let start = &line[..line.len().min(limit)];
+    match std::str::from_utf8(start) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(error) if error.error_len().is_none() && start.len() < line.len() => {
+            String::from_utf8_lossy(&start[..error.valid_up_to()])
+        }
+        Err(_) => String::from_utf8_lossy(start),
+    }
+}
+
+fn bounded(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}
