@@ -1,1 +1,37 @@
 //! NCCL flight-recorder dumps in, the ranks that a group waits for out.
+//!
+//! PyTorch keeps the last collectives of each rank in a ring and writes them out when one times out. The words:
+//!
+//! - a **dump** is what one rank wrote: groups, how far each group came, and entries, the recorded operations;
+//! - a **sequence** number counts the collectives of one group on one rank; the same number on two members means the same
+//!   operation. Send and receive have a counter of their own, which counts differently on each rank;
+//! - a rank is **missing** from an operation when it never enqueued what others of its group already wait in;
+//! - a **culprit** is a rank at the end of a chain of waiting: others wait for it, it waits for nobody.
+//!
+//! Invariants: pure, no clock, no files, no sockets. A dump is foreign: its pickle is read by a machine that knows plain
+//! values only and executes nothing; memory is linear in the bytes read and has a limit; odd fields become problems and
+//! never panics (RG-11). The same dumps give the same report in the same order (RG-8).
+//!
+//! Absent: the root of a broadcast, which the recorder does not write; times as proof of who was first, since clocks of
+//! nodes differ; the state of NCCL's own communicators (`nccl_comm_state`).
+//!
+//! Format: `FlightRecorder` in PyTorch's `torch/csrc/distributed/c10d`, versions 2.0 to 2.10; the rules of comparison
+//! follow `torch/distributed/flight_recorder/components`.
+
+mod analysis;
+mod dump;
+mod extract;
+mod json;
+mod limits;
+mod operation;
+mod pickle;
+mod render;
+mod report;
+mod tree;
+mod words;
+
+pub use analysis::analyze;
+pub use dump::{Dump, Entry, Frame, GroupConfig, GroupStatus, State, rank_of_file_name};
+pub use limits::{Limits, Problem, ReadError};
+pub use operation::{Lane, OpKind, Operation};
+pub use report::{Culprit, Group, GroupState, MemberState, Mismatch, MismatchKind, Report, Side, Suspect};

@@ -1,0 +1,68 @@
+//! Dumps of all ranks in, groups in trouble and culprits out.
+//!
+//! 1. `world`: groups, members, operations; what is done though its rank does not say so.
+//! 2. `waits`: the one operation that holds each rank up, and for whom.
+//! 3. `matching`: on what members of an operation do not agree.
+//! 4. `walk`: along the waiting to ranks that wait for nobody, or in circles.
+//! 5. `verdict` and `groups`: what that makes of ranks and groups, in words.
+
+mod culprits;
+mod groups;
+mod matching;
+mod numbering;
+mod pairs;
+mod waits;
+mod walk;
+mod world;
+
+use crate::dump::Dump;
+use crate::limits::Problems;
+use crate::report::Report;
+
+use waits::Waits;
+use walk::Walk;
+use world::World;
+
+/// Compares the dumps of a job's ranks. `expected_world` is the number of ranks that the job had, where it is known; without
+/// it the groups' lists of members tell.
+pub fn analyze(dumps: &[Dump], expected_world: Option<u32>) -> Report {
+    let mut problems = Problems::default();
+    let world = World::build(dumps, expected_world, &mut problems);
+    let mismatches = matching::compare(&world);
+    let waits = Waits::find(&world);
+    let walk = Walk::along(&world, &waits);
+    let mut report = Report {
+        dumps: world.ranks.values().filter(|view| view.dump.is_some()).count(),
+        entries: world
+            .ranks
+            .values()
+            .filter_map(|view| Some(view.dump?.entries.len()))
+            .sum(),
+        ..Report::default()
+    };
+    for (rank, view) in &world.ranks {
+        if view.dump.is_none() {
+            report.ranks_without_dump.push(*rank);
+        } else if !view.has_entries() {
+            report.ranks_without_entries.push(*rank);
+        }
+    }
+    culprits::name(&world, &waits, &walk, &mismatches, &mut report);
+    groups::describe(&world, &waits, mismatches, &mut report);
+    report.waiting_ranks = waits.of_rank.keys().copied().collect();
+    let named = |rank: &u32| {
+        report.culprits.iter().any(|culprit| culprit.rank == *rank)
+            || report.suspects.iter().any(|suspect| suspect.rank == *rank)
+            || walk.awaited.contains(rank)
+    };
+    let with_dump = world
+        .ranks
+        .iter()
+        .filter(|(_, view)| view.dump.is_some())
+        .map(|(rank, _)| *rank);
+    report.healthy_ranks = with_dump
+        .filter(|rank| !waits.of_rank.contains_key(rank) && !named(rank))
+        .collect();
+    report.problems = problems.into_vec(None);
+    report
+}

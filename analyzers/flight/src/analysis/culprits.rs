@@ -1,0 +1,389 @@
+//! Who it was, how surely, and why in sentences.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::operation::Lane;
+use crate::report::{Culprit, Report, Suspect};
+use crate::words;
+
+use super::matching::Found;
+use super::waits::{Cause, Wait, Waits};
+use super::walk::Walk;
+use super::world::World;
+
+/// A rank that never called a collective that others of its group wait in.
+const MISSING: f64 = 0.9;
+/// Known from sends and receives only, which cannot be counted against each other everywhere.
+const MISSING_PAIR: f64 = 0.6;
+/// Its kernel alone did not start.
+const NOT_STARTED: f64 = 0.6;
+/// It has no dump, most others have: dead, or the file was not collected.
+const NO_DUMP: f64 = 0.7;
+/// It has no dump, as many others.
+const NO_DUMP_AS_OTHERS: f64 = 0.3;
+/// It alone called what the others of its group never did.
+const LONE_CALLER: f64 = 0.4;
+/// Its own record is behind what its peers completed with it.
+const STALE: f64 = 0.4;
+/// It stopped before the foremost members, while it waits itself.
+const BEHIND: f64 = 0.2;
+/// In a circle no rank is more to blame than the next.
+const IN_CYCLE: f64 = 0.5;
+/// Fewer operations than this that peers saw end and the rank itself not are the ordinary delay of a watchdog.
+const STALE_OPERATIONS: usize = 4;
+
+pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[Found], report: &mut Report) {
+    let mut found: BTreeMap<u32, Culprit> = BTreeMap::new();
+    let mut accuse = |rank: u32, confidence: f64, because: Vec<String>| {
+        let culprit = found.entry(rank).or_insert(Culprit {
+            rank,
+            confidence: 0.0,
+            because: Vec::new(),
+        });
+        culprit.confidence = culprit.confidence.max(confidence);
+        culprit.because.extend(because);
+    };
+    for mismatch in mismatches {
+        for (rank, confidence) in &mismatch.blamed {
+            accuse(*rank, *confidence, vec![mismatch.mismatch.sentence.clone()]);
+        }
+    }
+    let lone = lone_calls(world, waits, walk);
+    let all_waiting = waits.of_rank.len().max(1);
+    let known = world.ranks.values().filter(|view| view.dump.is_some()).count();
+    let ends = walk.ends.len();
+    for (end, waiters) in &walk.ends {
+        let reasons: Vec<usize> = reasons(waits, *end);
+        if reasons.iter().all(|index| lone.contains(index)) {
+            continue;
+        }
+        let view = &world.ranks[end];
+        let share = waiters.len() as f64 / all_waiting as f64;
+        let base = match view.dump {
+            None if known * 4 >= world.ranks.len() * 3 => NO_DUMP,
+            None => NO_DUMP_AS_OTHERS,
+            _ => reasons
+                .iter()
+                .map(|index| weight(world, &waits.waits[*index], *end))
+                .fold(0.0, f64::max),
+        };
+        // When a good part of the job is at the end of chains, the cause is more likely one that they share.
+        let crowd = if ends > 3 && ends * 4 > world.ranks.len() {
+            0.5
+        } else {
+            1.0
+        };
+        let confidence = base * (0.5 + 0.5 * share) * crowd;
+        let mut because = direct(world, waits, &reasons, *end);
+        because.extend(own_state(world, *end, &reasons, waits));
+        because.extend(longest_chain(world, waits, *end));
+        because.push(format!(
+            "{} of {} waiting ranks wait for it, directly or through others",
+            waiters.len(),
+            all_waiting
+        ));
+        accuse(*end, rounded(confidence), because);
+    }
+    for index in lone {
+        let wait = &waits.waits[index];
+        let callers: Vec<u32> = wait.waiters.iter().map(|(rank, _)| *rank).collect();
+        let sentence = format!(
+            "{} alone called {}; the other {} members never did and wait for nothing",
+            words::ranks(&callers),
+            place(world, wait),
+            wait.targets.len()
+        );
+        for rank in callers {
+            accuse(rank, LONE_CALLER, vec![sentence.clone()]);
+        }
+    }
+    report.culprits = found.into_values().collect();
+    report
+        .culprits
+        .sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.rank.cmp(&b.rank)));
+    suspects(world, waits, report);
+    for cycle in &walk.cycles {
+        for (place, rank) in cycle.iter().enumerate() {
+            let rotated: Vec<u32> = cycle[place..].iter().chain(&cycle[..place]).copied().collect();
+            let mut links: Vec<String> = rotated.iter().take(8).map(|rank| link(world, waits, *rank)).collect();
+            if rotated.len() > 8 {
+                links.push(format!("and {} more until it closes", rotated.len() - 8));
+            }
+            let because = vec![format!("a circle of {} ranks: {}", cycle.len(), links.join("; "))];
+            report.cycles.push(Suspect {
+                rank: *rank,
+                confidence: IN_CYCLE,
+                because,
+            });
+        }
+    }
+}
+
+fn rounded(confidence: f64) -> f64 {
+    (confidence * 1000.0).round() / 1000.0
+}
+
+/// Waits that a rank is a target of.
+fn reasons(waits: &Waits, rank: u32) -> Vec<usize> {
+    let of = |wait: &Wait| !wait.waiters.is_empty() && wait.targets.binary_search(&rank).is_ok();
+    (0..waits.waits.len())
+        .filter(|index| of(&waits.waits[*index]))
+        .collect()
+}
+
+/// How much a wait says about one of its targets.
+fn weight(world: &World<'_>, wait: &Wait, target: u32) -> f64 {
+    let member = &world.groups[wait.group].members[&target];
+    match (wait.cause, wait.lane) {
+        (Cause::Missing, Lane::Collective) if member.enqueued.is_some() || !world.ranks[&target].has_entries() => {
+            MISSING
+        }
+        (Cause::NotStarted, _) => NOT_STARTED,
+        _ => MISSING_PAIR,
+    }
+}
+
+/// Operations that a minority called while all others neither did nor wait for anything: more likely those called one too
+/// many than all others one too few.
+fn lone_calls(world: &World<'_>, waits: &Waits, walk: &Walk) -> BTreeSet<usize> {
+    let lone = |wait: &Wait| {
+        let idle = |rank: &u32| world.ranks[rank].dump.is_some() && walk.ends.contains_key(rank);
+        wait.cause == Cause::Missing
+            && wait.lane == Lane::Collective
+            && wait.waiters.len() < wait.targets.len()
+            && world.groups[wait.group].ranks.len() > 2
+            && wait.targets.len() * 2 > world.groups[wait.group].ranks.len()
+            && wait.targets.iter().all(idle)
+    };
+    (0..waits.waits.len())
+        .filter(|index| lone(&waits.waits[*index]))
+        .collect()
+}
+
+/// `nccl:all_to_all 20537 of group 74:EXPERT_MODEL_PARALLEL_GROUP`
+fn place(world: &World<'_>, wait: &Wait) -> String {
+    let name = wait
+        .waiters
+        .first()
+        .map(|(rank, at)| world.op_name(*rank, &world.ranks[rank].ops[*at]));
+    format!(
+        "{} {} of group {}",
+        name.unwrap_or_default(),
+        wait.seq,
+        world.group_name(wait.group)
+    )
+}
+
+/// Who waits for the rank itself, one sentence a group.
+fn direct(world: &World<'_>, waits: &Waits, reasons: &[usize], rank: u32) -> Vec<String> {
+    let mut by_place: BTreeMap<_, Vec<&Wait>> = BTreeMap::new();
+    for wait in reasons.iter().map(|index| &waits.waits[*index]) {
+        by_place
+            .entry((wait.group, wait.lane, wait.cause))
+            .or_default()
+            .push(wait);
+    }
+    let mut told = Vec::new();
+    for ((_, _, cause), mut waits) in by_place {
+        waits.sort_by_key(|wait| wait.seq);
+        let mut waiters: Vec<u32> = waits
+            .iter()
+            .flat_map(|wait| &wait.waiters)
+            .map(|(rank, _)| *rank)
+            .collect();
+        waiters.sort_unstable();
+        let why = match cause {
+            Cause::Missing => "which never called it",
+            Cause::NotStarted => "whose kernel alone has not started",
+            _ => "which has not come to it",
+        };
+        let mut targets = waits[0].targets.clone();
+        targets.truncate(16);
+        let mut for_whom = words::ranks(&targets);
+        if waits[0].targets.len() > 16 {
+            for_whom = format!("{} ranks, {} among them", waits[0].targets.len(), words::ranks(&[rank]));
+        }
+        let first = place(world, waits[0]);
+        let frame = waits[0]
+            .waiters
+            .first()
+            .and_then(|(rank, at)| words::own_frame(&world.entry(*rank, &world.ranks[rank].ops[*at])?.frames));
+        let at = frame.map(|frame| format!(" (at {frame})")).unwrap_or_default();
+        let verb = words::wait(&waiters);
+        let sentence = format!("{} {verb} in {first}{at} for {for_whom}, {why}", words::ranks(&waiters));
+        told.push((waiters.len(), sentence));
+    }
+    told.sort_by_key(|(waiters, _)| std::cmp::Reverse(*waiters));
+    told.into_iter().take(4).map(|(_, sentence)| sentence).collect()
+}
+
+/// What the rank's own dump says of it.
+fn own_state(world: &World<'_>, rank: u32, reasons: &[usize], waits: &Waits) -> Vec<String> {
+    let view = &world.ranks[&rank];
+    let Some(dump) = view.dump else {
+        return vec![format!(
+            "rank {rank} has no dump: it died without writing one, or its file was not collected"
+        )];
+    };
+    let mut told = Vec::new();
+    let wait = reasons
+        .iter()
+        .map(|index| &waits.waits[*index])
+        .find(|wait| wait.lane == Lane::Collective);
+    let reached = wait.and_then(|wait| Some((wait, world.groups[wait.group].members[&rank].enqueued?)));
+    if let Some((wait, seq)) = reached {
+        told.push(format!(
+            "the last that rank {rank} called in group {} is {seq}",
+            world.group_name(wait.group)
+        ));
+    }
+    match dump.entries.last() {
+        None => told.push(format!(
+            "rank {rank} has no entry at all: nothing is pending there, it waits for nobody"
+        )),
+        Some(last) => {
+            let frame = words::own_frame(&last.frames)
+                .map(|frame| format!(" at {frame}"))
+                .unwrap_or_default();
+            let seq = if last.is_p2p { last.p2p_seq } else { last.collective_seq };
+            let group = words::group_name(&last.group, &last.description);
+            told.push(format!(
+                "rank {rank} waits for nobody; its last call is {} {seq} of group {group}{frame}",
+                last.profiling_name
+            ));
+        }
+    }
+    told.extend(stale(world, rank));
+    told
+}
+
+fn stale(world: &World<'_>, rank: u32) -> Option<String> {
+    let view = &world.ranks[&rank];
+    let count = view.stale;
+    let first = view.ops.iter().find(|op| op.proven && op.lane == Lane::Collective)?;
+    (count >= STALE_OPERATIONS).then(|| {
+        format!(
+            "rank {rank} still records {count} operations as pending that its peers completed together with it, since {} {} \
+             of group {}: its GPU or its watchdog stopped answering there",
+            world.op_name(rank, first),
+            first.seq,
+            world.group_name(first.group)
+        )
+    })
+}
+
+/// `rank 0 waits in nccl:recv 0<-3 11984 of group 43:PIPELINE for rank 12`
+fn link(world: &World<'_>, waits: &Waits, rank: u32) -> String {
+    let Some(wait) = waits.of_rank.get(&rank).map(|index| &waits.waits[*index]) else {
+        return String::new();
+    };
+    let mut targets: Vec<u32> = wait.targets.iter().copied().filter(|target| *target != rank).collect();
+    let more = targets.len().saturating_sub(8);
+    targets.truncate(8);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    let name = wait.waiters.iter().find(|(waiter, _)| *waiter == rank);
+    let name = name
+        .map(|(rank, at)| world.op_name(*rank, &world.ranks[rank].ops[*at]))
+        .unwrap_or_default();
+    let group = world.group_name(wait.group);
+    format!(
+        "rank {rank} waits in {name} {} of group {group} for {}{more}",
+        wait.seq,
+        words::ranks(&targets)
+    )
+}
+
+/// The chain to the rank that is farthest away, where there is anybody between.
+fn longest_chain(world: &World<'_>, waits: &Waits, end: u32) -> Option<String> {
+    let mut next: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
+    let mut by_target: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (index, wait) in waits.waits.iter().enumerate() {
+        for target in &wait.targets {
+            by_target.entry(*target).or_default().push(index);
+        }
+    }
+    let mut seen = vec![false; waits.waits.len()];
+    let mut open = std::collections::VecDeque::from([(end, 0)]);
+    let mut farthest = (0, end);
+    while let Some((rank, distance)) = open.pop_front() {
+        for index in by_target.get(&rank).into_iter().flatten() {
+            if std::mem::replace(&mut seen[*index], true) {
+                continue;
+            }
+            for (waiter, _) in &waits.waits[*index].waiters {
+                if *waiter != end && !next.contains_key(waiter) {
+                    next.insert(*waiter, (rank, distance + 1));
+                    open.push_back((*waiter, distance + 1));
+                    if distance + 1 > farthest.0 {
+                        farthest = (distance + 1, *waiter);
+                    }
+                }
+            }
+        }
+    }
+    if farthest.0 < 2 {
+        return None;
+    }
+    let mut links = Vec::new();
+    let mut at = farthest.1;
+    while let Some((after, _)) = next.get(&at).filter(|_| links.len() < 12) {
+        links.push(link(world, waits, at));
+        at = *after;
+    }
+    Some(links.join("; "))
+}
+
+/// Ranks with something of their own to show that end no chain.
+fn suspects(world: &World<'_>, waits: &Waits, report: &mut Report) {
+    let culprit = |rank: u32| report.culprits.iter().any(|culprit| culprit.rank == rank);
+    let mut counts: Vec<usize> = world
+        .ranks
+        .values()
+        .filter(|view| view.dump.is_some())
+        .map(|view| view.stale)
+        .collect();
+    counts.sort_unstable();
+    let usual = counts.get(counts.len() / 2).copied().unwrap_or(0);
+    let mut found = Vec::new();
+    for (rank, view) in &world.ranks {
+        if view.stale > 4 * usual
+            && !culprit(*rank)
+            && let Some(sentence) = stale(world, *rank)
+        {
+            found.push(Suspect {
+                rank: *rank,
+                confidence: STALE,
+                because: vec![sentence],
+            });
+        }
+    }
+    for wait in waits
+        .waits
+        .iter()
+        .filter(|wait| wait.cause == Cause::Missing && wait.lane == Lane::Collective)
+    {
+        let group = &world.groups[wait.group];
+        let front = group.members.values().filter_map(|member| member.enqueued).max();
+        for (rank, _) in &wait.waiters {
+            let reached = group.members[rank].enqueued;
+            if reached < front && !culprit(*rank) && !found.iter().any(|suspect| suspect.rank == *rank) {
+                let (reached, front) = (reached.unwrap_or_default(), front.unwrap_or_default());
+                let sentence = format!(
+                    "rank {rank} stopped at {reached} of group {} while others went on to {front}; it waits too",
+                    world.group_name(wait.group)
+                );
+                found.push(Suspect {
+                    rank: *rank,
+                    confidence: BEHIND,
+                    because: vec![sentence],
+                });
+            }
+        }
+    }
+    found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.rank.cmp(&b.rank)));
+    report.suspects = found;
+}

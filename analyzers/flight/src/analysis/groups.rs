@@ -1,0 +1,260 @@
+//! What to tell of each group.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::operation::Lane;
+use crate::report::{Group, GroupState, MemberState, Report};
+use crate::words;
+
+use super::matching::Found;
+use super::waits::{Cause, Wait, Waits, missing};
+use super::world::{GroupIndex, World};
+
+pub(super) fn describe(world: &World<'_>, waits: &Waits, mismatches: Vec<Found>, report: &mut Report) {
+    let mut troubled: BTreeMap<(GroupIndex, Lane), Group> = BTreeMap::new();
+    collectives(world, waits, &mut troubled);
+    pairs(world, waits, &mut troubled);
+    for found in mismatches {
+        let group = troubled
+            .entry((found.group, found.lane))
+            .or_insert_with(|| blank(world, found.group));
+        if group.collective.is_empty() {
+            let first = found.mismatch.sides.first();
+            group.seq = found.mismatch.seq;
+            group.front_seq = found.mismatch.seq;
+            let called = first.and_then(|side| side.what.split(' ').next()).unwrap_or_default();
+            group.collective = called.to_owned();
+            group.frame = first.and_then(|side| side.frame.clone());
+            let mut ranks: Vec<u32> = found
+                .mismatch
+                .sides
+                .iter()
+                .flat_map(|side| side.ranks.clone())
+                .collect();
+            ranks.sort_unstable();
+            group.waiting_ranks = ranks;
+        }
+        group.mismatches.push(found.mismatch);
+    }
+    if troubled.is_empty() {
+        joint(world, waits, &mut troubled);
+    }
+    let held = held(waits);
+    for (index, lane) in roots(waits, report) {
+        if let Some(group) = troubled.get_mut(&(index, lane)) {
+            group.root = true;
+        }
+    }
+    let mut groups: Vec<((GroupIndex, Lane), Group)> = troubled.into_iter().collect();
+    groups.sort_by_key(|(key, group)| {
+        let number: u64 = group.id.parse().unwrap_or(u64::MAX);
+        (
+            !group.root,
+            std::cmp::Reverse(held.get(key).copied().unwrap_or(0)),
+            number,
+            group.id.clone(),
+            key.1,
+        )
+    });
+    report.groups = groups.into_iter().map(|(_, group)| group).collect();
+    let mut states: Vec<GroupState> = world.groups.iter().map(state).collect();
+    states.sort_by_cached_key(|state| (state.id.parse::<u64>().unwrap_or(u64::MAX), state.id.clone()));
+    report.all_groups = states;
+}
+
+fn state(group: &super::world::Group) -> GroupState {
+    let members = group.members.iter().map(|(rank, member)| MemberState {
+        rank: *rank,
+        enqueued: member.enqueued,
+        started: member.started,
+        completed: member.completed,
+        entries: member.ops.len(),
+    });
+    GroupState {
+        id: group.id.to_string(),
+        description: group.description.to_string(),
+        members: members.collect(),
+    }
+}
+
+fn blank(world: &World<'_>, index: GroupIndex) -> Group {
+    let group = &world.groups[index];
+    Group {
+        name: world.group_name(index),
+        id: group.id.to_string(),
+        description: group.description.to_string(),
+        members: group.ranks.to_vec(),
+        ..Group::default()
+    }
+}
+
+/// Operation, size, type and place of a call.
+fn fill(world: &World<'_>, out: &mut Group, rank: u32, at: usize) {
+    let op = &world.ranks[&rank].ops[at];
+    out.seq = op.seq;
+    if let Some(entry) = world.entry(rank, op) {
+        out.collective = entry.profiling_name.to_string();
+        out.size = entry
+            .input_sizes
+            .first()
+            .map(|sizes| words::shape(sizes))
+            .unwrap_or_default();
+        out.dtype = entry
+            .input_dtypes
+            .first()
+            .map(|name| name.to_string())
+            .unwrap_or_default();
+        out.frame = words::own_frame(&entry.frames);
+    }
+}
+
+/// Groups with a collective that lacks members.
+fn collectives(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, Lane), Group>) {
+    let mut by_group: BTreeMap<GroupIndex, Vec<i64>> = BTreeMap::new();
+    for (index, seq) in waits.pending.keys() {
+        by_group.entry(*index).or_default().push(*seq);
+    }
+    for (index, seqs) in by_group {
+        let Some(front) = seqs.last().copied() else { continue };
+        let behind = missing(world, index, front);
+        let Some(first) = seqs.iter().copied().find(|seq| !missing(world, index, *seq).is_empty()) else {
+            continue;
+        };
+        let mut out = blank(world, index);
+        let Some((rank, at)) = waits.pending[&(index, first)].first().copied() else {
+            continue;
+        };
+        fill(world, &mut out, rank, at);
+        out.front_seq = front;
+        out.missing_first_ranks = missing(world, index, first);
+        let waiting: BTreeSet<u32> = seqs
+            .iter()
+            .flat_map(|seq| &waits.pending[&(index, *seq)])
+            .map(|(rank, _)| *rank)
+            .collect();
+        let members = world.groups[index].ranks.iter().copied();
+        out.healthy_ranks = members
+            .filter(|rank| !waiting.contains(rank) && !behind.contains(rank))
+            .collect();
+        out.waiting_ranks = waiting.into_iter().collect();
+        if behind.len() > out.missing_first_ranks.len() {
+            let later: Vec<u32> = behind
+                .iter()
+                .copied()
+                .filter(|r| !out.missing_first_ranks.contains(r))
+                .collect();
+            out.notes.push(format!(
+                "{} called {first} and stopped before {front}",
+                words::ranks(&later)
+            ));
+        }
+        out.missing_ranks = behind;
+        troubled.insert((index, Lane::Collective), out);
+    }
+}
+
+/// Groups with a send or receive whose peer never called its side.
+fn pairs(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, Lane), Group>) {
+    let missing = |wait: &&Wait| wait.lane == Lane::PointToPoint && wait.cause == Cause::Missing;
+    let mut by_group: BTreeMap<GroupIndex, Vec<&Wait>> = BTreeMap::new();
+    for wait in waits.waits.iter().filter(missing) {
+        by_group.entry(wait.group).or_default().push(wait);
+    }
+    for (index, waits) in by_group {
+        let mut out = blank(world, index);
+        let mut waiting: Vec<(u32, usize)> = waits.iter().flat_map(|wait| &wait.waiters).copied().collect();
+        waiting.sort_unstable();
+        let Some((rank, at)) = waiting.first().copied() else {
+            continue;
+        };
+        fill(world, &mut out, rank, at);
+        out.front_seq = out.seq;
+        out.missing_ranks = waits.iter().flat_map(|wait| &wait.targets).copied().collect();
+        out.missing_ranks.sort_unstable();
+        out.missing_ranks.dedup();
+        out.missing_first_ranks = out.missing_ranks.clone();
+        out.waiting_ranks = waiting.iter().map(|(rank, _)| *rank).collect();
+        let told = |rank: &u32| out.waiting_ranks.contains(rank) || out.missing_ranks.contains(rank);
+        out.healthy_ranks = out.members.iter().copied().filter(|rank| !told(rank)).collect();
+        for (rank, at) in waiting.iter().take(16) {
+            let wait = waits.iter().find(|wait| wait.waiters.contains(&(*rank, *at)));
+            let peers = wait.map(|wait| words::ranks(&wait.targets)).unwrap_or_default();
+            let name = world.op_name(*rank, &world.ranks[rank].ops[*at]);
+            out.notes.push(format!(
+                "rank {rank} waits in {name} for {peers}, which never called its side"
+            ));
+        }
+        troubled.insert((index, Lane::PointToPoint), out);
+    }
+}
+
+/// Operations that all members are in and that do not complete. Told only where nothing else is wrong.
+fn joint(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, Lane), Group>) {
+    for wait in &waits.waits {
+        let (Some((rank, at)), false) = (wait.waiters.first().copied(), wait.cause == Cause::Missing) else {
+            continue;
+        };
+        let out = troubled
+            .entry((wait.group, wait.lane))
+            .or_insert_with(|| blank(world, wait.group));
+        if out.collective.is_empty() {
+            fill(world, out, rank, at);
+            out.front_seq = out.seq;
+        }
+        out.waiting_ranks.extend(wait.waiters.iter().map(|(rank, _)| *rank));
+        out.waiting_ranks.sort_unstable();
+        out.waiting_ranks.dedup();
+        let timed_out = world
+            .entry(rank, &world.ranks[&rank].ops[at])
+            .is_some_and(|entry| entry.retired);
+        let note = match (wait.cause, timed_out) {
+            (Cause::NotStarted, _) => format!("the kernel of {} alone has not started", words::ranks(&wait.targets)),
+            (Cause::Blocked, _) => format!("{} called it and is held up before it", words::ranks(&wait.targets)),
+            (_, true) => "all members called it and it timed out: the network or a GPU hangs in it".to_owned(),
+            _ => "all members called it and it is not complete: it still runs, or hangs in the network".to_owned(),
+        };
+        if !out.notes.contains(&note) {
+            out.notes.push(note);
+        }
+    }
+}
+
+/// How many ranks each group holds up.
+fn held(waits: &Waits) -> BTreeMap<(GroupIndex, Lane), usize> {
+    let mut held = BTreeMap::new();
+    for wait in &waits.waits {
+        *held.entry((wait.group, wait.lane)).or_insert(0) += wait.waiters.len();
+    }
+    held
+}
+
+/// The fewest groups in which all culprits are waited for directly, those with most waiting ranks first.
+fn roots(waits: &Waits, report: &Report) -> Vec<(GroupIndex, Lane)> {
+    let culprits: BTreeSet<u32> = report.culprits.iter().map(|culprit| culprit.rank).collect();
+    let mut direct: BTreeMap<(GroupIndex, Lane), (usize, BTreeSet<u32>)> = BTreeMap::new();
+    for wait in waits.waits.iter().filter(|wait| wait.cause != Cause::Joint) {
+        let named: BTreeSet<u32> = wait
+            .targets
+            .iter()
+            .copied()
+            .filter(|rank| culprits.contains(rank))
+            .collect();
+        if !named.is_empty() {
+            let (waiters, all) = direct.entry((wait.group, wait.lane)).or_default();
+            *waiters += wait.waiters.len();
+            all.extend(named);
+        }
+    }
+    let mut open: BTreeSet<u32> = direct.values().flat_map(|(_, named)| named).copied().collect();
+    let mut roots = Vec::new();
+    while !open.is_empty() {
+        let covers = |(_, named): &(usize, BTreeSet<u32>)| named.intersection(&open).count();
+        let best = direct
+            .iter()
+            .max_by_key(|(key, entry)| (covers(entry), entry.0, std::cmp::Reverse(**key)));
+        let Some((key, (_, named))) = best else { break };
+        roots.push(*key);
+        open.retain(|rank| !named.contains(rank));
+    }
+    roots
+}

@@ -1,0 +1,345 @@
+//! On what the members of one operation do not agree.
+//!
+//! Rules of PyTorch's `Op.match`, with numbers of elements in place of shapes: NCCL sees a buffer and a count, so `[2, 3]`
+//! meets `[6]` without harm. Only operations that somebody still has pending are compared, and of each group the first
+//! that differs: after it the numbers of the members no longer mean the same.
+
+use std::collections::BTreeMap;
+
+use crate::dump::Entry;
+use crate::operation::{Lane, OpKind, Operation};
+use crate::report::{Mismatch, MismatchKind, Side};
+use crate::words;
+
+use super::pairs::Pairs;
+use super::world::{Group, GroupIndex, Op, World};
+
+/// A mismatch, and how far it speaks against whom.
+pub(super) struct Found {
+    pub(super) group: GroupIndex,
+    pub(super) lane: Lane,
+    pub(super) mismatch: Mismatch,
+    pub(super) blamed: Vec<(u32, f64)>,
+}
+
+/// One member's call of the compared operation.
+struct Call<'d> {
+    rank: u32,
+    name: String,
+    entries: Vec<&'d Entry>,
+    kind: OpKind,
+}
+
+/// How surely the smaller side of a mismatch is the wrong one.
+const MINORITY: f64 = 0.8;
+/// Where the sides are equal, each of their ranks.
+const EITHER: f64 = 0.4;
+/// Beyond this many ranks a tie names nobody.
+const TIED_RANKS: usize = 8;
+
+pub(super) fn compare(world: &World<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for (index, group) in world.groups.iter().enumerate() {
+        let mut by_seq: BTreeMap<i64, Vec<(u32, &Op)>> = BTreeMap::new();
+        for (rank, member) in &group.members {
+            let ops = member.ops.iter().map(|at| &world.ranks[rank].ops[*at]);
+            for op in ops.filter(|op| op.lane == Lane::Collective) {
+                by_seq.entry(op.seq).or_default().push((*rank, op));
+            }
+        }
+        for (seq, ops) in by_seq {
+            if ops.len() < 2 || !ops.iter().any(|(_, op)| op.pending()) {
+                continue;
+            }
+            let calls: Vec<Call<'_>> = ops.iter().filter_map(|(rank, op)| call(world, *rank, op)).collect();
+            if let Some((mismatch, blamed)) = differ(world, group, seq, &calls) {
+                found.push(Found {
+                    group: index,
+                    lane: Lane::Collective,
+                    mismatch,
+                    blamed,
+                });
+                break;
+            }
+        }
+    }
+    found.extend(compare_pairs(world));
+    found
+}
+
+fn call<'d>(world: &World<'d>, rank: u32, op: &Op) -> Option<Call<'d>> {
+    let dump = world.ranks.get(&rank)?.dump?;
+    let entries: Vec<&Entry> = op.entries().map(|at| &dump.entries[at]).collect();
+    let names: Vec<&str> = entries
+        .iter()
+        .map(|entry| Operation::parse(&entry.profiling_name).name)
+        .collect();
+    Some(Call {
+        rank,
+        name: names.join(" + "),
+        entries,
+        kind: op.kind,
+    })
+}
+
+type Verdict = (Mismatch, Vec<(u32, f64)>);
+
+fn differ(world: &World<'_>, group: &Group, seq: i64, calls: &[Call<'_>]) -> Option<Verdict> {
+    let first = calls.first()?;
+    let place = words::group_name(&group.id, &group.description);
+    if let Some(sides) = sides(calls, |call| Some(call.name.clone())) {
+        return Some(told(seq, MismatchKind::Type, sides, &place));
+    }
+    let kind = first.kind;
+    if kind == OpKind::AllToAll {
+        return total(world, group, seq, calls, &place).or_else(|| types(seq, kind, calls, &place));
+    }
+    let (inputs, outputs) = compared(kind);
+    let size = |side: fn(&Entry) -> &[Vec<i64>], wanted: bool| {
+        wanted
+            .then(|| {
+                sides(calls, |call| {
+                    elements(&call.entries, side).map(|count| count.to_string())
+                })
+            })
+            .flatten()
+    };
+    if let Some(sides) = size(|entry| &entry.input_sizes, inputs).or_else(|| size(|entry| &entry.output_sizes, outputs))
+    {
+        return Some(told(seq, MismatchKind::Size, sides, &place));
+    }
+    ratio(group, seq, kind, calls, &place).or_else(|| types(seq, kind, calls, &place))
+}
+
+/// Whether inputs and outputs must be equal on all members.
+fn compared(kind: OpKind) -> (bool, bool) {
+    match kind {
+        OpKind::AllReduce | OpKind::AllGather | OpKind::ReduceScatter | OpKind::Broadcast => (true, true),
+        OpKind::Reduce | OpKind::Gather | OpKind::ReduceScatterUneven => (true, false),
+        OpKind::Scatter | OpKind::AllGatherUneven => (false, true),
+        _ => (false, false),
+    }
+}
+
+/// Elements of all tensors together; `None` where none were recorded.
+fn elements(entries: &[&Entry], side: fn(&Entry) -> &[Vec<i64>]) -> Option<i128> {
+    let mut tensors = entries.iter().flat_map(|entry| side(entry)).peekable();
+    tensors.peek()?;
+    Some(
+        tensors
+            .map(|sizes| {
+                sizes
+                    .iter()
+                    .fold(1i128, |all, size| all.saturating_mul(i128::from(*size)))
+            })
+            .sum(),
+    )
+}
+
+/// Members by what they say; `None` where they agree.
+fn sides(calls: &[Call<'_>], says: impl Fn(&Call<'_>) -> Option<String>) -> Option<Vec<Side>> {
+    let mut by_word: BTreeMap<String, Vec<&Call<'_>>> = BTreeMap::new();
+    for call in calls {
+        if let Some(word) = says(call) {
+            by_word.entry(word).or_default().push(call);
+        }
+    }
+    (by_word.len() > 1).then(|| {
+        let mut sides: Vec<Side> = by_word.into_values().filter_map(|calls| side(&calls)).collect();
+        sides.sort_by_key(|side| (std::cmp::Reverse(side.ranks.len()), side.ranks[0]));
+        sides
+    })
+}
+
+fn side(calls: &[&Call<'_>]) -> Option<Side> {
+    let lowest = calls.first()?;
+    let mut what = words::call(lowest.entries.first()?);
+    if lowest.entries.len() > 1 {
+        what = format!("{what} and {} more in one launch", lowest.entries.len() - 1);
+    }
+    let frame = lowest.entries.first().and_then(|entry| words::own_frame(&entry.frames));
+    Some(Side {
+        ranks: calls.iter().map(|call| call.rank).collect(),
+        what,
+        frame,
+    })
+}
+
+fn told(seq: i64, kind: MismatchKind, sides: Vec<Side>, place: &str) -> Verdict {
+    let ranks: usize = sides.iter().map(|side| side.ranks.len()).sum();
+    let blamed = match sides.split_first() {
+        Some((most, rest)) if most.ranks.len() * 2 > ranks => rest
+            .iter()
+            .flat_map(|side| &side.ranks)
+            .map(|rank| (*rank, MINORITY))
+            .collect(),
+        _ if ranks <= TIED_RANKS => sides
+            .iter()
+            .flat_map(|side| &side.ranks)
+            .map(|rank| (*rank, EITHER))
+            .collect(),
+        _ => Vec::new(),
+    };
+    let said: Vec<String> = sides.iter().map(said).collect();
+    let noun = match kind {
+        MismatchKind::Type => "operation",
+        MismatchKind::Dtype => "element type",
+        _ => "size",
+    };
+    let sentence = format!(
+        "members of group {place} differ in {noun} at sequence {seq}: {}",
+        said.join("; ")
+    );
+    (
+        Mismatch {
+            seq,
+            kind,
+            sides,
+            sentence,
+        },
+        blamed,
+    )
+}
+
+fn said(side: &Side) -> String {
+    let verb = if side.ranks.len() == 1 { "calls" } else { "call" };
+    let frame = side
+        .frame
+        .as_ref()
+        .map(|frame| format!(" at {frame}"))
+        .unwrap_or_default();
+    format!("{} {verb} {}{frame}", words::ranks(&side.ranks), side.what)
+}
+
+/// What all send must be what all receive. Needs the calls of all members; shapes are recorded since 2.4.
+fn total(world: &World<'_>, group: &Group, seq: i64, calls: &[Call<'_>], place: &str) -> Option<Verdict> {
+    let old = |call: &Call<'_>| {
+        world.ranks[&call.rank]
+            .dump
+            .is_none_or(|dump| dump.version_numbers() < (2, 4))
+    };
+    if calls.len() < group.ranks.len() || calls.iter().any(old) {
+        return None;
+    }
+    let (mut sent, mut received) = (0i128, 0i128);
+    for call in calls {
+        sent += elements(&call.entries, |entry| &entry.input_sizes)?;
+        received += elements(&call.entries, |entry| &entry.output_sizes)?;
+    }
+    if sent == received {
+        return None;
+    }
+    let sides: Vec<Side> = calls.iter().filter_map(|call| side(&[call])).collect();
+    let sentence = format!(
+        "members of group {place} send {sent} elements and receive {received} in {} {seq}: who is wrong cannot be told",
+        calls[0].name
+    );
+    Some((
+        Mismatch {
+            seq,
+            kind: MismatchKind::Total,
+            sides,
+            sentence,
+        },
+        Vec::new(),
+    ))
+}
+
+/// Input and output of one member against each other.
+fn ratio(group: &Group, seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str) -> Option<Verdict> {
+    let members = group.ranks.len() as i128;
+    let wrong = |call: &&Call<'_>| {
+        let (Some(input), Some(output)) = (
+            elements(&call.entries, |entry| &entry.input_sizes),
+            elements(&call.entries, |entry| &entry.output_sizes),
+        ) else {
+            return false;
+        };
+        match kind {
+            OpKind::AllReduce => input != output,
+            OpKind::AllGather => input.saturating_mul(members) != output,
+            OpKind::ReduceScatter => output.saturating_mul(members) != input,
+            _ => false,
+        }
+    };
+    let calls: Vec<&Call<'_>> = calls.iter().filter(wrong).collect();
+    let side = side(&calls)?;
+    let sentence = format!(
+        "input and output do not belong together at sequence {seq} of group {place}: {}",
+        said(&side)
+    );
+    let blamed = side.ranks.iter().map(|rank| {
+        (
+            *rank,
+            if calls.len() <= TIED_RANKS {
+                MINORITY
+            } else {
+                EITHER / 2.0
+            },
+        )
+    });
+    let blamed = blamed.collect();
+    Some((
+        Mismatch {
+            seq,
+            kind: MismatchKind::Ratio,
+            sides: vec![side],
+            sentence,
+        },
+        blamed,
+    ))
+}
+
+/// Types of elements. One-to-all and all-to-one operations say something on one side only.
+fn types(seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str) -> Option<Verdict> {
+    let inputs = !matches!(kind, OpKind::Scatter | OpKind::Broadcast);
+    let outputs = !matches!(kind, OpKind::Gather);
+    let said = |call: &Call<'_>| {
+        let mut said: Vec<&str> = Vec::new();
+        for entry in &call.entries {
+            if inputs && !entry.input_sizes.is_empty() {
+                said.extend(entry.input_dtypes.iter().map(|name| &**name));
+            }
+            if outputs && !entry.output_sizes.is_empty() {
+                said.extend(entry.output_dtypes.iter().map(|name| &**name));
+            }
+        }
+        said.sort_unstable();
+        said.dedup();
+        (!said.is_empty()).then(|| said.join("/"))
+    };
+    Some(told(seq, MismatchKind::Dtype, sides(calls, said)?, place))
+}
+
+/// Sends against their receives, where both are known to belong together.
+fn compare_pairs(world: &World<'_>) -> Vec<Found> {
+    let mut found: Vec<Found> = Vec::new();
+    for ((group, from, to), pair) in Pairs::find(world).aligned() {
+        if found.last().is_some_and(|last| last.group == *group) {
+            continue;
+        }
+        for (send, receive) in pair.sends.iter().zip(&pair.receives) {
+            let (send, receive) = (&world.ranks[from].ops[*send], &world.ranks[to].ops[*receive]);
+            let simple = |op: &Op| op.more.is_empty() && !op.overtaken;
+            let (Some(sender), Some(receiver)) = (call(world, *from, send), call(world, *to, receive)) else {
+                continue;
+            };
+            let sent = elements(&sender.entries, |entry| &entry.input_sizes);
+            let received = elements(&receiver.entries, |entry| &entry.output_sizes);
+            if !simple(send) || !simple(receive) || sent.is_none() || received.is_none() || sent == received {
+                continue;
+            }
+            let place = world.group_name(*group);
+            let sides = [side(&[&sender]), side(&[&receiver])].into_iter().flatten().collect();
+            let (mismatch, blamed) = told(send.seq, MismatchKind::Size, sides, &place);
+            found.push(Found {
+                group: *group,
+                lane: Lane::PointToPoint,
+                mismatch,
+                blamed,
+            });
+            break;
+        }
+    }
+    found
+}

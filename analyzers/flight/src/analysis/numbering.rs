@@ -1,0 +1,201 @@
+//! Which number belongs to which group, and to which of its two counters.
+//!
+//! A status is kept under the rank's own number of a group (`pg_id`), which only entries tie to the group's name; and
+//! collectives and point-to-point operations write the same status, each its own counter. A rank without entries, often
+//! the one that is looked for, says neither. Both are concluded here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::dump::{Dump, State};
+use crate::limits::Problems;
+use crate::operation::{Lane, OpKind};
+
+use super::world::{GroupIndex, Op, World, kind};
+
+/// Fills the members of all groups and the operations of all ranks.
+pub(super) fn count(world: &mut World<'_>, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>, problems: &mut Problems) {
+    let ranks: Vec<u32> = world.ranks.keys().copied().collect();
+    for rank in &ranks {
+        gather(world, *rank, meant);
+    }
+    let lanes = lanes(world);
+    for rank in &ranks {
+        let Some(dump) = world.ranks[rank].dump else { continue };
+        let numbers = numbers(dump, *rank, meant, problems);
+        for (pg_id, index) in numbers {
+            let (Some(status), Some(member)) = (dump.status.get(&pg_id), world.groups[index].members.get_mut(rank))
+            else {
+                continue;
+            };
+            let known = |number: Option<i64>| number.filter(|number| *number >= 0);
+            let lane = own_lane(dump, &world.ranks[rank].ops, member, status.last_enqueued).or(lanes[index]);
+            match lane {
+                Some(Lane::Collective) => {
+                    member.enqueued = member.enqueued.max(known(status.last_enqueued));
+                    member.started = member.started.max(known(status.last_started));
+                    member.completed = member.completed.max(known(status.last_completed));
+                }
+                Some(Lane::PointToPoint) => {
+                    member.p2p_enqueued = member.p2p_enqueued.max(known(status.last_enqueued));
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// Takes a rank's entries, those of one launch together.
+fn gather(world: &mut World<'_>, rank: u32, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>) {
+    let Some(view) = world.ranks.get_mut(&rank) else { return };
+    let Some(dump) = view.dump else { return };
+    let mut last: Option<(&Arc<str>, GroupIndex)> = None;
+    for (at, entry) in dump.entries.iter().enumerate() {
+        let index = match last {
+            Some((id, index)) if Arc::ptr_eq(id, &entry.group) => index,
+            _ => match meant.get(&(rank, entry.group.clone())) {
+                Some(index) => *index,
+                None => continue,
+            },
+        };
+        last = Some((&entry.group, index));
+        let lane = if entry.is_p2p {
+            Lane::PointToPoint
+        } else {
+            Lane::Collective
+        };
+        let seq = if entry.is_p2p {
+            entry.p2p_seq
+        } else {
+            entry.collective_seq
+        };
+        let kind = kind(entry);
+        let Some(member) = world.groups[index].members.get_mut(&rank) else {
+            continue;
+        };
+        if entry.collective_seq >= 0 {
+            member.enqueued = member.enqueued.max(Some(entry.collective_seq));
+        }
+        if entry.is_p2p {
+            member.p2p_enqueued = member.p2p_enqueued.max(Some(seq));
+        }
+        let ended = entry.state == State::Completed;
+        if lane == Lane::Collective && ended {
+            member.completed = member.completed.max(Some(seq));
+        }
+        if lane == Lane::Collective && (ended || entry.state == State::Started) {
+            member.started = member.started.max(Some(seq));
+        }
+        let same = member.ops.last().filter(|at| {
+            let op: &Op = &view.ops[**at];
+            op.lane == lane && op.seq == seq
+        });
+        if let Some(same) = same {
+            // Operations within a launch have no events of their own: their end is that of the launch's last entry.
+            let op = &mut view.ops[*same];
+            let closes = kind == OpKind::Coalesced || entry.profiling_name.ends_with("_coalesced");
+            op.state = if closes { entry.state } else { op.state.max(entry.state) };
+            op.more.push(at);
+            continue;
+        }
+        member.ops.push(view.ops.len());
+        let (state, overtaken, proven) = (entry.state, false, false);
+        view.ops.push(Op {
+            group: index,
+            lane,
+            seq,
+            kind,
+            entry: at,
+            more: Vec::new(),
+            state,
+            proven,
+            overtaken,
+        });
+    }
+}
+
+/// The counter that a group's statuses speak of, where its members recorded one kind only.
+fn lanes(world: &World<'_>) -> Vec<Option<Lane>> {
+    let mut lanes = Vec::with_capacity(world.groups.len());
+    for group in &world.groups {
+        let ops = group.members.iter().flat_map(|(rank, member)| {
+            let view = &world.ranks[rank];
+            member.ops.iter().map(|at| view.ops[*at].lane)
+        });
+        let (mut collective, mut p2p) = (false, false);
+        for lane in ops {
+            collective |= lane == Lane::Collective;
+            p2p |= lane == Lane::PointToPoint;
+        }
+        lanes.push(match (collective, p2p) {
+            (true, true) => None,
+            (false, true) => Some(Lane::PointToPoint),
+            _ => Some(Lane::Collective),
+        });
+    }
+    lanes
+}
+
+/// The counter that a rank's status speaks of, as its own last entry in the group tells.
+fn own_lane(dump: &Dump, ops: &[Op], member: &super::world::Member, enqueued: Option<i64>) -> Option<Lane> {
+    let last = &ops[*member.ops.last()?];
+    let entry = &dump.entries[last.more.last().copied().unwrap_or(last.entry)];
+    let enqueued = enqueued?;
+    let (collective, p2p) = (
+        entry.collective_seq == enqueued,
+        entry.is_p2p && entry.p2p_seq == enqueued,
+    );
+    match (collective, p2p) {
+        (true, false) => Some(Lane::Collective),
+        (false, true) => Some(Lane::PointToPoint),
+        _ => Some(last.lane),
+    }
+}
+
+/// The group behind each of a rank's own numbers: what its entries say, and for the rest the order of creation, in which
+/// both numbers and numeric names ascend. The order is believed only where it agrees with all entries.
+fn numbers(
+    dump: &Dump,
+    rank: u32,
+    meant: &BTreeMap<(u32, Arc<str>), GroupIndex>,
+    problems: &mut Problems,
+) -> BTreeMap<i64, GroupIndex> {
+    let mut told = BTreeMap::new();
+    for entry in &dump.entries {
+        if let Some(pg_id) = entry.pg_id
+            && !told.contains_key(&pg_id)
+            && let Some(index) = meant.get(&(rank, entry.group.clone()))
+        {
+            told.insert(pg_id, *index);
+        }
+    }
+    let mut names: Vec<(u64, GroupIndex)> = Vec::new();
+    for config in &dump.groups {
+        let (Ok(number), Some(index)) = (config.id.parse(), meant.get(&(rank, config.id.clone()))) else {
+            continue;
+        };
+        names.push((number, *index));
+    }
+    names.sort_unstable();
+    let ordered = names.len() == dump.status.len() && names.len() == dump.groups.len();
+    let in_order: BTreeMap<i64, GroupIndex> = dump
+        .status
+        .keys()
+        .copied()
+        .zip(names.into_iter().map(|(_, index)| index))
+        .collect();
+    let agrees = told
+        .iter()
+        .all(|(pg_id, index)| in_order.get(pg_id).is_none_or(|other| other == index));
+    if ordered && agrees {
+        return in_order;
+    }
+    if dump.entries.is_empty() && !dump.status.is_empty() {
+        problems.add(
+            Some(rank),
+            "pg_status",
+            "cannot be tied to groups: their order of creation is not known",
+        );
+    }
+    told
+}

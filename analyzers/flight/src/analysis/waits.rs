@@ -1,0 +1,221 @@
+//! The one operation that holds each rank up, and whom it waits for.
+//!
+//! A rank usually has many operations enqueued. It is held up by the first that lacks a member: one that never called it
+//! (`Missing`). Where no operation of the rank lacks anybody, its first pending operation waits for members whose own way
+//! to it is blocked (`Blocked`), or whose kernel alone has not started (`NotStarted`); and where all are in it, it runs or
+//! hangs by itself (`Joint`).
+
+use std::collections::BTreeMap;
+
+use crate::dump::State;
+use crate::operation::Lane;
+
+use super::pairs::Pairs;
+use super::world::{GroupIndex, Op, World};
+
+/// Why an operation does not complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Cause {
+    Missing,
+    Blocked,
+    NotStarted,
+    Joint,
+}
+
+/// An operation that holds ranks up.
+pub(super) struct Wait {
+    pub(super) group: GroupIndex,
+    pub(super) lane: Lane,
+    pub(super) seq: i64,
+    pub(super) cause: Cause,
+    /// Ranks that are held up here, with the place of their operation.
+    pub(super) waiters: Vec<(u32, usize)>,
+    /// Whom they wait for.
+    pub(super) targets: Vec<u32>,
+}
+
+pub(super) struct Waits {
+    pub(super) waits: Vec<Wait>,
+    /// What holds each rank up: place in `waits`.
+    pub(super) of_rank: BTreeMap<u32, usize>,
+    /// Pending collectives: who has called them.
+    pub(super) pending: BTreeMap<(GroupIndex, i64), Vec<(u32, usize)>>,
+    pub(super) pairs: Pairs,
+}
+
+/// An operation as others see it: a collective is shared by its members, a send or receive is the rank's own.
+type Key = (GroupIndex, Lane, i64, Option<u32>);
+
+fn key(rank: u32, op: &Op) -> Key {
+    (
+        op.group,
+        op.lane,
+        op.seq,
+        (op.lane == Lane::PointToPoint).then_some(rank),
+    )
+}
+
+impl Waits {
+    pub(super) fn find(world: &World<'_>) -> Waits {
+        let mut pending: BTreeMap<(GroupIndex, i64), Vec<(u32, usize)>> = BTreeMap::new();
+        for (rank, view) in &world.ranks {
+            for (at, op) in view.ops.iter().enumerate() {
+                if op.pending() && op.lane == Lane::Collective {
+                    pending.entry((op.group, op.seq)).or_default().push((*rank, at));
+                }
+            }
+        }
+        let mut waits = Waits {
+            waits: Vec::new(),
+            of_rank: BTreeMap::new(),
+            pending,
+            pairs: Pairs::find(world),
+        };
+        let mut known: BTreeMap<Key, usize> = BTreeMap::new();
+        let heads = waits.find_missing(world, &mut known);
+        waits.find_blocked(world, &mut known, &heads);
+        waits
+    }
+
+    fn hold(
+        &mut self,
+        known: &mut BTreeMap<Key, usize>,
+        rank: u32,
+        at: usize,
+        op: &Op,
+        cause: Cause,
+        targets: Vec<u32>,
+    ) {
+        let index = *known.entry(key(rank, op)).or_insert_with(|| {
+            let (group, lane, seq) = (op.group, op.lane, op.seq);
+            self.waits.push(Wait {
+                group,
+                lane,
+                seq,
+                cause,
+                waiters: Vec::new(),
+                targets,
+            });
+            self.waits.len() - 1
+        });
+        self.waits[index].waiters.push((rank, at));
+        self.of_rank.insert(rank, index);
+    }
+
+    /// Ranks that an operation lacks. Gives the first pending operation of all other ranks that have one.
+    fn find_missing(&mut self, world: &World<'_>, known: &mut BTreeMap<Key, usize>) -> BTreeMap<u32, usize> {
+        // Below the least that any member reached nobody is missing.
+        let reached: Vec<Option<i64>> = world
+            .groups
+            .iter()
+            .map(|group| group.members.values().map(|m| m.enqueued).min().flatten())
+            .collect();
+        let mut heads = BTreeMap::new();
+        for (rank, view) in &world.ranks {
+            let pending = || view.ops.iter().enumerate().filter(|(_, op)| op.pending());
+            // A send or receive that later operations overtook holds nobody up while something else does.
+            let aside = |op: &Op| op.lane == Lane::PointToPoint && op.overtaken;
+            let order = || {
+                pending()
+                    .filter(|(_, op)| !aside(op))
+                    .chain(pending().filter(|(_, op)| aside(op)))
+            };
+            let missing = order().find_map(|(at, op)| {
+                let targets = match op.lane {
+                    Lane::Collective if reached[op.group].is_some_and(|seq| seq >= op.seq) => return None,
+                    Lane::Collective => missing(world, op.group, op.seq),
+                    Lane::PointToPoint => self.pairs.peers(world, *rank, at).1,
+                };
+                (!targets.is_empty()).then_some((at, targets))
+            });
+            match missing {
+                Some((at, targets)) => self.hold(known, *rank, at, &view.ops[at], Cause::Missing, targets),
+                None => heads.extend(order().next().map(|(at, _)| (*rank, at))),
+            }
+        }
+        heads
+    }
+
+    fn find_blocked(&mut self, world: &World<'_>, known: &mut BTreeMap<Key, usize>, heads: &BTreeMap<u32, usize>) {
+        let lacking = self.of_rank.clone();
+        for (rank, at) in heads {
+            let op = &world.ranks[rank].ops[*at];
+            if let Some(index) = known.get(&key(*rank, op)).copied() {
+                self.waits[index].waiters.push((*rank, *at));
+                self.of_rank.insert(*rank, index);
+                continue;
+            }
+            let with: Vec<(u32, Option<usize>)> = match op.lane {
+                Lane::Collective => self.pending[&(op.group, op.seq)]
+                    .iter()
+                    .map(|(member, at)| (*member, Some(*at)))
+                    .collect(),
+                Lane::PointToPoint => self
+                    .pairs
+                    .peers(world, *rank, *at)
+                    .0
+                    .into_iter()
+                    .map(|peer| (peer, None))
+                    .collect(),
+            };
+            let elsewhere = |member: &u32, own: &Option<usize>| match (heads.get(member), own) {
+                (Some(head), Some(own)) => head != own,
+                (Some(head), None) => !self.faces(world, *member, *head, *rank),
+                (None, _) => false,
+            };
+            let lack = |(member, _): &(u32, Option<usize>)| lacking.contains_key(member);
+            let mut cause = Cause::Blocked;
+            let mut targets: Vec<u32> = with
+                .iter()
+                .filter(|member| lack(member))
+                .map(|(member, _)| *member)
+                .collect();
+            if targets.is_empty() {
+                targets = with
+                    .iter()
+                    .filter(|(m, own)| m != rank && elsewhere(m, own))
+                    .map(|(m, _)| *m)
+                    .collect();
+            }
+            if targets.is_empty() {
+                let state = |(member, at): &(u32, Option<usize>)| Some(world.ranks[member].ops[(*at)?].state);
+                let started = with
+                    .iter()
+                    .filter(|member| state(member) == Some(State::Started))
+                    .count();
+                cause = if started > 0 && started < with.len() {
+                    Cause::NotStarted
+                } else {
+                    Cause::Joint
+                };
+                if cause == Cause::NotStarted {
+                    let late = with.iter().filter(|member| state(member) == Some(State::Scheduled));
+                    targets = late.map(|(member, _)| *member).collect();
+                }
+            }
+            self.hold(known, *rank, *at, op, cause, targets);
+        }
+        // A rank whose kernel alone does not start waits for nobody that the record knows.
+        for wait in self.waits.iter_mut().filter(|wait| wait.cause == Cause::NotStarted) {
+            wait.waiters.retain(|(rank, _)| !wait.targets.contains(rank));
+            for target in &wait.targets {
+                self.of_rank.remove(target);
+            }
+        }
+    }
+
+    /// Whether a rank's operation is a send or receive with that peer.
+    fn faces(&self, world: &World<'_>, rank: u32, at: usize, peer: u32) -> bool {
+        let lane = world.ranks[&rank].ops[at].lane;
+        lane == Lane::PointToPoint && self.pairs.peers(world, rank, at).0.contains(&peer)
+    }
+}
+
+/// Members that never called a collective of their group, or of whom nothing is known.
+pub(super) fn missing(world: &World<'_>, group: GroupIndex, seq: i64) -> Vec<u32> {
+    let members = world.groups[group].members.iter();
+    members
+        .filter(|(_, member)| member.enqueued.is_none_or(|last| last < seq))
+        .map(|(rank, _)| *rank)
+        .collect()
+}

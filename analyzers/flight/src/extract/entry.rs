@@ -1,0 +1,196 @@
+//! Entries of a dump.
+
+use std::sync::Arc;
+
+use crate::dump::{Entry, State};
+use crate::tree::{Id, Tree};
+
+use super::Extractor;
+
+/// Tensors kept of one entry, and dimensions of one tensor.
+const TENSORS: usize = 1 << 16;
+const DIMENSIONS: usize = 64;
+
+impl Extractor<'_, '_> {
+    pub(super) fn entries(&mut self, id: Id) -> Vec<Entry> {
+        let tree = self.tree;
+        let Some(items) = tree.items(id) else {
+            self.odd("entries", "no list");
+            return Vec::new();
+        };
+        let mut entries = Vec::with_capacity(items.len().min(1 << 16));
+        for (index, item) in items.iter().enumerate() {
+            if !self.spend(32) {
+                break;
+            }
+            entries.extend(self.entry(*item, index));
+        }
+        if !entries.is_sorted_by_key(|entry: &Entry| entry.record_id) {
+            self.odd("entries", "not in the order of their record_id; sorted");
+            entries.sort_by_key(|entry| entry.record_id);
+        }
+        entries
+    }
+
+    fn entry(&mut self, id: Id, index: usize) -> Option<Entry> {
+        let tree = self.tree;
+        let Some(fields) = tree.pairs(id) else {
+            self.odd(format!("entries[{index}]"), "no dictionary; left out");
+            return None;
+        };
+        let mut entry = Entry {
+            record_id: index as i64,
+            pg_id: None,
+            group: self.interner.text(""),
+            description: self.interner.text(""),
+            profiling_name: self.interner.text(""),
+            collective_seq: -1,
+            p2p_seq: -1,
+            op_id: None,
+            input_sizes: Arc::from([]),
+            output_sizes: Arc::from([]),
+            input_dtypes: Arc::from([]),
+            output_dtypes: Arc::from([]),
+            state: State::Scheduled,
+            time_created_ns: None,
+            time_started_ns: None,
+            time_completed_ns: None,
+            timeout_ms: None,
+            is_p2p: false,
+            retired: false,
+            frames: Arc::from([]),
+            thread: None,
+        };
+        let mut p2p = None;
+        let mut state = None;
+        for (key, value) in fields.take(64) {
+            match tree.bytes(key).unwrap_or_default() {
+                b"record_id" | b"id" => entry.record_id = tree.integer(value).unwrap_or(index as i64),
+                b"pg_id" => entry.pg_id = tree.integer(value),
+                b"process_group" => self.process_group(value, &mut entry),
+                b"profiling_name" => entry.profiling_name = self.name(value).unwrap_or(entry.profiling_name),
+                b"collective_seq_id" => entry.collective_seq = tree.integer(value).unwrap_or(-1),
+                // Before 2.1 there was one counter.
+                b"seq_id" if entry.collective_seq < 0 => entry.collective_seq = tree.integer(value).unwrap_or(-1),
+                b"p2p_seq_id" => entry.p2p_seq = tree.integer(value).unwrap_or(-1),
+                b"op_id" => entry.op_id = tree.integer(value),
+                b"input_sizes" => entry.input_sizes = self.shapes(value),
+                b"output_sizes" => entry.output_sizes = self.shapes(value),
+                b"input_dtypes" => entry.input_dtypes = self.names(value),
+                b"output_dtypes" => entry.output_dtypes = self.names(value),
+                b"state" => state = tree.bytes(value),
+                b"time_created_ns" => entry.time_created_ns = moment(tree, value),
+                b"time_discovered_started_ns" => entry.time_started_ns = moment(tree, value),
+                b"time_discovered_completed_ns" => entry.time_completed_ns = moment(tree, value),
+                b"timeout_ms" => entry.timeout_ms = tree.integer(value),
+                b"is_p2p" => p2p = tree.integer(value),
+                b"retired" => entry.retired = tree.integer(value) == Some(1),
+                b"frames" | b"stack_trace" | b"traceback" => entry.frames = self.stack(value),
+                b"thread_name" if !tree.is_none(value) => entry.thread = self.name(value),
+                _ => {}
+            }
+        }
+        if entry.group.is_empty() {
+            let Some(pg_id) = entry.pg_id else {
+                self.odd(
+                    format!("entries[{index}].process_group"),
+                    "missing; the entry is left out",
+                );
+                return None;
+            };
+            entry.group = self.interner.text(&pg_id.to_string());
+            self.odd(
+                format!("entries[{index}].process_group"),
+                "missing; pg_id stands for it",
+            );
+        }
+        if entry.profiling_name.is_empty() {
+            self.odd(format!("entries[{index}].profiling_name"), "missing");
+        }
+        entry.is_p2p = match p2p {
+            Some(flag) => flag == 1,
+            None => {
+                let name = entry.profiling_name.rsplit(':').next().unwrap_or_default();
+                name.starts_with("send ") || name.starts_with("recv ")
+            }
+        };
+        if entry.is_p2p && entry.p2p_seq < 0 {
+            entry.p2p_seq = entry.collective_seq;
+        }
+        if !entry.is_p2p && entry.collective_seq < 0 {
+            self.odd(
+                format!("entries[{index}].collective_seq_id"),
+                "missing; the entry is left out",
+            );
+            return None;
+        }
+        entry.state = match state {
+            Some(b"completed") => State::Completed,
+            Some(b"started") => State::Started,
+            Some(b"scheduled") => State::Scheduled,
+            other => {
+                let text = other.map(|text| String::from_utf8_lossy(&text[..text.len().min(40)]).into_owned());
+                let what = text.map_or("missing".to_owned(), |text| format!("unknown state {text:?}"));
+                self.odd(
+                    format!("entries[{index}].state"),
+                    format!("{what}; concluded from times"),
+                );
+                match (entry.time_started_ns, entry.time_completed_ns) {
+                    (_, Some(_)) => State::Completed,
+                    (Some(_), _) => State::Started,
+                    _ => State::Scheduled,
+                }
+            }
+        };
+        Some(entry)
+    }
+
+    /// `("74", "EXPERT_MODEL_PARALLEL_GROUP")`, or before 2.1 the name alone.
+    fn process_group(&mut self, id: Id, entry: &mut Entry) {
+        let tree = self.tree;
+        let (name, description) = match tree.items(id) {
+            Some(items) => (items.first().copied(), items.get(1).copied()),
+            None => (Some(id), None),
+        };
+        if let Some(name) = name.and_then(|name| self.name(name)) {
+            entry.group = name;
+        }
+        if let Some(description) = description.and_then(|text| self.name(text)) {
+            entry.description = description;
+        }
+    }
+
+    fn shapes(&mut self, id: Id) -> Arc<[Vec<i64>]> {
+        let tree = self.tree;
+        let mut shapes = Vec::new();
+        for tensor in tree.items(id).unwrap_or_default().iter().take(TENSORS) {
+            let dimensions = tree.items(*tensor).unwrap_or_default();
+            if !self.spend(2 + dimensions.len() as u64) {
+                break;
+            }
+            shapes.push(
+                dimensions
+                    .iter()
+                    .take(DIMENSIONS)
+                    .filter_map(|size| tree.integer(*size))
+                    .collect(),
+            );
+        }
+        self.interner.shapes(shapes)
+    }
+
+    fn names(&mut self, id: Id) -> Arc<[Arc<str>]> {
+        let tree = self.tree;
+        let mut names = Vec::new();
+        for item in tree.items(id).unwrap_or_default().iter().take(TENSORS) {
+            let Some(name) = self.name(*item) else { continue };
+            names.push(name);
+        }
+        self.interner.list(names)
+    }
+}
+
+/// The pickle writes `None` for a moment that never came, the JSON form zero.
+fn moment(tree: &Tree<'_>, id: Id) -> Option<i64> {
+    tree.integer(id).filter(|nanoseconds| *nanoseconds > 0)
+}

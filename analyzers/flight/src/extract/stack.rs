@@ -1,0 +1,66 @@
+//! Stacks: a list of frames, or the text that the C++ side prints.
+
+use std::sync::Arc;
+
+use crate::dump::Frame;
+use crate::tree::Id;
+
+use super::Extractor;
+
+/// Frames kept of one stack.
+const FRAMES: usize = 128;
+/// Longest text of a printed stack that is looked at.
+const PRINTED_BYTES: usize = 16 << 10;
+
+impl Extractor<'_, '_> {
+    pub(super) fn stack(&mut self, id: Id) -> Arc<[Frame]> {
+        let tree = self.tree;
+        let mut frames = Vec::new();
+        if let Some(items) = tree.items(id) {
+            for item in items.iter().take(FRAMES) {
+                if !self.spend(4) {
+                    break;
+                }
+                frames.extend(self.frame(*item));
+            }
+        } else if let Some(text) = tree.text(id, PRINTED_BYTES)
+            && self.spend(text.len() as u64 / 16 + 1)
+        {
+            for line in text.lines().take(FRAMES) {
+                frames.extend(self.printed_frame(line));
+            }
+        }
+        self.interner.stack(frames)
+    }
+
+    fn frame(&mut self, id: Id) -> Option<Frame> {
+        let tree = self.tree;
+        let (mut function, mut file, mut line) = (None, None, None);
+        for (field, content) in tree.pairs(id)?.take(16) {
+            match tree.bytes(field).unwrap_or_default() {
+                b"name" => function = self.name(content),
+                b"filename" => file = self.name(content),
+                b"line" => line = tree.integer(content),
+                _ => {}
+            }
+        }
+        Some(Frame {
+            function: function?,
+            file: file?,
+            line: line.unwrap_or(0),
+        })
+    }
+
+    /// `#0 all_reduce from torch/distributed/distributed_c10d.py:2696`
+    fn printed_frame(&mut self, line: &str) -> Option<Frame> {
+        let (_, rest) = line.trim().strip_prefix('#')?.split_once(' ')?;
+        let (function, place) = rest.split_once(" from ")?;
+        let (file, number) = place.rsplit_once(':')?;
+        let line = number.parse().ok()?;
+        Some(Frame {
+            function: self.interner.text(function),
+            file: self.interner.text(file),
+            line,
+        })
+    }
+}

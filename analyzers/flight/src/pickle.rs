@@ -1,0 +1,405 @@
+//! A pickle machine that knows plain values and nothing else.
+//!
+//! Protocols 0 to 5. Every opcode that could import, call, build an object or fetch something from outside is refused by
+//! name and place, before its argument means anything: nothing is ever executed. Each opcode pushes at most one value, so
+//! memory is linear in the bytes, whatever is shared.
+//!
+//! Source of the opcodes: Python's `pickletools.py`.
+
+mod number;
+mod opcode;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::limits::{Limits, ReadError};
+use crate::tree::{FALSE, Id, NONE, Node, TRUE, Tree};
+
+use opcode as op;
+
+/// A tree, and where the pickle broke off if it did: the values before that place are still good.
+#[derive(Debug)]
+pub(crate) struct Unpickled<'a> {
+    pub(crate) tree: Tree<'a>,
+    /// Where the end came too early.
+    pub(crate) cut: Option<usize>,
+    /// Bytes after the end of the pickle.
+    pub(crate) trailing: usize,
+}
+
+/// Reads one pickle.
+pub(crate) fn read<'a>(input: &'a [u8], limits: &Limits) -> Result<Unpickled<'a>, ReadError> {
+    let mut machine = Machine {
+        input,
+        at: 0,
+        opcode: 0,
+        opcode_at: 0,
+        stack: Vec::new(),
+        marks: Vec::new(),
+        memo: Memo::default(),
+        pushed: 0,
+        tree: Tree::new(input),
+        limits,
+    };
+    match machine.run() {
+        Ok(root) => {
+            machine.tree.root = root;
+            Ok(Unpickled {
+                trailing: input.len() - machine.at,
+                tree: machine.tree,
+                cut: None,
+            })
+        }
+        Err(ReadError::Truncated { offset }) => {
+            machine.tree.root = machine.salvage().ok_or(ReadError::Truncated { offset })?;
+            Ok(Unpickled {
+                tree: machine.tree,
+                cut: Some(offset),
+                trailing: 0,
+            })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+struct Machine<'a, 'l> {
+    input: &'a [u8],
+    at: usize,
+    opcode: u8,
+    opcode_at: usize,
+    stack: Vec<Id>,
+    /// Height of the stack at each open mark.
+    marks: Vec<usize>,
+    memo: Memo,
+    pushed: usize,
+    tree: Tree<'a>,
+    limits: &'l Limits,
+}
+
+/// Remembered values. Writers number them from zero upwards; other numbers cost a map entry, never an array of that size.
+#[derive(Default)]
+struct Memo {
+    dense: Vec<Id>,
+    sparse: BTreeMap<u64, Id>,
+}
+
+impl Memo {
+    fn len(&self) -> usize {
+        self.dense.len() + self.sparse.len()
+    }
+
+    fn put(&mut self, key: u64, id: Id) {
+        let next = self.dense.len() as u64;
+        if key < next {
+            self.dense[key as usize] = id;
+        } else if key == next && self.sparse.is_empty() {
+            self.dense.push(id);
+        } else {
+            self.sparse.insert(key, id);
+        }
+    }
+
+    fn get(&self, key: u64) -> Option<Id> {
+        let dense = usize::try_from(key).ok().and_then(|key| self.dense.get(key));
+        dense.or_else(|| self.sparse.get(&key)).copied()
+    }
+}
+
+type Step<T> = Result<T, ReadError>;
+
+impl<'a> Machine<'a, '_> {
+    fn run(&mut self) -> Step<Id> {
+        loop {
+            self.opcode_at = self.at;
+            self.opcode = self.byte()?;
+            match self.opcode {
+                op::STOP => return self.pop(),
+                op::PROTO => {
+                    if self.byte()? > 5 {
+                        return Err(self.malformed("a protocol beyond 5"));
+                    }
+                }
+                op::FRAME => {
+                    self.take(8)?;
+                }
+                op::MARK => {
+                    if self.marks.len() >= self.limits.depth {
+                        return Err(self.limit("containers open at once", self.limits.depth));
+                    }
+                    self.marks.push(self.stack.len());
+                }
+                op::POP => {
+                    if self.marks.last() == Some(&self.stack.len()) {
+                        self.marks.pop();
+                    } else {
+                        self.pop()?;
+                    }
+                }
+                op::POP_MARK => drop(self.pop_to_mark()?),
+                op::DUP => {
+                    let top = self.top()?;
+                    self.push(top)?;
+                }
+                op::NONE => self.push(NONE)?,
+                op::NEWTRUE => self.push(TRUE)?,
+                op::NEWFALSE => self.push(FALSE)?,
+                op::INT
+                | op::BININT
+                | op::BININT1
+                | op::BININT2
+                | op::LONG
+                | op::LONG1
+                | op::LONG4
+                | op::FLOAT
+                | op::BINFLOAT => self.number()?,
+                op::STRING
+                | op::BINSTRING
+                | op::SHORT_BINSTRING
+                | op::UNICODE
+                | op::BINUNICODE
+                | op::SHORT_BINUNICODE
+                | op::BINUNICODE8
+                | op::BINBYTES
+                | op::SHORT_BINBYTES
+                | op::BINBYTES8
+                | op::BYTEARRAY8 => self.text()?,
+                op::EMPTY_LIST | op::EMPTY_TUPLE | op::EMPTY_DICT | op::EMPTY_SET => {
+                    let node = self.container(Vec::new())?;
+                    self.push_new(node)?;
+                }
+                op::LIST | op::TUPLE | op::DICT | op::FROZENSET => {
+                    let items = self.pop_to_mark()?;
+                    let node = self.container(items)?;
+                    self.push_new(node)?;
+                }
+                op::TUPLE1 | op::TUPLE2 | op::TUPLE3 => {
+                    let count = usize::from(self.opcode - op::TUPLE1) + 1;
+                    let mut items = Vec::with_capacity(count);
+                    for _ in 0..count {
+                        items.push(self.pop()?);
+                    }
+                    items.reverse();
+                    self.push_new(Node::Tuple(items))?;
+                }
+                op::APPEND => {
+                    let item = self.pop()?;
+                    self.extend(&[item])?;
+                }
+                op::SETITEM => {
+                    let value = self.pop()?;
+                    let key = self.pop()?;
+                    self.extend(&[key, value])?;
+                }
+                op::APPENDS | op::SETITEMS | op::ADDITEMS => {
+                    let items = self.pop_to_mark()?;
+                    self.extend(&items)?;
+                }
+                op::PUT | op::BINPUT | op::LONG_BINPUT | op::MEMOIZE => self.remember()?,
+                op::GET | op::BINGET | op::LONG_BINGET => self.recall()?,
+                other => return Err(self.refuse(other)),
+            }
+        }
+    }
+
+    /// The error for an opcode that this machine does not have.
+    fn refuse(&mut self, byte: u8) -> ReadError {
+        let offset = self.opcode_at;
+        let Some(opcode) = op::refused_name(byte) else {
+            return ReadError::UnknownOpcode { byte, offset };
+        };
+        let asks = match byte {
+            op::GLOBAL | op::INST => self.lines_ahead(2),
+            op::PERSID => self.lines_ahead(1),
+            op::STACK_GLOBAL => {
+                let named = self.stack.iter().rev().take(2).rev();
+                let parts: Vec<String> = named
+                    .filter_map(|id| self.tree.text(*id, 64))
+                    .map(|text| printable(&text))
+                    .collect();
+                (!parts.is_empty()).then(|| parts.join(" "))
+            }
+            _ => None,
+        };
+        ReadError::Refused { opcode, offset, asks }
+    }
+
+    fn lines_ahead(&self, count: usize) -> Option<String> {
+        let ahead = self.input.get(self.at..)?;
+        let lines = ahead[..ahead.len().min(160)].split(|byte| *byte == b'\n').take(count);
+        let words: Vec<String> = lines.map(|line| printable(&String::from_utf8_lossy(line))).collect();
+        Some(words.join(" "))
+    }
+
+    fn container(&self, items: Vec<Id>) -> Step<Node> {
+        match self.opcode {
+            op::EMPTY_LIST | op::LIST => Ok(Node::List(items)),
+            op::EMPTY_TUPLE | op::TUPLE => Ok(Node::Tuple(items)),
+            op::EMPTY_SET | op::FROZENSET => Ok(Node::Set(items)),
+            _ if items.len().is_multiple_of(2) => Ok(Node::Dict(items)),
+            _ => Err(self.malformed("a key without a value")),
+        }
+    }
+
+    /// Adds to the container on top of the stack.
+    fn extend(&mut self, items: &[Id]) -> Step<()> {
+        let top = self.top()?;
+        let wanted = self.opcode;
+        match &mut self.tree.nodes[top as usize] {
+            Node::List(list) if matches!(wanted, op::APPEND | op::APPENDS) => list.extend_from_slice(items),
+            Node::Set(set) if wanted == op::ADDITEMS => set.extend_from_slice(items),
+            Node::Dict(flat) if matches!(wanted, op::SETITEM | op::SETITEMS) && items.len().is_multiple_of(2) => {
+                flat.extend_from_slice(items);
+            }
+            _ => return Err(self.malformed("what it adds to is no such container")),
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self) -> Step<()> {
+        let key = match self.opcode {
+            op::PUT => self.decimal_line()?,
+            op::BINPUT => u64::from(self.byte()?),
+            op::LONG_BINPUT => self.little(4)?,
+            _ => self.memo.len() as u64,
+        };
+        let top = self.top()?;
+        self.memo.put(key, top);
+        if self.memo.len() > self.limits.memo {
+            return Err(self.limit("remembered values", self.limits.memo));
+        }
+        Ok(())
+    }
+
+    fn recall(&mut self) -> Step<()> {
+        let key = match self.opcode {
+            op::GET => self.decimal_line()?,
+            op::BINGET => u64::from(self.byte()?),
+            _ => self.little(4)?,
+        };
+        let id = self
+            .memo
+            .get(key)
+            .ok_or_else(|| self.malformed("a value that was never remembered"))?;
+        self.push(id)
+    }
+
+    /// What stands on the stack when the end came too early, closed as if it had been complete.
+    fn salvage(&mut self) -> Option<Id> {
+        while let Some(mark) = self.marks.pop() {
+            let mut items = self.stack.split_off(mark.min(self.stack.len()));
+            let Some(below) = self.stack.last() else { continue };
+            match &mut self.tree.nodes[*below as usize] {
+                Node::List(list) | Node::Set(list) => list.append(&mut items),
+                Node::Dict(flat) => {
+                    items.truncate(items.len() & !1);
+                    flat.append(&mut items);
+                }
+                _ => {}
+            }
+        }
+        let root = *self.stack.first()?;
+        matches!(self.tree.node(root), Node::Dict(flat) if !flat.is_empty()).then_some(root)
+    }
+
+    fn push(&mut self, id: Id) -> Step<()> {
+        if self.pushed >= self.limits.values {
+            return Err(self.limit("values", self.limits.values));
+        }
+        self.pushed += 1;
+        self.stack.push(id);
+        Ok(())
+    }
+
+    fn push_new(&mut self, node: Node) -> Step<()> {
+        let id = self.tree.add(node);
+        self.push(id)
+    }
+
+    /// Nothing below an open mark can be popped.
+    fn floor(&self) -> usize {
+        self.marks.last().copied().unwrap_or(0)
+    }
+
+    fn top(&self) -> Step<Id> {
+        let above = self.stack.len() > self.floor();
+        above
+            .then(|| self.stack.last().copied())
+            .flatten()
+            .ok_or_else(|| self.malformed("nothing on the stack"))
+    }
+
+    fn pop(&mut self) -> Step<Id> {
+        let top = self.top()?;
+        self.stack.pop();
+        Ok(top)
+    }
+
+    fn pop_to_mark(&mut self) -> Step<Vec<Id>> {
+        let mark = self.marks.pop().ok_or_else(|| self.malformed("no mark on the stack"))?;
+        Ok(self.stack.split_off(mark))
+    }
+
+    fn byte(&mut self) -> Step<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn take(&mut self, count: usize) -> Step<&'a [u8]> {
+        let end = self.at.checked_add(count).filter(|end| *end <= self.input.len());
+        let end = end.ok_or(ReadError::Truncated {
+            offset: self.input.len(),
+        })?;
+        let taken = &self.input[self.at..end];
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn little(&mut self, count: usize) -> Step<u64> {
+        Ok(self
+            .take(count)?
+            .iter()
+            .rev()
+            .fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    /// The rest of the line, without its end.
+    fn line(&mut self) -> Step<&'a [u8]> {
+        let rest = &self.input[self.at..];
+        let end = rest.iter().position(|byte| *byte == b'\n');
+        let end = end.ok_or(ReadError::Truncated {
+            offset: self.input.len(),
+        })?;
+        self.at += end + 1;
+        Ok(&rest[..end])
+    }
+
+    fn decimal_line(&mut self) -> Step<u64> {
+        let line = self.line()?;
+        let number = std::str::from_utf8(line).ok().and_then(|text| text.trim().parse().ok());
+        number.ok_or_else(|| self.malformed("a number was expected"))
+    }
+
+    fn malformed(&self, what: &'static str) -> ReadError {
+        ReadError::Malformed {
+            opcode: op::name(self.opcode),
+            offset: self.opcode_at,
+            what,
+        }
+    }
+
+    fn limit(&self, what: &'static str, limit: usize) -> ReadError {
+        ReadError::Limit {
+            what,
+            limit,
+            offset: self.opcode_at,
+        }
+    }
+}
+
+/// Foreign text that may stand in an error message.
+fn printable(text: &str) -> String {
+    text.chars()
+        .take(80)
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
