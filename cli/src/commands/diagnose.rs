@@ -21,23 +21,38 @@ pub(super) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
             ));
         }
     };
-    let args = diagnose::DiagnoseArgs {
+    let nothing = |problem| {
+        CliError::failure(
+            "nothing could be diagnosed",
+            "name files or folders of logs: plain, .gz or .zst",
+        )
+        .because(problem)
+    };
+    let found = if let Some(folder) = &args.flight_recorder {
+        diagnose::dumps::run(folder, args.world, format, &mut Data, &mut Notes)
+    } else if let Some(file) = &args.timings {
+        diagnose::timings::run(file, args.meta.as_deref(), format, &mut Data, &mut Notes)
+    } else {
+        diagnose::run(&logs(args, format), &mut Data, &mut Notes)
+    };
+    Ok(if found.map_err(nothing)? {
+        Exit::Finding
+    } else {
+        Exit::Fine
+    })
+}
+
+fn logs(args: DiagnoseArgs, format: diagnose::Format) -> diagnose::DiagnoseArgs {
+    diagnose::DiagnoseArgs {
         paths: args.paths,
+        healthy: args.healthy,
         clocks: args
             .clock_offset
             .into_iter()
             .map(|(node, seconds)| (NodeId(node), (seconds * 1e9) as i64))
             .collect(),
         format,
-    };
-    let found = diagnose::run(&args, &mut Data, &mut Notes).map_err(|problem| {
-        CliError::failure(
-            "nothing could be diagnosed",
-            "name files or folders of logs: plain, .gz or .zst",
-        )
-        .because(problem)
-    })?;
-    Ok(if found { Exit::Finding } else { Exit::Fine })
+    }
 }
 
 /// Standard output as something to write to.

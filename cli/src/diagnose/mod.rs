@@ -7,10 +7,13 @@
 //!
 //! Absent: archives are not unpacked.
 
+pub(crate) mod dumps;
 mod files;
 pub(crate) mod logs;
+mod novelties;
 mod print;
 pub(crate) mod records;
+pub(crate) mod timings;
 
 #[cfg(test)]
 mod evaluation;
@@ -20,6 +23,7 @@ mod tests;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use rankguard_templates::Novelty;
 use thiserror::Error;
 
 use rankguard_offline::{OfflineCase, add, conclude, incidents};
@@ -29,6 +33,8 @@ use rankguard_offline::{OfflineCase, add, conclude, incidents};
 pub(crate) struct DiagnoseArgs {
     /// Files and folders.
     pub(crate) paths: Vec<PathBuf>,
+    /// Logs of runs that went well.
+    pub(crate) healthy: Vec<PathBuf>,
     /// How far the clocks of nodes are ahead of the reference.
     pub(crate) clocks: logs::Clocks,
     /// How to print.
@@ -62,6 +68,8 @@ pub(crate) enum DiagnoseError {
 pub(crate) struct Diagnoses {
     /// The cases, in the order of the paths.
     pub(crate) cases: Vec<OfflineCase>,
+    /// What the logs say that those of healthy runs do not, where such were given.
+    pub(crate) novelties: Option<Vec<Novelty>>,
     /// What could not be read, and why.
     pub(crate) problems: Vec<String>,
     /// Streams that were read.
@@ -70,7 +78,10 @@ pub(crate) struct Diagnoses {
 
 /// Reads the paths, prints the cases to `out` and the problems to `notes`. Says whether something failed.
 pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<bool, DiagnoseError> {
-    let found = diagnose(&args.paths, &args.clocks);
+    let mut found = diagnose(&args.paths, &args.clocks);
+    if !args.healthy.is_empty() {
+        found.novelties = Some(novelties::find(&args.paths, &args.healthy, &mut found.problems));
+    }
     if found.streams == 0 {
         let why = found
             .problems
@@ -97,6 +108,7 @@ pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks) -> Diagnoses {
                     cases,
                     problems,
                     streams,
+                    ..
                 } = &mut found;
                 let Ok(()) = records::classify(&file, problems, |case, read| -> Result<(), std::convert::Infallible> {
                     *streams += read.max(1);

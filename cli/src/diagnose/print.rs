@@ -14,10 +14,20 @@ pub(super) fn print(found: &Diagnoses, format: Format, out: &mut dyn Write) -> i
     match format {
         Format::Table => table(found, out),
         Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, &found.cases)?;
+            match &found.novelties {
+                None => serde_json::to_writer_pretty(&mut *out, &found.cases)?,
+                Some(novelties) => {
+                    let both = serde_json::json!({"cases": found.cases, "novelties": novelties});
+                    serde_json::to_writer_pretty(&mut *out, &both)?;
+                }
+            }
             writeln!(out)
         }
         Format::Jsonl => {
+            for novelty in found.novelties.iter().flatten() {
+                serde_json::to_writer(&mut *out, novelty)?;
+                writeln!(out)?;
+            }
             for case in &found.cases {
                 serde_json::to_writer(&mut *out, case)?;
                 writeln!(out)?;
@@ -30,12 +40,36 @@ pub(super) fn print(found: &Diagnoses, format: Format, out: &mut dyn Write) -> i
 fn table(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
     if found.cases.is_empty() {
         writeln!(out, "Nothing failed in {}.", logs(found.streams))?;
-        return Ok(());
+        return novelties(found, out);
     }
     writeln!(out, "{} in {}.", cases(found.cases.len()), logs(found.streams))?;
     for (index, case) in found.cases.iter().enumerate() {
         writeln!(out)?;
         note(index + 1, case, out)?;
+    }
+    novelties(found, out)
+}
+
+/// What healthy runs do not say, strongest first.
+fn novelties(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
+    let Some(novelties) = &found.novelties else {
+        return Ok(());
+    };
+    writeln!(out)?;
+    if novelties.is_empty() {
+        return writeln!(out, "The logs say nothing that the healthy runs do not.");
+    }
+    writeln!(out, "Otherwise than in the healthy runs")?;
+    for novelty in novelties {
+        writeln!(out, "  {} {:.2} {}", novelty.id, novelty.score, novelty.sentence)?;
+        let example: String = novelty.example.chars().take(WIDTH).collect();
+        writeln!(
+            out,
+            "     {}:{}: {}",
+            novelty.stream,
+            novelty.line,
+            example.escape_debug()
+        )?;
     }
     Ok(())
 }

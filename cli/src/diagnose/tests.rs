@@ -137,6 +137,7 @@ fn a_complaint_after_which_training_went_on_is_no_case() {
     let root = folder(&[("rank-0.log", log.as_bytes())]);
     let args = DiagnoseArgs {
         paths: vec![root.path().to_owned()],
+        healthy: Vec::new(),
         clocks: BTreeMap::new(),
         format: Format::Table,
     };
@@ -199,6 +200,7 @@ fn json_names_every_field_and_the_same_input_gives_the_same_bytes_rg_8() {
     let print = |format| {
         let args = DiagnoseArgs {
             paths: vec![root.path().to_owned()],
+            healthy: Vec::new(),
             clocks: BTreeMap::new(),
             format,
         };
@@ -234,6 +236,7 @@ fn json_names_every_field_and_the_same_input_gives_the_same_bytes_rg_8() {
 fn nothing_readable_is_an_error_that_names_the_path() {
     let args = DiagnoseArgs {
         paths: vec!["/no/such/log".into()],
+        healthy: Vec::new(),
         clocks: BTreeMap::new(),
         format: Format::Table,
     };

@@ -1,0 +1,98 @@
+//! NCCL flight-recorder dumps: a folder of them, one a rank, as one report.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rankguard_flight::{Dump, Limits, Report, analyze, rank_of_file_name};
+use serde::Serialize;
+
+use super::{DiagnoseError, Format};
+
+/// Dumps read at most: more ranks than any job has.
+const DUMPS: usize = 1 << 17;
+
+/// The report with the files that could not be read.
+#[derive(Debug, Serialize)]
+struct Output {
+    #[serde(flatten)]
+    report: Report,
+    /// Files that are no dumps, and why.
+    skipped: Vec<String>,
+}
+
+/// Reads all dumps of a folder (or one file), prints the report, and says whether some group is in trouble.
+pub(crate) fn run(
+    path: &Path,
+    world: Option<u32>,
+    format: Format,
+    out: &mut dyn Write,
+    notes: &mut dyn Write,
+) -> Result<bool, DiagnoseError> {
+    let (mut dumps, mut skipped) = (Vec::new(), Vec::new());
+    let mut odd = Vec::new();
+    for file in files(path)? {
+        let name = file.display().to_string();
+        let rank = rank_of_file_name(&name);
+        match read(&file, rank) {
+            Ok((dump, problems)) => {
+                dumps.push(dump);
+                odd.extend(problems.into_iter().map(|problem| format!("{name}: {problem}")));
+            }
+            // A name without a rank beside the dumps is a note or a log, which is worth one line only.
+            Err(why) => skipped.push(format!("{name}: {why}")),
+        }
+    }
+    if dumps.is_empty() {
+        let why = skipped
+            .first()
+            .cloned()
+            .unwrap_or_else(|| format!("{}: no files", path.display()));
+        return Err(DiagnoseError::NothingReadable(why));
+    }
+    for line in skipped.iter().chain(&odd) {
+        writeln!(notes, "skipped: {line}")?;
+    }
+    let report = analyze(&dumps, world);
+    let trouble = !report.groups.is_empty() || !report.culprits.is_empty();
+    match format {
+        Format::Table => report.lines().iter().try_for_each(|line| writeln!(out, "{line}"))?,
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut *out, &Output { report, skipped }).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+        Format::Jsonl => {
+            serde_json::to_writer(&mut *out, &Output { report, skipped }).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+    }
+    Ok(trouble)
+}
+
+fn files(path: &Path) -> Result<Vec<PathBuf>, DiagnoseError> {
+    let unreadable = |error: io::Error| DiagnoseError::NothingReadable(format!("{}: {error}", path.display()));
+    if path.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(unreadable)?.take(DUMPS) {
+        let file = entry.map_err(unreadable)?.path();
+        if file.is_file() {
+            files.push(file);
+        }
+    }
+    // By rank, then by name: what is read first must not depend on the file system.
+    files.sort_by_key(|file| (rank_of_file_name(&file.display().to_string()), file.clone()));
+    Ok(files)
+}
+
+fn read(file: &Path, rank: Option<u32>) -> Result<(Dump, Vec<String>), String> {
+    let limit = Limits::default().bytes as u64;
+    let size = fs::metadata(file).map_err(|error| error.to_string())?.len();
+    if size > limit {
+        return Err(format!("{size} bytes, more than the {limit} that a dump may have"));
+    }
+    let bytes = fs::read(file).map_err(|error| error.to_string())?;
+    let (dump, problems) = Dump::read(rank, &bytes).map_err(|error| error.to_string())?;
+    Ok((dump, problems.iter().map(|odd| format!("{}: {}", odd.place, odd.what)).collect()))
+}

@@ -1,0 +1,66 @@
+//! What failing logs say that logs of healthy runs do not: templates of the lines that no signature need know.
+
+use std::path::{Path, PathBuf};
+
+use rankguard_faults::line::{LineClock, clean, parse};
+use rankguard_offline::guess;
+use rankguard_templates::{Limits, Miner, Novelty, Profile, compare};
+
+use super::files;
+
+/// Evidence below this is not worth a person's time.
+const WORTH: f64 = 0.3;
+/// Pieces of evidence that are shown.
+const SHOWN: usize = 20;
+
+/// The strongest evidence that `failing` holds against the healthy runs, each of which is a file or a folder.
+pub(super) fn find(failing: &[PathBuf], healthy: &[PathBuf], problems: &mut Vec<String>) -> Vec<Novelty> {
+    let mut base = Profile::empty(Limits::default());
+    for path in healthy {
+        base.merge(&profile(path, problems));
+    }
+    let mut own = Profile::empty(Limits::default());
+    for path in failing {
+        own.merge(&profile(path, problems));
+    }
+    let mut found = compare(&own, &base);
+    found.retain(|novelty| novelty.score >= WORTH);
+    found.truncate(SHOWN);
+    found
+}
+
+/// One run: every file below the path is a stream; ranks are compared with ranks.
+fn profile(root: &Path, problems: &mut Vec<String>) -> Profile {
+    let mut miner = Miner::new(&root.display().to_string(), Limits::default());
+    for file in files::walk(root, problems) {
+        let group = if guess::rank(root, &file).is_some() {
+            "rank"
+        } else {
+            "log"
+        };
+        let stream = miner.stream(&file.display().to_string(), group);
+        let mut lines = match files::open(&file) {
+            Ok(lines) => lines,
+            Err(error) => {
+                problems.push(format!("{}: {error}", file.display()));
+                continue;
+            }
+        };
+        let mut number = 0;
+        loop {
+            match lines.next() {
+                Ok(Some(line)) => {
+                    number += 1;
+                    let line = clean(&line);
+                    miner.learn(stream, number, parse(&line, &LineClock::default()).text.as_bytes());
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    problems.push(format!("{}: read up to line {number} only: {error}", file.display()));
+                    break;
+                }
+            }
+        }
+    }
+    miner.profile()
+}
