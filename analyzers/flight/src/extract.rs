@@ -245,11 +245,15 @@ impl Extractor<'_, '_> {
     }
 
     fn name(&mut self, id: Id) -> Option<Arc<str>> {
+        if !self.spend(1) {
+            return None;
+        }
+        if let Some(known) = self.interner.known_text(id) {
+            return Some(known);
+        }
         let tree = self.tree;
         if let Some(text) = tree.text(id, NAME_BYTES) {
-            return self
-                .spend(1 + text.len() as u64 / 16)
-                .then(|| self.interner.text(&text));
+            return Some(self.interner.text_at(id, &text));
         }
         tree.integer(id).map(|number| self.interner.text(&number.to_string()))
     }

@@ -12,7 +12,7 @@ use crate::report::{Mismatch, MismatchKind, Side};
 use crate::words;
 
 use super::pairs::Pairs;
-use super::world::{Group, GroupIndex, Op, World};
+use super::world::{Group, GroupIndex, Op, World, kind};
 
 /// A mismatch, and how far it speaks against whom.
 pub(super) struct Found {
@@ -69,11 +69,15 @@ pub(super) fn compare(world: &World<'_>) -> Vec<Found> {
 
 fn call<'d>(world: &World<'d>, rank: u32, op: &Op) -> Option<Call<'d>> {
     let dump = world.ranks.get(&rank)?.dump?;
-    let entries: Vec<&Entry> = op.entries().map(|at| &dump.entries[at]).collect();
+    let mut entries: Vec<&Entry> = op.entries().map(|at| &dump.entries[at]).collect();
     let names: Vec<&str> = entries
         .iter()
         .map(|entry| Operation::parse(&entry.profiling_name).name)
         .collect();
+    // The end of a launch says nothing of sizes.
+    if entries.len() > 1 {
+        entries.retain(|entry| kind(entry) != OpKind::Coalesced);
+    }
     Some(Call {
         rank,
         name: names.join(" + "),
@@ -262,23 +266,17 @@ fn ratio(group: &Group, seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str)
             _ => false,
         }
     };
-    let calls: Vec<&Call<'_>> = calls.iter().filter(wrong).collect();
-    let side = side(&calls)?;
+    let odd: Vec<&Call<'_>> = calls.iter().filter(wrong).collect();
+    let side = side(&odd)?;
     let sentence = format!(
         "input and output do not belong together at sequence {seq} of group {place}: {}",
         said(&side)
     );
-    let blamed = side.ranks.iter().map(|rank| {
-        (
-            *rank,
-            if calls.len() <= TIED_RANKS {
-                MINORITY
-            } else {
-                EITHER / 2.0
-            },
-        )
-    });
-    let blamed = blamed.collect();
+    let blamed = match odd.len() {
+        few if few * 2 < calls.len() => odd.iter().map(|call| (call.rank, MINORITY)).collect(),
+        some if some <= TIED_RANKS => odd.iter().map(|call| (call.rank, EITHER)).collect(),
+        _ => Vec::new(),
+    };
     Some((
         Mismatch {
             seq,

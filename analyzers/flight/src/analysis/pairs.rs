@@ -103,7 +103,7 @@ impl Pairs {
         (from, to): (u32, u32),
         at: usize,
     ) -> bool {
-        if !world.ranks.get(&peer).is_some_and(|view| view.dump.is_some()) {
+        if world.ranks.get(&peer).is_none_or(|view| view.dump.is_none()) {
             return true;
         }
         let reached = group.members.get(&peer).and_then(|member| member.p2p_enqueued);

@@ -176,7 +176,7 @@ impl Extractor<'_, '_> {
                     .collect(),
             );
         }
-        self.interner.shapes(shapes)
+        self.interner.shapes(&shapes)
     }
 
     fn names(&mut self, id: Id) -> Arc<[Arc<str>]> {
@@ -186,7 +186,7 @@ impl Extractor<'_, '_> {
             let Some(name) = self.name(*item) else { continue };
             names.push(name);
         }
-        self.interner.list(names)
+        self.interner.list(&names)
     }
 }
 

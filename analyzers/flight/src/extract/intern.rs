@@ -1,17 +1,56 @@
 //! Values that many entries share are held once.
+//!
+//! Stacks repeat most: the same few hundred frames, written out once and named again by each entry. What a value of the
+//! tree became is remembered by its place there, and stacks are compared by the numbers of their frames.
 
-use std::borrow::Borrow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::dump::Frame;
+use crate::tree::Id;
 
 #[derive(Default)]
 pub(super) struct Interner {
     texts: BTreeSet<Arc<str>>,
+    text_at: Known<Arc<str>>,
     shapes: BTreeSet<Arc<[Vec<i64>]>>,
     lists: BTreeSet<Arc<[Arc<str>]>>,
-    stacks: BTreeSet<Arc<[Frame]>>,
+    frames: Vec<Frame>,
+    frame_numbers: BTreeMap<Frame, u32>,
+    frame_at: Known<u32>,
+    stacks: BTreeMap<Vec<u32>, Arc<[Frame]>>,
+}
+
+/// What values of the tree became, by their place.
+struct Known<T> {
+    /// One more than the place in `values`; 0 for what is not known yet.
+    numbers: Vec<u32>,
+    values: Vec<T>,
+}
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Known {
+            numbers: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+}
+
+impl<T: Clone> Known<T> {
+    fn get(&self, id: Id) -> Option<T> {
+        let number = self.numbers.get(id as usize).copied().filter(|number| *number > 0)?;
+        self.values.get(number as usize - 1).cloned()
+    }
+
+    fn put(&mut self, id: Id, value: T) {
+        let place = id as usize;
+        if self.numbers.len() <= place {
+            self.numbers.resize(place + 1, 0);
+        }
+        self.values.push(value);
+        self.numbers[place] = self.values.len() as u32;
+    }
 }
 
 impl Interner {
@@ -19,22 +58,63 @@ impl Interner {
         shared(&mut self.texts, text)
     }
 
-    pub(super) fn shapes(&mut self, shapes: Vec<Vec<i64>>) -> Arc<[Vec<i64>]> {
-        shared(&mut self.shapes, &shapes[..])
+    /// What a value became, if it was looked at before.
+    pub(super) fn known_text(&self, id: Id) -> Option<Arc<str>> {
+        self.text_at.get(id)
     }
 
-    pub(super) fn list(&mut self, list: Vec<Arc<str>>) -> Arc<[Arc<str>]> {
-        shared(&mut self.lists, &list[..])
+    pub(super) fn text_at(&mut self, id: Id, text: &str) -> Arc<str> {
+        let text = self.text(text);
+        self.text_at.put(id, text.clone());
+        text
     }
 
-    pub(super) fn stack(&mut self, frames: Vec<Frame>) -> Arc<[Frame]> {
-        shared(&mut self.stacks, &frames[..])
+    pub(super) fn shapes(&mut self, shapes: &[Vec<i64>]) -> Arc<[Vec<i64>]> {
+        shared(&mut self.shapes, shapes)
+    }
+
+    pub(super) fn list(&mut self, list: &[Arc<str>]) -> Arc<[Arc<str>]> {
+        shared(&mut self.lists, list)
+    }
+
+    pub(super) fn known_frame(&self, id: Id) -> Option<u32> {
+        self.frame_at.get(id)
+    }
+
+    pub(super) fn frame_at(&mut self, id: Id, frame: Frame) -> u32 {
+        let number = self.frame(frame);
+        self.frame_at.put(id, number);
+        number
+    }
+
+    /// Number of a frame.
+    pub(super) fn frame(&mut self, frame: Frame) -> u32 {
+        if let Some(number) = self.frame_numbers.get(&frame) {
+            return *number;
+        }
+        let number = self.frames.len() as u32;
+        self.frames.push(frame.clone());
+        self.frame_numbers.insert(frame, number);
+        number
+    }
+
+    /// A stack by the numbers of its frames.
+    pub(super) fn stack(&mut self, numbers: Vec<u32>) -> Arc<[Frame]> {
+        if let Some(known) = self.stacks.get(&numbers) {
+            return known.clone();
+        }
+        let stack: Arc<[Frame]> = numbers
+            .iter()
+            .map(|number| self.frames[*number as usize].clone())
+            .collect();
+        self.stacks.insert(numbers, stack.clone());
+        stack
     }
 }
 
 fn shared<T: ?Sized + Ord>(known: &mut BTreeSet<Arc<T>>, value: &T) -> Arc<T>
 where
-    Arc<T>: Borrow<T> + for<'v> From<&'v T>,
+    Arc<T>: for<'v> From<&'v T>,
 {
     if let Some(found) = known.get(value) {
         return found.clone();

@@ -15,25 +15,30 @@ const PRINTED_BYTES: usize = 16 << 10;
 impl Extractor<'_, '_> {
     pub(super) fn stack(&mut self, id: Id) -> Arc<[Frame]> {
         let tree = self.tree;
-        let mut frames = Vec::new();
+        let mut numbers = Vec::new();
         if let Some(items) = tree.items(id) {
             for item in items.iter().take(FRAMES) {
                 if !self.spend(4) {
                     break;
                 }
-                frames.extend(self.frame(*item));
+                numbers.extend(self.frame(*item));
             }
         } else if let Some(text) = tree.text(id, PRINTED_BYTES)
             && self.spend(text.len() as u64 / 16 + 1)
         {
             for line in text.lines().take(FRAMES) {
-                frames.extend(self.printed_frame(line));
+                let frame = self.printed_frame(line);
+                numbers.extend(frame.map(|frame| self.interner.frame(frame)));
             }
         }
-        self.interner.stack(frames)
+        self.interner.stack(numbers)
     }
 
-    fn frame(&mut self, id: Id) -> Option<Frame> {
+    /// Number of a frame.
+    fn frame(&mut self, id: Id) -> Option<u32> {
+        if let Some(known) = self.interner.known_frame(id) {
+            return Some(known);
+        }
         let tree = self.tree;
         let (mut function, mut file, mut line) = (None, None, None);
         for (field, content) in tree.pairs(id)?.take(16) {
@@ -44,11 +49,12 @@ impl Extractor<'_, '_> {
                 _ => {}
             }
         }
-        Some(Frame {
+        let frame = Frame {
             function: function?,
             file: file?,
             line: line.unwrap_or(0),
-        })
+        };
+        Some(self.interner.frame_at(id, frame))
     }
 
     /// `#0 all_reduce from torch/distributed/distributed_c10d.py:2696`
