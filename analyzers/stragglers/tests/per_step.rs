@@ -1,10 +1,11 @@
 //! Verdicts from one row a rank and step.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
+#[path = "support/dice.rs"]
+mod dice;
 
+use dice::Dice;
 use rankguard_stragglers::{CauseKind, Problems, Report, StepTiming, Timings, analyse, read_timings};
-use support::Dice;
 
 /// What the made-up job logs.
 #[derive(Clone, Copy, PartialEq)]

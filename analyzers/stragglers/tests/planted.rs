@@ -1,5 +1,5 @@
 //! Jobs with a planted reason: the reason is found, its place too, and a healthy job is left alone.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! What a reader says of rows that it cannot use, and of jobs whose rows do not fit together.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 
