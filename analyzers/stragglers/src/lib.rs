@@ -31,6 +31,8 @@ mod reading;
 mod report;
 mod simulate;
 mod statistics;
+mod step_causes;
+mod step_table;
 mod table;
 mod text_file;
 mod verdict;

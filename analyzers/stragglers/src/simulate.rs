@@ -36,7 +36,9 @@ pub(crate) fn transfers(job: &Job, graph: &Graph) -> Vec<f64> {
     durations
 }
 
-/// How long after the last of what it waits for each operation was seen to start, seconds: the host's doing.
+/// How long after the last of what it waits for each computation was seen to start, seconds: the host's doing (data loading,
+/// launches, garbage collection). Communication is left out: it is posted when it is needed, so with other durations its
+/// delays would be others too.
 pub(crate) fn delays(job: &Job, graph: &Graph) -> Vec<f64> {
     let instances = job.instances();
     let mut step_start = vec![f64::INFINITY; job.steps.len()];
@@ -45,7 +47,8 @@ pub(crate) fn delays(job: &Job, graph: &Graph) -> Vec<f64> {
         *first = first.min(*start);
     }
     let mut delays = vec![0.0; job.start.len()];
-    for (op, before) in graph.nodes.iter().flat_map(|node| &node.members) {
+    let members = graph.nodes.iter().flat_map(|node| &node.members);
+    for (op, before) in members.filter(|(op, _)| !job.ops[*op].kind.is_communication()) {
         for instance in 0..instances {
             let ends = before
                 .iter()

@@ -1,5 +1,5 @@
 //! Jobs with a planted reason: the reason is found, its place too, and a healthy job is left alone.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 
@@ -26,7 +26,7 @@ fn check(
 ) {
     let mut wrong = Vec::new();
     for (dp, pp, vpp, microbatches) in shapes.iter().copied() {
-        for (seed, magnitude) in (1..=4).flat_map(|seed| magnitudes.iter().map(move |magnitude| (seed, *magnitude))) {
+        for (seed, magnitude) in (1..=3).flat_map(|seed| magnitudes.iter().map(move |magnitude| (seed, *magnitude))) {
             let mut plan = Plan::healthy(seed, dp, pp, vpp, microbatches);
             plant(&mut plan, magnitude);
             let report = report(&plan);

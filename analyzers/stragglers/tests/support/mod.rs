@@ -2,26 +2,10 @@
 //!
 //! It shares no code with the analysis: times come from walking each worker's schedule, not from a graph.
 
+pub(crate) mod dice;
+
+use dice::Dice;
 use rankguard_stragglers::{OpType, Operation};
-
-/// Random numbers that a seed repeats (SplitMix64).
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    /// Uniform in 0..1.
-    pub(crate) fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Normal with mean 0 and deviation 1.
-    pub(crate) fn normal(&mut self) -> f64 {
-        (-2.0 * (1.0 - self.uniform()).ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-}
 
 /// Shape of the job and what is wrong with it.
 #[derive(Debug, Clone)]
@@ -116,22 +100,15 @@ impl Plan {
         let mut done: Vec<Vec<f64>> = (0..self.dp)
             .map(|dp| self.pipeline(step, dp, &lengths[dp], dice, &mut book))
             .collect();
-        for dp in 0..self.dp {
-            for stage in 0..self.pp {
-                let at = &mut done[dp][stage];
+        for (dp, done) in done.iter_mut().enumerate() {
+            for (stage, at) in done.iter_mut().enumerate() {
                 *at = book.note(dp, stage, OpType::Gc, *at, *at + 1e-5);
                 *at = book.note(dp, stage, OpType::LayernormGradsAllReduce, *at, *at + 1e-3);
             }
             let ends: Vec<usize> = if self.pp > 1 { vec![0, self.pp - 1] } else { vec![0] };
-            let start = ends.iter().map(|stage| done[dp][*stage]).fold(0.0, f64::max);
+            let start = ends.iter().map(|stage| done[*stage]).fold(0.0, f64::max);
             for stage in ends {
-                done[dp][stage] = book.note(
-                    dp,
-                    stage,
-                    OpType::EmbeddingGradsAllReduce,
-                    done[dp][stage],
-                    start + 0.01,
-                );
+                done[stage] = book.note(dp, stage, OpType::EmbeddingGradsAllReduce, done[stage], start + 0.01);
             }
         }
         for stage in 0..self.pp {
@@ -215,7 +192,7 @@ impl Plan {
                         received[stage][way] = book.note(dp, stage, receive, post, end);
                         ready = ready.max(end);
                     }
-                    None if vpp > 1 && !(first_of_way && !backward) => {
+                    None if vpp > 1 && (backward || !first_of_way) => {
                         received[stage][way] = book.note(dp, stage, receive, post, post);
                     }
                     None => {}
@@ -230,7 +207,7 @@ impl Plan {
                 let worker = self
                     .slow_worker
                     .iter()
-                    .filter(|(d, s, _, n)| (*d, *s) == (dp, stage) && step % n == 0);
+                    .filter(|(d, s, _, n)| (*d, *s) == (dp, stage) && step.is_multiple_of(*n));
                 let worker: f64 = worker.map(|(_, _, ratio, _)| ratio).product();
                 let larger = self
                     .slow_stage

@@ -1,0 +1,198 @@
+//! What per-step timings can show: each cause weighed by what the slowest rank of a step would win without it.
+
+use crate::operation::StepTiming;
+use crate::report::{Cause, CauseKind, Place};
+use crate::statistics::{Moments, lower_median, mean, median};
+use crate::step_table::{Table, most};
+
+/// A rank is slow from this ratio to the usual rank ...
+const SLOW_FROM: f64 = 1.05;
+/// ... and this robust z-score among all ranks (Iglewicz and Hoaglin: 3.5).
+const OUTLIER_FROM: f64 = 3.5;
+/// Ranks of a healthy job differ by this much at least.
+const SPREAD_LEAST: f64 = 0.005;
+/// Own time and tokens vary together from this correlation on.
+const TOGETHER_FROM: f64 = 0.6;
+/// Part of a step from which a cause is named: slow ranks and stages, data, communication; what only varies needs more.
+const NAMED_FROM: f64 = 0.03;
+const NAMED_VAGUE_FROM: f64 = 0.06;
+
+/// Ranks that stand out, worst first.
+pub(crate) fn outliers(ratios: &[f64]) -> Vec<usize> {
+    let middle = lower_median(&mut ratios.to_vec());
+    let mut distances: Vec<f64> = ratios.iter().map(|ratio| (ratio - middle).abs()).collect();
+    let spread = lower_median(&mut distances).max(SPREAD_LEAST);
+    let stands_out = |rank: &usize| {
+        let over = ratios[*rank] / middle.max(f64::MIN_POSITIVE);
+        ratios.len() > 1 && over >= SLOW_FROM && 0.6745 * (ratios[*rank] - middle) / spread >= OUTLIER_FROM
+    };
+    let mut out: Vec<usize> = (0..ratios.len()).filter(stands_out).collect();
+    out.sort_by(|a, b| ratios[*b].total_cmp(&ratios[*a]));
+    out
+}
+
+/// Causes that show in ranks' own time: each is what the slowest rank of a step would win without it.
+pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed: f64) -> Vec<Cause> {
+    let saved = |even: &dyn Fn(usize, usize, f64) -> f64| {
+        let each = table.steps.iter().enumerate().map(|(step, (_, rows))| {
+            let own = table.own(rows);
+            let less = own.iter().enumerate().map(|(rank, own)| even(step, rank, *own));
+            most(own.iter().copied()) - most(less)
+        });
+        mean(&each.collect::<Vec<f64>>())
+    };
+    let mut causes = Vec::new();
+    let mut name = |kind, places: Vec<Place>, saved_s: f64, bound: f64, why: String| {
+        let mut places = places.into_iter();
+        if saved_s >= bound * observed {
+            let place = places.next().unwrap_or_default();
+            causes.push(Cause {
+                kind,
+                place,
+                others: places.collect(),
+                share: 0.0,
+                saved_s,
+                adds_s: saved_s,
+                why,
+            });
+        }
+    };
+    if let Some(worst) = slow.first() {
+        let places = slow.iter().map(|rank| {
+            let stage = table.steps.first().and_then(|(_, rows)| rows[*rank].stage);
+            Place {
+                rank: Some(table.ranks[*rank]),
+                stage,
+                ..Place::default()
+            }
+        });
+        let why = format!(
+            "Its own time is {:.3} times that of the usual rank, median over {} steps; half of the ranks are within {:.3}.",
+            ratios[*worst],
+            table.steps.len(),
+            median(&mut ratios.to_vec())
+        );
+        let won = saved(&|_, rank, own| if slow.contains(&rank) { own / ratios[rank] } else { own });
+        name(CauseKind::SlowWorker, places.collect(), won, NAMED_FROM, why);
+    }
+    if let Some((stage, ratio)) = table.largest_stage().filter(|(_, ratio)| *ratio >= SLOW_FROM) {
+        let won = saved(&|step, rank, own| {
+            if table.steps[step].1[rank].stage == Some(stage) {
+                own / ratio
+            } else {
+                own
+            }
+        });
+        let why = format!("Ranks of this stage compute {ratio:.3} times as long as those of the usual stage.");
+        name(
+            CauseKind::SlowStage,
+            vec![Place {
+                stage: Some(stage),
+                ..Place::default()
+            }],
+            won,
+            NAMED_FROM,
+            why,
+        );
+    }
+    // What is left once each rank has its usual ratio: does it follow the tokens, or nothing?
+    let mut moments = Moments::default();
+    for (_, rows) in &table.steps {
+        let own = table.own(rows);
+        let (usual, tokens) = (
+            mean(&own),
+            mean(&rows.iter().filter_map(|row| row.tokens).collect::<Vec<_>>()),
+        );
+        for (rank, row) in rows.iter().enumerate() {
+            if let Some(own_tokens) = row.tokens.filter(|_| usual > 0.0 && tokens > 0.0) {
+                moments.add(
+                    own[rank] / usual / ratios[rank].max(f64::MIN_POSITIVE),
+                    own_tokens / tokens,
+                );
+            }
+        }
+    }
+    let correlation = moments.correlation();
+    let spread = |rank: usize, own: f64, step: usize| {
+        let rows = &table.steps[step].1;
+        own.min(table.usual(rows) * table.stage_ratio(rows[rank]) * ratios[rank].max(1.0))
+    };
+    if correlation >= TOGETHER_FROM {
+        let won = saved(&|step, rank, own| {
+            let rows = &table.steps[step].1;
+            let tokens = mean(&rows.iter().filter_map(|row| row.tokens).collect::<Vec<_>>());
+            rows[rank]
+                .tokens
+                .filter(|t| *t > 0.0)
+                .map_or(own, |own_tokens| own * tokens / own_tokens)
+        });
+        let why = format!(
+            "A rank's own time follows its tokens (correlation {correlation:.3}): longer sequences, not slower hardware."
+        );
+        name(CauseKind::DataImbalance, Vec::new(), won, NAMED_FROM, why);
+    } else {
+        let won = saved(&|step, rank, own| spread(rank, own, step));
+        let why = match table.steps.iter().flat_map(|(_, rows)| rows).all(|row| row.tokens.is_some()) {
+            true => format!("Own time varies from rank to rank and step to step, and not with tokens (correlation {correlation:.3})."),
+            false => "Own time varies from rank to rank and step to step; with a column tokens it could be told whether the data is the reason.".to_owned(),
+        };
+        name(CauseKind::Jitter, Vec::new(), won, NAMED_VAGUE_FROM, why);
+    }
+    causes
+}
+
+/// The rank that comes last waits for nobody, so the least time in communication of a step is the transfer itself.
+pub(crate) fn communication(table: &Table, observed: f64) -> Option<Cause> {
+    let least = |rows: &[&StepTiming]| rows.iter().map(|row| row.communication).collect::<Option<Vec<f64>>>();
+    let transfers: Vec<f64> = table
+        .steps
+        .iter()
+        .map(|(_, rows)| Some(least(rows)?.into_iter().fold(f64::INFINITY, f64::min)))
+        .collect::<Option<_>>()?;
+    let usual = lower_median(&mut transfers.clone());
+    let slow: Vec<usize> = (0..transfers.len())
+        .filter(|step| transfers[*step] > 1.25 * usual)
+        .collect();
+    let saved_s = slow.iter().map(|step| transfers[*step] - usual).sum::<f64>() / transfers.len() as f64;
+    (saved_s >= NAMED_FROM * observed).then(|| Cause {
+        kind: CauseKind::Communication,
+        place: Place { steps: slow.iter().map(|step| table.steps[*step].0).collect(), ..Place::default() },
+        others: Vec::new(),
+        share: 0.0,
+        saved_s,
+        adds_s: saved_s,
+        why: format!(
+            "In {} of {} steps even the rank that waits least is over 1.25 times its usual {usual:.4} s in communication.",
+            slow.len(),
+            transfers.len()
+        ),
+    })
+}
+
+/// Time in the data loader holds up everybody.
+pub(crate) fn loading(table: &Table, observed: f64) -> Option<Cause> {
+    let mut sums = vec![0.0; table.ranks.len()];
+    let mut waits = Vec::new();
+    for (_, rows) in &table.steps {
+        let data: Vec<f64> = rows.iter().map(|row| row.data).collect::<Option<_>>()?;
+        data.iter().enumerate().for_each(|(rank, data)| sums[rank] += data);
+        waits.push(most(data.into_iter()));
+    }
+    let saved_s = mean(&waits);
+    let worst = (0..sums.len()).reduce(|a, b| if sums[b] > sums[a] { b } else { a })?;
+    let usual = lower_median(&mut sums.clone());
+    let one = sums.len() > 1 && sums[worst] > 2.0 * usual;
+    (saved_s >= 0.05 * observed).then(|| Cause {
+        kind: CauseKind::Pauses,
+        place: Place {
+            rank: one.then(|| table.ranks[worst]),
+            operation: Some("data-loading"),
+            ..Place::default()
+        },
+        others: Vec::new(),
+        share: 0.0,
+        saved_s,
+        adds_s: saved_s,
+        why: format!("A step waits {saved_s:.4} s for the data loader of its slowest rank."),
+    })
+}

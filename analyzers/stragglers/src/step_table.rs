@@ -1,0 +1,168 @@
+//! Per-step rows side by side: the same ranks in every step, and each rank's own time.
+
+use std::collections::BTreeMap;
+
+use crate::operation::StepTiming;
+use crate::problem::Problems;
+use crate::statistics::{lower_median, median};
+
+/// What a rank's own time is taken from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Own {
+    Compute,
+    WithoutCommunication,
+    Duration,
+}
+
+/// Rows by step, each with the same ranks in the same order.
+pub(crate) struct Table<'a> {
+    pub(crate) ranks: Vec<i64>,
+    pub(crate) steps: Vec<(i64, Vec<&'a StepTiming>)>,
+    pub(crate) own: Own,
+    /// What each stage has to do against the usual stage; empty where stages are not known.
+    stages: BTreeMap<i64, f64>,
+}
+
+/// The largest; 0 of nothing.
+pub(crate) fn most(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, f64::max)
+}
+
+/// Rows in order; `None` when no step has all ranks.
+pub(crate) fn arrange<'a>(name: &str, rows: &'a [StepTiming], problems: &mut Problems) -> Option<Table<'a>> {
+    let mut steps: BTreeMap<i64, BTreeMap<i64, &StepTiming>> = BTreeMap::new();
+    let mut repeated = 0_usize;
+    for row in rows {
+        let slot = steps.entry(row.step).or_default().entry(row.rank);
+        slot.and_modify(|known| {
+            repeated += 1;
+            // Which row came first must not matter.
+            if row.duration > known.duration {
+                *known = row;
+            }
+        })
+        .or_insert(row);
+    }
+    if repeated > 0 {
+        problems.note(
+            name,
+            format!("{repeated} rows repeat a rank and step; the longest of each was kept"),
+        );
+    }
+    let mut ranks: Vec<i64> = rows.iter().map(|row| row.rank).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    let before = steps.len();
+    steps.retain(|_, rows| rows.len() == ranks.len());
+    if steps.len() < before {
+        let what = format!(
+            "{} of {before} steps lack rows of some ranks and are left out",
+            before - steps.len()
+        );
+        problems.note(name, what);
+    }
+    let used = || steps.values().flat_map(BTreeMap::values);
+    let own = match () {
+        () if used().all(|row| row.compute.is_some()) => Own::Compute,
+        () if used().all(|row| row.communication.is_some()) => Own::WithoutCommunication,
+        () => Own::Duration,
+    };
+    let steps: Vec<_> = steps
+        .into_iter()
+        .map(|(step, rows)| (step, rows.into_values().collect()))
+        .collect();
+    let stages = stages(&steps, own);
+    (!steps.is_empty()).then_some(Table {
+        ranks,
+        steps,
+        own,
+        stages,
+    })
+}
+
+impl Own {
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Own::Compute => "compute_s",
+            Own::WithoutCommunication => "duration_s without comm_s and data_s",
+            Own::Duration => "duration_s alone",
+        }
+    }
+
+    pub(crate) fn of(self, row: &StepTiming) -> f64 {
+        match self {
+            Own::Compute => row.compute.unwrap_or(0.0),
+            Own::WithoutCommunication => {
+                (row.duration - row.communication.unwrap_or(0.0) - row.data.unwrap_or(0.0)).max(0.0)
+            }
+            Own::Duration => row.duration,
+        }
+    }
+}
+
+impl Table<'_> {
+    pub(crate) fn own(&self, rows: &[&StepTiming]) -> Vec<f64> {
+        rows.iter().map(|row| self.own.of(row)).collect()
+    }
+
+    pub(crate) fn per_step(&self, measure: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+        self.steps.iter().map(|(_, rows)| measure(&self.own(rows))).collect()
+    }
+
+    /// What the rank's stage has to do against the usual stage.
+    pub(crate) fn stage_ratio(&self, row: &StepTiming) -> f64 {
+        row.stage
+            .and_then(|stage| self.stages.get(&stage))
+            .copied()
+            .unwrap_or(1.0)
+    }
+
+    /// The stage that has most to do.
+    pub(crate) fn largest_stage(&self) -> Option<(i64, f64)> {
+        let stages = self.stages.iter().map(|(stage, ratio)| (*stage, *ratio));
+        stages.reduce(|a, b| if b.1 > a.1 { b } else { a })
+    }
+
+    /// Own time of the usual rank of the usual stage in a step.
+    pub(crate) fn usual(&self, rows: &[&StepTiming]) -> f64 {
+        lower_median(
+            &mut rows
+                .iter()
+                .map(|row| self.own.of(row) / self.stage_ratio(row))
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    /// Each rank's own time over that of the usual rank, its stage allowed for, median over steps.
+    pub(crate) fn rank_ratios(&self) -> Vec<f64> {
+        let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); self.ranks.len()];
+        for (_, rows) in &self.steps {
+            let usual = self.usual(rows).max(f64::MIN_POSITIVE);
+            for (rank, row) in rows.iter().enumerate() {
+                ratios[rank].push(self.own.of(row) / self.stage_ratio(row) / usual);
+            }
+        }
+        ratios
+            .into_iter()
+            .map(|mut ratios| median(&mut ratios).min(1e6))
+            .collect()
+    }
+}
+
+/// Medians of the stages' own time against the lower median of all stages.
+fn stages(steps: &[(i64, Vec<&StepTiming>)], own: Own) -> BTreeMap<i64, f64> {
+    let mut stages: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
+    for row in steps.iter().flat_map(|(_, rows)| rows) {
+        let Some(stage) = row.stage else { return BTreeMap::new() };
+        stages.entry(stage).or_default().push(own.of(row));
+    }
+    let levels: BTreeMap<i64, f64> = stages
+        .into_iter()
+        .map(|(stage, mut own)| (stage, median(&mut own)))
+        .collect();
+    let usual = lower_median(&mut levels.values().copied().collect::<Vec<_>>());
+    levels
+        .into_iter()
+        .map(|(stage, level)| (stage, if usual > 0.0 && level > 0.0 { level / usual } else { 1.0 }))
+        .collect()
+}
