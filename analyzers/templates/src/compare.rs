@@ -174,6 +174,9 @@ pub fn compare(failing: &Profile, healthy: &Profile) -> Vec<Novelty> {
     found
 }
 
+/// A family that some streams of a group show, and how many streams the group has.
+type Piece<'a> = (&'a Both<'a>, usize);
+
 struct Scene<'a> {
     failing: &'a Profile,
     healthy: &'a Profile,
@@ -321,7 +324,7 @@ impl Scene<'_> {
         groups.sort_unstable();
         groups.dedup();
         // By what they concern: many pieces about the same streams are one piece of news.
-        let mut by_streams: BTreeMap<(NoveltyKind, Vec<u32>), Vec<(&Both, usize)>> = BTreeMap::new();
+        let mut by_streams: BTreeMap<(NoveltyKind, Vec<u32>), Vec<Piece>> = BTreeMap::new();
         for group in groups {
             for both in all.iter().filter(|both| both.failing.count > 0) {
                 let (shown, silent) = split(&self.failing.streams, group, both.failing.streams.iter());

@@ -96,6 +96,7 @@ pub(crate) fn mask(line: &[u8], bounds: Bounds, shape: &mut Vec<u8>) -> Masked {
         token: 0,
         previous: 0..0,
         masked: false,
+        mask_end: 0,
         tokens: 0,
     };
     let cut = pass.run(bounds);
@@ -116,6 +117,8 @@ struct Pass<'a> {
     previous: std::ops::Range<usize>,
     /// Whether the current token has a mask.
     masked: bool,
+    /// Where its last mask ends in the shape.
+    mask_end: usize,
     tokens: usize,
 }
 
@@ -190,8 +193,9 @@ impl Pass<'_> {
                 at += 1;
             }
             if at > start {
-                let words = seen & (DIGIT | SLASH) != 0 || at - start == 3 || at - start >= 8;
-                if words {
+                let length = at - start;
+                let plain = seen & (DIGIT | SLASH) == 0 && length != 3 && length <= WORD_LIMIT;
+                if !plain || (seen & NOT_HEX == 0 && length > 3) {
                     at = self.compound(start, at, seen);
                     kind = self.line.get(at).map_or(0, |b| KINDS[usize::from(*b)]);
                 }
@@ -225,14 +229,14 @@ impl Pass<'_> {
     /// A quote, or a character that starts with 0xe2.
     fn special(&mut self, at: usize, kind: u8) -> usize {
         if kind & RARE != 0 {
+            // Three bytes: dashes, quotes, arrows and so on, breaks like those of ASCII.
+            let end = (at + 3).min(self.line.len());
             // U+2500 to U+25ff: box drawing, blocks, shapes of which bars are made.
             if matches!(self.line.get(at + 1), Some(0x94..=0x97)) {
                 self.flush(at);
-                let end = (at + 3).min(self.line.len());
                 self.copied = end;
-                return end;
             }
-            return at + 1;
+            return end;
         }
         let quote = self.line[at];
         let reach = self.line.len().min(at + QUOTE_REACH);
@@ -261,26 +265,20 @@ impl Pass<'_> {
 
     /// A mask, which swallows the joints between it and a mask before it, and a sign.
     fn put_mask(&mut self) {
-        let floor = self.token;
-        let mut end = self.shape.len();
-        while end > floor
-            && KINDS[usize::from(self.shape[end - 1])] & JOINT != 0
-            && !self.shape[floor..end].ends_with(MASK_BYTES)
-        {
-            end -= 1;
-        }
-        self.masked = true;
-        if self.shape[floor..end].ends_with(MASK_BYTES) {
-            self.shape.truncate(end);
+        let joined = |b: &u8| KINDS[usize::from(*b)] & JOINT != 0;
+        if self.masked && self.shape[self.mask_end..].iter().all(joined) {
+            self.shape.truncate(self.mask_end);
             return;
         }
+        self.masked = true;
         // A sign belongs to the number unless it joins it to a word.
-        if let Some((b'-' | b'+', rest)) = self.shape[floor..].split_last()
+        if let Some((b'-' | b'+', rest)) = self.shape[self.token..].split_last()
             && rest.last().is_none_or(|b| !b.is_ascii_alphanumeric())
         {
             self.shape.pop();
         }
         self.shape.extend_from_slice(MASK_BYTES);
+        self.mask_end = self.shape.len();
     }
 
     fn end_token(&mut self, end: usize) {
@@ -333,15 +331,20 @@ impl Pass<'_> {
     fn compound(&mut self, mut start: usize, mut end: usize, seen: u8) -> usize {
         let line = self.line;
         let after = end;
-        if seen & SLASH != 0 && line[start] == b'.' && is_path(&line[start..end]) {
-            self.replace(start, end);
+        let first = line[start];
+        if seen & (JOINT | DIGIT | NOT_HEX) == JOINT && line[start..end].iter().all(|b| *b == first) {
+            if end - start > RUN_LIMIT {
+                self.flush(start + RUN_LIMIT);
+                self.copied = end;
+            }
             return after;
         }
         // Punctuation at its end belongs to the sentence.
         while end > start && matches!(line[end - 1], b'.' | b',' | b':' | b'%' | b'*' | b'-' | b'#') {
             end -= 1;
         }
-        while start < end && matches!(line[start], b'.' | b',' | b':' | b'*' | b'#' | b'@' | b'$') {
+        let relative = seen & SLASH != 0 && first == b'.';
+        while start < end && !relative && matches!(line[start], b'.' | b',' | b':' | b'*' | b'#' | b'@' | b'$') {
             start += 1;
         }
         let text = &line[start..end];
@@ -351,25 +354,24 @@ impl Pass<'_> {
             } else {
                 0
             };
-            self.replace(start, if query > 1 { after + query } else { end });
-            return if query > 1 { after + query } else { after };
+            if query > 1 {
+                self.replace(start, after + query);
+                return after + query;
+            }
+            self.replace(start, end);
         } else if seen & DIGIT != 0 {
             if seen & NOT_HEX == 0 && is_address(text) {
                 self.replace(start, end);
-            } else if let Some(host) = host(text) {
+            } else if seen & JOINT != 0
+                && let Some(host) = host(text)
+            {
                 self.replace(start, start + host);
                 self.words(start + host, end);
             } else {
                 self.words(start, end);
             }
-        } else if text.len() > WORD_LIMIT
-            || (text.len() >= 8 && text.iter().all(u8::is_ascii_hexdigit))
-            || (text.len() == 3 && is_calendar(text))
-        {
+        } else if text.len() > WORD_LIMIT || (seen == 0 && text.len() >= 8) || is_calendar(text) {
             self.replace(start, end);
-        } else if text.len() > RUN_LIMIT && text.iter().all(|b| *b == text[0]) && !text[0].is_ascii_alphabetic() {
-            self.flush(start + RUN_LIMIT);
-            self.copied = end;
         }
         after
     }
@@ -443,9 +445,17 @@ fn is_path(text: &[u8]) -> bool {
 /// Whether `text`, which holds a digit, consists of hex words only: numbers, moments, addresses, UUIDs.
 fn is_address(text: &[u8]) -> bool {
     let (mut words, mut with_digit) = (0, 0);
-    for word in text.split(|b| !b.is_ascii_hexdigit()).filter(|word| !word.is_empty()) {
-        words += 1;
-        with_digit += usize::from(word.iter().any(u8::is_ascii_digit));
+    let (mut inside, mut digit) = (false, false);
+    for byte in text {
+        let kind = KINDS[usize::from(*byte)];
+        if kind & JOINT != 0 {
+            (inside, digit) = (false, false);
+            continue;
+        }
+        words += usize::from(!inside);
+        inside = true;
+        with_digit += usize::from(kind & DIGIT != 0 && !digit);
+        digit |= kind & DIGIT != 0;
     }
     with_digit == words || words >= 3
 }
@@ -509,3 +519,6 @@ fn is_calendar(text: &[u8]) -> bool {
             | b"Sun"
     )
 }
+
+#[cfg(test)]
+mod tests;
