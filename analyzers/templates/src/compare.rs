@@ -108,8 +108,8 @@ struct Both<'a> {
 
 /// Evidence that `failing` holds against `healthy`, the strongest first, at most [`MAX_NOVELTIES`].
 ///
-/// With an empty `healthy` only the patterns across streams are looked for. Counts are compared by share of all lines, so
-/// that runs of different length can be; templates that healthy runs show later than the failing run got are not missed.
+/// With an empty `healthy` only the patterns across streams are looked for. Counts are compared by share of all lines (those
+/// of the start by run), so that runs of different length can be; templates that healthy runs show later than the failing run got are not missed.
 /// Both profiles must pass [`Profile::check`].
 pub fn compare(failing: &Profile, healthy: &Profile) -> Vec<Novelty> {
     let mut texts: Vec<&str> = failing
@@ -252,7 +252,7 @@ impl Scene<'_> {
             );
             return Some(self.novelty(both, NoveltyKind::New, score * trust, &concerned, sentence));
         }
-        let expected = both.healthy.count as f64 * self.failing.lines as f64 / self.healthy.lines as f64;
+        let expected = self.expected(both);
         let shown = both.healthy.runs.len();
         if both.failing.count == 0 {
             return self.missing(both, expected, shown as f64 / runs.max(1) as f64, trust);
@@ -283,16 +283,30 @@ impl Scene<'_> {
         })
     }
 
-    fn missing(&self, both: &Both, expected: f64, regular: f64, trust: f64) -> Option<Novelty> {
-        let (first, _) = both.healthy.first?;
-        let reached = self
-            .failing
+    /// How many lines of a family a healthy run would have had by now: where healthy runs were done with it by then, what
+    /// they have on average (lines of the start come once, however long the run); else by share of lines.
+    fn expected(&self, both: &Both) -> f64 {
+        let count = both.healthy.count as f64;
+        if both.healthy.last.is_some_and(|last| last.line <= self.reached()) {
+            count / self.healthy.runs.len().max(1) as f64
+        } else {
+            count * self.failing.lines as f64 / self.healthy.lines.max(1) as f64
+        }
+    }
+
+    /// The longest of the failing run's streams, in lines.
+    fn reached(&self) -> u64 {
+        self.failing
             .streams
             .iter()
             .map(|stream| stream.lines)
             .max()
-            .unwrap_or_default();
-        if regular < 0.8 || first.line > reached {
+            .unwrap_or_default()
+    }
+
+    fn missing(&self, both: &Both, expected: f64, regular: f64, trust: f64) -> Option<Novelty> {
+        let (first, _) = both.healthy.first?;
+        if regular < 0.8 || first.line > self.reached() {
             return None;
         }
         let concerned: Vec<u32> = both.healthy.streams.iter().collect();
