@@ -13,67 +13,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::alarm::alarming;
 use crate::family::{Family, families};
 use crate::id::TemplateId;
+use crate::novelty::{MAX_NAMES, MAX_NOVELTIES, Novelty, NoveltyKind};
 use crate::profile::{Place, Profile, Stream, Template};
-
-/// How a template departs from what is usual.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NoveltyKind {
-    /// No healthy run shows it.
-    New,
-    /// Healthy runs show it regularly, this one does not.
-    Missing,
-    /// It comes far more often than in healthy runs.
-    Burst,
-    /// Few of many streams of a group show it.
-    OnlyHere,
-    /// All but few of many streams of a group show it.
-    SilentHere,
-    /// It came steadily and stopped long before its stream did; in healthy runs it goes on to the end.
-    WentQuiet,
-}
-
-/// One piece of evidence.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Novelty {
-    /// How it departs from what is usual.
-    pub kind: NoveltyKind,
-    /// The family's name.
-    pub id: TemplateId,
-    /// Names of the templates that the family joins, at most [`MAX_NAMES`]; empty where it is one template.
-    pub aliases: Vec<TemplateId>,
-    /// The family's text.
-    pub template: String,
-    /// Order among the evidence, 0 to 1.
-    pub score: f64,
-    /// Lines in the failing run.
-    pub failing: u64,
-    /// Lines in all healthy runs.
-    pub healthy: u64,
-    /// The streams concerned: those that show it, or for [`NoveltyKind::SilentHere`] those that do not; at most
-    /// [`MAX_NAMES`].
-    pub streams: Vec<String>,
-    /// How many streams are concerned.
-    pub stream_count: usize,
-    /// Where the example stands: the first such line, of the failing run where it has any.
-    pub stream: String,
-    /// Its line number, from 1.
-    pub line: u64,
-    /// The line as it was, cut to a bound.
-    pub example: String,
-    /// The evidence in a sentence.
-    pub sentence: String,
-}
-
-/// Names listed in one piece of evidence.
-pub const MAX_NAMES: usize = 8;
-/// Pieces of evidence given.
-pub const MAX_NOVELTIES: usize = 256;
 
 /// One side's view of a family.
 #[derive(Clone, Default)]
@@ -108,8 +52,8 @@ struct Both<'a> {
 
 /// Evidence that `failing` holds against `healthy`, the strongest first, at most [`MAX_NOVELTIES`].
 ///
-/// With an empty `healthy` only the patterns across streams are looked for. Counts are compared by share of all lines, so
-/// that runs of different length can be; templates that healthy runs show later than the failing run got are not missed.
+/// With an empty `healthy` only the patterns across streams are looked for. Counts are compared by share of all lines (those
+/// of the start by run), so that runs of different length can be; templates that healthy runs show later than the failing run got are not missed.
 /// Both profiles must pass [`Profile::check`].
 pub fn compare(failing: &Profile, healthy: &Profile) -> Vec<Novelty> {
     let mut texts: Vec<&str> = failing
@@ -173,6 +117,9 @@ pub fn compare(failing: &Profile, healthy: &Profile) -> Vec<Novelty> {
     found.truncate(MAX_NOVELTIES);
     found
 }
+
+/// A family that some streams of a group show, and how many streams the group has.
+type Piece<'a> = (&'a Both<'a>, usize);
 
 struct Scene<'a> {
     failing: &'a Profile,
@@ -249,7 +196,7 @@ impl Scene<'_> {
             );
             return Some(self.novelty(both, NoveltyKind::New, score * trust, &concerned, sentence));
         }
-        let expected = both.healthy.count as f64 * self.failing.lines as f64 / self.healthy.lines as f64;
+        let expected = self.expected(both);
         let shown = both.healthy.runs.len();
         if both.failing.count == 0 {
             return self.missing(both, expected, shown as f64 / runs.max(1) as f64, trust);
@@ -280,16 +227,30 @@ impl Scene<'_> {
         })
     }
 
-    fn missing(&self, both: &Both, expected: f64, regular: f64, trust: f64) -> Option<Novelty> {
-        let (first, _) = both.healthy.first?;
-        let reached = self
-            .failing
+    /// How many lines of a family a healthy run would have had by now: where healthy runs were done with it by then, what
+    /// they have on average (lines of the start come once, however long the run); else by share of lines.
+    fn expected(&self, both: &Both) -> f64 {
+        let count = both.healthy.count as f64;
+        if both.healthy.last.is_some_and(|last| last.line <= self.reached()) {
+            count / self.healthy.runs.len().max(1) as f64
+        } else {
+            count * self.failing.lines as f64 / self.healthy.lines.max(1) as f64
+        }
+    }
+
+    /// The longest of the failing run's streams, in lines.
+    fn reached(&self) -> u64 {
+        self.failing
             .streams
             .iter()
             .map(|stream| stream.lines)
             .max()
-            .unwrap_or_default();
-        if regular < 0.8 || first.line > reached {
+            .unwrap_or_default()
+    }
+
+    fn missing(&self, both: &Both, expected: f64, regular: f64, trust: f64) -> Option<Novelty> {
+        let (first, _) = both.healthy.first?;
+        if regular < 0.8 || first.line > self.reached() {
             return None;
         }
         let concerned: Vec<u32> = both.healthy.streams.iter().collect();
@@ -321,7 +282,7 @@ impl Scene<'_> {
         groups.sort_unstable();
         groups.dedup();
         // By what they concern: many pieces about the same streams are one piece of news.
-        let mut by_streams: BTreeMap<(NoveltyKind, Vec<u32>), Vec<(&Both, usize)>> = BTreeMap::new();
+        let mut by_streams: BTreeMap<(NoveltyKind, Vec<u32>), Vec<Piece>> = BTreeMap::new();
         for group in groups {
             for both in all.iter().filter(|both| both.failing.count > 0) {
                 let (shown, silent) = split(&self.failing.streams, group, both.failing.streams.iter());

@@ -82,7 +82,10 @@ pub fn families(texts: &[&str]) -> Vec<Family> {
     found
 }
 
+/// Members by the tokens of their joint text.
 type Groups<'a> = BTreeMap<Vec<&'a str>, Vec<usize>>;
+/// One of them.
+type Group<'a> = (Vec<&'a str>, Vec<usize>);
 
 fn borrowed(tokens: &[String]) -> Vec<&str> {
     tokens.iter().map(String::as_str).collect()
@@ -93,14 +96,14 @@ const HOLE: &str = " ";
 
 /// Stage 1.
 fn join_built(groups: Groups) -> Vec<(Vec<String>, Vec<usize>)> {
-    let mut alike: BTreeMap<Vec<String>, Vec<(Vec<&str>, Vec<usize>)>> = BTreeMap::new();
+    let mut alike: BTreeMap<Vec<String>, Vec<Group>> = BTreeMap::new();
     for (tokens, members) in groups {
         let key = tokens.iter().enumerate().map(|(at, token)| open(at, token)).collect();
         alike.entry(key).or_default().push((tokens, members));
     }
     let mut joined = Vec::new();
     for (key, group) in alike {
-        let masked = |(tokens, _): &(Vec<&str>, _)| {
+        let masked = |(tokens, _): &Group| {
             key.iter()
                 .zip(tokens)
                 .any(|(key, token)| key.contains(HOLE) && *token == key.replace(HOLE, MASK))

@@ -36,13 +36,15 @@ mod marks;
 mod mask;
 mod miner;
 mod names;
+mod novelty;
 mod profile;
 mod tree;
 
-pub use compare::{MAX_NAMES, MAX_NOVELTIES, Novelty, NoveltyKind, compare};
+pub use compare::compare;
 pub use family::{Family, families};
 pub use id::{TemplateId, TemplateIdError};
 pub use limits::Limits;
 pub use mask::MASK;
 pub use miner::{Miner, StreamNumber, shape, template_id};
+pub use novelty::{MAX_NAMES, MAX_NOVELTIES, Novelty, NoveltyKind};
 pub use profile::{OTHERS, PROFILE_VERSION, Place, Profile, ProfileError, Shortfalls, Stream, Template};

@@ -18,6 +18,11 @@
 //! that lists and bars of any length have one shape. ANSI escapes and bar glyphs are dropped. `nan` and `inf` stay: they
 //! are news, not values.
 
+mod value;
+
+use value::{DIGIT, END, JOINT, KINDS, NOT_HEX, QUOTE, RARE, SLASH, SPACE};
+use value::{escape, host, is_address, is_calendar, is_path, is_unit, query};
+
 /// Quoted strings longer than this many bytes are values.
 pub(crate) const QUOTE_LIMIT: usize = 256;
 /// Words longer than this many bytes are values.
@@ -30,43 +35,6 @@ const MASK_BYTES: &[u8] = MASK.as_bytes();
 const QUOTE_REACH: usize = 1024;
 /// Marks like `=====` are cut to this many.
 const RUN_LIMIT: usize = 3;
-
-const SPACE: u8 = 1;
-const BREAK: u8 = 2;
-const QUOTE: u8 = 4;
-const RARE: u8 = 8;
-const DIGIT: u8 = 16;
-const SLASH: u8 = 32;
-const JOINT: u8 = 64;
-const NOT_HEX: u8 = 128;
-/// What ends a compound.
-const END: u8 = SPACE | BREAK;
-
-const KINDS: [u8; 256] = kinds();
-
-const fn kinds() -> [u8; 256] {
-    let mut kinds = [NOT_HEX; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let b = byte as u8;
-        kinds[byte] = match b {
-            0x1b => SPACE | RARE,
-            // Box drawing and block elements start with 0xe2; whether they are is looked at when they come.
-            0xe2 => BREAK | RARE,
-            0..=b' ' | 0x7f => SPACE,
-            b'0'..=b'9' => DIGIT,
-            b'a'..=b'f' | b'A'..=b'F' => 0,
-            b'/' => SLASH | JOINT,
-            b'.' | b':' | b'-' | b',' | b'@' | b'+' | b'%' | b'~' | b'#' | b'*' | b'$' | b'\\' => JOINT,
-            b'"' | b'\'' => BREAK | QUOTE,
-            b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'=' | b';' | b'|' | b'<' | b'>' | b'!' | b'?' | b'&' | b'`'
-            | b'^' => BREAK,
-            _ => NOT_HEX,
-        };
-        byte += 1;
-    }
-    kinds
-}
 
 /// What bounds a shape.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +64,7 @@ pub(crate) fn mask(line: &[u8], bounds: Bounds, shape: &mut Vec<u8>) -> Masked {
         token: 0,
         previous: 0..0,
         masked: false,
+        mask_end: 0,
         tokens: 0,
     };
     let cut = pass.run(bounds);
@@ -116,6 +85,8 @@ struct Pass<'a> {
     previous: std::ops::Range<usize>,
     /// Whether the current token has a mask.
     masked: bool,
+    /// Where its last mask ends in the shape.
+    mask_end: usize,
     tokens: usize,
 }
 
@@ -190,8 +161,9 @@ impl Pass<'_> {
                 at += 1;
             }
             if at > start {
-                let words = seen & (DIGIT | SLASH) != 0 || at - start == 3 || at - start >= 8;
-                if words {
+                let length = at - start;
+                let plain = seen & (DIGIT | SLASH) == 0 && length != 3 && length <= WORD_LIMIT;
+                if !plain || (seen & NOT_HEX == 0 && length > 3) {
                     at = self.compound(start, at, seen);
                     kind = self.line.get(at).map_or(0, |b| KINDS[usize::from(*b)]);
                 }
@@ -225,14 +197,14 @@ impl Pass<'_> {
     /// A quote, or a character that starts with 0xe2.
     fn special(&mut self, at: usize, kind: u8) -> usize {
         if kind & RARE != 0 {
+            // Three bytes: dashes, quotes, arrows and so on, breaks like those of ASCII.
+            let end = (at + 3).min(self.line.len());
             // U+2500 to U+25ff: box drawing, blocks, shapes of which bars are made.
             if matches!(self.line.get(at + 1), Some(0x94..=0x97)) {
                 self.flush(at);
-                let end = (at + 3).min(self.line.len());
                 self.copied = end;
-                return end;
             }
-            return at + 1;
+            return end;
         }
         let quote = self.line[at];
         let reach = self.line.len().min(at + QUOTE_REACH);
@@ -261,26 +233,20 @@ impl Pass<'_> {
 
     /// A mask, which swallows the joints between it and a mask before it, and a sign.
     fn put_mask(&mut self) {
-        let floor = self.token;
-        let mut end = self.shape.len();
-        while end > floor
-            && KINDS[usize::from(self.shape[end - 1])] & JOINT != 0
-            && !self.shape[floor..end].ends_with(MASK_BYTES)
-        {
-            end -= 1;
-        }
-        self.masked = true;
-        if self.shape[floor..end].ends_with(MASK_BYTES) {
-            self.shape.truncate(end);
+        let joined = |b: &u8| KINDS[usize::from(*b)] & JOINT != 0;
+        if self.masked && self.shape[self.mask_end..].iter().all(joined) {
+            self.shape.truncate(self.mask_end);
             return;
         }
+        self.masked = true;
         // A sign belongs to the number unless it joins it to a word.
-        if let Some((b'-' | b'+', rest)) = self.shape[floor..].split_last()
+        if let Some((b'-' | b'+', rest)) = self.shape[self.token..].split_last()
             && rest.last().is_none_or(|b| !b.is_ascii_alphanumeric())
         {
             self.shape.pop();
         }
         self.shape.extend_from_slice(MASK_BYTES);
+        self.mask_end = self.shape.len();
     }
 
     fn end_token(&mut self, end: usize) {
@@ -333,15 +299,20 @@ impl Pass<'_> {
     fn compound(&mut self, mut start: usize, mut end: usize, seen: u8) -> usize {
         let line = self.line;
         let after = end;
-        if seen & SLASH != 0 && line[start] == b'.' && is_path(&line[start..end]) {
-            self.replace(start, end);
+        let first = line[start];
+        if seen & (JOINT | DIGIT | NOT_HEX) == JOINT && line[start..end].iter().all(|b| *b == first) {
+            if end - start > RUN_LIMIT {
+                self.flush(start + RUN_LIMIT);
+                self.copied = end;
+            }
             return after;
         }
         // Punctuation at its end belongs to the sentence.
         while end > start && matches!(line[end - 1], b'.' | b',' | b':' | b'%' | b'*' | b'-' | b'#') {
             end -= 1;
         }
-        while start < end && matches!(line[start], b'.' | b',' | b':' | b'*' | b'#' | b'@' | b'$') {
+        let relative = seen & SLASH != 0 && first == b'.';
+        while start < end && !relative && matches!(line[start], b'.' | b',' | b':' | b'*' | b'#' | b'@' | b'$') {
             start += 1;
         }
         let text = &line[start..end];
@@ -351,25 +322,24 @@ impl Pass<'_> {
             } else {
                 0
             };
-            self.replace(start, if query > 1 { after + query } else { end });
-            return if query > 1 { after + query } else { after };
+            if query > 1 {
+                self.replace(start, after + query);
+                return after + query;
+            }
+            self.replace(start, end);
         } else if seen & DIGIT != 0 {
             if seen & NOT_HEX == 0 && is_address(text) {
                 self.replace(start, end);
-            } else if let Some(host) = host(text) {
+            } else if seen & JOINT != 0
+                && let Some(host) = host(text)
+            {
                 self.replace(start, start + host);
                 self.words(start + host, end);
             } else {
                 self.words(start, end);
             }
-        } else if text.len() > WORD_LIMIT
-            || (text.len() >= 8 && text.iter().all(u8::is_ascii_hexdigit))
-            || (text.len() == 3 && is_calendar(text))
-        {
+        } else if text.len() > WORD_LIMIT || (seen == 0 && text.len() >= 8) || is_calendar(text) {
             self.replace(start, end);
-        } else if text.len() > RUN_LIMIT && text.iter().all(|b| *b == text[0]) && !text[0].is_ascii_alphabetic() {
-            self.flush(start + RUN_LIMIT);
-            self.copied = end;
         }
         after
     }
@@ -416,96 +386,5 @@ impl Pass<'_> {
     }
 }
 
-/// How long the escape sequence at the start of `text` is.
-fn escape(text: &[u8]) -> usize {
-    if text.get(1) != Some(&b'[') {
-        return 1;
-    }
-    let parameters = text[2..]
-        .iter()
-        .take(32)
-        .take_while(|b| matches!(b, 0x20..=0x3f))
-        .count();
-    (2 + parameters + 1).min(text.len())
-}
-
-/// How long the query at the start of `text` is.
-fn query(text: &[u8]) -> usize {
-    let inner = |b: &u8| KINDS[usize::from(*b)] & END == 0 || matches!(b, b'?' | b'=' | b'&' | b';');
-    text.iter().take_while(|b| inner(b)).count()
-}
-
-fn is_path(text: &[u8]) -> bool {
-    let slashes = text.iter().filter(|b| **b == b'/').count();
-    slashes >= 2 || (text[0] == b'/' && text.len() > 1)
-}
-
-/// Whether `text`, which holds a digit, consists of hex words only: numbers, moments, addresses, UUIDs.
-fn is_address(text: &[u8]) -> bool {
-    let (mut words, mut with_digit) = (0, 0);
-    for word in text.split(|b| !b.is_ascii_hexdigit()).filter(|word| !word.is_empty()) {
-        words += 1;
-        with_digit += usize::from(word.iter().any(u8::is_ascii_digit));
-    }
-    with_digit == words || words >= 3
-}
-
-/// How long the host name at the start of `text` is: three labels or more, a digit in the first, a letter in the last.
-fn host(text: &[u8]) -> Option<usize> {
-    let label = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-    let length = text.iter().take_while(|b| label(b) || **b == b'.').count();
-    let name = &text[..length];
-    let dots = name.iter().filter(|b| **b == b'.').count();
-    let first = name.split(|b| *b == b'.').next()?;
-    let last = name.rsplit(|b| *b == b'.').next()?;
-    let named = dots >= 2 && first.iter().any(u8::is_ascii_digit) && last.first().is_some_and(u8::is_ascii_alphabetic);
-    named.then_some(length)
-}
-
-/// What sizes and durations are counted in.
-fn is_unit(text: &[u8]) -> bool {
-    matches!(
-        text,
-        b"B" | b"KB"
-            | b"MB"
-            | b"GB"
-            | b"TB"
-            | b"kB"
-            | b"KiB"
-            | b"MiB"
-            | b"GiB"
-            | b"TiB"
-            | b"s"
-            | b"ms"
-            | b"us"
-            | b"ns"
-            | b"sec"
-            | b"min"
-    )
-}
-
-/// Names of days and months, as moments spell them.
-fn is_calendar(text: &[u8]) -> bool {
-    matches!(
-        text,
-        b"Jan"
-            | b"Feb"
-            | b"Mar"
-            | b"Apr"
-            | b"May"
-            | b"Jun"
-            | b"Jul"
-            | b"Aug"
-            | b"Sep"
-            | b"Oct"
-            | b"Nov"
-            | b"Dec"
-            | b"Mon"
-            | b"Tue"
-            | b"Wed"
-            | b"Thu"
-            | b"Fri"
-            | b"Sat"
-            | b"Sun"
-    )
-}
+#[cfg(test)]
+mod tests;

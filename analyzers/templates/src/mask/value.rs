@@ -1,0 +1,140 @@
+//! What bytes are and what looks like a value.
+
+pub(super) const SPACE: u8 = 1;
+pub(super) const BREAK: u8 = 2;
+pub(super) const QUOTE: u8 = 4;
+pub(super) const RARE: u8 = 8;
+pub(super) const DIGIT: u8 = 16;
+pub(super) const SLASH: u8 = 32;
+pub(super) const JOINT: u8 = 64;
+pub(super) const NOT_HEX: u8 = 128;
+/// What ends a compound.
+pub(super) const END: u8 = SPACE | BREAK;
+
+pub(super) const KINDS: [u8; 256] = kinds();
+
+const fn kinds() -> [u8; 256] {
+    let mut kinds = [NOT_HEX; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        kinds[byte] = match b {
+            0x1b => SPACE | RARE,
+            // Box drawing and block elements start with 0xe2; whether they are is looked at when they come.
+            0xe2 => BREAK | RARE,
+            0..=b' ' | 0x7f => SPACE,
+            b'0'..=b'9' => DIGIT,
+            b'a'..=b'f' | b'A'..=b'F' => 0,
+            b'/' => SLASH | JOINT,
+            b'.' | b':' | b'-' | b',' | b'@' | b'+' | b'%' | b'~' | b'#' | b'*' | b'$' | b'\\' => JOINT,
+            b'"' | b'\'' => BREAK | QUOTE,
+            b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'=' | b';' | b'|' | b'<' | b'>' | b'!' | b'?' | b'&' | b'`'
+            | b'^' => BREAK,
+            _ => NOT_HEX,
+        };
+        byte += 1;
+    }
+    kinds
+}
+
+/// How long the escape sequence at the start of `text` is.
+pub(super) fn escape(text: &[u8]) -> usize {
+    if text.get(1) != Some(&b'[') {
+        return 1;
+    }
+    let parameters = text[2..]
+        .iter()
+        .take(32)
+        .take_while(|b| matches!(b, 0x20..=0x3f))
+        .count();
+    (2 + parameters + 1).min(text.len())
+}
+
+/// How long the query at the start of `text` is.
+pub(super) fn query(text: &[u8]) -> usize {
+    let inner = |b: &u8| KINDS[usize::from(*b)] & END == 0 || matches!(b, b'?' | b'=' | b'&' | b';');
+    text.iter().take_while(|b| inner(b)).count()
+}
+
+pub(super) fn is_path(text: &[u8]) -> bool {
+    let slashes = text.iter().filter(|b| **b == b'/').count();
+    slashes >= 2 || (text[0] == b'/' && text.len() > 1)
+}
+
+/// Whether `text`, which holds a digit, consists of hex words only: numbers, moments, addresses, UUIDs.
+pub(super) fn is_address(text: &[u8]) -> bool {
+    let (mut words, mut with_digit) = (0, 0);
+    let (mut inside, mut digit) = (false, false);
+    for byte in text {
+        let kind = KINDS[usize::from(*byte)];
+        if kind & JOINT != 0 {
+            (inside, digit) = (false, false);
+            continue;
+        }
+        words += usize::from(!inside);
+        inside = true;
+        with_digit += usize::from(kind & DIGIT != 0 && !digit);
+        digit |= kind & DIGIT != 0;
+    }
+    with_digit == words || words >= 3
+}
+
+/// How long the host name at the start of `text` is: three labels or more, a digit in the first, a letter in the last.
+pub(super) fn host(text: &[u8]) -> Option<usize> {
+    let label = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    let length = text.iter().take_while(|b| label(b) || **b == b'.').count();
+    let name = &text[..length];
+    let dots = name.iter().filter(|b| **b == b'.').count();
+    let first = name.split(|b| *b == b'.').next()?;
+    let last = name.rsplit(|b| *b == b'.').next()?;
+    let named = dots >= 2 && first.iter().any(u8::is_ascii_digit) && last.first().is_some_and(u8::is_ascii_alphabetic);
+    named.then_some(length)
+}
+
+/// What sizes and durations are counted in.
+pub(super) fn is_unit(text: &[u8]) -> bool {
+    matches!(
+        text,
+        b"B" | b"KB"
+            | b"MB"
+            | b"GB"
+            | b"TB"
+            | b"kB"
+            | b"KiB"
+            | b"MiB"
+            | b"GiB"
+            | b"TiB"
+            | b"s"
+            | b"ms"
+            | b"us"
+            | b"ns"
+            | b"sec"
+            | b"min"
+    )
+}
+
+/// Names of days and months, as moments spell them.
+pub(super) fn is_calendar(text: &[u8]) -> bool {
+    matches!(
+        text,
+        b"Jan"
+            | b"Feb"
+            | b"Mar"
+            | b"Apr"
+            | b"May"
+            | b"Jun"
+            | b"Jul"
+            | b"Aug"
+            | b"Sep"
+            | b"Oct"
+            | b"Nov"
+            | b"Dec"
+            | b"Mon"
+            | b"Tue"
+            | b"Wed"
+            | b"Thu"
+            | b"Fri"
+            | b"Sat"
+            | b"Sun"
+    )
+}
