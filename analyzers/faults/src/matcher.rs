@@ -23,6 +23,9 @@ const FIELD_LIMIT: usize = 512;
 /// Most marks that one line gets.
 const MARK_LIMIT: usize = 8;
 
+/// Class of an exception of which only the type is known.
+const BARE_EXCEPTION: &str = "uncaught-exception";
+
 /// Signatures the candidate set has room for.
 const CAPACITY: usize = 1024;
 
@@ -155,6 +158,13 @@ impl Matcher {
         // What is known to be harmless in this wording silences guesses that are less sure.
         if hits.first().is_some_and(|hit| hit.mark.role == Role::Noise) {
             hits.truncate(1);
+        }
+        // The bare type of an exception says nothing beside wording that is known.
+        if hits
+            .first()
+            .is_some_and(|hit| hit.mark.class.as_str() != BARE_EXCEPTION)
+        {
+            hits.retain(|hit| hit.mark.class.as_str() != BARE_EXCEPTION);
         }
         hits.truncate(MARK_LIMIT);
         hits

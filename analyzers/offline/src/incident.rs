@@ -198,6 +198,17 @@ fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> 
     })
 }
 
+/// Whether a sign names a cause, rather than how processes and connections ended.
+fn is_cause(sign: &Sign) -> bool {
+    let ending = |class: &str| {
+        matches!(
+            class,
+            "external-termination" | "killed-by-signal" | "launcher-child-failed" | "job-cancelled" | "process-aborted"
+        )
+    };
+    sign.is_root_mark() && !sign.class().is_some_and(|class| ending(class.as_str()))
+}
+
 /// Signs of a range of observations, without those of a program that worked on afterwards.
 fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<Item> {
     let mut items = Vec::new();
@@ -206,6 +217,11 @@ fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<
         let ended_well = stream.completed.last().is_some_and(|line| *line > seen.last_line);
         let job_log = matches!(stream.source, Source::JobLog | Source::Launcher);
         if job_log && (later >= WENT_ON || ended_well) {
+            continue;
+        }
+        // What launchers and survivors say while a program that said it was done is taken down.
+        let after_success = stream.done.is_some_and(|line| line < seen.first_line);
+        if job_log && after_success && !seen.signs.iter().any(is_cause) {
             continue;
         }
         items.extend(seen.signs.iter().map(|sign| Item {

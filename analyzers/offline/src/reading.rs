@@ -28,6 +28,8 @@ pub struct ReadStream {
     pub(crate) progress: Vec<u64>,
     /// Lines that show that a stretch of work was completed, by number.
     pub(crate) completed: Vec<u64>,
+    /// The last line, by number, in which the program says that it is through.
+    pub(crate) done: Option<u64>,
     /// Lines in all.
     pub(crate) lines: u64,
 }
@@ -70,6 +72,7 @@ pub struct Reader {
     seen: Vec<Seen>,
     progress: Vec<u64>,
     completed: Vec<u64>,
+    done: Option<u64>,
     lines: u64,
 }
 
@@ -90,6 +93,7 @@ impl Reader {
             seen: Vec::new(),
             progress: Vec::new(),
             completed: Vec::new(),
+            done: None,
             lines: 0,
         }
     }
@@ -107,6 +111,9 @@ impl Reader {
         }
         if is_completion(line) {
             self.completed.push(self.lines);
+        }
+        if is_done(line) {
+            self.done = Some(self.lines);
         }
         for observation in self.triage.push(line, Timestamp(0)) {
             self.keep(observation);
@@ -128,6 +135,7 @@ impl Reader {
             seen: self.seen,
             progress: self.progress,
             completed: self.completed,
+            done: self.done,
             lines: self.lines,
         }
     }
@@ -220,6 +228,25 @@ fn is_completion(line: &str) -> bool {
     };
     let total: String = total.chars().take_while(char::is_ascii_digit).collect();
     !total.is_empty() && done.trim() == total
+}
+
+/// `[after training is done]`, `Training completed. Do not forget to share your model ...`.
+fn is_done(line: &str) -> bool {
+    let lower = line[..line.floor_char_boundary(2_000)].to_ascii_lowercase();
+    let done = [
+        "training is done",
+        "training done",
+        "done training",
+        "training completed",
+        "training complete",
+        "training finished",
+        "finished training",
+        "training has finished",
+        "stopped: `max_epochs=",
+        "stopped: `max_steps=",
+    ];
+    let doubt = ["not ", "error", "fail", "before ", "until "];
+    done.iter().any(|phrase| lower.contains(phrase)) && !doubt.iter().any(|word| lower.contains(word))
 }
 
 /// A line that training prints while it works: a step, an epoch or a bar together with a number.

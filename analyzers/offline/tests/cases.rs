@@ -74,3 +74,25 @@ srun: error: n1: tasks 0-2: Terminated";
     let order = text.lines().nth(2).unwrap_or_default();
     assert_eq!(named(&case(vec![stream("scheduler", None, order)])).0, "job-cancelled");
 }
+
+#[test]
+fn a_program_that_said_it_was_done_is_taken_down_without_a_case() {
+    let end = "[2025-11-29 08:57:32,086] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 48040
+[2025-11-29 08:57:32,304] [ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py'] exits with return code = -15";
+    let done = format!("[after training is done] datetime: 2025-11-29 08:57:30\n{end}");
+    assert_eq!(named(&alone(&done)).0, "none");
+    assert_ne!(named(&alone(end)).0, "none");
+    let oom = format!("{done}\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.");
+    assert_eq!(named(&alone(&oom)).0, "cuda-oom");
+}
+
+#[test]
+fn a_process_that_was_killed_without_a_word_is_suspected_to_have_run_out_of_memory() {
+    let told = case(vec![stream(
+        "scheduler",
+        None,
+        "/job.sh: line 12:  4242 Killed                  python train.py",
+    )]);
+    assert_eq!(named(&told), ("host-oom-kill", "platform"));
+    assert!(told.confidence < 0.5, "{}", told.confidence);
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{Entity, Severity, Source};
+use rankguard_model::{Entity, Role, Severity, Source};
 
 use super::{Family, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength, knowledge};
@@ -32,8 +32,27 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             })
             .or_insert_with(|| Candidate::new(class.clone(), blamed, index, strength, score));
     }
+    all.extend(suspected(scene));
     all.extend(found.into_values().map(|candidate| join(scene, candidate)));
     all
+}
+
+/// A log that says SIGKILL and no more. Nobody else sends it without a word as often as the kernel that ran out of memory,
+/// which is no proof; where the process itself was watched, how it ended says more.
+fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
+    if scene.exits().next().is_some() {
+        return None;
+    }
+    let (index, sign) = scene.marks().find(|(_, sign)| {
+        let oom = sign.class().is_some_and(|class| class.as_str() == "host-oom-kill");
+        oom && sign.mark().is_some_and(|mark| mark.role == Role::Confirmation)
+    })?;
+    let mut candidate = Candidate::new("host-oom-kill", scene.job_entity(), index, Strength::Outcome, 0.52);
+    candidate.root_rank = sign.rank_named();
+    candidate.notes.push(
+        "A process was killed and nothing says by whom; a host that ran out of memory is the usual reason, and its kernel log would tell.".to_owned(),
+    );
+    Some(candidate)
 }
 
 /// A failing machine is believed more when its ranks died or it went silent.
