@@ -96,3 +96,37 @@ fn a_process_that_was_killed_without_a_word_is_suspected_to_have_run_out_of_memo
     assert_eq!(named(&told), ("host-oom-kill", "platform"));
     assert!(told.confidence < 0.5, "{}", told.confidence);
 }
+
+const ILLEGAL: &str = "RuntimeError: CUDA error: an illegal memory access was encountered";
+
+#[test]
+fn a_driver_event_and_the_programs_own_words_confirm_each_other() {
+    let kernel = "[ 7421.125000] NVRM: Xid (PCI:0000:3b:00): 31, pid=4021, name=python, Ch 00000010, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f3a_00000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ";
+    let words = case(vec![stream("rank-stderr", Some(3), ILLEGAL)]);
+    let both = case(vec![stream("rank-stderr", Some(3), ILLEGAL), stream("kmsg", None, kernel)]);
+    assert_eq!(named(&both).0, "cuda-illegal-memory-access");
+    assert!(both.confidence > words.confidence, "{} > {}", both.confidence, words.confidence);
+    assert_eq!(named(&case(vec![stream("kmsg", None, kernel)])).0, "gpu-engine-exception");
+}
+
+#[test]
+fn a_kernel_that_ran_out_of_memory_explains_exit_code_137() {
+    let launcher = "E1121 10:00:02.000000 77 torch/distributed/elastic/multiprocessing/api.py:833] failed (exitcode: -9) local_rank: 2 (pid: 4242) of binary: /usr/bin/python";
+    let kernel = "[ 100.000001] Out of memory: Killed process 4242 (python) total-vm:98000000kB, anon-rss:94000000kB, file-rss:0kB, shmem-rss:0kB, UID:1000 pgtables:190000kB oom_score_adj:0";
+    let alone = case(vec![stream("kmsg", None, kernel)]);
+    let both = case(vec![stream("launcher", None, launcher), stream("kmsg", None, kernel)]);
+    assert_eq!(named(&both), ("host-oom-kill", "platform"));
+    assert!(both.confidence >= alone.confidence);
+    assert!(both.reasoning.iter().any(|line| line.contains("process id")), "{:?}", both.reasoning);
+}
+
+#[test]
+fn a_port_that_went_down_explains_work_completions_with_errors() {
+    let rank = "node-1:88:99 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4321> with status=12 opcode=0 len=0 vendor err 129 (Recv) localGid fe80:: remoteGidsfe80::";
+    let kernel = "[ 900.000001] mlx5_core 0000:9a:00.0 mlx5_2: Port: 1 Link DOWN";
+    let both = case(vec![stream("rank-stderr", Some(0), rank), stream("kmsg", None, kernel)]);
+    assert!(matches!(named(&both).0, "nic-fault" | "nic-link-down"), "{}", both.class);
+    let alone = case(vec![stream("rank-stderr", Some(0), rank)]);
+    assert_eq!(named(&alone).0, "ib-rdma-error");
+    assert_eq!(both.root_rank, None);
+}
