@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rankguard_faults::{Catalogue, Matcher, Observation, Stream, Triage};
-use rankguard_model::{ClassId, Role, Source, Timestamp};
+use rankguard_model::{ClassId, Mark, Role, Source, Timestamp};
 use serde::Deserialize;
 
 /// What at least must be named right, of the messages that rules were written for and of those held out.
@@ -49,14 +49,13 @@ fn is_held_out(text: &str) -> bool {
     (digest >> 32) % 3 == 0
 }
 
-/// The class that the surest mark speaks for: a root before a consequence.
+/// The class that the surest mark speaks for: a root before a consequence, and the bare type of an exception last.
 fn class_of(observations: &[Observation]) -> ClassId {
     let marks = observations.iter().flat_map(|observation| &observation.marks);
     let best = marks.filter(|mark| mark.role != Role::Noise).max_by(|a, b| {
-        let weight = |role: Role| u8::from(role == Role::Root);
-        weight(a.role)
-            .cmp(&weight(b.role))
-            .then(a.confidence.total_cmp(&b.confidence))
+        let bare = |mark: &Mark| mark.class.as_str() == "uncaught-exception";
+        let weight = |mark: &Mark| (!bare(mark), mark.role == Role::Root);
+        weight(a).cmp(&weight(b)).then(a.confidence.total_cmp(&b.confidence))
     });
     best.map_or_else(|| ClassId::from("none"), |mark| mark.class.clone())
 }

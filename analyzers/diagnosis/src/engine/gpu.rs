@@ -126,7 +126,8 @@ fn engine_exception(scene: &Scene<'_>) -> Option<Candidate> {
     if let Some((index, other)) = own_words {
         candidate.class = other.class().cloned().unwrap_or(candidate.class);
         candidate.root_rank = candidate.root_rank.or_else(|| other.rank());
-        // Two witnesses are at least as good as the better of them.
+        // Two witnesses are at least as good as the better of them, and as early as the earlier.
+        candidate.first = candidate.first.min(index);
         candidate.score = candidate.score.max(confidence(other));
         let note = "The process on the GPU reports the same fault in CUDA's words.".to_owned();
         candidate = candidate.confirmed([index], note);

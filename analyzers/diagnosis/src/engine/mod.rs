@@ -8,9 +8,11 @@ mod process;
 mod scheduler;
 mod software;
 
-use rankguard_model::Entity;
+use std::collections::BTreeMap;
 
-use crate::{Candidate, Scene, Sign};
+use rankguard_model::{ClassId, Entity, Role};
+
+use crate::{Candidate, Scene, Sign, Strength};
 
 /// Which engine a sign's class belongs to; every marked sign belongs to exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +39,30 @@ pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     ] {
         all.extend(engine(scene));
     }
+    if all.is_empty() {
+        all.extend(witnesses(scene));
+    }
     all
+}
+
+/// Second witnesses that are alone: a row of memory that waits for its remapping, links that count errors. Nothing else
+/// happened that they could confirm, so what they say is what there is to say.
+fn witnesses(scene: &Scene<'_>) -> Vec<Candidate> {
+    let mut found: BTreeMap<&ClassId, Candidate> = BTreeMap::new();
+    for (index, sign) in scene.marks() {
+        let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
+            continue;
+        };
+        if mark.role != Role::Confirmation {
+            continue;
+        }
+        let candidate = found
+            .entry(class)
+            .or_insert_with(|| Candidate::new(class.clone(), machine_of(sign), index, Strength::Symptom, 0.0));
+        candidate.support.insert(index);
+        candidate.score = candidate.score.max(mark.confidence * 0.6);
+    }
+    found.into_values().collect()
 }
 
 fn family(scene: &Scene<'_>, sign: &Sign) -> Option<Family> {
