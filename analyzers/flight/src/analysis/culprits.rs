@@ -15,6 +15,8 @@ use super::world::World;
 const MISSING: f64 = 0.9;
 /// Known from sends and receives only, which cannot be counted against each other everywhere.
 const MISSING_PAIR: f64 = 0.6;
+/// It is in an operation that all members called and that does not complete: it or any other of them.
+const IN_HANGING: f64 = 0.5;
 /// Its kernel alone did not start.
 const NOT_STARTED: f64 = 0.6;
 /// It has no dump, most others have: dead, or the file was not collected.
@@ -62,6 +64,7 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
         let base = match view.dump {
             None if known * 4 >= world.ranks.len() * 3 => NO_DUMP,
             None => NO_DUMP_AS_OTHERS,
+            _ if waits.of_rank.contains_key(end) => IN_HANGING,
             _ => reasons
                 .iter()
                 .map(|index| weight(world, &waits.waits[*index], *end))
@@ -102,6 +105,22 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
         .culprits
         .sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.rank.cmp(&b.rank)));
     suspects(world, waits, report);
+    if report.culprits.is_empty() && walk.cycles.is_empty() {
+        // No chain ends anywhere: the ranks whose own record stopped are the best that there is.
+        let stale = |suspect: &mut Suspect| suspect.confidence >= STALE;
+        for Suspect {
+            rank,
+            confidence,
+            because,
+        } in report.suspects.extract_if(.., stale)
+        {
+            report.culprits.push(Culprit {
+                rank,
+                confidence,
+                because,
+            });
+        }
+    }
     for cycle in &walk.cycles {
         for (place, rank) in cycle.iter().enumerate() {
             let rotated: Vec<u32> = cycle[place..].iter().chain(&cycle[..place]).copied().collect();
@@ -236,6 +255,16 @@ fn own_state(world: &World<'_>, rank: u32, reasons: &[usize], waits: &Waits) -> 
             "the last that rank {rank} called in group {} is {seq}",
             world.group_name(wait.group)
         ));
+    }
+    if let Some(wait) = waits.of_rank.get(&rank).map(|index| &waits.waits[*index]) {
+        let members: Vec<u32> = wait.waiters.iter().map(|(rank, _)| *rank).collect();
+        let place = place(world, wait);
+        told.push(format!(
+            "{} wait in {place}, which all its members called and that does not complete",
+            words::ranks(&members)
+        ));
+        told.extend(stale(world, rank));
+        return told;
     }
     match dump.entries.last() {
         None => told.push(format!(

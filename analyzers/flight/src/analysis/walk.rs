@@ -6,7 +6,8 @@ use super::waits::{Cause, Waits};
 use super::world::World;
 
 pub(super) struct Walk {
-    /// Ranks that others wait for and that wait for nobody, with the ranks that wait for them through whatever chain.
+    /// Ranks that others wait for and that wait for nobody, with the ranks that wait for them through whatever chain. Where
+    /// a chain has no such end but leads into an operation that all its members called, the rank that it enters by.
     pub(super) ends: BTreeMap<u32, BTreeSet<u32>>,
     /// Ranks that wait for each other in a circle, each waiting for the next.
     pub(super) cycles: Vec<Vec<u32>>,
@@ -45,6 +46,15 @@ impl Walk {
             let wait = waits.of_rank.get(rank).map(|index| &waits.waits[*index]);
             wait.is_some_and(|wait| wait.cause == Cause::Joint)
         };
+        for rank in awaited.iter().filter(|rank| joint(rank)) {
+            let lacking = reasons[rank]
+                .iter()
+                .any(|index| waits.waits[*index].cause == Cause::Missing);
+            let waiters = behind(waits, &reasons, &[*rank]);
+            if lacking && !waiters.is_subset(&explained) {
+                found.insert(*rank, waiters);
+            }
+        }
         let resting: Vec<u32> = waits.of_rank.keys().copied().filter(|rank| joint(rank)).collect();
         let mut settled = behind(waits, &reasons, &resting);
         settled.extend(resting);
