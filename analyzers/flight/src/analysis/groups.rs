@@ -40,16 +40,18 @@ pub(super) fn describe(world: &World<'_>, waits: &Waits, mismatches: Vec<Found>,
         joint(world, waits, &mut troubled);
     }
     let held = held(waits);
-    for (index, lane) in roots(waits, report) {
-        if let Some(group) = troubled.get_mut(&(index, lane)) {
+    let roots = roots(waits, report);
+    for root in &roots {
+        if let Some(group) = troubled.get_mut(root) {
             group.root = true;
         }
     }
     let mut groups: Vec<((GroupIndex, Lane), Group)> = troubled.into_iter().collect();
     groups.sort_by_key(|(key, group)| {
         let number: u64 = group.id.parse().unwrap_or(u64::MAX);
+        let place = roots.iter().position(|root| root == key).unwrap_or(usize::MAX);
         (
-            !group.root,
+            place,
             std::cmp::Reverse(held.get(key).copied().unwrap_or(0)),
             number,
             group.id.clone(),
@@ -228,7 +230,8 @@ fn held(waits: &Waits) -> BTreeMap<(GroupIndex, Lane), usize> {
     held
 }
 
-/// The fewest groups in which all culprits are waited for directly, those with most waiting ranks first.
+/// For each culprit, the most certain first, the group in which most ranks wait for it directly; a group that names several
+/// stands for all of them.
 fn roots(waits: &Waits, report: &Report) -> Vec<(GroupIndex, Lane)> {
     let culprits: BTreeSet<u32> = report.culprits.iter().map(|culprit| culprit.rank).collect();
     let mut direct: BTreeMap<(GroupIndex, Lane), (usize, BTreeSet<u32>)> = BTreeMap::new();
@@ -245,16 +248,17 @@ fn roots(waits: &Waits, report: &Report) -> Vec<(GroupIndex, Lane)> {
             all.extend(named);
         }
     }
-    let mut open: BTreeSet<u32> = direct.values().flat_map(|(_, named)| named).copied().collect();
     let mut roots = Vec::new();
-    while !open.is_empty() {
-        let covers = |(_, named): &(usize, BTreeSet<u32>)| named.intersection(&open).count();
-        let best = direct
+    let mut told: BTreeSet<u32> = BTreeSet::new();
+    for culprit in &report.culprits {
+        let here = direct
             .iter()
-            .max_by_key(|(key, entry)| (covers(entry), entry.0, std::cmp::Reverse(**key)));
-        let Some((key, (_, named))) = best else { break };
-        roots.push(*key);
-        open.retain(|rank| !named.contains(rank));
+            .filter(|(_, (_, named))| named.contains(&culprit.rank) && !told.contains(&culprit.rank));
+        let best = here.max_by_key(|(key, (waiters, named))| (*waiters, named.len(), std::cmp::Reverse(**key)));
+        if let Some((key, (_, named))) = best {
+            roots.push(*key);
+            told.extend(named);
+        }
     }
     roots
 }
