@@ -9,7 +9,7 @@ use crate::words;
 use super::matching::Found;
 use super::suspects::{STALE, stale, suspects};
 use super::waits::{Cause, Wait, Waits};
-use super::walk::Walk;
+use super::walk::{ENDS_FOLLOWED, Walk};
 use super::world::World;
 
 /// A rank that never called a collective that others of its group wait in.
@@ -49,13 +49,13 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
     let all_waiting = waits.of_rank.len().max(1);
     let known = world.ranks.values().filter(|view| view.dump.is_some()).count();
     let ends = walk.ends.len();
-    for (end, waiters) in &walk.ends {
-        let reasons: Vec<usize> = reasons(waits, *end);
+    for (place, (end, waiters)) in walk.ends.iter().enumerate() {
+        let reasons = walk.reasons.get(end).map_or(&[][..], Vec::as_slice);
         if reasons.iter().all(|index| lone.contains(index)) {
             continue;
         }
         let view = &world.ranks[end];
-        let share = waiters.len() as f64 / all_waiting as f64;
+        let share = *waiters as f64 / all_waiting as f64;
         let base = match view.dump {
             None if known * 4 >= world.ranks.len() * 3 => NO_DUMP,
             None => NO_DUMP_AS_OTHERS,
@@ -72,13 +72,14 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
             1.0
         };
         let confidence = base * (0.5 + 0.5 * share) * crowd;
-        let mut because = direct(world, waits, &reasons, *end);
-        because.extend(own_state(world, *end, &reasons, waits));
-        because.extend(longest_chain(world, waits, *end));
+        let mut because = direct(world, waits, reasons, *end);
+        because.extend(own_state(world, *end, reasons, waits));
+        if place < ENDS_FOLLOWED {
+            because.extend(longest_chain(world, waits, walk, *end));
+        }
         because.push(format!(
             "{} of {} waiting ranks wait for it, directly or through others",
-            waiters.len(),
-            all_waiting
+            waiters, all_waiting
         ));
         accuse(*end, rounded(confidence), because);
     }
@@ -135,14 +136,6 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
 
 fn rounded(confidence: f64) -> f64 {
     (confidence * 1000.0).round() / 1000.0
-}
-
-/// Waits that a rank is a target of.
-fn reasons(waits: &Waits, rank: u32) -> Vec<usize> {
-    let of = |wait: &Wait| !wait.waiters.is_empty() && wait.targets.binary_search(&rank).is_ok();
-    (0..waits.waits.len())
-        .filter(|index| of(&waits.waits[*index]))
-        .collect()
 }
 
 /// How much a wait says about one of its targets.
@@ -307,19 +300,13 @@ fn link(world: &World<'_>, waits: &Waits, rank: u32) -> String {
 }
 
 /// The chain to the rank that is farthest away, where there is anybody between.
-fn longest_chain(world: &World<'_>, waits: &Waits, end: u32) -> Option<String> {
+fn longest_chain(world: &World<'_>, waits: &Waits, walk: &Walk, end: u32) -> Option<String> {
     let mut next: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
-    let mut by_target: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    for (index, wait) in waits.waits.iter().enumerate() {
-        for target in &wait.targets {
-            by_target.entry(*target).or_default().push(index);
-        }
-    }
     let mut seen = vec![false; waits.waits.len()];
     let mut open = std::collections::VecDeque::from([(end, 0)]);
     let mut farthest = (0, end);
     while let Some((rank, distance)) = open.pop_front() {
-        for index in by_target.get(&rank).into_iter().flatten() {
+        for index in walk.reasons.get(&rank).into_iter().flatten() {
             if std::mem::replace(&mut seen[*index], true) {
                 continue;
             }

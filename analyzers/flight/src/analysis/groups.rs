@@ -119,7 +119,13 @@ fn collectives(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupI
     for (index, seqs) in by_group {
         let Some(front) = seqs.last().copied() else { continue };
         let behind = missing(world, index, front);
-        let Some(first) = seqs.iter().copied().find(|seq| !missing(world, index, *seq).is_empty()) else {
+        let least = world.groups[index]
+            .members
+            .values()
+            .map(|member| member.enqueued)
+            .min()
+            .flatten();
+        let Some(first) = seqs.iter().copied().find(|seq| least.is_none_or(|least| least < *seq)) else {
             continue;
         };
         let mut out = blank(world, index);
@@ -136,14 +142,14 @@ fn collectives(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupI
             .collect();
         let members = world.groups[index].ranks.iter().copied();
         out.healthy_ranks = members
-            .filter(|rank| !waiting.contains(rank) && !behind.contains(rank))
+            .filter(|rank| !waiting.contains(rank) && behind.binary_search(rank).is_err())
             .collect();
         out.waiting_ranks = waiting.into_iter().collect();
         if behind.len() > out.missing_first_ranks.len() {
             let later: Vec<u32> = behind
                 .iter()
                 .copied()
-                .filter(|r| !out.missing_first_ranks.contains(r))
+                .filter(|r| out.missing_first_ranks.binary_search(r).is_err())
                 .collect();
             out.notes.push(format!(
                 "{} called {first} and stopped before {front}",
@@ -176,7 +182,8 @@ fn pairs(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, 
         out.missing_ranks.dedup();
         out.missing_first_ranks = out.missing_ranks.clone();
         out.waiting_ranks = waiting.iter().map(|(rank, _)| *rank).collect();
-        let told = |rank: &u32| out.waiting_ranks.contains(rank) || out.missing_ranks.contains(rank);
+        let told =
+            |rank: &u32| out.waiting_ranks.binary_search(rank).is_ok() || out.missing_ranks.binary_search(rank).is_ok();
         out.healthy_ranks = out.members.iter().copied().filter(|rank| !told(rank)).collect();
         for (rank, at) in waiting.iter().take(16) {
             let wait = waits.iter().find(|wait| wait.waiters.contains(&(*rank, *at)));

@@ -6,17 +6,19 @@ use super::waits::{Cause, Waits};
 use super::world::World;
 
 pub(super) struct Walk {
-    /// Ranks that others wait for and that wait for nobody, with the ranks that wait for them through whatever chain. Where
+    /// Ranks that others wait for and that wait for nobody, with the number of ranks that wait for them through whatever chain. Where
     /// a chain has no such end but leads into an operation that all its members called, the rank that it enters by.
-    pub(super) ends: BTreeMap<u32, BTreeSet<u32>>,
+    pub(super) ends: BTreeMap<u32, usize>,
     /// Ranks that wait for each other in a circle, each waiting for the next.
     pub(super) cycles: Vec<Vec<u32>>,
+    /// For each rank that somebody waits for, the waits that name it: places in [`Waits::waits`].
+    pub(super) reasons: BTreeMap<u32, Vec<usize>>,
     /// All ranks that somebody waits for directly.
     pub(super) awaited: BTreeSet<u32>,
 }
 
 /// Ends whose waiters are followed one by one; beyond that many, waiting for one of them is waiting for all.
-const ENDS_FOLLOWED: usize = 64;
+pub(super) const ENDS_FOLLOWED: usize = 64;
 
 impl Walk {
     pub(super) fn along(world: &World<'_>, waits: &Waits) -> Walk {
@@ -36,9 +38,9 @@ impl Walk {
         let mut found = BTreeMap::new();
         for (index, end) in ends.iter().enumerate() {
             let waiters = if index < ENDS_FOLLOWED {
-                behind(waits, &reasons, &[*end])
+                behind(waits, &reasons, &[*end]).len()
             } else {
-                explained.clone()
+                explained.len()
             };
             found.insert(*end, waiters);
         }
@@ -52,7 +54,7 @@ impl Walk {
                 .any(|index| waits.waits[*index].cause == Cause::Missing);
             let waiters = behind(waits, &reasons, &[*rank]);
             if lacking && !waiters.is_subset(&explained) {
-                found.insert(*rank, waiters);
+                found.insert(*rank, waiters.len());
             }
         }
         let resting: Vec<u32> = waits.of_rank.keys().copied().filter(|rank| joint(rank)).collect();
@@ -62,6 +64,7 @@ impl Walk {
         let cycles = circles(world, waits, &settled);
         Walk {
             ends: found,
+            reasons,
             cycles,
             awaited,
         }
