@@ -4,13 +4,14 @@
 //! 2. `waits`: the one operation that holds each rank up, and for whom.
 //! 3. `matching`: on what members of an operation do not agree.
 //! 4. `walk`: along the waiting to ranks that wait for nobody, or in circles.
-//! 5. `verdict` and `groups`: what that makes of ranks and groups, in words.
+//! 5. `culprits`, `suspects` and `groups`: what that makes of ranks and groups, in words.
 
 mod culprits;
 mod groups;
 mod matching;
 mod numbering;
 mod pairs;
+mod suspects;
 mod waits;
 mod walk;
 mod world;

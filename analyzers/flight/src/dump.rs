@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn ranks_are_read_from_the_end_of_file_names() {
         assert_eq!(rank_of_file_name("_dump_12"), Some(12));
-        assert_eq!(rank_of_file_name("/tmp/nccl_trace_rank_7"), Some(7));
+        assert_eq!(rank_of_file_name("/var/run/nccl_trace_rank_7"), Some(7));
         assert_eq!(rank_of_file_name("node3/comm_lib_trace_rank_100.pickle"), Some(100));
         assert_eq!(rank_of_file_name("fault_injection.log"), None);
         assert_eq!(rank_of_file_name(""), None);

@@ -214,7 +214,9 @@ impl Extractor<'_, '_> {
         };
         ranks.sort_unstable();
         ranks.dedup();
-        (!ranks.is_empty()).then(|| Arc::from(ranks))
+        // Each member costs the analysis far more than its two bytes of text.
+        let affordable = self.spend(16 * ranks.len() as u64);
+        (affordable && !ranks.is_empty()).then(|| Arc::from(ranks))
     }
 
     fn status(&mut self, status: Id, dump: &mut Dump) {

@@ -6,16 +6,16 @@
 //!
 //! Source of the opcodes: Python's `pickletools.py`.
 
+mod memo;
 mod number;
 mod opcode;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 use crate::limits::{Limits, ReadError};
 use crate::tree::{FALSE, Id, NONE, Node, TRUE, Tree};
 
+use memo::Memo;
 use opcode as op;
 
 /// A tree, and where the pickle broke off if it did: the values before that place are still good.
@@ -75,35 +75,6 @@ struct Machine<'a, 'l> {
     pushed: usize,
     tree: Tree<'a>,
     limits: &'l Limits,
-}
-
-/// Remembered values. Writers number them from zero upwards; other numbers cost a map entry, never an array of that size.
-#[derive(Default)]
-struct Memo {
-    dense: Vec<Id>,
-    sparse: BTreeMap<u64, Id>,
-}
-
-impl Memo {
-    fn len(&self) -> usize {
-        self.dense.len() + self.sparse.len()
-    }
-
-    fn put(&mut self, key: u64, id: Id) {
-        let next = self.dense.len() as u64;
-        if key < next {
-            self.dense[key as usize] = id;
-        } else if key == next && self.sparse.is_empty() {
-            self.dense.push(id);
-        } else {
-            self.sparse.insert(key, id);
-        }
-    }
-
-    fn get(&self, key: u64) -> Option<Id> {
-        let dense = usize::try_from(key).ok().and_then(|key| self.dense.get(key));
-        dense.or_else(|| self.sparse.get(&key)).copied()
-    }
 }
 
 type Step<T> = Result<T, ReadError>;

@@ -387,6 +387,73 @@ fn what_peers_completed_with_a_rank_holds_it_up_no_more() {
 }
 
 #[test]
+fn two_ranks_whose_watchdogs_hang_do_not_hide_behind_their_own_group() {
+    // Ranks 2 and 3 share a group whose end only they could prove, and saw no end of anything. Both stopped.
+    let mut job = Job::new(&[("0", "all", WORLD), ("7", "tp", &[2, 3])]);
+    for _ in 0..5 {
+        job.call(&[2, 3], "7", call("all_reduce"));
+        job.call(&[0, 1], "0", call("all_to_all").done())
+            .call(&[2, 3], "0", call("all_to_all"));
+    }
+    job.call(&[0, 1], "0", call("all_to_all"));
+    let report = job.report();
+    assert_eq!(culprits(&report), [2, 3]);
+    assert_eq!(report.culprits[0].confidence, 0.9);
+    assert_eq!(report.groups[0].missing_ranks, [2, 3]);
+}
+
+#[test]
+fn a_chain_into_an_operation_that_hangs_names_where_it_enters() {
+    // Rank 0 waits for 1; 1 and 2 are both in an operation of their own, which does not complete.
+    let mut job = Job::new(&[("1", "dp", &[0, 1]), ("2", "tp", &[1, 2])]);
+    job.call(&[0], "1", call("all_reduce"));
+    job.call(&[1, 2], "2", call("all_gather").sized(&[8], &[16]));
+    let report = job.report();
+    assert_eq!(culprits(&report), [1]);
+    assert!(report.culprits[0].confidence <= 0.5);
+    let because = report.culprits[0].because.join("\n");
+    assert!(
+        because.contains("ranks 1, 2 wait in nccl:all_gather 1 of group 2:tp"),
+        "{because}"
+    );
+}
+
+#[test]
+fn where_no_chain_ends_a_record_that_stopped_is_the_best_there_is() {
+    let mut job = four();
+    for _ in 0..5 {
+        job.call(&[0, 2, 3], "0", call("all_reduce").done());
+        job.call(&[1], "0", call("all_reduce"));
+    }
+    job.call(WORLD, "0", call("all_reduce"));
+    let report = job.report();
+    assert_eq!(culprits(&report), [1]);
+    assert!(report.culprits[0].confidence < 0.5);
+}
+
+#[test]
+fn a_silent_rank_with_hashed_names_is_counted_as_its_peers_are() {
+    // Names without an order, and the silent rank has done its part: not it is missing, but rank 2.
+    let mut job = Job::new(&[("c0ffee", "tp", &[0, 1, 2]), ("beef", "dp", &[0, 1, 2])]);
+    job.call(&[0, 1, 2], "c0ffee", call("all_reduce").done());
+    job.call(&[0, 1], "beef", call("all_reduce").done())
+        .call(&[0, 1], "beef", call("all_reduce").done());
+    job.call(&[0], "beef", call("all_reduce"));
+    job.active_only(1).active_only(2);
+    let report = rankguard_flight::analyze(&job.dumps(), None);
+    let member = |rank: usize| {
+        report
+            .all_groups()
+            .iter()
+            .find(|group| group.id == "beef")
+            .map(|g| g.members[rank].enqueued)
+    };
+    assert_eq!((member(1), member(2)), (Some(Some(2)), Some(None)));
+    assert_eq!(report.problems.len(), 2);
+    assert!(report.problems[0].what.contains("as other members number them"));
+}
+
+#[test]
 fn one_name_for_two_groups_keeps_them_apart() {
     let mut job = Job::new(&[("tp", "left", &[0, 1])]);
     job.call(&[0], "tp", call("all_reduce"));

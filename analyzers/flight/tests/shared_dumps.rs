@@ -106,3 +106,25 @@ fn a_culprit_without_a_dump_is_still_found() {
     assert_eq!(report.ranks_without_dump, [9, 14]);
     assert_eq!(report.groups[0].missing_ranks, [9, 14]);
 }
+
+#[test]
+fn without_any_one_dump_nobody_else_is_named() {
+    for (case, authors) in [("gpu_error_1st", &[12][..]), ("lock_gil_1st", &[9, 14])] {
+        let Some((_, dumps)) = read_case(case) else { return };
+        for gone in 0..16 {
+            let left: Vec<Dump> = dumps.iter().filter(|dump| dump.rank != Some(gone)).cloned().collect();
+            let report = analyze(&left, Some(16));
+            let named: Vec<u32> = report.culprits.iter().map(|culprit| culprit.rank).collect();
+            assert!(
+                authors.iter().all(|rank| named.contains(rank)),
+                "{case} without {gone}: {named:?}"
+            );
+            assert!(
+                named.iter().all(|rank| authors.contains(rank) || *rank == gone),
+                "{case} without {gone}: {named:?}"
+            );
+            let certain = report.culprits[0].rank;
+            assert!(authors.contains(&certain), "{case} without {gone}: {named:?}");
+        }
+    }
+}

@@ -7,14 +7,17 @@ use crate::report::{Culprit, Report, Suspect};
 use crate::words;
 
 use super::matching::Found;
+use super::suspects::{STALE, stale, suspects};
 use super::waits::{Cause, Wait, Waits};
-use super::walk::Walk;
+use super::walk::{ENDS_FOLLOWED, Walk};
 use super::world::World;
 
 /// A rank that never called a collective that others of its group wait in.
 const MISSING: f64 = 0.9;
 /// Known from sends and receives only, which cannot be counted against each other everywhere.
 const MISSING_PAIR: f64 = 0.6;
+/// It is in an operation that all members called and that does not complete: it or any other of them.
+const IN_HANGING: f64 = 0.5;
 /// Its kernel alone did not start.
 const NOT_STARTED: f64 = 0.6;
 /// It has no dump, most others have: dead, or the file was not collected.
@@ -23,14 +26,8 @@ const NO_DUMP: f64 = 0.7;
 const NO_DUMP_AS_OTHERS: f64 = 0.3;
 /// It alone called what the others of its group never did.
 const LONE_CALLER: f64 = 0.4;
-/// Its own record is behind what its peers completed with it.
-const STALE: f64 = 0.4;
-/// It stopped before the foremost members, while it waits itself.
-const BEHIND: f64 = 0.2;
 /// In a circle no rank is more to blame than the next.
 const IN_CYCLE: f64 = 0.5;
-/// Fewer operations than this that peers saw end and the rank itself not are the ordinary delay of a watchdog.
-const STALE_OPERATIONS: usize = 4;
 
 pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[Found], report: &mut Report) {
     let mut found: BTreeMap<u32, Culprit> = BTreeMap::new();
@@ -52,16 +49,17 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
     let all_waiting = waits.of_rank.len().max(1);
     let known = world.ranks.values().filter(|view| view.dump.is_some()).count();
     let ends = walk.ends.len();
-    for (end, waiters) in &walk.ends {
-        let reasons: Vec<usize> = reasons(waits, *end);
+    for (place, (end, waiters)) in walk.ends.iter().enumerate() {
+        let reasons = walk.reasons.get(end).map_or(&[][..], Vec::as_slice);
         if reasons.iter().all(|index| lone.contains(index)) {
             continue;
         }
         let view = &world.ranks[end];
-        let share = waiters.len() as f64 / all_waiting as f64;
+        let share = *waiters as f64 / all_waiting as f64;
         let base = match view.dump {
             None if known * 4 >= world.ranks.len() * 3 => NO_DUMP,
             None => NO_DUMP_AS_OTHERS,
+            _ if waits.of_rank.contains_key(end) => IN_HANGING,
             _ => reasons
                 .iter()
                 .map(|index| weight(world, &waits.waits[*index], *end))
@@ -74,13 +72,14 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
             1.0
         };
         let confidence = base * (0.5 + 0.5 * share) * crowd;
-        let mut because = direct(world, waits, &reasons, *end);
-        because.extend(own_state(world, *end, &reasons, waits));
-        because.extend(longest_chain(world, waits, *end));
+        let mut because = direct(world, waits, reasons, *end);
+        because.extend(own_state(world, *end, reasons, waits));
+        if place < ENDS_FOLLOWED {
+            because.extend(longest_chain(world, waits, walk, *end));
+        }
         because.push(format!(
             "{} of {} waiting ranks wait for it, directly or through others",
-            waiters.len(),
-            all_waiting
+            waiters, all_waiting
         ));
         accuse(*end, rounded(confidence), because);
     }
@@ -102,6 +101,22 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
         .culprits
         .sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.rank.cmp(&b.rank)));
     suspects(world, waits, report);
+    if report.culprits.is_empty() && walk.cycles.is_empty() {
+        // No chain ends anywhere: the ranks whose own record stopped are the best that there is.
+        let stale = |suspect: &mut Suspect| suspect.confidence >= STALE;
+        for Suspect {
+            rank,
+            confidence,
+            because,
+        } in report.suspects.extract_if(.., stale)
+        {
+            report.culprits.push(Culprit {
+                rank,
+                confidence,
+                because,
+            });
+        }
+    }
     for cycle in &walk.cycles {
         for (place, rank) in cycle.iter().enumerate() {
             let rotated: Vec<u32> = cycle[place..].iter().chain(&cycle[..place]).copied().collect();
@@ -121,14 +136,6 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
 
 fn rounded(confidence: f64) -> f64 {
     (confidence * 1000.0).round() / 1000.0
-}
-
-/// Waits that a rank is a target of.
-fn reasons(waits: &Waits, rank: u32) -> Vec<usize> {
-    let of = |wait: &Wait| !wait.waiters.is_empty() && wait.targets.binary_search(&rank).is_ok();
-    (0..waits.waits.len())
-        .filter(|index| of(&waits.waits[*index]))
-        .collect()
 }
 
 /// How much a wait says about one of its targets.
@@ -237,6 +244,16 @@ fn own_state(world: &World<'_>, rank: u32, reasons: &[usize], waits: &Waits) -> 
             world.group_name(wait.group)
         ));
     }
+    if let Some(wait) = waits.of_rank.get(&rank).map(|index| &waits.waits[*index]) {
+        let members: Vec<u32> = wait.waiters.iter().map(|(rank, _)| *rank).collect();
+        let place = place(world, wait);
+        told.push(format!(
+            "{} wait in {place}, which all its members called and that does not complete",
+            words::ranks(&members)
+        ));
+        told.extend(stale(world, rank));
+        return told;
+    }
     match dump.entries.last() {
         None => told.push(format!(
             "rank {rank} has no entry at all: nothing is pending there, it waits for nobody"
@@ -255,21 +272,6 @@ fn own_state(world: &World<'_>, rank: u32, reasons: &[usize], waits: &Waits) -> 
     }
     told.extend(stale(world, rank));
     told
-}
-
-fn stale(world: &World<'_>, rank: u32) -> Option<String> {
-    let view = &world.ranks[&rank];
-    let count = view.stale;
-    let first = view.ops.iter().find(|op| op.proven && op.lane == Lane::Collective)?;
-    (count >= STALE_OPERATIONS).then(|| {
-        format!(
-            "rank {rank} still records {count} operations as pending that its peers completed together with it, since {} {} \
-             of group {}: its GPU or its watchdog stopped answering there",
-            world.op_name(rank, first),
-            first.seq,
-            world.group_name(first.group)
-        )
-    })
 }
 
 /// `rank 0 waits in nccl:recv 0<-3 11984 of group 43:PIPELINE for rank 12`
@@ -298,19 +300,13 @@ fn link(world: &World<'_>, waits: &Waits, rank: u32) -> String {
 }
 
 /// The chain to the rank that is farthest away, where there is anybody between.
-fn longest_chain(world: &World<'_>, waits: &Waits, end: u32) -> Option<String> {
+fn longest_chain(world: &World<'_>, waits: &Waits, walk: &Walk, end: u32) -> Option<String> {
     let mut next: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
-    let mut by_target: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    for (index, wait) in waits.waits.iter().enumerate() {
-        for target in &wait.targets {
-            by_target.entry(*target).or_default().push(index);
-        }
-    }
     let mut seen = vec![false; waits.waits.len()];
     let mut open = std::collections::VecDeque::from([(end, 0)]);
     let mut farthest = (0, end);
     while let Some((rank, distance)) = open.pop_front() {
-        for index in by_target.get(&rank).into_iter().flatten() {
+        for index in walk.reasons.get(&rank).into_iter().flatten() {
             if std::mem::replace(&mut seen[*index], true) {
                 continue;
             }
@@ -335,55 +331,4 @@ fn longest_chain(world: &World<'_>, waits: &Waits, end: u32) -> Option<String> {
         at = *after;
     }
     Some(links.join("; "))
-}
-
-/// Ranks with something of their own to show that end no chain.
-fn suspects(world: &World<'_>, waits: &Waits, report: &mut Report) {
-    let culprit = |rank: u32| report.culprits.iter().any(|culprit| culprit.rank == rank);
-    let mut counts: Vec<usize> = world
-        .ranks
-        .values()
-        .filter(|view| view.dump.is_some())
-        .map(|view| view.stale)
-        .collect();
-    counts.sort_unstable();
-    let usual = counts.get(counts.len() / 2).copied().unwrap_or(0);
-    let mut found = Vec::new();
-    for (rank, view) in &world.ranks {
-        if view.stale > 4 * usual
-            && !culprit(*rank)
-            && let Some(sentence) = stale(world, *rank)
-        {
-            found.push(Suspect {
-                rank: *rank,
-                confidence: STALE,
-                because: vec![sentence],
-            });
-        }
-    }
-    for wait in waits
-        .waits
-        .iter()
-        .filter(|wait| wait.cause == Cause::Missing && wait.lane == Lane::Collective)
-    {
-        let group = &world.groups[wait.group];
-        let front = group.members.values().filter_map(|member| member.enqueued).max();
-        for (rank, _) in &wait.waiters {
-            let reached = group.members[rank].enqueued;
-            if reached < front && !culprit(*rank) && !found.iter().any(|suspect| suspect.rank == *rank) {
-                let (reached, front) = (reached.unwrap_or_default(), front.unwrap_or_default());
-                let sentence = format!(
-                    "rank {rank} stopped at {reached} of group {} while others went on to {front}; it waits too",
-                    world.group_name(wait.group)
-                );
-                found.push(Suspect {
-                    rank: *rank,
-                    confidence: BEHIND,
-                    because: vec![sentence],
-                });
-            }
-        }
-    }
-    found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.rank.cmp(&b.rank)));
-    report.suspects = found;
 }

@@ -40,16 +40,18 @@ pub(super) fn describe(world: &World<'_>, waits: &Waits, mismatches: Vec<Found>,
         joint(world, waits, &mut troubled);
     }
     let held = held(waits);
-    for (index, lane) in roots(waits, report) {
-        if let Some(group) = troubled.get_mut(&(index, lane)) {
+    let roots = roots(waits, report);
+    for root in &roots {
+        if let Some(group) = troubled.get_mut(root) {
             group.root = true;
         }
     }
     let mut groups: Vec<((GroupIndex, Lane), Group)> = troubled.into_iter().collect();
     groups.sort_by_key(|(key, group)| {
         let number: u64 = group.id.parse().unwrap_or(u64::MAX);
+        let place = roots.iter().position(|root| root == key).unwrap_or(usize::MAX);
         (
-            !group.root,
+            place,
             std::cmp::Reverse(held.get(key).copied().unwrap_or(0)),
             number,
             group.id.clone(),
@@ -117,7 +119,13 @@ fn collectives(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupI
     for (index, seqs) in by_group {
         let Some(front) = seqs.last().copied() else { continue };
         let behind = missing(world, index, front);
-        let Some(first) = seqs.iter().copied().find(|seq| !missing(world, index, *seq).is_empty()) else {
+        let least = world.groups[index]
+            .members
+            .values()
+            .map(|member| member.enqueued)
+            .min()
+            .flatten();
+        let Some(first) = seqs.iter().copied().find(|seq| least.is_none_or(|least| least < *seq)) else {
             continue;
         };
         let mut out = blank(world, index);
@@ -134,14 +142,14 @@ fn collectives(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupI
             .collect();
         let members = world.groups[index].ranks.iter().copied();
         out.healthy_ranks = members
-            .filter(|rank| !waiting.contains(rank) && !behind.contains(rank))
+            .filter(|rank| !waiting.contains(rank) && behind.binary_search(rank).is_err())
             .collect();
         out.waiting_ranks = waiting.into_iter().collect();
         if behind.len() > out.missing_first_ranks.len() {
             let later: Vec<u32> = behind
                 .iter()
                 .copied()
-                .filter(|r| !out.missing_first_ranks.contains(r))
+                .filter(|r| out.missing_first_ranks.binary_search(r).is_err())
                 .collect();
             out.notes.push(format!(
                 "{} called {first} and stopped before {front}",
@@ -174,7 +182,8 @@ fn pairs(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, 
         out.missing_ranks.dedup();
         out.missing_first_ranks = out.missing_ranks.clone();
         out.waiting_ranks = waiting.iter().map(|(rank, _)| *rank).collect();
-        let told = |rank: &u32| out.waiting_ranks.contains(rank) || out.missing_ranks.contains(rank);
+        let told =
+            |rank: &u32| out.waiting_ranks.binary_search(rank).is_ok() || out.missing_ranks.binary_search(rank).is_ok();
         out.healthy_ranks = out.members.iter().copied().filter(|rank| !told(rank)).collect();
         for (rank, at) in waiting.iter().take(16) {
             let wait = waits.iter().find(|wait| wait.waiters.contains(&(*rank, *at)));
@@ -228,7 +237,8 @@ fn held(waits: &Waits) -> BTreeMap<(GroupIndex, Lane), usize> {
     held
 }
 
-/// The fewest groups in which all culprits are waited for directly, those with most waiting ranks first.
+/// For each culprit, the most certain first, the group in which most ranks wait for it directly; a group that names several
+/// stands for all of them.
 fn roots(waits: &Waits, report: &Report) -> Vec<(GroupIndex, Lane)> {
     let culprits: BTreeSet<u32> = report.culprits.iter().map(|culprit| culprit.rank).collect();
     let mut direct: BTreeMap<(GroupIndex, Lane), (usize, BTreeSet<u32>)> = BTreeMap::new();
@@ -245,16 +255,17 @@ fn roots(waits: &Waits, report: &Report) -> Vec<(GroupIndex, Lane)> {
             all.extend(named);
         }
     }
-    let mut open: BTreeSet<u32> = direct.values().flat_map(|(_, named)| named).copied().collect();
     let mut roots = Vec::new();
-    while !open.is_empty() {
-        let covers = |(_, named): &(usize, BTreeSet<u32>)| named.intersection(&open).count();
-        let best = direct
+    let mut told: BTreeSet<u32> = BTreeSet::new();
+    for culprit in &report.culprits {
+        let here = direct
             .iter()
-            .max_by_key(|(key, entry)| (covers(entry), entry.0, std::cmp::Reverse(**key)));
-        let Some((key, (_, named))) = best else { break };
-        roots.push(*key);
-        open.retain(|rank| !named.contains(rank));
+            .filter(|(_, (_, named))| named.contains(&culprit.rank) && !told.contains(&culprit.rank));
+        let best = here.max_by_key(|(key, (waiters, named))| (*waiters, named.len(), std::cmp::Reverse(**key)));
+        if let Some((key, (_, named))) = best {
+            roots.push(*key);
+            told.extend(named);
+        }
     }
     roots
 }

@@ -20,9 +20,18 @@ pub(super) fn count(world: &mut World<'_>, meant: &BTreeMap<(u32, Arc<str>), Gro
         gather(world, *rank, meant);
     }
     let lanes = lanes(world);
+    let told: BTreeMap<u32, BTreeMap<i64, GroupIndex>> = ranks
+        .iter()
+        .filter_map(|rank| Some((*rank, told(world.ranks[rank].dump?, *rank, meant))))
+        .collect();
+    // The first number that any member's entries give a group.
+    let mut usual: BTreeMap<GroupIndex, i64> = BTreeMap::new();
+    for (pg_id, index) in told.values().flatten() {
+        usual.entry(*index).or_insert(*pg_id);
+    }
     for rank in &ranks {
         let Some(dump) = world.ranks[rank].dump else { continue };
-        let numbers = numbers(dump, *rank, meant, problems);
+        let numbers = numbers(dump, *rank, &told[rank], meant, &usual, problems);
         for (pg_id, index) in numbers {
             let (Some(status), Some(member)) = (dump.status.get(&pg_id), world.groups[index].members.get_mut(rank))
             else {
@@ -152,14 +161,8 @@ fn own_lane(dump: &Dump, ops: &[Op], member: &super::world::Member, enqueued: Op
     }
 }
 
-/// The group behind each of a rank's own numbers: what its entries say, and for the rest the order of creation, in which
-/// both numbers and numeric names ascend. The order is believed only where it agrees with all entries.
-fn numbers(
-    dump: &Dump,
-    rank: u32,
-    meant: &BTreeMap<(u32, Arc<str>), GroupIndex>,
-    problems: &mut Problems,
-) -> BTreeMap<i64, GroupIndex> {
+/// The groups behind a rank's own numbers, as its entries say.
+fn told(dump: &Dump, rank: u32, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>) -> BTreeMap<i64, GroupIndex> {
     let mut told = BTreeMap::new();
     for entry in &dump.entries {
         if let Some(pg_id) = entry.pg_id
@@ -169,6 +172,21 @@ fn numbers(
             told.insert(pg_id, *index);
         }
     }
+    told
+}
+
+/// The group behind each of a rank's own numbers: what its entries say, and for the rest the order of creation, in which
+/// both numbers and numeric names ascend. The order is believed only where it agrees with all entries. A rank without
+/// entries whose groups have no such order takes the number that other members have for a group: members of a group tend
+/// to belong to as many groups.
+fn numbers(
+    dump: &Dump,
+    rank: u32,
+    told: &BTreeMap<i64, GroupIndex>,
+    meant: &BTreeMap<(u32, Arc<str>), GroupIndex>,
+    usual: &BTreeMap<GroupIndex, i64>,
+    problems: &mut Problems,
+) -> BTreeMap<i64, GroupIndex> {
     let mut names: Vec<(u64, GroupIndex)> = Vec::new();
     for config in &dump.groups {
         let (Ok(number), Some(index)) = (config.id.parse(), meant.get(&(rank, config.id.clone()))) else {
@@ -190,12 +208,17 @@ fn numbers(
     if ordered && agrees {
         return in_order;
     }
-    if dump.entries.is_empty() && !dump.status.is_empty() {
-        problems.add(
-            Some(rank),
-            "pg_status",
-            "cannot be tied to groups: their order of creation is not known",
-        );
+    if !dump.entries.is_empty() || dump.status.is_empty() {
+        return told.clone();
     }
-    told
+    problems.add(
+        Some(rank),
+        "pg_status",
+        "order of creation not known: tied to groups as other members number them",
+    );
+    let mine = dump
+        .groups
+        .iter()
+        .filter_map(|config| meant.get(&(rank, config.id.clone())));
+    mine.filter_map(|index| Some((*usual.get(index)?, *index))).collect()
 }

@@ -6,16 +6,19 @@ use super::waits::{Cause, Waits};
 use super::world::World;
 
 pub(super) struct Walk {
-    /// Ranks that others wait for and that wait for nobody, with the ranks that wait for them through whatever chain.
-    pub(super) ends: BTreeMap<u32, BTreeSet<u32>>,
+    /// Ranks that others wait for and that wait for nobody, with the number of ranks that wait for them through whatever chain. Where
+    /// a chain has no such end but leads into an operation that all its members called, the rank that it enters by.
+    pub(super) ends: BTreeMap<u32, usize>,
     /// Ranks that wait for each other in a circle, each waiting for the next.
     pub(super) cycles: Vec<Vec<u32>>,
+    /// For each rank that somebody waits for, the waits that name it: places in [`Waits::waits`].
+    pub(super) reasons: BTreeMap<u32, Vec<usize>>,
     /// All ranks that somebody waits for directly.
     pub(super) awaited: BTreeSet<u32>,
 }
 
 /// Ends whose waiters are followed one by one; beyond that many, waiting for one of them is waiting for all.
-const ENDS_FOLLOWED: usize = 64;
+pub(super) const ENDS_FOLLOWED: usize = 64;
 
 impl Walk {
     pub(super) fn along(world: &World<'_>, waits: &Waits) -> Walk {
@@ -35,9 +38,9 @@ impl Walk {
         let mut found = BTreeMap::new();
         for (index, end) in ends.iter().enumerate() {
             let waiters = if index < ENDS_FOLLOWED {
-                behind(waits, &reasons, &[*end])
+                behind(waits, &reasons, &[*end]).len()
             } else {
-                explained.clone()
+                explained.len()
             };
             found.insert(*end, waiters);
         }
@@ -45,6 +48,15 @@ impl Walk {
             let wait = waits.of_rank.get(rank).map(|index| &waits.waits[*index]);
             wait.is_some_and(|wait| wait.cause == Cause::Joint)
         };
+        for rank in awaited.iter().filter(|rank| joint(rank)) {
+            let lacking = reasons[rank]
+                .iter()
+                .any(|index| waits.waits[*index].cause == Cause::Missing);
+            let waiters = behind(waits, &reasons, &[*rank]);
+            if lacking && !waiters.is_subset(&explained) {
+                found.insert(*rank, waiters.len());
+            }
+        }
         let resting: Vec<u32> = waits.of_rank.keys().copied().filter(|rank| joint(rank)).collect();
         let mut settled = behind(waits, &reasons, &resting);
         settled.extend(resting);
@@ -52,6 +64,7 @@ impl Walk {
         let cycles = circles(world, waits, &settled);
         Walk {
             ends: found,
+            reasons,
             cycles,
             awaited,
         }

@@ -264,9 +264,13 @@ impl<'d> World<'d> {
         }
     }
 
-    /// Marks pending operations that later ones overtook. On a rank that did not see its operations end, sends and
-    /// receives before the last proven one count as done too: nobody else can prove them.
+    /// Marks pending operations that later ones overtook. On a rank that did not see its operations end, what stands
+    /// before the last proven one counts as done too, though nobody can prove it: sends and receives, and collectives of a
+    /// group that has nobody but such ranks. A collective that is known to lack a member
+    /// cannot be done.
     fn mark_overtaken(&mut self) {
+        let least = |group: &Group| group.members.values().filter_map(|member| member.enqueued).min();
+        let reached: Vec<Option<i64>> = self.groups.iter().map(least).collect();
         for view in self.ranks.values_mut() {
             let Some(dump) = view.dump else { continue };
             let (mut over, mut proven) = (false, false);
@@ -277,7 +281,8 @@ impl<'d> World<'d> {
                 over |= dump.entries[last].record_id + 1 < next_id;
                 if op.pending() {
                     op.overtaken = over;
-                    op.proven = proven && op.lane == Lane::PointToPoint;
+                    let complete = op.lane == Lane::PointToPoint || reached[op.group].is_none_or(|seq| seq >= op.seq);
+                    op.proven = proven && complete;
                 } else {
                     over = true;
                     proven |= op.proven;

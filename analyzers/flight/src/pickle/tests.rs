@@ -91,7 +91,7 @@ fn text_of_the_oldest_protocol_loses_its_escapes() {
 
 #[test]
 fn a_call_to_the_system_is_refused_by_name_and_place() {
-    let error = refused(b"cos\nsystem\n(S'touch /tmp/owned'\ntR.");
+    let error = refused(b"cos\nsystem\n(S'touch owned'\ntR.");
     let expected = ReadError::Refused {
         opcode: "GLOBAL",
         offset: 0,

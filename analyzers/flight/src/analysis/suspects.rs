@@ -1,0 +1,81 @@
+//! Ranks with something of their own to show that end no chain.
+
+use crate::operation::Lane;
+use crate::report::{Report, Suspect};
+
+use super::waits::{Cause, Waits};
+use super::world::World;
+
+/// Its own record is behind what its peers completed with it.
+pub(super) const STALE: f64 = 0.4;
+/// It stopped before the foremost members, while it waits itself.
+const BEHIND: f64 = 0.2;
+/// Fewer operations than this that peers saw end and the rank itself not are the ordinary delay of a watchdog.
+const STALE_OPERATIONS: usize = 4;
+
+/// Tells of a rank whose own record is behind.
+pub(super) fn stale(world: &World<'_>, rank: u32) -> Option<String> {
+    let view = &world.ranks[&rank];
+    let count = view.stale;
+    let first = view.ops.iter().find(|op| op.proven && op.lane == Lane::Collective)?;
+    (count >= STALE_OPERATIONS).then(|| {
+        format!(
+            "rank {rank} still records {count} operations as pending that its peers completed together with it, since {} {} \
+             of group {}: its GPU or its watchdog stopped answering there",
+            world.op_name(rank, first),
+            first.seq,
+            world.group_name(first.group)
+        )
+    })
+}
+
+/// Ranks with something of their own to show that end no chain.
+pub(super) fn suspects(world: &World<'_>, waits: &Waits, report: &mut Report) {
+    let culprit = |rank: u32| report.culprits.iter().any(|culprit| culprit.rank == rank);
+    let mut counts: Vec<usize> = world
+        .ranks
+        .values()
+        .filter(|view| view.dump.is_some())
+        .map(|view| view.stale)
+        .collect();
+    counts.sort_unstable();
+    let usual = counts.get(counts.len() / 2).copied().unwrap_or(0);
+    let mut found = Vec::new();
+    for (rank, view) in &world.ranks {
+        if view.stale > 4 * usual
+            && !culprit(*rank)
+            && let Some(sentence) = stale(world, *rank)
+        {
+            found.push(Suspect {
+                rank: *rank,
+                confidence: STALE,
+                because: vec![sentence],
+            });
+        }
+    }
+    for wait in waits
+        .waits
+        .iter()
+        .filter(|wait| wait.cause == Cause::Missing && wait.lane == Lane::Collective)
+    {
+        let group = &world.groups[wait.group];
+        let front = group.members.values().filter_map(|member| member.enqueued).max();
+        for (rank, _) in &wait.waiters {
+            let reached = group.members[rank].enqueued;
+            if reached < front && !culprit(*rank) && !found.iter().any(|suspect| suspect.rank == *rank) {
+                let (reached, front) = (reached.unwrap_or_default(), front.unwrap_or_default());
+                let sentence = format!(
+                    "rank {rank} stopped at {reached} of group {} while others went on to {front}; it waits too",
+                    world.group_name(wait.group)
+                );
+                found.push(Suspect {
+                    rank: *rank,
+                    confidence: BEHIND,
+                    because: vec![sentence],
+                });
+            }
+        }
+    }
+    found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.rank.cmp(&b.rank)));
+    report.suspects = found;
+}
