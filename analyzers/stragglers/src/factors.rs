@@ -55,7 +55,7 @@ pub(crate) struct Factors {
     pub(crate) worker_ratio: Vec<f64>,
     /// Workers that count as slow.
     pub(crate) slow: Vec<bool>,
-    /// Correlation of forward and backward passes of the same microbatch and worker.
+    /// Rank correlation of forward and backward passes of the same microbatch and worker.
     pub(crate) correlation: f64,
     /// Standard deviation of the logarithm of the microbatches' lengths.
     pub(crate) data_spread: f64,
@@ -138,7 +138,11 @@ impl Factors {
                 }
             }
             for (microbatch, ratios) in ratios.iter_mut().enumerate().filter(|(_, ratios)| !ratios.is_empty()) {
-                data[instance * count + microbatch] = lower_median(ratios).max(f64::MIN_POSITIVE);
+                // With one stage there are but two passes to tell from: both, unless one of them stood still.
+                let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+                let calm = one_stage && ratios.iter().all(|ratio| *ratio < SPIKE_FROM * least);
+                let length = if calm { mean(ratios) } else { lower_median(ratios) };
+                data[instance * count + microbatch] = length.max(f64::MIN_POSITIVE);
             }
         }
         let mut levels = vec![1.0; dp_count * steps];

@@ -146,7 +146,7 @@ pub(crate) fn data(job: &Job, parts: &Parts) -> Sight {
         (_, false) => " Which rank draws it changes from step to step.".to_owned(),
     };
     let why = format!(
-        "Forward and backward passes of a microbatch vary together (correlation {:.3}) on all stages it goes through, by \
+        "Forward and backward passes of a microbatch vary together (rank correlation {:.3}) on all stages it goes through, by \
          {:.0} % (standard deviation), as sequences of different length do; the busiest data-parallel rank of a step has \
          {:.1} % more work than the mean.{mover}",
         factors.correlation,
