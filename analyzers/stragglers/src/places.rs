@@ -79,7 +79,8 @@ pub(crate) fn slow_workers(job: &Job, parts: &Parts) -> Sight {
 }
 
 pub(crate) fn slow_stage(job: &Job, parts: &Parts) -> Sight {
-    let ratios = |stage: usize| parts.factors.stage_ratio(job, stage);
+    let all = parts.factors.stage_ratios(job);
+    let ratios = |stage: usize| all[stage];
     let mut stages: Vec<usize> = (0..job.stages.len()).collect();
     stages.sort_by(|a, b| ratios(*b)[0].total_cmp(&ratios(*a)[0]));
     let Some(worst) = stages.first().copied() else {
