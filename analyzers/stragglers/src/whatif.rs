@@ -10,8 +10,9 @@ use crate::operation::OpType;
 use crate::simulate::{ideal, step_times, transfers};
 use crate::statistics::mean;
 
-/// Operations that are run again to try parts one by one: a quarter of a minute's work. Jobs of 1,000 ranks fit.
-const WORK_MAX: usize = 1 << 31;
+/// Operations that are run again to try parts one by one: seconds of work. A trace of 100,000 operations may have 5,000
+/// ranks until some are left out.
+const WORK_MAX: usize = 1 << 29;
 
 /// Effect of giving one part its ordinary durations, or of giving it alone its recorded ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -37,7 +38,8 @@ pub struct WhatIf {
     pub slowdown: f64,
     /// Mean observed over mean simulated step time: what the graph does not know, delays of the host above all.
     pub launch_slowdown: f64,
-    /// Slowdown with only this data-parallel rank as recorded.
+    /// Slowdown with only this data-parallel rank as recorded. Of more ranks than can be tried in seconds, those with least
+    /// time over the ordinary count as 1; the same of stages.
     pub by_dp_rank: BTreeMap<i64, f64>,
     /// Slowdown with only this stage as recorded.
     pub by_stage: BTreeMap<i64, f64>,
