@@ -21,7 +21,7 @@ fn check(line: &str, expect: &str) {
 fn numbers_of_every_kind() {
     check("loss -0.25 lr 3.0e-4 grad +1e5", "loss <*> lr <*> grad <*>");
     check("addr 0x7f3a00 size=1,024 (50%)", "addr <*> size=<*> (<*>%)");
-    check("sha e3b0c44298fc1c149afbf4c8996fb924 deadbeef", "sha <*>");
+    check("sha e3b0c44298fc1c149afbf4c8996fb924 deadbeef0", "sha <*>");
     check(
         "step 12/100 took 3.5s, 12 ms. 4 KB, free",
         "step <*> took <*>, <*>. <*>, free",
