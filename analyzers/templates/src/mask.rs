@@ -102,10 +102,12 @@ impl Pass<'_> {
                 break;
             }
             if self.tokens == bounds.tokens {
-                self.flush(end);
+                self.finish(end, bounds.bytes);
                 return true;
             }
-            if let Some(length) = plain(&self.line[at..])
+            let digit = self.line[at].is_ascii_digit();
+            if !digit
+                && let Some(length) = plain(&self.line[at..])
                 && (self.previous.is_empty() || length > UNIT_LIMIT)
             {
                 // Most tokens: they wait to be copied together with their neighbours, unless the space between differs.
@@ -122,13 +124,20 @@ impl Pass<'_> {
             self.start_token(at, end);
             self.masked = false;
             self.token = self.shape.len();
-            if let Some(length) = number(&self.line[at..]) {
+            if digit && let Some(length) = number(&self.line[at..]) {
                 at += length;
                 self.copied = at;
-                self.put_mask();
-            } else {
-                at = self.token_from(at);
+                if self.shape[self.previous.clone()] == *MASK_BYTES {
+                    self.shape.truncate(self.token - 1);
+                } else {
+                    self.shape.extend_from_slice(MASK_BYTES);
+                    self.previous = self.token..self.shape.len();
+                    self.tokens += 1;
+                }
+                end = at;
+                continue;
             }
+            at = self.token_from(at);
             end = at;
             self.end_token(at);
             if self.shape.len() > bounds.bytes {
@@ -136,10 +145,15 @@ impl Pass<'_> {
                 return true;
             }
         }
+        self.finish(end, bounds.bytes)
+    }
+
+    /// Copies what waits, up to `end`, and keeps to the limit; tells whether it was exceeded.
+    fn finish(&mut self, end: usize, limit: usize) -> bool {
         self.flush(end);
-        let over = self.shape.len() > bounds.bytes;
+        let over = self.shape.len() > limit;
         if over {
-            self.cut(bounds.bytes);
+            self.cut(limit);
         }
         over
     }

@@ -22,7 +22,7 @@ const fn kinds() -> [u8; 256] {
             0x1b => SPACE | RARE,
             // Box drawing and block elements start with 0xe2; whether they are is looked at when they come.
             0xe2 => BREAK | RARE,
-            0..=b' ' | 0x7f => SPACE,
+            0..=b' ' => SPACE,
             b'0'..=b'9' => DIGIT,
             b'a'..=b'f' | b'A'..=b'F' => 0,
             b'/' => SLASH | JOINT,
@@ -38,6 +38,7 @@ const fn kinds() -> [u8; 256] {
 }
 
 /// How long the token at the start of `text` is, if none of its bytes can make a value: looked at eight at a time.
+#[inline]
 pub(super) fn plain(text: &[u8]) -> Option<usize> {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = LOW << 7;
@@ -52,12 +53,8 @@ pub(super) fn plain(text: &[u8]) -> Option<usize> {
             padded
         }));
         let spaces = !(from(bytes, 0x21) | bytes) & HIGH;
-        // Quotes and what lies between them, `/` and digits, `<`, whatever is not ASCII.
-        let valued = (from(bytes, 0x22) & !from(bytes, 0x28))
-            | (from(bytes, 0x2f) & !from(bytes, 0x3a))
-            | (from(bytes, 0x3c) & !from(bytes, 0x3d))
-            | from(bytes, 0x7f)
-            | bytes;
+        // Quotes and what lies between them, `/` and digits, whatever is not ASCII.
+        let valued = (from(bytes, 0x22) & !from(bytes, 0x28)) | (from(bytes, 0x2f) & !from(bytes, 0x3a)) | bytes;
         let valued = valued & HIGH;
         if spaces == 0 {
             if valued != 0 {
@@ -73,7 +70,7 @@ pub(super) fn plain(text: &[u8]) -> Option<usize> {
         length += end as usize / 8;
         let odd = match length {
             0..=2 => false,
-            3 => is_calendar(&text[..3]),
+            3 => is_calendar(&text[..3]) || text[0] == b'<',
             4 if text[0] == b'[' => is_calendar(&text[1..4]),
             _ => text[0] == text[1] && !text[0].is_ascii_alphanumeric(),
         };
@@ -83,6 +80,7 @@ pub(super) fn plain(text: &[u8]) -> Option<usize> {
 }
 
 /// How long the token at the start of `text` is, if it is nothing but a number, a moment or an address of digits.
+#[inline]
 pub(super) fn number(text: &[u8]) -> Option<usize> {
     if !text.first()?.is_ascii_digit() {
         return None;
