@@ -53,6 +53,7 @@ const SIGNATURES: &[(&str, &str)] = &signature_files![
     "torch-launcher.toml",
     "torch.toml",
     "python.toml",
+    "platform.toml",
     "network.toml",
     "scheduler.toml",
     "kubernetes.toml",

@@ -10,10 +10,10 @@ use crate::statistics::Moments;
 /// Forward and backward pass of a microbatch, each with the index of its slot.
 type Pair = [Option<(usize, usize)>; 2];
 
-/// Correlation of the logarithms of forward and backward passes of a microbatch on the same worker: of all passes, and of
+/// Rank correlation of forward and backward passes of a microbatch on the same worker: of all passes, and of
 /// what is left of them when each worker's step has its own mean.
 pub(crate) fn correlations(job: &Job, slots: &[Slot]) -> (f64, f64) {
-    let (mut whole, mut inside) = (Moments::default(), Moments::default());
+    let (mut whole, mut inside) = (Vec::new(), Vec::new());
     let mut pairs: BTreeMap<(usize, i64, usize), Pair> = BTreeMap::new();
     for (index, slot) in slots.iter().enumerate() {
         for op in &slot.ops {
@@ -43,10 +43,37 @@ pub(crate) fn correlations(job: &Job, slots: &[Slot]) -> (f64, f64) {
                 .iter()
                 .fold((0.0, 0.0), |sum, (x, y)| (sum.0 + x / count, sum.1 + y / count));
             for (x, y) in passes {
-                whole.add(*x, *y);
-                inside.add(x - mx, y - my);
+                whole.push((*x, *y));
+                inside.push((x - mx, y - my));
             }
         }
     }
-    (whole.correlation(), inside.correlation())
+    (of_ranks(&whole), of_ranks(&inside))
+}
+
+/// Spearman's correlation: a few passes that stood still do not hide that all others go together.
+fn of_ranks(pairs: &[(f64, f64)]) -> f64 {
+    let ranks = |side: fn(&(f64, f64)) -> f64| {
+        let mut order: Vec<usize> = (0..pairs.len()).collect();
+        order.sort_unstable_by(|a, b| side(&pairs[*a]).total_cmp(&side(&pairs[*b])).then(a.cmp(b)));
+        let mut ranks = vec![0.0; pairs.len()];
+        // Equal values share the middle of their ranks: without variation there is no correlation either.
+        let mut from = 0;
+        while let Some(first) = order.get(from) {
+            let same = order[from..]
+                .iter()
+                .take_while(|at| side(&pairs[**at]) == side(&pairs[*first]))
+                .count()
+                .max(1);
+            order[from..from + same]
+                .iter()
+                .for_each(|at| ranks[*at] = from as f64 + (same - 1) as f64 / 2.0);
+            from += same;
+        }
+        ranks
+    };
+    let (x, y) = (ranks(|pair| pair.0), ranks(|pair| pair.1));
+    let mut moments = Moments::default();
+    x.iter().zip(&y).for_each(|(x, y)| moments.add(*x, *y));
+    moments.correlation()
 }

@@ -55,7 +55,7 @@ pub(crate) struct Factors {
     pub(crate) worker_ratio: Vec<f64>,
     /// Workers that count as slow.
     pub(crate) slow: Vec<bool>,
-    /// Correlation of forward and backward passes of the same microbatch and worker.
+    /// Rank correlation of forward and backward passes of the same microbatch and worker.
     pub(crate) correlation: f64,
     /// Standard deviation of the logarithm of the microbatches' lengths.
     pub(crate) data_spread: f64,
@@ -97,24 +97,23 @@ impl Factors {
         factors
     }
 
-    /// The ratio that all workers of a data-parallel rank have in common; with one stage there is nothing to compare.
+    /// Each worker's usual ratio, and the one that all workers of a data-parallel rank have in common; with one stage there is nothing to compare.
     fn share(&mut self, job: &Job) {
         let stages = job.stages.len();
         for dp in 0..job.dp() {
-            let mut ratios: Vec<f64> = (0..stages).map(|stage| self.usual_ratio(stage, dp)).collect();
+            let mut sums = vec![(0.0, 0.0); stages];
+            for slot in &self.slots {
+                let (level, own) = &mut sums[slot.stage];
+                *level += slot.level * slot.ops.len() as f64;
+                *own += slot.level * slot.ratio[dp] * slot.ops.len() as f64;
+            }
+            let ratio = |(level, own): (f64, f64)| if level > 0.0 { own / level } else { 1.0 };
+            let mut ratios: Vec<f64> = sums.into_iter().map(ratio).collect();
+            self.worker_ratio[dp * stages..(dp + 1) * stages].copy_from_slice(&ratios);
             if stages > 1 {
                 self.shared[dp] = lower_median(&mut ratios);
             }
         }
-    }
-
-    fn usual_ratio(&self, stage: usize, dp: usize) -> f64 {
-        let slots = || self.slots.iter().filter(|slot| slot.stage == stage);
-        let level: f64 = slots().map(|slot| slot.level * slot.ops.len() as f64).sum();
-        let own: f64 = slots()
-            .map(|slot| slot.level * slot.ratio[dp] * slot.ops.len() as f64)
-            .sum();
-        if level > 0.0 { own / level } else { 1.0 }
     }
 
     fn measure_data(&mut self, job: &Job) {
@@ -138,7 +137,11 @@ impl Factors {
                 }
             }
             for (microbatch, ratios) in ratios.iter_mut().enumerate().filter(|(_, ratios)| !ratios.is_empty()) {
-                data[instance * count + microbatch] = lower_median(ratios).max(f64::MIN_POSITIVE);
+                // With one stage there are but two passes to tell from: both, unless one of them stood still.
+                let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+                let calm = one_stage && ratios.iter().all(|ratio| *ratio < SPIKE_FROM * least);
+                let length = if calm { mean(ratios) } else { lower_median(ratios) };
+                data[instance * count + microbatch] = length.max(f64::MIN_POSITIVE);
             }
         }
         let mut levels = vec![1.0; dp_count * steps];
@@ -224,13 +227,13 @@ impl Factors {
             0.0
         };
         for worker in 0..job.workers() {
-            let (dp, stage) = (worker / stages, worker % stages);
+            let dp = worker / stages;
             let shared = if self.data_spread >= VARIED_FROM {
                 self.shared[dp]
             } else {
                 1.0
             };
-            let usual = self.usual_ratio(stage, dp) / shared;
+            let usual = self.worker_ratio[worker] / shared;
             let at = |step: usize| self.spell[worker * steps + step] * self.replica[dp * steps + step];
             let ratio = usual * mean(&(0..steps).map(at).collect::<Vec<f64>>());
             self.worker_ratio[worker] = ratio;
@@ -274,27 +277,24 @@ impl Factors {
         })
     }
 
-    /// Level of a stage against the usual stage: both passes, forward, backward.
-    pub(crate) fn stage_ratio(&self, job: &Job, stage: usize) -> [f64; 3] {
-        let stages = job.stages.len();
-        let tests: [&dyn Fn(OpType) -> bool; 3] = [&|_| true, &|kind| kind == OpType::ForwardCompute, &|kind| {
-            kind == OpType::BackwardCompute
-        }];
-        tests.map(|test| {
-            let slots = || {
-                self.slots
-                    .iter()
-                    .filter(|slot| slot.ops.first().is_some_and(|op| test(job.ops[*op].kind)))
-            };
-            let level = |stage: usize| {
-                slots()
-                    .filter(|slot| slot.stage == stage)
-                    .map(|slot| slot.level)
-                    .sum::<f64>()
-            };
-            let usual = lower_median(&mut (0..stages).map(level).collect::<Vec<f64>>());
-            if usual > 0.0 { level(stage) / usual } else { 1.0 }
-        })
+    /// Level of each stage against the usual stage: both passes, forward, backward.
+    pub(crate) fn stage_ratios(&self, job: &Job) -> Vec<[f64; 3]> {
+        let mut levels = vec![[0.0; 3]; job.stages.len()];
+        for slot in &self.slots {
+            let backward = slot
+                .ops
+                .first()
+                .is_some_and(|op| job.ops[*op].kind == OpType::BackwardCompute);
+            let level = &mut levels[slot.stage];
+            level[0] += slot.level;
+            level[1 + usize::from(backward)] += slot.level;
+        }
+        let usual = [0, 1, 2].map(|way| lower_median(&mut levels.iter().map(|level| level[way]).collect::<Vec<f64>>()));
+        let ratio = |way: usize, level: f64| if usual[way] > 0.0 { level / usual[way] } else { 1.0 };
+        levels
+            .into_iter()
+            .map(|level| [0, 1, 2].map(|way| ratio(way, level[way])))
+            .collect()
     }
 
     /// Steps in which a worker was at least halfway to its worst.

@@ -5,6 +5,8 @@
 //! passes that communication serves. Operations that only work together form one node: it starts when the last of them
 //! could. Not modelled, as by its authors: what the host does (data loading, launches); it shows up as delay.
 
+use std::collections::BTreeMap;
+
 use crate::job::Job;
 use crate::operation::OpType;
 use crate::p2p::{Peers, match_peers};
@@ -151,33 +153,30 @@ impl Stage<'_> {
         }
     }
 
-    /// The first forward pass of a chunk needs the chunk's parameters.
+    /// The first forward pass of a chunk needs the chunk's parameters: the last exchange that brings them.
     fn exchanges_feed_passes(&self, edges: &mut Edges) {
-        let mut fed = Vec::new();
+        let mut first: BTreeMap<i64, usize> = BTreeMap::new();
+        for pass in self.where_kind(|kind| kind == OpType::ForwardCompute) {
+            first.entry(self.job.ops[pass].chunk).or_insert(pass);
+        }
         for gather in self.numbered(OpType::ParamsAllGather).into_iter().rev() {
-            let chunk = self.job.ops[gather].chunk;
-            if fed.contains(&chunk) {
-                continue;
-            }
-            fed.push(chunk);
-            let mut passes = self.where_kind(|kind| kind == OpType::ForwardCompute).into_iter();
-            let first = passes.find(|op| self.job.ops[*op].chunk == chunk);
-            edges.extend(first.map(|first| (gather, first)));
+            let pass = first.remove(&self.job.ops[gather].chunk);
+            edges.extend(pass.map(|pass| (gather, pass)));
         }
     }
 
     /// Gradients of a chunk are exchanged after its last backward pass.
     fn passes_feed_exchanges(&self, edges: &mut Edges) {
-        let mut fed = Vec::new();
-        for scatter in self.numbered(OpType::GradsReduceScatter) {
-            let chunk = self.job.ops[scatter].chunk;
-            if fed.contains(&chunk) {
-                continue;
+        let mut last: BTreeMap<i64, usize> = BTreeMap::new();
+        for pass in self.where_kind(|kind| kind == OpType::BackwardCompute) {
+            let known = last.entry(self.job.ops[pass].chunk).or_insert(pass);
+            if self.end(pass) > self.end(*known) {
+                *known = pass;
             }
-            fed.push(chunk);
-            let passes = self.where_kind(|kind| kind == OpType::BackwardCompute).into_iter();
-            let last = self.last_to_end(passes.filter(|op| self.job.ops[*op].chunk == chunk));
-            edges.extend(last.map(|last| (last, scatter)));
+        }
+        for scatter in self.numbered(OpType::GradsReduceScatter) {
+            let pass = last.remove(&self.job.ops[scatter].chunk);
+            edges.extend(pass.map(|pass| (pass, scatter)));
         }
     }
 

@@ -4,7 +4,7 @@
 //! recorded an operation that was never launched (before the first or after the last pass that could need it, or at the
 //! ends of the model), and the n-th launched send of a stage meets the n-th launched receive of its neighbour.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::job::Job;
 use crate::operation::OpType;
@@ -63,9 +63,9 @@ pub(crate) fn match_peers(job: &Job, by_start: &[Vec<usize>]) -> Peers {
                     real.push(comm);
                 }
             }
-            peers
-                .groups
-                .extend(of_kind.iter().filter(|op| !real.contains(op)).map(|op| vec![*op]));
+            let met: BTreeSet<usize> = real.iter().copied().collect();
+            let idle = of_kind.iter().filter(|op| !met.contains(op));
+            peers.groups.extend(idle.map(|op| vec![*op]));
             launched.insert((kind, stage), real);
         }
     }

@@ -79,7 +79,8 @@ pub(crate) fn slow_workers(job: &Job, parts: &Parts) -> Sight {
 }
 
 pub(crate) fn slow_stage(job: &Job, parts: &Parts) -> Sight {
-    let ratios = |stage: usize| parts.factors.stage_ratio(job, stage);
+    let all = parts.factors.stage_ratios(job);
+    let ratios = |stage: usize| all[stage];
     let mut stages: Vec<usize> = (0..job.stages.len()).collect();
     stages.sort_by(|a, b| ratios(*b)[0].total_cmp(&ratios(*a)[0]));
     let Some(worst) = stages.first().copied() else {
@@ -146,7 +147,7 @@ pub(crate) fn data(job: &Job, parts: &Parts) -> Sight {
         (_, false) => " Which rank draws it changes from step to step.".to_owned(),
     };
     let why = format!(
-        "Forward and backward passes of a microbatch vary together (correlation {:.3}) on all stages it goes through, by \
+        "Forward and backward passes of a microbatch vary together (rank correlation {:.3}) on all stages it goes through, by \
          {:.0} % (standard deviation), as sequences of different length do; the busiest data-parallel rank of a step has \
          {:.1} % more work than the mean.{mover}",
         factors.correlation,

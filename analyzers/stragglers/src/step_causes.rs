@@ -72,7 +72,9 @@ pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed
             table.steps.len(),
             median(&mut ratios.to_vec())
         );
-        let won = saved(&|_, rank, own| if slow.contains(&rank) { own / ratios[rank] } else { own });
+        let mut is_slow = vec![false; ratios.len()];
+        slow.iter().for_each(|rank| is_slow[*rank] = true);
+        let won = saved(&|_, rank, own| if is_slow[rank] { own / ratios[rank] } else { own });
         name(CauseKind::SlowWorker, places.collect(), won, NAMED_FROM, why);
     }
     if let Some((stage, ratio)) = table.largest_stage().filter(|(_, ratio)| *ratio >= SLOW_FROM) {
@@ -96,42 +98,30 @@ pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed
         );
     }
     // What is left once each rank has its usual ratio: does it follow the tokens, or nothing?
+    let usual: Vec<f64> = table.steps.iter().map(|(_, rows)| table.usual(rows)).collect();
+    let expected = |step: usize, rank: usize| usual[step] * table.stage_ratio(table.steps[step].1[rank]) * ratios[rank];
+    let tokens = |rows: &[&StepTiming]| mean(&rows.iter().filter_map(|row| row.tokens).collect::<Vec<_>>());
+    let tokens: Vec<f64> = table.steps.iter().map(|(_, rows)| tokens(rows)).collect();
     let mut moments = Moments::default();
-    for (_, rows) in &table.steps {
-        let own = table.own(rows);
-        let (usual, tokens) = (
-            mean(&own),
-            mean(&rows.iter().filter_map(|row| row.tokens).collect::<Vec<_>>()),
-        );
+    for (step, (_, rows)) in table.steps.iter().enumerate() {
         for (rank, row) in rows.iter().enumerate() {
-            if let Some(own_tokens) = row.tokens.filter(|_| usual > 0.0 && tokens > 0.0) {
-                moments.add(
-                    own[rank] / usual / ratios[rank].max(f64::MIN_POSITIVE),
-                    own_tokens / tokens,
-                );
+            if let Some(own_tokens) = row.tokens.filter(|_| expected(step, rank) > 0.0 && tokens[step] > 0.0) {
+                moments.add(table.own.of(row) / expected(step, rank), own_tokens / tokens[step]);
             }
         }
     }
     let correlation = moments.correlation();
-    let spread = |rank: usize, own: f64, step: usize| {
-        let rows = &table.steps[step].1;
-        own.min(table.usual(rows) * table.stage_ratio(rows[rank]) * ratios[rank].max(1.0))
-    };
     if correlation >= TOGETHER_FROM {
         let won = saved(&|step, rank, own| {
-            let rows = &table.steps[step].1;
-            let tokens = mean(&rows.iter().filter_map(|row| row.tokens).collect::<Vec<_>>());
-            rows[rank]
-                .tokens
-                .filter(|t| *t > 0.0)
-                .map_or(own, |own_tokens| own * tokens / own_tokens)
+            let own_tokens = table.steps[step].1[rank].tokens.filter(|own_tokens| *own_tokens > 0.0);
+            own_tokens.map_or(own, |own_tokens| own * tokens[step] / own_tokens)
         });
         let why = format!(
             "A rank's own time follows its tokens (correlation {correlation:.3}): longer sequences, not slower hardware."
         );
         name(CauseKind::DataImbalance, Vec::new(), won, NAMED_FROM, why);
     } else {
-        let won = saved(&|step, rank, own| spread(rank, own, step));
+        let won = saved(&|step, rank, own| own.min(expected(step, rank).max(usual[step])));
         let why = match table.steps.iter().flat_map(|(_, rows)| rows).all(|row| row.tokens.is_some()) {
             true => format!("Own time varies from rank to rank and step to step, and not with tokens (correlation {correlation:.3})."),
             false => "Own time varies from rank to rank and step to step; with a column tokens it could be told whether the data is the reason.".to_owned(),

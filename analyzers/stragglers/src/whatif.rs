@@ -10,6 +10,10 @@ use crate::operation::OpType;
 use crate::simulate::{ideal, step_times, transfers};
 use crate::statistics::mean;
 
+/// Operations that are run again to try parts one by one: seconds of work. A trace of 100,000 operations may have 5,000
+/// ranks until some are left out.
+const WORK_MAX: usize = 1 << 29;
+
 /// Effect of giving one part its ordinary durations, or of giving it alone its recorded ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Effect {
@@ -34,7 +38,8 @@ pub struct WhatIf {
     pub slowdown: f64,
     /// Mean observed over mean simulated step time: what the graph does not know, delays of the host above all.
     pub launch_slowdown: f64,
-    /// Slowdown with only this data-parallel rank as recorded.
+    /// Slowdown with only this data-parallel rank as recorded. Of more ranks than can be tried in seconds, those with least
+    /// time over the ordinary count as 1; the same of stages.
     pub by_dp_rank: BTreeMap<i64, f64>,
     /// Slowdown with only this stage as recorded.
     pub by_stage: BTreeMap<i64, f64>,
@@ -102,6 +107,21 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// What each of `count` parts does alone. Of very many, only those furthest over the ordinary are tried; the others are
+    /// taken to do nothing.
+    fn tried(&self, count: usize, part_of: impl Fn(usize) -> usize, alone: &dyn Fn(usize) -> f64) -> Vec<f64> {
+        let mut over = vec![0.0; count];
+        for (at, (recorded, usual)) in self.recorded.iter().zip(&self.usual).enumerate() {
+            over[part_of(at)] += recorded - usual;
+        }
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by(|a, b| over[*b].total_cmp(&over[*a]).then(a.cmp(b)));
+        order.truncate((WORK_MAX / self.recorded.len().max(1)).max(16));
+        let mut scores = vec![1.0; count];
+        order.into_iter().for_each(|part| scores[part] = alone(part));
+        scores
+    }
+
     pub(crate) fn what_if(&self) -> WhatIf {
         let job = self.job;
         let (dp, stages) = (job.dp(), job.stages.len());
@@ -111,12 +131,10 @@ impl<'a> Bench<'a> {
         let (original, best) = (mean(&simulated), mean(&ideal));
         let ratio = |time: f64, base: f64| if base > 0.0 { time / base } else { 1.0 };
         let alone = |test: &dyn Fn(usize, usize) -> bool| ratio(self.mix(&self.usual, &self.recorded, test), best);
-        let of_dp: Vec<f64> = (0..dp)
-            .map(|rank| alone(&|_, instance| instance % dp == rank))
-            .collect();
-        let of_stage: Vec<f64> = (0..stages)
-            .map(|stage| alone(&|op, _| job.ops[op].stage == stage))
-            .collect();
+        let dp_of = |at: usize| at % job.instances() % dp;
+        let stage_of = |at: usize| job.ops[at / job.instances()].stage;
+        let of_dp = self.tried(dp, dp_of, &|rank| alone(&|_, instance| instance % dp == rank));
+        let of_stage = self.tried(stages, stage_of, &|stage| alone(&|op, _| job.ops[op].stage == stage));
         let mut families: BTreeMap<&str, Vec<OpType>> = BTreeMap::new();
         for kind in OpType::ALL
             .into_iter()

@@ -241,6 +241,20 @@ fn passes_that_stand_still_are_pauses() {
 }
 
 #[test]
+fn passes_that_stand_still_do_not_hide_uneven_data() {
+    let mut plan = Plan::healthy(3, 4, 4, 1, 8);
+    (plan.stalls, plan.lengths) = (Some((0.03, 8.0)), 0.2);
+    let report = report(&plan);
+    let kinds: Vec<CauseKind> = report.causes.iter().map(|cause| cause.kind).collect();
+    assert_eq!(
+        kinds,
+        [CauseKind::Pauses, CauseKind::DataImbalance],
+        "{:#?}",
+        report.lines()
+    );
+}
+
+#[test]
 fn causes_of_equal_weight_are_mixed_also_where_each_hides_the_other() {
     let mut plan = Plan::healthy(3, 4, 4, 1, 8);
     plan.slow_worker = vec![(1, 2, 1.5, 1)];

@@ -5,8 +5,7 @@
 //!
 //! Bytes fall into four kinds. *Word* bytes (letters, digits, `_`, everything that is not ASCII) and *joints*
 //! (`. : - / , @ + % ~ # * $ \`) make up **compounds**; *breaks* (brackets, quotes, `=` and the like) and spaces end them.
-//! A compound is copied unless it holds a digit or a slash, is very long, is long and all hex, or is the name of a day or
-//! month. What is masked:
+//! A compound is copied unless it holds a digit or a slash, is very long, or is the name of a day or month. What is masked:
 //!
 //! - paths and addresses with `//` (a leading slash with a word behind it, or two slashes);
 //! - compounds of hex words only: numbers, moments, IPv4 and IPv6 addresses with ports, MAC and PCI addresses, UUIDs;
@@ -21,7 +20,7 @@
 mod value;
 
 use value::{DIGIT, END, JOINT, KINDS, NOT_HEX, QUOTE, RARE, SLASH, SPACE};
-use value::{escape, host, is_address, is_calendar, is_path, is_unit, query};
+use value::{escape, host, is_address, is_calendar, is_path, is_unit, number, plain, query};
 
 /// Quoted strings longer than this many bytes are values.
 pub(crate) const QUOTE_LIMIT: usize = 256;
@@ -30,6 +29,8 @@ pub(crate) const WORD_LIMIT: usize = 64;
 /// What stands for a value in a shape.
 pub const MASK: &str = "<*>";
 
+/// Units with the punctuation after them are at most this long.
+const UNIT_LIMIT: usize = 4;
 const MASK_BYTES: &[u8] = MASK.as_bytes();
 /// How far the end of a quoted string is looked for.
 const QUOTE_REACH: usize = 1024;
@@ -93,34 +94,83 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn run(&mut self, bounds: Bounds) -> bool {
         let mut at = 0;
+        // Where the token before ended.
+        let mut end = 0;
         loop {
             at = self.skip_spaces(at);
             if at >= self.line.len() {
                 break;
             }
             if self.tokens == bounds.tokens {
+                self.finish(end, bounds.bytes);
                 return true;
             }
-            self.masked = false;
-            self.token = self.shape.len() + usize::from(!self.shape.is_empty());
-            if self.token != 0 {
-                self.shape.push(b' ');
+            let digit = self.line[at].is_ascii_digit();
+            if !digit
+                && let Some(length) = plain(&self.line[at..])
+                && (self.previous.is_empty() || length > UNIT_LIMIT)
+            {
+                // Most tokens: they wait to be copied together with their neighbours, unless the space between differs.
+                let goes_on = at == end + 1 && self.line[end] == b' ' && (self.copied < end || !self.shape.is_empty());
+                if !goes_on {
+                    self.start_token(at, end);
+                }
+                self.previous = 0..0;
+                self.tokens += 1;
+                at += length;
+                end = at;
+                continue;
             }
-            self.copied = at;
+            self.start_token(at, end);
+            self.masked = false;
+            self.token = self.shape.len();
+            if digit && let Some(length) = number(&self.line[at..]) {
+                at += length;
+                self.copied = at;
+                if self.shape[self.previous.clone()] == *MASK_BYTES {
+                    self.shape.truncate(self.token - 1);
+                } else {
+                    self.shape.extend_from_slice(MASK_BYTES);
+                    self.previous = self.token..self.shape.len();
+                    self.tokens += 1;
+                }
+                end = at;
+                continue;
+            }
             at = self.token_from(at);
+            end = at;
             self.end_token(at);
             if self.shape.len() > bounds.bytes {
                 self.cut(bounds.bytes);
                 return true;
             }
         }
-        false
+        self.finish(end, bounds.bytes)
     }
 
-    /// Takes off what is over `limit`: the last token, or the end of it where it is the only one.
+    /// Copies what waits, up to `end`, and keeps to the limit; tells whether it was exceeded.
+    fn finish(&mut self, end: usize, limit: usize) -> bool {
+        self.flush(end);
+        let over = self.shape.len() > limit;
+        if over {
+            self.cut(limit);
+        }
+        over
+    }
+
+    /// Copies what waits, up to `end`, and begins anew at `at`.
+    fn start_token(&mut self, at: usize, end: usize) {
+        self.flush(end);
+        if !self.shape.is_empty() {
+            self.shape.push(b' ');
+        }
+        self.copied = at;
+    }
+
+    /// Takes off the tokens over `limit`, or the end of the only one.
     fn cut(&mut self, limit: usize) {
-        self.tokens -= 1;
-        if self.tokens > 0 {
+        while self.shape.len() > limit && self.tokens > 1 {
+            self.tokens -= 1;
             let space = self.shape.iter().rposition(|b| *b == b' ').unwrap_or(0);
             self.shape.truncate(space);
         }
@@ -162,8 +212,8 @@ impl Pass<'_> {
             }
             if at > start {
                 let length = at - start;
-                let plain = seen & (DIGIT | SLASH) == 0 && length != 3 && length <= WORD_LIMIT;
-                if !plain || (seen & NOT_HEX == 0 && length > 3) {
+                let valued = seen & (DIGIT | SLASH) != 0 || length == 3 || length > WORD_LIMIT;
+                if valued || (seen & NOT_HEX == 0 && length > RUN_LIMIT) {
                     at = self.compound(start, at, seen);
                     kind = self.line.get(at).map_or(0, |b| KINDS[usize::from(*b)]);
                 }
@@ -264,7 +314,7 @@ impl Pass<'_> {
             }
             self.previous = start..self.shape.len();
         } else {
-            if !self.previous.is_empty() && self.shape.len() - start <= 4 && self.end_unit() {
+            if !self.previous.is_empty() && self.shape.len() - start <= UNIT_LIMIT && self.end_unit() {
                 return;
             }
             if self.shape.len() - start == 3 && self.shape[start] == b'<' && self.shape[start + 2] == b'>' {
@@ -338,7 +388,7 @@ impl Pass<'_> {
             } else {
                 self.words(start, end);
             }
-        } else if text.len() > WORD_LIMIT || (seen == 0 && text.len() >= 8) || is_calendar(text) {
+        } else if text.len() > WORD_LIMIT || is_calendar(text) {
             self.replace(start, end);
         }
         after

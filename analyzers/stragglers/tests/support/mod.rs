@@ -218,7 +218,10 @@ impl Plan {
                     _ => 1.0,
                 };
                 let noise = (1.0 + self.noise * dice.normal()).max(0.1);
-                let end = ready + usual * worker * larger * stall * noise * lengths[microbatch];
+                // Attention grows with the length of sequences, more so backward; what a stage has beyond its layers (the loss
+                // over a fixed number of tokens) does not.
+                let layers = lengths[microbatch].powf([1.0, 1.15][way]);
+                let end = ready + usual * worker * stall * noise * (layers + larger - 1.0);
                 let kind = if backward {
                     OpType::BackwardCompute
                 } else {

@@ -21,7 +21,8 @@ fn check(line: &str, expect: &str) {
 fn numbers_of_every_kind() {
     check("loss -0.25 lr 3.0e-4 grad +1e5", "loss <*> lr <*> grad <*>");
     check("addr 0x7f3a00 size=1,024 (50%)", "addr <*> size=<*> (<*>%)");
-    check("sha e3b0c44298fc1c149afbf4c8996fb924 deadbeef", "sha <*>");
+    check("7 8 9 x 10: 11, (12) 13", "<*> x <*>: <*>, (<*>) <*>");
+    check("sha e3b0c44298fc1c149afbf4c8996fb924 deadbeef0", "sha <*>");
     check(
         "step 12/100 took 3.5s, 12 ms. 4 KB, free",
         "step <*> took <*>, <*>. <*>, free",
@@ -114,5 +115,7 @@ fn bounds_cut_at_whole_tokens_and_whole_characters() {
     assert_eq!(cut("aa bb cc", 2, 100), ("aa bb".to_owned(), 2, true));
     assert_eq!(cut("aa bb ", 2, 100), ("aa bb".to_owned(), 2, false));
     assert_eq!(cut("aa bb cc", 9, 6), ("aa bb".to_owned(), 2, true));
+    assert_eq!(cut("aa bb cc dd", 3, 6), ("aa bb".to_owned(), 2, true));
+    assert_eq!(cut("1 aa 2 bb 3 cc", 5, 9), ("<*> aa".to_owned(), 2, true));
     assert_eq!(cut("éééé", 9, 5), ("éé".to_owned(), 1, true));
 }

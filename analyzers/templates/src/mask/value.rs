@@ -22,7 +22,7 @@ const fn kinds() -> [u8; 256] {
             0x1b => SPACE | RARE,
             // Box drawing and block elements start with 0xe2; whether they are is looked at when they come.
             0xe2 => BREAK | RARE,
-            0..=b' ' | 0x7f => SPACE,
+            0..=b' ' => SPACE,
             b'0'..=b'9' => DIGIT,
             b'a'..=b'f' | b'A'..=b'F' => 0,
             b'/' => SLASH | JOINT,
@@ -35,6 +35,60 @@ const fn kinds() -> [u8; 256] {
         byte += 1;
     }
     kinds
+}
+
+/// How long the token at the start of `text` is, if none of its bytes can make a value: looked at eight at a time.
+#[inline]
+pub(super) fn plain(text: &[u8]) -> Option<usize> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = LOW << 7;
+    // The high bit of each byte (without its own) that is at least `least`.
+    let from = |bytes: u64, least: u64| (bytes & !HIGH) + (0x80 - least) * LOW;
+    let mut length = 0;
+    while length <= super::WORD_LIMIT {
+        let rest = &text[length..];
+        let bytes = u64::from_le_bytes(rest.first_chunk().copied().unwrap_or_else(|| {
+            let mut padded = [b' '; 8];
+            padded[..rest.len()].copy_from_slice(rest);
+            padded
+        }));
+        let spaces = !(from(bytes, 0x21) | bytes) & HIGH;
+        // Quotes and what lies between them, `/` and digits, whatever is not ASCII.
+        let valued = (from(bytes, 0x22) & !from(bytes, 0x28)) | (from(bytes, 0x2f) & !from(bytes, 0x3a)) | bytes;
+        let valued = valued & HIGH;
+        if spaces == 0 {
+            if valued != 0 {
+                return None;
+            }
+            length += 8;
+            continue;
+        }
+        let end = spaces.trailing_zeros() & !7;
+        if valued & ((1 << end) - 1) != 0 {
+            return None;
+        }
+        length += end as usize / 8;
+        let odd = match length {
+            0..=2 => false,
+            3 => is_calendar(&text[..3]) || text[0] == b'<',
+            4 if text[0] == b'[' => is_calendar(&text[1..4]),
+            _ => text[0] == text[1] && !text[0].is_ascii_alphanumeric(),
+        };
+        return (!odd && length <= super::WORD_LIMIT).then_some(length);
+    }
+    None
+}
+
+/// How long the token at the start of `text` is, if it is nothing but a number, a moment or an address of digits.
+#[inline]
+pub(super) fn number(text: &[u8]) -> Option<usize> {
+    if !text.first()?.is_ascii_digit() {
+        return None;
+    }
+    // `+ , - . /`, digits and `:` stand in a row.
+    let length = text.iter().take_while(|b| matches!(b, b'+'..=b':')).count();
+    let ends = text.get(length).is_none_or(|b| KINDS[usize::from(*b)] & SPACE != 0);
+    (ends && text[length - 1].is_ascii_digit()).then_some(length)
 }
 
 /// How long the escape sequence at the start of `text` is.
@@ -82,13 +136,15 @@ pub(super) fn is_address(text: &[u8]) -> bool {
 /// How long the host name at the start of `text` is: three labels or more, a digit in the first, a letter in the last.
 pub(super) fn host(text: &[u8]) -> Option<usize> {
     let label = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    let first = text.iter().take_while(|b| label(b)).count();
+    if text.get(first) != Some(&b'.') || !text[..first].iter().any(u8::is_ascii_digit) {
+        return None;
+    }
     let length = text.iter().take_while(|b| label(b) || **b == b'.').count();
     let name = &text[..length];
     let dots = name.iter().filter(|b| **b == b'.').count();
-    let first = name.split(|b| *b == b'.').next()?;
     let last = name.rsplit(|b| *b == b'.').next()?;
-    let named = dots >= 2 && first.iter().any(u8::is_ascii_digit) && last.first().is_some_and(u8::is_ascii_alphabetic);
-    named.then_some(length)
+    (dots >= 2 && last.first().is_some_and(u8::is_ascii_alphabetic)).then_some(length)
 }
 
 /// What sizes and durations are counted in.
