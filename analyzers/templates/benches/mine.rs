@@ -56,7 +56,7 @@ fn lines() -> Vec<Vec<u8>> {
 fn mine(c: &mut Criterion) {
     let once = lines();
     if let Ok(path) = std::env::var("RANKGUARD_MINE_LINES") {
-        let mut text = once.join(&b'\n').repeat(1);
+        let mut text = once.join(&b'\n');
         text.push(b'\n');
         std::fs::write(path, text).expect("the file can be written");
     }

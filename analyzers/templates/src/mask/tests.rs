@@ -91,6 +91,7 @@ fn lists_bars_and_rulers_of_any_length_have_one_shape() {
 #[test]
 fn escapes_and_control_bytes_are_spaces() {
     check("\u{1b}[1;31merror\u{1b}[0m\tin\u{0} it\r", "error in it");
+    check("\u{1b}[é up", "é up");
     check(" \t ", "");
     check("", "");
     check("\u{1b}", "");

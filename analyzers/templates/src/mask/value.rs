@@ -101,7 +101,8 @@ pub(super) fn escape(text: &[u8]) -> usize {
         .take(32)
         .take_while(|b| matches!(b, 0x20..=0x3f))
         .count();
-    (2 + parameters + 1).min(text.len())
+    let last = text.get(2 + parameters).is_some_and(|b| matches!(b, 0x40..=0x7e));
+    2 + parameters + usize::from(last)
 }
 
 /// How long the query at the start of `text` is.
