@@ -112,6 +112,13 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         ));
         return candidate;
     }
+    if let Some(package) = mismatched_package(sign, candidate.class.as_str()) {
+        candidate.class = "library-incompatible".into();
+        candidate.notes.push(format!(
+            "It is the installed package {package} that asks for what another one does not have, so their versions do not fit."
+        ));
+        return candidate;
+    }
     if let Some((layer, why)) = layer(sign, candidate.class.as_str()) {
         candidate.layer = Some(layer.to_owned());
         candidate.notes.push(why);
@@ -127,6 +134,21 @@ fn loader(sign: &Sign) -> Option<&str> {
         let saved = ["weight", "state_dict", "checkpoint", "ckpt", "pretrain", "param"];
         reads && saved.iter().any(|noun| name.contains(noun))
     })
+}
+
+/// The installed package whose own code asked another module for a name or an argument that is not there. In the program's
+/// code that is the program's mistake; between two packages it is a pair of versions that do not fit.
+fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
+    let text = sign.text.as_str();
+    let asked = match class {
+        "type-error" => text.contains("unexpected keyword argument"),
+        "attribute-error" => text.contains("module '") && text.contains("has no attribute"),
+        "import-error" => text.contains("cannot import name"),
+        _ => false,
+    };
+    let innermost = sign.field("packages")?.split(',').next()?;
+    let installed = !matches!(innermost, "program" | "python") && !FRAMEWORKS.contains(&innermost);
+    (asked && installed).then_some(innermost)
 }
 
 /// A layer other than the usual one of the class, and why.

@@ -130,3 +130,16 @@ fn a_port_that_went_down_explains_work_completions_with_errors() {
     assert_eq!(named(&alone).0, "ib-rdma-error");
     assert_eq!(both.root_rank, None);
 }
+
+#[test]
+fn a_package_that_asks_another_for_what_it_does_not_have_does_not_fit_it() {
+    let text = r#"Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    import tensorboard_logger
+  File "/venv/lib/python3.10/site-packages/tensorboard_logger/__init__.py", line 4, in <module>
+    kind = numpy.object
+AttributeError: module 'numpy' has no attribute 'object'"#;
+    assert_eq!(named(&alone(text)), ("library-incompatible", "platform"));
+    let own = text.replace("/venv/lib/python3.10/site-packages/tensorboard_logger/__init__.py", "/home/u/own.py");
+    assert_ne!(named(&alone(&own)).0, "unknown");
+}
