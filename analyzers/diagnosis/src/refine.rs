@@ -166,6 +166,10 @@ fn layer(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     let text = sign.text.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     match class {
+        "cuda-device-assert" if says(&["n_classes", "num_classes", "target", "label"]) => {
+            let why = "The assertion is about the labels of the data, not about the program's indices.".to_owned();
+            Some(("user-data", why))
+        }
         "permission-denied" if says(&["nfs", "lustre", "root_squash", "read-only file system", "volume"]) => {
             let why = "The file system itself refuses, whoever asks.".to_owned();
             Some(("storage", why))
