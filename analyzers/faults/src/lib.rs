@@ -20,6 +20,7 @@
 mod catalogue;
 mod class;
 mod code;
+pub mod decode;
 mod explain;
 pub mod line;
 mod matcher;
@@ -27,11 +28,12 @@ mod signature;
 mod taxonomy;
 pub mod triage;
 
-pub use catalogue::{Catalogue, CatalogueError};
-pub use class::Class;
-pub use code::{Code, CodeTable};
+pub use catalogue::{Catalogue, CatalogueError, Mistake, PRIMARY, Reference};
+pub use class::{Alternative, Basis, Class, Kind};
+pub use code::{Code, CodeTable, Escalation, Fatality};
+pub use decode::{Decoded, DriverVersion, decode};
 pub use explain::{Explanation, Place, explain, explain_class};
 pub use matcher::{LINE_LIMIT, Matcher};
-pub use signature::{EntityRule, Signature};
-pub use taxonomy::{Category, OUTSIDE_SCOPE, Taxonomy};
+pub use signature::{CodeKind, EntityRule, Signature};
+pub use taxonomy::{Category, Citation, Dimension, Fact, NameStatus, OUTSIDE_SCOPE, Provenance, Sum, Taxonomy};
 pub use triage::{Observation, Stream, Triage};
