@@ -21,6 +21,7 @@ mod text;
 use std::collections::BTreeMap;
 
 use rankguard_model::{ClassId, Role};
+use serde::Serialize;
 
 use crate::code::CodeTable;
 use crate::signature::CodeKind;
@@ -30,14 +31,8 @@ pub use driver::DriverVersion;
 /// Longest text that is looked at, bytes: a driver's message is one line of a kernel log.
 const TEXT_LIMIT: usize = 2048;
 
-/// Where the rules are published.
-mod source {
-    pub(super) const NVLINK4: &str = "nvidia-xid-catalog";
-    pub(super) const NVLINK5: &str = "nvidia-xid-catalog";
-}
-
 /// What a numbered message says.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decoded {
     /// What its words hold, by name (`link`, `unit`, `error_status`, `pending` ...).
     pub fields: BTreeMap<String, String>,
@@ -52,7 +47,7 @@ pub struct Decoded {
     /// What happened, in a few words.
     pub sentence: String,
     /// Id of the source ([`crate::Catalogue::source`]); empty for a number that is not known.
-    pub source: &'static str,
+    pub source: String,
 }
 
 impl Decoded {
@@ -77,7 +72,7 @@ pub fn decode(codes: &CodeTable, kind: CodeKind, number: u32, text: &str, driver
             confidence: code.confidence,
             vendor_action: code.vendor_action.clone(),
             sentence: code.meaning.clone(),
-            source: "",
+            source: code.source.clone(),
         },
         None => Decoded {
             fields: BTreeMap::new(),
@@ -86,7 +81,7 @@ pub fn decode(codes: &CodeTable, kind: CodeKind, number: u32, text: &str, driver
             confidence: 0.4,
             vendor_action: String::new(),
             sentence: format!("event {number} of the driver, which the catalogue does not know"),
-            source: "",
+            source: String::new(),
         },
     };
     match (kind, number) {

@@ -5,8 +5,8 @@
 
 use rankguard_model::Role;
 
+use super::Decoded;
 use super::text::{after, number, words};
-use super::{Decoded, source};
 
 /// What a bit of a register says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,6 +126,5 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
     if matches!(worst, Family::Secondary | Family::SecondaryReset) {
         decoded.set("sympathetic", "yes");
     }
-    decoded.source = source::NVLINK4;
     decoded.sentence = format!("NVLink {link}: {} ({})", worst.name(), named.join(", "));
 }

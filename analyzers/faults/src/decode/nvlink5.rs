@@ -8,7 +8,7 @@ use rankguard_model::Role;
 
 use super::nvlink5_rules::{Rule, Severity, UNITS, Unit};
 use super::text::{bits, number, word, words};
-use super::{Decoded, DriverVersion, source};
+use super::{Decoded, DriverVersion};
 
 /// First driver branch with the second layout.
 const SECOND_LAYOUT: u32 = 575;
@@ -169,7 +169,6 @@ fn judge(unit: Option<&Unit>, rule: Option<&Rule>, printed_fatal: Option<bool>, 
         decoded.set("blame", "peer");
         decoded.confidence = 0.7;
     }
-    decoded.source = source::NVLINK5;
     let peer = if decoded.fields.contains_key("blame") {
         "; the device at the other end is the source"
     } else {
