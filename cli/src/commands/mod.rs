@@ -13,6 +13,7 @@ mod node;
 mod report;
 mod run;
 mod status;
+mod taxonomy;
 
 use std::future::Future;
 
@@ -91,6 +92,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Checkpoint(args) => checkpoint::run(args),
         Command::Diagnose(args) => diagnose::run(args),
         Command::Explain(args) => explain::run(&args),
+        Command::Taxonomy(args) => taxonomy::run(&args),
         Command::Report(args) => {
             let client = client(&args.address, common)?;
             block_on(report::run(&args, &client))?

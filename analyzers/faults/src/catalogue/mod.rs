@@ -128,6 +128,8 @@ impl Catalogue {
         if mistakes.is_empty() {
             return Ok(catalogue);
         }
+        let file_of = |mistake: &Mistake| files.iter().position(|(file, _)| *file == mistake.file);
+        mistakes.sort_by_key(|mistake| (file_of(mistake), mistake.line));
         mistakes.dedup();
         Err(CatalogueError { mistakes })
     }

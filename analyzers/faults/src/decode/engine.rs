@@ -17,7 +17,8 @@ pub(super) fn refine(xid: u32, text: &str, decoded: &mut Decoded) {
     }
 }
 
-/// `Graphics SM Warp Exception on (GPC 3, TPC 2, SM 1): Out Of Range Address`
+/// `Graphics SM Warp Exception on (GPC 3, TPC 2, SM 1): Out Of Range Address`, and below it
+/// `Graphics Exception: ESR 0x546fb0=0x11f000e 0x546fb4=0x24 ...`
 fn exception(text: &str, decoded: &mut Decoded) {
     for (name, field) in [("(GPC ", "gpc"), ("TPC ", "tpc"), ("SM ", "sm")] {
         if let Some(value) = text
@@ -27,11 +28,16 @@ fn exception(text: &str, decoded: &mut Decoded) {
             decoded.set(field, value);
         }
     }
-    if let Some((_, kind)) = text.rsplit_once("): ") {
-        let kind = kind.trim();
-        if !kind.is_empty() && kind.len() <= 80 {
-            decoded.set("exception", kind);
-        }
+    let kind = after(text, "Exception on (").and_then(|said| said.split_once("): "));
+    if let Some(kind) = kind
+        .map(|(_, kind)| kind.trim())
+        .filter(|kind| !kind.is_empty() && kind.len() <= 80)
+    {
+        decoded.set("exception", kind);
+    }
+    // The register dump that follows an exception has no unit, only the state words of one.
+    if let Some(registers) = after(text, "ESR ").filter(|registers| registers.len() <= 120) {
+        decoded.set("esr", registers.trim());
     }
     let at = match (decoded.fields.get("gpc"), decoded.fields.get("tpc")) {
         (Some(gpc), Some(tpc)) => format!(" on GPC {gpc}, TPC {tpc}"),

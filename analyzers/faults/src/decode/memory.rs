@@ -52,7 +52,7 @@ fn double_bit(text: &str, decoded: &mut Decoded) {
 
 /// Rows are replaced from Ampere on, pages were retired before.
 fn retirement(xid: u32, text: &str, decoded: &mut Decoded) {
-    let page = after(text, "page").is_some();
+    let page = after(text, "row remapper").is_none() && after(text, "page ").is_some();
     let what = if page { "page" } else { "row" };
     decoded.set("unit", what);
     let address = text.split(['(', ')', ' ']).find(|part| part.starts_with("0x"));

@@ -432,6 +432,12 @@ fn engine_messages_name_unit_address_and_call() {
             ("exception", "Out Of Range Address"),
         ],
     );
+    let whole = xid(
+        13,
+        "kernel: NVRM: Xid (PCI:0000:38:00): 13, pid='<unknown>', name=<unknown>, Graphics Exception: ESR 0x546fb0=0x11f000e 0x546fb4=0x24",
+    );
+    check(&whole, &[("esr", "0x546fb0=0x11f000e 0x546fb4=0x24")]);
+    assert!(!whole.fields.contains_key("exception"));
     let fault = xid(
         31,
         "31, pid=2164, name=python3, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7fc1_4e000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
