@@ -149,8 +149,7 @@ pub fn explain(catalogue: &Catalogue, matcher: &Matcher, query: &str) -> Vec<Exp
 
 fn explain_line(catalogue: &Catalogue, matcher: &Matcher, query: &str) -> Vec<Explanation> {
     let cleaned = line::clean(query);
-    let mut clock = LineClock::default();
-    let parsed = line::parse(&cleaned, &mut clock);
+    let parsed = line::parse(&cleaned, &LineClock::default());
     let text = parsed.text;
     let mut found = Vec::new();
     for source in [Source::KernelLog, Source::JobLog, Source::Launcher, Source::Scheduler] {
