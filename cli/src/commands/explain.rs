@@ -207,3 +207,53 @@ fn announcement(announcement: &Announcement) -> String {
     let example = announcement.example.lines().next().unwrap_or_default();
     format!("{}: {example}", announcement.id)
 }
+
+#[cfg(test)]
+mod tests {
+    use rankguard_faults::Catalogue;
+
+    use super::*;
+
+    fn page_of(query: &str) -> String {
+        explain(Catalogue::builtin(), &Matcher::builtin(), query)
+            .iter()
+            .map(page)
+            .collect()
+    }
+
+    #[test]
+    fn a_page_answers_what_a_person_on_call_asks() {
+        let text = page_of("XID 79");
+        for line in [
+            "XID 79\n  class       gpu-fallen-off-bus\n",
+            "  symbol      ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS\n",
+            "  vendor says RESTART_BM; then CONTACT_SUPPORT\n",
+            "  cleared by  ",
+            "GPU Unavailable (gpu-unavailable)",
+            "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html\n",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_page_shows_the_family_of_a_class() {
+        let text = page_of("connection-refused");
+        assert!(text.contains("  case of     connection-failed, beside "), "{text}");
+        let text = page_of("connection-failed");
+        assert!(text.contains("  cases       "), "{text}");
+        let text = page_of("python-import-error");
+        assert!(text.contains("  known as    python-import-error\n"), "{text}");
+    }
+
+    #[test]
+    fn a_line_is_shown_with_what_its_words_hold() {
+        let text =
+            page_of("NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)");
+        assert!(
+            text.contains("  says        NETIR_LINK_EVT on link 8: link-fatal error (hardware)\n"),
+            "{text}"
+        );
+        assert!(text.contains("subcode=4"), "{text}");
+    }
+}

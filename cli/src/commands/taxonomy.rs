@@ -298,3 +298,71 @@ fn crosswalk(only: Option<&str>, catalogue: &Catalogue) -> Result<Vec<Crossed>, 
     }
     Ok(rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_taxonomy_is_listed_and_has_a_page() {
+        let catalogue = Catalogue::builtin();
+        for taxonomy in catalogue.taxonomies() {
+            let row = listed(taxonomy);
+            let text = page(taxonomy);
+            assert!(text.contains(&row.url) && text.contains(&row.title), "{text}");
+            for category in &taxonomy.categories {
+                assert!(text.contains(&category.definition), "{} of {}", category.id, row.id);
+            }
+        }
+    }
+
+    #[test]
+    fn published_figures_stand_beside_their_category() {
+        let text = page(Catalogue::builtin().taxonomy("hu-nsdi2024").expect("it is built in"));
+        assert!(text.contains("count "), "{text}");
+        let text = page(
+            Catalogue::builtin()
+                .taxonomy("openpai-exit-spec")
+                .expect("it is built in"),
+        );
+        assert!(
+            text.contains("code = -1000") && text.contains("reaction = always-retry"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_crosswalk_takes_an_alias_and_refuses_what_is_no_class() {
+        let catalogue = Catalogue::builtin();
+        let rows = crosswalk(Some("thermal-fault"), catalogue).expect("an alias of gpu-thermal");
+        assert!(rows.len() >= 5 && rows.iter().all(|row| row.class == "gpu-thermal"));
+        let Err(problem) = crosswalk(Some("gpu-thermla"), catalogue) else {
+            panic!("no such class");
+        };
+        assert_eq!(problem.exit(), Exit::Usage);
+        assert!(
+            problem.lines().contains("did you mean gpu-thermal"),
+            "{}",
+            problem.lines()
+        );
+    }
+
+    #[test]
+    fn an_unknown_taxonomy_is_refused_with_the_nearest() {
+        let Err(problem) = show("hu-nsdi24", Catalogue::builtin(), Format::Table) else {
+            panic!("no such taxonomy");
+        };
+        assert_eq!(problem.exit(), Exit::Usage);
+        assert!(problem.lines().contains("hu-nsdi2024"), "{}", problem.lines());
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let files = CatalogueArgs {
+            catalogue: vec!["no/such/file.toml".into()],
+        };
+        let problem = catalogue(&files).expect_err("there is no such file");
+        assert_eq!(problem.exit(), Exit::Failure);
+        assert!(problem.lines().contains("no/such/file.toml"), "{}", problem.lines());
+    }
+}
