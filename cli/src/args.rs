@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Classify(ClassifyArgs),
     /// Say what a failure class, an XID or a log line means
     Explain(ExplainArgs),
+    /// Show published failure taxonomies, and where our classes stand in them
+    Taxonomy(TaxonomyArgs),
     /// Write the report page of a running controller
     Report(ReportArgs),
     /// Check or show the configuration
@@ -499,9 +501,65 @@ pub(crate) struct ExplainArgs {
     /// A class (`gpu-fallen-off-bus`), a code (`XID 79`, `SXid 12028`), or a line of a log in quotes
     #[arg(required = true, value_name = "CLASS|CODE|LINE")]
     pub(crate) words: Vec<String>,
+    /// What a person adds.
+    #[command(flatten)]
+    pub(crate) catalogue: CatalogueArgs,
     /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
+}
+
+/// What a person adds to the built-in catalogue.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct CatalogueArgs {
+    /// File that adds classes, signatures, codes or a taxonomy (TOML); may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) catalogue: Vec<PathBuf>,
+}
+
+/// `taxonomy`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TaxonomyArgs {
+    /// What to show.
+    #[command(subcommand)]
+    pub(crate) command: TaxonomyCommand,
+}
+
+/// What to show of the taxonomies.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum TaxonomyCommand {
+    /// List the taxonomies
+    Ls {
+        /// What a person adds.
+        #[command(flatten)]
+        catalogue: CatalogueArgs,
+        /// How to print.
+        #[command(flatten)]
+        format: FormatArgs,
+    },
+    /// One taxonomy: citation, what was studied, categories with definitions and published figures
+    Show {
+        /// Its id (`hu-nsdi2024`)
+        id: String,
+        /// What a person adds.
+        #[command(flatten)]
+        catalogue: CatalogueArgs,
+        /// How to print.
+        #[command(flatten)]
+        format: FormatArgs,
+    },
+    /// Where each of our classes stands in each taxonomy
+    Crosswalk {
+        /// Only this class, by id or alias
+        #[arg(long, value_name = "CLASS")]
+        class: Option<String>,
+        /// What a person adds.
+        #[command(flatten)]
+        catalogue: CatalogueArgs,
+        /// How to print.
+        #[command(flatten)]
+        format: FormatArgs,
+    },
 }
 
 /// `report`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_model::{ClassId, Role};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What one number means.
 #[derive(Debug, Clone, Deserialize)]
@@ -14,6 +14,11 @@ pub struct Code {
     pub number: u32,
     #[serde(default)]
     pub(crate) numbers: Vec<u32>,
+    /// The vendor's symbol for it (`NVLINK_ERROR`); empty where none is published.
+    #[serde(default)]
+    pub mnemonic: String,
+    #[serde(default)]
+    pub(crate) mnemonics: Vec<String>,
     /// Meaning, in our words.
     pub meaning: String,
     /// The class it speaks for.
@@ -25,6 +30,53 @@ pub struct Code {
     /// What the vendor says to do first and then to look into.
     #[serde(default)]
     pub vendor_action: String,
+    /// GPUs and drivers it is limited to; empty where it holds for all current ones.
+    #[serde(default)]
+    pub scope: String,
+    /// What it stops; for switches only.
+    #[serde(default)]
+    pub fatal: Option<Fatality>,
+    /// Numbers whose finding it ends.
+    #[serde(default)]
+    pub clears: Vec<u32>,
+    /// What its repetition means.
+    #[serde(default)]
+    pub escalate: Vec<Escalation>,
+    /// A remark.
+    #[serde(default)]
+    pub notes: String,
+    /// Id of the source where it is described ([`crate::Catalogue::source`]).
+    #[serde(default)]
+    pub source: String,
+}
+
+/// What an event of a switch stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fatality {
+    /// Nothing by itself.
+    NonFatal,
+    /// The partition that owns the port.
+    Port,
+    /// All GPUs and switches of the fabric.
+    Fabric,
+}
+
+/// A number that comes again means more than each time alone.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Escalation {
+    /// So many times ...
+    pub times: u32,
+    /// ... within so many hours ...
+    pub hours: u32,
+    /// ... on the same part (`gpu`, `gpc-tpc`, `port`).
+    pub same: String,
+    /// Events that follow each other within so many seconds count once.
+    #[serde(default)]
+    pub burst_seconds: u32,
+    /// What to do then.
+    pub then: String,
 }
 
 /// All known numbers of one driver.
@@ -33,32 +85,41 @@ pub struct CodeTable {
     codes: BTreeMap<u32, Code>,
 }
 
-impl CodeTable {
-    /// From the rows of a file; a number that occurs twice is reported.
-    pub(crate) fn new(rows: Vec<Code>) -> Result<Self, u32> {
-        let mut codes = BTreeMap::new();
-        for row in rows {
-            let mut numbers = row.numbers.clone();
-            if numbers.is_empty() {
-                numbers.push(row.number);
-            }
-            for number in numbers {
-                let code = Code {
-                    number,
-                    numbers: Vec::new(),
-                    ..row.clone()
-                };
-                if codes.insert(number, code).is_some() {
-                    return Err(number);
-                }
-            }
+impl Code {
+    /// One code for each number of a row.
+    pub(crate) fn each(self) -> Vec<Code> {
+        if self.numbers.is_empty() {
+            return vec![self];
         }
-        Ok(Self { codes })
+        let numbers = self.numbers.clone();
+        let each = numbers.into_iter().enumerate().map(|(at, number)| Code {
+            number,
+            numbers: Vec::new(),
+            mnemonic: self.mnemonics.get(at).unwrap_or(&self.mnemonic).clone(),
+            mnemonics: Vec::new(),
+            ..self.clone()
+        });
+        each.collect()
+    }
+}
+
+impl CodeTable {
+    /// Adds a code; the one that had the number before comes back.
+    pub(crate) fn insert(&mut self, code: Code) -> Option<Code> {
+        self.codes.insert(code.number, code)
     }
 
     /// What a number means, where that is known.
     pub fn get(&self, number: u32) -> Option<&Code> {
         self.codes.get(&number)
+    }
+
+    /// The number whose event ends a finding of this one, if there is one.
+    pub fn cleared_by(&self, number: u32) -> Option<u32> {
+        self.codes
+            .values()
+            .find(|code| code.clears.contains(&number))
+            .map(|code| code.number)
     }
 
     /// All known numbers in order.

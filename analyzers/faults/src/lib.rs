@@ -1,9 +1,10 @@
 //! What can fail, how it announces itself, what the literature calls it and what to do about it.
 //!
-//! The knowledge is data (`data/*.toml`), built into the program and checked as a whole when it is first used:
+//! The knowledge is data (`data/*.toml`), built into the program, checked as a whole by tests, and open to files of a person:
 //!
-//! - a **class** is a canonical failure class: layer, meaning, causes, advice, what clears it (RG-10);
-//! - a **taxonomy** is published; a class has a place in each of five, through the crosswalk;
+//! - a **class** is a canonical failure class in one tree: layer, meaning, causes, advice, what clears it (RG-10);
+//! - a **taxonomy** is published; a class has a place in each of five, and where it fits in fifteen more;
+//! - a **code** is a number that a driver prints (XID, SXid); `decode` reads the words that stand beside it;
 //! - a **signature** names a line: literals that must occur, a pattern, the class and the role it speaks for;
 //! - the **matcher** tries all signatures on a line in one pass and allocates only when one of them matches;
 //! - a **line** is a raw line with its prefixes (kernel clock, syslog, torchrun rank ...) taken off and understood;
@@ -15,11 +16,12 @@
 //! [`Role::Cascade`](rankguard_model::Role::Cascade) here already, so that no single line can make a cascade look like a
 //! cause (RG-7).
 //!
-//! Absent: template mining for lines that no signature knows; the bit-level decoding of NVLink 5 status words.
+//! Absent: template mining for lines that no signature knows.
 
 mod catalogue;
 mod class;
 mod code;
+pub mod decode;
 mod explain;
 pub mod line;
 mod matcher;
@@ -27,11 +29,12 @@ mod signature;
 mod taxonomy;
 pub mod triage;
 
-pub use catalogue::{Catalogue, CatalogueError};
-pub use class::Class;
-pub use code::{Code, CodeTable};
-pub use explain::{Explanation, Place, explain, explain_class};
+pub use catalogue::{Catalogue, CatalogueError, Mistake, PRIMARY, Reference};
+pub use class::{Alternative, Basis, Class, Kind};
+pub use code::{Code, CodeTable, Escalation, Fatality};
+pub use decode::{Decoded, DriverVersion, decode};
+pub use explain::{Announcement, Event, Explanation, Place, Reading, explain, explain_class};
 pub use matcher::{LINE_LIMIT, Matcher};
-pub use signature::{EntityRule, Signature};
-pub use taxonomy::{Category, OUTSIDE_SCOPE, Taxonomy};
+pub use signature::{CodeKind, EntityRule, Signature};
+pub use taxonomy::{Category, Citation, Dimension, Fact, NameStatus, OUTSIDE_SCOPE, Provenance, Sum, Taxonomy};
 pub use triage::{Observation, Stream, Triage};

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use rankguard_faults::{Catalogue, Matcher, Observation, Stream, Triage};
+use rankguard_faults::{Catalogue, CodeKind, Matcher, Observation, Stream, Triage, decode};
 use rankguard_model::{Rank, Role, Source, Timestamp};
 use serde_json::Value;
 
@@ -126,9 +126,9 @@ fn labelled_logs_show_their_class_among_the_marks() {
     let catalogue = Catalogue::builtin();
     let coarse = |id: &str| {
         catalogue
-            .class(&id.into())
-            .map(|class| class.crosswalk.clone())
-            .unwrap_or_default()
+            .root_of(&id.into())
+            .map(|class| class.id.clone())
+            .unwrap_or_else(|| id.into())
     };
     let mut score = Score::default();
     for case in std::fs::read_to_string(path).unwrap().lines() {
@@ -181,4 +181,52 @@ fn labelled_logs_show_their_class_among_the_marks() {
         "the class is among the marks of too few cases"
     );
     assert!(score.none_quiet >= 11, "too many harmless cases show a root");
+}
+
+/// Number and message of a line of the GPU driver or of the switch driver.
+fn driver_message(line: &str) -> Option<(CodeKind, u32, &str)> {
+    let at = line.find("Xid (")?;
+    let kind = if line[..at].ends_with('S') {
+        CodeKind::Sxid
+    } else {
+        CodeKind::Xid
+    };
+    let (_, message) = line[at..].split_once("): ")?;
+    let end = message.bytes().position(|byte| !byte.is_ascii_digit())?;
+    Some((kind, message[..end].parse().ok()?, message))
+}
+
+#[test]
+fn messages_of_drivers_in_foreign_logs_are_decoded() {
+    let Some(folder) = shared("datasets/gpud-node-logs") else {
+        return;
+    };
+    let catalogue = Catalogue::builtin();
+    let (mut messages, mut decoded_words) = (0, 0);
+    for name in ["dmesg-with-xid-119.log", "dmesg-memory-xid13.iso.log"] {
+        let bytes = std::fs::read(folder.join(name)).unwrap();
+        for line in String::from_utf8_lossy(&bytes).lines() {
+            let Some((kind, number, text)) = driver_message(line) else {
+                continue;
+            };
+            let codes = match kind {
+                CodeKind::Xid => catalogue.xids(),
+                CodeKind::Sxid => catalogue.sxids(),
+            };
+            let decoded = decode(codes, kind, number, text, None);
+            messages += 1;
+            decoded_words += u32::from(!decoded.fields.is_empty());
+            assert!(!decoded.class.as_str().starts_with("unknown"), "{line}");
+            if number == 119 {
+                assert!(decoded.fields.contains_key("function_name"), "{line}");
+                assert_eq!(decoded.fields["timeout_s"], "6");
+            }
+        }
+    }
+    let _ = std::io::Write::write_fmt(
+        &mut std::io::stderr(),
+        format_args!("{messages} driver messages, {decoded_words} with decoded words\n"),
+    );
+    assert_eq!(messages, 22);
+    assert!(decoded_words >= 20, "{decoded_words}");
 }

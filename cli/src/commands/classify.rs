@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_faults::{Catalogue, OUTSIDE_SCOPE};
+use rankguard_faults::{OUTSIDE_SCOPE, PRIMARY};
 use rankguard_model::{NodeId, Rank, Role};
 use rankguard_offline::{Alternative, OfflineCase};
 use serde::Serialize;
@@ -45,9 +45,9 @@ impl From<OfflineCase> for Verdict {
             let all = case.taxonomies.get(taxonomy).into_iter().flatten();
             all.filter(|id| *id != OUTSIDE_SCOPE).cloned().collect()
         };
-        let primary = Catalogue::builtin().taxonomies().iter();
+        let told = PRIMARY.iter().map(|id| ((*id).to_owned(), categories(id)));
         Self {
-            taxonomies: primary.map(|known| (known.id.clone(), categories(&known.id))).collect(),
+            taxonomies: told.collect(),
             key_lines: case
                 .key_lines
                 .into_iter()

@@ -1,126 +1,259 @@
-//! `rankguard explain`.
+//! `rankguard explain`: all that is known of a class, a number or a line, on one page.
 
 use std::fmt::Write as _;
 
-use rankguard_faults::{Catalogue, Explanation, Matcher, explain};
-use serde::Serialize;
+use rankguard_faults::{Announcement, Basis, Event, Explanation, Fatality, Kind, Matcher, Place, explain};
 
+use super::taxonomy::catalogue;
 use crate::args::{ExplainArgs, Format};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column, plain};
 use crate::out;
 
-/// An explanation as machines read it.
-#[derive(Serialize)]
-struct Explained {
-    subject: String,
-    class: String,
-    layer: String,
-    meaning: String,
-    causes: Vec<String>,
-    action: String,
-    advice: String,
-    vendor_action: Option<String>,
-    recommended_by: Vec<String>,
-    clears: String,
-    taxonomies: Vec<InTaxonomy>,
-    mark: Option<rankguard_model::Mark>,
-}
+/// Signatures shown on a page; the other formats have all.
+const SIGNATURES_SHOWN: usize = 6;
 
-#[derive(Serialize)]
-struct InTaxonomy {
-    taxonomy: String,
-    category: String,
-    name: String,
-}
-
-const COLUMNS: &[Column<Explained>] = &[
+const COLUMNS: &[Column<Explanation>] = &[
     ("subject", |it| it.subject.clone()),
-    ("class", |it| it.class.clone()),
+    ("class", |it| it.class.to_string()),
     ("layer", |it| it.layer.clone()),
     ("action", |it| it.action.clone()),
     ("meaning", |it| it.meaning.clone()),
 ];
 
 pub(super) fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
-    let catalogue = Catalogue::builtin();
-    let matcher = Matcher::new(catalogue);
+    let catalogue = catalogue(&args.catalogue)?;
+    let matcher = Matcher::new(&catalogue);
     let query = args.words.join(" ");
-    let found = explain(catalogue, &matcher, &query);
+    let found = explain(&catalogue, &matcher, &query);
     if found.is_empty() {
+        let close = catalogue.similar_classes(query.trim());
+        let hint = if close.is_empty() {
+            "ask for a class (gpu-fallen-off-bus), a code (XID 79) or a line of a log in quotes".to_owned()
+        } else {
+            format!("did you mean {}?", close.join(" or "))
+        };
         return Err(CliError::failure(
             format!("nothing is known about {:?}", plain(&query)),
-            "ask for a class (gpu-fallen-off-bus), a code (XID 79) or a line of a log in quotes",
+            hint,
         ));
     }
     match args.format.format {
-        Format::Table => found
-            .iter()
-            .for_each(|explanation| out::text(&plain(&page(explanation)))),
-        format => listing::print(format, &found.into_iter().map(explained).collect::<Vec<_>>(), COLUMNS),
+        Format::Table => {
+            let pages: Vec<String> = found.iter().map(page).collect();
+            out::text(&plain(&pages.join("\n")));
+        }
+        format => listing::print(format, &found, COLUMNS),
     }
     Ok(Exit::Fine)
 }
 
-fn explained(found: Explanation) -> Explained {
-    let place = |place: rankguard_faults::Place| InTaxonomy {
-        taxonomy: place.taxonomy,
-        category: place.category,
-        name: place.name,
-    };
-    Explained {
-        subject: found.subject,
-        class: found.class.0,
-        layer: found.layer,
-        meaning: found.meaning,
-        causes: found.causes,
-        action: found.action,
-        advice: found.advice,
-        vendor_action: found.vendor_action,
-        recommended_by: found.recommended_by,
-        clears: found.clears,
-        taxonomies: found.places.into_iter().map(place).collect(),
-        mark: found.mark,
+/// A page that grows fact by fact.
+struct Page(String);
+
+impl Page {
+    fn fact(&mut self, name: &str, value: &str) {
+        if !value.is_empty() {
+            let _ = writeln!(self.0, "  {name:<11} {value}");
+        }
+    }
+
+    /// Several values of one name, each on its own line.
+    fn facts(&mut self, name: &str, values: impl IntoIterator<Item = String>) {
+        let mut name = name;
+        for value in values {
+            let _ = writeln!(self.0, "  {name:<11} {value}");
+            name = "";
+        }
     }
 }
 
 fn page(found: &Explanation) -> String {
-    let mut page = format!("{}\n", found.subject);
-    let mut fact = |name: &str, value: &str| {
-        if !value.is_empty() {
-            let _ = writeln!(page, "  {name:<11} {value}");
-        }
-    };
-    fact("class", found.class.as_str());
-    fact("layer", &found.layer);
+    let mut page = Page(format!("{}\n", found.subject));
+    page.fact("class", found.class.as_str());
+    page.fact("known as", &ids(&found.aliases));
+    page.fact("layer", &found.layer);
+    page.fact("kind", kind(found.kind));
+    page.fact("role", crate::words::role(found.role));
+    family(found, &mut page);
     if let Some(mark) = &found.mark {
-        fact("role", crate::words::role(mark.role));
         let fields: Vec<String> = mark
             .fields
             .iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        fact("signature", &format!("{} {}", mark.signature, fields.join(" ")));
+        page.fact("signature", &format!("{} {}", mark.signature, fields.join(" ")));
     }
-    fact("meaning", &found.meaning);
-    fact("causes", &found.causes.join("; "));
-    fact("do", &format!("{}: {}", found.action, found.advice));
-    fact("vendor says", found.vendor_action.as_deref().unwrap_or_default());
-    let by = if found.recommended_by.is_empty() {
-        "our own inference"
-    } else {
-        &found.recommended_by.join("; ")
+    if let Some(decoded) = &found.decoded {
+        page.fact("says", &decoded.sentence);
+        let fields: Vec<String> = decoded
+            .fields
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        page.fact("decoded", &fields.join(" "));
+    }
+    page.fact("meaning", &found.meaning);
+    if let Some(event) = &found.code {
+        code(event, &mut page);
+    }
+    page.fact("causes", &found.causes.join("; "));
+    page.fact("do", &format!("{}: {}", found.action, found.advice));
+    page.fact("that is", &found.action_means);
+    page.fact("then", &found.then.join(", "));
+    page.fact("vendor says", found.vendor_action.as_deref().unwrap_or_default());
+    page.fact("source", &basis(found));
+    let others = found
+        .alternatives
+        .iter()
+        .map(|other| format!("{} does first: {}", other.source, other.action));
+    page.facts("others", others);
+    page.fact("note", &found.notes);
+    page.fact("cleared by", &found.clears);
+    page.facts("literature", found.places.iter().map(place));
+    page.fact("numbers", &found.codes.join(", "));
+    let more = found.signatures.len().saturating_sub(SIGNATURES_SHOWN);
+    let shown = found.signatures.iter().take(SIGNATURES_SHOWN).map(announcement);
+    page.facts(
+        "announced by",
+        shown.chain((more > 0).then(|| format!("and {more} more: --format json"))),
+    );
+    page.facts(
+        "read",
+        found.sources.iter().map(|read| format!("{}: {}", read.title, read.url)),
+    );
+    page.0
+}
+
+fn family(found: &Explanation, page: &mut Page) {
+    if let Some(parent) = &found.parent {
+        let beside = if found.siblings.is_empty() {
+            String::new()
+        } else {
+            format!(", beside {}", ids(&found.siblings))
+        };
+        page.fact("case of", &format!("{parent}{beside}"));
+    }
+    page.fact("cases", &ids(&found.children));
+}
+
+fn ids(ids: &[rankguard_model::ClassId]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::RootCause => "root cause",
+        Kind::Symptom => "symptom: needs diagnosis before blame",
+        Kind::Outcome => "outcome: an end that was decided",
+    }
+}
+
+fn basis(found: &Explanation) -> String {
+    if found.recommended_by.is_empty() {
+        return "our own inference".to_owned();
+    }
+    let by = found.recommended_by.join("; ");
+    match found.basis {
+        Basis::Published => by,
+        Basis::Inferred => format!("{by} (inferred from a related recommendation)"),
+    }
+}
+
+fn code(event: &Event, page: &mut Page) {
+    page.fact("symbol", &event.mnemonic);
+    page.fact("holds for", &event.scope);
+    let stops = match event.fatal {
+        Some(Fatality::NonFatal) => "nothing by itself",
+        Some(Fatality::Port) => "the partition that owns the port",
+        Some(Fatality::Fabric) => "the whole fabric",
+        None => "",
     };
-    fact("source", by);
-    fact("cleared by", &found.clears);
-    for place in &found.places {
-        let _ = writeln!(
-            page,
-            "  {:<11} {}",
-            "",
-            format_args!("{}: {} ({})", place.title, place.name, place.category)
-        );
+    page.fact("stops", stops);
+    if let Some(number) = event.cleared_by {
+        page.fact("ended by", &format!("{} {number}", event.kind));
     }
-    page
+    let again = event.escalate.iter().map(|rule| {
+        format!(
+            "{} times in {} h on the same {}: {}",
+            rule.times, rule.hours, rule.same, rule.then
+        )
+    });
+    page.facts("repeated", again);
+    page.fact("remark", &event.notes);
+}
+
+fn place(place: &Place) -> String {
+    let Place {
+        title,
+        citation,
+        url,
+        category,
+        name,
+        figures,
+        ..
+    } = place;
+    let figures = if figures.is_empty() {
+        String::new()
+    } else {
+        format!(", {figures}")
+    };
+    format!("{title}: {name} ({category}){figures}; {citation}, {url}")
+}
+
+fn announcement(announcement: &Announcement) -> String {
+    // One line a signature: examples of tracebacks have several.
+    let example = announcement.example.lines().next().unwrap_or_default();
+    format!("{}: {example}", announcement.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_faults::Catalogue;
+
+    use super::*;
+
+    fn page_of(query: &str) -> String {
+        explain(Catalogue::builtin(), &Matcher::builtin(), query)
+            .iter()
+            .map(page)
+            .collect()
+    }
+
+    #[test]
+    fn a_page_answers_what_a_person_on_call_asks() {
+        let text = page_of("XID 79");
+        for line in [
+            "XID 79\n  class       gpu-fallen-off-bus\n",
+            "  symbol      ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS\n",
+            "  vendor says RESTART_BM; then CONTACT_SUPPORT\n",
+            "  cleared by  ",
+            "GPU Unavailable (gpu-unavailable)",
+            "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html\n",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_page_shows_the_family_of_a_class() {
+        let text = page_of("connection-refused");
+        assert!(text.contains("  case of     connection-failed, beside "), "{text}");
+        let text = page_of("connection-failed");
+        assert!(text.contains("  cases       "), "{text}");
+        let text = page_of("python-import-error");
+        assert!(text.contains("  known as    python-import-error\n"), "{text}");
+    }
+
+    #[test]
+    fn a_line_is_shown_with_what_its_words_hold() {
+        let text =
+            page_of("NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)");
+        assert!(
+            text.contains("  says        NETIR_LINK_EVT on link 8: link-fatal error (hardware)\n"),
+            "{text}"
+        );
+        assert!(text.contains("subcode=4"), "{text}");
+    }
 }

@@ -14,6 +14,7 @@ mod node;
 mod report;
 mod run;
 mod status;
+mod taxonomy;
 
 use std::future::Future;
 
@@ -93,6 +94,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Classify(args) => classify::run(args),
         Command::Diagnose(args) => diagnose::run(args),
         Command::Explain(args) => explain::run(&args),
+        Command::Taxonomy(args) => taxonomy::run(&args),
         Command::Report(args) => {
             let client = client(&args.address, common)?;
             block_on(report::run(&args, &client))?

@@ -1,0 +1,316 @@
+//! From entries to a catalogue: replaced entries go, classes take from their parents what they do not say themselves, and every
+//! reference must lead somewhere.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::{ClassId, Mitigation, Role, Severity};
+
+use super::mistake::{Mistake, Place, nearest};
+use super::read::{Action, Entries, Entry, Map, Reference};
+use super::{PRIMARY, domain_of};
+use crate::class::{Class, Row};
+use crate::code::{Code, CodeTable};
+
+/// Most wider classes above a class; more is a circle.
+const DEPTH: usize = 8;
+
+/// What the files say, each id once.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Parts {
+    pub(super) classes: BTreeMap<ClassId, Class>,
+    pub(super) aliases: BTreeMap<ClassId, ClassId>,
+    pub(super) xids: CodeTable,
+    pub(super) sxids: CodeTable,
+    pub(super) sources: BTreeMap<String, Reference>,
+    pub(super) actions: BTreeMap<String, String>,
+}
+
+/// Keeps one entry an id. The second one must say that it replaces the first, and only then.
+pub(super) fn settle<T>(
+    entries: Vec<Entry<T>>,
+    kind: &str,
+    id_of: impl Fn(&T) -> String,
+    mistakes: &mut Vec<Mistake>,
+) -> Vec<Entry<T>> {
+    let mut at: BTreeMap<String, usize> = BTreeMap::new();
+    let mut kept: Vec<Entry<T>> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let id = id_of(&entry.value);
+        match (&entry.replaces, at.get(&id).copied()) {
+            (Some(replaced), _) if *replaced != id => {
+                let what = format!("{kind} {id} cannot replace {replaced:?}");
+                let help = "an entry replaces the one with its own id".to_owned();
+                mistakes.push(entry.place.mistake("replaces", what, help));
+            }
+            (Some(_), None) => {
+                let what = format!("there is no {kind} {id} to replace");
+                let known = at.keys().map(String::as_str);
+                let help = nearest(&id, known).unwrap_or_else(|| "remove replaces".to_owned());
+                mistakes.push(entry.place.mistake("replaces", what, help));
+            }
+            (Some(_), Some(index)) => kept[index] = entry,
+            (None, Some(index)) => {
+                let what = format!("{kind} {id} stands at {} already", kept[index].place.pointer());
+                let help = format!("choose another id, or write replaces = {id:?}");
+                let key = if matches!(kind, "xid" | "sxid") { "number" } else { "id" };
+                mistakes.push(entry.place.mistake(key, what, help));
+            }
+            (None, None) => {
+                at.insert(id, kept.len());
+                kept.push(entry);
+            }
+        }
+    }
+    kept
+}
+
+/// Joins everything but signatures and taxonomies.
+pub(super) fn build(entries: &mut Entries, mistakes: &mut Vec<Mistake>) -> Parts {
+    let mut parts = Parts::default();
+    let sources = settle(
+        std::mem::take(&mut entries.sources),
+        "source",
+        |s| s.id.clone(),
+        mistakes,
+    );
+    parts.sources = sources.into_iter().map(|s| (s.value.id.clone(), s.value)).collect();
+    let actions: Vec<Entry<Action>> = settle(
+        std::mem::take(&mut entries.actions),
+        "action",
+        |a| a.id.clone(),
+        mistakes,
+    );
+    parts.actions = actions.into_iter().map(|a| (a.value.id, a.value.definition)).collect();
+
+    let rows = settle(
+        std::mem::take(&mut entries.classes),
+        "class",
+        |c| c.id.to_string(),
+        mistakes,
+    );
+    let rows: BTreeMap<ClassId, Entry<Row>> = rows.into_iter().map(|row| (row.value.id.clone(), row)).collect();
+    for (id, row) in &rows {
+        for alias in &row.value.aliases {
+            if rows.contains_key(alias) {
+                let what = format!("{alias} is a class of its own");
+                let help = "an alias must be an id that nothing has".to_owned();
+                mistakes.push(row.place.mistake("aliases", what, help));
+            } else if let Some(other) = parts.aliases.insert(alias.clone(), id.clone()) {
+                let what = format!("{alias} is an alias of {other} already");
+                mistakes.push(row.place.mistake("aliases", what, "leave it to one of them".to_owned()));
+            }
+        }
+    }
+    for (id, row) in &rows {
+        let lineage = lineage(row, &rows, &parts.aliases, mistakes);
+        let class = join(&lineage, &parts, &entries.clears, mistakes);
+        parts.classes.insert(id.clone(), class);
+    }
+    for (kind, list) in [("xid", &mut entries.xids), ("sxid", &mut entries.sxids)] {
+        let table = codes(std::mem::take(list), kind, &parts, mistakes);
+        match kind {
+            "xid" => parts.xids = table,
+            _ => parts.sxids = table,
+        }
+    }
+    parts
+}
+
+/// A class and the wider ones above it, itself first.
+fn lineage<'r>(
+    row: &'r Entry<Row>,
+    rows: &'r BTreeMap<ClassId, Entry<Row>>,
+    aliases: &BTreeMap<ClassId, ClassId>,
+    mistakes: &mut Vec<Mistake>,
+) -> Vec<&'r Entry<Row>> {
+    let mut line = vec![row];
+    let mut at = row;
+    while let Some(parent) = &at.value.parent {
+        let Some(next) = rows.get(aliases.get(parent).unwrap_or(parent)) else {
+            // Told where it stands, not at every class below.
+            if line.len() == 1 {
+                let help = nearest(parent.as_str(), rows.keys().map(ClassId::as_str));
+                let help = help.unwrap_or_else(|| "name a class, or leave parent out".to_owned());
+                mistakes.push(at.place.mistake("parent", format!("no class {parent}"), help));
+            }
+            break;
+        };
+        if line.len() > DEPTH {
+            let what = format!("{} is not below any root", row.value.id);
+            let help = format!("parents form a circle, or more than {DEPTH} levels");
+            mistakes.push(row.place.mistake("parent", what, help));
+            break;
+        }
+        line.push(next);
+        at = next;
+    }
+    line
+}
+
+/// The first that is said on the way up.
+fn said<'r, T>(lineage: &[&'r Entry<Row>], of: impl Fn(&'r Row) -> Option<T>) -> Option<T> {
+    lineage.iter().find_map(|entry| of(&entry.value))
+}
+
+fn join(
+    lineage: &[&Entry<Row>],
+    parts: &Parts,
+    clears: &BTreeMap<String, String>,
+    mistakes: &mut Vec<Mistake>,
+) -> Class {
+    let entry = lineage[0];
+    let row = &entry.value;
+    // The action and all that explains it come from one class together: a source recommends the action that it stands beside.
+    let acts = lineage
+        .iter()
+        .find(|entry| entry.value.action.is_some())
+        .map(|entry| &entry.value);
+    let action = acts.and_then(|row| row.action.clone());
+    if action.is_none() {
+        let what = format!("{} has no action, nor has a wider class", row.id);
+        mistakes.push(
+            entry
+                .place
+                .mistake("action", what, "add action = ID of an action".to_owned()),
+        );
+    }
+    let recommended_by = row
+        .recommended_by
+        .clone()
+        .or_else(|| acts.and_then(|row| row.recommended_by.clone()));
+    let row_clears = row.clears.clone().or_else(|| clears.get(&row.layer).cloned());
+    if row_clears.is_none() {
+        let help = nearest(&row.layer, clears.keys().map(String::as_str));
+        let help = help.unwrap_or_else(|| format!("known are {}", words(clears.keys())));
+        mistakes.push(entry.place.mistake("layer", format!("no layer {:?}", row.layer), help));
+    }
+    let mut taxonomies = Map::new();
+    for taxonomy in PRIMARY {
+        let places = said(lineage, |row| row.map.get(taxonomy).cloned());
+        let places = places.unwrap_or_else(|| vec![domain_of(taxonomy, &row.layer).to_owned()]);
+        taxonomies.insert(taxonomy.to_owned(), places);
+    }
+    let class = Class {
+        id: row.id.clone(),
+        aliases: row.aliases.clone(),
+        parent: lineage.get(1).map(|parent| parent.value.id.clone()),
+        layer: row.layer.clone(),
+        kind: said(lineage, |row| row.kind).unwrap_or_default(),
+        definition: row.definition.clone(),
+        causes: row.causes.clone(),
+        role: row.role.unwrap_or(Role::Root),
+        severity: row.severity.unwrap_or(Severity::Failure),
+        mitigation: Mitigation {
+            action: action.unwrap_or_default(),
+            advice: row.advice.clone(),
+            recommended_by: recommended_by.unwrap_or_default(),
+        },
+        then: acts.map(|row| row.then.clone()).unwrap_or_default(),
+        basis: row.basis.or_else(|| acts.and_then(|row| row.basis)).unwrap_or_default(),
+        alternatives: acts.map(|row| row.alternatives.clone()).unwrap_or_default(),
+        notes: row.notes.clone(),
+        clears: row_clears.unwrap_or_default(),
+        sources: row.sources.clone(),
+        taxonomies,
+    };
+    check_class(row, &entry.place, parts, mistakes);
+    class
+}
+
+/// Ids that a class names itself; what it inherits is told at the class that names it.
+fn check_class(row: &Row, place: &Place, parts: &Parts, mistakes: &mut Vec<Mistake>) {
+    let actions = row.action.iter().map(|id| ("action", id));
+    let actions = actions.chain(row.then.iter().map(|id| ("then", id)));
+    let actions = actions.chain(row.alternatives.iter().map(|other| ("alternatives", &other.action)));
+    for (key, id) in actions {
+        if !parts.actions.contains_key(id) {
+            let help = nearest(id, parts.actions.keys().map(String::as_str));
+            let help = help.unwrap_or_else(|| "name a known action, or add an [[action]]".to_owned());
+            mistakes.push(place.mistake(key, format!("no action {id:?}"), help));
+        }
+    }
+    let sources = row.recommended_by.iter().flatten().map(|id| ("recommended_by", id));
+    let sources = sources.chain(row.sources.iter().map(|id| ("sources", id)));
+    let sources = sources.chain(row.alternatives.iter().map(|other| ("alternatives", &other.source)));
+    for (key, id) in sources {
+        if !parts.sources.contains_key(id) {
+            mistakes.push(no_source(place, key, id, parts));
+        }
+    }
+    for (taxonomy, places) in &row.map {
+        if places.is_empty() {
+            let what = format!("an empty list for {taxonomy}");
+            mistakes.push(place.mistake("map", what, "leave the taxonomy out".to_owned()));
+        }
+    }
+}
+
+fn no_source(place: &Place, key: &str, id: &str, parts: &Parts) -> Mistake {
+    let help = nearest(id, parts.sources.keys().map(String::as_str));
+    let help = help.unwrap_or_else(|| "name a known source, or add a [[source]] with title and url".to_owned());
+    place.mistake(key, format!("no source {id:?}"), help)
+}
+
+fn codes(rows: Vec<Entry<Code>>, kind: &str, parts: &Parts, mistakes: &mut Vec<Mistake>) -> CodeTable {
+    let mut each = Vec::new();
+    for row in rows {
+        let Entry { value, place, replaces } = row;
+        if value.number == 0 && value.numbers.is_empty() {
+            let help = "add number = N, or numbers = [N, ...]".to_owned();
+            mistakes.push(place.mistake("number", format!("the {kind} has no number"), help));
+        }
+        if !value.mnemonics.is_empty() && value.mnemonics.len() != value.numbers.len() {
+            let what = format!(
+                "{} mnemonics for {} numbers",
+                value.mnemonics.len(),
+                value.numbers.len()
+            );
+            mistakes.push(place.mistake("mnemonics", what, "give one for each number".to_owned()));
+        }
+        each.extend(value.each().into_iter().map(|value| Entry {
+            value,
+            place: place.clone(),
+            replaces: replaces.clone(),
+        }));
+    }
+    let mut table = CodeTable::default();
+    for Entry { mut value, place, .. } in settle(each, kind, |code| code.number.to_string(), mistakes) {
+        match parts.class_id(&value.class) {
+            Some(class) => value.class = class,
+            None => mistakes.push(no_class(&place, &value.class, parts)),
+        }
+        if !(0.0..=1.0).contains(&value.confidence) {
+            mistakes.push(beyond(&place, value.confidence));
+        }
+        if !value.source.is_empty() && !parts.sources.contains_key(&value.source) {
+            mistakes.push(no_source(&place, "source", &value.source, parts));
+        }
+        table.insert(value);
+    }
+    table
+}
+
+impl Parts {
+    /// The id of a class by its id or an alias.
+    pub(super) fn class_id(&self, id: &ClassId) -> Option<ClassId> {
+        if self.classes.contains_key(id) {
+            return Some(id.clone());
+        }
+        self.aliases.get(id).cloned()
+    }
+}
+
+pub(super) fn no_class(place: &Place, id: &ClassId, parts: &Parts) -> Mistake {
+    let known = parts.classes.keys().chain(parts.aliases.keys()).map(ClassId::as_str);
+    let help = nearest(id.as_str(), known).unwrap_or_else(|| "name a known class, or add a [[class]]".to_owned());
+    place.mistake("class", format!("no class {id}"), help)
+}
+
+pub(super) fn beyond(place: &Place, confidence: f64) -> Mistake {
+    let what = format!("{confidence} is beyond 0 to 1");
+    place.mistake("confidence", what, "1 is certain, 0.5 a generic message".to_owned())
+}
+
+fn words<'a>(words: impl Iterator<Item = &'a String>) -> String {
+    words.map(String::as_str).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,366 @@
+//! From the text of a file to its entries. Every mistake is told with its line, and one does not hide the next.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use super::mistake::{Mistake, Place, nearest};
+use crate::class::Row;
+use crate::code::Code;
+use crate::signature::Signature;
+use crate::taxonomy::{Category, Dimension, Head, Lists, SCHEMA, Sum, Taxonomy};
+
+/// Longest file that a person may add, bytes: the built-in files together have a tenth of it.
+const FILE_LIMIT: usize = 4 << 20;
+
+/// Most mistakes that are told of one file; a file with more is not a catalogue.
+const MISTAKE_LIMIT: usize = 100;
+
+/// What may stand at the top of a file.
+const KINDS: [&str; 10] = [
+    "class",
+    "signature",
+    "xid",
+    "sxid",
+    "taxonomy",
+    "map",
+    "source",
+    "action",
+    "clears",
+    "schema",
+];
+
+/// An entry, where it stands and which other it replaces.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry<T> {
+    pub(crate) value: T,
+    pub(crate) place: Place,
+    pub(crate) replaces: Option<String>,
+}
+
+/// Something that recommends an action or describes a failure.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    pub(crate) id: String,
+    /// Its title.
+    pub title: String,
+    /// Its address.
+    pub url: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Action {
+    pub(crate) id: String,
+    pub(crate) definition: String,
+}
+
+/// A taxonomy with the places of its lists.
+#[derive(Debug, Clone)]
+pub(crate) struct Study {
+    pub(crate) taxonomy: Taxonomy,
+    pub(crate) lists: Lists,
+}
+
+/// Places of a class in taxonomies.
+pub(crate) type Map = BTreeMap<String, Vec<String>>;
+
+/// All entries of some files, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    pub(crate) classes: Vec<Entry<Row>>,
+    pub(crate) signatures: Vec<Entry<Signature>>,
+    pub(crate) xids: Vec<Entry<Code>>,
+    pub(crate) sxids: Vec<Entry<Code>>,
+    pub(crate) taxonomies: Vec<Entry<Study>>,
+    pub(crate) maps: Vec<Entry<(String, Map)>>,
+    pub(crate) sources: Vec<Entry<Reference>>,
+    pub(crate) actions: Vec<Entry<Action>>,
+    /// What clears a class of a layer that says nothing itself.
+    pub(crate) clears: BTreeMap<String, String>,
+}
+
+/// Reads a file.
+///
+/// `exact` keeps the line of every key and goes on after a mistake within an entry. Without it the first mistake of an entry is
+/// told with the line of the entry: for files that tests have read exactly.
+pub(crate) fn read(file: &str, text: &str, exact: bool, into: &mut Entries, mistakes: &mut Vec<Mistake>) {
+    let mut reader = Reader {
+        file: file.into(),
+        text,
+        exact,
+        lines: Vec::new(),
+        mistakes: Vec::new(),
+    };
+    if text.len() > FILE_LIMIT {
+        let what = format!("the file has {} bytes", text.len());
+        reader.tell(0..0, "toml", what, format!("a catalogue file has at most {FILE_LIMIT}"));
+    } else {
+        reader.file(into);
+    }
+    let untold = reader.mistakes.len().saturating_sub(MISTAKE_LIMIT);
+    reader.mistakes.truncate(MISTAKE_LIMIT);
+    if untold > 0 {
+        let what = format!("{untold} more mistakes");
+        reader.tell(0..0, "toml", what, "correct these first".to_owned());
+    }
+    mistakes.append(&mut reader.mistakes);
+}
+
+struct Reader<'t> {
+    file: Arc<str>,
+    text: &'t str,
+    exact: bool,
+    /// Where each line begins; filled when the first one is asked for.
+    lines: Vec<usize>,
+    mistakes: Vec<Mistake>,
+}
+
+impl<'t> Reader<'t> {
+    fn file(&mut self, into: &mut Entries) {
+        let (root, problems) = DeTable::parse_recoverable(self.text);
+        if !problems.is_empty() {
+            // What the parser saved from a broken text would only give mistakes that nobody made.
+            for problem in problems {
+                let help = "correct the TOML here".to_owned();
+                self.tell(
+                    problem.span().unwrap_or(0..0),
+                    "toml",
+                    problem.message().to_owned(),
+                    help,
+                );
+            }
+            return;
+        }
+        let span = root.span();
+        let root = root.into_inner();
+        if root.contains_key("schema") {
+            into.taxonomies.extend(self.study(root, span));
+            return;
+        }
+        for (key, value) in root {
+            match key.get_ref().as_ref() {
+                "class" => into.classes.extend(self.rows(&key, value)),
+                "signature" => into.signatures.extend(self.rows(&key, value)),
+                "xid" => into.xids.extend(self.rows(&key, value)),
+                "sxid" => into.sxids.extend(self.rows(&key, value)),
+                "source" => into.sources.extend(self.rows(&key, value)),
+                "action" => into.actions.extend(self.rows(&key, value)),
+                "taxonomy" => {
+                    for (table, span) in self.tables("taxonomy", key.span(), value) {
+                        into.taxonomies.extend(self.study(table, span));
+                    }
+                }
+                "map" => self.maps(&key, value, into),
+                "clears" => {
+                    let clears: Option<BTreeMap<String, String>> = self.value("clears", value);
+                    into.clears.extend(clears.unwrap_or_default());
+                }
+                unknown => {
+                    let help = nearest(unknown, KINDS).unwrap_or_else(|| format!("a file holds {}", KINDS.join(", ")));
+                    self.tell(key.span(), unknown, "no such kind of entry".to_owned(), help);
+                }
+            }
+        }
+    }
+
+    /// The tables of an array of tables; anything else is a mistake.
+    fn tables(&mut self, key: &str, at: Range<usize>, value: Spanned<DeValue<'t>>) -> Vec<(DeTable<'t>, Range<usize>)> {
+        let help = || format!("write each one as [[{key}]]");
+        let DeValue::Array(items) = value.into_inner() else {
+            self.tell(at, key, "not a list of tables".to_owned(), help());
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for item in items {
+            let span = item.span();
+            match item.into_inner() {
+                DeValue::Table(table) => tables.push((table, span)),
+                _ => self.tell(span, key, "not a table".to_owned(), help()),
+            }
+        }
+        tables
+    }
+
+    fn rows<T: DeserializeOwned>(
+        &mut self,
+        key: &Spanned<std::borrow::Cow<'t, str>>,
+        value: Spanned<DeValue<'t>>,
+    ) -> Vec<Entry<T>> {
+        let tables = self.tables(key.get_ref(), key.span(), value);
+        tables
+            .into_iter()
+            .filter_map(|(table, span)| self.row(table, span))
+            .collect()
+    }
+
+    /// One entry. A key that it does not know is told and taken out, so that the next mistake shows too.
+    fn row<T: DeserializeOwned>(&mut self, mut table: DeTable<'t>, span: Range<usize>) -> Option<Entry<T>> {
+        let place = self.place(&table, &span);
+        let replaces = table.remove("replaces").map(|value| match value.get_ref() {
+            DeValue::Integer(number) => number.as_str().to_owned(),
+            other => other.as_str().unwrap_or_default().to_owned(),
+        });
+        let mut sound = true;
+        loop {
+            let left = if self.exact {
+                table.clone()
+            } else {
+                std::mem::take(&mut table)
+            };
+            let left = Spanned::new(span.clone(), DeValue::Table(left));
+            let problem = match T::deserialize(ValueDeserializer::from(left)) {
+                // What is left may have the right form, but an entry with a mistake is not used.
+                Ok(value) => {
+                    return sound.then_some(Entry { value, place, replaces });
+                }
+                Err(problem) => problem,
+            };
+            sound = false;
+            self.tell_problem(&problem, &table, &span);
+            let unknown = quoted(problem.message(), "unknown field `")?;
+            table.remove(unknown)?;
+        }
+    }
+
+    fn study(&mut self, mut table: DeTable<'t>, span: Range<usize>) -> Option<Entry<Study>> {
+        let before = self.mistakes.len();
+        if let Some((key, value)) = table.remove_entry("schema")
+            && value.get_ref().as_str() != Some(SCHEMA)
+        {
+            let what = "not a form that this version reads".to_owned();
+            self.tell(key.span(), "schema", what, format!("write schema = {SCHEMA:?}"));
+        }
+        let mut lists = Lists::default();
+        let dimensions = self.list::<Dimension>(&mut table, "dimension", &mut lists.dimensions);
+        let categories = self.list::<Category>(&mut table, "category", &mut lists.categories);
+        let sums = self.list::<Sum>(&mut table, "sum", &mut lists.sums);
+        let head = self.row::<Head>(table, span)?;
+        // A list with a hole in it no longer agrees with its places.
+        (self.mistakes.len() == before).then(|| Entry {
+            value: Study {
+                taxonomy: head.value.with(sums, dimensions, categories),
+                lists,
+            },
+            place: head.place,
+            replaces: head.replaces,
+        })
+    }
+
+    fn list<T: DeserializeOwned>(&mut self, table: &mut DeTable<'t>, key: &str, places: &mut Vec<Place>) -> Vec<T> {
+        let Some((name, value)) = table.remove_entry(key) else {
+            return Vec::new();
+        };
+        let rows: Vec<Entry<T>> = self.rows(&name, value);
+        let mut values = Vec::with_capacity(rows.len());
+        for row in rows {
+            places.push(row.place);
+            values.push(row.value);
+        }
+        values
+    }
+
+    fn maps(&mut self, key: &Spanned<std::borrow::Cow<'t, str>>, value: Spanned<DeValue<'t>>, into: &mut Entries) {
+        let DeValue::Table(classes) = value.into_inner() else {
+            let help = "write [map.CLASS] and below it TAXONOMY = [\"CATEGORY\"]".to_owned();
+            self.tell(key.span(), "map", "not a table".to_owned(), help);
+            return;
+        };
+        for (class, value) in classes {
+            let place = match value.get_ref() {
+                DeValue::Table(table) => self.place(table, &class.span()),
+                _ => self.place(&DeTable::new(), &class.span()),
+            };
+            if let Some(map) = self.value::<Map>(class.get_ref(), value) {
+                into.maps.push(Entry {
+                    value: (class.get_ref().to_string(), map),
+                    place,
+                    replaces: None,
+                });
+            }
+        }
+    }
+
+    fn value<T: DeserializeOwned>(&mut self, key: &str, value: Spanned<DeValue<'t>>) -> Option<T> {
+        let span = value.span();
+        match T::deserialize(ValueDeserializer::from(value)) {
+            Ok(value) => Some(value),
+            Err(problem) => {
+                let at = problem.span().unwrap_or(span);
+                let help = "give it the form that the built-in files have".to_owned();
+                self.tell(at, key, first_line(problem.message()), help);
+                None
+            }
+        }
+    }
+
+    fn tell_problem(&mut self, problem: &toml::de::Error, table: &DeTable<'t>, span: &Range<usize>) {
+        let message = problem.message();
+        let at = problem.span().unwrap_or_else(|| span.clone());
+        if let Some(key) = quoted(message, "missing field `") {
+            self.tell(
+                span.clone(),
+                key,
+                "the key is missing".to_owned(),
+                format!("add {key} = ..."),
+            );
+        } else if let Some(key) = quoted(message, "unknown field `") {
+            let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
+            let help = nearest(key, known.iter().copied()).unwrap_or_else(|| format!("known are {}", known.join(", ")));
+            let at = table.get_key_value(key).map_or(at, |(name, _)| name.span());
+            self.tell(at, key, "no such key".to_owned(), help);
+        } else {
+            let holds = |value: &Spanned<DeValue<'_>>| value.span().contains(&at.start);
+            let key = table.iter().find(|(_, value)| holds(value));
+            let key = key.map_or("entry", |(key, _)| key.get_ref()).to_owned();
+            self.tell(at, &key, first_line(message), "give it a value of that kind".to_owned());
+        }
+    }
+
+    fn place(&mut self, table: &DeTable<'t>, span: &Range<usize>) -> Place {
+        if !self.exact {
+            return Place::new(&self.file, 0, Vec::new());
+        }
+        let keys = table
+            .keys()
+            .map(|key| (key.get_ref().as_ref().into(), self.line(key.span().start)));
+        let keys = keys.collect();
+        let line = self.line(span.start);
+        Place::new(&self.file, line, keys)
+    }
+
+    fn line(&mut self, offset: usize) -> usize {
+        if self.lines.is_empty() {
+            let ends = self.text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+            self.lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+        }
+        self.lines.partition_point(|begin| *begin <= offset)
+    }
+
+    fn tell(&mut self, at: Range<usize>, key: &str, what: String, help: String) {
+        let line = self.line(at.start);
+        self.mistakes.push(Mistake {
+            file: self.file.to_string(),
+            line,
+            key: key.to_owned(),
+            what,
+            help,
+        });
+    }
+}
+
+/// What stands between a beginning and the next back-quote.
+fn quoted<'m>(message: &'m str, beginning: &str) -> Option<&'m str> {
+    let rest = message.split_once(beginning)?.1;
+    rest.split_once('`').map(|(word, _)| word)
+}
+
+fn first_line(message: &str) -> String {
+    message.lines().next().unwrap_or_default().to_owned()
+}

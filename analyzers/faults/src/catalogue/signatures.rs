@@ -1,0 +1,98 @@
+//! What must hold of a signature before the matcher may use it.
+
+use regex::Regex;
+
+use super::build::{Parts, beyond, no_class, settle};
+use super::mistake::{Mistake, Place};
+use super::read::Entry;
+use crate::signature::Signature;
+
+/// Most signatures that the matcher has room for.
+pub(crate) const SIGNATURE_LIMIT: usize = 1024;
+
+/// Shortest literal of the prefilter, bytes: a shorter one occurs in most lines.
+const LITERAL_MIN: usize = 3;
+
+/// One signature an id, each leading to a known class. Of one that was read exactly the expressions are compiled, too, and the
+/// example is tried.
+pub(super) fn check(entries: Vec<Entry<Signature>>, parts: &Parts, mistakes: &mut Vec<Mistake>) -> Vec<Signature> {
+    let mut kept = settle(entries, "signature", |signature| signature.id.clone(), mistakes);
+    if kept.len() > SIGNATURE_LIMIT {
+        let place = &kept[SIGNATURE_LIMIT].place;
+        let what = format!(
+            "{} signatures, of which the matcher takes {SIGNATURE_LIMIT}",
+            kept.len()
+        );
+        mistakes.push(place.mistake(
+            "signature",
+            what,
+            "join patterns that speak for the same class".to_owned(),
+        ));
+        kept.truncate(SIGNATURE_LIMIT);
+    }
+    for entry in &mut kept {
+        match parts.class_id(&entry.value.class) {
+            Some(class) => entry.value.class = class,
+            None => mistakes.push(no_class(&entry.place, &entry.value.class, parts)),
+        }
+        if entry.place.is_exact() {
+            check_one(&entry.value, &entry.place, mistakes);
+        }
+    }
+    kept.into_iter().map(|entry| entry.value).collect()
+}
+
+fn check_one(signature: &Signature, place: &Place, mistakes: &mut Vec<Mistake>) {
+    if !(0.0..=1.0).contains(&signature.confidence) {
+        mistakes.push(beyond(place, signature.confidence));
+    }
+    if signature.literals.is_empty() {
+        let what = format!("{} has no literal", signature.id);
+        let help = "name a text that occurs in every line it matches".to_owned();
+        mistakes.push(place.mistake("literals", what, help));
+    }
+    for literal in signature.literals.iter().filter(|literal| literal.len() < LITERAL_MIN) {
+        let what = format!("{literal:?} is too short for the prefilter");
+        let help = format!("give at least {LITERAL_MIN} bytes");
+        mistakes.push(place.mistake("literals", what, help));
+    }
+    let pattern = compiled("pattern", &signature.pattern, place, mistakes);
+    let unless = signature.unless.as_deref();
+    let unless = unless.and_then(|unless| compiled("unless", unless, place, mistakes));
+    let Some(pattern) = pattern else { return };
+    if !pattern.is_match(&signature.example) {
+        let what = format!("the pattern of {} does not match its example", signature.id);
+        mistakes.push(place.mistake("example", what, "correct the one or the other".to_owned()));
+        return;
+    }
+    if unless.is_some_and(|unless| unless.is_match(&signature.example)) {
+        let what = format!("unless takes the example of {} away", signature.id);
+        mistakes.push(place.mistake("unless", what, "narrow it".to_owned()));
+    }
+    let example = signature.example.to_ascii_lowercase();
+    if !signature
+        .literals
+        .iter()
+        .any(|literal| example.contains(&literal.to_ascii_lowercase()))
+    {
+        let what = format!(
+            "no literal of {} occurs in its example, so that it would never be tried",
+            signature.id
+        );
+        mistakes.push(place.mistake("literals", what, "name a text that the example holds".to_owned()));
+    }
+}
+
+fn compiled(key: &str, pattern: &str, place: &Place, mistakes: &mut Vec<Mistake>) -> Option<Regex> {
+    match Regex::new(pattern) {
+        Ok(regex) => Some(regex),
+        Err(problem) => {
+            // The last line of the message says what is wrong; the lines above draw it.
+            let message = problem.to_string();
+            let what = message.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            let help = "write it as the regex crate takes it: no look-around, no back-references".to_owned();
+            mistakes.push(place.mistake(key, format!("not a regular expression: {what}"), help));
+            None
+        }
+    }
+}

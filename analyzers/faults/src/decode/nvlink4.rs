@@ -1,0 +1,130 @@
+//! XID 74: the link and seven registers of an NVLink up to generation 4.
+//!
+//! What a bit means is the vendor's workflow WORKFLOW_NVLINK_ERR for Hopper, as the catalog of XIDs states it: the first, third,
+//! fourth and fifth register count. The vendor names families of bits, not single bits; a bit is shown as `reg0.bit20`.
+
+use rankguard_model::Role;
+
+use super::Decoded;
+use super::text::{after, number, words};
+
+/// What a bit of a register says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Family {
+    /// It may be ignored.
+    Ignored,
+    /// Corrected errors passed a threshold; the link works.
+    Threshold,
+    /// It follows from an error elsewhere; alone it is a case for support.
+    Secondary,
+    /// The same, and the fabric must be reset.
+    SecondaryReset,
+    /// It means something when it comes again.
+    Repeated,
+    /// ECC or parity: hardware, when it comes more than twice on the link.
+    EccParity,
+    /// The signal on the channel is marginal.
+    Signal,
+    /// Hardware or its seating.
+    Hardware,
+    /// Not expected outside of laboratories.
+    Unexpected,
+}
+
+impl Family {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ignored => "ignorable",
+            Self::Threshold => "ecc-threshold",
+            Self::Secondary | Self::SecondaryReset => "secondary",
+            Self::Repeated => "link-error",
+            Self::EccParity => "ecc-parity",
+            Self::Signal => "signal-integrity",
+            Self::Hardware => "hardware",
+            Self::Unexpected => "unexpected",
+        }
+    }
+
+    const fn action(self) -> &'static str {
+        match self {
+            Self::Ignored => "ignore",
+            Self::Threshold => "continue; field diagnostics at leisure",
+            Self::Secondary => "follow the other errors of the link; alone: contact support",
+            Self::SecondaryReset => "reset the fabric; follow the other errors of the link; alone: contact support",
+            Self::Repeated => "if it comes again: field diagnostics, contact support",
+            Self::EccParity => "more than twice on the link: contact support",
+            Self::Signal => "check the seating of the link, run field diagnostics, contact support",
+            Self::Hardware => "check mechanics and re-seat, run diagnostics, then contact support",
+            Self::Unexpected => "contact support with the raw words",
+        }
+    }
+}
+
+/// Register, its bits, what they say.
+const BITS: &[(usize, &[u32], Family)] = &[
+    (0, &[0, 23, 30], Family::Ignored),
+    (0, &[1, 20], Family::Secondary),
+    (0, &[4, 5], Family::EccParity),
+    (0, &[8, 9, 12, 16, 17, 24, 28], Family::Hardware),
+    (0, &[21, 22], Family::Signal),
+    (0, &[27, 29], Family::Repeated),
+    (2, &[0, 1, 2, 6], Family::EccParity),
+    (2, &[13], Family::Unexpected),
+    (2, &[16, 17, 18, 19], Family::Repeated),
+    (3, &[16, 17], Family::Secondary),
+    (3, &[18], Family::SecondaryReset),
+    (4, &[18, 19, 21, 22, 24, 25, 27, 28], Family::EccParity),
+    (4, &[20, 23, 26, 29], Family::Threshold),
+];
+
+fn family(register: usize, bit: u32) -> Family {
+    let row = BITS.iter().find(|(at, bits, _)| *at == register && bits.contains(&bit));
+    row.map_or(Family::Unexpected, |(_, _, family)| *family)
+}
+
+pub(super) fn refine(text: &str, decoded: &mut Decoded) {
+    let Some(said) = after(text, "on link") else { return };
+    let Some(link) = number(said) else { return };
+    decoded.set("link", link);
+    let registers = words(said, 7);
+    if registers.is_empty() {
+        decoded.sentence = format!("NVLink {link} reports a fatal error; its registers are not in the message");
+        return;
+    }
+    let hex: Vec<String> = registers.iter().map(|word| format!("{word:#x}")).collect();
+    decoded.set("registers", hex.join(" "));
+    let mut found: Vec<(Family, String)> = Vec::new();
+    for (register, word) in registers.iter().enumerate() {
+        // The second, sixth and seventh register say nothing that the vendor explains.
+        if ![0, 2, 3, 4].contains(&register) {
+            continue;
+        }
+        for bit in (0..32).filter(|bit| word & (1 << bit) != 0) {
+            found.push((family(register, bit), format!("reg{register}.bit{bit}")));
+        }
+    }
+    let Some((worst, _)) = found.iter().max() else {
+        decoded.sentence = format!("NVLink {link} reports a fatal error; no register that is explained has a bit set");
+        return;
+    };
+    let worst = *worst;
+    let named: Vec<String> = found
+        .iter()
+        .map(|(family, bit)| format!("{bit}:{}", family.name()))
+        .collect();
+    decoded.set("bits", named.join(" "));
+    decoded.set("error", worst.name());
+    decoded.vendor_action = format!("WORKFLOW_NVLINK_ERR: {}", worst.action());
+    (decoded.role, decoded.confidence) = match worst {
+        Family::Ignored => (Role::Noise, 0.6),
+        Family::Threshold => (Role::Confirmation, 0.5),
+        // One line cannot tell whether it is alone; the field below lets a join demote it beside another error.
+        Family::Secondary | Family::SecondaryReset => (Role::Root, 0.65),
+        Family::Repeated | Family::Unexpected => (Role::Root, 0.8),
+        Family::EccParity | Family::Signal | Family::Hardware => (Role::Root, 0.92),
+    };
+    if matches!(worst, Family::Secondary | Family::SecondaryReset) {
+        decoded.set("sympathetic", "yes");
+    }
+    decoded.sentence = format!("NVLink {link}: {} ({})", worst.name(), named.join(", "));
+}

@@ -1,0 +1,297 @@
+//! The vendor's table of NVLink 5 errors: unit and status (link events: subcode) to severity and actions.
+//!
+//! After the sheet "XID 144-150 Decode" of the XID catalog of October 2025. Status words are sets of bits, except where `exact`
+//! says that they are numbers.
+
+/// How bad an error is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Severity {
+    /// Ignored by the vendor's own table.
+    Ignored,
+    /// The link goes on.
+    NonFatal,
+    /// The link is down.
+    LinkFatal,
+    /// The GPU must be reset.
+    Fatal,
+}
+
+impl Severity {
+    pub(super) fn is_fatal(self) -> bool {
+        self >= Self::LinkFatal
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ignored => "ignorable",
+            Self::NonFatal => "non-fatal",
+            Self::LinkFatal => "link-fatal",
+            Self::Fatal => "fatal",
+        }
+    }
+}
+
+/// What one status, or one subcode, means.
+#[derive(Debug)]
+pub(super) struct Rule {
+    /// The bits of the status, or the subcode of a link event.
+    code: u32,
+    pub(super) severity: Severity,
+    /// Hardware, software, firmware, or not said which.
+    pub(super) origin: &'static str,
+    immediate: &'static str,
+    pub(super) investigate: &'static str,
+}
+
+impl Rule {
+    /// The vendor's words.
+    pub(super) fn action(&self) -> String {
+        if self.immediate == self.investigate {
+            return self.immediate.to_owned();
+        }
+        format!("{}; then {}", self.immediate, self.investigate)
+    }
+}
+
+/// A unit of the link hardware.
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub(super) xid: u32,
+    /// Its name in the vendor's table.
+    pub(super) name: &'static str,
+    /// How messages call it.
+    pub(super) names: &'static [&'static str],
+    /// Its number before driver R575.
+    pub(super) first: u32,
+    /// Its number from driver R575 on.
+    pub(super) second: u32,
+    /// Its rules go by the subcode of the first word, not by the status.
+    pub(super) by_subcode: bool,
+    /// Status words are numbers, not sets of bits.
+    exact: bool,
+    rules: &'static [Rule],
+}
+
+impl Unit {
+    /// Whether a message's mnemonic means it; the mnemonic may be `GROUP/UNIT`.
+    pub(super) fn is_called(&self, printed: &str) -> bool {
+        printed == self.name
+            || printed
+                .split('/')
+                .next_back()
+                .is_some_and(|last| self.names.contains(&last))
+    }
+
+    /// The worst rule that holds.
+    pub(super) fn rule(&self, status: u32, subcode: u32) -> Option<&'static Rule> {
+        if self.by_subcode {
+            return self.rules.iter().find(|rule| rule.code == subcode);
+        }
+        if self.exact {
+            return self.rules.iter().find(|rule| rule.code == status);
+        }
+        let holds = |rule: &&Rule| rule.code == status || (rule.code != 0 && status & rule.code == rule.code);
+        self.rules
+            .iter()
+            .chain([&SOFTWARE])
+            .filter(holds)
+            .max_by_key(|rule| rule.severity)
+    }
+}
+
+/// What any unit may report: an error that software injected or defined.
+static SOFTWARE: Rule = rule(0x8000_0000, Severity::NonFatal, "software", "IGNORE", "CONTACT_SUPPORT");
+
+const fn rule(
+    code: u32,
+    severity: Severity,
+    origin: &'static str,
+    immediate: &'static str,
+    investigate: &'static str,
+) -> Rule {
+    Rule {
+        code,
+        severity,
+        origin,
+        immediate,
+        investigate,
+    }
+}
+
+const fn ignored(code: u32) -> Rule {
+    rule(code, Severity::Ignored, "hardware", "IGNORE", "IGNORE")
+}
+
+const fn quiet(code: u32, origin: &'static str) -> Rule {
+    rule(code, Severity::NonFatal, origin, "IGNORE", "CONTACT_SUPPORT")
+}
+
+const fn ask(code: u32, origin: &'static str, investigate: &'static str) -> Rule {
+    rule(code, Severity::NonFatal, origin, "XID_154_EVAL", investigate)
+}
+
+const fn fatal(code: u32, origin: &'static str) -> Rule {
+    rule(code, Severity::Fatal, origin, "RESET_GPU", "CONTACT_SUPPORT")
+}
+
+const fn down(code: u32, origin: &'static str, investigate: &'static str) -> Rule {
+    rule(code, Severity::LinkFatal, origin, "RESET_GPU", investigate)
+}
+
+const HW: &str = "hardware";
+const SW: &str = "software";
+const BOTH: &str = "hardware or software";
+
+static SAW: [Rule; 6] = [
+    quiet(0x1, HW),
+    fatal(0x2, HW),
+    ignored(0x4),
+    quiet(0x8, HW),
+    fatal(0x10, HW),
+    ignored(0x20),
+];
+
+static REMAP: [Rule; 10] = [
+    ask(0x1, SW, "CONTACT_SUPPORT"),
+    ask(0x2, SW, "CONTACT_SUPPORT"),
+    ask(0x4, SW, "CHECK_NVLINK_FAILURE_FLOW"),
+    ask(0x8, SW, "CHECK_NVLINK_FAILURE_FLOW"),
+    ask(0x10, SW, "CHECK_NVLINK_FAILURE_FLOW"),
+    ask(0x20, SW, "CHECK_NVLINK_FAILURE_FLOW"),
+    fatal(0x40, HW),
+    fatal(0x80, HW),
+    ignored(0x100),
+    ignored(0x200),
+];
+
+static RSPCOL: [Rule; 2] = [ignored(0x1), fatal(0x2, HW)];
+
+static RXPIPE: [Rule; 4] = [
+    rule(0x1, Severity::NonFatal, SW, "IGNORE", "CONTACT_SUPPORT, RESET_GPU"),
+    rule(0x2, Severity::NonFatal, SW, "IGNORE", "CONTACT_SUPPORT, RESET_GPU"),
+    rule(0x4, Severity::NonFatal, SW, "IGNORE", "CONTACT_SUPPORT, RESET_GPU"),
+    quiet(0x8, BOTH),
+];
+
+static SRC_TRACK: [Rule; 6] = [
+    fatal(0x1, HW),
+    ignored(0x2),
+    ask(0x4, BOTH, "IGNORE"),
+    ask(0x8, BOTH, "IGNORE"),
+    fatal(0x10, HW),
+    fatal(0x20, HW),
+];
+
+static TAGSTATE: [Rule; 5] = [
+    ignored(0x1),
+    fatal(0x2, HW),
+    ignored(0x1_0000),
+    fatal(0x2_0000, HW),
+    fatal(0x10_0000, HW),
+];
+
+static TLW: [Rule; 3] = [ignored(0x1), quiet(0x2, HW), fatal(0x4, HW)];
+
+static TREX: [Rule; 1] = [quiet(0x1, SW)];
+
+static INT: [Rule; 1] = [down(0, BOTH, "SYMPATHETIC_REPORT_SOLO")];
+
+static BER: [Rule; 4] = [
+    rule(0, Severity::NonFatal, HW, "IGNORE", "INVESTIGATE_LINK_SI_AND_CABLES"),
+    rule(1, Severity::NonFatal, HW, "IGNORE", "INVESTIGATE_LINK_SI_AND_CABLES"),
+    rule(2, Severity::NonFatal, HW, "IGNORE", "INVESTIGATE_LINK_SI_AND_CABLES"),
+    rule(3, Severity::NonFatal, HW, "IGNORE", "INVESTIGATE_LINK_SI_AND_CABLES"),
+];
+
+static LINK: [Rule; 21] = [
+    down(0, BOTH, "SYMPATHETIC_REPORT_SOLO"),
+    down(1, BOTH, "REPORT_ISSUE (if seen >1 per day)"),
+    down(2, BOTH, "INVESTIGATE_LINK_SI"),
+    down(4, HW, "INVESTIGATE_LINK_SI"),
+    down(10, HW, "INVESTIGATE_LINK_SI"),
+    down(15, SW, "INVESTIGATE_SW_USER"),
+    down(16, SW, "INVESTIGATE_SW_USER_LINK_SI"),
+    down(17, SW, "INVESTIGATE_SW_USER"),
+    down(18, SW, "INVESTIGATE_SW_USER_LINK_SI"),
+    down(21, BOTH, "INVESTIGATE_PEER_DEVICE"),
+    down(22, SW, "INVESTIGATE_SW_USER"),
+    down(32, BOTH, "INVESTIGATE_PEER_DEVICE"),
+    down(33, BOTH, "INVESTIGATE_PEER_DEVICE"),
+    down(34, BOTH, "INVESTIGATE_PEER_DEVICE"),
+    down(35, HW, "INVESTIGATE_PEER_DEVICE"),
+    down(36, BOTH, "INVESTIGATE_PEER_DEVICE"),
+    down(37, BOTH, "INVESTIGATE_PEER_DEVICE"),
+    rule(38, Severity::LinkFatal, BOTH, "IGNORE", "INVESTIGATE_SW/USER"),
+    rule(40, Severity::Fatal, SW, "IGNORE", "INVESTIGATE_HOST"),
+    down(42, HW, "INVESTIGATE_LINK_SI_AND_CABLES"),
+    down(43, HW, "INVESTIGATE_LINK_SI_AND_CABLES"),
+];
+
+static MFDE: [Rule; 5] = [
+    fatal(1, BOTH),
+    rule(3, Severity::Ignored, "not said", "IGNORE", "IGNORE"),
+    fatal(4, BOTH),
+    fatal(5, BOTH),
+    fatal(7, BOTH),
+];
+
+static MSE: [Rule; 1] = [fatal(0, "firmware")];
+
+const fn unit(
+    xid: u32,
+    name: &'static str,
+    names: &'static [&'static str],
+    (first, second): (u32, u32),
+    rules: &'static [Rule],
+) -> Unit {
+    Unit {
+        xid,
+        name,
+        names,
+        first,
+        second,
+        by_subcode: false,
+        exact: false,
+        rules,
+    }
+}
+
+const fn exact(unit: Unit) -> Unit {
+    Unit { exact: true, ..unit }
+}
+
+const fn by_subcode(unit: Unit) -> Unit {
+    Unit {
+        by_subcode: true,
+        ..unit
+    }
+}
+
+/// All units. Where two share a number in the first layout, the message's mnemonic tells them apart.
+pub(super) static UNITS: [Unit; 19] = [
+    unit(144, "SAW_MVB", &["SAW_MVB"], (1, 1), &SAW),
+    unit(145, "RLW_CTRL", &["RLW_CTRL"], (3, 3), &[]),
+    unit(145, "RLW_REMAP", &["RLW_REMAP"], (4, 4), &REMAP),
+    unit(145, "RLW_RSPCOL", &["RLW_RSPCOL"], (5, 5), &RSPCOL),
+    unit(145, "RLW_RXPIPE", &["RLW_RXPIPE"], (6, 6), &RXPIPE),
+    unit(145, "RLW_SRC_TRACK", &["RLW_SRC_TRACK"], (7, 7), &SRC_TRACK),
+    unit(145, "RLW_TAGSTATE", &["RLW_TAGSTATE"], (8, 8), &TAGSTATE),
+    unit(146, "TLW_CTRL", &["TLW_CTRL"], (9, 9), &TLW),
+    unit(146, "TLW_RX_PIPE0", &["TLW_RX_PIPE0", "TLW_RX"], (10, 10), &TLW),
+    unit(146, "TLW_RX_PIPE1", &["TLW_RX_PIPE1"], (10, 11), &TLW),
+    unit(146, "TLW_TX_PIPE0", &["TLW_TX_PIPE0", "TLW_TX"], (11, 12), &TLW),
+    unit(146, "TLW_TX_PIPE1", &["TLW_TX_PIPE1"], (11, 13), &TLW),
+    unit(147, "TREX", &["TREX"], (12, 14), &TREX),
+    unit(148, "NVLPW_CTRL", &["NVLPW_CTRL", "NVLPW"], (0, 15), &[]),
+    exact(unit(149, "NETIR_INT", &["NETIR_INT", "NETIR"], (0, 24), &INT)),
+    exact(unit(149, "NETIR_BER_EVENT", &["NETIR_BER_EVENT"], (17, 19), &BER)),
+    by_subcode(unit(
+        149,
+        "NETIR_LINK_EVT",
+        &["NETIR_LINK_EVT", "NETIR_LINK_DOWN"],
+        (14, 17),
+        &LINK,
+    )),
+    exact(unit(149, "NETIR_MFDE_EVENT", &["NETIR_MFDE_EVENT"], (18, 20), &MFDE)),
+    exact(unit(150, "MSE_WATCHDOG", &["MSE_WATCHDOG"], (0, 0), &MSE)),
+];

@@ -1,0 +1,68 @@
+//! XID 154: which recovery the driver asks for. It overrules every table for that GPU until it returns to None.
+
+use rankguard_model::Role;
+
+use super::Decoded;
+use super::text::{after, hex, word};
+
+/// Names that drivers print, parts of them in lower case, and what each asks for.
+const ACTIONS: &[(&str, &str, &str)] = &[
+    ("drain and reset", "drain-and-reset", "drain the GPU and reset it"),
+    (
+        "drain p2p",
+        "drain-p2p",
+        "end the work that uses peer access, then reset",
+    ),
+    ("gpu reset", "gpu-reset", "reset the GPU"),
+    ("pf flr", "gpu-reset", "reset the GPU"),
+    ("node reboot", "node-reboot", "reboot the node"),
+    ("os reboot", "node-reboot", "reboot the node"),
+    ("none", "none", "nothing more"),
+];
+
+/// What the numbers mean where the name is cut off.
+const NUMBERS: [&str; 5] = ["none", "gpu-reset", "node-reboot", "drain-p2p", "drain-and-reset"];
+
+/// `GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)`
+pub(super) fn refine(text: &str, decoded: &mut Decoded) {
+    let Some(said) = after(text, "changed from ") else {
+        return;
+    };
+    let Some((from, to)) = said.split_once(" to ") else {
+        return;
+    };
+    let Some(wanted) = action(to) else { return };
+    if let Some(before) = action(from) {
+        decoded.set("from", before);
+    }
+    decoded.set("recovery", wanted);
+    if wanted == "none" {
+        // The driver takes its demand back: evidence that clears, not a failure.
+        decoded.role = Role::Noise;
+        decoded.set("clears", "gpu-recovery-action");
+        "the driver asks for no recovery any more".clone_into(&mut decoded.sentence);
+        "none".clone_into(&mut decoded.vendor_action);
+        return;
+    }
+    let words = ACTIONS
+        .iter()
+        .find(|(_, id, _)| *id == wanted)
+        .map_or(wanted, |(_, _, words)| words);
+    decoded.confidence = 0.95;
+    decoded.vendor_action = format!("XID_154: {words}");
+    decoded.sentence = format!("the driver asks to {words}");
+}
+
+fn action(text: &str) -> Option<&'static str> {
+    let name = text
+        .split_once('(')
+        .and_then(|(_, name)| name.split_once(')'))
+        .map(|(name, _)| name.to_ascii_lowercase());
+    if let Some(name) = name {
+        let known = ACTIONS.iter().find(|(part, _, _)| name.contains(part));
+        if let Some((_, id, _)) = known {
+            return Some(id);
+        }
+    }
+    NUMBERS.get(usize::try_from(hex(word(text)?)?).ok()?).copied()
+}
