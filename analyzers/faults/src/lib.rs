@@ -23,6 +23,7 @@ mod code;
 mod explain;
 pub mod line;
 mod matcher;
+mod scan;
 mod signature;
 mod taxonomy;
 pub mod triage;

@@ -1,16 +1,16 @@
 //! The matcher: which signatures know a line.
 //!
-//! One pass of an Aho-Corasick automaton over all literals picks the few signatures that can match; only their expressions
-//! run. A line without any literal costs that one pass and no allocation.
+//! The scanner ([`crate::scan`]) tells which signatures can match a text; only their expressions run. A line of which no one
+//! wants anything costs that one look and no allocation.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use aho_corasick::{AhoCorasick, MatchKind};
 use rankguard_model::{ClassId, Device, Mark, Role, Source};
 use regex::Regex;
 
 use crate::catalogue::Catalogue;
+use crate::scan::{self, Scanner};
 use crate::signature::{CodeKind, EntityRule, Signature};
 
 /// Longest part of a line that is looked at, bytes. Longer lines are progress bars, dumps of data or attacks; what names a
@@ -23,15 +23,24 @@ const FIELD_LIMIT: usize = 512;
 /// Most marks that one line gets.
 const MARK_LIMIT: usize = 8;
 
-/// Signatures the candidate set has room for.
-const CAPACITY: usize = 1024;
+/// Signatures and openings the candidate set has room for.
+const CAPACITY: usize = 4096;
+
+/// How what spans several lines begins, whatever the signatures know of it. [`crate::triage`] looks closer.
+const OPENINGS: [&str; 7] = [
+    "Traceback (most recent call last)",
+    "File \"",
+    "invoked oom-killer",
+    "oom-kill:constraint=",
+    "out of memory",
+    "NVRM: The NVIDIA GPU ",
+    "{\"log\":\"",
+];
 
 /// All signatures, ready to be tried.
 #[derive(Debug)]
 pub struct Matcher {
-    literals: AhoCorasick,
-    /// Signature of each literal, by pattern number.
-    owners: Vec<usize>,
+    scanner: Scanner,
     rules: Vec<Rule>,
     xids: crate::code::CodeTable,
     sxids: crate::code::CodeTable,
@@ -61,8 +70,16 @@ impl Rule {
 
     fn matches(&self, text: &str) -> bool {
         let patterns = self.patterns();
-        patterns.wanted.is_match(text) && !patterns.unless.as_ref().is_some_and(|unless| unless.is_match(text))
+        patterns.wanted.is_match(text)
+            && !patterns.unless.as_ref().is_some_and(|unless| unless.is_match(text))
+            && self.signature.literals.iter().any(|literal| occurs(text, literal))
     }
+}
+
+/// Whether a text holds a literal in any case.
+fn occurs(text: &str, literal: &str) -> bool {
+    let windows = text.as_bytes().windows(literal.len());
+    windows.into_iter().any(|window| window.eq_ignore_ascii_case(literal.as_bytes()))
 }
 
 /// A signature that matched.
@@ -86,25 +103,19 @@ impl Matcher {
             })
             .collect();
         assert!(
-            rules.len() <= CAPACITY,
+            rules.len() + OPENINGS.len() <= CAPACITY,
             "more signatures than the candidate set has room for"
         );
-        let mut literals = Vec::new();
-        let mut owners = Vec::new();
-        for (index, rule) in rules.iter().enumerate() {
-            for literal in &rule.signature.literals {
-                literals.push(literal.as_str());
-                owners.push(index);
-            }
+        let mut builder = scan::Builder::new();
+        for (owner, rule) in (0..).zip(&rules) {
+            let wanted = builder.add(owner, Some(&rule.signature.pattern), &rule.signature.literals);
+            assert!(wanted, "a literal of three bytes can be looked for");
         }
-        let literals = AhoCorasick::builder()
-            .ascii_case_insensitive(true)
-            .match_kind(MatchKind::Standard)
-            .build(literals)
-            .expect("a few hundred short literals fit into an automaton");
+        for (owner, opening) in (rules.len() as u16..).zip(OPENINGS) {
+            builder.add(owner, None, &[opening]);
+        }
         Self {
-            literals,
-            owners,
+            scanner: builder.build(),
             rules,
             xids: catalogue.xids().clone(),
             sxids: catalogue.sxids().clone(),
@@ -123,15 +134,22 @@ impl Matcher {
         self.hits(source, text).into_iter().map(|hit| hit.mark).collect()
     }
 
+    /// What finds the lines of a block that are worth a look.
+    pub(crate) fn scanner(&self) -> &Scanner {
+        &self.scanner
+    }
+
     pub(crate) fn hits(&self, source: Source, text: &str) -> Vec<Hit> {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
         let mut candidates = [0_u64; CAPACITY / 64];
         let mut any = false;
-        for found in self.literals.find_overlapping_iter(text) {
-            let owner = self.owners[found.pattern().as_usize()];
-            candidates[owner / 64] |= 1 << (owner % 64);
-            any = true;
-        }
+        self.scanner.owners(text.as_bytes(), &mut |owner| {
+            let owner = usize::from(owner);
+            if owner < self.rules.len() {
+                candidates[owner / 64] |= 1 << (owner % 64);
+                any = true;
+            }
+        });
         if !any {
             return Vec::new();
         }
