@@ -42,6 +42,8 @@ const OPENINGS: [&str; 7] = [
 pub struct Matcher {
     scanner: Scanner,
     rules: Vec<Rule>,
+    /// Signatures of what healthy logs are full of. They silence others, and are no reason to look at a line.
+    chatter: Vec<usize>,
     xids: crate::code::CodeTable,
     sxids: crate::code::CodeTable,
 }
@@ -89,6 +91,8 @@ pub(crate) struct Hit {
     pub(crate) entity: EntityRule,
     /// Named by a table of numbers.
     coded: bool,
+    /// Number of its signature.
+    rule: usize,
 }
 
 impl Matcher {
@@ -107,16 +111,24 @@ impl Matcher {
             "more signatures than the candidate set has room for"
         );
         let mut builder = scan::Builder::new();
-        for (owner, rule) in (0..).zip(&rules) {
-            let wanted = builder.add(owner, Some(&rule.signature.pattern), &rule.signature.literals);
-            assert!(wanted, "a literal of three bytes can be looked for");
+        let mut chatter = Vec::new();
+        for (owner, rule) in (0_u16..).zip(&rules) {
+            let need = builder.need(Some(&rule.signature.pattern), &rule.signature.literals);
+            let need = need.expect("a literal of three bytes can be looked for");
+            if rule.signature.role == Role::Noise && need.is_common() {
+                chatter.push(usize::from(owner));
+            } else {
+                builder.add(owner, need);
+            }
         }
         for (owner, opening) in (rules.len() as u16..).zip(OPENINGS) {
-            builder.add(owner, None, &[opening]);
+            let need = builder.need(None, &[opening]);
+            builder.add(owner, need.expect("openings are long enough"));
         }
         Self {
             scanner: builder.build(),
             rules,
+            chatter,
             xids: catalogue.xids().clone(),
             sxids: catalogue.sxids().clone(),
         }
@@ -131,7 +143,8 @@ impl Matcher {
     /// What the signatures say of a message, best first. `text` is the message without its prefixes
     /// ([`crate::line::parse`]); a whole raw line works too, where a signature does not insist on the start of the message.
     pub fn marks(&self, source: Source, text: &str) -> Vec<Mark> {
-        self.hits(source, text).into_iter().map(|hit| hit.mark).collect()
+        let all = self.judged(source, text, true);
+        all.into_iter().map(|hit| hit.mark).collect()
     }
 
     /// What finds the lines of a block that are worth a look.
@@ -139,7 +152,18 @@ impl Matcher {
         &self.scanner
     }
 
+    /// As [`Matcher::marks`], for lines that are to be remembered: what healthy logs are full of is not among them.
     pub(crate) fn hits(&self, source: Source, text: &str) -> Vec<Hit> {
+        let mut hits = self.judged(source, text, false);
+        let is_chatter = |hit: &Hit| self.chatter.contains(&hit.rule);
+        if hits.iter().all(is_chatter) {
+            hits.clear();
+        }
+        hits
+    }
+
+    /// All signatures that match, best first; with only chatter as candidates they are tried when `chatter` is set.
+    fn judged(&self, source: Source, text: &str, chatter: bool) -> Vec<Hit> {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
         let mut candidates = [0_u64; CAPACITY / 64];
         let mut any = false;
@@ -150,18 +174,22 @@ impl Matcher {
                 any = true;
             }
         });
-        if !any {
+        if !any && !chatter {
             return Vec::new();
+        }
+        for &rule in &self.chatter {
+            candidates[rule / 64] |= 1 << (rule % 64);
         }
         let mut hits = Vec::new();
         for (word, &bits) in candidates.iter().enumerate() {
             let mut bits = bits;
             while bits != 0 {
-                let rule = &self.rules[word * 64 + bits.trailing_zeros() as usize];
+                let number = word * 64 + bits.trailing_zeros() as usize;
+                let rule = &self.rules[number];
                 bits &= bits - 1;
                 let sources = &rule.signature.sources;
                 if (sources.is_empty() || sources.contains(&source)) && rule.matches(text) {
-                    hits.push(self.hit(rule, text));
+                    hits.push(self.hit(number, text));
                 }
             }
         }
@@ -178,7 +206,8 @@ impl Matcher {
         hits
     }
 
-    fn hit(&self, rule: &Rule, text: &str) -> Hit {
+    fn hit(&self, number: usize, text: &str) -> Hit {
+        let rule = &self.rules[number];
         let signature = &rule.signature;
         let regex = &rule.patterns().wanted;
         let mut fields = BTreeMap::new();
@@ -205,6 +234,7 @@ impl Matcher {
             mark,
             entity: signature.entity,
             coded: signature.codes.is_some(),
+            rule: number,
         }
     }
 

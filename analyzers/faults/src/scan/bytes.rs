@@ -20,16 +20,23 @@ impl ByteSet {
     }
 
     /// Every byte.
-    pub(super) fn any() -> Self {
-        Self::of(0..=255)
-    }
+    pub(super) const ANY: Self = Self([0xffff_ffff_0000_0000; 4]);
 
     /// What may stand beside a word boundary on the far side of a word. Bytes beyond ASCII are in it: whether they are letters
     /// takes more than one byte to tell. Control characters that fold onto digits and the underscore are left out; a cleaned
     /// line has none.
-    pub(super) fn outside_word() -> Self {
-        Self::of((0..=255).filter(|byte| !is_word(*byte) && !matches!(byte, 0x10..=0x1f | 0x7f)))
-    }
+    pub(super) const OUTSIDE_WORD: Self = {
+        let mut set = Self([0; 4]);
+        let mut byte = 0_usize;
+        while byte < 256 {
+            if !is_word(byte as u8) && !matches!(byte, 0x10..=0x1f | 0x7f) {
+                let folded = byte | 0x20;
+                set.0[folded / 64] |= 1 << (folded % 64);
+            }
+            byte += 1;
+        }
+        set
+    };
 
     pub(super) fn contains(&self, folded: u8) -> bool {
         let byte = usize::from(folded);
@@ -41,7 +48,13 @@ impl ByteSet {
     }
 
     pub(super) fn iter(self) -> impl Iterator<Item = u8> {
-        (0..=255).filter(move |byte| self.contains(*byte))
+        (0_u8..4).zip(self.0).flat_map(|(number, mut bits)| {
+            std::iter::from_fn(move || {
+                let bit = u8::try_from(bits.trailing_zeros()).ok().filter(|bit| *bit < 64)?;
+                bits &= bits - 1;
+                Some(number * 64 + bit)
+            })
+        })
     }
 
     /// Nothing but letters, digits and underscores.
@@ -51,7 +64,7 @@ impl ByteSet {
     }
 }
 
-fn is_word(byte: u8) -> bool {
+const fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 

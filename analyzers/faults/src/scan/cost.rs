@@ -1,13 +1,15 @@
 //! What looking for a sequence costs on a healthy log, by a small sample of one.
 //!
-//! The scanner reads a text in words of four bytes, one after the other, none twice. A sequence begins at any of four places in
-//! a word, so it is known by four words, one for each place. A word costs when it occurs in a log (the sequence is compared)
-//! and when it fills the bitmap; a sequence costs when it occurs (its line is taken apart).
+//! The scanner looks at the four bytes that begin at every even place of a text. A sequence begins at an even place or at an
+//! odd one, so it is known by two such words. A word costs when it occurs in a log (the sequence is compared) and when it
+//! fills the bitmap; a sequence costs when it occurs (its line is taken apart).
 
 use super::bytes::{ByteSet, Sequence, fold};
 
 /// Bytes of a word.
 pub(super) const WORD: usize = 4;
+/// Bytes from one word to the next.
+pub(super) const STEP: usize = 2;
 /// Bits of the bitmap, as a power of two: 32 KiB, what a core keeps at hand.
 pub(super) const BITS: u32 = 18;
 
@@ -15,9 +17,11 @@ pub(super) const BITS: u32 = 18;
 const WORD_NS: f64 = 10.0;
 const LINE_NS: f64 = 1500.0;
 /// A word that stands for more than this many is no help.
-const WIDTH: usize = 1 << 14;
+const WIDTH: usize = 1 << 12;
 /// Up to this many are looked up one by one.
-const COUNTED: usize = 100;
+const COUNTED: usize = 32;
+/// Sets wider than this are no letters or digits.
+const NARROW: usize = 24;
 
 /// Lines of healthy runs of many tools, written for this purpose.
 const SAMPLE: &str = include_str!("healthy.txt");
@@ -25,36 +29,37 @@ const SAMPLE: &str = include_str!("healthy.txt");
 /// How often words and bytes occur in the sample.
 #[derive(Debug)]
 pub(super) struct Cost {
-    /// Folded words in order, with the part of all positions they take.
-    words: Vec<(u32, f64)>,
+    /// Folded words in order, their first byte highest, each with the number of those before it.
+    words: Vec<(u32, u32)>,
+    /// Positions of the sample.
+    all: f64,
     bytes: [f64; 256],
-    unit: f64,
 }
 
-/// Where, from the start of a sequence that begins at each of the four places, its telling word begins.
-pub(super) type Offsets = [isize; WORD];
+/// Where, from the start of a sequence that begins at an even place and of one that begins at an odd one, its telling word
+/// begins.
+pub(super) type Offsets = [isize; STEP];
 
 impl Cost {
     pub(super) fn new() -> Self {
         let folded: Vec<u8> = SAMPLE.bytes().map(fold).collect();
-        let unit = 1.0 / folded.len().max(1) as f64;
-        let mut all: Vec<u32> = folded
+        let mut words: Vec<u32> = folded
             .windows(WORD)
-            .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+            .map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
             .collect();
-        all.sort_unstable();
-        let mut words: Vec<(u32, f64)> = Vec::new();
-        for word in all {
-            match words.last_mut() {
-                Some((last, part)) if *last == word => *part += unit,
-                _ => words.push((word, unit)),
-            }
-        }
-        let mut bytes = [unit * 0.1; 256];
+        words.sort_unstable();
+        let mut counted: Vec<(u32, u32)> = words.iter().copied().zip(0..).collect();
+        counted.dedup_by_key(|(word, _)| *word);
+        let all = folded.len().max(1) as f64;
+        let mut bytes = [0.1 / all; 256];
         for byte in folded {
-            bytes[usize::from(byte)] += unit;
+            bytes[usize::from(byte)] += 1.0 / all;
         }
-        Self { words, bytes, unit }
+        Self {
+            words: counted,
+            all,
+            bytes,
+        }
     }
 
     /// Infinite for a sequence that cannot be looked for.
@@ -62,32 +67,29 @@ impl Cost {
         let Some((_, words)) = self.offsets(sequence) else {
             return f64::INFINITY;
         };
-        let whole = sequence.windows(WORD).map(|word| self.part(word));
-        let rarest = whole.fold(f64::INFINITY, f64::min);
-        let by_bytes: f64 = sequence.iter().map(|set| self.part_of_bytes(set)).product();
-        let occurs = if rarest.is_finite() { rarest.max(by_bytes) } else { by_bytes };
-        words + occurs * WORD as f64 * LINE_NS
+        let rarest = sequence.windows(sequence.len().min(WORD)).map(|word| self.part(word));
+        words + rarest.fold(f64::INFINITY, f64::min) * STEP as f64 * LINE_NS
     }
 
     /// The cheapest words of a sequence and what they cost together; none when one of its places has no word that will do.
     pub(super) fn offsets(&self, sequence: &Sequence) -> Option<(Offsets, f64)> {
-        let mut offsets = [0; WORD];
+        let mut offsets = [0; STEP];
         let mut sum = 0.0;
         for (place, chosen) in offsets.iter_mut().enumerate() {
             let mut best = f64::INFINITY;
-            // The first word begins with the byte at which `place` begins, or before it when the sequence is short.
-            let mut offset = -isize::try_from(place).ok()?;
-            // A sequence that begins in the last byte of a word may begin one byte before the text.
-            if place == WORD - 1 {
-                offset += WORD as isize;
+            // The word that holds the first byte may begin before it; not when that byte may be the one before the text.
+            let mut offset = -(place as isize);
+            if place > 0 && sequence.first() == Some(&ByteSet::OUTSIDE_WORD) {
+                offset += STEP as isize;
             }
+            // The last byte alone may be the one behind the text.
             while offset < sequence.len() as isize - 1 {
                 let cost = self.of_word(&word_at(sequence, offset));
                 if cost < best {
                     best = cost;
                     *chosen = offset;
                 }
-                offset += WORD as isize;
+                offset += STEP as isize;
             }
             sum += best;
         }
@@ -103,30 +105,62 @@ impl Cost {
         (self.part(word) + by_chance) * WORD_NS
     }
 
-    /// The part of all positions of a healthy log at which such a word stands.
+    /// How many positions of a healthy log are in a bitmap, at a guess.
+    pub(super) fn disturbed(&self, bitmap: &super::Bitmap, factor: u32) -> f64 {
+        let after = self.words.iter().skip(1).map(|(_, before)| *before).chain([self.all as u32]);
+        let words = self.words.iter().zip(after).filter(|((word, _), _)| {
+            let (at, bit) = super::bit(word.swap_bytes(), factor);
+            bitmap[at] >> bit & 1 == 1
+        });
+        words.map(|((_, before), after)| f64::from(after.saturating_sub(*before))).sum()
+    }
+
+    /// The part of all positions of a healthy log at which such a word, or a shorter one, stands.
     fn part(&self, word: &[ByteSet]) -> f64 {
-        let width: usize = word.iter().map(ByteSet::len).product();
         let guess: f64 = word.iter().map(|set| self.part_of_bytes(set)).product();
-        if width > COUNTED {
+        // Wide sets at the ends are taken by their own frequency, for they are many words.
+        let mut known = word;
+        let mut beside = 1.0;
+        while let Some((set, rest)) = known.split_first().filter(|(set, _)| set.len() > NARROW) {
+            beside *= self.part_of_bytes(set);
+            known = rest;
+        }
+        while let Some((set, rest)) = known.split_last().filter(|(set, _)| set.len() > NARROW) {
+            beside *= self.part_of_bytes(set);
+            known = rest;
+        }
+        let width: usize = known.iter().map(ByteSet::len).product();
+        if known.is_empty() || width > COUNTED {
             return guess;
         }
-        let mut counted = 0.0;
-        for_each_word(word, &mut |word| {
-            if let Ok(at) = self.words.binary_search_by_key(&word, |(known, _)| *known) {
-                counted += self.words[at].1;
-            }
+        let free = 8 * (WORD - known.len()) as u32;
+        let mut counted = 0;
+        for_each_word(known, &mut |word| {
+            let from = word.swap_bytes();
+            let to = u64::from(from) + (1 << free);
+            counted += self.before(to) - self.before(u64::from(from));
         });
-        counted.max(guess.min(self.unit * 0.5))
+        // What the sample happens not to have is a little rarer than what it has once.
+        (f64::from(counted) / self.all * beside).max(guess.min(0.2 / self.all))
+    }
+
+    /// Words of the sample below a value.
+    fn before(&self, value: u64) -> u32 {
+        let at = self.words.partition_point(|(word, _)| u64::from(*word) < value);
+        self.words.get(at).map_or(self.all as u32, |(_, before)| *before)
     }
 
     fn part_of_bytes(&self, set: &ByteSet) -> f64 {
+        if *set == ByteSet::ANY {
+            return 1.0;
+        }
         set.iter().map(|byte| self.bytes[usize::from(byte)]).sum()
     }
 }
 
 /// Four positions of a sequence from an offset; what lies outside may be anything.
 pub(super) fn word_at(sequence: &[ByteSet], offset: isize) -> [ByteSet; WORD] {
-    let mut word = [ByteSet::any(); WORD];
+    let mut word = [ByteSet::ANY; WORD];
     for (place, set) in word.iter_mut().enumerate() {
         if let Some(known) = usize::try_from(offset + place as isize).ok().and_then(|at| sequence.get(at)) {
             *set = *known;

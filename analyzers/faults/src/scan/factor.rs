@@ -16,6 +16,9 @@ const BREADTH: usize = 48;
 /// Longest sequence; longer ones are no rarer.
 const LENGTH: usize = 24;
 
+/// A need that costs more than this stands in every other line of a healthy log, or nearly.
+const COMMON: f64 = 3.0;
+
 /// One position of a sequence under construction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Unit {
@@ -40,9 +43,16 @@ struct Part {
 
 /// Sequences of which at least one must occur, and what looking for them costs.
 #[derive(Debug, Clone)]
-pub(super) struct Need {
+pub(crate) struct Need {
     pub(super) sequences: Vec<Sequence>,
     pub(super) cost: f64,
+}
+
+impl Need {
+    /// Whether a healthy log is full of it.
+    pub(crate) fn is_common(&self) -> bool {
+        self.cost > COMMON
+    }
 }
 
 /// The cheapest need of an expression. None when it has none: then it may match anything.
@@ -79,7 +89,15 @@ fn part(hir: &Hir, costs: &Cost) -> Part {
             let units = literal.0.iter().map(|byte| Unit::Byte(ByteSet::of([*byte])));
             Part::exact(vec![units.collect()])
         }
-        HirKind::Class(class) => byte_set(class).map_or_else(Part::default, |set| Part::exact(vec![vec![Unit::Byte(set)]])),
+        HirKind::Class(class) => match byte_set(class) {
+            (set, true) => Part::exact(vec![vec![Unit::Byte(set)]]),
+            // Characters of several bytes: what they begin with and end with is known.
+            (set, false) => Part {
+                prefix: Some(vec![vec![Unit::Byte(set)]]),
+                suffix: Some(vec![vec![Unit::Byte(set)]]),
+                ..Part::default()
+            },
+        },
         HirKind::Look(Look::WordAscii | Look::WordUnicode) => Part::exact(vec![vec![Unit::Boundary]]),
         HirKind::Look(_) => Part::exact(vec![Run::new()]),
         HirKind::Repetition(repetition) => repeated(repetition, costs),
@@ -89,19 +107,18 @@ fn part(hir: &Hir, costs: &Cost) -> Part {
     }
 }
 
-/// The bytes of a class, where one byte is all it takes. Classes with real letters beyond ASCII take several.
-fn byte_set(class: &Class) -> Option<ByteSet> {
+/// The bytes of a class, and whether each of its characters is one of them. Otherwise some have several bytes, of which any
+/// beyond ASCII may be the first or the last.
+fn byte_set(class: &Class) -> (ByteSet, bool) {
     let mut bytes = Vec::new();
-    let mut beyond = 0;
+    let mut beyond = false;
     match class {
         Class::Unicode(class) => {
             for range in class.ranges() {
                 for c in range.start()..=range.end().min('\u{7f}') {
                     bytes.extend(u8::try_from(c));
                 }
-                if range.end() > '\u{7f}' && !matches!(range.start(), '\u{17f}' | '\u{212a}') {
-                    beyond += 1;
-                }
+                beyond |= range.end() > '\u{7f}' && !matches!(range.start(), '\u{17f}' | '\u{212a}');
             }
         }
         Class::Bytes(class) => {
@@ -111,7 +128,10 @@ fn byte_set(class: &Class) -> Option<ByteSet> {
         }
     }
     let digits = bytes.len() == 10 && bytes.iter().all(u8::is_ascii_digit);
-    (!bytes.is_empty() && (beyond == 0 || digits)).then(|| ByteSet::of(bytes))
+    if beyond && !digits {
+        bytes.extend(0x80..=0xff);
+    }
+    (ByteSet::of(bytes), !beyond || digits)
 }
 
 fn repeated(repetition: &Repetition, costs: &Cost) -> Part {
@@ -322,10 +342,10 @@ fn resolved(run: &[Unit]) -> Sequence {
         })
         .collect();
     if run.last() == Some(&Unit::Boundary) && sequence.last().is_some_and(|set| set.is_word()) {
-        sequence.push(ByteSet::outside_word());
+        sequence.push(ByteSet::OUTSIDE_WORD);
     }
     if run.first() == Some(&Unit::Boundary) && sequence.first().is_some_and(|set| set.is_word()) {
-        sequence.insert(0, ByteSet::outside_word());
+        sequence.insert(0, ByteSet::OUTSIDE_WORD);
     }
     sequence
 }

@@ -7,7 +7,8 @@ use super::*;
 fn scanner(patterns: &[&str]) -> Scanner {
     let mut builder = Builder::new();
     for (owner, pattern) in (0..).zip(patterns) {
-        assert!(builder.add(owner, Some(pattern), &[""; 0]), "{pattern}");
+        let need = builder.need(Some(pattern), &[""; 0]);
+        builder.add(owner, need.unwrap());
     }
     builder.build()
 }
