@@ -14,6 +14,10 @@ pub struct Class {
     pub aliases: Vec<ClassId>,
     /// The wider class it is a case of; none for a root of the tree.
     pub parent: Option<ClassId>,
+    /// The class by which published lists know it, for one that is ours alone.
+    pub told_as: Option<ClassId>,
+    /// Whether it says how something else surfaced; a narrower meaning of the same line goes before it.
+    pub surface: bool,
     /// Where it sits (hardware, network, storage, platform, scheduler, framework, user-code, user-data, model-numerics,
     /// none).
     pub layer: String,
@@ -87,6 +91,9 @@ pub(crate) struct Row {
     #[serde(default)]
     pub(crate) aliases: Vec<ClassId>,
     pub(crate) parent: Option<ClassId>,
+    pub(crate) told_as: Option<ClassId>,
+    #[serde(default)]
+    pub(crate) surface: bool,
     pub(crate) layer: String,
     pub(crate) kind: Option<Kind>,
     pub(crate) definition: String,

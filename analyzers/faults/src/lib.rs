@@ -25,6 +25,7 @@ pub mod decode;
 mod explain;
 pub mod line;
 mod matcher;
+mod scan;
 mod signature;
 mod taxonomy;
 pub mod triage;

@@ -1,16 +1,16 @@
 //! The matcher: which signatures know a line.
 //!
-//! One pass of an Aho-Corasick automaton over all literals picks the few signatures that can match; only their expressions
-//! run. A line without any literal costs that one pass and no allocation.
+//! The scanner ([`crate::scan`]) tells which signatures can match a text; only their expressions run. A line of which no one
+//! wants anything costs that one look and no allocation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
-use aho_corasick::{AhoCorasick, MatchKind};
 use rankguard_model::{ClassId, Device, Mark, Role, Source};
 use regex::Regex;
 
 use crate::catalogue::Catalogue;
+use crate::scan::{self, Scanner};
 use crate::signature::{CodeKind, EntityRule, Signature};
 
 /// Longest part of a line that is looked at, bytes. Longer lines are progress bars, dumps of data or attacks; what names a
@@ -23,19 +23,32 @@ const FIELD_LIMIT: usize = 512;
 /// Most marks that one line gets.
 const MARK_LIMIT: usize = 8;
 
-/// Class of an exception of which only the type is known.
-const BARE_EXCEPTION: &str = "uncaught-exception";
+/// How sure a meaning must be to go before how it surfaced.
+const NARROW: f64 = 0.6;
 
-/// Signatures the candidate set has room for.
-const CAPACITY: usize = 1024;
+/// Signatures and openings the candidate set has room for.
+const CAPACITY: usize = 4096;
+
+/// How what spans several lines begins, whatever the signatures know of it. [`crate::triage`] looks closer.
+const OPENINGS: [&str; 7] = [
+    "Traceback (most recent call last)",
+    "File \"",
+    "invoked oom-killer",
+    "oom-kill:constraint=",
+    "out of memory",
+    "NVRM: The NVIDIA GPU ",
+    "{\"log\":\"",
+];
 
 /// All signatures, ready to be tried.
 #[derive(Debug)]
 pub struct Matcher {
-    literals: AhoCorasick,
-    /// Signature of each literal, by pattern number.
-    owners: Vec<usize>,
+    scanner: Scanner,
     rules: Vec<Rule>,
+    /// Signatures of what healthy logs are full of. They silence others, and are no reason to look at a line.
+    chatter: Vec<usize>,
+    /// Classes that say how something else surfaced.
+    surfaces: BTreeSet<ClassId>,
     xids: crate::code::CodeTable,
     sxids: crate::code::CodeTable,
 }
@@ -64,8 +77,18 @@ impl Rule {
 
     fn matches(&self, text: &str) -> bool {
         let patterns = self.patterns();
-        patterns.wanted.is_match(text) && !patterns.unless.as_ref().is_some_and(|unless| unless.is_match(text))
+        patterns.wanted.is_match(text)
+            && !patterns.unless.as_ref().is_some_and(|unless| unless.is_match(text))
+            && self.signature.literals.iter().any(|literal| occurs(text, literal))
     }
+}
+
+/// Whether a text holds a literal in any case.
+fn occurs(text: &str, literal: &str) -> bool {
+    let windows = text.as_bytes().windows(literal.len());
+    windows
+        .into_iter()
+        .any(|window| window.eq_ignore_ascii_case(literal.as_bytes()))
 }
 
 /// A signature that matched.
@@ -75,6 +98,8 @@ pub(crate) struct Hit {
     pub(crate) entity: EntityRule,
     /// Named by a table of numbers.
     coded: bool,
+    /// Number of its signature.
+    rule: usize,
 }
 
 impl Matcher {
@@ -89,26 +114,33 @@ impl Matcher {
             })
             .collect();
         assert!(
-            rules.len() <= CAPACITY,
+            rules.len() + OPENINGS.len() <= CAPACITY,
             "more signatures than the candidate set has room for"
         );
-        let mut literals = Vec::new();
-        let mut owners = Vec::new();
-        for (index, rule) in rules.iter().enumerate() {
-            for literal in &rule.signature.literals {
-                literals.push(literal.as_str());
-                owners.push(index);
+        let mut builder = scan::Builder::new();
+        let mut chatter = Vec::new();
+        for (owner, rule) in (0_u16..).zip(&rules) {
+            let need = builder.need(Some(&rule.signature.pattern), &rule.signature.literals);
+            let need = need.expect("a literal of three bytes can be looked for");
+            if rule.signature.role == Role::Noise && need.is_common() {
+                chatter.push(usize::from(owner));
+            } else {
+                builder.add(owner, need);
             }
         }
-        let literals = AhoCorasick::builder()
-            .ascii_case_insensitive(true)
-            .match_kind(MatchKind::Standard)
-            .build(literals)
-            .expect("a few hundred short literals fit into an automaton");
+        for (owner, opening) in (rules.len() as u16..).zip(OPENINGS) {
+            let need = builder.need(None, &[opening]);
+            builder.add(owner, need.expect("openings are long enough"));
+        }
         Self {
-            literals,
-            owners,
+            scanner: builder.build(),
             rules,
+            chatter,
+            surfaces: catalogue
+                .classes()
+                .filter(|class| class.surface)
+                .map(|class| class.id.clone())
+                .collect(),
             xids: catalogue.xids().clone(),
             sxids: catalogue.sxids().clone(),
         }
@@ -123,30 +155,53 @@ impl Matcher {
     /// What the signatures say of a message, best first. `text` is the message without its prefixes
     /// ([`crate::line::parse`]); a whole raw line works too, where a signature does not insist on the start of the message.
     pub fn marks(&self, source: Source, text: &str) -> Vec<Mark> {
-        self.hits(source, text).into_iter().map(|hit| hit.mark).collect()
+        let all = self.judged(source, text, true);
+        all.into_iter().map(|hit| hit.mark).collect()
     }
 
+    /// What finds the lines of a block that are worth a look.
+    pub(crate) fn scanner(&self) -> &Scanner {
+        &self.scanner
+    }
+
+    /// As [`Matcher::marks`], for lines that are to be remembered: what healthy logs are full of is not among them.
     pub(crate) fn hits(&self, source: Source, text: &str) -> Vec<Hit> {
+        let mut hits = self.judged(source, text, false);
+        let is_chatter = |hit: &Hit| self.chatter.contains(&hit.rule);
+        if hits.iter().all(is_chatter) {
+            hits.clear();
+        }
+        hits
+    }
+
+    /// All signatures that match, best first; with only chatter as candidates they are tried when `chatter` is set.
+    fn judged(&self, source: Source, text: &str, chatter: bool) -> Vec<Hit> {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
         let mut candidates = [0_u64; CAPACITY / 64];
         let mut any = false;
-        for found in self.literals.find_overlapping_iter(text) {
-            let owner = self.owners[found.pattern().as_usize()];
-            candidates[owner / 64] |= 1 << (owner % 64);
-            any = true;
-        }
-        if !any {
+        self.scanner.owners(text.as_bytes(), &mut |owner| {
+            let owner = usize::from(owner);
+            if owner < self.rules.len() {
+                candidates[owner / 64] |= 1 << (owner % 64);
+                any = true;
+            }
+        });
+        if !any && !chatter {
             return Vec::new();
+        }
+        for &rule in &self.chatter {
+            candidates[rule / 64] |= 1 << (rule % 64);
         }
         let mut hits = Vec::new();
         for (word, &bits) in candidates.iter().enumerate() {
             let mut bits = bits;
             while bits != 0 {
-                let rule = &self.rules[word * 64 + bits.trailing_zeros() as usize];
+                let number = word * 64 + bits.trailing_zeros() as usize;
+                let rule = &self.rules[number];
                 bits &= bits - 1;
                 let sources = &rule.signature.sources;
                 if (sources.is_empty() || sources.contains(&source)) && rule.matches(text) {
-                    hits.push(self.hit(rule, text));
+                    hits.push(self.hit(number, text));
                 }
             }
         }
@@ -159,18 +214,19 @@ impl Matcher {
         if hits.first().is_some_and(|hit| hit.mark.role == Role::Noise) {
             hits.truncate(1);
         }
-        // The bare type of an exception says nothing beside wording that is known.
-        if hits
-            .first()
-            .is_some_and(|hit| hit.mark.class.as_str() != BARE_EXCEPTION)
-        {
-            hits.retain(|hit| hit.mark.class.as_str() != BARE_EXCEPTION);
+        // How something surfaced says nothing beside what it was: a checkpoint that was not written for want of space is a
+        // full disk, an exception of a known wording is more than its type.
+        let surfaced = |hit: &Hit| self.surfaces.contains(&hit.mark.class);
+        let narrow = |hit: &Hit| !surfaced(hit) && hit.mark.confidence >= NARROW;
+        if hits.iter().any(narrow) {
+            hits.retain(|hit| !surfaced(hit));
         }
         hits.truncate(MARK_LIMIT);
         hits
     }
 
-    fn hit(&self, rule: &Rule, text: &str) -> Hit {
+    fn hit(&self, number: usize, text: &str) -> Hit {
+        let rule = &self.rules[number];
         let signature = &rule.signature;
         let regex = &rule.patterns().wanted;
         let mut fields = BTreeMap::new();
@@ -197,6 +253,7 @@ impl Matcher {
             mark,
             entity: signature.entity,
             coded: signature.codes.is_some(),
+            rule: number,
         }
     }
 

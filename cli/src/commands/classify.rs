@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_faults::{OUTSIDE_SCOPE, PRIMARY};
-use rankguard_model::{NodeId, Rank, Role};
+use rankguard_faults::{Catalogue, OUTSIDE_SCOPE, PRIMARY};
+use rankguard_model::{ClassId, NodeId, Rank, Role};
 use rankguard_offline::{Alternative, OfflineCase};
 use serde::Serialize;
 
@@ -59,7 +59,9 @@ impl From<OfflineCase> for Verdict {
                 })
                 .collect(),
             id: case.id,
-            class: case.class,
+            class: Catalogue::builtin()
+                .told_as(&ClassId::from(case.class.as_str()))
+                .to_string(),
             layer: case.layer,
             root_rank: case.root_rank,
             root_node: case.root_node,

@@ -94,5 +94,11 @@ fn read(file: &Path, rank: Option<u32>) -> Result<(Dump, Vec<String>), String> {
     }
     let bytes = fs::read(file).map_err(|error| error.to_string())?;
     let (dump, problems) = Dump::read(rank, &bytes).map_err(|error| error.to_string())?;
-    Ok((dump, problems.iter().map(|odd| format!("{}: {}", odd.place, odd.what)).collect()))
+    Ok((
+        dump,
+        problems
+            .iter()
+            .map(|odd| format!("{}: {}", odd.place, odd.what))
+            .collect(),
+    ))
 }

@@ -194,6 +194,8 @@ fn join(
         id: row.id.clone(),
         aliases: row.aliases.clone(),
         parent: lineage.get(1).map(|parent| parent.value.id.clone()),
+        told_as: row.told_as.clone(),
+        surface: row.surface,
         layer: row.layer.clone(),
         kind: said(lineage, |row| row.kind).unwrap_or_default(),
         definition: row.definition.clone(),

@@ -187,6 +187,12 @@ impl Catalogue {
         self.ancestors(id).last().or_else(|| self.class(id))
     }
 
+    /// The id by which published lists of failures know a class: its own, unless the class is ours alone.
+    pub fn told_as<'c>(&'c self, id: &'c ClassId) -> &'c ClassId {
+        self.class(id)
+            .map_or(id, |class| class.told_as.as_ref().unwrap_or(&class.id))
+    }
+
     /// The classes directly below a class.
     pub fn children(&self, id: &ClassId) -> impl Iterator<Item = &Class> {
         let id = self.class(id).map(|class| &class.id);

@@ -4,9 +4,11 @@
 //! one after the other until nothing known is left. Nothing here fails: a line that has no known prefix is all text.
 
 mod clean;
+mod container;
 mod cursor;
 mod moment;
 mod prefix;
+pub(crate) mod raw;
 
 pub use clean::clean;
 pub use moment::LineClock;

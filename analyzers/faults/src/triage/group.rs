@@ -7,7 +7,7 @@ use rankguard_model::Timestamp;
 use super::{CONTEXT, HOLD, IDLE, LaneKey, Observation, PENDING, WINDOW};
 
 /// Lines after the deciding one that still belong to it.
-const FOLLOWING: u64 = 4;
+pub(super) const FOLLOWING: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct Group {
@@ -93,8 +93,13 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Adds a group, or counts it as a repeat of one that waits.
-    pub(super) fn add(&mut self, group: Group) {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Adds a group, or counts it as a repeat of one that waits. Gives the last line of it.
+    pub(super) fn add(&mut self, group: Group) -> u64 {
+        let last_line_no = group.observation.last_line_no;
         let key = group.key();
         if let Some(known) = self.by_key.get(&key).and_then(|id| self.waiting.get_mut(id)) {
             let gap = match (known.observation.at, group.observation.at) {
@@ -106,12 +111,13 @@ impl Groups {
                 seen.repeats = seen.repeats.saturating_add(group.observation.repeats);
                 seen.last_line_no = group.observation.last_line_no;
                 known.last = group.last;
-                return;
+                return last_line_no;
             }
         }
         self.by_key.insert(key, self.next);
         self.waiting.insert(self.next, group);
         self.next += 1;
+        last_line_no
     }
 
     /// An unremarkable line of the same lane: context of what stands just before it.

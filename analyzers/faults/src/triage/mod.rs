@@ -8,28 +8,36 @@
 //! ([`Triage::poll`]), until the lines' own clock has moved on by [`WINDOW`], or until [`Triage::flush`]. Whoever reads whole
 //! files may pass any constant as `now` and flush at the end.
 //!
+//! Lines come one by one ([`Triage::push`]) or as blocks of bytes ([`Triage::push_block`]); the observations are the same. A
+//! line that can neither say anything nor belong to something open is only counted and kept for a while, in case the next one
+//! needs it as context; a block is searched as a whole and such lines are not even found.
+//!
 //! Bounds: [`LANES`] ranks with an open traceback, [`PENDING`] groups that wait; beyond them the oldest are given out early,
-//! never dropped.
+//! never dropped. A unit that no line was added to for [`QUIET_LINES`] lines of the stream is complete.
 
+mod block;
 mod frames;
 mod group;
 mod history;
 mod lane;
 mod oom;
+mod recent;
 mod traceback;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rankguard_model::{Device, Mark, Rank, Source, Timestamp};
 
-use crate::line::{self, LineClock, ParsedLine};
+use crate::line::{self, LineClock, ParsedLine, raw};
 use crate::matcher::{Matcher, device_of};
 use crate::signature::EntityRule;
 use group::{Group, Groups};
 use history::History;
 use lane::Lane;
+use recent::Recent;
 use traceback::Step;
 
 /// A group that nothing was added to for this long is complete.
@@ -42,6 +50,8 @@ pub const WINDOW: Duration = Duration::from_secs(60);
 pub const LANES: usize = 4096;
 /// Groups that wait at a time.
 pub const PENDING: usize = 1024;
+/// A unit is complete when this many lines of others have passed it by: its writer is gone.
+pub const QUIET_LINES: u64 = 20_000;
 /// Lines kept around the deciding one.
 pub const CONTEXT: usize = 12;
 
@@ -96,6 +106,9 @@ pub struct Observation {
     pub last_line_no: u64,
 }
 
+/// A GPU is announced for this many lines.
+const ANNOUNCED_LINES: u64 = 3;
+
 /// Key of a lane: everything a rank (or a host) writes.
 type LaneKey = (Option<String>, Option<Rank>, Option<u32>);
 
@@ -104,10 +117,40 @@ type LaneKey = (Option<String>, Option<Rank>, Option<u32>);
 pub struct Triage {
     matcher: Arc<Matcher>,
     stream: Stream,
+    /// Those with something open.
     lanes: BTreeMap<LaneKey, Lane>,
+    /// Line at which lanes are looked through for silent ones.
+    sweep_at: u64,
     groups: Groups,
     history: History,
+    recent: Recent,
+    /// GPUs that the driver has begun to speak of.
+    announced: Vec<Announced>,
     line_no: u64,
+    /// Lines up to this one may be context of a group.
+    followed_to: u64,
+    /// The start of a line whose end has not arrived.
+    partial: Vec<u8>,
+    /// That line has a number already: parts of it were read.
+    partial_counted: bool,
+    now: Timestamp,
+}
+
+/// `NVRM: The NVIDIA GPU 0000:9b:00.0 ...`: the driver names the GPU first and says in the next lines what became of it.
+#[derive(Debug)]
+struct Announced {
+    lane: LaneKey,
+    line_no: u64,
+    gpu: String,
+}
+
+/// What became of a line.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    /// Part of a traceback or a dump.
+    Taken,
+    /// A line of its own, remarkable or not.
+    Single,
 }
 
 impl Triage {
@@ -117,23 +160,105 @@ impl Triage {
             matcher,
             stream,
             lanes: BTreeMap::new(),
+            sweep_at: 0,
             groups: Groups::default(),
             history: History::default(),
+            recent: Recent::default(),
+            announced: Vec::new(),
             line_no: 0,
+            followed_to: 0,
+            partial: Vec::new(),
+            partial_counted: false,
+            now: Timestamp(0),
         }
+    }
+
+    /// From now on lines are tried against another catalogue. What is open or waits stays so.
+    pub fn reload(&mut self, matcher: Arc<Matcher>) {
+        self.matcher = matcher;
     }
 
     /// The next line, with the moment it was read. Gives what became complete by it.
     pub fn push(&mut self, raw: &str, now: Timestamp) -> Vec<Observation> {
-        self.line_no += 1;
-        let cleaned = line::clean(raw);
-        let parsed = line::parse(&cleaned, &self.stream.clock);
         let mut out = Vec::new();
-        if !(self.stream.source == Source::KernelLog && is_property(&cleaned)) {
-            self.accept(&parsed, now);
-        }
-        self.groups.take_ready(now, &mut out);
+        self.line(raw.as_bytes(), now, &mut out);
         out
+    }
+
+    /// A whole line.
+    fn line(&mut self, raw: &[u8], now: Timestamp, out: &mut Vec<Observation>) {
+        self.line_no += 1;
+        let mut rest = raw;
+        while rest.len() > raw::PART_LIMIT {
+            let end = raw::part_end(&rest[..raw::PART_LIMIT]);
+            self.part(&rest[..end], now);
+            rest = &rest[end..];
+        }
+        self.part(rest, now);
+        self.groups.take_ready(now, out);
+    }
+
+    /// A line, or a part of one that has no end.
+    fn part(&mut self, raw: &[u8], now: Timestamp) {
+        self.now = now;
+        if self.is_attentive() || self.is_worth_reading(raw) {
+            self.read(raw, now);
+        } else {
+            self.recent.remember(self.line_no, raw);
+        }
+    }
+
+    /// Whether the line at hand matters whatever it says.
+    fn is_attentive(&self) -> bool {
+        !self.lanes.is_empty() || self.line_no <= self.followed_to
+    }
+
+    /// Whether a line says anything by itself.
+    fn is_worth_reading(&self, raw: &[u8]) -> bool {
+        let scanner = self.matcher.scanner();
+        if !raw::has_odd_bytes(raw) && !scanner.wants(raw) {
+            return false;
+        }
+        let mut speaks = false;
+        raw::looks(raw, &mut |look| {
+            speaks = speaks
+                || scanner.wants(look.text.as_bytes()) && self.speaks(&line::parse(&look.text, &self.stream.clock));
+        });
+        speaks
+    }
+
+    fn speaks(&self, line: &ParsedLine<'_>) -> bool {
+        traceback::opens(line.text)
+            || oom::opens(line.text)
+            || announced_gpu(line.text).is_some()
+            || !self.matcher.hits(self.stream.source, line.text).is_empty()
+    }
+
+    /// Takes a line apart and accepts what it says.
+    fn read(&mut self, raw: &[u8], now: Timestamp) {
+        let clock = self.stream.clock;
+        let head = OnceCell::new();
+        raw::looks(raw, &mut |look| {
+            let mut parsed = line::parse(&look.text, &clock);
+            // The prefix stands before the first of several looks and is meant for all.
+            if look.shown {
+                head.get().into_iter().for_each(|head: &Head| head.lend(&mut parsed));
+            } else {
+                head.get_or_init(|| Head::of(&parsed)).lend(&mut parsed);
+            }
+            if !look.shown {
+                if self.matcher.scanner().wants(look.text.as_bytes()) && self.speaks(&parsed) {
+                    self.accept(&parsed, now);
+                }
+                return;
+            }
+            if self.stream.source == Source::KernelLog && is_property(&look.text) {
+                return;
+            }
+            if self.accept(&parsed, now) == Fate::Single {
+                self.recent.remember(self.line_no, raw);
+            }
+        });
     }
 
     /// Gives what has been quiet or held for long enough at `now`.
@@ -157,71 +282,95 @@ impl Triage {
 
     /// Gives everything that is held, complete or not: the stream has ended.
     pub fn flush(&mut self) -> Vec<Observation> {
+        let mut out = Vec::new();
+        self.end_partial(&mut out);
         let keys: Vec<_> = self.lanes.keys().cloned().collect();
         for key in keys {
             self.close_lane(&key, Timestamp(i64::MAX));
         }
-        self.lanes.clear();
-        self.groups.take_all()
+        out.extend(self.groups.take_all());
+        out
     }
 
-    fn accept(&mut self, parsed: &ParsedLine<'_>, now: Timestamp) {
+    fn accept(&mut self, parsed: &ParsedLine<'_>, now: Timestamp) -> Fate {
+        self.sweep(now);
         let key: LaneKey = (parsed.host.map(str::to_owned), parsed.rank, parsed.local_rank);
-        if !self.lanes.contains_key(&key) && self.lanes.len() >= LANES {
-            self.evict_lane(now);
-        }
-        let line_no = self.line_no;
-        let lane = self.lanes.entry(key.clone()).or_default();
-        lane.touch(now);
-        if parsed.kernel || self.stream.source == Source::KernelLog {
+        let kernel = parsed.kernel || self.stream.source == Source::KernelLog;
+        loop {
+            if !self.lanes.contains_key(&key) {
+                let opens = if kernel {
+                    oom::opens(parsed.text)
+                } else {
+                    traceback::opens(parsed.text)
+                };
+                if !opens {
+                    break;
+                }
+                if self.lanes.len() >= LANES {
+                    self.evict_lane(now);
+                }
+                if self.lanes.is_empty() {
+                    self.sweep_at = self.line_no + QUIET_LINES;
+                }
+            }
+            let line_no = self.line_no;
+            let lane = self.lanes.entry(key.clone()).or_default();
+            lane.touch(now, line_no);
+            if !kernel {
+                match lane.traceback.accept(parsed, line_no) {
+                    Step::Taken => return Fate::Taken,
+                    Step::Closed => {
+                        self.close_lane(&key, now);
+                        continue;
+                    }
+                    Step::Other => break,
+                }
+            }
             let lost = lane.oom.take_over(parsed, line_no);
             let (taken, done) = lane.oom.accept(parsed, line_no);
             let in_dump = lane.oom.is_open();
+            if !lane.is_open() {
+                self.lanes.remove(&key);
+            }
             for unit in lost.into_iter().chain(done) {
                 self.add_oom(unit, now);
             }
-            if taken {
-                return;
+            if taken || in_dump && self.matcher.hits(self.stream.source, parsed.text).is_empty() {
+                return Fate::Taken;
             }
-            if in_dump && self.matcher.hits(self.stream.source, parsed.text).is_empty() {
-                return;
-            }
-        } else {
-            match lane.traceback.accept(parsed, line_no) {
-                Step::Taken => return,
-                Step::Closed => {
-                    self.close_lane(&key, now);
-                    return self.accept(parsed, now);
-                }
-                Step::Other => {}
-            }
+            break;
         }
         self.single(&key, parsed, now);
+        Fate::Single
     }
 
     /// A line that stands for itself.
     fn single(&mut self, key: &LaneKey, parsed: &ParsedLine<'_>, now: Timestamp) {
-        let mut hits = self.matcher.hits(self.stream.source, parsed.text);
         let line_no = self.line_no;
-        let Some(lane) = self.lanes.get_mut(key) else { return };
+        self.announced
+            .retain(|announced| line_no - announced.line_no <= ANNOUNCED_LINES);
         if let Some(gpu) = announced_gpu(parsed.text) {
-            lane.gpu = Some((line_no, gpu));
+            self.announced.push(Announced {
+                lane: key.clone(),
+                line_no,
+                gpu,
+            });
         }
+        let mut hits = self.matcher.hits(self.stream.source, parsed.text);
         if hits.is_empty() {
-            lane.remember(parsed.text);
             self.groups.follow(key, parsed.text, line_no);
             return;
         }
-        let announced = lane.gpu.clone().filter(|(at, _)| line_no - at <= 3).map(|(_, gpu)| gpu);
+        let announced = self.announced.iter().rfind(|announced| announced.lane == *key);
         for hit in &mut hits {
-            if let Some(gpu) = announced.as_ref().filter(|_| hit.entity == EntityRule::Gpu) {
-                hit.mark.fields.entry("bdf".to_owned()).or_insert_with(|| gpu.clone());
+            if let Some(announced) = announced.filter(|_| hit.entity == EntityRule::Gpu) {
+                let fields = &mut hit.mark.fields;
+                fields.entry("bdf".to_owned()).or_insert_with(|| announced.gpu.clone());
             }
             self.history.judge(&mut hit.mark, parsed);
         }
-        let context = lane.recent();
-        lane.remember(parsed.text);
         let mut observation = self.observe(parsed);
+        observation.context = self.recent.before(line_no, key, &self.stream.clock);
         observation.device = hits.iter().find_map(|hit| device_of(hit.entity, &hit.mark));
         let spoken_of = hits[0]
             .mark
@@ -230,9 +379,30 @@ impl Triage {
             .and_then(|rank| rank.parse().ok())
             .map(Rank);
         observation.rank = spoken_of.or(observation.rank);
-        observation.context = context;
         observation.marks = hits.into_iter().map(|hit| hit.mark).collect();
-        self.groups.add(Group::new(key.clone(), observation, now));
+        self.wait(Group::new(key.clone(), observation, now));
+    }
+
+    /// Lets a group wait for more of its kind.
+    fn wait(&mut self, group: Group) {
+        let last = self.groups.add(group);
+        self.followed_to = self.followed_to.max(last + group::FOLLOWING);
+    }
+
+    /// Closes lanes whose writers have been silent while many lines of others went by.
+    fn sweep(&mut self, now: Timestamp) {
+        if self.lanes.is_empty() || self.line_no < self.sweep_at {
+            return;
+        }
+        self.sweep_at = self.line_no + QUIET_LINES / 4;
+        let silent = self
+            .lanes
+            .iter()
+            .filter(|(_, lane)| lane.last_line() + QUIET_LINES <= self.line_no);
+        let silent: Vec<_> = silent.map(|(key, _)| key.clone()).collect();
+        for key in silent {
+            self.close_lane(&key, now);
+        }
     }
 
     fn observe(&self, parsed: &ParsedLine<'_>) -> Observation {
@@ -260,33 +430,59 @@ impl Triage {
             .map(|(key, _)| key.clone());
         if let Some(key) = oldest {
             self.close_lane(&key, now);
-            self.lanes.remove(&key);
         }
     }
 
     /// Gives what a lane has collected to the groups.
     fn close_lane(&mut self, key: &LaneKey, now: Timestamp) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        let traceback = lane.traceback.take();
-        let oom = lane.oom.take();
-        if let Some(unit) = traceback {
-            self.add_traceback(key, unit, now);
+        let Some(mut lane) = self.lanes.remove(key) else { return };
+        if let Some(unit) = lane.traceback.take() {
+            let mut observation = unit.observation(&self.matcher, self.stream.source);
+            observation.rank = observation.rank.or(self.stream.rank);
+            self.wait(Group::new(key.clone(), observation, now));
         }
-        if let Some(unit) = oom {
+        if let Some(unit) = lane.oom.take() {
             self.add_oom(unit, now);
         }
-    }
-
-    fn add_traceback(&mut self, key: &LaneKey, unit: traceback::Unit, now: Timestamp) {
-        let mut observation = unit.observation(&self.matcher, self.stream.source);
-        observation.rank = observation.rank.or(self.stream.rank);
-        self.groups.add(Group::new(key.clone(), observation, now));
     }
 
     fn add_oom(&mut self, unit: oom::Unit, now: Timestamp) {
         let mut observation = unit.observation();
         observation.rank = observation.rank.or(self.stream.rank);
-        self.groups.add(Group::new((None, None, None), observation, now));
+        self.wait(Group::new((None, None, None), observation, now));
+    }
+}
+
+/// What the prefix at the start of a line tells of all that stands in it.
+#[derive(Debug)]
+struct Head {
+    at: Option<Timestamp>,
+    since_boot_us: Option<u64>,
+    kernel: bool,
+    rank: Option<Rank>,
+    local_rank: Option<u32>,
+    host: Option<String>,
+}
+
+impl Head {
+    fn of(line: &ParsedLine<'_>) -> Self {
+        Self {
+            at: line.at,
+            since_boot_us: line.since_boot_us,
+            kernel: line.kernel,
+            rank: line.rank,
+            local_rank: line.local_rank,
+            host: line.host.map(str::to_owned),
+        }
+    }
+
+    fn lend<'a>(&'a self, line: &mut ParsedLine<'a>) {
+        line.at = line.at.or(self.at);
+        line.since_boot_us = line.since_boot_us.or(self.since_boot_us);
+        line.kernel |= self.kernel;
+        line.rank = line.rank.or(self.rank);
+        line.local_rank = line.local_rank.or(self.local_rank);
+        line.host = line.host.or(self.host.as_deref());
     }
 }
 

@@ -45,6 +45,11 @@ pub(super) struct Unit {
     last_line: u64,
 }
 
+/// Whether a line begins a dump, or ends one whose start is lost.
+pub(super) fn opens(text: &str) -> bool {
+    text.contains("invoked oom-killer") || text.contains("oom-kill:constraint=") || KILLED.is_match(text)
+}
+
 impl Tracker {
     /// A kernel line. Says whether it belongs to a dump, and gives the unit that is complete with it.
     pub(super) fn accept(&mut self, line: &ParsedLine<'_>, line_no: u64) -> (bool, Option<Unit>) {

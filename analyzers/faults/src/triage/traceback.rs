@@ -84,6 +84,11 @@ fn is_chain(text: &str) -> bool {
     text.contains("During handling of the above exception") || text.contains("The above exception was the direct cause")
 }
 
+/// Whether a line begins a traceback.
+pub(super) fn opens(text: &str) -> bool {
+    is_header(text) || headless(text)
+}
+
 impl Tracker {
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
@@ -104,7 +109,7 @@ impl Tracker {
                 step
             }
             // A syntax error of the main program has no header, only its place.
-            None if is_header(text) || headless(text) => {
+            None if opens(text) => {
                 let mut unit = Unit::new(line, line_no);
                 if !is_header(text) {
                     unit.accept(text);

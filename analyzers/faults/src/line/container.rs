@@ -1,0 +1,81 @@
+//! Lines as a container runtime stores them: one JSON object a line, the program's own line within.
+
+/// `{"log":"text\n","stream":"stderr","time":"2025-01-21T04:41:44.5Z"}` as the line that the other runtimes would have
+/// written: `2025-01-21T04:41:44.5Z stderr F text`. None for anything else. A line that was cut off keeps what it has.
+pub(super) fn decoded(raw: &[u8]) -> Option<String> {
+    let mut rest = raw.strip_prefix(b"{\"log\":\"")?;
+    let log = string(&mut rest);
+    let mut stream = String::from("stdout");
+    let mut time = String::new();
+    while let Some(after) = rest.strip_prefix(b",\"") {
+        rest = after;
+        let name = string(&mut rest);
+        let Some(after) = rest.strip_prefix(b":\"") else { break };
+        rest = after;
+        let value = string(&mut rest);
+        match name.as_str() {
+            "stream" => stream = value,
+            "time" => time = value,
+            _ => {}
+        }
+    }
+    let log = log.trim_end_matches(['\n', '\r']);
+    Some(if time.is_empty() {
+        log.to_owned()
+    } else {
+        format!("{time} {stream} F {log}")
+    })
+}
+
+/// The rest of a JSON string whose opening quote is taken, up to and with its closing one.
+fn string(rest: &mut &[u8]) -> String {
+    let mut out = Vec::new();
+    while let Some((&byte, after)) = rest.split_first() {
+        *rest = after;
+        match byte {
+            b'"' => break,
+            b'\\' => escape(rest, &mut out),
+            byte => out.push(byte),
+        }
+    }
+    String::from_utf8(out).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned())
+}
+
+fn escape(rest: &mut &[u8], out: &mut Vec<u8>) {
+    let Some((&kind, after)) = rest.split_first() else {
+        return;
+    };
+    *rest = after;
+    let plain = match kind {
+        b'n' => b'\n',
+        b't' => b'\t',
+        b'r' => b'\r',
+        b'b' | b'f' => b' ',
+        b'u' => {
+            let mut c = unit(rest);
+            if let Some(high @ 0xd800..=0xdbff) = c {
+                // Half of a pair: the other half follows, or the text is broken here.
+                let low = rest
+                    .strip_prefix(b"\\u")
+                    .and_then(|mut low| Some((unit(&mut low)?, low)));
+                c = None;
+                if let Some((low @ 0xdc00..=0xdfff, after)) = low {
+                    *rest = after;
+                    c = Some(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00));
+                }
+            }
+            let c = c.and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+            out.extend(c.encode_utf8(&mut [0; 4]).bytes());
+            return;
+        }
+        other => other,
+    };
+    out.push(plain);
+}
+
+fn unit(rest: &mut &[u8]) -> Option<u32> {
+    let (digits, after) = rest.split_at_checked(4)?;
+    let unit = u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    *rest = after;
+    Some(unit)
+}

@@ -1,0 +1,354 @@
+//! What a regular expression cannot do without: from its syntax tree a set of byte sequences of which at least one stands in
+//! every text it matches.
+//!
+//! `(?:job|step)\b.*\bTIMEOUT\b` needs ` timeout ` with something that is no letter on both sides; that is far rarer in a
+//! healthy log than any word a person would have picked. Of several needs the cheapest is taken ([`super::cost`]).
+//!
+//! Letters beyond ASCII that only case folding brings in (the Kelvin sign for `k`) are left out, as are digits beyond ASCII.
+
+use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
+
+use super::bytes::{ByteSet, Sequence};
+use super::cost::Cost;
+
+/// Most sequences of one need while it is put together.
+const BREADTH: usize = 48;
+/// Longest sequence; longer ones are no rarer.
+const LENGTH: usize = 24;
+
+/// A need that costs more than this stands in every other line of a healthy log, or nearly.
+const COMMON: f64 = 3.0;
+
+/// One position of a sequence under construction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Unit {
+    Byte(ByteSet),
+    /// A word boundary: no byte of its own, and a demand on its neighbour once it stands at an end.
+    Boundary,
+}
+
+type Run = Vec<Unit>;
+
+/// What is known of a part of an expression.
+#[derive(Debug, Clone, Default)]
+struct Part {
+    /// All it can match, where that is little.
+    exact: Option<Vec<Run>>,
+    /// What everything it matches begins with, and ends with.
+    prefix: Option<Vec<Run>>,
+    suffix: Option<Vec<Run>>,
+    /// Sequences of which one is in everything it matches, and what looking for them costs.
+    need: Option<Need>,
+}
+
+/// Sequences of which at least one must occur, and what looking for them costs.
+#[derive(Debug, Clone)]
+pub(crate) struct Need {
+    pub(super) sequences: Vec<Sequence>,
+    pub(super) cost: f64,
+}
+
+impl Need {
+    /// Whether a healthy log is full of it.
+    pub(crate) fn is_common(&self) -> bool {
+        self.cost > COMMON
+    }
+}
+
+/// The cheapest need of an expression. None when it has none: then it may match anything.
+pub(super) fn need(pattern: &str, costs: &Cost) -> Option<Need> {
+    let hir = regex_syntax::parse(pattern).ok()?;
+    part(&hir, costs).into_need(costs)
+}
+
+impl Part {
+    fn exact(runs: Vec<Run>) -> Self {
+        Self {
+            exact: Some(runs),
+            ..Self::default()
+        }
+    }
+
+    fn into_need(self, costs: &Cost) -> Option<Need> {
+        let own = self.exact.as_ref().and_then(|runs| priced(runs, costs));
+        cheaper(own, self.need)
+    }
+}
+
+fn cheaper(one: Option<Need>, other: Option<Need>) -> Option<Need> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if other.cost < one.cost { other } else { one }),
+        (one, other) => one.or(other),
+    }
+}
+
+fn part(hir: &Hir, costs: &Cost) -> Part {
+    match hir.kind() {
+        HirKind::Empty => Part::exact(vec![Run::new()]),
+        HirKind::Literal(literal) => {
+            let units = literal.0.iter().map(|byte| Unit::Byte(ByteSet::of([*byte])));
+            Part::exact(vec![units.collect()])
+        }
+        HirKind::Class(class) => match byte_set(class) {
+            (set, true) => Part::exact(vec![vec![Unit::Byte(set)]]),
+            // Characters of several bytes: what they begin with and end with is known.
+            (set, false) => Part {
+                prefix: Some(vec![vec![Unit::Byte(set)]]),
+                suffix: Some(vec![vec![Unit::Byte(set)]]),
+                ..Part::default()
+            },
+        },
+        HirKind::Look(Look::WordAscii | Look::WordUnicode) => Part::exact(vec![vec![Unit::Boundary]]),
+        HirKind::Look(_) => Part::exact(vec![Run::new()]),
+        HirKind::Repetition(repetition) => repeated(repetition, costs),
+        HirKind::Capture(capture) => part(&capture.sub, costs),
+        HirKind::Concat(parts) => concat(parts, costs),
+        HirKind::Alternation(branches) => alternation(branches, costs),
+    }
+}
+
+/// The bytes of a class, and whether each of its characters is one of them. Otherwise some have several bytes, of which any
+/// beyond ASCII may be the first or the last.
+fn byte_set(class: &Class) -> (ByteSet, bool) {
+    let mut bytes = Vec::new();
+    let mut beyond = false;
+    match class {
+        Class::Unicode(class) => {
+            for range in class.ranges() {
+                for c in range.start()..=range.end().min('\u{7f}') {
+                    bytes.extend(u8::try_from(c));
+                }
+                beyond |= range.end() > '\u{7f}' && !matches!(range.start(), '\u{17f}' | '\u{212a}');
+            }
+        }
+        Class::Bytes(class) => {
+            for range in class.ranges() {
+                bytes.extend(range.start()..=range.end());
+            }
+        }
+    }
+    let digits = bytes.len() == 10 && bytes.iter().all(u8::is_ascii_digit);
+    if beyond && !digits {
+        bytes.extend(0x80..=0xff);
+    }
+    (ByteSet::of(bytes), !beyond || digits)
+}
+
+fn repeated(repetition: &Repetition, costs: &Cost) -> Part {
+    let sub = part(&repetition.sub, costs);
+    if repetition.min == 0 {
+        let optional = repetition.max == Some(1);
+        let exact = sub
+            .exact
+            .filter(|runs| optional && runs.len() < BREADTH)
+            .map(|mut runs| {
+                if !runs.iter().any(Vec::is_empty) {
+                    runs.push(Run::new());
+                }
+                runs
+            });
+        return Part {
+            exact,
+            ..Part::default()
+        };
+    }
+    let fixed = repetition.max == Some(repetition.min) && repetition.min <= 8;
+    if fixed && let Some(once) = &sub.exact {
+        let mut runs = vec![Run::new()];
+        for _ in 0..repetition.min {
+            match product(&runs, once) {
+                Some(longer) => runs = longer,
+                None => break,
+            }
+        }
+        if runs.iter().all(|run| run.len() <= LENGTH) {
+            return Part::exact(runs);
+        }
+    }
+    Part {
+        exact: None,
+        prefix: sub.exact.clone().or(sub.prefix),
+        suffix: sub.exact.clone().or(sub.suffix),
+        need: match &sub.exact {
+            Some(runs) => priced(runs, costs),
+            None => sub.need,
+        },
+    }
+}
+
+/// Every run of one followed by every run of the other; none when they are too many or too long.
+fn product(left: &[Run], right: &[Run]) -> Option<Vec<Run>> {
+    if left.len() * right.len() > BREADTH {
+        return None;
+    }
+    let mut runs = Vec::with_capacity(left.len() * right.len());
+    for one in left {
+        for other in right {
+            if one.len() + other.len() > LENGTH {
+                return None;
+            }
+            runs.push(one.iter().chain(other).copied().collect());
+        }
+    }
+    Some(runs)
+}
+
+fn alternation(branches: &[Hir], costs: &Cost) -> Part {
+    let parts: Vec<Part> = branches.iter().map(|branch| part(branch, costs)).collect();
+    let union = |pick: &dyn Fn(&Part) -> Option<Vec<Run>>| {
+        let mut all = Vec::new();
+        for part in &parts {
+            all.extend(pick(part)?);
+        }
+        (all.len() <= BREADTH).then_some(all)
+    };
+    let exact = union(&|part| part.exact.clone());
+    let prefix = union(&|part| part.exact.clone().or_else(|| part.prefix.clone()));
+    let suffix = union(&|part| part.exact.clone().or_else(|| part.suffix.clone()));
+    let mut need = Some(Need {
+        sequences: Vec::new(),
+        cost: 0.0,
+    });
+    for part in parts {
+        need = match (need, part.into_need(costs)) {
+            (Some(mut all), Some(one)) => {
+                all.sequences.extend(one.sequences);
+                all.cost += one.cost;
+                Some(all)
+            }
+            _ => None,
+        };
+    }
+    Part {
+        exact,
+        prefix,
+        suffix,
+        need,
+    }
+}
+
+fn concat(parts: &[Hir], costs: &Cost) -> Part {
+    let mut whole = Some(vec![Run::new()]);
+    let mut prefix = None;
+    let mut need = None;
+    // Pieces that follow one another without a gap.
+    let mut run: Vec<Vec<Run>> = Vec::new();
+    let mut gap = false;
+    for child in parts {
+        let child = part(child, costs);
+        if let Some(exact) = child.exact {
+            whole = whole.and_then(|runs| product(&runs, &exact));
+            append(&mut run, exact);
+            continue;
+        }
+        whole = None;
+        run.extend(child.prefix);
+        if !gap {
+            prefix = first(&run);
+        }
+        gap = true;
+        need = cheaper(need, best(&run, costs));
+        need = cheaper(need, child.need);
+        run.clear();
+        run.extend(child.suffix);
+    }
+    if whole.is_some() {
+        return Part {
+            need: best(&run, costs),
+            exact: whole,
+            prefix: None,
+            suffix: None,
+        };
+    }
+    if !gap {
+        prefix = first(&run);
+    }
+    let suffix = last(&run);
+    need = cheaper(need, best(&run, costs));
+    Part {
+        exact: None,
+        prefix,
+        suffix,
+        need,
+    }
+}
+
+/// Adds a piece; single texts grow together, so that pieces are few, and long ones are cut.
+fn append(run: &mut Vec<Vec<Run>>, piece: Vec<Run>) {
+    let [text] = piece.as_slice() else {
+        run.push(piece);
+        return;
+    };
+    if let Some([before]) = run.last_mut().map(Vec::as_mut_slice)
+        && before.len() + text.len() <= LENGTH
+    {
+        before.extend(text);
+    } else {
+        run.extend(text.chunks(LENGTH).map(|cut| vec![cut.to_vec()]));
+    }
+}
+
+/// What the pieces begin with: as many as stay few.
+fn first(pieces: &[Vec<Run>]) -> Option<Vec<Run>> {
+    let mut runs = pieces.first()?.clone();
+    for piece in &pieces[1..] {
+        match product(&runs, piece) {
+            Some(longer) => runs = longer,
+            None => break,
+        }
+    }
+    (!runs.iter().any(Vec::is_empty)).then_some(runs)
+}
+
+fn last(pieces: &[Vec<Run>]) -> Option<Vec<Run>> {
+    let mut runs = pieces.last()?.clone();
+    for piece in pieces[..pieces.len() - 1].iter().rev() {
+        match product(piece, &runs) {
+            Some(longer) => runs = longer,
+            None => break,
+        }
+    }
+    (!runs.iter().any(Vec::is_empty)).then_some(runs)
+}
+
+/// The cheapest stretch of pieces.
+fn best(pieces: &[Vec<Run>], costs: &Cost) -> Option<Need> {
+    let mut best = None;
+    for from in 0..pieces.len() {
+        let mut runs = vec![Run::new()];
+        for piece in &pieces[from..] {
+            match product(&runs, piece) {
+                Some(longer) => runs = longer,
+                None => break,
+            }
+            best = cheaper(best, priced(&runs, costs));
+        }
+    }
+    best
+}
+
+fn priced(runs: &[Run], costs: &Cost) -> Option<Need> {
+    let mut sequences: Vec<Sequence> = runs.iter().map(|run| resolved(run)).collect();
+    sequences.sort_unstable();
+    sequences.dedup();
+    let cost = sequences.iter().map(|sequence| costs.of(sequence)).sum::<f64>();
+    cost.is_finite().then_some(Need { sequences, cost })
+}
+
+/// A boundary at an end asks for a byte that is no part of a word beside it; within, it asks for nothing that is not there.
+fn resolved(run: &[Unit]) -> Sequence {
+    let mut sequence: Sequence = run
+        .iter()
+        .filter_map(|unit| match unit {
+            Unit::Byte(set) => Some(*set),
+            Unit::Boundary => None,
+        })
+        .collect();
+    if run.last() == Some(&Unit::Boundary) && sequence.last().is_some_and(|set| set.is_word()) {
+        sequence.push(ByteSet::OUTSIDE_WORD);
+    }
+    if run.first() == Some(&Unit::Boundary) && sequence.first().is_some_and(|set| set.is_word()) {
+        sequence.insert(0, ByteSet::OUTSIDE_WORD);
+    }
+    sequence
+}

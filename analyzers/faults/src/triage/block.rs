@@ -1,0 +1,155 @@
+//! Blocks of many lines at once. What stands in lines that say nothing is never looked at line by line.
+//!
+//! Invariant: any cut of a stream into blocks gives the observations that its lines give one by one.
+
+use memchr::{memchr, memchr_iter, memrchr};
+use rankguard_model::Timestamp;
+
+use super::{Observation, Triage, recent};
+use crate::line::raw;
+use crate::scan::Scanner;
+
+/// Bytes that are searched for odd ones before they are searched for words, so that both find them close at hand.
+const STRIDE: usize = 8 * 1024;
+
+impl Triage {
+    /// The next bytes of the stream, with the moment they were read: any number of lines, the first and the last of them in
+    /// part. A line is read when its end has arrived or [`Triage::flush`] is called; of a line without an end, a part is read
+    /// every megabyte. Bytes that are no text are taken as they come.
+    pub fn push_block(&mut self, block: &[u8], now: Timestamp) -> Vec<Observation> {
+        let mut out = Vec::new();
+        let mut rest = block;
+        if !self.partial.is_empty() || self.partial_counted {
+            let end = memchr(b'\n', rest);
+            self.extend_partial(&rest[..end.unwrap_or(rest.len())], now);
+            let Some(end) = end else { return out };
+            self.end_partial(&mut out);
+            rest = &rest[end + 1..];
+        }
+        let whole = memrchr(b'\n', rest).map_or(0, |at| at + 1);
+        let (lines, partial) = rest.split_at(whole);
+        self.lines(lines, now, &mut out);
+        self.extend_partial(partial, now);
+        out
+    }
+
+    /// More of a line whose end has not arrived. Memory stays bounded: a part that is long enough is read at once.
+    fn extend_partial(&mut self, bytes: &[u8], now: Timestamp) {
+        self.now = now;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            // One byte more than a part: only then is it known that the line goes on.
+            let room = (raw::PART_LIMIT + 1).saturating_sub(self.partial.len());
+            let (taken, more) = rest.split_at(rest.len().min(room));
+            self.partial.extend_from_slice(taken);
+            rest = more;
+            if self.partial.len() > raw::PART_LIMIT {
+                self.count_partial();
+                let line = std::mem::take(&mut self.partial);
+                let end = raw::part_end(&line[..raw::PART_LIMIT]);
+                self.part(&line[..end], now);
+                self.partial.extend_from_slice(&line[end..]);
+            }
+        }
+    }
+
+    fn count_partial(&mut self) {
+        if !self.partial_counted {
+            self.line_no += 1;
+            self.partial_counted = true;
+        }
+    }
+
+    /// The line that was held in part is complete.
+    pub(super) fn end_partial(&mut self, out: &mut Vec<Observation>) {
+        if self.partial.is_empty() && !self.partial_counted {
+            return;
+        }
+        self.count_partial();
+        let line = std::mem::take(&mut self.partial);
+        self.part(&line, self.now);
+        self.partial_counted = false;
+        self.groups.take_ready(self.now, out);
+    }
+
+    /// Whole lines.
+    fn lines(&mut self, lines: &[u8], now: Timestamp, out: &mut Vec<Observation>) {
+        let mut at = 0;
+        // Where lines that were counted and no more begin.
+        let mut passed = 0;
+        // What waits may be ready, and the first line shows it.
+        let mut by_line = !self.groups.is_empty();
+        while at < lines.len() {
+            let next_no = self.line_no + 1;
+            if by_line || !self.lanes.is_empty() || next_no <= self.followed_to {
+                by_line = false;
+                self.remember(&lines[passed..at]);
+                let end = line_end(lines, at);
+                self.line(&lines[at..end], now, out);
+                at = end + 1;
+                passed = at;
+                continue;
+            }
+            let Some(found) = first_of_note(self.matcher.scanner(), lines, at) else {
+                self.line_no += count(&lines[at..]);
+                break;
+            };
+            let start = memrchr(b'\n', &lines[at..found]).map_or(at, |newline| at + newline + 1);
+            let end = line_end(lines, found);
+            self.line_no += count(&lines[at..start]);
+            if self.is_worth_reading(&lines[start..end]) {
+                self.remember(&lines[passed..start]);
+                self.line(&lines[start..end], now, out);
+                passed = end + 1;
+            } else {
+                self.line_no += 1;
+            }
+            at = end + 1;
+        }
+        self.remember(&lines[passed.min(lines.len())..]);
+    }
+
+    /// Keeps the last of some lines that were counted; the last of them is line `line_no`.
+    fn remember(&mut self, lines: &[u8]) {
+        let Some(body) = lines.strip_suffix(b"\n") else { return };
+        let from = memchr::memrchr_iter(b'\n', body)
+            .nth(recent::KEPT - 1)
+            .map_or(0, |at| at + 1);
+        let mut kept = &body[from..];
+        let mut line_no = self.line_no - count(kept);
+        loop {
+            let end = memchr(b'\n', kept);
+            self.recent.remember(line_no, &kept[..end.unwrap_or(kept.len())]);
+            let Some(end) = end else { return };
+            kept = &kept[end + 1..];
+            line_no += 1;
+        }
+    }
+}
+
+fn count(bytes: &[u8]) -> u64 {
+    memchr_iter(b'\n', bytes).count() as u64
+}
+
+/// The newline that ends the line at `at`; every line has one.
+fn line_end(lines: &[u8], at: usize) -> usize {
+    memchr(b'\n', &lines[at..]).map_or(lines.len(), |more| at + more)
+}
+
+/// A byte of the first line from `from` on that holds something wanted, or odd bytes that may hide it. `from` begins a line.
+fn first_of_note(scanner: &Scanner, lines: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    while at < lines.len() {
+        let end = lines.len().min(at + STRIDE);
+        let odd = raw::has_odd_bytes(&lines[at..end])
+            .then(|| raw::first_odd_byte(&lines[at..end]))
+            .flatten()
+            .map(|odd| at + odd);
+        let wanted = scanner.first_within(lines, at, end, from);
+        if let Some(first) = odd.into_iter().chain(wanted).min() {
+            return Some(first);
+        }
+        at = end;
+    }
+    None
+}

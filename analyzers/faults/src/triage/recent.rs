@@ -1,0 +1,81 @@
+//! The last lines of a stream, whoever wrote them: what stands before a remarkable line is found among them.
+
+use std::collections::VecDeque;
+
+use super::LaneKey;
+use crate::line::{self, LineClock, raw};
+
+/// Unremarkable lines given as context of a remarkable one.
+const CONTEXT: usize = 3;
+/// Lines kept. In a log that many ranks write into, what a rank said longer ago than this is not given.
+pub(super) const KEPT: usize = 64;
+/// Longest text given.
+const TEXT: usize = 1024;
+/// Bytes kept of a line: its prefixes and its text.
+const BYTES: usize = TEXT + 256;
+
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    lines: VecDeque<Line>,
+}
+
+/// Bytes are taken apart only when someone asks.
+#[derive(Debug)]
+struct Line {
+    line_no: u64,
+    bytes: Vec<u8>,
+    read: Option<(LaneKey, String)>,
+}
+
+impl Recent {
+    /// Keeps a line; the memory of the oldest one is used again.
+    pub(super) fn remember(&mut self, line_no: u64, raw: &[u8]) {
+        let mut line = match self.lines.pop_front() {
+            Some(oldest) if self.lines.len() + 1 >= KEPT => oldest,
+            other => {
+                if let Some(other) = other {
+                    self.lines.push_front(other);
+                }
+                Line {
+                    line_no,
+                    bytes: Vec::with_capacity(BYTES),
+                    read: None,
+                }
+            }
+        };
+        let shown = raw::shown(raw);
+        line.line_no = line_no;
+        line.bytes.clear();
+        line.bytes.extend_from_slice(&shown[..shown.len().min(BYTES)]);
+        line.read = None;
+        self.lines.push_back(line);
+    }
+
+    /// The last lines of a lane before line `line_no`, oldest first.
+    pub(super) fn before(&mut self, line_no: u64, lane: &LaneKey, clock: &LineClock) -> Vec<String> {
+        let mut found = Vec::new();
+        for line in self.lines.iter_mut().rev() {
+            if found.len() == CONTEXT || line.line_no + (KEPT as u64) < line_no {
+                break;
+            }
+            let (key, text) = line.read.get_or_insert_with(|| read(&line.bytes, clock));
+            if line.line_no < line_no && key == lane && !text.trim().is_empty() {
+                found.push(text.clone());
+            }
+        }
+        found.reverse();
+        found
+    }
+}
+
+fn read(bytes: &[u8], clock: &LineClock) -> (LaneKey, String) {
+    let mut read = ((None, None, None), String::new());
+    raw::looks(bytes, &mut |look| {
+        if look.shown {
+            let parsed = line::parse(&look.text, clock);
+            let key = (parsed.host.map(str::to_owned), parsed.rank, parsed.local_rank);
+            read = (key, parsed.text[..parsed.text.floor_char_boundary(TEXT)].to_owned());
+        }
+    });
+    read
+}
