@@ -10,6 +10,7 @@ use crate::decode::{Decoded, decode};
 use crate::line::{self, LineClock};
 use crate::matcher::Matcher;
 use crate::signature::CodeKind;
+use crate::taxonomy::Citation;
 
 /// What is known about one thing that was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -331,6 +332,15 @@ fn numbers(catalogue: &Catalogue, class: &Class) -> Vec<String> {
     numbers
 }
 
+/// Venue and year; most venues hold their year already.
+fn cited(citation: &Citation) -> String {
+    let year = citation.year.to_string();
+    if citation.venue.contains(&year) {
+        return citation.venue.clone();
+    }
+    format!("{}, {year}", citation.venue)
+}
+
 fn places(catalogue: &Catalogue, class: &Class) -> Vec<Place> {
     let mut places = Vec::new();
     for id in catalogue.taxonomy_ids() {
@@ -345,7 +355,7 @@ fn places(catalogue: &Catalogue, class: &Class) -> Vec<Place> {
             places.push(Place {
                 taxonomy: taxonomy.id.clone(),
                 title: taxonomy.short.clone(),
-                citation: format!("{}, {}", taxonomy.citation.venue, taxonomy.citation.year),
+                citation: cited(&taxonomy.citation),
                 url: taxonomy.citation.url.clone(),
                 category: category.clone(),
                 name: taxonomy.name_of(category).unwrap_or(category).to_owned(),

@@ -111,7 +111,8 @@ fn page(found: &Explanation) -> String {
     page.facts("others", others);
     page.fact("note", &found.notes);
     page.fact("cleared by", &found.clears);
-    page.facts("literature", found.places.iter().map(place));
+    let studies = found.places.chunk_by(|a, b| a.taxonomy == b.taxonomy);
+    page.facts("literature", studies.filter_map(study));
     page.fact("numbers", &found.codes.join(", "));
     let more = found.signatures.len().saturating_sub(SIGNATURES_SHOWN);
     let shown = found.signatures.iter().take(SIGNATURES_SHOWN).map(announcement);
@@ -184,22 +185,25 @@ fn code(event: &Event, page: &mut Page) {
     page.fact("remark", &event.notes);
 }
 
-fn place(place: &Place) -> String {
-    let Place {
-        title,
-        citation,
-        url,
-        category,
-        name,
-        figures,
-        ..
-    } = place;
-    let figures = if figures.is_empty() {
-        String::new()
-    } else {
-        format!(", {figures}")
-    };
-    format!("{title}: {name} ({category}){figures}; {citation}, {url}")
+/// A study with the places of a class in it.
+fn study(places: &[Place]) -> Option<String> {
+    let first = places.first()?;
+    let categories = places.iter().map(|place| {
+        let figures = if place.figures.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", place.figures)
+        };
+        format!("{} ({}){figures}", place.name, place.category)
+    });
+    let categories: Vec<String> = categories.collect();
+    Some(format!(
+        "{}: {}; {}, {}",
+        first.title,
+        categories.join("; "),
+        first.citation,
+        first.url
+    ))
 }
 
 fn announcement(announcement: &Announcement) -> String {
