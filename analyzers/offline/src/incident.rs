@@ -198,6 +198,11 @@ fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> 
     })
 }
 
+/// Whether a sign is about the numbers that training makes.
+fn is_numeric(sign: &Sign) -> bool {
+    sign.class().is_some_and(|class| matches!(class.as_str(), "loss-nan" | "loss-spike"))
+}
+
 /// Whether a sign names a cause, rather than how processes and connections ended.
 fn is_cause(sign: &Sign) -> bool {
     let ending = |class: &str| {
@@ -216,7 +221,9 @@ fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<
         let later = stream.progress.iter().filter(|line| **line > seen.last_line).count();
         let ended_well = stream.completed.last().is_some_and(|line| *line > seen.last_line);
         let job_log = matches!(stream.source, Source::JobLog | Source::Launcher);
-        if job_log && (later >= WENT_ON || ended_well) {
+        // Training that goes on with a finite loss shows that one bad step was one bad step.
+        let enough = if seen.signs.iter().all(is_numeric) { 1 } else { WENT_ON };
+        if job_log && (later >= enough || ended_well) {
             continue;
         }
         // What launchers and survivors say while a program that said it was done is taken down.

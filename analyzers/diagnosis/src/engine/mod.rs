@@ -45,15 +45,15 @@ pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     all
 }
 
-/// Second witnesses that are alone: a row of memory that waits for its remapping, links that count errors. Nothing else
-/// happened that they could confirm, so what they say is what there is to say.
+/// Witnesses and consequences that are alone: a row of memory that waits for its remapping, an internal error of a library.
+/// Nothing else happened that they could confirm or follow from, so what they say is what there is to say.
 fn witnesses(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut found: BTreeMap<&ClassId, Candidate> = BTreeMap::new();
     for (index, sign) in scene.marks() {
         let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
             continue;
         };
-        if mark.role != Role::Confirmation {
+        if mark.role == Role::Noise {
             continue;
         }
         let candidate = found
