@@ -200,7 +200,8 @@ fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> 
 
 /// Whether a sign is about the numbers that training makes.
 fn is_numeric(sign: &Sign) -> bool {
-    sign.class().is_some_and(|class| matches!(class.as_str(), "loss-nan" | "loss-spike"))
+    sign.class()
+        .is_some_and(|class| matches!(class.as_str(), "loss-nan" | "loss-spike"))
 }
 
 /// Whether a sign names a cause, rather than how processes and connections ended.
@@ -222,8 +223,9 @@ fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<
         let ended_well = stream.completed.last().is_some_and(|line| *line > seen.last_line);
         let job_log = matches!(stream.source, Source::JobLog | Source::Launcher);
         // Training that goes on with a finite loss shows that one bad step was one bad step.
-        let enough = if seen.signs.iter().all(is_numeric) { 1 } else { WENT_ON };
-        if job_log && (later >= enough || ended_well) {
+        let recovered =
+            seen.signs.iter().all(is_numeric) && stream.finite_loss.is_some_and(|line| line > seen.last_line);
+        if job_log && (later >= WENT_ON || ended_well || recovered) {
             continue;
         }
         // What launchers and survivors say while a program that said it was done is taken down.

@@ -28,6 +28,8 @@ pub struct ReadStream {
     pub(crate) progress: Vec<u64>,
     /// Lines that show that a stretch of work was completed, by number.
     pub(crate) completed: Vec<u64>,
+    /// The last line, by number, that tells a loss which is a number.
+    pub(crate) finite_loss: Option<u64>,
     /// The last line, by number, in which the program says that it is through.
     pub(crate) done: Option<u64>,
     /// Lines in all.
@@ -72,6 +74,7 @@ pub struct Reader {
     seen: Vec<Seen>,
     progress: Vec<u64>,
     completed: Vec<u64>,
+    finite_loss: Option<u64>,
     done: Option<u64>,
     lines: u64,
 }
@@ -93,6 +96,7 @@ impl Reader {
             seen: Vec::new(),
             progress: Vec::new(),
             completed: Vec::new(),
+            finite_loss: None,
             done: None,
             lines: 0,
         }
@@ -108,6 +112,9 @@ impl Reader {
         self.lines += 1;
         if is_progress(line) {
             self.progress.push(self.lines);
+            if tells_finite_loss(line) {
+                self.finite_loss = Some(self.lines);
+            }
         }
         if is_completion(line) {
             self.completed.push(self.lines);
@@ -135,6 +142,7 @@ impl Reader {
             seen: self.seen,
             progress: self.progress,
             completed: self.completed,
+            finite_loss: self.finite_loss,
             done: self.done,
             lines: self.lines,
         }
@@ -264,6 +272,18 @@ fn is_progress(line: &str) -> bool {
         .iter()
         .any(|word| lower.contains(word));
     (bar || counts >= 2) && lower.bytes().any(|b| b.is_ascii_digit()) && !error
+}
+
+/// `loss 0.31`, `Loss is 1.2483`: progress with a loss that is a number.
+fn tells_finite_loss(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    let Some((_, rest)) = lower.rsplit_once("loss") else {
+        return false;
+    };
+    let value = rest
+        .trim_start_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .trim_start_matches("is ");
+    value.starts_with(|c: char| c.is_ascii_digit()) && !lower.contains("infinity")
 }
 
 /// A complaint of which the program itself says that it tries again, and not that it gave up. What then does fail says so

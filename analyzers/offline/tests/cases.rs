@@ -103,10 +103,21 @@ const ILLEGAL: &str = "RuntimeError: CUDA error: an illegal memory access was en
 fn a_driver_event_and_the_programs_own_words_confirm_each_other() {
     let kernel = "[ 7421.125000] NVRM: Xid (PCI:0000:3b:00): 31, pid=4021, name=python, Ch 00000010, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f3a_00000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ";
     let words = case(vec![stream("rank-stderr", Some(3), ILLEGAL)]);
-    let both = case(vec![stream("rank-stderr", Some(3), ILLEGAL), stream("kmsg", None, kernel)]);
+    let both = case(vec![
+        stream("rank-stderr", Some(3), ILLEGAL),
+        stream("kmsg", None, kernel),
+    ]);
     assert_eq!(named(&both).0, "cuda-illegal-memory-access");
-    assert!(both.confidence > words.confidence, "{} > {}", both.confidence, words.confidence);
-    assert_eq!(named(&case(vec![stream("kmsg", None, kernel)])).0, "gpu-engine-exception");
+    assert!(
+        both.confidence > words.confidence,
+        "{} > {}",
+        both.confidence,
+        words.confidence
+    );
+    assert_eq!(
+        named(&case(vec![stream("kmsg", None, kernel)])).0,
+        "gpu-engine-exception"
+    );
 }
 
 #[test]
@@ -117,7 +128,11 @@ fn a_kernel_that_ran_out_of_memory_explains_exit_code_137() {
     let both = case(vec![stream("launcher", None, launcher), stream("kmsg", None, kernel)]);
     assert_eq!(named(&both), ("host-oom-kill", "platform"));
     assert!(both.confidence >= alone.confidence);
-    assert!(both.reasoning.iter().any(|line| line.contains("process id")), "{:?}", both.reasoning);
+    assert!(
+        both.reasoning.iter().any(|line| line.contains("process id")),
+        "{:?}",
+        both.reasoning
+    );
 }
 
 #[test]
@@ -125,7 +140,11 @@ fn a_port_that_went_down_explains_work_completions_with_errors() {
     let rank = "node-1:88:99 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<4321> with status=12 opcode=0 len=0 vendor err 129 (Recv) localGid fe80:: remoteGidsfe80::";
     let kernel = "[ 900.000001] mlx5_core 0000:9a:00.0 mlx5_2: Port: 1 Link DOWN";
     let both = case(vec![stream("rank-stderr", Some(0), rank), stream("kmsg", None, kernel)]);
-    assert!(matches!(named(&both).0, "nic-fault" | "nic-link-down"), "{}", both.class);
+    assert!(
+        matches!(named(&both).0, "nic-fault" | "nic-link-down"),
+        "{}",
+        both.class
+    );
     let alone = case(vec![stream("rank-stderr", Some(0), rank)]);
     assert_eq!(named(&alone).0, "ib-rdma-error");
     assert_eq!(both.root_rank, None);
@@ -140,6 +159,9 @@ fn a_package_that_asks_another_for_what_it_does_not_have_does_not_fit_it() {
     kind = numpy.object
 AttributeError: module 'numpy' has no attribute 'object'"#;
     assert_eq!(named(&alone(text)), ("library-incompatible", "platform"));
-    let own = text.replace("/venv/lib/python3.10/site-packages/tensorboard_logger/__init__.py", "/home/u/own.py");
+    let own = text.replace(
+        "/venv/lib/python3.10/site-packages/tensorboard_logger/__init__.py",
+        "/home/u/own.py",
+    );
     assert_ne!(named(&alone(&own)).0, "unknown");
 }
