@@ -63,7 +63,9 @@ fn scan(c: &mut Criterion) {
     for (name, log) in &logs {
         let seen = triage(log, 4 * MIB);
         group.throughput(Throughput::Bytes(log.len() as u64));
-        group.bench_function(format!("{name}, {seen} observations"), |b| b.iter(|| triage(log, 4 * MIB)));
+        group.bench_function(format!("{name}, {seen} observations"), |b| {
+            b.iter(|| triage(log, 4 * MIB))
+        });
     }
     let small = &logs[0].1[..16 * MIB];
     group.throughput(Throughput::Bytes(small.len() as u64));
@@ -72,7 +74,10 @@ fn scan(c: &mut Criterion) {
         let text = String::from_utf8_lossy(small);
         b.iter(|| {
             let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
-            let seen: usize = text.lines().map(|line| triage.push(black_box(line), Timestamp(0)).len()).sum();
+            let seen: usize = text
+                .lines()
+                .map(|line| triage.push(black_box(line), Timestamp(0)).len())
+                .sum();
             seen + triage.flush().len()
         });
     });
@@ -82,7 +87,9 @@ fn scan(c: &mut Criterion) {
 fn build(c: &mut Criterion) {
     let mut group = c.benchmark_group("matcher");
     group.sample_size(10);
-    group.bench_function("build", |b| b.iter(|| Matcher::new(rankguard_faults::Catalogue::builtin())));
+    group.bench_function("build", |b| {
+        b.iter(|| Matcher::new(rankguard_faults::Catalogue::builtin()))
+    });
     group.finish();
 }
 

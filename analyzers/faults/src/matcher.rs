@@ -81,7 +81,9 @@ impl Rule {
 /// Whether a text holds a literal in any case.
 fn occurs(text: &str, literal: &str) -> bool {
     let windows = text.as_bytes().windows(literal.len());
-    windows.into_iter().any(|window| window.eq_ignore_ascii_case(literal.as_bytes()))
+    windows
+        .into_iter()
+        .any(|window| window.eq_ignore_ascii_case(literal.as_bytes()))
 }
 
 /// A signature that matched.

@@ -51,7 +51,8 @@ const LINES: [&str; 40] = [
 fn text() -> impl Strategy<Value = Vec<String>> {
     let known = proptest::sample::select(&LINES[..]).prop_map(str::to_owned);
     let dull = (0_u32..9000).prop_map(|step| format!("step {step} done in 3.1 s, all ranks are here"));
-    let long = (0_usize..40_000, proptest::sample::select(&LINES[..])).prop_map(|(pad, line)| format!("{} {line}", "x".repeat(pad)));
+    let long = (0_usize..40_000, proptest::sample::select(&LINES[..]))
+        .prop_map(|(pad, line)| format!("{} {line}", "x".repeat(pad)));
     let odd = "[^\n]{0,40}";
     let line = prop_oneof![12 => known, 20 => dull, 1 => long, 2 => odd];
     proptest::collection::vec(line, 0..160)
@@ -155,7 +156,8 @@ fn bytes_that_are_no_text_hide_nothing() {
 
 #[test]
 fn lines_before_and_behind_are_context_though_nobody_looked_at_them() {
-    let block = b"one\ntwo\nthree\nfour\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\nfive\nsix\n";
+    let block =
+        b"one\ntwo\nthree\nfour\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\nfive\nsix\n";
     let seen = check(block, "cuda-oom", 5);
     assert_eq!(seen.context, ["two", "three", "four", "five", "six"]);
 }

@@ -20,7 +20,11 @@ pub(super) fn decoded(raw: &[u8]) -> Option<String> {
         }
     }
     let log = log.trim_end_matches(['\n', '\r']);
-    Some(if time.is_empty() { log.to_owned() } else { format!("{time} {stream} F {log}") })
+    Some(if time.is_empty() {
+        log.to_owned()
+    } else {
+        format!("{time} {stream} F {log}")
+    })
 }
 
 /// The rest of a JSON string whose opening quote is taken, up to and with its closing one.
@@ -38,7 +42,9 @@ fn string(rest: &mut &[u8]) -> String {
 }
 
 fn escape(rest: &mut &[u8], out: &mut Vec<u8>) {
-    let Some((&kind, after)) = rest.split_first() else { return };
+    let Some((&kind, after)) = rest.split_first() else {
+        return;
+    };
     *rest = after;
     let plain = match kind {
         b'n' => b'\n',
@@ -49,7 +55,9 @@ fn escape(rest: &mut &[u8], out: &mut Vec<u8>) {
             let mut c = unit(rest);
             if let Some(high @ 0xd800..=0xdbff) = c {
                 // Half of a pair: the other half follows, or the text is broken here.
-                let low = rest.strip_prefix(b"\\u").and_then(|mut low| Some((unit(&mut low)?, low)));
+                let low = rest
+                    .strip_prefix(b"\\u")
+                    .and_then(|mut low| Some((unit(&mut low)?, low)));
                 c = None;
                 if let Some((low @ 0xdc00..=0xdfff, after)) = low {
                     *rest = after;

@@ -18,7 +18,9 @@ const OVERLAP: usize = 512;
 /// return is not one of them, since no word goes beyond it.
 pub(crate) fn has_odd_bytes(bytes: &[u8]) -> bool {
     // No early end: the compiler makes it one comparison for many bytes.
-    bytes.chunks(256).any(|chunk| chunk.iter().fold(0, |odd, byte| odd | u8::from(is_odd(*byte))) != 0)
+    bytes
+        .chunks(256)
+        .any(|chunk| chunk.iter().fold(0, |odd, byte| odd | u8::from(is_odd(*byte))) != 0)
 }
 
 /// The first odd byte.
@@ -35,7 +37,9 @@ fn is_odd(byte: u8) -> bool {
 pub(crate) fn part_end(start: &[u8]) -> usize {
     let slack = start.len().saturating_sub(PART_SLACK);
     let near = &start[slack..];
-    memrchr(b'\r', near).or_else(|| memrchr(b' ', near)).map_or(start.len(), |at| slack + at + 1)
+    memrchr(b'\r', near)
+        .or_else(|| memrchr(b' ', near))
+        .map_or(start.len(), |at| slack + at + 1)
 }
 
 /// A look at a part of a line.
@@ -76,12 +80,12 @@ fn windows(state: &[u8], last: bool, each: &mut dyn FnMut(Look<'_>)) {
     loop {
         let mut to = char_start(state, state.len().min(from + LINE_LIMIT));
         let text = match std::str::from_utf8(&state[from..to]) {
-            Ok(text) => clean::clean(text),
+            Ok(text) => clean::shown(text),
             Err(_) => {
                 // What is no text grows to three bytes for one when it is replaced.
                 to = char_start(state, to.min(from + LINE_LIMIT / 3));
                 let text = String::from_utf8_lossy(&state[from..to]);
-                Cow::Owned(clean::clean(&text).into_owned())
+                Cow::Owned(clean::shown(&text).into_owned())
             }
         };
         each(Look {
@@ -110,6 +114,9 @@ pub(crate) fn shown(raw: &[u8]) -> &[u8] {
 }
 
 fn trim_end(raw: &[u8]) -> &[u8] {
-    let end = raw.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |at| at + 1);
+    let end = raw
+        .iter()
+        .rposition(|byte| !matches!(byte, b'\n' | b'\r'))
+        .map_or(0, |at| at + 1);
     &raw[..end]
 }

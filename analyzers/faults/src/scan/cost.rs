@@ -107,12 +107,19 @@ impl Cost {
 
     /// How many positions of a healthy log are in a bitmap, at a guess.
     pub(super) fn disturbed(&self, bitmap: &super::Bitmap, factor: u32) -> f64 {
-        let after = self.words.iter().skip(1).map(|(_, before)| *before).chain([self.all as u32]);
+        let after = self
+            .words
+            .iter()
+            .skip(1)
+            .map(|(_, before)| *before)
+            .chain([self.all as u32]);
         let words = self.words.iter().zip(after).filter(|((word, _), _)| {
             let (at, bit) = super::bit(word.swap_bytes(), factor);
             bitmap[at] >> bit & 1 == 1
         });
-        words.map(|((_, before), after)| f64::from(after.saturating_sub(*before))).sum()
+        words
+            .map(|((_, before), after)| f64::from(after.saturating_sub(*before)))
+            .sum()
     }
 
     /// The part of all positions of a healthy log at which such a word, or a shorter one, stands.
@@ -162,7 +169,10 @@ impl Cost {
 pub(super) fn word_at(sequence: &[ByteSet], offset: isize) -> [ByteSet; WORD] {
     let mut word = [ByteSet::ANY; WORD];
     for (place, set) in word.iter_mut().enumerate() {
-        if let Some(known) = usize::try_from(offset + place as isize).ok().and_then(|at| sequence.get(at)) {
+        if let Some(known) = usize::try_from(offset + place as isize)
+            .ok()
+            .and_then(|at| sequence.get(at))
+        {
             *set = *known;
         }
     }

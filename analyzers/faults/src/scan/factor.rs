@@ -138,12 +138,15 @@ fn repeated(repetition: &Repetition, costs: &Cost) -> Part {
     let sub = part(&repetition.sub, costs);
     if repetition.min == 0 {
         let optional = repetition.max == Some(1);
-        let exact = sub.exact.filter(|runs| optional && runs.len() < BREADTH).map(|mut runs| {
-            if !runs.iter().any(Vec::is_empty) {
-                runs.push(Run::new());
-            }
-            runs
-        });
+        let exact = sub
+            .exact
+            .filter(|runs| optional && runs.len() < BREADTH)
+            .map(|mut runs| {
+                if !runs.iter().any(Vec::is_empty) {
+                    runs.push(Run::new());
+                }
+                runs
+            });
         return Part {
             exact,
             ..Part::default()

@@ -28,7 +28,14 @@ const HARMLESS: [&[u8]; 1] = [b"number of nan iterations:   0 |"];
 const EDGE: u8 = b'\n';
 
 /// Odd numbers with their bits well spread.
-const FACTORS: [u32; 6] = [0x9e37_79b1, 0x85eb_ca77, 0xc2b2_ae3d, 0x27d4_eb2f, 0x1656_67b1, 0xcc9e_2d51];
+const FACTORS: [u32; 6] = [
+    0x9e37_79b1,
+    0x85eb_ca77,
+    0xc2b2_ae3d,
+    0x27d4_eb2f,
+    0x1656_67b1,
+    0xcc9e_2d51,
+];
 
 type Bitmap = [u32; 1 << (BITS - 5)];
 
@@ -109,7 +116,9 @@ struct Wanted {
 
 impl std::fmt::Debug for Scanner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scanner").field("sequences", &self.wanted.len()).finish_non_exhaustive()
+        f.debug_struct("Scanner")
+            .field("sequences", &self.wanted.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -168,7 +177,9 @@ impl Builder {
         let mut keyed: BTreeMap<u32, BTreeMap<u32, Vec<Place>>> = BTreeMap::new();
         let mut words = BTreeSet::new();
         for (sequence, owners) in self.sequences {
-            let Some((offsets, _)) = self.costs.offsets(&sequence) else { continue };
+            let Some((offsets, _)) = self.costs.offsets(&sequence) else {
+                continue;
+            };
             let number = scanner.wanted.len() as u32;
             for offset in offsets {
                 let word = word_at(&sequence, offset);
@@ -272,7 +283,11 @@ impl Scanner {
     /// among them.
     fn each(&self, text: &[u8], from: usize, to: usize, found: &mut dyn FnMut(&[u16], usize) -> bool) {
         let mut at = from - from % WORD;
-        let to = if to + WORD < text.len() { to.next_multiple_of(WORD) } else { text.len() };
+        let to = if to + WORD < text.len() {
+            to.next_multiple_of(WORD)
+        } else {
+            text.len()
+        };
         let mut first = [0_u16; TILE / WORD];
         let mut second = [0_u16; TILE / WORD];
         while at < to {
@@ -280,7 +295,10 @@ impl Scanner {
             // Words that begin at every fourth byte, and those between them. What has fewer than four bytes left is compared
             // without being asked for.
             let one = self.probe(&text[at..end], &mut first);
-            let other = self.probe(text.get(at + STEP..text.len().min(end + STEP)).unwrap_or_default(), &mut second);
+            let other = self.probe(
+                text.get(at + STEP..text.len().min(end + STEP)).unwrap_or_default(),
+                &mut second,
+            );
             let (mut one, mut other) = (&first[..one], &second[..other]);
             loop {
                 let in_first = match (one.first(), other.first()) {
@@ -299,7 +317,10 @@ impl Scanner {
             at = end;
         }
         if to == text.len() {
-            let mut last = to.saturating_sub(WORD - 1).next_multiple_of(STEP).max(from - from % WORD);
+            let mut last = to
+                .saturating_sub(WORD - 1)
+                .next_multiple_of(STEP)
+                .max(from - from % WORD);
             while last < to {
                 if !self.compare(text, last, found) {
                     return;
@@ -330,7 +351,9 @@ impl Scanner {
         let word = u32::from_le_bytes(word) | 0x2020_2020;
         let mut go_on = true;
         for table in &self.tables {
-            let Some(from) = table.get(word & table.mask) else { continue };
+            let Some(from) = table.get(word & table.mask) else {
+                continue;
+            };
             for place in &self.places[from as usize..] {
                 let start = at as isize - isize::from(place.offset);
                 let wanted = &self.wanted[place.wanted as usize];
@@ -357,7 +380,11 @@ impl Scanner {
             return false;
         }
         positions.iter().zip(start..).all(|(set, at)| {
-            let byte = usize::try_from(at).ok().and_then(|at| text.get(at)).copied().unwrap_or(EDGE);
+            let byte = usize::try_from(at)
+                .ok()
+                .and_then(|at| text.get(at))
+                .copied()
+                .unwrap_or(EDGE);
             self.sets[usize::from(*set)].contains(fold(byte))
         })
     }

@@ -30,7 +30,10 @@ fn what_a_pattern_needs_is_found_at_every_place_of_a_word() {
             assert_eq!(owners(&scanner, &format!("{before}nan{after}")), [0]);
             assert_eq!(owners(&scanner, &format!("{before}NVRM: Xid (PCI:0{after}")), [2]);
         }
-        assert_eq!(owners(&scanner, &format!("{before}cuda ERROR: misaligned address")), [1]);
+        assert_eq!(
+            owners(&scanner, &format!("{before}cuda ERROR: misaligned address")),
+            [1]
+        );
     }
 }
 

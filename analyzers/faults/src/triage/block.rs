@@ -112,7 +112,9 @@ impl Triage {
     /// Keeps the last of some lines that were counted; the last of them is line `line_no`.
     fn remember(&mut self, lines: &[u8]) {
         let Some(body) = lines.strip_suffix(b"\n") else { return };
-        let from = memchr::memrchr_iter(b'\n', body).nth(recent::KEPT - 1).map_or(0, |at| at + 1);
+        let from = memchr::memrchr_iter(b'\n', body)
+            .nth(recent::KEPT - 1)
+            .map_or(0, |at| at + 1);
         let mut kept = &body[from..];
         let mut line_no = self.line_no - count(kept);
         loop {

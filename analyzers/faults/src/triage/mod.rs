@@ -220,7 +220,8 @@ impl Triage {
         }
         let mut speaks = false;
         raw::looks(raw, &mut |look| {
-            speaks = speaks || scanner.wants(look.text.as_bytes()) && self.speaks(&line::parse(&look.text, &self.stream.clock));
+            speaks = speaks
+                || scanner.wants(look.text.as_bytes()) && self.speaks(&line::parse(&look.text, &self.stream.clock));
         });
         speaks
     }
@@ -296,7 +297,11 @@ impl Triage {
         let kernel = parsed.kernel || self.stream.source == Source::KernelLog;
         loop {
             if !self.lanes.contains_key(&key) {
-                let opens = if kernel { oom::opens(parsed.text) } else { traceback::opens(parsed.text) };
+                let opens = if kernel {
+                    oom::opens(parsed.text)
+                } else {
+                    traceback::opens(parsed.text)
+                };
                 if !opens {
                     break;
                 }
@@ -341,7 +346,8 @@ impl Triage {
     /// A line that stands for itself.
     fn single(&mut self, key: &LaneKey, parsed: &ParsedLine<'_>, now: Timestamp) {
         let line_no = self.line_no;
-        self.announced.retain(|announced| line_no - announced.line_no <= ANNOUNCED_LINES);
+        self.announced
+            .retain(|announced| line_no - announced.line_no <= ANNOUNCED_LINES);
         if let Some(gpu) = announced_gpu(parsed.text) {
             self.announced.push(Announced {
                 lane: key.clone(),
@@ -388,7 +394,10 @@ impl Triage {
             return;
         }
         self.sweep_at = self.line_no + QUIET_LINES / 4;
-        let silent = self.lanes.iter().filter(|(_, lane)| lane.last_line() + QUIET_LINES <= self.line_no);
+        let silent = self
+            .lanes
+            .iter()
+            .filter(|(_, lane)| lane.last_line() + QUIET_LINES <= self.line_no);
         let silent: Vec<_> = silent.map(|(key, _)| key.clone()).collect();
         for key in silent {
             self.close_lane(&key, now);
