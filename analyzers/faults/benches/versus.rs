@@ -40,7 +40,9 @@ fn main() {
         .map(|s| s.pattern.as_str())
         .collect();
     let rust = folder.join("rust.txt");
-    std::fs::write(&rust, patterns.join("\n") + "\n").unwrap();
+    // One group each, so that flags end with their pattern; without names, which must be unique in the whole.
+    let grouped = patterns.iter().map(|pattern| format!("(?:{})\n", nameless(pattern)));
+    std::fs::write(&rust, grouped.collect::<String>()).unwrap();
     let translated: Vec<String> = patterns.iter().map(|pattern| extended(pattern)).collect();
     let accepted: Vec<&str> = translated
         .iter()
@@ -65,8 +67,10 @@ fn main() {
 
     // The catalogue is compiled once in the life of a process, and so is not part of the time.
     triage(&log);
-    let ours = measured("triage", log.len(), &mut || {
-        triage(&log);
+    let ours = measured("triage", 8 * log.len(), &mut || {
+        for _ in 0..8 {
+            triage(&log);
+        }
     });
     let rg = measured("rg -f, one thread", log.len(), &mut || {
         run(Command::new("rg")
@@ -127,7 +131,23 @@ fn cpu_seconds() -> f64 {
 fn run(command: &mut Command) {
     let output = command.stdin(Stdio::null()).stdout(Stdio::piped()).output().unwrap();
     // One: nothing matched.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    let problem = String::from_utf8_lossy(&output.stderr);
+    let end = problem.len().saturating_sub(500);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", problem.get(end..).unwrap_or_default());
+}
+
+fn nameless(pattern: &str) -> String {
+    let mut parts = pattern.split("(?P<");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out += "(?:";
+        out += part.split_once('>').map_or(part, |(_, rest)| rest);
+    }
+    // Older releases of ripgrep refuse a backslash that is not needed.
+    for needless in ["'", "\"", "/", ":", ",", "=", "!", "%", "@", "<", ">", "_"] {
+        out = out.replace(&format!("\\{needless}"), needless);
+    }
+    out
 }
 
 fn grep_accepts(pattern: &str) -> bool {
