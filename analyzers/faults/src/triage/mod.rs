@@ -231,10 +231,9 @@ impl Triage {
     }
 
     fn speaks(&self, line: &ParsedLine<'_>) -> bool {
-        traceback::opens(line.text)
-            || oom::opens(line.text)
-            || announced_gpu(line.text).is_some()
-            || !self.matcher.hits(self.stream.source, line.text).is_empty()
+        self.matcher.says_something(self.stream.source, line.text, || {
+            traceback::opens(line.text) || oom::opens(line.text) || announced_gpu(line.text).is_some()
+        })
     }
 
     /// Takes a line apart and accepts what it says.
