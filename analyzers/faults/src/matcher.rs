@@ -27,7 +27,7 @@ const MARK_LIMIT: usize = 8;
 const NARROW: f64 = 0.6;
 
 /// Signatures and openings the candidate set has room for.
-const CAPACITY: usize = 4096;
+const CAPACITY: usize = 2048;
 
 /// How what spans several lines begins, whatever the signatures know of it. [`crate::triage`] looks closer.
 const OPENINGS: [&str; 7] = [
@@ -89,6 +89,18 @@ fn occurs(text: &str, literal: &str) -> bool {
     windows
         .into_iter()
         .any(|window| window.eq_ignore_ascii_case(literal.as_bytes()))
+}
+
+/// The numbers in a set.
+fn members(set: &[u64]) -> impl Iterator<Item = usize> {
+    set.iter().enumerate().flat_map(|(word, &bits)| {
+        let mut bits = bits;
+        std::iter::from_fn(move || {
+            let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+            bits &= bits - 1;
+            Some(word * 64 + bit)
+        })
+    })
 }
 
 /// A signature that matched.
@@ -174,35 +186,45 @@ impl Matcher {
         hits
     }
 
+    /// Whether a text may begin something of several lines, or a signature matches it that is more than chatter.
+    pub(crate) fn says_something(&self, source: Source, text: &str, opens: impl FnOnce() -> bool) -> bool {
+        let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
+        let candidates = self.candidates(text);
+        let opening = members(&candidates).any(|number| number >= self.rules.len());
+        opening && opens()
+            || members(&candidates)
+                .filter(|number| *number < self.rules.len())
+                .any(|number| self.applies(number, source) && self.rules[number].matches(text))
+    }
+
+    fn applies(&self, number: usize, source: Source) -> bool {
+        let sources = self.rules.get(number).map(|rule| &rule.signature.sources);
+        sources.is_some_and(|sources| sources.is_empty() || sources.contains(&source))
+    }
+
+    /// Signatures, and behind them openings, of which something stands in a text.
+    fn candidates(&self, text: &str) -> [u64; CAPACITY / 64] {
+        let mut candidates = [0_u64; CAPACITY / 64];
+        self.scanner.owners(text.as_bytes(), &mut |owner| {
+            candidates[usize::from(owner) / 64] |= 1 << (owner % 64);
+        });
+        candidates
+    }
+
     /// All signatures that match, best first; with only chatter as candidates they are tried when `chatter` is set.
     fn judged(&self, source: Source, text: &str, chatter: bool) -> Vec<Hit> {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
-        let mut candidates = [0_u64; CAPACITY / 64];
-        let mut any = false;
-        self.scanner.owners(text.as_bytes(), &mut |owner| {
-            let owner = usize::from(owner);
-            if owner < self.rules.len() {
-                candidates[owner / 64] |= 1 << (owner % 64);
-                any = true;
-            }
-        });
-        if !any && !chatter {
+        let mut candidates = self.candidates(text);
+        if !chatter && candidates.iter().all(|word| *word == 0) {
             return Vec::new();
         }
         for &rule in &self.chatter {
             candidates[rule / 64] |= 1 << (rule % 64);
         }
         let mut hits = Vec::new();
-        for (word, &bits) in candidates.iter().enumerate() {
-            let mut bits = bits;
-            while bits != 0 {
-                let number = word * 64 + bits.trailing_zeros() as usize;
-                let rule = &self.rules[number];
-                bits &= bits - 1;
-                let sources = &rule.signature.sources;
-                if (sources.is_empty() || sources.contains(&source)) && rule.matches(text) {
-                    hits.push(self.hit(number, text));
-                }
+        for number in members(&candidates) {
+            if self.applies(number, source) && self.rules[number].matches(text) {
+                hits.push(self.hit(number, text));
             }
         }
         hits.sort_by(|a, b| b.mark.confidence.total_cmp(&a.mark.confidence));

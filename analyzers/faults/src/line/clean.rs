@@ -2,11 +2,20 @@
 
 use std::borrow::Cow;
 
+use super::container;
 use crate::matcher::LINE_LIMIT;
 
 /// The line as a person would see it in the end: without escape sequences, only the last state of a redrawn line, no control
-/// characters, cut at [`LINE_LIMIT`] bytes. Borrows when there is nothing to remove.
+/// characters, cut at [`LINE_LIMIT`] bytes; out of the JSON that a container runtime put it in. Borrows when there is nothing
+/// to remove.
 pub fn clean(raw: &str) -> Cow<'_, str> {
+    match container::decoded(raw.as_bytes()) {
+        Some(line) => Cow::Owned(shown(&line).into_owned()),
+        None => shown(raw),
+    }
+}
+
+pub(super) fn shown(raw: &str) -> Cow<'_, str> {
     let mut text = raw.trim_end_matches(['\n', '\r']);
     if let Some(last) = text.rfind('\r') {
         text = &text[last + 1..];

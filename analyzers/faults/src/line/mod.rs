@@ -6,6 +6,7 @@
 mod clean;
 mod container;
 mod cursor;
+mod launcher;
 mod moment;
 mod prefix;
 pub(crate) mod raw;
@@ -53,6 +54,8 @@ pub struct ParsedLine<'a> {
     pub continuation: bool,
     /// What is left: the message.
     pub text: &'a str,
+    /// The rank is the number of a task of `srun --label`, which is a rank only when no launcher stands between.
+    task_label: bool,
 }
 
 /// Takes the prefixes off a cleaned line.

@@ -21,14 +21,125 @@ const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
+/// A clock of any shape. The outer option says whether there was one, the inner one is empty when it does not tell the day or
+/// the year.
+pub(super) fn any(c: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
+    iso(c, clock)
+        .or_else(|| compact(c, clock))
+        .or_else(|| day_first(c, clock))
+        .or_else(|| since_epoch(c))
+        .map(Some)
+        .or_else(|| month_first(c, clock))
+        .or_else(|| bare_time(c))
+}
+
+/// `20250121 04:41:44`, `20250121-04:41:44`, `20250121T044144`.
+fn compact(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
+    let mut c = *cursor;
+    let date = c.digits(9).filter(|digits| digits.len() == 8)?;
+    let part = |range: std::ops::Range<usize>| date.get(range).and_then(|digits| digits.parse().ok());
+    c.eat_any(&['T', ' ', '-', '_']).then_some(())?;
+    let mut colons = c;
+    let time = match time_of_day(&mut colons) {
+        Some(time) => {
+            c = colons;
+            time
+        }
+        None => {
+            let digits = c.digits(7).filter(|digits| digits.len() == 6)?;
+            let part = |range: std::ops::Range<usize>| digits.get(range).and_then(|digits| digits.parse().ok());
+            TimeOfDay {
+                hour: part(0..2)?,
+                minute: part(2..4)?,
+                second: part(4..6)?,
+                nanos: 0,
+            }
+        }
+    };
+    let offset = zone(&mut c).unwrap_or(clock.utc_offset_s);
+    ended(&c)?;
+    let at = moment(part(0..4)?, part(4..6)?, part(6..8)?, time, offset)?;
+    *cursor = c;
+    Some(at)
+}
+
+/// `03/04/2025 11:22:33` (month first, as Python's loggers are told to write it), `04/Mar/2025:11:22:33 +0000`,
+/// `04-Mar-2025 11:22:33`, `04 Mar 2025 11:22:33`.
+fn day_first(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
+    let mut c = *cursor;
+    let first = c.number(2)?;
+    c.eat_any(&['/', '-', ' ']).then_some(())?;
+    let (month, day) = match c.run(|b| b.is_ascii_alphabetic()) {
+        Some(name) => (MONTHS.iter().position(|month| *month == name)? as u64 + 1, first),
+        None => (first, fixed(&mut c, 2)?),
+    };
+    c.eat_any(&['/', '-', ' ']).then_some(())?;
+    let year = fixed(&mut c, 4)?;
+    c.eat_any(&[' ', ':', 'T']).then_some(())?;
+    let time = time_of_day(&mut c)?;
+    let mut zoned = c;
+    zoned.eat(" ");
+    let offset = match zone(&mut zoned) {
+        Some(offset) => {
+            c = zoned;
+            offset
+        }
+        None => clock.utc_offset_s,
+    };
+    ended(&c)?;
+    let at = moment(year, month, day, time, offset)?;
+    *cursor = c;
+    Some(at)
+}
+
+/// `1741087353.123456`: seconds since 1970 with a fraction.
+fn since_epoch(cursor: &mut Cursor<'_>) -> Option<Timestamp> {
+    let mut c = *cursor;
+    let seconds = c.digits(11).filter(|digits| digits.len() == 10)?.parse::<i64>().ok()?;
+    c.eat(".").then_some(())?;
+    let fraction = c.digits(9).filter(|digits| digits.len() >= 3)?;
+    ended(&c)?;
+    let nanos = fraction.parse::<i64>().ok()? * 10_i64.pow(9 - u32::try_from(fraction.len()).ok()?);
+    *cursor = c;
+    Some(Timestamp(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?))
+}
+
+/// `11:22:33`, `11:22:33.123`: which day it is, nobody says.
+fn bare_time(cursor: &mut Cursor<'_>) -> Option<Option<Timestamp>> {
+    let mut c = *cursor;
+    time_of_day(&mut c)?;
+    ended(&c)?;
+    *cursor = c;
+    Some(None)
+}
+
+/// `0304 11:22:33.123456` of glog: month and day.
+pub(super) fn month_day(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
+    let mut c = *cursor;
+    let month = fixed(&mut c, 2)?;
+    let day = fixed(&mut c, 2)?;
+    c.spaces().then_some(())?;
+    let time = time_of_day(&mut c)?;
+    let year = clock.year.and_then(|year| u64::try_from(year).ok());
+    *cursor = c;
+    Some(year.and_then(|year| moment(year, month, day, time, clock.utc_offset_s)))
+}
+
+/// A clock ends at a blank, a bracket or a bar.
+fn ended(c: &Cursor<'_>) -> Option<()> {
+    matches!(c.rest.bytes().next(), None | Some(b' ' | b'\t' | b']' | b'|' | b',')).then_some(())
+}
+
 /// `2025-01-21T04:41:44,283302+00:00`, `2025-01-21 04:41:44.283`, `2025/01/21 04:41:44`, with or without a zone.
-pub(super) fn iso(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
+fn iso(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     let mut c = *cursor;
     let year = fixed(&mut c, 4)?;
     let separator = if c.eat("-") {
         "-"
     } else if c.eat("/") {
         "/"
+    } else if c.eat(".") {
+        "."
     } else {
         return None;
     };
@@ -37,7 +148,7 @@ pub(super) fn iso(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestam
         return None;
     }
     let day = fixed(&mut c, 2)?;
-    if !(c.eat("T") || c.eat(" ") || c.eat("_")) {
+    if !c.eat_any(&['T', ' ', '_', '-']) {
         return None;
     }
     let time = time_of_day(&mut c)?;
@@ -49,7 +160,7 @@ pub(super) fn iso(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestam
 
 /// `Feb 23 16:24:18 2025` or, with the year of the clock, `Feb 23 16:24:18`; a weekday may stand before it. The outer option
 /// says whether it was read, the inner one is empty when no year is known.
-pub(super) fn month_first(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
+fn month_first(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
     let mut c = *cursor;
     if ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "]
         .iter()

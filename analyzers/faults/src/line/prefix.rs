@@ -1,10 +1,8 @@
-//! The prefixes that kernels, system loggers, launchers and frameworks put before a message.
-
-use rankguard_model::Rank;
+//! The prefixes that kernels, system loggers and frameworks' loggers put before a message.
 
 use super::cursor::Cursor;
 use super::moment::{self, LineClock};
-use super::{Level, ParsedLine};
+use super::{Level, ParsedLine, launcher};
 
 /// Takes one prefix off `line.text`. False when none is left.
 pub(super) fn peel(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
@@ -13,7 +11,8 @@ pub(super) fn peel(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
         || since_boot(line)
         || facility(line)
         || clocked(line, clock)
-        || (!line.kernel && (rank_bracket(line) || mpi_tag(line) || srun_label(line) || ray(line) || host_label(line)))
+        || glog(line, clock)
+        || (!line.kernel && launcher::peel(line))
 }
 
 /// `/dev/kmsg`: `6,3964,206764307,-;text`, and its ` KEY=value` lines.
@@ -81,7 +80,8 @@ fn since_boot(line: &mut ParsedLine<'_>) -> bool {
         return false;
     }
     c.spaces();
-    let (Some(seconds), true) = (c.number(10), c.eat(".")) else {
+    // Ten digits are seconds since 1970.
+    let (Some(seconds), true) = (c.number(9), c.eat(".")) else {
         return false;
     };
     let Some(fraction) = c.digits(6).filter(|digits| digits.len() == 6) else {
@@ -146,11 +146,7 @@ fn facility(line: &mut ParsedLine<'_>) -> bool {
 fn clocked(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     let mut c = Cursor::new(line.text);
     let bracket = c.eat("[");
-    let at = if let Some(at) = moment::iso(&mut c, clock) {
-        Some(at)
-    } else if let Some(at) = moment::month_first(&mut c, clock) {
-        at
-    } else {
+    let Some(at) = moment::any(&mut c, clock) else {
         return false;
     };
     if bracket && !c.eat("]") {
@@ -167,6 +163,51 @@ fn clocked(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
         c.spaces();
     }
     logger_level(&mut c, line);
+    code_place(&mut c);
+    line.text = c.rest;
+    true
+}
+
+/// `module:function:12 - ` of loguru.
+fn code_place(c: &mut Cursor<'_>) {
+    let mut next = *c;
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b"_.<>".contains(&b);
+    if next.run(is_name).is_some()
+        && next.eat(":")
+        && next.run(is_name).is_some()
+        && next.eat(":")
+        && next.digits(6).is_some()
+        && next.eat(" - ")
+    {
+        *c = next;
+    }
+}
+
+/// `E0304 11:22:33.123456 1234 ` of glog and absl: level, month and day, thread. The place in the code that follows stays,
+/// because signatures know some of them.
+fn glog(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
+    let mut c = Cursor::new(line.text);
+    let levels = [
+        ("I", Level::Info),
+        ("W", Level::Warning),
+        ("E", Level::Error),
+        ("F", Level::Critical),
+    ];
+    let Some((_, level)) = levels.into_iter().find(|(letter, _)| c.eat(letter)) else {
+        return false;
+    };
+    let Some(at) = moment::month_day(&mut c, clock) else {
+        return false;
+    };
+    if !c.spaces() {
+        return false;
+    }
+    let mut thread = c;
+    if thread.digits(10).is_some() && thread.spaces() {
+        c = thread;
+    }
+    line.at = line.at.or(at);
+    line.level = line.level.or(Some(level));
     line.text = c.rest;
     true
 }
@@ -245,117 +286,4 @@ fn level_of(word: &str) -> Option<Level> {
         "CRITICAL" | "critical" | "FATAL" | "fatal" => Level::Critical,
         _ => return None,
     })
-}
-
-/// `[rank3]:` of PyTorch (rank in the world), `[default3]:` of torchrun (rank on the node).
-fn rank_bracket(line: &mut ParsedLine<'_>) -> bool {
-    let mut c = Cursor::new(line.text);
-    if !c.eat("[") {
-        return false;
-    }
-    let Some(name) = c.run(|b| b.is_ascii_alphabetic() || b == b'_') else {
-        return false;
-    };
-    c.spaces();
-    let Some(number) = c.number(7).and_then(|n| u32::try_from(n).ok()) else {
-        return false;
-    };
-    if !c.eat("]") {
-        return false;
-    }
-    let colon = c.eat(":");
-    if name.eq_ignore_ascii_case("rank") {
-        line.rank = line.rank.or(Some(Rank(number)));
-    } else if colon && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
-        line.local_rank = line.local_rank.or(Some(number));
-    } else {
-        return false;
-    }
-    // One blank belongs to the prefix; more are indentation and mean something in a traceback.
-    c.eat(" ");
-    line.text = c.rest;
-    true
-}
-
-/// `[1,3]<stderr>:` of mpirun with tagged output: job, then rank.
-fn mpi_tag(line: &mut ParsedLine<'_>) -> bool {
-    let mut c = Cursor::new(line.text);
-    if !(c.eat("[") && c.digits(6).is_some() && c.eat(",")) {
-        return false;
-    }
-    let Some(rank) = c.number(7).and_then(|n| u32::try_from(n).ok()) else {
-        return false;
-    };
-    if !(c.eat("]<stderr>:") || c.eat("]<stdout>:")) {
-        return false;
-    }
-    line.rank = line.rank.or(Some(Rank(rank)));
-    line.text = c.rest;
-    true
-}
-
-/// `3: ` of `srun --label`, right-aligned.
-fn srun_label(line: &mut ParsedLine<'_>) -> bool {
-    if line.rank.is_some() || line.at.is_some() {
-        return false;
-    }
-    let mut c = Cursor::new(line.text);
-    if c.rest.starts_with("   ") {
-        // Wider than any alignment of task numbers: indentation.
-        return false;
-    }
-    c.spaces();
-    let Some(rank) = c.number(5).and_then(|n| u32::try_from(n).ok()) else {
-        return false;
-    };
-    if !c.eat(": ") && c.rest != ":" {
-        return false;
-    }
-    line.rank = Some(Rank(rank));
-    line.text = c.rest.strip_prefix(':').unwrap_or(c.rest);
-    true
-}
-
-/// `(RayTrainWorker pid=123, ip=10.0.0.7) `, `(TaskRunner pid=123) `.
-fn ray<'a>(line: &mut ParsedLine<'a>) -> bool {
-    let Some(inner) = line.text.strip_prefix('(') else {
-        return false;
-    };
-    let Some((head, rest)) = inner.split_once(')') else {
-        return false;
-    };
-    let Some((_, fields)) = head.split_once(" pid=") else {
-        return false;
-    };
-    if let Some((_, ip)) = fields.split_once("ip=") {
-        let host: &'a str = ip.split(',').next().unwrap_or(ip);
-        line.host = line.host.or(Some(host));
-    }
-    line.text = rest.strip_prefix(' ').unwrap_or(rest);
-    true
-}
-
-/// `worker-1: `, `10.0.0.2: ` of pdsh and DeepSpeed. Only names that look like machines: `KeyError: ` must stay text.
-fn host_label(line: &mut ParsedLine<'_>) -> bool {
-    if line.host.is_some() {
-        return false;
-    }
-    let mut c = Cursor::new(line.text);
-    let Some(name) = c.run(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.') else {
-        return false;
-    };
-    if !c.eat(": ") {
-        return false;
-    }
-    let address = name.split('.').count() == 4 && name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let machine = ["node", "worker", "host", "compute", "ip-", "master", "cn", "gpu-"]
-        .iter()
-        .any(|start| name.starts_with(start))
-        && name.bytes().any(|b| b.is_ascii_digit());
-    if !address && !machine {
-        return false;
-    }
-    line.host = Some(name);
-    line.text = c.rest;
-    true
 }

@@ -80,12 +80,12 @@ fn windows(state: &[u8], last: bool, each: &mut dyn FnMut(Look<'_>)) {
     loop {
         let mut to = char_start(state, state.len().min(from + LINE_LIMIT));
         let text = match std::str::from_utf8(&state[from..to]) {
-            Ok(text) => clean::clean(text),
+            Ok(text) => clean::shown(text),
             Err(_) => {
                 // What is no text grows to three bytes for one when it is replaced.
                 to = char_start(state, to.min(from + LINE_LIMIT / 3));
                 let text = String::from_utf8_lossy(&state[from..to]);
-                Cow::Owned(clean::clean(&text).into_owned())
+                Cow::Owned(clean::shown(&text).into_owned())
             }
         };
         each(Look {

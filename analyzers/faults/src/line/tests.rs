@@ -151,3 +151,121 @@ fn endless_lines_are_cut_at_a_character() {
     let cleaned = clean(&raw);
     assert!(cleaned.len() <= crate::LINE_LIMIT);
 }
+
+#[test]
+fn a_task_label_is_no_rank_when_a_launcher_stands_between() {
+    check("1: [rank9]: boom", "boom", None, Some(9));
+    let line = read("1: [default3]:boom");
+    assert_eq!((line.rank, line.local_rank, line.text), (None, Some(3), "boom"));
+}
+
+#[test]
+fn ranks_are_told_by_hand_too() {
+    check("Rank 3: boom", "boom", None, Some(3));
+    check("rank=12 | boom", "boom", None, Some(12));
+    check(
+        "[2025-01-21 04:41:44,283] [Rank 7] boom",
+        "boom",
+        Some("2025-01-21T04:41:44.283Z"),
+        Some(7),
+    );
+    let line = read("[3]: boom");
+    assert_eq!((line.local_rank, line.text), (Some(3), "boom"));
+    check("[prterun-node1-4711@1,3]<stderr>: boom", "boom", None, Some(3));
+}
+
+#[test]
+fn pods_are_hosts() {
+    for raw in [
+        "[pod/llama-worker-3/pytorch] boom",
+        "[llama-worker-3 pytorch] boom",
+        "llama-worker-3 pytorch boom",
+        "llama-worker-3  | boom",
+    ] {
+        let line = read(raw);
+        assert_eq!((line.host, line.text), (Some("llama-worker-3"), "boom"), "{raw}");
+    }
+}
+
+#[test]
+fn a_line_of_a_container_log_in_json_reads_like_any_other() {
+    let cleaned = clean(
+        r#"{"log":"[rank2]: \u001b[31mKeyError: \"x\" \ud83d\ude00\u001b[0m\n","stream":"stderr","time":"2025-01-21T04:41:44.5Z"}"#,
+    );
+    check(
+        &cleaned,
+        "KeyError: \"x\" \u{1f600}",
+        Some("2025-01-21T04:41:44.500Z"),
+        Some(2),
+    );
+}
+
+#[test]
+fn clocks_of_a_dozen_shapes_are_read() {
+    let at = Some("2025-03-04T11:22:33.000Z");
+    for clock in [
+        "2025-03-04T11:22:33Z",
+        "2025-03-04 11:22:33",
+        "2025/03/04 11:22:33",
+        "2025.03.04 11:22:33",
+        "2025-03-04_11:22:33",
+        "2025-03-04T12:22:33+01:00",
+        "20250304 11:22:33",
+        "20250304-112233",
+        "03/04/2025 11:22:33",
+        "04/Mar/2025:11:22:33 +0000",
+        "04-Mar-2025 11:22:33",
+        "Mar 4 11:22:33 2025",
+        "Tue Mar  4 11:22:33 2025",
+        "Mar 04 2025 11:22:33",
+        "1741087353.000",
+        "[2025-03-04 11:22:33]",
+        "[03/04/2025 11:22:33]",
+        "[1741087353.000000]",
+    ] {
+        check(&format!("{clock} boom"), "boom", at, None);
+    }
+    for clock in ["11:22:33", "[11:22:33]", "11:22:33.123"] {
+        check(&format!("{clock} boom"), "boom", None, None);
+    }
+}
+
+#[test]
+fn loggers_lose_clock_and_level() {
+    let at = Some("2025-03-04T11:22:33.123Z");
+    for raw in [
+        "2025-03-04 11:22:33.123 | ERROR    | trainer.loop:step:12 - boom",
+        "2025-03-04 11:22:33,123 ERROR: boom",
+        "2025-03-04 11:22:33,123 - ERROR - boom",
+        "[2025-03-04 11:22:33,123] [ERROR] boom",
+    ] {
+        check(raw, "boom", at, None);
+        assert_eq!(read(raw).level, Some(Level::Error), "{raw}");
+    }
+    let clock = LineClock {
+        year: Some(2025),
+        ..LineClock::default()
+    };
+    let line = parse("E0304 11:22:33.123456 1234 ProcessGroupNCCL.cpp:852] boom", &clock);
+    assert_eq!(
+        (line.text, line.level),
+        ("ProcessGroupNCCL.cpp:852] boom", Some(Level::Error))
+    );
+    assert_eq!(line.at.unwrap().to_string(), at.unwrap());
+}
+
+#[test]
+fn numbers_and_names_that_are_no_clock_and_no_host_stay() {
+    for text in [
+        "12 apples and 3 pears",
+        "1741087353 tokens",
+        "2025.03 is a version",
+        "step-3 done quickly",
+        "E0304 is an error code",
+        "[0]:",
+        "Rank 3 died",
+        "11:22 is no clock",
+    ] {
+        assert_eq!(read(text).text, text);
+    }
+}

@@ -10,8 +10,8 @@ use super::bytes::{ByteSet, Sequence, fold};
 pub(super) const WORD: usize = 4;
 /// Bytes from one word to the next.
 pub(super) const STEP: usize = 2;
-/// Bits of the bitmap, as a power of two: 32 KiB, what a core keeps at hand.
-pub(super) const BITS: u32 = 18;
+/// Bits of the bitmap, as a power of two: 128 KiB, which a core keeps close.
+pub(super) const BITS: u32 = 20;
 
 /// Nanoseconds to look at a word that is in the bitmap, and at a line that has a sequence. Only their ratio matters.
 const WORD_NS: f64 = 10.0;

@@ -97,9 +97,10 @@ impl Triage {
             let start = memrchr(b'\n', &lines[at..found]).map_or(at, |newline| at + newline + 1);
             let end = line_end(lines, found);
             self.line_no += count(&lines[at..start]);
-            if self.is_worth_reading(&lines[start..end]) {
+            let line = &lines[start..end];
+            if self.is_worth_a_look(line, raw::has_odd_bytes(line)) {
                 self.remember(&lines[passed..start]);
-                self.line(&lines[start..end], now, out);
+                self.line(line, now, out);
                 passed = end + 1;
             } else {
                 self.line_no += 1;

@@ -32,7 +32,7 @@ use std::time::Duration;
 use rankguard_model::{Device, Mark, Rank, Source, Timestamp};
 
 use crate::line::{self, LineClock, ParsedLine, raw};
-use crate::matcher::{Matcher, device_of};
+use crate::matcher::{LINE_LIMIT, Matcher, device_of};
 use crate::signature::EntityRule;
 use group::{Group, Groups};
 use history::History;
@@ -215,23 +215,26 @@ impl Triage {
 
     /// Whether a line says anything by itself.
     fn is_worth_reading(&self, raw: &[u8]) -> bool {
-        let scanner = self.matcher.scanner();
-        if !raw::has_odd_bytes(raw) && !scanner.wants(raw) {
-            return false;
-        }
+        let odd = raw::has_odd_bytes(raw);
+        (odd || self.matcher.scanner().wants(raw)) && self.is_worth_a_look(raw, odd)
+    }
+
+    /// The same of a line that has odd bytes or something wanted.
+    fn is_worth_a_look(&self, raw: &[u8], odd: bool) -> bool {
+        // A look at a part of a line may lack what the whole has, and the other way round.
+        let sure = !odd && raw.len() <= LINE_LIMIT && memchr::memchr(b'\r', raw).is_none();
         let mut speaks = false;
         raw::looks(raw, &mut |look| {
-            speaks = speaks
-                || scanner.wants(look.text.as_bytes()) && self.speaks(&line::parse(&look.text, &self.stream.clock));
+            let wanted = speaks || sure || self.matcher.scanner().wants(look.text.as_bytes());
+            speaks = speaks || wanted && self.speaks(&line::parse(&look.text, &self.stream.clock));
         });
         speaks
     }
 
     fn speaks(&self, line: &ParsedLine<'_>) -> bool {
-        traceback::opens(line.text)
-            || oom::opens(line.text)
-            || announced_gpu(line.text).is_some()
-            || !self.matcher.hits(self.stream.source, line.text).is_empty()
+        self.matcher.says_something(self.stream.source, line.text, || {
+            traceback::opens(line.text) || oom::opens(line.text) || announced_gpu(line.text).is_some()
+        })
     }
 
     /// Takes a line apart and accepts what it says.

@@ -397,3 +397,65 @@ fn a_dump_that_lost_its_end_does_not_swallow_the_next() {
     assert!(!seen[1].marks[0].fields.contains_key("invoked_by"));
     assert_eq!(seen[1].marks[0].fields["process"], "b");
 }
+
+#[test]
+fn an_exception_group_is_one_observation_and_tells_what_it_holds() {
+    let seen = read(
+        Source::JobLog,
+        &[
+            "[rank2]:   + Exception Group Traceback (most recent call last):",
+            "[rank2]:   |   File \"/job/load.py\", line 9, in <module>",
+            "[rank2]:   |     asyncio.run(main())",
+            "[rank2]:   | ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions)",
+            "[rank2]:   +-+---------------- 1 ----------------",
+            "[rank2]:     | Traceback (most recent call last):",
+            "[rank2]:     |   File \"/job/load.py\", line 4, in fetch",
+            "[rank2]:     |     raise OSError(28, 'No space left on device')",
+            "[rank2]:     | OSError: [Errno 28] No space left on device",
+            "[rank2]:     +---------------- 2 ----------------",
+            "[rank2]:     | ValueError: second",
+            "[rank2]:     +------------------------------------",
+            "[rank2]: step 3",
+        ],
+    );
+    assert_eq!(classes(&seen), ["disk-full"], "{seen:#?}");
+    assert_eq!(
+        seen[0].marks[0].fields["cause"],
+        "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions)"
+    );
+    assert_eq!((seen[0].line_no, seen[0].last_line_no), (1, 12));
+}
+
+#[test]
+fn another_catalogue_leaves_what_is_open_open() {
+    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+    let given = |triage: &mut Triage, line: &str| triage.push(line, Timestamp(0)).len();
+    let mut seen = given(
+        &mut triage,
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+    );
+    for line in [
+        "[rank3]: Traceback (most recent call last):",
+        "[rank3]:   File \"a.py\", line 1, in f",
+    ] {
+        seen += given(&mut triage, line);
+    }
+    triage.push_block(b"[rank3]: KeyErr", Timestamp(0));
+    triage.reload(Arc::new(Matcher::new(crate::Catalogue::builtin())));
+    triage.push_block(b"or: 'x'\n", Timestamp(0));
+    let held = triage.flush();
+    assert_eq!(seen, 0);
+    assert_eq!(classes(&held), ["cuda-oom", "key-error"]);
+    assert_eq!(held[1].marks[0].fields["file"], "a.py");
+}
+
+#[test]
+fn a_rank_that_fell_silent_in_the_middle_does_not_hold_up_the_rest() {
+    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+    triage.push("[rank3]: Traceback (most recent call last):", Timestamp(0));
+    for _ in 0..QUIET_LINES + 2 {
+        triage.push("[rank4]: all is well", Timestamp(0));
+    }
+    assert!(triage.lanes.is_empty());
+    assert_eq!(triage.flush().len(), 1);
+}

@@ -14,6 +14,8 @@ use crate::matcher::Matcher;
 
 /// Frames kept; a recursion prints thousands.
 const FRAMES: usize = 256;
+/// Exceptions of a chain or a group that are kept.
+const SEGMENTS: usize = 64;
 /// Lines of a message after its first that are kept.
 const MESSAGE_LINES: usize = 24;
 /// Foreign lines in the middle after which the traceback is taken as cut off.
@@ -82,6 +84,26 @@ fn is_header(text: &str) -> bool {
 
 fn is_chain(text: &str) -> bool {
     text.contains("During handling of the above exception") || text.contains("The above exception was the direct cause")
+}
+
+/// How the traceback of an exception group draws its tree.
+enum Margin<'a> {
+    None,
+    /// `  | text`: a line of the group or of one of its exceptions.
+    Bar(&'a str),
+    /// `  +-+---------------- 1 ----------------`
+    Rule,
+}
+
+fn margin(text: &str) -> Margin<'_> {
+    let drawn = text.trim_start_matches(' ');
+    if drawn.starts_with("+-") && drawn.contains("------") {
+        return Margin::Rule;
+    }
+    match drawn.strip_prefix('|') {
+        Some(inner) if drawn.len() < text.len() => Margin::Bar(inner.strip_prefix(' ').unwrap_or(inner)),
+        _ => Margin::None,
+    }
 }
 
 /// Whether a line begins a traceback.
@@ -155,10 +177,34 @@ impl Unit {
     }
 
     fn accept(&mut self, text: &str) -> Step {
-        if self.segment().exception.is_some() {
-            self.tail(text)
-        } else {
-            self.frames(text)
+        let step = |unit: &mut Self, text: &str| {
+            if unit.segment().exception.is_some() {
+                unit.tail(text)
+            } else {
+                unit.frames(text)
+            }
+        };
+        match margin(text) {
+            Margin::None => step(self, text),
+            Margin::Rule => {
+                self.chained |= self.segment().exception.is_some();
+                Step::Taken
+            }
+            Margin::Bar(text) => {
+                // What stands behind the bar belongs to the group, whatever it is.
+                if step(self, text) != Step::Taken {
+                    self.note(text);
+                }
+                Step::Taken
+            }
+        }
+    }
+
+    /// Another line of the last message.
+    fn note(&mut self, text: &str) {
+        let message = &mut self.segment().message;
+        if message.len() < MESSAGE_LINES {
+            message.push(text.trim().to_owned());
         }
     }
 
@@ -218,8 +264,17 @@ impl Unit {
             self.chained = true;
             return Step::Taken;
         }
+        let bare = self.chained && EXCEPTION.is_match(text.trim());
+        if bare && self.segments.len() < SEGMENTS {
+            self.chained = false;
+            self.segments.push(Segment {
+                exception: Some(text.trim().to_owned()),
+                ..Segment::default()
+            });
+            return Step::Taken;
+        }
         if is_header(text) {
-            if !self.chained {
+            if !self.chained || self.segments.len() >= SEGMENTS {
                 return Step::Closed;
             }
             self.chained = false;

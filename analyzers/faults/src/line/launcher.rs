@@ -1,0 +1,238 @@
+//! The prefixes that launchers, schedulers and collectors put before what a rank says.
+
+use rankguard_model::Rank;
+
+use super::ParsedLine;
+use super::cursor::Cursor;
+
+/// Takes one prefix off `line.text`. False when none is left.
+pub(super) fn peel(line: &mut ParsedLine<'_>) -> bool {
+    rank_bracket(line)
+        || bare_bracket(line)
+        || mpi_tag(line)
+        || pod(line)
+        || srun_label(line)
+        || ray(line)
+        || host_label(line)
+        || spoken_rank(line)
+}
+
+/// `[rank3]:` of PyTorch (rank in the world), `[default3]:` of torchrun (rank on the node).
+fn rank_bracket(line: &mut ParsedLine<'_>) -> bool {
+    let mut c = Cursor::new(line.text);
+    if !c.eat("[") {
+        return false;
+    }
+    let Some(name) = c.run(|b| b.is_ascii_alphabetic() || b == b'_') else {
+        return false;
+    };
+    c.spaces();
+    let Some(number) = c.number(7).and_then(|n| u32::try_from(n).ok()) else {
+        return false;
+    };
+    if !c.eat("]") {
+        return false;
+    }
+    let colon = c.eat(":");
+    if name.eq_ignore_ascii_case("rank") {
+        line.rank = line.rank.filter(|_| !line.task_label).or(Some(Rank(number)));
+        line.task_label = false;
+    } else if colon && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
+        line.local_rank = line.local_rank.or(Some(number));
+        forget_task(line);
+    } else {
+        return false;
+    }
+    // One blank belongs to the prefix; more are indentation and mean something in a traceback.
+    c.eat(" ");
+    line.text = c.rest;
+    true
+}
+
+/// `[1,3]<stderr>:` of mpirun with tagged output: job, then rank.
+fn mpi_tag(line: &mut ParsedLine<'_>) -> bool {
+    let mut c = Cursor::new(line.text);
+    if !c.eat("[") {
+        return false;
+    }
+    // Newer ones name themselves first: `[prterun-node1-4711@1,3]`.
+    if c.rest.starts_with("prterun-")
+        && let Some((name, rest)) = c.rest.split_once('@')
+        && name.len() < 128
+    {
+        c = Cursor::new(rest);
+    }
+    if !(c.digits(10).is_some() && c.eat(",")) {
+        return false;
+    }
+    let Some(rank) = c.number(7).and_then(|n| u32::try_from(n).ok()) else {
+        return false;
+    };
+    if !(c.eat("]<stderr>:") || c.eat("]<stdout>:")) {
+        return false;
+    }
+    line.rank = line.rank.or(Some(Rank(rank)));
+    c.eat(" ");
+    line.text = c.rest;
+    true
+}
+
+/// `3: ` of `srun --label`, right-aligned.
+fn srun_label(line: &mut ParsedLine<'_>) -> bool {
+    if line.rank.is_some() || line.at.is_some() {
+        return false;
+    }
+    let mut c = Cursor::new(line.text);
+    if c.rest.starts_with("   ") {
+        // Wider than any alignment of task numbers: indentation.
+        return false;
+    }
+    c.spaces();
+    let Some(rank) = c.number(5).and_then(|n| u32::try_from(n).ok()) else {
+        return false;
+    };
+    if !c.eat(": ") && c.rest != ":" {
+        return false;
+    }
+    line.rank = Some(Rank(rank));
+    line.task_label = true;
+    line.text = c.rest.strip_prefix(':').unwrap_or(c.rest);
+    true
+}
+
+/// `(RayTrainWorker pid=123, ip=10.0.0.7) `, `(TaskRunner pid=123) `.
+fn ray<'a>(line: &mut ParsedLine<'a>) -> bool {
+    let Some(inner) = line.text.strip_prefix('(') else {
+        return false;
+    };
+    let Some((head, rest)) = inner.split_once(')') else {
+        return false;
+    };
+    let Some((_, fields)) = head.split_once(" pid=") else {
+        return false;
+    };
+    if let Some((_, ip)) = fields.split_once("ip=") {
+        let host: &'a str = ip.split(',').next().unwrap_or(ip);
+        line.host = line.host.or(Some(host));
+    }
+    line.text = rest.strip_prefix(' ').unwrap_or(rest);
+    true
+}
+
+/// `worker-1: `, `10.0.0.2: ` of pdsh and DeepSpeed, `worker-1  | ` of docker compose. Only names that look like machines:
+/// `KeyError: ` must stay text.
+fn host_label(line: &mut ParsedLine<'_>) -> bool {
+    if line.host.is_some() {
+        return false;
+    }
+    let mut c = Cursor::new(line.text);
+    let Some(name) = c.run(is_name_byte) else { return false };
+    let bar = c.rest.starts_with(' ') && c.spaces() && c.eat("| ");
+    if !bar && !c.eat(": ") {
+        return false;
+    }
+    let address = name.split('.').count() == 4 && name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let machine = [
+        "node", "worker", "host", "compute", "ip-", "master", "cn", "gpu-", "dgx", "hgx", "gpunode", "launcher",
+        "head-",
+    ]
+    .iter()
+    .any(|start| name.starts_with(start))
+        && name.bytes().any(|b| b.is_ascii_digit());
+    if !address && !machine && !is_replica(name) {
+        return false;
+    }
+    line.host = Some(name);
+    line.text = c.rest;
+    true
+}
+
+/// `[pod/train-worker-3/pytorch] ` of kubectl, `[train-worker-3 pytorch] ` of kubetail, `train-worker-3 pytorch ` of stern.
+fn pod(line: &mut ParsedLine<'_>) -> bool {
+    if line.host.is_some() {
+        return false;
+    }
+    let mut c = Cursor::new(line.text);
+    let bracket = c.eat("[");
+    let by_kubectl = bracket && c.eat("pod/");
+    let Some(pod) = c.run(is_name_byte) else { return false };
+    if !by_kubectl && !is_replica(pod) {
+        return false;
+    }
+    let separator = if by_kubectl { "/" } else { " " };
+    let container = c.eat(separator) && c.run(is_name_byte).is_some();
+    let ended = if bracket { c.eat("] ") } else { container && c.eat(" ") };
+    if !ended || by_kubectl && !container {
+        return false;
+    }
+    line.host = Some(pod);
+    line.text = c.rest;
+    true
+}
+
+fn is_name_byte(b: u8) -> bool {
+    b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.'
+}
+
+/// `llama-worker-3`, `job1-master-0`: a role of a training job and a number behind it.
+fn is_replica(name: &str) -> bool {
+    let roles = [
+        "worker", "master", "launcher", "head", "node", "trainer", "ps", "server",
+    ];
+    let mut parts = name.rsplit('-');
+    let number = parts
+        .next()
+        .is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    let role = parts.next().is_some_and(|part| roles.contains(&part));
+    number && role && parts.next().is_some()
+}
+
+/// `Rank 3: `, `rank3: `, `rank 3 | ` of loggers that people write themselves.
+fn spoken_rank(line: &mut ParsedLine<'_>) -> bool {
+    if line.rank.is_some() && !line.task_label {
+        return false;
+    }
+    let mut c = Cursor::new(line.text);
+    if !["Rank", "rank", "RANK"].iter().any(|word| c.eat(word)) {
+        return false;
+    }
+    c.eat_any(&[' ', '_', '-', '=']);
+    let Some(rank) = c.number(7).and_then(|n| u32::try_from(n).ok()) else {
+        return false;
+    };
+    if !(c.eat(": ") || c.eat(" | ") || c.eat(" - ")) || c.rest.trim().is_empty() {
+        return false;
+    }
+    line.rank = Some(Rank(rank));
+    line.task_label = false;
+    line.text = c.rest;
+    true
+}
+
+/// `[3]:` of launchers whose workers have no role: rank on the node.
+fn bare_bracket(line: &mut ParsedLine<'_>) -> bool {
+    let mut c = Cursor::new(line.text);
+    if line.local_rank.is_some() || !c.eat("[") {
+        return false;
+    }
+    let Some(number) = c.number(4).and_then(|n| u32::try_from(n).ok()) else {
+        return false;
+    };
+    // Alone it is a heading of torchrun's summary.
+    if !c.eat("]:") || c.rest.trim().is_empty() {
+        return false;
+    }
+    line.local_rank = Some(number);
+    forget_task(line);
+    c.eat(" ");
+    line.text = c.rest;
+    true
+}
+
+/// A launcher under `srun --label` has one task a node: the label was no rank.
+fn forget_task(line: &mut ParsedLine<'_>) {
+    if line.task_label {
+        line.rank = None;
+        line.task_label = false;
+    }
+}

@@ -1,0 +1,36 @@
+//! Any bytes as a log: no panic, and the block way says what the line way says.
+//!
+//! The first byte cuts the stream into blocks and picks the collector; the rest is the log.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rankguard_faults::{Matcher, Stream, Triage};
+use rankguard_model::{Source, Timestamp};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&how, log)) = data.split_first() else { return };
+    let source = if how & 1 == 0 { Source::JobLog } else { Source::KernelLog };
+    let new = || Triage::new(Matcher::builtin(), Stream::new(source));
+
+    let mut by_block = new();
+    let mut blocks = Vec::new();
+    for block in log.chunks(usize::from(how >> 1) + 1) {
+        blocks.extend(by_block.push_block(block, Timestamp(0)));
+    }
+    blocks.extend(by_block.flush());
+    for observation in &blocks {
+        assert!(!observation.marks.is_empty());
+        assert!(observation.line_no >= 1 && observation.line_no <= observation.last_line_no);
+    }
+
+    // Lines are text; bytes that are none were replaced in their own way above.
+    let Ok(text) = std::str::from_utf8(log) else { return };
+    let mut by_line = new();
+    let mut lines = Vec::new();
+    for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
+        lines.extend(by_line.push(line, Timestamp(0)));
+    }
+    lines.extend(by_line.flush());
+    assert_eq!(blocks, lines);
+});
