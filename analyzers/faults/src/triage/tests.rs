@@ -459,3 +459,32 @@ fn a_rank_that_fell_silent_in_the_middle_does_not_hold_up_the_rest() {
     assert!(triage.lanes.is_empty());
     assert_eq!(triage.flush().len(), 1);
 }
+
+/// The text and the class of the only observation of some lines of a job.
+fn only(lines: &str) -> (String, String) {
+    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+    let mut all: Vec<Observation> = lines.lines().flat_map(|line| triage.push(line, Timestamp(0))).collect();
+    all.extend(triage.flush());
+    assert_eq!(all.len(), 1, "{all:?}");
+    (all[0].text.clone(), all[0].marks[0].class.to_string())
+}
+
+#[test]
+fn a_traceback_that_is_indented_as_a_whole_is_read_as_one() {
+    let lines = "     Traceback (most recent call last):\n       File \"main.py\", line 4, in <module>\n         labels = table['emotion']\n     KeyError: 'emotion'";
+    assert_eq!(only(lines), ("KeyError: 'emotion'".to_owned(), "key-error".to_owned()));
+}
+
+#[test]
+fn an_exception_that_carries_the_traceback_of_a_worker_ends_with_that_of_the_worker() {
+    let lines = "Traceback (most recent call last):\n  File \"train.py\", line 6, in main\n    for data in loader:\nValueError: Traceback (most recent call last):\n  File \"/v/site-packages/PIL/ImageFile.py\", line 249, in load\n    raise OSError(\nOSError: image file is truncated (12 bytes not processed)";
+    let (text, class) = only(lines);
+    assert_eq!(text, "OSError: image file is truncated (12 bytes not processed)");
+    assert_eq!(class, "data-corrupt");
+}
+
+#[test]
+fn a_notebook_announces_the_type_of_an_exception_whose_end_is_cut_off() {
+    let lines = "ZeroDivisionError                         Traceback (most recent call last)\n<ipython-input-4> in <module>()\n      2 x = 1\n----> 3 y = x / n";
+    assert_eq!(only(lines).0, "ZeroDivisionError");
+}

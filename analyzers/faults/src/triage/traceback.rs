@@ -49,6 +49,10 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Unit {
     segments: Vec<Segment>,
+    /// Indentation of the whole traceback, bytes.
+    indent: usize,
+    /// The type that stands before the header, as notebooks print it.
+    announced: Option<String>,
     /// The next line may be source text of the frame before it.
     code_next: bool,
     /// The sentence between chained exceptions was read.
@@ -84,6 +88,41 @@ fn is_header(text: &str) -> bool {
 
 fn is_chain(text: &str) -> bool {
     text.contains("During handling of the above exception") || text.contains("The above exception was the direct cause")
+}
+
+/// `ValueError: Traceback (most recent call last):`: an exception whose message is the traceback of another process, as data
+/// loaders of before 2019 raise it. What happened is at the end of that one.
+fn nested(text: &str) -> Option<&str> {
+    let (kind, _) = text.trim_start().split_once(": Traceback (most recent call last)")?;
+    (!kind.is_empty() && !kind.contains(char::is_whitespace)).then_some(kind)
+}
+
+/// `ZeroDivisionError                 Traceback (most recent call last)`: how notebooks head it.
+fn announced(text: &str) -> Option<&str> {
+    let (kind, _) = text.split_once("Traceback (most recent call last)")?;
+    let word = kind.trim();
+    let spaced = kind.ends_with("  ") && !word.is_empty();
+    (spaced
+        && word
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte)))
+    .then_some(word)
+}
+
+/// The indentation that a header shares with its whole traceback; the tree of an exception group has its own margin.
+fn indent(header: &str) -> usize {
+    let trimmed = header.trim_start();
+    if trimmed.starts_with("Traceback") {
+        header.len() - trimmed.len()
+    } else {
+        0
+    }
+}
+
+/// A line without the indentation that the whole traceback has.
+fn dedent(text: &str, indent: usize) -> &str {
+    let own = text.len() - text.trim_start_matches([' ', '\t']).len();
+    &text[own.min(indent)..]
 }
 
 /// How the traceback of an exception group draws its tree.
@@ -156,6 +195,8 @@ impl Unit {
     fn new(line: &ParsedLine<'_>, line_no: u64) -> Self {
         Self {
             segments: vec![Segment::default()],
+            indent: indent(line.text),
+            announced: announced(line.text).map(str::to_owned),
             code_next: false,
             chained: false,
             foreign: 0,
@@ -177,6 +218,7 @@ impl Unit {
     }
 
     fn accept(&mut self, text: &str) -> Step {
+        let text = dedent(text, self.indent);
         let step = |unit: &mut Self, text: &str| {
             if unit.segment().exception.is_some() {
                 unit.tail(text)
@@ -210,6 +252,14 @@ impl Unit {
 
     /// Before the exception's line.
     fn frames(&mut self, text: &str) -> Step {
+        if let Some(kind) = nested(text)
+            && !self.segment().frames.is_empty()
+        {
+            self.segment().exception = Some(kind.to_owned());
+            self.segments.push(Segment::default());
+            self.code_next = false;
+            return Step::Taken;
+        }
         if is_header(text) {
             // Cut off and begun again, or another writer without a prefix.
             let empty = self.segment().frames.is_empty();
@@ -293,7 +343,17 @@ impl Unit {
         Step::Closed
     }
 
+    /// What is left when the end was cut off: the type that was announced.
+    fn complete(&mut self) {
+        if let Some(announced) = self.announced.take()
+            && self.segment().exception.is_none()
+        {
+            self.segment().exception = Some(announced);
+        }
+    }
+
     pub(super) fn observation(mut self, matcher: &Matcher, source: Source) -> Observation {
+        self.complete();
         if self.segments.len() > 1
             && self
                 .segments
