@@ -1,7 +1,7 @@
 //! A healthy log, made from a seed: what a training cluster writes all day long while nothing is wrong.
 
 /// Writes lines of step logs of several frameworks, NCCL start-up chatter, kernel and system messages until there are `bytes`.
-pub fn log(bytes: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn log(bytes: usize, seed: u64) -> Vec<u8> {
     let mut die = Die(seed);
     let mut out = String::with_capacity(bytes + 4096);
     let mut step = 0;
