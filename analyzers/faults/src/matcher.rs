@@ -30,8 +30,10 @@ const NARROW: f64 = 0.6;
 const CAPACITY: usize = 2048;
 
 /// How what spans several lines begins, whatever the signatures know of it. [`crate::triage`] looks closer.
-const OPENINGS: [&str; 7] = [
+const OPENINGS: [&str; 9] = [
     "Traceback (most recent call last)",
+    "Exception ignored ",
+    "Error in atexit._run_exitfuncs",
     "File \"",
     "invoked oom-killer",
     "oom-kill:constraint=",

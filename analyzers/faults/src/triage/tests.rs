@@ -460,25 +460,25 @@ fn a_rank_that_fell_silent_in_the_middle_does_not_hold_up_the_rest() {
     assert_eq!(triage.flush().len(), 1);
 }
 
-/// The text and the class of the only observation of some lines of a job.
-fn only(lines: &str) -> (String, String) {
+/// The text and the class of the last observation of some lines of a job.
+fn last(lines: &str) -> (String, String) {
     let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
     let mut all: Vec<Observation> = lines.lines().flat_map(|line| triage.push(line, Timestamp(0))).collect();
     all.extend(triage.flush());
-    assert_eq!(all.len(), 1, "{all:?}");
-    (all[0].text.clone(), all[0].marks[0].class.to_string())
+    let last = all.pop().unwrap();
+    (last.text, last.marks[0].class.to_string())
 }
 
 #[test]
 fn a_traceback_that_is_indented_as_a_whole_is_read_as_one() {
     let lines = "     Traceback (most recent call last):\n       File \"main.py\", line 4, in <module>\n         labels = table['emotion']\n     KeyError: 'emotion'";
-    assert_eq!(only(lines), ("KeyError: 'emotion'".to_owned(), "key-error".to_owned()));
+    assert_eq!(last(lines), ("KeyError: 'emotion'".to_owned(), "key-error".to_owned()));
 }
 
 #[test]
 fn an_exception_that_carries_the_traceback_of_a_worker_ends_with_that_of_the_worker() {
     let lines = "Traceback (most recent call last):\n  File \"train.py\", line 6, in main\n    for data in loader:\nValueError: Traceback (most recent call last):\n  File \"/v/site-packages/PIL/ImageFile.py\", line 249, in load\n    raise OSError(\nOSError: image file is truncated (12 bytes not processed)";
-    let (text, class) = only(lines);
+    let (text, class) = last(lines);
     assert_eq!(text, "OSError: image file is truncated (12 bytes not processed)");
     assert_eq!(class, "data-corrupt");
 }
@@ -486,5 +486,13 @@ fn an_exception_that_carries_the_traceback_of_a_worker_ends_with_that_of_the_wor
 #[test]
 fn a_notebook_announces_the_type_of_an_exception_whose_end_is_cut_off() {
     let lines = "ZeroDivisionError                         Traceback (most recent call last)\n<ipython-input-4> in <module>()\n      2 x = 1\n----> 3 y = x / n";
-    assert_eq!(only(lines).0, "ZeroDivisionError");
+    assert_eq!(last(lines).0, "ZeroDivisionError");
+}
+
+#[test]
+fn an_exception_that_the_interpreter_ignores_is_noise_and_the_next_one_is_not() {
+    let ignored = "Exception ignored in: <function Loader.__del__ at 0x7f71>\nTraceback (most recent call last):\n  File \"/v/site-packages/torch/utils/data/dataloader.py\", line 1324, in stop\n    assert pid == os.getpid()\nAssertionError: can only test a child process";
+    assert_eq!(last(ignored).1, "none");
+    let own = ignored.replace("Exception ignored in: <function Loader.__del__ at 0x7f71>\n", "");
+    assert_eq!(last(&own).1, "assertion-error");
 }

@@ -33,6 +33,8 @@ static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     open: Option<Unit>,
+    /// The line before said that what follows is ignored.
+    ignored: bool,
 }
 
 /// What a line was to the tracker.
@@ -49,6 +51,8 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Unit {
     segments: Vec<Segment>,
+    /// The interpreter said that it is ignored.
+    ignored: bool,
     /// Indentation of the whole traceback, bytes.
     indent: usize,
     /// The type that stands before the header, as notebooks print it.
@@ -145,9 +149,24 @@ fn margin(text: &str) -> Margin<'_> {
     }
 }
 
-/// Whether a line begins a traceback.
+/// Whether a line begins a traceback, or says that the one that follows means nothing.
 pub(super) fn opens(text: &str) -> bool {
+    begins(text) || is_farewell(text)
+}
+
+fn begins(text: &str) -> bool {
     is_header(text) || headless(text)
+}
+
+/// What the interpreter says before an exception of a destructor or an exit handler: the program goes on, or is over.
+fn is_farewell(text: &str) -> bool {
+    [
+        "Exception ignored in",
+        "Exception ignored on",
+        "Error in atexit._run_exitfuncs",
+    ]
+    .iter()
+    .any(|words| text.contains(words))
 }
 
 impl Tracker {
@@ -170,15 +189,19 @@ impl Tracker {
                 step
             }
             // A syntax error of the main program has no header, only its place.
-            None if opens(text) => {
+            None if begins(text) => {
                 let mut unit = Unit::new(line, line_no);
+                unit.ignored = std::mem::take(&mut self.ignored);
                 if !is_header(text) {
                     unit.accept(text);
                 }
                 self.open = Some(unit);
                 Step::Taken
             }
-            None => Step::Other,
+            None => {
+                self.ignored = is_farewell(text);
+                Step::Other
+            }
         }
     }
 }
@@ -195,6 +218,7 @@ impl Unit {
     fn new(line: &ParsedLine<'_>, line_no: u64) -> Self {
         Self {
             segments: vec![Segment::default()],
+            ignored: false,
             indent: indent(line.text),
             announced: announced(line.text).map(str::to_owned),
             code_next: false,
@@ -283,7 +307,11 @@ impl Unit {
         }
         let indented = text.starts_with([' ', '\t']);
         let trimmed = text.trim();
-        if !indented && EXCEPTION.is_match(trimmed) {
+        // Copies lose or gain a blank; what is named an error and says more is no source text.
+        let named = trimmed
+            .split_once(": ")
+            .is_some_and(|(kind, _)| kind.ends_with("Error") || kind.ends_with("Exception"));
+        if (!indented || named) && EXCEPTION.is_match(trimmed) {
             self.segment().exception = Some(trimmed.to_owned());
             return Step::Taken;
         }
@@ -378,6 +406,16 @@ impl Unit {
         marks.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
         let last = self.segments.last();
         let exception = last.and_then(|segment| segment.exception.clone());
+        if self.is_shutdown() {
+            marks.clear();
+            marks.push(Mark {
+                class: ClassId::from("none"),
+                role: Role::Noise,
+                confidence: 0.9,
+                signature: "python-shutdown".to_owned(),
+                fields: std::collections::BTreeMap::new(),
+            });
+        }
         if marks.is_empty() {
             marks.push(Mark {
                 class: ClassId::from("uncaught-exception"),
@@ -433,6 +471,15 @@ impl Unit {
             line_no: self.first_line,
             last_line_no: self.last_line,
         }
+    }
+
+    /// Whether it is an exception of a destructor or of an exit handler, which ends nothing.
+    fn is_shutdown(&self) -> bool {
+        let ending = |frame: &Frame| matches!(frame.function.as_str(), "__del__" | "_run_exitfuncs" | "_exit_function");
+        let over = |text: &String| text.contains("Python is likely shutting down");
+        self.ignored
+            || self.segments.iter().flat_map(|segment| &segment.frames).any(ending)
+            || self.segments.iter().flat_map(|segment| &segment.exception).any(over)
     }
 
     /// The innermost frame that is not of a library: where a person should look.
