@@ -11,6 +11,9 @@ use crate::{Candidate, Scene, Strength, engine, knowledge, reasoning, refine, ro
 /// collectors are read and stamped with some delay, so a shorter lead proves nothing.
 const HARDWARE_LAG: Duration = Duration::from_secs(10);
 
+/// What happened this long before has nothing to do with it: a log that was read as a whole holds weeks.
+const UNRELATED: Duration = Duration::from_secs(3600);
+
 /// What is thought of one scene.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Opinion {
@@ -81,7 +84,8 @@ fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
         .min();
     for candidate in &mut ranking {
         let sign = &scene.signs[candidate.first];
-        let late = first_cause.is_some_and(|first| sign.timed && sign.at.since(first) > HARDWARE_LAG);
+        let late = first_cause
+            .is_some_and(|first| sign.timed && sign.at.since(first) > HARDWARE_LAG && sign.at.since(first) < UNRELATED);
         if candidate.strength == Strength::Overriding && late {
             candidate.strength = Strength::Cause;
             candidate.score *= 0.5;

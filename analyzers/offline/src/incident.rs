@@ -201,7 +201,7 @@ fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> 
 /// Whether a sign is about the numbers that training makes.
 fn is_numeric(sign: &Sign) -> bool {
     sign.class()
-        .is_some_and(|class| matches!(class.as_str(), "loss-nan" | "loss-spike"))
+        .is_some_and(|class| matches!(class.as_str(), "loss-nan" | "loss-spike" | "grad-overflow-scale-floor"))
 }
 
 /// Whether a sign names a cause, rather than how processes and connections ended.

@@ -53,7 +53,14 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             }
         }
     }
-    for candidate in found.into_values() {
+    // A name that cannot be resolved explains that nobody could meet under it.
+    let nameless = found
+        .values()
+        .any(|candidate| candidate.class.as_str() == "dns-failure" && candidate.strength == Strength::Cause);
+    for mut candidate in found.into_values() {
+        if nameless && candidate.class.as_str() == "rendezvous-failure" {
+            candidate.strength = candidate.strength.min(Strength::Symptom);
+        }
         all.push(adapter_with_complaints(scene, candidate));
     }
     all.extend(mismatch(scene));

@@ -4,6 +4,7 @@
 //! beyond its memory makes the same log ring, so exceptions of the engine blame the program unless the device itself failed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rankguard_model::{Entity, Severity, Source};
 
@@ -14,7 +15,7 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut found: BTreeMap<(Entity, &str), Candidate> = BTreeMap::new();
     for (index, sign) in roots(scene, Family::Gpu) {
         let Some(class) = sign.class() else { continue };
-        if class.as_str() == "gpu-engine-exception" {
+        if class.as_str() == "gpu-engine-exception" || follows_an_exception(scene, index, sign) {
             continue;
         }
         let blamed = machine_of(sign);
@@ -41,6 +42,18 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = found.into_values().map(|candidate| join(scene, candidate)).collect();
     all.extend(engine_exception(scene));
     all
+}
+
+/// A context that cannot be switched away (XID 109) right after an exception of the same engine is how that exception ends.
+fn follows_an_exception(scene: &Scene<'_>, index: usize, sign: &Sign) -> bool {
+    let exception = |earlier: &Sign| {
+        let soon = !sign.timed || !earlier.timed || sign.at.since(earlier.at) < Duration::from_secs(60);
+        let same = earlier.entity == sign.entity && soon;
+        same && earlier
+            .class()
+            .is_some_and(|class| class.as_str() == "gpu-engine-exception")
+    };
+    sign.field("xid") == Some("109") && scene.signs[..index].iter().any(exception)
 }
 
 /// Looks for second witnesses of a failed device: another source, the process on it, ranks that died beside it.

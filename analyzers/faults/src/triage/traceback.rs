@@ -416,6 +416,10 @@ impl Unit {
                 fields: std::collections::BTreeMap::new(),
             });
         }
+        if let Some(code) = self.assertion() {
+            marks.extend(matcher.marks(source, code));
+            marks.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
+        }
         if marks.is_empty() {
             marks.push(Mark {
                 class: ClassId::from("uncaught-exception"),
@@ -471,6 +475,14 @@ impl Unit {
             line_no: self.first_line,
             last_line_no: self.last_line,
         }
+    }
+
+    /// The assertion that failed, where the exception itself says nothing of it.
+    fn assertion(&self) -> Option<&str> {
+        let last = self.segments.last()?;
+        let silent = last.exception.as_deref().is_none_or(|text| text == "AssertionError");
+        let code = last.frames.last()?.code.as_str();
+        (silent && code.starts_with("assert ") && !self.is_shutdown()).then_some(code)
     }
 
     /// Whether it is an exception of a destructor or of an exit handler, which ends nothing.
