@@ -119,6 +119,15 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         ));
         return candidate;
     }
+    if candidate.class.as_str() == "data-encoding-error"
+        && let Some(framework) = maker(sign)
+    {
+        candidate.class = "framework-bug".into();
+        candidate.notes.push(format!(
+            "It is {framework} itself that could not decode what it passes on."
+        ));
+        return candidate;
+    }
     if let Some((layer, why)) = layer(sign, candidate.class.as_str()) {
         candidate.layer = Some(layer.to_owned());
         candidate.notes.push(why);
