@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rankguard_model::{ClassId, Finding, Rank, Reason, Severity, Timestamp, Verdict};
 
-use crate::{Candidate, Scene, Strength, engine, knowledge, reasoning, refine, roles, signature};
+use crate::{Candidate, Scene, Sign, Strength, engine, knowledge, reasoning, refine, roles, signature};
 
 /// A machine that reports its fault this much after the job already failed did not start the failure. Logs of different
 /// collectors are read and stamped with some delay, so a shorter lead proves nothing.
@@ -13,6 +13,9 @@ const HARDWARE_LAG: Duration = Duration::from_secs(10);
 
 /// What happened this long before has nothing to do with it: a log that was read as a whole holds weeks.
 const UNRELATED: Duration = Duration::from_secs(3600);
+
+/// Under this heading torchrun tells the failure that it saw first.
+const FIRST_FAILURE: &str = "Root Cause (first observed failure)";
 
 /// What is thought of one scene.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,13 +154,48 @@ fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
     if winner.strength == Strength::Overriding {
         return None;
     }
-    let mut named = scene
+    // Processes that crash together are noticed one after the other, which says nothing of who was first.
+    let crashes = scene
+        .signs
+        .iter()
+        .filter(|sign| sign.text.contains("Process received signal"))
+        .count();
+    if crashes > 1 {
+        return None;
+    }
+    let reports: Vec<(usize, &Sign)> = scene
         .marks()
         .filter(|(_, sign)| {
             sign.class()
                 .is_some_and(|class| class.as_str() == "launcher-child-failed")
         })
-        .filter_map(|(_, sign)| sign.field("rank").and_then(|text| text.parse().ok()).map(Rank));
+        .collect();
+    let program = knowledge::is_program(scene.catalogue, &winner.class);
+    let spawned = |sign: &Sign| {
+        sign.mark()
+            .is_some_and(|mark| mark.signature == "spawned-process-failed")
+    };
+    let reports: Vec<_> = reports
+        .into_iter()
+        .filter(|(_, sign)| !program || !spawned(sign))
+        .collect();
+    let rank = |sign: &Sign| sign.field("rank").and_then(|text| text.parse().ok()).map(Rank);
+    // A summary of several failures says which it saw first; what stands below that heading is meant. A mistake of the
+    // program is every rank's, whichever was seen first.
+    let heading = reports
+        .iter()
+        .filter(|_| !program)
+        .find(|(_, sign)| sign.text.contains(FIRST_FAILURE))
+        .map(|(index, _)| *index);
+    if let Some(heading) = heading
+        && let Some(first) = reports
+            .iter()
+            .filter(|(index, _)| *index > heading)
+            .find_map(|(_, sign)| rank(sign))
+    {
+        return Some(first);
+    }
+    let mut named = reports.iter().filter_map(|(_, sign)| rank(sign));
     let first = named.next()?;
     named.all(|other| other == first).then_some(first)
 }

@@ -83,6 +83,22 @@ const CODE: [&str; 17] = [
     "uncaught-exception",
 ];
 
+/// Packages that decode what a data set holds: what fails inside them is a file that is not what it should be.
+const DECODERS: [&str; 12] = [
+    "PIL",
+    "av",
+    "cv2",
+    "decord",
+    "imageio",
+    "librosa",
+    "lmdb",
+    "nibabel",
+    "pydicom",
+    "soundfile",
+    "tifffile",
+    "webdataset",
+];
+
 /// Complaints about the form of what was read, when it was read out of a checkpoint.
 const MISFITS: [&str; 4] = [
     "key-error",
@@ -119,6 +135,17 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         ));
         return candidate;
     }
+    let vague = matches!(
+        candidate.class.as_str(),
+        "uncaught-exception" | "python-value-error" | "python-index-error"
+    );
+    if vague && let Some(decoder) = innermost(sign).filter(|package| DECODERS.contains(package)) {
+        candidate.class = "data-corrupt".into();
+        candidate.notes.push(format!(
+            "It was raised inside {decoder}, which was decoding a file of the data."
+        ));
+        return candidate;
+    }
     if candidate.class.as_str() == "data-encoding-error"
         && let Some(framework) = maker(sign)
     {
@@ -133,6 +160,11 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         candidate.notes.push(why);
     }
     candidate
+}
+
+/// The package of the innermost frame.
+fn innermost(sign: &Sign) -> Option<&str> {
+    sign.field("packages")?.split(',').next()
 }
 
 /// The function that loads weights or a saved state, where the exception was raised below one.
@@ -155,7 +187,7 @@ fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
         "import-error" => text.contains("cannot import name"),
         _ => false,
     };
-    let innermost = sign.field("packages")?.split(',').next()?;
+    let innermost = innermost(sign)?;
     let installed = !matches!(innermost, "program" | "python") && !FRAMEWORKS.contains(&innermost);
     (asked && installed).then_some(innermost)
 }

@@ -39,9 +39,23 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             })
             .or_insert_with(|| Candidate::new(class.clone(), blamed, index, strength, score));
     }
-    let mut all: Vec<Candidate> = found.into_values().map(|candidate| join(scene, candidate)).collect();
+    let mut all: Vec<Candidate> = found
+        .into_values()
+        .map(|candidate| join(scene, with_reporter(scene, candidate)))
+        .collect();
     all.extend(engine_exception(scene));
     all
+}
+
+/// A device's fault that one rank alone reports is that rank's.
+fn with_reporter(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
+    let mut ranks = candidate.support.iter().filter_map(|index| scene.signs[*index].rank());
+    if let Some(first) = ranks.next()
+        && ranks.all(|other| other == first)
+    {
+        candidate.root_rank = candidate.root_rank.or(Some(first));
+    }
+    candidate
 }
 
 /// A context that cannot be switched away (XID 109) right after an exception of the same engine is how that exception ends.

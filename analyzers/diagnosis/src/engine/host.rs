@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{Entity, Role, Severity, Source};
+use rankguard_model::{Entity, Rank, Role, Severity, Source};
 
 use super::{Family, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength, knowledge};
@@ -47,8 +47,11 @@ fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
         let oom = sign.class().is_some_and(|class| class.as_str() == "host-oom-kill");
         oom && sign.mark().is_some_and(|mark| mark.role == Role::Confirmation)
     })?;
-    let mut candidate = Candidate::new("host-oom-kill", scene.job_entity(), index, Strength::Outcome, 0.52);
-    candidate.root_rank = sign.rank_named();
+    let mut candidate = Candidate::new("host-oom-kill", scene.job_entity(), index, Strength::Outcome, 0.66);
+    // The launcher's report of the same line knows whom it started; on one node its number is the rank.
+    let number = |other: &Sign| other.field("rank").or_else(|| other.field("local_rank"))?.parse().ok();
+    let same_line = |other: &&Sign| other.evidence == sign.evidence;
+    candidate.root_rank = scene.signs.iter().filter(same_line).find_map(number).map(Rank);
     candidate.notes.push(
         "A process was killed and nothing says by whom; a host that ran out of memory is the usual reason, and its kernel log would tell.".to_owned(),
     );
@@ -117,8 +120,19 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign) -> Candidate {
             .notes
             .push("No rank of this job ended the way an out-of-memory kill ends a process.".to_owned());
     }
+    candidate.root_rank = candidate.root_rank.or_else(|| victim_named(scene));
     if let Some(rank) = candidate.root_rank {
         candidate.blamed = scene.rank_entity(rank, sign.node());
     }
     candidate
+}
+
+/// The one task that a scheduler says was killed for its memory.
+fn victim_named(scene: &Scene<'_>) -> Option<Rank> {
+    let killed = scene
+        .marks()
+        .filter(|(_, sign)| sign.class().is_some_and(|class| class.as_str() == "host-oom-kill"));
+    let mut named = killed.filter_map(|(_, sign)| sign.rank_named());
+    let first = named.next()?;
+    named.all(|other| other == first).then_some(first)
 }

@@ -19,6 +19,8 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         // own words.
         let strength = match class.as_str() {
             "slurm-time-limit" | "slurm-node-fail" | "preempted" => Strength::Overriding,
+            // Who says that a signal came from outside knows; who only saw one end may mean the launcher's own.
+            "external-termination" if confidence(sign) >= 0.8 => Strength::Cause,
             "job-cancelled" | "external-termination" if task_failed => Strength::Outcome,
             "job-cancelled" | "external-termination" => Strength::Symptom,
             _ => Strength::Cause,

@@ -420,6 +420,15 @@ impl Unit {
             marks.extend(matcher.marks(source, code));
             marks.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
         }
+        if marks.is_empty() && self.is_launchers() {
+            marks.push(Mark {
+                class: ClassId::from("launcher-child-failed"),
+                role: Role::Cascade,
+                confidence: 0.4,
+                signature: "launcher-traceback".to_owned(),
+                fields: std::collections::BTreeMap::new(),
+            });
+        }
         if marks.is_empty() {
             marks.push(Mark {
                 class: ClassId::from("uncaught-exception"),
@@ -475,6 +484,25 @@ impl Unit {
             line_no: self.first_line,
             last_line_no: self.last_line,
         }
+    }
+
+    /// Whether it is the launcher's own, which ends with its children: every frame is the launcher's or the interpreter's.
+    fn is_launchers(&self) -> bool {
+        let launcher = |frame: &Frame| {
+            let file = frame.file.replace('\\', "/");
+            [
+                "torch/distributed/run",
+                "torch/distributed/launch",
+                "torch/distributed/elastic",
+                "accelerate/commands",
+                "deepspeed/launcher",
+            ]
+            .iter()
+            .any(|part| file.contains(part))
+        };
+        let outer = |frame: &Frame| frames::package(&frame.file) == "python" || frame.file.contains("/bin/");
+        let mut all = self.segments.iter().flat_map(|segment| &segment.frames).peekable();
+        all.peek().is_some() && all.clone().any(launcher) && all.all(|frame| launcher(frame) || outer(frame))
     }
 
     /// The assertion that failed, where the exception itself says nothing of it.
