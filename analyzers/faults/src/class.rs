@@ -14,7 +14,7 @@ pub struct Class {
     pub aliases: Vec<ClassId>,
     /// The wider class it is a case of; none for a root of the tree.
     pub parent: Option<ClassId>,
-    /// The class by which published lists know it, for one that is ours alone.
+    /// The nearest class that labelled logs use, where they have none for it.
     pub told_as: Option<ClassId>,
     /// Whether it says how something else surfaced; a narrower meaning of the same line goes before it.
     pub surface: bool,

@@ -30,10 +30,11 @@ const NARROW: f64 = 0.6;
 const CAPACITY: usize = 2048;
 
 /// How what spans several lines begins, whatever the signatures know of it. [`crate::triage`] looks closer.
-const OPENINGS: [&str; 9] = [
+const OPENINGS: [&str; 10] = [
     "Traceback (most recent call last)",
     "Exception ignored ",
     "Error in atexit._run_exitfuncs",
+    "--- Logging error ---",
     "File \"",
     "invoked oom-killer",
     "oom-kill:constraint=",

@@ -18,6 +18,8 @@ use crate::out;
 struct Verdict {
     id: String,
     class: String,
+    /// The finer class, where labelled logs have none for it and `class` is the nearest.
+    leaf: Option<String>,
     layer: String,
     root_rank: Option<Rank>,
     root_node: Option<NodeId>,
@@ -45,6 +47,9 @@ impl From<OfflineCase> for Verdict {
             let all = case.taxonomies.get(taxonomy).into_iter().flatten();
             all.filter(|id| *id != OUTSIDE_SCOPE).cloned().collect()
         };
+        let told_as = Catalogue::builtin()
+            .told_as(&ClassId::from(case.class.as_str()))
+            .to_string();
         let told = PRIMARY.iter().map(|id| ((*id).to_owned(), categories(id)));
         Self {
             taxonomies: told.collect(),
@@ -58,10 +63,9 @@ impl From<OfflineCase> for Verdict {
                     text: line.text,
                 })
                 .collect(),
+            leaf: (told_as != case.class).then(|| case.class.clone()),
             id: case.id,
-            class: Catalogue::builtin()
-                .told_as(&ClassId::from(case.class.as_str()))
-                .to_string(),
+            class: told_as,
             layer: case.layer,
             root_rank: case.root_rank,
             root_node: case.root_node,

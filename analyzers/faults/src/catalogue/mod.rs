@@ -187,7 +187,7 @@ impl Catalogue {
         self.ancestors(id).last().or_else(|| self.class(id))
     }
 
-    /// The id by which published lists of failures know a class: its own, unless the class is ours alone.
+    /// The id by which labelled logs know a class: its own, or that of the nearest class they have.
     pub fn told_as<'c>(&'c self, id: &'c ClassId) -> &'c ClassId {
         self.class(id)
             .map_or(id, |class| class.told_as.as_ref().unwrap_or(&class.id))

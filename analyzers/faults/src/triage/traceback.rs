@@ -164,6 +164,7 @@ fn is_farewell(text: &str) -> bool {
         "Exception ignored in",
         "Exception ignored on",
         "Error in atexit._run_exitfuncs",
+        "--- Logging error ---",
     ]
     .iter()
     .any(|words| text.contains(words))
