@@ -1,5 +1,7 @@
 //! Reading: one stream of lines through triage, into signs that know their place.
 
+use memchr::memmem::Finder;
+use memchr::{memchr, memchr_iter, memrchr};
 use rankguard_diagnosis::{Sign, What};
 use rankguard_faults::line::LineClock;
 use rankguard_faults::{Matcher, Observation, Stream, Triage};
@@ -11,6 +13,13 @@ use rankguard_model::{
 pub(crate) const JOB: &str = "job";
 /// Observations of one stream that are kept; a log with more has said the same often enough.
 const KEPT: usize = 20_000;
+
+/// Bytes after which it is asked again whether anybody needs to know what the lines say of progress.
+const STRETCH: usize = 64 << 10;
+/// Lines of progress behind a sign that are enough: nobody asks for more ([`crate::incident`]).
+const PROGRESS: usize = 16;
+/// Bytes of a line that are looked at for progress; triage reads the whole line.
+const LINE_BYTES: usize = 10 << 20;
 
 /// One log that was read.
 #[derive(Debug)]
@@ -24,7 +33,7 @@ pub struct ReadStream {
     pub(crate) measured: bool,
     /// What was seen, in the order of the lines.
     pub(crate) seen: Vec<Seen>,
-    /// Lines that show that work went on, by number, from 1.
+    /// Lines that show that work went on, by number, from 1: behind every sign as many as anybody asks for.
     pub(crate) progress: Vec<u64>,
     /// Lines that show that a stretch of work was completed, by number.
     pub(crate) completed: Vec<u64>,
@@ -77,6 +86,11 @@ pub struct Reader {
     finite_loss: Option<u64>,
     done: Option<u64>,
     lines: u64,
+    /// The start of a line whose end has not arrived in a block.
+    partial: Option<Vec<u8>>,
+    /// The last line that triage had taken apart when it was last asked.
+    last_read: u64,
+    hints: [Finder<'static>; 3],
 }
 
 impl Reader {
@@ -99,6 +113,9 @@ impl Reader {
             finite_loss: None,
             done: None,
             lines: 0,
+            partial: None,
+            last_read: 0,
+            hints: DONE_HINTS.map(Finder::new),
         }
     }
 
@@ -109,6 +126,85 @@ impl Reader {
 
     /// The next line, without its end.
     pub fn push(&mut self, line: &str) {
+        self.look(line);
+        for observation in self.triage.push(line, Timestamp(0)) {
+            self.keep(observation);
+        }
+    }
+
+    /// The next bytes: any number of lines, the first and the last of them in part. Bytes that are no text are taken as they
+    /// come. What lines say of progress is only looked at behind something that was taken apart, so that a healthy log costs
+    /// no more than its search.
+    pub fn push_block(&mut self, block: &[u8]) {
+        let mut rest = block;
+        while !rest.is_empty() {
+            let most = &rest[..rest.len().min(STRETCH)];
+            let (stretch, more) = rest.split_at(memrchr(b'\n', most).map_or(most.len(), |at| at + 1));
+            rest = more;
+            for observation in self.triage.push_block(stretch, Timestamp(0)) {
+                self.keep(observation);
+            }
+            self.follow(stretch);
+        }
+    }
+
+    /// Looks for progress in bytes that triage has read.
+    fn follow(&mut self, stretch: &[u8]) {
+        let mut lines = stretch;
+        if let Some(mut line) = self.partial.take() {
+            let end = memchr(b'\n', lines);
+            let more = &lines[..end.unwrap_or(lines.len())];
+            line.extend_from_slice(&more[..more.len().min(LINE_BYTES - line.len())]);
+            let Some(end) = end else {
+                self.partial = Some(line);
+                return;
+            };
+            self.look_at(&line);
+            lines = &lines[end + 1..];
+        }
+        let (lines, tail) = lines.split_at(memrchr(b'\n', lines).map_or(0, |at| at + 1));
+        let before = std::mem::replace(&mut self.last_read, self.triage.last_read());
+        let enough = self.progress.iter().rev().take_while(|line| **line > self.last_read);
+        let job_log = matches!(self.source, Source::JobLog | Source::Launcher);
+        if job_log && (self.last_read > before || self.last_read > 0 && enough.count() < PROGRESS) {
+            // The last newline ends a line and begins none.
+            let body = lines.strip_suffix(b"\n");
+            body.into_iter()
+                .flat_map(|body| body.split(|byte| *byte == b'\n'))
+                .for_each(|line| self.look_at(line));
+        } else {
+            self.done = self.last_done(lines).or(self.done);
+            self.lines += memchr_iter(b'\n', lines).count() as u64;
+        }
+        if !tail.is_empty() {
+            self.partial = Some(tail.to_vec());
+        }
+    }
+
+    /// The last line, by number, of some whole lines that says that the program is through.
+    fn last_done(&self, lines: &[u8]) -> Option<u64> {
+        let mut last = None;
+        for hint in &self.hints {
+            let mut from = 0;
+            while let Some(hit) = hint.find(&lines[from..]).map(|hit| from + hit) {
+                let start = memrchr(b'\n', &lines[..hit]).map_or(0, |newline| newline + 1);
+                let end = memchr(b'\n', &lines[hit..]).map_or(lines.len(), |more| hit + more);
+                if is_done(&String::from_utf8_lossy(&lines[start..end])) {
+                    last = last.max(Some(start));
+                }
+                from = end;
+            }
+        }
+        last.map(|start| self.lines + memchr_iter(b'\n', &lines[..start]).count() as u64 + 1)
+    }
+
+    fn look_at(&mut self, line: &[u8]) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        self.look(&String::from_utf8_lossy(line));
+    }
+
+    /// Counts a line, and notes what it says of progress.
+    fn look(&mut self, line: &str) {
         self.lines += 1;
         if is_progress(line) {
             self.progress.push(self.lines);
@@ -122,13 +218,13 @@ impl Reader {
         if is_done(line) {
             self.done = Some(self.lines);
         }
-        for observation in self.triage.push(line, Timestamp(0)) {
-            self.keep(observation);
-        }
     }
 
     /// The stream, once its last line was read.
     pub fn finish(mut self) -> ReadStream {
+        if let Some(line) = self.partial.take() {
+            self.look_at(&line);
+        }
         for observation in self.triage.flush() {
             self.keep(observation);
         }
@@ -238,8 +334,14 @@ fn is_completion(line: &str) -> bool {
     !total.is_empty() && done.trim() == total
 }
 
+/// One of these stands in every line that says that the program is through, in the case that loggers write it.
+const DONE_HINTS: [&str; 3] = ["raining", "RAINING", "stopped: `max_"];
+
 /// `[after training is done]`, `Training completed. Do not forget to share your model ...`.
 fn is_done(line: &str) -> bool {
+    if !DONE_HINTS.iter().any(|hint| line.contains(hint)) {
+        return false;
+    }
     let lower = line[..line.floor_char_boundary(2_000)].to_ascii_lowercase();
     let done = [
         "training is done",
@@ -308,7 +410,90 @@ fn is_retried(observation: &Observation) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    const LINES: [&str; 16] = [
+        "step 12: loss 0.31",
+        "step 13: loss is nan",
+        "epoch 3, iter 40: loss 0.7",
+        "100%|##########| 227/227 [1:02:04<00:00, 16.41s/it]",
+        " 10%|#  | 1/10\r 20%|## | 2/10\r100%|###| 10/10 [00:10<00:00, 1.0it/s]",
+        "[after training is done] datetime: 2025-03-04 11:22:33",
+        "Training completed. Do not forget to share your model",
+        "RuntimeError: training done before it began, step 3 failed",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "Traceback (most recent call last):",
+        "  File \"/job/train.py\", line 10, in <module>",
+        "KeyError: 'weight'",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0",
+        "nothing to see here\r",
+        "",
+        "[rank3]: loss is nan at iteration 7",
+    ];
+
+    fn log() -> impl Strategy<Value = Vec<String>> {
+        let known = proptest::sample::select(&LINES[..]).prop_map(|line| vec![line.to_owned()]);
+        let dull = (0_usize..2500, proptest::sample::select(&LINES[..3])).prop_map(|(times, line)| {
+            let quiet = line.contains("nan");
+            let text = if quiet {
+                "all ranks are here and nothing happens"
+            } else {
+                line
+            };
+            vec![text.to_owned(); times]
+        });
+        proptest::collection::vec(prop_oneof![8 => known, 1 => dull], 0..40).prop_map(|parts| parts.concat())
+    }
+
+    /// What incidents ask of a stream.
+    fn asked(stream: &ReadStream) -> impl PartialEq + std::fmt::Debug + use<> {
+        let went_on = |seen: &Seen| {
+            let later = stream.progress.iter().filter(|line| **line > seen.last_line).count();
+            later >= PROGRESS || stream.completed.last().is_some_and(|line| *line > seen.last_line)
+        };
+        let finite = |seen: &Seen| stream.finite_loss.is_some_and(|line| line > seen.last_line);
+        let seen: Vec<_> = stream
+            .seen
+            .iter()
+            .map(|seen| {
+                let later = stream.progress.iter().filter(|line| **line > seen.last_line).count();
+                (
+                    format!("{seen:?}"),
+                    later.min(PROGRESS),
+                    went_on(seen),
+                    went_on(seen) || finite(seen),
+                    stream.done.is_some_and(|line| line < seen.first_line),
+                )
+            })
+            .collect();
+        (seen, stream.lines, stream.done)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn blocks_tell_what_lines_tell(
+            lines in log(),
+            cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6),
+        ) {
+            let mut by_line = Reader::new(Origin::default());
+            lines.iter().for_each(|line| by_line.push(line.strip_suffix('\r').unwrap_or(line)));
+            let bytes: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
+            let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            ends.push(bytes.len());
+            ends.sort_unstable();
+            let mut by_block = Reader::new(Origin::default());
+            let mut from = 0;
+            for end in ends {
+                by_block.push_block(&bytes[from..end]);
+                from = end;
+            }
+            prop_assert_eq!(asked(&by_block.finish()), asked(&by_line.finish()));
+        }
+    }
 
     #[test]
     fn bars_and_steps_are_progress_and_errors_are_not() {

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
 
-/// Longest line that is kept; the rest of a longer one is skipped and counted.
+/// Longest line that is kept where lines are read; the rest of a longer one is skipped.
 const LINE_BYTES: usize = 10 << 20;
+/// Bytes of a block.
+const BLOCK_BYTES: usize = 1 << 20;
 /// Bytes that are looked at to tell text from anything else.
 const HEAD: usize = 8 << 10;
 /// Folders deeper than this are not entered.
@@ -85,7 +87,7 @@ pub(super) fn open(path: &Path) -> io::Result<Lines> {
     if let Some(what) = not_text(reader.fill_buf()?) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
-    Ok(Lines { reader, cut: 0 })
+    Ok(Lines { reader })
 }
 
 /// Why the start of a file is not that of a text, if it is not.
@@ -100,19 +102,23 @@ fn not_text(head: &[u8]) -> Option<&'static str> {
     (nul > 0).then_some("not a text")
 }
 
-/// Lines of one file, decoded lossily.
+/// Text of one file: lines, decoded lossily, or blocks of bytes.
 pub(super) struct Lines {
     reader: BufReader<Box<dyn Read>>,
-    /// Lines of which the end was skipped.
-    pub(super) cut: u64,
 }
 
 impl Lines {
+    /// The next bytes as they are, none at the end of the file. What arrived before an error is in the block.
+    pub(super) fn block(&mut self, block: &mut Vec<u8>) -> io::Result<()> {
+        block.clear();
+        let mut limited = (&mut self.reader).take(BLOCK_BYTES as u64);
+        limited.read_to_end(block).map(|_| ())
+    }
+
     /// The next line without its end, or nothing at the end of the file.
     pub(super) fn next(&mut self) -> io::Result<Option<String>> {
         let mut line = Vec::new();
         let mut read_any = false;
-        let mut skipping = false;
         loop {
             let buffer = self.reader.fill_buf()?;
             if buffer.is_empty() {
@@ -123,10 +129,6 @@ impl Lines {
             let part = &buffer[..end.unwrap_or(buffer.len())];
             let room = LINE_BYTES - line.len();
             line.extend_from_slice(&part[..part.len().min(room)]);
-            if part.len() > room && !skipping {
-                skipping = true;
-                self.cut += 1;
-            }
             let used = part.len() + usize::from(end.is_some());
             self.reader.consume(used);
             if end.is_some() {

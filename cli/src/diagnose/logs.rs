@@ -35,44 +35,34 @@ pub(super) fn read(root: &Path, path: &Path, clocks: &Clocks, problems: &mut Vec
         file.lines.iter().for_each(|line| reader.push(line));
         return Some(reader.finish());
     }
-    let mut lines = match files::open(path) {
-        Ok(lines) => lines,
+    let mut text = match files::open(path) {
+        Ok(text) => text,
         Err(error) => {
             problems.push(format!("{}: {error}", path.display()));
             return None;
         }
     };
-    let mut head = Vec::new();
-    let mut broken = None;
-    while head.len() < guess::SAMPLE && broken.is_none() {
-        match lines.next() {
-            Ok(Some(line)) => head.push(line),
-            Ok(None) => break,
-            Err(error) => broken = Some(error),
-        }
-    }
+    let mut block = Vec::new();
+    let mut broken = text.block(&mut block).err();
+    let head: Vec<String> = block
+        .split(|byte| *byte == b'\n')
+        .take(guess::SAMPLE)
+        .map(|line| String::from_utf8_lossy(line).into_owned())
+        .collect();
     let mut reader = Reader::new(Origin {
         source: Some(guess::source(path, &head)),
         ..origin
     });
-    head.iter().for_each(|line| reader.push(line));
-    while broken.is_none() {
-        match lines.next() {
-            Ok(Some(line)) => reader.push(&line),
-            Ok(None) => break,
-            Err(error) => broken = Some(error),
+    while !block.is_empty() {
+        reader.push_block(&block);
+        if broken.is_some() {
+            break;
         }
+        broken = text.block(&mut block).err();
     }
     if let Some(error) = broken {
         let read = reader.lines();
         problems.push(format!("{}: read up to line {read} only: {error}", path.display()));
-    }
-    if lines.cut > 0 {
-        let cut = lines.cut;
-        problems.push(format!(
-            "{}: {cut} lines are longer than 10 MB and were cut",
-            path.display()
-        ));
     }
     Some(reader.finish())
 }

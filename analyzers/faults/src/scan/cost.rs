@@ -105,18 +105,16 @@ impl Cost {
         (self.part(word) + by_chance) * WORD_NS
     }
 
-    /// How many positions of a healthy log are in a bitmap, at a guess.
-    pub(super) fn disturbed(&self, bitmap: &super::Bitmap, factor: u32) -> f64 {
+    /// How many positions of a healthy log are in a filter, at a guess.
+    pub(super) fn disturbed(&self, filter: &super::Filter) -> f64 {
         let after = self
             .words
             .iter()
             .skip(1)
             .map(|(_, before)| *before)
             .chain([self.all as u32]);
-        let words = self.words.iter().zip(after).filter(|((word, _), _)| {
-            let (at, bit) = super::bit(word.swap_bytes(), factor);
-            bitmap[at] >> bit & 1 == 1
-        });
+        let words = self.words.iter().zip(after);
+        let words = words.filter(|((word, _), _)| filter.has(word.swap_bytes()));
         words
             .map(|((_, before), after)| f64::from(after.saturating_sub(*before)))
             .sum()

@@ -1,8 +1,8 @@
 //! The scanner: where in a large text something stands that a signature could know.
 //!
-//! It asks a bitmap of the four bytes at every even place of a block; only those that are in it are compared with what was
-//! looked for. That needs no look at lines, no table walk from byte to byte, and the questions do
-//! not wait for one another. What is looked for is what the patterns cannot do without ([`factor`]), as rare as they allow.
+//! It asks a bitmap of the four bytes at every even place of a block, and a second one of those that are in the first; only
+//! what is in both is compared with what was looked for. That needs no look at lines, no table walk from byte to byte, and
+//! the questions do not wait for one another. What is looked for is what the patterns cannot do without ([`factor`]), as rare as they allow.
 //!
 //! Invariant: nothing is missed. When a sequence of an owner stands in a text, or at its edge with the outside of a word
 //! beyond, the owner is found wherever it begins. More may be found than is there: letters count in any case, and some other
@@ -12,16 +12,18 @@ mod bytes;
 mod cost;
 mod factor;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::{ByteSet, Sequence, fold, sequence};
 use cost::{BITS, Cost, STEP, WORD, for_each_word, word_at};
 use factor::Need;
 
-/// Bytes that are asked of the bitmap before the first answer is looked at.
-const TILE: usize = 2048;
-/// Sets wider than this are left out of a word's key and compared with the rest.
-const KEYED: usize = 16;
+/// Bytes of which all words are asked of the first filter before an answer is looked at: as many as a number has bits.
+const TILE: usize = 64 * STEP;
+/// A tile and the rest of its last word.
+const ASKED: usize = TILE + WORD - STEP;
+/// The scanner looks at most this many bytes further than it was told.
+pub(crate) const BEYOND: usize = TILE;
 /// Where frameworks say a word of alarm in every healthy line. Nothing in such a phrase is a find.
 const HARMLESS: [&[u8]; 1] = [b"number of nan iterations:   0 |"];
 /// What is thought to stand before and behind a text.
@@ -41,11 +43,11 @@ type Bitmap = [u32; 1 << (BITS - 5)];
 
 /// Everything that is looked for.
 pub(crate) struct Scanner {
-    /// One bit for each hash of a word.
-    bitmap: Box<Bitmap>,
-    /// Taken times a word, it gives the word's place in the bitmap.
-    factor: u32,
-    tables: Vec<Table>,
+    /// Asked of every word.
+    first: Filter,
+    /// Asked of the words that are in the first: most of those fall on a bit of another word by chance.
+    second: Filter,
+    table: Table,
     places: Vec<Place>,
     /// Number of the set of each position, sequence after sequence.
     positions: Vec<u16>,
@@ -54,19 +56,41 @@ pub(crate) struct Scanner {
     owners: Vec<u16>,
 }
 
-/// Words of which the same bytes are known, in an open table.
+/// One bit for each hash of a word.
+struct Filter {
+    bitmap: Box<Bitmap>,
+    /// Taken times a word, it gives the word's place in the bitmap.
+    factor: u32,
+}
+
+impl Filter {
+    fn of(words: &[u32], factor: u32) -> Self {
+        let mut bitmap = Box::new([0; 1 << (BITS - 5)]);
+        for word in words {
+            let (at, bit) = bit(*word, factor);
+            bitmap[at] |= 1 << bit;
+        }
+        Self { bitmap, factor }
+    }
+
+    /// Whether a word may be among those that are looked for.
+    fn has(&self, word: u32) -> bool {
+        let (at, bit) = bit(word, self.factor);
+        self.bitmap[at] >> bit & 1 == 1
+    }
+}
+
+/// Words that are looked for, in an open table.
 struct Table {
-    mask: u32,
     shift: u32,
     /// Word, and where its places begin. A word is never zero.
     slots: Vec<(u32, u32)>,
 }
 
 impl Table {
-    fn new(mask: u32, words: usize) -> Self {
-        let bits = (words * 3).next_power_of_two().trailing_zeros().max(4);
+    fn new(words: usize) -> Self {
+        let bits = (words * 2).next_power_of_two().trailing_zeros().max(4);
         Self {
-            mask,
             shift: 32 - bits,
             slots: vec![(0, 0); 1 << bits],
         }
@@ -97,12 +121,41 @@ impl Table {
 }
 
 /// A sequence, and how far into it the word stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     wanted: u32,
     offset: i16,
+    /// What must stand in the four bytes before the word and behind it.
+    before: Known,
+    behind: Known,
     /// The last one of its word.
     last: bool,
+}
+
+/// Four bytes of which some are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Known {
+    mask: u32,
+    word: u32,
+}
+
+impl Known {
+    /// Of the four positions of a sequence from an offset those that allow one byte.
+    fn of(sequence: &[ByteSet], offset: isize) -> Self {
+        let mut known = Self { mask: 0, word: 0 };
+        for (place, set) in word_at(sequence, offset).iter().enumerate() {
+            if let (1, Some(byte)) = (set.len(), set.iter().next()) {
+                known.mask |= 0xff << (8 * place);
+                known.word |= u32::from(byte) << (8 * place);
+            }
+        }
+        known
+    }
+
+    /// Whether four bytes can be these; where the text has fewer there is nothing to compare.
+    fn allows(self, bytes: Option<&[u8]>) -> bool {
+        bytes.is_none_or(|bytes| word_of(bytes) & self.mask == self.word)
+    }
 }
 
 /// A sequence in `positions` and those who look for it in `owners`.
@@ -164,9 +217,9 @@ impl Builder {
 
     pub(crate) fn build(self) -> Scanner {
         let mut scanner = Scanner {
-            bitmap: Box::new([0; 1 << (BITS - 5)]),
-            factor: 0,
-            tables: Vec::new(),
+            first: Filter::of(&[], FACTORS[0]),
+            second: Filter::of(&[], FACTORS[1]),
+            table: Table::new(0),
             places: Vec::new(),
             positions: Vec::new(),
             sets: Vec::new(),
@@ -174,8 +227,7 @@ impl Builder {
             owners: Vec::new(),
         };
         let mut numbers: BTreeMap<ByteSet, u16> = BTreeMap::new();
-        let mut keyed: BTreeMap<u32, BTreeMap<u32, Vec<Place>>> = BTreeMap::new();
-        let mut words = BTreeSet::new();
+        let mut keyed: BTreeMap<u32, Vec<Place>> = BTreeMap::new();
         for (sequence, owners) in self.sequences {
             let Some((offsets, _)) = self.costs.offsets(&sequence) else {
                 continue;
@@ -183,17 +235,15 @@ impl Builder {
             let number = scanner.wanted.len() as u32;
             for offset in offsets {
                 let word = word_at(&sequence, offset);
-                for_each_word(&word, &mut |word| {
-                    words.insert(word);
-                });
                 let place = Place {
                     wanted: number,
                     offset: offset as i16,
+                    before: Known::of(&sequence, offset - WORD as isize),
+                    behind: Known::of(&sequence, offset + WORD as isize),
                     last: false,
                 };
-                let (mask, key) = key_of(&word);
-                for_each_word(&key, &mut |word| {
-                    let places = keyed.entry(mask).or_default().entry(word & mask).or_default();
+                for_each_word(&word, &mut |word| {
+                    let places = keyed.entry(word).or_default();
                     if !places.contains(&place) {
                         places.push(place);
                     }
@@ -217,41 +267,21 @@ impl Builder {
                 owners_to: scanner.owners.len() as u32,
             });
         }
-        for (mask, words) in keyed {
-            let mut table = Table::new(mask, words.len());
-            for (word, mut places) in words {
-                table.insert(word, scanner.places.len() as u32);
-                places.last_mut().into_iter().for_each(|place| place.last = true);
-                scanner.places.extend(places);
-            }
-            scanner.tables.push(table);
+        let words: Vec<u32> = keyed.keys().copied().collect();
+        scanner.table = Table::new(words.len());
+        for (word, mut places) in keyed {
+            scanner.table.insert(word, scanner.places.len() as u32);
+            places.last_mut().into_iter().for_each(|place| place.last = true);
+            scanner.places.extend(places);
         }
-        // Words fall on the same bits by chance. Of a few factors the one is taken that disturbs a healthy log least.
-        let marked = FACTORS.map(|factor| (factor, marked(&words, factor)));
-        let best = marked.into_iter().min_by(|(a, left), (b, right)| {
-            let [left, right] = [self.costs.disturbed(left, *a), self.costs.disturbed(right, *b)];
-            left.total_cmp(&right)
-        });
-        if let Some((factor, bitmap)) = best {
-            scanner.factor = factor;
-            scanner.bitmap = bitmap;
-        }
+        // Words fall on the same bits by chance. Of a few factors those are taken that disturb a healthy log least.
+        let mut filters = FACTORS.map(|factor| Filter::of(&words, factor));
+        filters.sort_by(|a, b| self.costs.disturbed(a).total_cmp(&self.costs.disturbed(b)));
+        let [first, second, ..] = filters;
+        scanner.first = first;
+        scanner.second = second;
         scanner
     }
-}
-
-/// The part of a word that is looked up: wide sets are left out of it.
-fn key_of(word: &[ByteSet; WORD]) -> (u32, [ByteSet; WORD]) {
-    let mut mask = 0;
-    let mut key = *word;
-    for (place, set) in key.iter_mut().enumerate() {
-        if set.len() <= KEYED {
-            mask |= 0xff << (8 * place);
-        } else {
-            *set = ByteSet::of([0]);
-        }
-    }
-    (mask, key)
 }
 
 /// Whether a byte is part of a harmless phrase.
@@ -262,85 +292,57 @@ fn is_harmless(text: &[u8], inside: usize) -> bool {
     })
 }
 
+/// A word as it is looked up.
+fn word_of(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) | 0x2020_2020
+}
+
 /// Place of a word in a bitmap: its number there and its bit.
 fn bit(word: u32, factor: u32) -> (usize, u32) {
     let at = word.wrapping_mul(factor) >> (32 - BITS);
     ((at >> 5) as usize, at & 31)
 }
 
-fn marked(words: &BTreeSet<u32>, factor: u32) -> Box<Bitmap> {
-    let mut bitmap = Box::new([0; 1 << (BITS - 5)]);
-    for word in words {
-        let (at, bit) = bit(*word, factor);
-        bitmap[at] |= 1 << bit;
-    }
-    bitmap
-}
-
 impl Scanner {
     /// Calls with each sequence that stands in the text, with its owners and a byte well inside it, word after word from the
     /// one that holds `from` to the one before `to`, until told to stop. A sequence that reaches into the first word may be
-    /// among them.
-    fn each(&self, text: &[u8], from: usize, to: usize, found: &mut dyn FnMut(&[u16], usize) -> bool) {
+    /// among them, and some from the [`BEYOND`] bytes behind `to`.
+    pub(crate) fn each(&self, text: &[u8], from: usize, to: usize, found: &mut dyn FnMut(&[u16], usize) -> bool) {
         let mut at = from - from % WORD;
-        let to = if to + WORD < text.len() {
-            to.next_multiple_of(WORD)
-        } else {
-            text.len()
-        };
-        let mut first = [0_u16; TILE / WORD];
-        let mut second = [0_u16; TILE / WORD];
         while at < to {
-            let end = to.min(at + TILE);
-            // Words that begin at every fourth byte, and those between them. What has fewer than four bytes left is compared
-            // without being asked for.
-            let one = self.probe(&text[at..end], &mut first);
-            let other = self.probe(
-                text.get(at + STEP..text.len().min(end + STEP)).unwrap_or_default(),
-                &mut second,
-            );
-            let (mut one, mut other) = (&first[..one], &second[..other]);
-            loop {
-                let in_first = match (one.first(), other.first()) {
-                    (Some(one), Some(other)) => one <= other,
-                    (one, None) if one.is_some() => true,
-                    (None, Some(_)) => false,
-                    _ => break,
-                };
-                let (hits, between) = if in_first { (&mut one, 0) } else { (&mut other, STEP) };
-                let word = at + usize::from(hits[0]) * WORD + between;
-                *hits = &hits[1..];
-                if !self.compare(text, word, found) {
+            let Some(tile) = text.get(at..).and_then(<[u8]>::first_chunk) else {
+                break;
+            };
+            let mut hits = self.probe(tile);
+            while hits != 0 {
+                let place = hits.leading_zeros();
+                hits ^= 1 << (63 - place);
+                let place = place as usize * STEP;
+                if self.second.has(word_of(&tile[place..])) && !self.compare(text, at + place, found) {
                     return;
                 }
             }
-            at = end;
+            at += TILE;
         }
-        if to == text.len() {
-            let mut last = to
-                .saturating_sub(WORD - 1)
-                .next_multiple_of(STEP)
-                .max(from - from % WORD);
-            while last < to {
-                if !self.compare(text, last, found) {
-                    return;
-                }
-                last += STEP;
+        // What has no tile left, and at last what has fewer than four bytes left.
+        while at < to {
+            let asked = text
+                .get(at..at + WORD)
+                .is_none_or(|word| self.first.has(word_of(word)) && self.second.has(word_of(word)));
+            if asked && !self.compare(text, at, found) {
+                return;
             }
+            at += STEP;
         }
     }
 
-    /// Which words of a tile are in the bitmap; how many. Nothing here depends on an answer before.
-    fn probe(&self, tile: &[u8], hits: &mut [u16; TILE / WORD]) -> usize {
-        let mut count = 0;
-        for (number, word) in tile.chunks_exact(WORD).enumerate() {
-            let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]) | 0x2020_2020;
-            let (at, bit) = bit(word, self.factor);
-            let bit = self.bitmap[at] >> bit & 1;
-            hits[count & (TILE / WORD - 1)] = number as u16;
-            count += bit as usize;
+    /// Which words of a tile are in the first filter, the highest bit first. Nothing here depends on an answer before.
+    fn probe(&self, tile: &[u8; ASKED]) -> u64 {
+        let mut hits = 0;
+        for place in (0..TILE).step_by(STEP) {
+            hits = hits << 1 | u64::from(self.first.has(word_of(&tile[place..place + WORD])));
         }
-        count
+        hits
     }
 
     /// The sequences that a word is part of, each compared with what stands around it.
@@ -348,28 +350,39 @@ impl Scanner {
         let mut word = [EDGE; WORD];
         let rest = &text[at..text.len().min(at + WORD)];
         word[..rest.len()].copy_from_slice(rest);
-        let word = u32::from_le_bytes(word) | 0x2020_2020;
+        let word = word_of(&word);
+        let Some(from) = self.table.get(word) else { return true };
+        let before = at.checked_sub(WORD).map(|start| &text[start..at]);
+        let behind = text.get(at + WORD..at + 2 * WORD);
         let mut go_on = true;
-        for table in &self.tables {
-            let Some(from) = table.get(word & table.mask) else {
-                continue;
-            };
-            for place in &self.places[from as usize..] {
-                let start = at as isize - isize::from(place.offset);
-                let wanted = &self.wanted[place.wanted as usize];
-                if self.stands(text, start, wanted) {
-                    let owners = &self.owners[wanted.owners_from as usize..wanted.owners_to as usize];
-                    let inside = (start + (wanted.to - wanted.from) as isize / 2).max(0) as usize;
-                    if !is_harmless(text, inside) {
-                        go_on &= found(owners, inside);
-                    }
-                }
-                if place.last {
-                    break;
-                }
+        for place in &self.places[from as usize..] {
+            if place.before.allows(before) && place.behind.allows(behind) {
+                go_on &= self.compare_place(text, at, place, found);
+            }
+            if place.last {
+                break;
             }
         }
         go_on
+    }
+
+    fn compare_place(
+        &self,
+        text: &[u8],
+        at: usize,
+        place: &Place,
+        found: &mut dyn FnMut(&[u16], usize) -> bool,
+    ) -> bool {
+        let start = at as isize - isize::from(place.offset);
+        let wanted = &self.wanted[place.wanted as usize];
+        let inside = (start + (wanted.to - wanted.from) as isize / 2).max(0) as usize;
+        if !self.stands(text, start, wanted) || is_harmless(text, inside) {
+            return true;
+        }
+        found(
+            &self.owners[wanted.owners_from as usize..wanted.owners_to as usize],
+            inside,
+        )
     }
 
     fn stands(&self, text: &[u8], start: isize, wanted: &Wanted) -> bool {
@@ -399,21 +412,12 @@ impl Scanner {
 
     /// Whether anyone wants anything of the text.
     pub(crate) fn wants(&self, text: &[u8]) -> bool {
-        self.first_within(text, 0, text.len(), 0).is_some()
-    }
-
-    /// A byte inside the first line in which something wanted stands, looking at the words from `at` to `to` and at lines from
-    /// `floor` on. Lines before the one that is found may be passed over only if they were looked at before.
-    pub(crate) fn first_within(&self, text: &[u8], at: usize, to: usize, floor: usize) -> Option<usize> {
-        let mut first: Option<usize> = None;
-        self.each(text, at, to, &mut |_, inside| {
-            if inside >= floor {
-                // One word may hold the end of a line and the start of the next.
-                first = Some(first.map_or(inside, |known| known.min(inside)));
-            }
-            first.is_none()
+        let mut any = false;
+        self.each(text, 0, text.len(), &mut |_, _| {
+            any = true;
+            false
         });
-        first
+        any
     }
 }
 

@@ -46,17 +46,16 @@ fn a_word_inside_a_longer_one_is_not_wanted() {
 }
 
 #[test]
-fn the_first_line_that_holds_something_is_given() {
+fn lines_that_hold_something_are_found_in_their_order() {
     let scanner = scanner(&["needle", r"\bpin\b"]);
     let text = b"nothing here\npin\nhay needle hay\npin";
     let mut found = Vec::new();
-    let mut from = 0;
-    while let Some(at) = scanner.first_within(text, from, text.len(), from) {
+    scanner.each(text, 0, text.len(), &mut |_, at| {
         let start = memchr::memrchr(b'\n', &text[..at]).map_or(0, |at| at + 1);
         let end = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |more| at + more);
         found.push(std::str::from_utf8(&text[start..end]).unwrap());
-        from = end;
-    }
+        true
+    });
     assert_eq!(found, ["pin", "hay needle hay", "pin"]);
 }
 

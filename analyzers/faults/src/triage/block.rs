@@ -2,12 +2,14 @@
 //!
 //! Invariant: any cut of a stream into blocks gives the observations that its lines give one by one.
 
+use std::ops::Range;
+
 use memchr::{memchr, memchr_iter, memrchr};
 use rankguard_model::Timestamp;
 
 use super::{Observation, Triage, recent};
 use crate::line::raw;
-use crate::scan::Scanner;
+use crate::scan::BEYOND;
 
 /// Bytes that are searched for odd ones before they are searched for words, so that both find them close at hand.
 const STRIDE: usize = 8 * 1024;
@@ -90,24 +92,87 @@ impl Triage {
                 passed = at;
                 continue;
             }
-            let Some(found) = first_of_note(self.matcher.scanner(), lines, at) else {
+            let Some(line) = self.next_of_note(lines, at) else {
                 self.line_no += count(&lines[at..]);
                 break;
             };
-            let start = memrchr(b'\n', &lines[at..found]).map_or(at, |newline| at + newline + 1);
-            let end = line_end(lines, found);
-            self.line_no += count(&lines[at..start]);
-            let line = &lines[start..end];
-            if self.is_worth_a_look(line, raw::has_odd_bytes(line)) {
-                self.remember(&lines[passed..start]);
-                self.line(line, now, out);
-                passed = end + 1;
-            } else {
-                self.line_no += 1;
-            }
-            at = end + 1;
+            self.line_no += count(&lines[at..line.start]);
+            self.remember(&lines[passed..line.start]);
+            at = line.end + 1;
+            passed = at;
+            self.line_of_note(&lines[line], now, out);
         }
         self.remember(&lines[passed.min(lines.len())..]);
+    }
+
+    /// The first line from `from` on that says anything by itself. `from` begins a line.
+    fn next_of_note(&self, lines: &[u8], from: usize) -> Option<Range<usize>> {
+        let line_at = |place: usize| {
+            let start = memrchr(b'\n', &lines[from..place]).map_or(from, |newline| from + newline + 1);
+            start..line_end(lines, place)
+        };
+        let mut at = from;
+        // The last line that was looked at for nothing.
+        let mut idle = from..from;
+        while at < lines.len() {
+            let end = lines.len().min(at + STRIDE);
+            let mut first = self.first_odd(lines, at..lines.len().min(end + BEYOND), &line_at);
+            let end = first.as_ref().map_or(end, |odd| odd.start);
+            self.matcher.scanner().each(lines, at, end, &mut |_, inside| {
+                if inside < from || idle.contains(&inside) {
+                    return true;
+                }
+                // One word may hold the end of a line and the start of the next.
+                if first.as_ref().is_some_and(|first| first.start <= inside) {
+                    return true;
+                }
+                let line = line_at(inside);
+                let raw = &lines[line.clone()];
+                if self.is_worth_a_look(raw, raw::has_odd_bytes(raw)) {
+                    first = Some(line);
+                    return false;
+                }
+                idle = line;
+                true
+            });
+            if first.is_some() {
+                return first;
+            }
+            at += STRIDE;
+        }
+        None
+    }
+
+    /// The first line with odd bytes in a stretch that says anything by itself.
+    fn first_odd(
+        &self,
+        lines: &[u8],
+        stretch: Range<usize>,
+        line_at: &dyn Fn(usize) -> Range<usize>,
+    ) -> Option<Range<usize>> {
+        if !raw::has_odd_bytes(&lines[stretch.clone()]) {
+            return None;
+        }
+        let mut at = stretch.start;
+        while let Some(odd) = lines.get(at..stretch.end).and_then(raw::first_odd_byte) {
+            let line = line_at(at + odd);
+            if self.is_worth_a_look(&lines[line.clone()], true) {
+                return Some(line);
+            }
+            at = line.end + 1;
+        }
+        None
+    }
+
+    /// A whole line that says something by itself.
+    fn line_of_note(&mut self, raw: &[u8], now: Timestamp, out: &mut Vec<Observation>) {
+        if raw.len() > raw::PART_LIMIT {
+            return self.line(raw, now, out);
+        }
+        self.line_no += 1;
+        self.now = now;
+        self.read(raw, now);
+        self.groups.take_ready(now, out);
     }
 
     /// Keeps the last of some lines that were counted; the last of them is line `line_no`.
@@ -135,22 +200,4 @@ fn count(bytes: &[u8]) -> u64 {
 /// The newline that ends the line at `at`; every line has one.
 fn line_end(lines: &[u8], at: usize) -> usize {
     memchr(b'\n', &lines[at..]).map_or(lines.len(), |more| at + more)
-}
-
-/// A byte of the first line from `from` on that holds something wanted, or odd bytes that may hide it. `from` begins a line.
-fn first_of_note(scanner: &Scanner, lines: &[u8], from: usize) -> Option<usize> {
-    let mut at = from;
-    while at < lines.len() {
-        let end = lines.len().min(at + STRIDE);
-        let odd = raw::has_odd_bytes(&lines[at..end])
-            .then(|| raw::first_odd_byte(&lines[at..end]))
-            .flatten()
-            .map(|odd| at + odd);
-        let wanted = scanner.first_within(lines, at, end, from);
-        if let Some(first) = odd.into_iter().chain(wanted).min() {
-            return Some(first);
-        }
-        at = end;
-    }
-    None
 }

@@ -129,6 +129,8 @@ pub struct Triage {
     line_no: u64,
     /// Lines up to this one may be context of a group.
     followed_to: u64,
+    /// The last line that was taken apart.
+    last_read: u64,
     /// The start of a line whose end has not arrived.
     partial: Vec<u8>,
     /// That line has a number already: parts of it were read.
@@ -167,6 +169,7 @@ impl Triage {
             announced: Vec::new(),
             line_no: 0,
             followed_to: 0,
+            last_read: 0,
             partial: Vec::new(),
             partial_counted: false,
             now: Timestamp(0),
@@ -176,6 +179,12 @@ impl Triage {
     /// From now on lines are tried against another catalogue. What is open or waits stays so.
     pub fn reload(&mut self, matcher: Arc<Matcher>) {
         self.matcher = matcher;
+    }
+
+    /// Number of the last line that was taken apart, 0 before the first: observations, those that are still held included,
+    /// are made of lines up to it.
+    pub fn last_read(&self) -> u64 {
+        self.last_read
     }
 
     /// The next line, with the moment it was read. Gives what became complete by it.
@@ -239,6 +248,7 @@ impl Triage {
 
     /// Takes a line apart and accepts what it says.
     fn read(&mut self, raw: &[u8], now: Timestamp) {
+        self.last_read = self.line_no;
         let clock = self.stream.clock;
         let head = OnceCell::new();
         raw::looks(raw, &mut |look| {
