@@ -10,7 +10,11 @@ use rankguard_model::{Source, Timestamp};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&how, log)) = data.split_first() else { return };
-    let source = if how & 1 == 0 { Source::JobLog } else { Source::KernelLog };
+    let source = if how & 1 == 0 {
+        Source::JobLog
+    } else {
+        Source::KernelLog
+    };
     let new = || Triage::new(Matcher::builtin(), Stream::new(source));
 
     let mut by_block = new();

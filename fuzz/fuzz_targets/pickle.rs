@@ -1,0 +1,45 @@
+//! Any bytes as a flight-recorder dump, pickle or JSON: an error that says why, or a dump that can be analysed, alone and
+//! beside others. Nothing is executed, nothing panics, and the same dumps give the same report in any order (RG-8, RG-11).
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rankguard_flight::{Dump, analyze};
+
+fuzz_target!(|data: &[u8]| {
+    let (dump, problems) = match Dump::read(None, data) {
+        Ok(read) => read,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return;
+        }
+    };
+    assert!(
+        problems
+            .iter()
+            .all(|problem| !problem.place.is_empty() && !problem.what.is_empty())
+    );
+
+    let alone = analyze(std::slice::from_ref(&dump), None);
+    let known = usize::from(dump.rank.is_some());
+    assert_eq!(alone.dumps, known, "a dump of an unknown rank is left out");
+    assert!(!alone.lines().is_empty());
+    assert!(serde_json::to_string(&alone).is_ok());
+
+    // Two more ranks that say the same, one of them half as much: groups, waits and mismatches across ranks.
+    let first = Dump {
+        rank: Some(0),
+        ..dump.clone()
+    };
+    let whole = Dump {
+        rank: Some(1),
+        ..dump.clone()
+    };
+    let mut half = Dump { rank: Some(2), ..dump };
+    half.entries.truncate(half.entries.len() / 2);
+    let job = [first, whole, half];
+    let turned = [job[2].clone(), job[0].clone(), job[1].clone()];
+    let (one, other) = (analyze(&job, Some(4)), analyze(&turned, Some(4)));
+    assert!(!one.lines().is_empty());
+    assert_eq!(one, other, "the order of dumps changes the report");
+});
