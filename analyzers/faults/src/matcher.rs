@@ -10,6 +10,7 @@ use rankguard_model::{ClassId, Device, Mark, Role, Source};
 use regex::Regex;
 
 use crate::catalogue::Catalogue;
+use crate::decode::{DriverVersion, decode};
 use crate::scan::{self, Scanner};
 use crate::signature::{CodeKind, EntityRule, Signature};
 
@@ -30,7 +31,7 @@ const NARROW: f64 = 0.6;
 const CAPACITY: usize = 2048;
 
 /// How what spans several lines begins, whatever the signatures know of it. [`crate::triage`] looks closer.
-const OPENINGS: [&str; 10] = [
+const OPENINGS: [&str; 11] = [
     "Traceback (most recent call last)",
     "Exception ignored ",
     "Error in atexit._run_exitfuncs",
@@ -40,6 +41,7 @@ const OPENINGS: [&str; 10] = [
     "oom-kill:constraint=",
     "out of memory",
     "NVRM: The NVIDIA GPU ",
+    "NVRM: loading NVIDIA UNIX",
     "{\"log\":\"",
 ];
 
@@ -272,7 +274,7 @@ impl Matcher {
             fields,
         };
         if let Some(kind) = signature.codes {
-            self.name_code(kind, &mut mark);
+            self.name_code(kind, &mut mark, text, None);
         }
         Hit {
             mark,
@@ -282,29 +284,34 @@ impl Matcher {
         }
     }
 
-    /// Class and role by number; a number the table does not know keeps the family's role and gets a name of its own.
-    fn name_code(&self, kind: CodeKind, mark: &mut Mark) {
+    /// What the number and the words behind it say; a number the table does not know keeps the family's role and gets a name
+    /// of its own.
+    fn name_code(&self, kind: CodeKind, mark: &mut Mark, text: &str, driver: Option<DriverVersion>) {
         let (field, table) = match kind {
             CodeKind::Xid => ("xid", &self.xids),
             CodeKind::Sxid => ("sxid", &self.sxids),
         };
         let Some(digits) = mark.fields.get(field) else { return };
-        let number = digits.parse::<u32>().ok();
-        match number.and_then(|number| table.get(number)) {
-            Some(code) => {
-                mark.class = code.class.clone();
-                mark.role = code.role;
-                mark.confidence = code.confidence;
-                mark.fields.insert("meaning".to_owned(), code.meaning.clone());
-                if !code.vendor_action.is_empty() {
-                    mark.fields
-                        .insert("vendor_action".to_owned(), code.vendor_action.clone());
-                }
-            }
-            None => {
-                let shown = number.map_or_else(|| digits.clone(), |number| number.to_string());
-                mark.class = ClassId(format!("unknown-{field}-{shown}"));
-            }
+        let Some(number) = digits.parse::<u32>().ok().filter(|number| table.get(*number).is_some()) else {
+            mark.class = ClassId(format!("unknown-{field}-{}", digits.trim_start_matches('0')));
+            return;
+        };
+        let decoded = decode(table, kind, number, text, driver);
+        mark.class = decoded.class;
+        mark.role = decoded.role;
+        mark.confidence = decoded.confidence;
+        mark.fields.extend(decoded.fields);
+        mark.fields.insert("meaning".to_owned(), decoded.sentence);
+        if !decoded.vendor_action.is_empty() {
+            mark.fields.insert("vendor_action".to_owned(), decoded.vendor_action);
+        }
+    }
+
+    /// Reads the words of a driver's event again, now that the driver's version is known: the layout of some depends on it.
+    pub(crate) fn read_again(&self, mark: &mut Mark, text: &str, driver: DriverVersion) {
+        let kind = self.rules.iter().find(|rule| rule.signature.id == mark.signature);
+        if let Some(kind) = kind.and_then(|rule| rule.signature.codes) {
+            self.name_code(kind, mark, text, Some(driver));
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Item {
     /// Which of the incident's logs.
     pub log: usize,
     pub first_line: u64,
+    /// Its deciding line.
+    pub key_line: u64,
     /// Where it stands in its log, 0 to 1.
     position: f64,
 }
@@ -237,6 +239,7 @@ fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<
             sign: sign.clone(),
             log,
             first_line: seen.first_line,
+            key_line: seen.key_line,
             position: seen.first_line as f64 / stream.lines.max(1) as f64,
         }));
     }

@@ -52,6 +52,8 @@ pub(crate) struct Seen {
     /// Its first and last line, from 1.
     pub(crate) first_line: u64,
     pub(crate) last_line: u64,
+    /// The deciding line.
+    pub(crate) key_line: u64,
     /// Wall clock, where the line tells it.
     pub(crate) wall: Option<Timestamp>,
     /// A clock that only this stream's lines share: the wall, or time since boot.
@@ -266,6 +268,7 @@ impl Reader {
             signs,
             first_line: observation.line_no,
             last_line: observation.last_line_no,
+            key_line: observation.key_line_no,
             wall,
             own_clock,
         });

@@ -241,7 +241,7 @@ fn place(incident: &Incident, item: &Item) -> (String, u64) {
             .get(item.log)
             .map(|log| log.name.clone())
             .unwrap_or_default(),
-        item.first_line,
+        item.key_line,
     )
 }
 

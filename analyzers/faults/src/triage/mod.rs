@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use rankguard_model::{Device, Mark, Rank, Source, Timestamp};
 
+use crate::decode::DriverVersion;
 use crate::line::{self, LineClock, ParsedLine, raw};
 use crate::matcher::{LINE_LIMIT, Matcher, device_of};
 use crate::signature::EntityRule;
@@ -104,6 +105,8 @@ pub struct Observation {
     pub line_no: u64,
     /// Number of its last line so far.
     pub last_line_no: u64,
+    /// The number of the deciding line.
+    pub key_line_no: u64,
 }
 
 /// A GPU is announced for this many lines.
@@ -126,6 +129,8 @@ pub struct Triage {
     recent: Recent,
     /// GPUs that the driver has begun to speak of.
     announced: Vec<Announced>,
+    /// The GPU driver that runs, once it has said so.
+    driver: Option<DriverVersion>,
     line_no: u64,
     /// Lines up to this one may be context of a group.
     followed_to: u64,
@@ -167,6 +172,7 @@ impl Triage {
             history: History::default(),
             recent: Recent::default(),
             announced: Vec::new(),
+            driver: None,
             line_no: 0,
             followed_to: 0,
             last_read: 0,
@@ -242,7 +248,10 @@ impl Triage {
 
     fn speaks(&self, line: &ParsedLine<'_>) -> bool {
         self.matcher.says_something(self.stream.source, line.text, || {
-            traceback::opens(line.text) || oom::opens(line.text) || announced_gpu(line.text).is_some()
+            traceback::opens(line.text)
+                || oom::opens(line.text)
+                || announced_gpu(line.text).is_some()
+                || announced_driver(line.text).is_some()
         })
     }
 
@@ -369,6 +378,7 @@ impl Triage {
                 gpu,
             });
         }
+        self.driver = announced_driver(parsed.text).or(self.driver);
         let mut hits = self.matcher.hits(self.stream.source, parsed.text);
         if hits.is_empty() {
             self.groups.follow(key, parsed.text, line_no);
@@ -379,6 +389,9 @@ impl Triage {
             if let Some(announced) = announced.filter(|_| hit.entity == EntityRule::Gpu) {
                 let fields = &mut hit.mark.fields;
                 fields.entry("bdf".to_owned()).or_insert_with(|| announced.gpu.clone());
+            }
+            if let Some(driver) = self.driver {
+                self.matcher.read_again(&mut hit.mark, parsed.text, driver);
             }
             self.history.judge(&mut hit.mark, parsed);
         }
@@ -432,6 +445,7 @@ impl Triage {
             device: None,
             line_no: self.line_no,
             last_line_no: self.line_no,
+            key_line_no: self.line_no,
         }
     }
 
@@ -514,6 +528,13 @@ fn is_property(text: &str) -> bool {
 fn announced_gpu(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("NVRM: The NVIDIA GPU ")?;
     Some(rest.split([' ', '(']).next().unwrap_or(rest).to_owned())
+}
+
+/// `NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15 ...`
+fn announced_driver(text: &str) -> Option<DriverVersion> {
+    text.contains("NVRM: loading")
+        .then(|| DriverVersion::parse(text))
+        .flatten()
 }
 
 #[cfg(test)]

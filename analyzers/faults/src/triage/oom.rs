@@ -179,6 +179,7 @@ impl Unit {
             device: None,
             line_no: self.first_line,
             last_line_no: self.last_line,
+            key_line_no: self.last_line,
         }
     }
 }

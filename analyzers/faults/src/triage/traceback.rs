@@ -68,6 +68,8 @@ pub(super) struct Unit {
     host: Option<String>,
     first_line: u64,
     last_line: u64,
+    /// Where the last exception stands; the header until there is one.
+    key_line: u64,
 }
 
 #[derive(Debug, Default)]
@@ -183,9 +185,13 @@ impl Tracker {
         let text = line.text;
         match &mut self.open {
             Some(unit) => {
+                let before = unit.exceptions();
                 let step = unit.accept(text);
                 if step == Step::Taken {
                     unit.last_line = line_no;
+                }
+                if unit.exceptions() > before {
+                    unit.key_line = line_no;
                 }
                 step
             }
@@ -231,7 +237,16 @@ impl Unit {
             host: line.host.map(str::to_owned),
             first_line: line_no,
             last_line: line_no,
+            key_line: line_no,
         }
+    }
+
+    /// Exceptions read so far.
+    fn exceptions(&self) -> usize {
+        self.segments
+            .iter()
+            .filter(|segment| segment.exception.is_some())
+            .count()
     }
 
     fn segment(&mut self) -> &mut Segment {
@@ -484,6 +499,7 @@ impl Unit {
             device: None,
             line_no: self.first_line,
             last_line_no: self.last_line,
+            key_line_no: self.key_line,
         }
     }
 
