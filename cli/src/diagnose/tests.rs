@@ -124,11 +124,7 @@ fn foreign_bytes_and_endless_lines_do_not_stop_the_reader_rg_11() {
     let root = folder(&[("rank-0.err", &bytes)]);
     let found = read(root.path());
     assert_eq!(classes(&found), ["tensor-shape-mismatch"]);
-    assert!(
-        found.problems[0].contains("1 lines are longer than 10 MB"),
-        "{:?}",
-        found.problems
-    );
+    assert!(found.problems.is_empty(), "{:?}", found.problems);
 }
 
 #[test]
