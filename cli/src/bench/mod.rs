@@ -101,7 +101,7 @@ pub(crate) fn matching(log: &[u8]) -> io::Result<Figures> {
     ];
     let folder = tempfile::tempdir()?;
     let (peers, absent) = peers::found(folder.path(), &patterns, log)?;
-    for peer in peers {
+    for mut peer in peers {
         subjects.push(Subject {
             name: peer.name.to_owned(),
             log: &log[..peer.bytes],
