@@ -8,6 +8,7 @@
 //! through a tunnel.
 
 mod args;
+mod bench;
 mod client;
 mod commands;
 mod config;

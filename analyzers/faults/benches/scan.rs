@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, clippy::disallowed_methods, clippy::disallowed_types)]
 
+/// The log that `rankguard bench match` makes.
+#[path = "../../../cli/src/bench/healthy.rs"]
 mod healthy;
 
 use std::hint::black_box;

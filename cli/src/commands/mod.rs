@@ -1,6 +1,7 @@
 //! One file a command. Here: from words to the command, and from its end to the exit code.
 
 mod agent;
+mod bench;
 mod cancel;
 mod cases;
 mod checkpoint;
@@ -99,6 +100,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
             let client = client(&args.address, common)?;
             block_on(report::run(&args, &client))?
         }
+        Command::Bench(args) => bench::run(&args),
         Command::Config(args) => config::run(&args, common),
         Command::DemoRank(args) => Ok(demo_rank::run(args)),
     }

@@ -1,0 +1,64 @@
+//! `rankguard bench`: how fast this program is on this machine, beside the machine's limits and other tools.
+
+use clap::CommandFactory as _;
+
+use crate::args::{BenchAction, BenchArgs, BenchMatchArgs, Cli};
+use crate::bench::{self, Figure};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column};
+use crate::out;
+
+const COLUMNS: &[Column<Figure>] = &[
+    ("subject", |it| it.subject.clone()),
+    ("MB", |it| format!("{:.1}", it.bytes as f64 / 1e6)),
+    ("seconds", |it| format!("{:.4}", it.seconds)),
+    ("GB/s", |it| format!("{:.4}", it.gb_per_s)),
+    ("lines/s", |it| format!("{:.0}", it.lines_per_s)),
+    ("times triage", |it| format!("{:.3}", it.times_triage)),
+    ("note", |it| it.note.clone()),
+];
+
+pub(super) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
+    match &args.what {
+        Some(BenchAction::Match(args)) => matching(args),
+        None => {
+            let mut cli = Cli::command();
+            // Built, so that options of the whole program are part of it.
+            cli.build();
+            let help = cli
+                .find_subcommand_mut("bench")
+                .map(|bench| bench.render_help().to_string());
+            out::text(&help.unwrap_or_default());
+            Ok(Exit::Fine)
+        }
+    }
+}
+
+fn matching(args: &BenchMatchArgs) -> Result<Exit, CliError> {
+    let mut log = Vec::new();
+    for file in &args.files {
+        let bytes = std::fs::read(file).map_err(|problem| {
+            CliError::failure(format!("cannot read {}", file.display()), "name plain files of logs").because(problem)
+        })?;
+        log.extend(bytes);
+        if log.last().is_some_and(|byte| *byte != b'\n') {
+            log.push(b'\n');
+        }
+    }
+    if args.files.is_empty() {
+        log = bench::healthy_log(args.mib as usize * (1 << 20));
+    }
+    let found = bench::matching(&log).map_err(|problem| {
+        CliError::failure(
+            "could not be measured",
+            "is there room in the folder for temporary files?",
+        )
+        .because(problem)
+    })?;
+    for absent in found.absent {
+        out::note(&format!("{absent}: not found on PATH, and so not measured"));
+    }
+    listing::print(args.format.format, &found.figures, COLUMNS);
+    Ok(Exit::Fine)
+}
