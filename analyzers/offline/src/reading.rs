@@ -11,6 +11,8 @@ use rankguard_model::{
 
 /// The job that offline logs belong to; there is no fleet to ask.
 pub(crate) const JOB: &str = "job";
+/// Lines after a complaint in which a retry is announced.
+const RETRY_LINES: u64 = 2;
 /// Observations of one stream that are kept; a log with more has said the same often enough.
 const KEPT: usize = 20_000;
 
@@ -222,6 +224,29 @@ impl Reader {
         }
     }
 
+    /// A complaint right before a line that says that it is tried again, in a log that goes on after it, was no failure: what
+    /// does fail in the end says so once more.
+    fn forgive_retries(&mut self) {
+        let says_so = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == "retrying");
+        let retries: Vec<u64> = self
+            .seen
+            .iter()
+            .filter(|seen| seen.signs.iter().any(says_so) && seen.last_line < self.lines)
+            .map(|seen| seen.first_line)
+            .collect();
+        for seen in &mut self.seen {
+            let next = retries.partition_point(|line| *line <= seen.last_line);
+            if retries.get(next).is_none_or(|line| line - seen.last_line > RETRY_LINES) {
+                continue;
+            }
+            for sign in &mut seen.signs {
+                if let What::Mark(mark) = &mut sign.what {
+                    mark.role = Role::Noise;
+                }
+            }
+        }
+    }
+
     /// The stream, once its last line was read.
     pub fn finish(mut self) -> ReadStream {
         if let Some(line) = self.partial.take() {
@@ -231,6 +256,7 @@ impl Reader {
             self.keep(observation);
         }
         self.seen.sort_by_key(|seen| seen.first_line);
+        self.forgive_retries();
         ReadStream {
             name: self.origin.name,
             source: self.source,

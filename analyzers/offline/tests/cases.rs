@@ -165,3 +165,12 @@ AttributeError: module 'numpy' has no attribute 'object'"#;
     );
     assert_ne!(named(&alone(&own)).0, "unknown");
 }
+
+#[test]
+fn a_complaint_that_is_tried_again_is_no_failure_unless_the_log_ends_there() {
+    let complaint = "[18:07:37 WARNING] ReadTimeoutError(\"HTTPSConnectionPool(host='hub.example', port=443): Read timed out. (read timeout=10)\")";
+    let retry = "[18:07:37 WARNING] Retrying in 1s [Retry 1/5].";
+    let over = format!("{complaint}\n{retry}\n{{'eval_loss': 5.27}}");
+    assert_eq!(named(&alone(&over)).0, "none");
+    assert_ne!(named(&alone(complaint)).0, "none");
+}

@@ -60,6 +60,9 @@ struct Subject<'a> {
     rounds: Vec<f64>,
 }
 
+/// One pass over a log; what it counts keeps the compiler from leaving it out.
+type Work = Box<dyn FnMut(&[u8]) -> usize>;
+
 /// Searches a log with every signature, and has others do the same.
 pub(crate) fn matching(log: &[u8]) -> io::Result<Figures> {
     let patterns: Vec<&str> = Catalogue::builtin()
@@ -71,7 +74,7 @@ pub(crate) fn matching(log: &[u8]) -> io::Result<Figures> {
     // Signatures are compiled when they are first needed, once in the life of a process.
     let seen = triage(log);
     let mined = &log[..log.len().min(MINED)];
-    let own = |name: &str, log, note: String, mut work: Box<dyn FnMut(&[u8]) -> usize>| Subject {
+    let own = |name: &str, log, note: String, mut work: Work| Subject {
         name: name.to_owned(),
         log,
         note,
