@@ -6,11 +6,12 @@
 
 #![no_main]
 
+use std::sync::Arc;
+
 use libfuzzer_sys::fuzz_target;
 use rankguard_faults::{Catalogue, LINE_LIMIT, Matcher, Stream, Triage};
 use rankguard_model::{Source, Timestamp};
 use regex::Regex;
-use std::sync::Arc;
 
 /// Signatures of one input: making a matcher costs far more than trying it.
 const BLOCKS: usize = 8;
