@@ -530,3 +530,18 @@ mod random {
         }
     }
 }
+
+#[test]
+fn an_example_that_the_scanner_leaves_out_is_told() {
+    let text = SIGNATURE
+        .replace("tape-robot-jam\"\nconf", "filesystem-io-error\"\nconf")
+        .replace("robot jam in bay", "(?i)robot jam in bank")
+        .replace("(?P<bay>[0-9]+)", "[0-9]+")
+        .replace("tapectl: (?i)robot jam in bank", "tapectl: robot jam in ban\u{212a}");
+    check(
+        &text,
+        &[
+            "ours.toml:8: example: the scanner does not find the example of tape-robot-jam; keep to letters and digits of ASCII, no control characters and 16384 bytes",
+        ],
+    );
+}

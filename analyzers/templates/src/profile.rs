@@ -7,7 +7,7 @@ use crate::id::TemplateId;
 use crate::limits::Limits;
 use crate::marks::Marks;
 use crate::names;
-use crate::tree::{Entry, Tree};
+use crate::tree::{Entry, MANY, MANY_ALARMING, Tree};
 
 /// The version of [`Profile`] that this crate writes, and the only one that it reads.
 pub const PROFILE_VERSION: u32 = 1;
@@ -229,7 +229,9 @@ impl Profile {
         }
         let streams = self.streams.len();
         for (n, template) in self.templates.iter().enumerate() {
-            let wrong = if template.text.is_empty() || template.text.len() > limits.template_bytes {
+            let wrong = if template.text.is_empty()
+                || template.text.len() > limits.template_bytes + grown(&template.text)
+            {
                 "the text is empty or too long"
             } else if template.text.split(' ').any(str::is_empty) || template.text.split(' ').count() > limits.tokens {
                 "the text has empty or too many tokens"
@@ -316,6 +318,12 @@ impl Profile {
             .collect();
         self.templates.sort_by(|a, b| a.text.cmp(&b.text));
     }
+}
+
+/// How many bytes marks may have added to a shape: they are longer than the shortest words that they stand for.
+fn grown(text: &str) -> usize {
+    let marks = text.split(' ').filter(|token| [MANY, MANY_ALARMING].contains(token));
+    marks.map(|mark| mark.len() - 1).sum()
 }
 
 fn sorted<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {

@@ -179,3 +179,25 @@ fn a_profile_that_lies_is_refused_with_the_place() {
         ProfileError::Template(1, "the text is empty or too long"),
     );
 }
+
+#[test]
+fn a_mark_longer_than_its_word_leaves_a_sound_profile() {
+    let limits = Limits {
+        fan_out: 2,
+        template_bytes: 16,
+        ..Limits::default()
+    };
+    let profile = mine(
+        limits,
+        (b'g'..b'p').map(|first| [&[first], &b" qrstuvwxyzklmn"[..]].concat()),
+    );
+    assert!(
+        profile
+            .templates
+            .iter()
+            .any(|template| template.text == "<+> qrstuvwxyzklmn")
+    );
+    let mut twice = profile.clone();
+    twice.merge(&profile);
+    assert_eq!(twice.check(), Ok(()));
+}

@@ -5,6 +5,8 @@ use regex::Regex;
 use super::build::{Parts, beyond, no_class, settle};
 use super::mistake::{Mistake, Place};
 use super::read::Entry;
+use crate::matcher::LINE_LIMIT;
+use crate::scan;
 use crate::signature::Signature;
 
 /// Most signatures that the matcher has room for.
@@ -39,7 +41,37 @@ pub(super) fn check(entries: Vec<Entry<Signature>>, parts: &Parts, mistakes: &mu
             check_one(&entry.value, &entry.place, mistakes);
         }
     }
+    check_found(&kept, mistakes);
     kept.into_iter().map(|entry| entry.value).collect()
+}
+
+/// Of those that were read exactly the scanner must find the example. It leaves out what only folding brings in beyond ASCII
+/// (see [`crate::scan`]); a signature that is found nowhere would stay silent without a word.
+fn check_found(kept: &[Entry<Signature>], mistakes: &mut Vec<Mistake>) {
+    let exact = || (0_u16..).zip(kept).filter(|(_, entry)| entry.place.is_exact());
+    if exact().next().is_none() {
+        return;
+    }
+    let mut builder = scan::Builder::new();
+    let mut sought = Vec::new();
+    for (owner, Entry { value, place, .. }) in exact() {
+        if let Some(need) = builder.need(Some(&value.pattern), &value.literals) {
+            builder.add(owner, need);
+            sought.push((owner, value, place));
+        }
+    }
+    let scanner = builder.build();
+    for (owner, signature, place) in sought {
+        let example = &signature.example[..signature.example.floor_char_boundary(LINE_LIMIT)];
+        let mut found = false;
+        scanner.owners(example.as_bytes(), &mut |other| found |= other == owner);
+        // One that its own pattern does not match was told of already.
+        if !found && Regex::new(&signature.pattern).is_ok_and(|pattern| pattern.is_match(&signature.example)) {
+            let what = format!("the scanner does not find the example of {}", signature.id);
+            let help = format!("keep to letters and digits of ASCII, no control characters and {LINE_LIMIT} bytes");
+            mistakes.push(place.mistake("example", what, help));
+        }
+    }
 }
 
 fn check_one(signature: &Signature, place: &Place, mistakes: &mut Vec<Mistake>) {
