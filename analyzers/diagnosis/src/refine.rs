@@ -4,6 +4,7 @@
 //! tells more: shapes that differ while a checkpoint is loaded are the checkpoint's; a type error that a training framework
 //! makes on its own, with no line of the program below it, is the framework's.
 
+use rankguard_faults::triage::FRAMEWORKS;
 use rankguard_model::Role;
 
 use crate::{Candidate, Scene, Sign};
@@ -32,34 +33,6 @@ const LIBRARIES: [&str; 22] = [
     "torch",
     "torchvision",
     "triton",
-];
-
-/// Frameworks that own the training loop: a program hands itself to them and gets called back.
-const FRAMEWORKS: [&str; 24] = [
-    "accelerate",
-    "allennlp",
-    "colossalai",
-    "composer",
-    "deepspeed",
-    "detectron2",
-    "dlrover",
-    "espnet",
-    "espnet2",
-    "fairseq",
-    "horovod",
-    "lightning",
-    "megatron",
-    "mmcv",
-    "mmengine",
-    "nemo",
-    "paddlenlp",
-    "pytorch_lightning",
-    "ray",
-    "tensor2tensor",
-    "torchtitan",
-    "transformers",
-    "trl",
-    "verl",
 ];
 
 /// Mistakes of code, whoever wrote it; with the circumstances it can be told who did.

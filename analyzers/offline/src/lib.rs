@@ -12,6 +12,7 @@
 mod error_file;
 pub mod guess;
 mod incident;
+mod progress;
 mod reading;
 mod record;
 mod verdicts;

@@ -5,8 +5,9 @@
 
 /// Frames that are told at most.
 const TOLD: usize = 32;
-/// Repositories of training frameworks that people run from a checkout: there the package is a folder, not an installed one.
-const CHECKOUTS: [&str; 24] = [
+/// Frameworks that own the training loop: a program hands itself to them and gets called back. Many are run from a checkout;
+/// there the package is a folder, not an installed one.
+pub const FRAMEWORKS: [&str; 26] = [
     "accelerate",
     "allennlp",
     "colossalai",
@@ -30,7 +31,9 @@ const CHECKOUTS: [&str; 24] = [
     "tensor2tensor",
     "torchtitan",
     "transformers",
+    "trl",
     "verl",
+    "xtuner",
 ];
 /// What a frame of the program itself is told as.
 const PROGRAM: &str = "program";
@@ -56,7 +59,7 @@ pub(super) fn package(file: &str) -> &str {
                 return name.strip_suffix(".py").unwrap_or(name);
             }
             // The last part is the file; a script of that name is the user's.
-            _ if parts.peek().is_some() && CHECKOUTS.contains(&part) => checkout = Some(part),
+            _ if parts.peek().is_some() && FRAMEWORKS.contains(&part) => checkout = Some(part),
             _ => {}
         }
     }

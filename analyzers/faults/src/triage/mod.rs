@@ -35,6 +35,7 @@ use crate::decode::DriverVersion;
 use crate::line::{self, LineClock, ParsedLine, raw};
 use crate::matcher::{LINE_LIMIT, Matcher, device_of};
 use crate::signature::EntityRule;
+pub use frames::FRAMEWORKS;
 use group::{Group, Groups};
 use history::History;
 use lane::Lane;

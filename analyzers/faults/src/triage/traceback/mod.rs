@@ -1,0 +1,290 @@
+//! Python tracebacks, chained ones included, as one unit each. Every rank has its own tracker, so tracebacks that ranks print
+//! through each other come apart by their prefixes.
+//!
+//! Indentation is a help, not a condition: collectors and editors lose it.
+
+mod told;
+mod words;
+
+use rankguard_model::{Rank, Timestamp};
+
+use crate::line::ParsedLine;
+pub(super) use words::opens;
+use words::{
+    EXCEPTION, FRAME, Margin, announced, begins, dedent, indent, is_chain, is_farewell, is_header, margin, nested,
+};
+
+/// Frames kept; a recursion prints thousands.
+const FRAMES: usize = 256;
+/// Exceptions of a chain or a group that are kept.
+const SEGMENTS: usize = 64;
+/// Lines of a message after its first that are kept.
+const MESSAGE_LINES: usize = 24;
+/// Foreign lines in the middle after which the traceback is taken as cut off.
+const FOREIGN: u32 = 32;
+
+#[derive(Debug, Default)]
+pub(super) struct Tracker {
+    open: Option<Unit>,
+    /// The line before said that what follows is ignored.
+    ignored: bool,
+}
+
+/// What a line was to the tracker.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Part of the unit.
+    Taken,
+    /// The unit ended before this line.
+    Closed,
+    /// Not part of it, and it goes on.
+    Other,
+}
+
+#[derive(Debug)]
+pub(super) struct Unit {
+    segments: Vec<Segment>,
+    /// The interpreter said that it is ignored.
+    ignored: bool,
+    /// Indentation of the whole traceback, bytes.
+    indent: usize,
+    /// The type that stands before the header, as notebooks print it.
+    announced: Option<String>,
+    /// The next line may be source text of the frame before it.
+    code_next: bool,
+    /// The sentence between chained exceptions was read.
+    chained: bool,
+    foreign: u32,
+    at: Option<Timestamp>,
+    rank: Option<Rank>,
+    local_rank: Option<u32>,
+    host: Option<String>,
+    first_line: u64,
+    last_line: u64,
+    /// Where the last exception stands; the header until there is one.
+    key_line: u64,
+}
+
+#[derive(Debug, Default)]
+struct Segment {
+    frames: Vec<Frame>,
+    /// `Type: message`, and the lines of the message after the first.
+    exception: Option<String>,
+    message: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Frame {
+    file: String,
+    line: String,
+    function: String,
+    code: String,
+}
+
+impl Tracker {
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    pub(super) fn take(&mut self) -> Option<Unit> {
+        self.open.take()
+    }
+
+    pub(super) fn accept(&mut self, line: &ParsedLine<'_>, line_no: u64) -> Step {
+        let text = line.text;
+        match &mut self.open {
+            Some(unit) => {
+                let before = unit.exceptions();
+                let step = unit.accept(text);
+                if step == Step::Taken {
+                    unit.last_line = line_no;
+                }
+                if unit.exceptions() > before {
+                    unit.key_line = line_no;
+                }
+                step
+            }
+            // A syntax error of the main program has no header, only its place.
+            None if begins(text) => {
+                let mut unit = Unit::new(line, line_no);
+                unit.ignored = std::mem::take(&mut self.ignored);
+                if !is_header(text) {
+                    unit.accept(text);
+                }
+                self.open = Some(unit);
+                Step::Taken
+            }
+            None => {
+                self.ignored = is_farewell(text);
+                Step::Other
+            }
+        }
+    }
+}
+
+impl Unit {
+    fn new(line: &ParsedLine<'_>, line_no: u64) -> Self {
+        Self {
+            segments: vec![Segment::default()],
+            ignored: false,
+            indent: indent(line.text),
+            announced: announced(line.text).map(str::to_owned),
+            code_next: false,
+            chained: false,
+            foreign: 0,
+            at: line.at,
+            rank: line.rank,
+            local_rank: line.local_rank,
+            host: line.host.map(str::to_owned),
+            first_line: line_no,
+            last_line: line_no,
+            key_line: line_no,
+        }
+    }
+
+    /// Exceptions read so far.
+    fn exceptions(&self) -> usize {
+        self.segments
+            .iter()
+            .filter(|segment| segment.exception.is_some())
+            .count()
+    }
+
+    fn segment(&mut self) -> &mut Segment {
+        if self.segments.is_empty() {
+            self.segments.push(Segment::default());
+        }
+        let last = self.segments.len() - 1;
+        &mut self.segments[last]
+    }
+
+    fn accept(&mut self, text: &str) -> Step {
+        let text = dedent(text, self.indent);
+        let step = |unit: &mut Self, text: &str| {
+            if unit.segment().exception.is_some() {
+                unit.tail(text)
+            } else {
+                unit.frames(text)
+            }
+        };
+        match margin(text) {
+            Margin::None => step(self, text),
+            Margin::Rule => {
+                self.chained |= self.segment().exception.is_some();
+                Step::Taken
+            }
+            Margin::Bar(text) => {
+                // What stands behind the bar belongs to the group, whatever it is.
+                if step(self, text) != Step::Taken {
+                    self.note(text);
+                }
+                Step::Taken
+            }
+        }
+    }
+
+    /// Another line of the last message.
+    fn note(&mut self, text: &str) {
+        let message = &mut self.segment().message;
+        if message.len() < MESSAGE_LINES {
+            message.push(text.trim().to_owned());
+        }
+    }
+
+    /// Before the exception's line.
+    fn frames(&mut self, text: &str) -> Step {
+        if let Some(kind) = nested(text)
+            && !self.segment().frames.is_empty()
+        {
+            self.segment().exception = Some(kind.to_owned());
+            self.segments.push(Segment::default());
+            self.code_next = false;
+            return Step::Taken;
+        }
+        if is_header(text) {
+            // Cut off and begun again, or another writer without a prefix.
+            let empty = self.segment().frames.is_empty();
+            return if empty { Step::Taken } else { Step::Closed };
+        }
+        if let Some(frame) = FRAME.captures(text) {
+            let group = |name: &str| frame.name(name).map_or(String::new(), |m| m.as_str().to_owned());
+            let frame = Frame {
+                file: group("file"),
+                line: group("line"),
+                function: group("function"),
+                code: String::new(),
+            };
+            let frames = &mut self.segment().frames;
+            if frames.len() == FRAMES {
+                frames.remove(FRAMES / 2);
+            }
+            frames.push(frame);
+            self.code_next = true;
+            return Step::Taken;
+        }
+        let indented = text.starts_with([' ', '\t']);
+        let trimmed = text.trim();
+        // Copies lose or gain a blank; what is named an error and says more is no source text.
+        let named = trimmed
+            .split_once(": ")
+            .is_some_and(|(kind, _)| kind.ends_with("Error") || kind.ends_with("Exception"));
+        if (!indented || named) && EXCEPTION.is_match(trimmed) {
+            self.segment().exception = Some(trimmed.to_owned());
+            return Step::Taken;
+        }
+        if indented || self.code_next {
+            if self.code_next
+                && let Some(frame) = self.segment().frames.last_mut()
+            {
+                frame.code = trimmed[..trimmed.floor_char_boundary(256)].to_owned();
+            }
+            self.code_next = false;
+            return Step::Taken;
+        }
+        let marker = !trimmed.is_empty() && trimmed.bytes().all(|b| b"^~ ".contains(&b));
+        if trimmed.is_empty() || marker || trimmed.starts_with("[Previous line repeated") {
+            return Step::Taken;
+        }
+        self.foreign += 1;
+        if self.foreign > FOREIGN {
+            Step::Closed
+        } else {
+            Step::Other
+        }
+    }
+
+    /// After the exception's line.
+    fn tail(&mut self, text: &str) -> Step {
+        if is_chain(text) {
+            self.chained = true;
+            return Step::Taken;
+        }
+        let bare = self.chained && EXCEPTION.is_match(text.trim());
+        if bare && self.segments.len() < SEGMENTS {
+            self.chained = false;
+            self.segments.push(Segment {
+                exception: Some(text.trim().to_owned()),
+                ..Segment::default()
+            });
+            return Step::Taken;
+        }
+        if is_header(text) {
+            if !self.chained || self.segments.len() >= SEGMENTS {
+                return Step::Closed;
+            }
+            self.chained = false;
+            self.code_next = false;
+            self.segments.push(Segment::default());
+            return Step::Taken;
+        }
+        if text.trim().is_empty() {
+            return Step::Taken;
+        }
+        let segment = self.segment();
+        if text.starts_with([' ', '\t']) && segment.message.len() < MESSAGE_LINES {
+            segment.message.push(text.trim().to_owned());
+            return Step::Taken;
+        }
+        Step::Closed
+    }
+}

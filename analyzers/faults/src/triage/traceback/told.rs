@@ -1,0 +1,215 @@
+//! What a whole traceback is told as: one observation with its marks, facts and context.
+
+use rankguard_model::{ClassId, Mark, Role, Source};
+
+use super::words::EXCEPTION;
+use super::{Frame, Unit};
+use crate::matcher::Matcher;
+use crate::triage::{CONTEXT, Observation, frames};
+
+impl Unit {
+    /// What is left when the end was cut off: the type that was announced.
+    fn complete(&mut self) {
+        if let Some(announced) = self.announced.take()
+            && self.segment().exception.is_none()
+        {
+            self.segment().exception = Some(announced);
+        }
+    }
+
+    pub(in crate::triage) fn observation(mut self, matcher: &Matcher, source: Source) -> Observation {
+        self.complete();
+        if self.segments.len() > 1
+            && self
+                .segments
+                .last()
+                .is_some_and(|s| s.exception.is_none() && s.frames.is_empty())
+        {
+            self.segments.pop();
+        }
+        let mut marks: Vec<Mark> = Vec::new();
+        for segment in &self.segments {
+            for text in segment.exception.iter().chain(&segment.message) {
+                for mark in matcher.marks(source, text) {
+                    if !marks
+                        .iter()
+                        .any(|known| known.class == mark.class && known.signature == mark.signature)
+                    {
+                        marks.push(mark);
+                    }
+                }
+            }
+        }
+        marks.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
+        let last = self.segments.last();
+        let exception = last.and_then(|segment| segment.exception.clone());
+        if self.is_shutdown() {
+            marks.clear();
+            marks.push(Mark {
+                class: ClassId::from("none"),
+                role: Role::Noise,
+                confidence: 0.9,
+                signature: "python-shutdown".to_owned(),
+                fields: std::collections::BTreeMap::new(),
+            });
+        }
+        if let Some(code) = self.assertion() {
+            marks.extend(matcher.marks(source, code));
+            marks.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
+        }
+        if marks.is_empty() && self.is_launchers() {
+            marks.push(Mark {
+                class: ClassId::from("launcher-child-failed"),
+                role: Role::Cascade,
+                confidence: 0.4,
+                signature: "launcher-traceback".to_owned(),
+                fields: std::collections::BTreeMap::new(),
+            });
+        }
+        if marks.is_empty() {
+            marks.push(Mark {
+                class: ClassId::from("uncaught-exception"),
+                role: Role::Root,
+                confidence: if exception.is_some() { 0.45 } else { 0.3 },
+                signature: "python-traceback".to_owned(),
+                fields: std::collections::BTreeMap::new(),
+            });
+        }
+        let mut facts: Vec<(&str, String)> = Vec::new();
+        if let Some(captures) = exception.as_deref().and_then(|text| EXCEPTION.captures(text)) {
+            let group = |name: &str| captures.name(name).map_or(String::new(), |m| m.as_str().to_owned());
+            facts.push(("exception", group("type")));
+            let message = group("message");
+            facts.push(("message", message[..message.floor_char_boundary(512)].to_owned()));
+        }
+        if let Some(frame) = self.blamed_frame() {
+            facts.push(("file", frame.file.clone()));
+            facts.push(("line", frame.line.clone()));
+            facts.push(("function", frame.function.clone()));
+            facts.push(("code", frame.code.clone()));
+        }
+        let innermost_first = || last.into_iter().flat_map(|segment| segment.frames.iter().rev());
+        facts.push((
+            "functions",
+            frames::told(innermost_first().map(|frame| frame.function.as_str())),
+        ));
+        facts.push((
+            "packages",
+            frames::told(innermost_first().map(|frame| frames::package(&frame.file))),
+        ));
+        if self.segments.len() > 1
+            && let Some(cause) = self.segments.first().and_then(|segment| segment.exception.clone())
+        {
+            facts.push(("cause", cause));
+        }
+        for mark in &mut marks {
+            for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+                mark.fields.entry((*name).to_owned()).or_insert_with(|| value.clone());
+            }
+        }
+        Observation {
+            text: exception.unwrap_or_else(|| "Traceback (most recent call last): (cut off)".to_owned()),
+            context: self.context(),
+            repeats: 1,
+            marks,
+            at: self.at,
+            since_boot_us: None,
+            rank: self.rank,
+            local_rank: self.local_rank,
+            host: self.host,
+            device: None,
+            line_no: self.first_line,
+            last_line_no: self.last_line,
+            key_line_no: self.key_line,
+        }
+    }
+
+    /// Whether it is the launcher's own, which ends with its children: every frame is the launcher's or the interpreter's.
+    fn is_launchers(&self) -> bool {
+        let launcher = |frame: &Frame| {
+            let file = frame.file.replace('\\', "/");
+            [
+                "torch/distributed/run",
+                "torch/distributed/launch",
+                "torch/distributed/elastic",
+                "accelerate/commands",
+                "deepspeed/launcher",
+            ]
+            .iter()
+            .any(|part| file.contains(part))
+        };
+        let outer = |frame: &Frame| frames::package(&frame.file) == "python" || frame.file.contains("/bin/");
+        let mut all = self.segments.iter().flat_map(|segment| &segment.frames).peekable();
+        all.peek().is_some() && all.clone().any(launcher) && all.all(|frame| launcher(frame) || outer(frame))
+    }
+
+    /// The assertion that failed, where the exception itself says nothing of it.
+    fn assertion(&self) -> Option<&str> {
+        let last = self.segments.last()?;
+        let silent = last.exception.as_deref().is_none_or(|text| text == "AssertionError");
+        let code = last.frames.last()?.code.as_str();
+        (silent && code.starts_with("assert ") && !self.is_shutdown()).then_some(code)
+    }
+
+    /// Whether it is an exception of a destructor or of an exit handler, which ends nothing.
+    fn is_shutdown(&self) -> bool {
+        let ending = |frame: &Frame| matches!(frame.function.as_str(), "__del__" | "_run_exitfuncs" | "_exit_function");
+        let over = |text: &String| text.contains("Python is likely shutting down");
+        self.ignored
+            || self.segments.iter().flat_map(|segment| &segment.frames).any(ending)
+            || self.segments.iter().flat_map(|segment| &segment.exception).any(over)
+    }
+
+    /// The innermost frame that is not of a library: where a person should look.
+    fn blamed_frame(&self) -> Option<&Frame> {
+        let segments = self.segments.iter().rev();
+        let mut innermost = None;
+        for segment in segments {
+            if let Some(frame) = segment.frames.iter().rev().find(|frame| is_users(&frame.file)) {
+                return Some(frame);
+            }
+            innermost = innermost.or(segment.frames.last());
+        }
+        innermost
+    }
+
+    fn context(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for segment in &self.segments {
+            for frame in &segment.frames {
+                let place = if frame.function.is_empty() {
+                    format!("  File \"{}\", line {}", frame.file, frame.line)
+                } else {
+                    format!("  File \"{}\", line {}, in {}", frame.file, frame.line, frame.function)
+                };
+                lines.push(place);
+                if !frame.code.is_empty() {
+                    lines.push(format!("    {}", frame.code));
+                }
+            }
+            lines.extend(segment.exception.iter().cloned());
+            lines.extend(segment.message.iter().cloned());
+        }
+        // The last exception is the observation's own text.
+        if let Some(own) = self.segments.last().and_then(|segment| segment.exception.as_ref())
+            && let Some(at) = lines.iter().rposition(|line| line == own)
+        {
+            lines.remove(at);
+        }
+        let surplus = lines.len().saturating_sub(CONTEXT);
+        lines.drain(..surplus);
+        lines
+    }
+}
+
+fn is_users(file: &str) -> bool {
+    let library = [
+        "site-packages",
+        "dist-packages",
+        "/lib/python",
+        "importlib",
+        "/multiprocessing/",
+        "\\lib\\",
+    ];
+    !file.starts_with('<') && !library.iter().any(|part| file.contains(part))
+}

@@ -1,0 +1,106 @@
+//! How the lines of a traceback are recognised.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+pub(super) static FRAME: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$"#)
+        .expect("a constant pattern")
+});
+pub(super) static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^(?:\w+: )?(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z_]\w*|timeout|error|gaierror|herror)(?:\([\w.]+\))?)(?::(?:\s(?P<message>.*))?)?$")
+        .expect("a constant pattern")
+});
+
+pub(super) fn is_header(text: &str) -> bool {
+    text.contains("Traceback (most recent call last)")
+}
+
+pub(super) fn is_chain(text: &str) -> bool {
+    text.contains("During handling of the above exception") || text.contains("The above exception was the direct cause")
+}
+
+/// `ValueError: Traceback (most recent call last):`: an exception whose message is the traceback of another process, as data
+/// loaders of before 2019 raise it. What happened is at the end of that one.
+pub(super) fn nested(text: &str) -> Option<&str> {
+    let (kind, _) = text.trim_start().split_once(": Traceback (most recent call last)")?;
+    (!kind.is_empty() && !kind.contains(char::is_whitespace)).then_some(kind)
+}
+
+/// `ZeroDivisionError                 Traceback (most recent call last)`: how notebooks head it.
+pub(super) fn announced(text: &str) -> Option<&str> {
+    let (kind, _) = text.split_once("Traceback (most recent call last)")?;
+    let word = kind.trim();
+    let spaced = kind.ends_with("  ") && !word.is_empty();
+    (spaced
+        && word
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte)))
+    .then_some(word)
+}
+
+/// The indentation that a header shares with its whole traceback; the tree of an exception group has its own margin.
+pub(super) fn indent(header: &str) -> usize {
+    let trimmed = header.trim_start();
+    if trimmed.starts_with("Traceback") {
+        header.len() - trimmed.len()
+    } else {
+        0
+    }
+}
+
+/// A line without the indentation that the whole traceback has.
+pub(super) fn dedent(text: &str, indent: usize) -> &str {
+    let own = text.len() - text.trim_start_matches([' ', '\t']).len();
+    &text[own.min(indent)..]
+}
+
+/// How the traceback of an exception group draws its tree.
+pub(super) enum Margin<'a> {
+    None,
+    /// `  | text`: a line of the group or of one of its exceptions.
+    Bar(&'a str),
+    /// `  +-+---------------- 1 ----------------`
+    Rule,
+}
+
+pub(super) fn margin(text: &str) -> Margin<'_> {
+    let drawn = text.trim_start_matches(' ');
+    if drawn.starts_with("+-") && drawn.contains("------") {
+        return Margin::Rule;
+    }
+    match drawn.strip_prefix('|') {
+        Some(inner) if drawn.len() < text.len() => Margin::Bar(inner.strip_prefix(' ').unwrap_or(inner)),
+        _ => Margin::None,
+    }
+}
+
+/// Whether a line begins a traceback, or says that the one that follows means nothing.
+pub(in crate::triage) fn opens(text: &str) -> bool {
+    begins(text) || is_farewell(text)
+}
+
+pub(super) fn begins(text: &str) -> bool {
+    is_header(text) || headless(text)
+}
+
+/// What the interpreter says before an exception of a destructor or an exit handler: the program goes on, or is over.
+pub(super) fn is_farewell(text: &str) -> bool {
+    [
+        "Exception ignored in",
+        "Exception ignored on",
+        "Error in atexit._run_exitfuncs",
+        "--- Logging error ---",
+    ]
+    .iter()
+    .any(|words| text.contains(words))
+}
+
+/// `  File "train.py", line 3`, with nothing behind it.
+pub(super) fn headless(text: &str) -> bool {
+    text.trim_start().starts_with("File \"")
+        && FRAME
+            .captures(text)
+            .is_some_and(|frame| frame.name("function").is_none())
+}

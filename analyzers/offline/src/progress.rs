@@ -1,0 +1,106 @@
+//! What lines say of the work itself: that it goes on, is through, or is tried again.
+
+use rankguard_faults::Observation;
+
+/// A bar that reached its end: `100%|####| 227/227 [...]`.
+pub(crate) fn is_completion(line: &str) -> bool {
+    let Some((_, rest)) = line.rsplit_once("100%|") else {
+        return false;
+    };
+    let Some((done, total)) = rest
+        .rsplit_once('|')
+        .and_then(|(_, counts)| counts.trim().split_once('/'))
+    else {
+        return false;
+    };
+    let total: String = total.chars().take_while(char::is_ascii_digit).collect();
+    !total.is_empty() && done.trim() == total
+}
+
+/// One of these stands in every line that says that the program is through, in the case that loggers write it.
+pub(crate) const DONE_HINTS: [&str; 3] = ["raining", "RAINING", "stopped: `max_"];
+
+/// `[after training is done]`, `Training completed. Do not forget to share your model ...`.
+pub(crate) fn is_done(line: &str) -> bool {
+    if !DONE_HINTS.iter().any(|hint| line.contains(hint)) {
+        return false;
+    }
+    let lower = line[..line.floor_char_boundary(2_000)].to_ascii_lowercase();
+    let done = [
+        "training is done",
+        "training done",
+        "done training",
+        "training completed",
+        "training complete",
+        "training finished",
+        "finished training",
+        "training has finished",
+        "stopped: `max_epochs=",
+        "stopped: `max_steps=",
+    ];
+    let doubt = ["not ", "error", "fail", "before ", "until "];
+    done.iter().any(|phrase| lower.contains(phrase)) && !doubt.iter().any(|word| lower.contains(word))
+}
+
+/// A line that training prints while it works: a step, an epoch or a bar together with a number.
+pub(crate) fn is_progress(line: &str) -> bool {
+    if line.len() > 2_000 {
+        return false;
+    }
+    let lower = line.to_ascii_lowercase();
+    let bar = lower.contains("it/s") || lower.contains("s/it") || (lower.contains("%|") && lower.contains('/'));
+    let counts = ["step", "epoch", "iter", "loss"]
+        .iter()
+        .filter(|word| lower.contains(*word))
+        .count();
+    let error = ["error", "exception", "traceback", "file \"", "nan"]
+        .iter()
+        .any(|word| lower.contains(word));
+    (bar || counts >= 2) && lower.bytes().any(|b| b.is_ascii_digit()) && !error
+}
+
+/// `loss 0.31`, `Loss is 1.2483`: progress with a loss that is a number.
+pub(crate) fn tells_finite_loss(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    let Some((_, rest)) = lower.rsplit_once("loss") else {
+        return false;
+    };
+    let value = rest
+        .trim_start_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .trim_start_matches("is ");
+    value.starts_with(|c: char| c.is_ascii_digit()) && !lower.contains("infinity")
+}
+
+/// A complaint of which the program itself says that it tries again, and not that it gave up. What then does fail says so
+/// in a complaint of its own.
+pub(crate) fn is_retried(observation: &Observation) -> bool {
+    let before = observation.context.iter().rev().take(3);
+    let words: Vec<String> = before
+        .chain([&observation.text])
+        .map(|line| line.to_ascii_lowercase())
+        .collect();
+    let says = |texts: &[&str]| words.iter().any(|line| texts.iter().any(|text| line.contains(text)));
+    says(&["retry attempt", "retrying", "will retry", "trying again", "retry in "])
+        && !says(&[
+            "giving up",
+            "gave up",
+            "max retries exceeded",
+            "retries exhausted",
+            "no more retries",
+            "after retr",
+        ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_and_steps_are_progress_and_errors_are_not() {
+        assert!(is_progress("step 12: loss 0.31"));
+        assert!(is_progress(" 40%|####      | 4/10 [00:01<00:02,  3.1it/s]"));
+        assert!(!is_progress("RuntimeError: step 12 of epoch 3 failed"));
+        assert!(is_completion("100%|##########| 227/227 [1:02:04<00:00, 16.41s/it]"));
+        assert!(!is_completion("100%|##########| 226/227 [1:02:04<00:00, 16.41s/it]"));
+    }
+}
