@@ -12,7 +12,8 @@
 //!   become a verdict when nothing better was seen, and then they blame nobody narrower than the job.
 //! - Every verdict says what clears it (RG-10), and `unknown` is a verdict like any other.
 //!
-//! Absent: hang triage from stacks and flight-recorder dumps, straggler statistics, and learning from past cases.
+//! Absent: stacks of hung ranks; flight-recorder dumps and timings are read by crates of their own and not joined with cases
+//! yet; learning from past cases.
 
 mod arbiter;
 mod candidate;

@@ -6,7 +6,7 @@
 //! - a **taxonomy** is published; a class has a place in each of five, and where it fits in fifteen more;
 //! - a **code** is a number that a driver prints (XID, SXid); `decode` reads the words that stand beside it;
 //! - a **signature** names a line: literals that must occur, a pattern, the class and the role it speaks for;
-//! - the **matcher** tries all signatures on a line in one pass and allocates only when one of them matches;
+//! - the **matcher** tries all signatures on a line, and its scanner tells which lines of a block are worth it;
 //! - a **line** is a raw line with its prefixes (kernel clock, syslog, torchrun rank ...) taken off and understood;
 //! - **triage** is a small state machine per stream: lines in, [`Observation`]s out, with tracebacks, OOM dumps and
 //!   bursts each folded into one.
@@ -16,7 +16,7 @@
 //! [`Role::Cascade`](rankguard_model::Role::Cascade) here already, so that no single line can make a cascade look like a
 //! cause (RG-7).
 //!
-//! Absent: template mining for lines that no signature knows.
+//! Absent: templates of lines that no signature knows (`rankguard-templates`).
 
 mod catalogue;
 mod class;

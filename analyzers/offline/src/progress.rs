@@ -62,13 +62,13 @@ pub(crate) fn is_progress(line: &str) -> bool {
 /// `loss 0.31`, `Loss is 1.2483`: progress with a loss that is a number.
 pub(crate) fn tells_finite_loss(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
-    let Some((_, rest)) = lower.rsplit_once("loss") else {
-        return false;
+    let number = |rest: &str| {
+        let value = rest
+            .trim_start_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+            .trim_start_matches("is ");
+        value.starts_with(|c: char| c.is_ascii_digit())
     };
-    let value = rest
-        .trim_start_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-')
-        .trim_start_matches("is ");
-    value.starts_with(|c: char| c.is_ascii_digit()) && !lower.contains("infinity")
+    lower.split("loss").skip(1).any(number) && !lower.contains("infinity")
 }
 
 /// A complaint of which the program itself says that it tries again, and not that it gave up. What then does fail says so
@@ -100,6 +100,8 @@ mod tests {
         assert!(is_progress("step 12: loss 0.31"));
         assert!(is_progress(" 40%|####      | 4/10 [00:01<00:02,  3.1it/s]"));
         assert!(!is_progress("RuntimeError: step 12 of epoch 3 failed"));
+        assert!(tells_finite_loss("epoch 1: 200 / 1374 loss=14.351, loss_scale=0.062"));
+        assert!(!tells_finite_loss("step 3 loss: nan"));
         assert!(is_completion("100%|##########| 227/227 [1:02:04<00:00, 16.41s/it]"));
         assert!(!is_completion("100%|##########| 226/227 [1:02:04<00:00, 16.41s/it]"));
     }

@@ -229,7 +229,7 @@ impl Reader {
     /// A complaint right before a line that says that it is tried again, in a log that goes on after it, was no failure: what
     /// does fail in the end says so once more.
     fn forgive_retries(&mut self) {
-        let says_so = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == "retrying");
+        let says_so = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature.starts_with("retry"));
         let retries: Vec<u64> = self
             .seen
             .iter()
