@@ -25,5 +25,11 @@ chaos FROM="1" TO="20":
     cargo build --release
     for seed in $(seq {{FROM}} {{TO}}); do target/release/rankguard demo --chaos $seed --format json > /dev/null && echo "seed $seed sound" || exit 1; done
 
+# One fuzz target for some seconds; needs a nightly compiler and cargo-fuzz (fuzz/README.md).
+fuzz TARGET SECONDS="600":
+    mkdir -p fuzz/corpus/{{TARGET}}
+    cd fuzz && cargo +nightly fuzz run {{TARGET}} corpus/{{TARGET}} seeds/{{TARGET}} -- -max_total_time={{SECONDS}} -timeout=25 -rss_limit_mb=4096
+
 bench:
-    cargo bench -p rankguard-checkpoint
+    cargo bench -p rankguard-checkpoint -p rankguard-faults -p rankguard-templates
+    cargo run --release -- bench match

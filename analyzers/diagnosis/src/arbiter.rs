@@ -171,13 +171,15 @@ fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
         })
         .collect();
     let program = knowledge::is_program(scene.catalogue, &winner.class);
+    // Of a race there is one loser; of any other mistake of a program every process may be the one that is told.
+    let shared = program && winner.class.as_str() != "race-on-shared-filesystem";
     let spawned = |sign: &Sign| {
         sign.mark()
             .is_some_and(|mark| mark.signature == "spawned-process-failed")
     };
     let reports: Vec<_> = reports
         .into_iter()
-        .filter(|(_, sign)| !program || !spawned(sign))
+        .filter(|(_, sign)| !shared || !spawned(sign))
         .collect();
     let rank = |sign: &Sign| sign.field("rank").and_then(|text| text.parse().ok()).map(Rank);
     // A summary of several failures says which it saw first; what stands below that heading is meant. A mistake of the
