@@ -128,6 +128,16 @@ fn timings_of_real_jobs_give_the_published_figures_and_their_cause() {
 }
 
 #[test]
+fn timings_of_which_no_row_can_be_used_are_a_failure() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("noise.csv");
+    fs::write(&file, [0_u8, 1, 2, 255, 10, 7]).unwrap();
+    rankguard(&["diagnose", "--timings", text(&file)])
+        .expect(2)
+        .says(&["noise.csv"]);
+}
+
+#[test]
 fn what_a_healthy_run_does_not_say_is_evidence() {
     let root = tempfile::tempdir().unwrap();
     let lines = |extra: &str| {

@@ -36,7 +36,13 @@ pub(crate) fn run(
         .map(|stem| stem.to_string_lossy().into_owned())
         .unwrap_or_default();
     let report = analyse(&name, &timings, meta.as_ref(), problems);
-    for line in &report.problems {
+    if report.steps == 0 {
+        let first = report.problems.first().or(report.reasoning.first());
+        let why = first.cloned().unwrap_or_else(|| "no rows".to_owned());
+        return Err(DiagnoseError::NothingReadable(why));
+    }
+    // The note for people holds them already.
+    for line in report.problems.iter().filter(|_| format != Format::Table) {
         writeln!(notes, "skipped: {line}")?;
     }
     match format {
