@@ -47,6 +47,7 @@ fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
         let oom = sign.class().is_some_and(|class| class.as_str() == "host-oom-kill");
         oom && sign.mark().is_some_and(|mark| mark.role == Role::Confirmation)
     })?;
+    // The surest of mere endings; how sure any ending may be is the arbiter's bound.
     let mut candidate = Candidate::new("host-oom-kill", scene.job_entity(), index, Strength::Outcome, 0.8);
     // The launcher's report of the same line knows whom it started; on one node its number is the rank.
     let number = |other: &Sign| other.field("rank").or_else(|| other.field("local_rank"))?.parse().ok();
