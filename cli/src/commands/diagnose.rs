@@ -21,13 +21,14 @@ pub(super) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
             ));
         }
     };
-    let nothing = |problem| {
-        CliError::failure(
-            "nothing could be diagnosed",
-            "name files or folders of logs: plain, .gz or .zst",
-        )
-        .because(problem)
+    let hint = if args.flight_recorder.is_some() {
+        "name the folder that TORCH_NCCL_DEBUG_INFO_TEMP_FILE points into, with one dump a rank"
+    } else if args.timings.is_some() {
+        "give Parquet, CSV or JSON lines of operations, or of rank, step, duration_s"
+    } else {
+        "name files or folders of logs: plain, .gz or .zst"
     };
+    let nothing = |problem| CliError::failure("nothing could be diagnosed", hint).because(problem);
     let found = if let Some(folder) = &args.flight_recorder {
         diagnose::dumps::run(folder, args.world, format, &mut Data, &mut Notes)
     } else if let Some(file) = &args.timings {

@@ -56,7 +56,7 @@ pub(crate) enum Format {
 #[derive(Debug, Error)]
 pub(crate) enum DiagnoseError {
     /// Not one of the paths could be read.
-    #[error("read any log: {0}; name a file or a folder that holds logs")]
+    #[error("nothing readable: {0}")]
     NothingReadable(String),
     /// The result could not be printed.
     #[error("print the cases")]
