@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::commands::bench::BenchArgs;
+use crate::commands::checkpoint::CheckpointArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Keeps long training runs alive on clusters that fail, and tells truthfully what failed and why.
@@ -398,52 +400,6 @@ pub(crate) enum NodeAction {
     },
 }
 
-/// `checkpoint`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct CheckpointArgs {
-    /// What to do with it.
-    #[command(subcommand)]
-    pub(crate) action: CheckpointAction,
-}
-
-/// `checkpoint ...`.
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum CheckpointAction {
-    /// Committed checkpoints, and folders that are none
-    Ls(StoreArgs),
-    /// Read every byte and compare it with its digest
-    Verify {
-        /// Which store.
-        #[command(flatten)]
-        store: StoreArgs,
-        /// Only this step
-        #[arg(long)]
-        step: Option<u64>,
-    },
-    /// Why a checkpoint can or cannot be used
-    Explain {
-        /// Its step
-        step: u64,
-        /// Which store.
-        #[command(flatten)]
-        store: StoreArgs,
-    },
-}
-
-/// Which store.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct StoreArgs {
-    /// The checkpoint store
-    #[arg(long = "dir", value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// Only this job
-    #[arg(long)]
-    pub(crate) job: Option<String>,
-    /// How to print.
-    #[command(flatten)]
-    pub(crate) format: FormatArgs,
-}
-
 /// `diagnose`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DiagnoseArgs {
@@ -506,35 +462,6 @@ pub(crate) struct ExplainArgs {
     /// What a person adds.
     #[command(flatten)]
     pub(crate) catalogue: CatalogueArgs,
-    /// How to print.
-    #[command(flatten)]
-    pub(crate) format: FormatArgs,
-}
-
-/// `bench`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchArgs {
-    /// What to measure; all that there is when nothing is named
-    #[command(subcommand)]
-    pub(crate) what: Option<BenchAction>,
-}
-
-/// `bench ...`.
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum BenchAction {
-    /// Search a log with every signature, and have grep and ripgrep do the same
-    Match(BenchMatchArgs),
-}
-
-/// `bench match`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchMatchArgs {
-    /// Plain logs, as one; a healthy one is made where none is named
-    #[arg(value_name = "FILE")]
-    pub(crate) files: Vec<PathBuf>,
-    /// Size of the log that is made
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) mib: u32,
     /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,

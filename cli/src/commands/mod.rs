@@ -1,10 +1,10 @@
 //! One file a command. Here: from words to the command, and from its end to the exit code.
 
 mod agent;
-mod bench;
+pub(crate) mod bench;
 mod cancel;
 mod cases;
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod classify;
 mod config;
 mod controller;

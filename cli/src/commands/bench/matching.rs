@@ -1,8 +1,6 @@
-//! `rankguard bench`: how fast this program is on this machine, beside the machine's limits and other tools.
+//! `rankguard bench match`.
 
-use clap::CommandFactory as _;
-
-use crate::args::{BenchAction, BenchArgs, BenchMatchArgs, Cli};
+use super::BenchMatchArgs;
 use crate::bench::{self, Figure};
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -19,23 +17,7 @@ const COLUMNS: &[Column<Figure>] = &[
     ("note", |it| it.note.clone()),
 ];
 
-pub(super) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
-    match &args.what {
-        Some(BenchAction::Match(args)) => matching(args),
-        None => {
-            let mut cli = Cli::command();
-            // Built, so that options of the whole program are part of it.
-            cli.build();
-            let help = cli
-                .find_subcommand_mut("bench")
-                .map(|bench| bench.render_help().to_string());
-            out::text(&help.unwrap_or_default());
-            Ok(Exit::Fine)
-        }
-    }
-}
-
-fn matching(args: &BenchMatchArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &BenchMatchArgs) -> Result<Exit, CliError> {
     let mut log = Vec::new();
     for file in &args.files {
         let bytes = std::fs::read(file).map_err(|problem| {

@@ -8,20 +8,12 @@ use rankguard_checkpoint::{Problem, Store, StoreError};
 use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
-use crate::args::{CheckpointAction, CheckpointArgs, StoreArgs};
+use super::StoreArgs;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
 use crate::words::{self, or_dash};
-
-pub(super) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
-    match args.action {
-        CheckpointAction::Ls(store) => ls(&store),
-        CheckpointAction::Verify { store, step } => check(&store, step.map(Step)),
-        CheckpointAction::Explain { store, step } => explain(&store, Step(step)),
-    }
-}
 
 /// A store that can be read, and the jobs that were asked for.
 fn open(args: &StoreArgs) -> Result<(Store, Vec<JobId>), CliError> {
@@ -80,7 +72,7 @@ const FOLDERS: &[Column<Folder>] = &[
     ("note", |folder| folder.what.clone().unwrap_or_default()),
 ];
 
-fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
+pub(super) fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
     let (store, jobs) = open(args)?;
     let mut folders = Vec::new();
     for job in jobs {
@@ -226,7 +218,7 @@ fn damage(problem: &Problem, nothing: Found) -> Found {
     }
 }
 
-fn check(args: &StoreArgs, step: Option<Step>) -> Result<Exit, CliError> {
+pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<Exit, CliError> {
     let (store, jobs) = open(args)?;
     let (mut found, mut problems, mut intact) = (Vec::new(), 0, 0);
     for job in jobs {
@@ -260,7 +252,7 @@ struct Usable {
     why: Vec<String>,
 }
 
-fn explain(args: &StoreArgs, step: Step) -> Result<Exit, CliError> {
+pub(super) fn explain(args: &StoreArgs, step: Step) -> Result<Exit, CliError> {
     let (store, jobs) = open(args)?;
     let mut all = Vec::new();
     for job in jobs {

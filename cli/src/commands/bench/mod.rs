@@ -1,0 +1,30 @@
+//! `rankguard bench`: how fast this program is on this machine, beside the machine's limits and other tools. One file a
+//! subject.
+
+mod args;
+mod matching;
+
+pub(crate) use args::BenchArgs;
+use args::{BenchAction, BenchMatchArgs};
+use clap::CommandFactory as _;
+
+use crate::args::Cli;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::out;
+
+pub(super) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
+    match &args.what {
+        Some(BenchAction::Match(args)) => matching::run(args),
+        None => {
+            let mut cli = Cli::command();
+            // Built, so that options of the whole program are part of it.
+            cli.build();
+            let help = cli
+                .find_subcommand_mut("bench")
+                .map(|bench| bench.render_help().to_string());
+            out::text(&help.unwrap_or_default());
+            Ok(Exit::Fine)
+        }
+    }
+}
