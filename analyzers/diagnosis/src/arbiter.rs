@@ -171,6 +171,17 @@ fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
         })
         .collect();
     let program = knowledge::is_program(scene.catalogue, &winner.class);
+    // What several ranks say of themselves is not one rank's, whichever the launcher noticed first.
+    let mut speakers = winner
+        .support
+        .iter()
+        .filter_map(|index| scene.signs[*index].entity.rank());
+    if let Some(first) = speakers.next()
+        && speakers.any(|other| other != first)
+        && program
+    {
+        return None;
+    }
     // Of a race there is one loser; of any other mistake of a program every process may be the one that is told.
     let shared = program && winner.class.as_str() != "race-on-shared-filesystem";
     let spawned = |sign: &Sign| {

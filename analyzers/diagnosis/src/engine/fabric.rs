@@ -13,6 +13,7 @@ use crate::{Candidate, Scene, Sign, Strength, knowledge};
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all = Vec::new();
     let mut found: BTreeMap<(Entity, &str), Candidate> = BTreeMap::new();
+    let mut named: BTreeMap<&str, BTreeSet<Rank>> = BTreeMap::new();
     for (index, sign) in scene
         .marks()
         .filter(|(_, sign)| family(scene, sign) == Some(Family::Fabric))
@@ -39,8 +40,8 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         candidate.support.insert(index);
         // Some reports name the rank that did not come; who reports it is not that rank.
         let names = matches!(class.as_str(), "collective-mismatch" | "hang-stalled-ranks") && mark.role == Role::Root;
-        if names && sign.field("rank").is_some() && candidate.root_rank.is_none() {
-            candidate.root_rank = sign.rank_named();
+        if names && let Some(rank) = sign.rank_named() {
+            named.entry(class.as_str()).or_default().insert(rank);
         }
         candidate.strength = candidate.strength.max(strength);
         candidate.score = candidate.score.max(score);
@@ -58,6 +59,12 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         .values()
         .any(|candidate| candidate.class.as_str() == "dns-failure" && candidate.strength == Strength::Cause);
     for mut candidate in found.into_values() {
+        // Of several that did not come nobody knows which one held up the others.
+        if let Some(ranks) = named.get(candidate.class.as_str())
+            && ranks.len() == 1
+        {
+            candidate.root_rank = ranks.first().copied();
+        }
         if nameless && candidate.class.as_str() == "rendezvous-failure" {
             candidate.strength = candidate.strength.min(Strength::Symptom);
         }

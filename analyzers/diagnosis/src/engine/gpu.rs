@@ -49,7 +49,11 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
 
 /// A device's fault that one rank alone reports is that rank's.
 fn with_reporter(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
-    let mut ranks = candidate.support.iter().filter_map(|index| scene.signs[*index].rank());
+    let same = |sign: &Sign| sign.class() == Some(&candidate.class);
+    let mut ranks = scene
+        .marks()
+        .filter(|(_, sign)| same(sign))
+        .filter_map(|(_, sign)| sign.rank());
     if let Some(first) = ranks.next()
         && ranks.all(|other| other == first)
     {

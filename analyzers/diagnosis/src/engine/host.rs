@@ -121,7 +121,9 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign) -> Candidate {
             .notes
             .push("No rank of this job ended the way an out-of-memory kill ends a process.".to_owned());
     }
-    candidate.root_rank = candidate.root_rank.or_else(|| victim_named(scene));
+    // A rank that tells of its own helper process tells of itself; the system speaks of processes only.
+    let teller = || sign.entity.rank().filter(|_| !told_by_system);
+    candidate.root_rank = candidate.root_rank.or_else(|| victim_named(scene)).or_else(teller);
     if let Some(rank) = candidate.root_rank {
         candidate.blamed = scene.rank_entity(rank, sign.node());
     }

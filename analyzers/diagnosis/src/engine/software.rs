@@ -43,8 +43,12 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
     };
     let mut candidate = Candidate::new(class, blamed, first, strength, score);
     candidate.support.extend(signs.iter().map(|(index, _)| *index));
-    // Without clocks nobody knows which stream was first.
-    let ordered = ranks.len() < 2 || signs.iter().all(|(_, sign)| sign.timed);
+    // Without clocks nobody knows which stream was first; a traceback of another rank whose end is lost may be the same.
+    let another = scene.marks().any(|(_, sign)| {
+        sign.class().is_some_and(|class| class.as_str() == "uncaught-exception")
+            && sign.rank().is_some_and(|rank| Some(rank) != earliest.rank())
+    });
+    let ordered = (ranks.len() < 2 && !another) || signs.iter().all(|(_, sign)| sign.timed);
     candidate.root_rank = if ordered { earliest.rank() } else { None };
     if ranks.len() > 1 {
         let whose = if program {

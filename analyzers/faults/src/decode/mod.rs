@@ -86,7 +86,11 @@ pub fn decode(codes: &CodeTable, kind: CodeKind, number: u32, text: &str, driver
     };
     match (kind, number) {
         (CodeKind::Sxid, _) => switch::refine(text, codes.get(number), &mut decoded),
-        (CodeKind::Xid, 13 | 31 | 43 | 45 | 119 | 120) => engine::refine(number, text, &mut decoded),
+        (CodeKind::Xid, 45) => {
+            engine::refine(number, text, &mut decoded);
+            attribute(codes, text, &mut decoded);
+        }
+        (CodeKind::Xid, 13 | 31 | 43 | 119 | 120) => engine::refine(number, text, &mut decoded),
         (CodeKind::Xid, 48 | 63 | 64 | 92 | 94 | 95 | 171 | 172) => memory::refine(number, text, &mut decoded),
         (CodeKind::Xid, 74) => nvlink4::refine(text, &mut decoded),
         (CodeKind::Xid, 144..=150) => nvlink5::refine(number, text, driver, &mut decoded),
@@ -94,6 +98,24 @@ pub fn decode(codes: &CodeTable, kind: CodeKind, number: u32, text: &str, driver
         _ => {}
     }
     decoded
+}
+
+/// `Ch 00000001 caused by previous Xid 149`: a channel was torn down because of that event, so it is what failed, even
+/// where its own line is lost.
+fn attribute(codes: &CodeTable, text: &str, decoded: &mut Decoded) {
+    let cause = text::after(text, "caused by previous Xid ").and_then(text::number);
+    let Some(code) = cause.and_then(|number| codes.get(u32::try_from(number).ok()?)) else {
+        return;
+    };
+    decoded.set("caused_by", code.number);
+    decoded.class = code.class.clone();
+    decoded.role = code.role;
+    // It is told second-hand: the event's own line says more.
+    decoded.confidence = code.confidence * 0.9;
+    decoded.sentence = format!(
+        "a channel was torn down because of Xid {}: {}",
+        code.number, code.meaning
+    );
 }
 
 #[cfg(test)]

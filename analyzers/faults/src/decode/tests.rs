@@ -532,3 +532,13 @@ proptest::proptest! {
         proptest::prop_assert!(decoded.fields.get("link").is_none_or(|link| link == "5"));
     }
 }
+
+#[test]
+fn a_channel_torn_down_because_of_another_event_speaks_of_that_event() {
+    let torn = xid(45, "45, pid=4711, name=python3, Ch 00000001 caused by previous Xid 149");
+    let cause = xid(149, "149");
+    check(&torn, &[("channel", "00000001"), ("caused_by", "149")]);
+    assert_eq!((&torn.class, torn.role), (&cause.class, cause.role));
+    assert!(torn.confidence < cause.confidence, "it is told second-hand");
+    assert_eq!(xid(45, "45, pid=4711, name=python3, Ch 00000008").role, Role::Cascade);
+}

@@ -49,7 +49,7 @@ fn rank_bracket(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// `[1,3]<stderr>:` of mpirun with tagged output: job, then rank.
+/// `[1,3]<stderr>:` of mpirun and horovodrun with tagged output: job, then rank.
 fn mpi_tag(line: &mut ParsedLine<'_>) -> bool {
     let mut c = Cursor::new(line.text);
     if !c.eat("[") {
@@ -62,10 +62,12 @@ fn mpi_tag(line: &mut ParsedLine<'_>) -> bool {
     {
         c = Cursor::new(rest);
     }
-    if !(c.digits(10).is_some() && c.eat(",")) {
+    let Some(first) = c.number(10) else {
         return false;
-    }
-    let Some(rank) = c.number(7).and_then(|n| u32::try_from(n).ok()) else {
+    };
+    // Horovod without MPI leaves the job out: `[3]<stderr>:`.
+    let rank = if c.eat(",") { c.number(7) } else { Some(first) };
+    let Some(rank) = rank.and_then(|n| u32::try_from(n).ok()) else {
         return false;
     };
     if !(c.eat("]<stderr>:") || c.eat("]<stdout>:")) {

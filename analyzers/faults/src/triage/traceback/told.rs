@@ -8,12 +8,13 @@ use crate::matcher::Matcher;
 use crate::triage::{CONTEXT, Observation, frames};
 
 impl Unit {
-    /// What is left when the end was cut off: the type that was announced.
+    /// What is left when the end was cut off: the type that was announced, or that the innermost frame was raising.
     fn complete(&mut self) {
-        if let Some(announced) = self.announced.take()
-            && self.segment().exception.is_none()
-        {
-            self.segment().exception = Some(announced);
+        let announced = self.announced.take();
+        let segment = self.segment();
+        if segment.exception.is_none() {
+            let raised = segment.frames.last().and_then(|frame| raised_by(&frame.code));
+            segment.exception = announced.or(raised);
         }
     }
 
@@ -129,6 +130,9 @@ impl Unit {
         let launcher = |frame: &Frame| {
             let file = frame.file.replace('\\', "/");
             [
+                "/bin/torchrun",
+                "/bin/accelerate",
+                "/bin/deepspeed",
                 "torch/distributed/run",
                 "torch/distributed/launch",
                 "torch/distributed/elastic",
@@ -212,4 +216,45 @@ fn is_users(file: &str) -> bool {
         "\\lib\\",
     ];
     !file.starts_with('<') && !library.iter().any(|part| file.contains(part))
+}
+
+/// The exception that a line of code raises, as it would be printed: the type, and the beginning of a message that stands
+/// there in quotes. `raise ValueError("no such file")`, `assert len(indices) == total`.
+fn raised_by(code: &str) -> Option<String> {
+    if code.starts_with("assert ") {
+        return Some("AssertionError".to_owned());
+    }
+    let raised = code.strip_prefix("raise ")?;
+    let kind: &str = raised
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.'))
+        .next()?;
+    if !kind.ends_with("Error") && !kind.ends_with("Exception") {
+        return None;
+    }
+    let rest = &raised[kind.len()..];
+    let message = rest
+        .split_once(['"', '\''])
+        .map(|(_, quoted)| quoted.trim_end_matches([')', '"', '\'', ',', '(']))
+        .filter(|message| !message.is_empty());
+    Some(message.map_or_else(|| kind.to_owned(), |message| format!("{kind}: {message}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::raised_by;
+
+    #[test]
+    fn code_that_raises_tells_what_was_raised() {
+        let told = [
+            ("raise ValueError(\"no such file\")", Some("ValueError: no such file")),
+            ("raise errors.TimeoutError(", Some("errors.TimeoutError")),
+            ("assert len(indices) == self.total_size", Some("AssertionError")),
+            ("raise", None),
+            ("raise exception", None),
+            ("raised = KeyError", None),
+        ];
+        for (code, wanted) in told {
+            assert_eq!(raised_by(code).as_deref(), wanted, "{code}");
+        }
+    }
 }
