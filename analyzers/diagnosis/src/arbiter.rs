@@ -17,6 +17,29 @@ const UNRELATED: Duration = Duration::from_secs(3600);
 /// Under this heading torchrun tells the failure that it saw first.
 const FIRST_FAILURE: &str = "Root Cause (first observed failure)";
 
+/// What a runtime, a puller or a remote shell says when it could not do its work: where a line beside it tells why, that
+/// is the cause.
+const WRAPPERS: [&str; 6] = [
+    "container-runtime-error",
+    "container-start-error",
+    "filesystem-mount-failure",
+    "k8s-image-pull",
+    "k8s-volume-unbound",
+    "ssh-failure",
+];
+
+/// Reasons that are causes of their own wherever they are told.
+const REASONS: [&str; 5] = [
+    "disk-full",
+    "dns-failure",
+    "driver-version-mismatch",
+    "quota-exceeded",
+    "tls-failure",
+];
+
+/// How many signs further a reason may stand.
+const BESIDE: usize = 4;
+
 /// What is thought of one scene.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Opinion {
@@ -92,6 +115,21 @@ fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
         if candidate.strength == Strength::Overriding && late {
             candidate.strength = Strength::Cause;
             candidate.score *= 0.5;
+        }
+    }
+    let reasons: Vec<usize> = ranking
+        .iter()
+        .filter(|candidate| candidate.strength == Strength::Cause && REASONS.contains(&candidate.class.as_str()))
+        .map(|candidate| candidate.first)
+        .collect();
+    for candidate in &mut ranking {
+        // On a line of its own: what one line says of both, its signatures have weighed.
+        let own = &scene.signs[candidate.first].evidence;
+        let told = reasons
+            .iter()
+            .any(|reason| reason.abs_diff(candidate.first) <= BESIDE && scene.signs[*reason].evidence != *own);
+        if WRAPPERS.contains(&candidate.class.as_str()) && candidate.strength == Strength::Cause && told {
+            candidate.strength = Strength::Symptom;
         }
     }
     ranking.sort_by(|one, other| better(scene, one, other));

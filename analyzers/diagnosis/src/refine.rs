@@ -119,6 +119,17 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         ));
         return candidate;
     }
+    // Code that serves for most samples and fails for one says that this one is not like the others.
+    if vague
+        && innermost(sign) == Some("program")
+        && let Some(function) = reads_samples(sign)
+    {
+        candidate.class = "bad-sample".into();
+        candidate.notes.push(format!(
+            "It was raised in {function}, which reads one sample of the data."
+        ));
+        return candidate;
+    }
     if candidate.class.as_str() == "data-encoding-error"
         && let Some(framework) = maker(sign)
     {
@@ -140,8 +151,24 @@ fn innermost(sign: &Sign) -> Option<&str> {
     sign.field("packages")?.split(',').next()
 }
 
+/// The function of the program that reads or joins samples, where the exception was raised in it.
+fn reads_samples(sign: &Sign) -> Option<&str> {
+    let innermost = sign.field("functions")?.split(',').next()?;
+    matches!(
+        innermost,
+        "__getitem__" | "getitem" | "__iter__" | "collate_fn" | "collate"
+    )
+    .then_some(innermost)
+}
+
 /// The function that loads weights or a saved state, where the exception was raised below one.
 fn loader(sign: &Sign) -> Option<&str> {
+    if sign
+        .field("code")
+        .is_some_and(|code| code.contains(".load_state_dict("))
+    {
+        return Some("load_state_dict");
+    }
     sign.field("functions")?.split(',').take(NEAR).find(|function| {
         let name = function.to_ascii_lowercase();
         let reads = ["load", "restore", "resume"].iter().any(|verb| name.contains(verb));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Family, confidence, roots};
-use crate::{Candidate, Scene, Strength};
+use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     // A scheduler ends the rest of a step whose first task failed; then its words say nothing about the cause.
@@ -15,6 +15,11 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut found: BTreeMap<&str, Candidate> = BTreeMap::new();
     for (index, sign) in roots(scene, Family::Scheduler) {
         let Some(class) = sign.class() else { continue };
+        // A pod that waited until there was room for it has not failed.
+        let placed = |later: &Sign| later.mark().is_some_and(|mark| mark.signature == "pod-assigned");
+        if class.as_str() == "k8s-unschedulable" && scene.signs[index..].iter().any(placed) {
+            continue;
+        }
         // A scheduler also cancels what has failed by itself, so only a reason that no job can cause overrides the job's
         // own words.
         let strength = match class.as_str() {
