@@ -101,6 +101,14 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         ));
         return candidate;
     }
+    if candidate.class.as_str() == "numerical-error" && sign.text.contains("division by zero") && overflowed(scene) {
+        candidate.class = "grad-overflow-scale-floor".into();
+        candidate.notes.push(
+            "Gradients overflowed before it and the loss scale was halved each time, so it is the scale that became zero."
+                .to_owned(),
+        );
+        return candidate;
+    }
     if let Some(package) = mismatched_package(sign, candidate.class.as_str()) {
         candidate.class = "library-incompatible".into();
         candidate.notes.push(format!(
@@ -149,6 +157,13 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
 /// The package of the innermost frame.
 fn innermost(sign: &Sign) -> Option<&str> {
     sign.field("packages")?.split(',').next()
+}
+
+/// Whether steps were skipped because gradients overflowed.
+fn overflowed(scene: &Scene<'_>) -> bool {
+    scene
+        .marks()
+        .any(|(_, sign)| sign.mark().is_some_and(|mark| mark.signature.starts_with("overflow-")))
 }
 
 /// The function of the program that reads or joins samples, where the exception was raised in it.

@@ -44,10 +44,8 @@ pub(crate) fn is_done(line: &str) -> bool {
 
 /// A line that training prints while it works: a step, an epoch or a bar together with a number.
 pub(crate) fn is_progress(line: &str) -> bool {
-    if line.len() > 2_000 {
-        return false;
-    }
-    let lower = line.to_ascii_lowercase();
+    // A bar that was redrawn a thousand times is one line.
+    let lower = line[..line.floor_char_boundary(2_000)].to_ascii_lowercase();
     let bar = lower.contains("it/s") || lower.contains("s/it") || (lower.contains("%|") && lower.contains('/'));
     let counts = ["step", "epoch", "iter", "loss"]
         .iter()
@@ -88,6 +86,8 @@ pub(crate) fn is_retried(observation: &Observation) -> bool {
             "retries exhausted",
             "no more retries",
             "after retr",
+            // The last of them.
+            "retry(total=0",
         ])
 }
 

@@ -249,6 +249,20 @@ impl Reader {
         }
     }
 
+    /// A complaint about the environment before work that then went on changed nothing.
+    fn forgive_setup(&mut self) {
+        let Some(last) = self.progress.last() else { return };
+        for seen in self.seen.iter_mut().filter(|seen| seen.last_line < *last) {
+            for sign in &mut seen.signs {
+                if let What::Mark(mark) = &mut sign.what
+                    && mark.class.as_str() == "environment-setup-error"
+                {
+                    mark.role = Role::Noise;
+                }
+            }
+        }
+    }
+
     /// The stream, once its last line was read.
     pub fn finish(mut self) -> ReadStream {
         if let Some(line) = self.partial.take() {
@@ -259,6 +273,7 @@ impl Reader {
         }
         self.seen.sort_by_key(|seen| seen.first_line);
         self.forgive_retries();
+        self.forgive_setup();
         ReadStream {
             name: self.origin.name,
             source: self.source,

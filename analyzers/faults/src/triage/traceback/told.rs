@@ -159,7 +159,13 @@ impl Unit {
     fn is_shutdown(&self) -> bool {
         let ending = |frame: &Frame| matches!(frame.function.as_str(), "__del__" | "_run_exitfuncs" | "_exit_function");
         let over = |text: &String| text.contains("Python is likely shutting down");
+        // The thread that feeds a queue finds nobody at the other end: whoever left did so for reasons of its own.
+        let fed = self.segments.last().is_some_and(|segment| {
+            segment.frames.first().is_some_and(|frame| frame.function == "_feed")
+                && segment.exception.as_deref().is_some_and(|text| text.starts_with("BrokenPipeError"))
+        });
         self.ignored
+            || fed
             || self.segments.iter().flat_map(|segment| &segment.frames).any(ending)
             || self.segments.iter().flat_map(|segment| &segment.exception).any(over)
     }
