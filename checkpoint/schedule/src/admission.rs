@@ -82,7 +82,11 @@ pub enum Refusal {
 }
 
 fn refused(need: &Need) -> String {
-    let parts: Vec<String> = need.lines.iter().map(|line| format!("{} {}", line.what, Gib(line.bytes))).collect();
+    let parts: Vec<String> = need
+        .lines
+        .iter()
+        .map(|line| format!("{} {}", line.what, Gib(line.bytes)))
+        .collect();
     let way_out = match need.slots_that_fit {
         0 => "not even one slot fits: shard the state over more nodes, or keep fewer copies".to_owned(),
         slots => format!("{slots} slots a rank would fit"),
@@ -144,13 +148,20 @@ impl Wanted {
             lines: self
                 .lines(self.slots)
                 .into_iter()
-                .map(|(what, bytes)| Line { what, bytes: clamp(bytes) })
+                .map(|(what, bytes)| Line {
+                    what,
+                    bytes: clamp(bytes),
+                })
                 .collect(),
             total: clamp(total),
             headroom,
             slots_that_fit: (1..=self.slots).rev().find(|slots| fits(*slots)).unwrap_or(0),
         };
-        if fits(self.slots) { Ok(need) } else { Err(Refusal::TooMuch(need)) }
+        if fits(self.slots) {
+            Ok(need)
+        } else {
+            Err(Refusal::TooMuch(need))
+        }
     }
 }
 
@@ -163,32 +174,59 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn wanted() -> Wanted {
-        Wanted { state: 100 * GIB, slots: 2, copies: 1, parity: None, buffers: GIB }
+        Wanted {
+            state: 100 * GIB,
+            slots: 2,
+            copies: 1,
+            parity: None,
+            buffers: GIB,
+        }
     }
 
     #[test]
     fn the_sum_is_the_formula() {
-        let has = Has { available: 500 * GIB, reserve: 50 * GIB };
+        let has = Has {
+            available: 500 * GIB,
+            reserve: 50 * GIB,
+        };
         let need = wanted().admit(&has).expect("fits");
         assert_eq!((need.total, need.headroom), (401 * GIB, 450 * GIB));
         // RS(8, 2) costs a third more instead of as much again.
-        let parity = Wanted { copies: 0, parity: Some(ParityGroup { nodes: 8, parities: 2 }), ..wanted() };
+        let parity = Wanted {
+            copies: 0,
+            parity: Some(ParityGroup { nodes: 8, parities: 2 }),
+            ..wanted()
+        };
         let need = parity.admit(&has).expect("fits");
         assert_eq!(need.total, (200 * GIB) + (400 * GIB).div_ceil(6) + GIB);
     }
 
     #[test]
     fn a_refusal_names_every_part_and_the_way_out() {
-        let has = Has { available: 260 * GIB, reserve: 50 * GIB };
+        let has = Has {
+            available: 260 * GIB,
+            reserve: 50 * GIB,
+        };
         let refusal = wanted().admit(&has).expect_err("too much").to_string();
         assert_eq!(
             refusal,
             "checkpointing needs 401.000 GiB a node (2 slots of own state 200.000 GiB, 2 slots of 1 copies for peers \
              200.000 GiB, buffers under way 1.000 GiB) and 210.000 GiB may be taken; 1 slots a rank would fit"
         );
-        let none = wanted().admit(&Has { available: 150 * GIB, reserve: 0 }).expect_err("too much");
-        assert!(none.to_string().ends_with("not even one slot fits: shard the state over more nodes, or keep fewer copies"));
-        let parity = Wanted { parity: Some(ParityGroup { nodes: 2, parities: 2 }), ..wanted() };
+        let none = wanted()
+            .admit(&Has {
+                available: 150 * GIB,
+                reserve: 0,
+            })
+            .expect_err("too much");
+        assert!(
+            none.to_string()
+                .ends_with("not even one slot fits: shard the state over more nodes, or keep fewer copies")
+        );
+        let parity = Wanted {
+            parity: Some(ParityGroup { nodes: 2, parities: 2 }),
+            ..wanted()
+        };
         assert!(matches!(parity.admit(&has), Err(Refusal::Parity { .. })));
         assert_eq!(Wanted { slots: 0, ..wanted() }.admit(&has), Err(Refusal::NoSlot));
     }

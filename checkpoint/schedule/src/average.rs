@@ -37,7 +37,9 @@ mod tests {
     fn few_samples_are_a_plain_mean_and_later_ones_fade() {
         let mut average = Average::default();
         assert_eq!(average.get(), None);
-        [2.0, 4.0, f64::NAN, 6.0].into_iter().for_each(|sample| average.add(sample));
+        [2.0, 4.0, f64::NAN, 6.0]
+            .into_iter()
+            .for_each(|sample| average.add(sample));
         assert_eq!(average.get(), Some(4.0));
         (0..40).for_each(|_| average.add(10.0));
         assert!((average.get().unwrap_or_default() - 10.0).abs() < 0.01);

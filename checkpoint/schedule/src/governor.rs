@@ -131,7 +131,11 @@ mod tests {
 
     #[test]
     fn the_budget_goes_before_every_other_bound() {
-        let limits = Limits { min_s: 10.0, max_s: 100.0, budget: Some(0.01) };
+        let limits = Limits {
+            min_s: 10.0,
+            max_s: 100.0,
+            budget: Some(0.01),
+        };
         assert_eq!(limits.apply(5.0, 0.05), (10.0, Bound::Min));
         assert_eq!(limits.apply(50.0, 0.1), (50.0, Bound::Optimum));
         assert_eq!(limits.apply(500.0, 0.1), (100.0, Bound::Max));

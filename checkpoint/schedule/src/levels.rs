@@ -66,7 +66,10 @@ pub fn first_order(levels: &[Level]) -> Option<FirstOrder> {
     Some(FirstOrder {
         work_s: young(top.cost_s, 1.0 / top.rate),
         counts: levels.iter().map(ratio).collect(),
-        overhead: levels.iter().map(|level| (2.0 * level.rate * level.cost_s).sqrt()).sum(),
+        overhead: levels
+            .iter()
+            .map(|level| (2.0 * level.rate * level.cost_s).sqrt())
+            .sum(),
     })
 }
 
@@ -197,7 +200,9 @@ fn best_work(levels: &[Level], counts: &[u64]) -> (f64, f64) {
     let pairs = || levels.iter().zip(counts.iter().map(|count| *count as f64));
     let cost = |work: f64| pairs().map(|(level, count)| level.overhead(work / count)).sum::<f64>();
     let own = || pairs().map(|(level, count)| level.best_interval() * count);
-    let floor = pairs().map(|(level, count)| level.shortest_s * count).fold(1e-9, f64::max);
+    let floor = pairs()
+        .map(|(level, count)| level.shortest_s * count)
+        .fold(1e-9, f64::max);
     let mut low = own().fold(f64::INFINITY, f64::min).max(floor);
     let mut high = own().fold(0.0, f64::max).max(low);
     let golden = 0.5 * (5.0_f64.sqrt() - 1.0);

@@ -23,7 +23,7 @@ pub mod plan;
 pub mod priors;
 pub mod rates;
 pub mod retention;
-mod special;
 pub mod spares;
+mod special;
 pub mod survival;
 pub mod twins;

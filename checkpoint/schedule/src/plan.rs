@@ -62,7 +62,9 @@ pub enum PlanError {
         wanted: &'static str,
     },
     /// A tier that costs more must survive more.
-    #[error("tier {tier} covers {covers} of the failures, no more than tier {below} before it: order them by what they survive")]
+    #[error(
+        "tier {tier} covers {covers} of the failures, no more than tier {below} before it: order them by what they survive"
+    )]
     Order {
         /// The tier.
         tier: String,
@@ -72,7 +74,9 @@ pub enum PlanError {
         below: String,
     },
     /// Some failures would lose everything.
-    #[error("tier {tier} is the last and covers {covers} of the failures: the others would lose all work; the last tier must cover 1")]
+    #[error(
+        "tier {tier} is the last and covers {covers} of the failures: the others would lose all work; the last tier must cover 1"
+    )]
     Uncovered {
         /// The last tier.
         tier: String,
@@ -138,7 +142,9 @@ impl Question {
         let tiers = tiers.map(|(at, (tier, level))| TierPlan {
             name: tier.name.clone(),
             interval_s: found.intervals_s[at],
-            every_steps: self.step_s.and_then(|step| Some(in_steps(found.intervals_s[at]?, step))),
+            every_steps: self
+                .step_s
+                .and_then(|step| Some(in_steps(found.intervals_s[at]?, step))),
             rate: found.rates[at],
             blocking: found.intervals_s[at].map_or(0.0, |interval| level.cost_s / interval),
             lost_s: found.intervals_s[at].map_or(0.0, |interval| 0.5 * interval + level.latency_s + self.detect_s),
@@ -161,13 +167,21 @@ impl Question {
             return Err(PlanError::Tiers(self.tiers.len()));
         }
         let figure = |what: String, value: f64, wanted, fine: bool| {
-            if fine { Ok(()) } else { Err(PlanError::Figure { what, value, wanted }) }
+            if fine {
+                Ok(())
+            } else {
+                Err(PlanError::Figure { what, value, wanted })
+            }
         };
         let time = |value: f64| value.is_finite() && value >= 0.0;
         let positive = |value: f64| value.is_finite() && value > 0.0;
         figure("the failure rate".into(), self.rate, "above 0", positive(self.rate))?;
         let seconds = "a number of seconds, not below 0";
-        for (what, value) in [("detection", self.detect_s), ("restart", self.restart_s), ("queue", self.queue_s)] {
+        for (what, value) in [
+            ("detection", self.detect_s),
+            ("restart", self.restart_s),
+            ("queue", self.queue_s),
+        ] {
             figure(what.into(), value, seconds, time(value))?;
         }
         if let Some(step) = self.step_s {
@@ -179,7 +193,12 @@ impl Question {
         let mut below: Option<&Tier> = None;
         for tier in &self.tiers {
             let of = |field: &str| format!("{field} of tier {}", tier.name);
-            figure(of("blocking time"), tier.blocking_s, "above 0 seconds", positive(tier.blocking_s))?;
+            figure(
+                of("blocking time"),
+                tier.blocking_s,
+                "above 0 seconds",
+                positive(tier.blocking_s),
+            )?;
             figure(of("latency"), tier.latency_s, seconds, time(tier.latency_s))?;
             figure(of("restore time"), tier.restore_s, seconds, time(tier.restore_s))?;
             let share = positive(tier.covers) && tier.covers <= 1.0;
@@ -225,13 +244,21 @@ impl Question {
         match bound {
             Bound::Optimum => (free, bound),
             // No bound makes a tier faster than it is.
-            _ => (free.stretched(levels, (bounded / shortest).max(least_factor(levels, &free))), bound),
+            _ => (
+                free.stretched(levels, (bounded / shortest).max(least_factor(levels, &free))),
+                bound,
+            ),
         }
     }
 
     /// Makes the shortest interval a whole number of steps, never shorter than a budget allows.
     fn in_whole_steps(&self, levels: &[Level], found: Pattern) -> Pattern {
-        let shortest = found.intervals_s.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        let shortest = found
+            .intervals_s
+            .iter()
+            .flatten()
+            .copied()
+            .fold(f64::INFINITY, f64::min);
         let Some(step) = self.step_s else { return found };
         let nearest = (shortest / step).round().max(1.0);
         let too_short = self.limits.budget.is_some() || nearest * step / shortest < least_factor(levels, &found);
@@ -243,7 +270,10 @@ impl Question {
 
     fn alternatives(&self, levels: &[Level]) -> Vec<Alternative> {
         let Some(last) = levels.last() else { return Vec::new() };
-        let alone = Level { rate: self.rate, ..*last };
+        let alone = Level {
+            rate: self.rate,
+            ..*last
+        };
         let mtbf = 1.0 / self.rate;
         let rules = [
             ("Young", interval::young(alone.cost_s, mtbf)),

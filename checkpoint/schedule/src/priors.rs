@@ -111,7 +111,11 @@ mod tests {
         assert!(all.len() >= 3);
         for prior in all {
             let sum: f64 = prior.scopes.iter().map(|share| share.failures).sum();
-            assert!(prior.scopes.is_empty() || (sum - prior.failures).abs() < 1e-9, "{}", prior.id);
+            assert!(
+                prior.scopes.is_empty() || (sum - prior.failures).abs() < 1e-9,
+                "{}",
+                prior.id
+            );
             let shares: f64 = Scope::ALL.into_iter().map(|scope| prior.share(scope)).sum();
             assert!((shares - 1.0).abs() < 1e-12, "{}", prior.id);
             assert!(prior.url.starts_with("https://"), "{}", prior.id);

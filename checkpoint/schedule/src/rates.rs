@@ -138,18 +138,40 @@ mod tests {
 
     #[test]
     fn observation_adds_failures_and_hours() {
-        let mut rate = Rate { failures: 0.5, node_hours: 1_000.0 };
+        let mut rate = Rate {
+            failures: 0.5,
+            node_hours: 1_000.0,
+        };
         rate.observe(3, 9_000.0);
-        assert_eq!(rate, Rate { failures: 3.5, node_hours: 10_000.0 });
+        assert_eq!(
+            rate,
+            Rate {
+                failures: 3.5,
+                node_hours: 10_000.0
+            }
+        );
         assert!((rate.mean() - 3.5e-4).abs() < 1e-18);
     }
 
     /// Published quantiles of chi-squared: with 2a degrees of freedom, a quantile is twice that of Gamma(a, 1).
     #[test]
     fn quantiles_are_those_of_the_chi_squared_tables() {
-        for (degrees, p, chi) in [(2.0, 0.95, 5.991), (10.0, 0.05, 3.940), (10.0, 0.95, 18.307), (1.0, 0.5, 0.455), (100.0, 0.95, 124.342)] {
-            let rate = Rate { failures: degrees / 2.0, node_hours: 1.0 };
-            assert!((2.0 * rate.quantile(p) - chi).abs() < 6e-4, "{degrees} {p}: {}", 2.0 * rate.quantile(p));
+        for (degrees, p, chi) in [
+            (2.0, 0.95, 5.991),
+            (10.0, 0.05, 3.940),
+            (10.0, 0.95, 18.307),
+            (1.0, 0.5, 0.455),
+            (100.0, 0.95, 124.342),
+        ] {
+            let rate = Rate {
+                failures: degrees / 2.0,
+                node_hours: 1.0,
+            };
+            assert!(
+                (2.0 * rate.quantile(p) - chi).abs() < 6e-4,
+                "{degrees} {p}: {}",
+                2.0 * rate.quantile(p)
+            );
         }
     }
 

@@ -5,44 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use rankguard_model::{Best, Good, Retention};
 use rankguard_model::{Step, Timestamp};
 use serde::{Deserialize, Serialize};
-
-/// Which end of a metric is good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Good {
-    /// A loss.
-    Low,
-    /// An accuracy.
-    High,
-}
-
-/// Keep the best by a metric.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Best {
-    /// Its name (`loss`).
-    pub metric: String,
-    /// Which end is good.
-    pub good: Good,
-    /// How many to keep.
-    pub count: u32,
-}
-
-/// Rules; each adds to what stays.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Retention {
-    /// The newest so many; the newest one stays even if this is 0.
-    pub last: u32,
-    /// Those whose step is a multiple of this.
-    pub every_steps: Option<u64>,
-    /// The first of each stretch of so many milliseconds, counted from the epoch.
-    pub every_ms: Option<u64>,
-    /// The best by a metric.
-    pub best: Option<Best>,
-}
 
 /// A committed checkpoint as retention sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,7 +55,10 @@ pub fn stay<Id: Copy + Ord>(rules: &Retention, all: &[Kept<Id>]) -> BTreeMap<Id,
     }
     let mut stretches = BTreeSet::new();
     for one in &by_age {
-        if rules.every_steps.is_some_and(|every| every > 0 && one.step.0.is_multiple_of(every)) {
+        if rules
+            .every_steps
+            .is_some_and(|every| every > 0 && one.step.0.is_multiple_of(every))
+        {
             keep(one.id, Why::EverySteps);
         }
         if let Some(every) = rules.every_ms.filter(|every| *every > 0) {
@@ -156,13 +124,58 @@ mod tests {
     #[test]
     fn each_rule_adds_what_it_names() {
         let all: Vec<_> = (1..=10).map(|n| at(n * 10, n as i64, (n as f64 - 4.0).abs())).collect();
-        let rules = Retention { last: 2, ..Retention::default() };
+        let rules = Retention {
+            last: 2,
+            ..Retention::default()
+        };
         assert_eq!(ids(&rules, &all), [90, 100]);
-        assert_eq!(ids(&Retention { every_steps: Some(50), ..rules.clone() }, &all), [50, 90, 100]);
-        assert_eq!(ids(&Retention { every_ms: Some(240_000), ..rules.clone() }, &all), [10, 40, 80, 90, 100]);
-        let best = |good, count| Some(Best { metric: "loss".to_owned(), good, count });
-        assert_eq!(ids(&Retention { best: best(Good::Low, 2), ..rules.clone() }, &all), [40, 50, 90, 100]);
-        assert_eq!(ids(&Retention { best: best(Good::High, 1), ..rules.clone() }, &all), [90, 100]);
+        assert_eq!(
+            ids(
+                &Retention {
+                    every_steps: Some(50),
+                    ..rules.clone()
+                },
+                &all
+            ),
+            [50, 90, 100]
+        );
+        assert_eq!(
+            ids(
+                &Retention {
+                    every_ms: Some(240_000),
+                    ..rules.clone()
+                },
+                &all
+            ),
+            [10, 40, 80, 90, 100]
+        );
+        let best = |good, count| {
+            Some(Best {
+                metric: "loss".to_owned(),
+                good,
+                count,
+            })
+        };
+        assert_eq!(
+            ids(
+                &Retention {
+                    best: best(Good::Low, 2),
+                    ..rules.clone()
+                },
+                &all
+            ),
+            [40, 50, 90, 100]
+        );
+        assert_eq!(
+            ids(
+                &Retention {
+                    best: best(Good::High, 1),
+                    ..rules.clone()
+                },
+                &all
+            ),
+            [90, 100]
+        );
         assert_eq!(ids(&Retention::default(), &all), [100]);
         assert_eq!(ids(&rules, &[]), Vec::<u64>::new());
     }
@@ -173,18 +186,42 @@ mod tests {
         all[4].needs = vec![2, 99];
         all[1].needs = vec![1];
         all[3].leased = true;
-        let best = Some(Best { metric: "loss".to_owned(), good: Good::Low, count: 3 });
-        let stays = stay(&Retention { last: 1, best, ..Retention::default() }, &all);
+        let best = Some(Best {
+            metric: "loss".to_owned(),
+            good: Good::Low,
+            count: 3,
+        });
+        let stays = stay(
+            &Retention {
+                last: 1,
+                best,
+                ..Retention::default()
+            },
+            &all,
+        );
         assert_eq!(stays.keys().copied().collect::<Vec<_>>(), [1, 2, 4, 5]);
         assert_eq!(stays[&2], BTreeSet::from([Why::Needed]));
     }
 
     fn some() -> impl Strategy<Value = Vec<Kept<u64>>> {
-        let one = (0..200_u64, -100..100_i64, prop::num::f64::ANY, prop::collection::vec(0..200_u64, 0..3), any::<bool>());
+        let one = (
+            0..200_u64,
+            -100..100_i64,
+            prop::num::f64::ANY,
+            prop::collection::vec(0..200_u64, 0..3),
+            any::<bool>(),
+        );
         prop::collection::vec(one, 0..40).prop_map(|all| {
             let mut entries: BTreeMap<u64, Kept<u64>> = BTreeMap::new();
             for (step, minute, loss, needs, leased) in all {
-                entries.insert(step, Kept { needs, leased, ..at(step, minute, loss) });
+                entries.insert(
+                    step,
+                    Kept {
+                        needs,
+                        leased,
+                        ..at(step, minute, loss)
+                    },
+                );
             }
             entries.into_values().collect()
         })
@@ -192,10 +229,23 @@ mod tests {
 
     fn rules() -> impl Strategy<Value = Retention> {
         let good = prop_oneof![Just(Good::Low), Just(Good::High)];
-        let best = (good, 0..5_u32).prop_map(|(good, count)| Best { metric: "loss".to_owned(), good, count });
-        (0..6_u32, prop::option::of(0..30_u64), prop::option::of(0..1_000_000_u64), prop::option::of(best)).prop_map(
-            |(last, every_steps, every_ms, best)| Retention { last, every_steps, every_ms, best },
+        let best = (good, 0..5_u32).prop_map(|(good, count)| Best {
+            metric: "loss".to_owned(),
+            good,
+            count,
+        });
+        (
+            0..6_u32,
+            prop::option::of(0..30_u64),
+            prop::option::of(0..1_000_000_u64),
+            prop::option::of(best),
         )
+            .prop_map(|(last, every_steps, every_ms, best)| Retention {
+                last,
+                every_steps,
+                every_ms,
+                best,
+            })
     }
 
     proptest! {

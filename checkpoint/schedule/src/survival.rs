@@ -45,9 +45,7 @@ impl Part {
         let nodes = self.nodes() as usize;
         let most = most.min(nodes);
         match self {
-            Self::Group { tolerates, .. } => (0..=most)
-                .map(|lost| f64::from(lost <= tolerates as usize))
-                .collect(),
+            Self::Group { tolerates, .. } => (0..=most).map(|lost| f64::from(lost <= tolerates as usize)).collect(),
             Self::Ring { copies, .. } => (0..=most).map(|lost| ring(nodes, copies as usize, lost)).collect(),
         }
     }

@@ -67,7 +67,13 @@ impl Difference {
 pub fn differences<'a, D: Ord + 'a>(replicas: impl IntoIterator<Item = Replica<'a, D>>) -> Vec<Difference> {
     let mut boxes: BTreeMap<_, BTreeMap<&[D], Vec<Rank>>> = BTreeMap::new();
     for replica in replicas {
-        let Replica { tensor, offset, shape, chunk_bytes, .. } = replica;
+        let Replica {
+            tensor,
+            offset,
+            shape,
+            chunk_bytes,
+            ..
+        } = replica;
         let key = (tensor, offset, shape, chunk_bytes, replica.digests.len());
         let ranks = boxes.entry(key).or_default().entry(replica.digests).or_default();
         if !ranks.contains(&replica.rank) {
@@ -94,7 +100,9 @@ pub fn differences<'a, D: Ord + 'a>(replicas: impl IntoIterator<Item = Replica<'
 
 fn differing_chunks<'a, D: Ord + 'a>(copies: impl Iterator<Item = &'a [D]>) -> Vec<u32> {
     let copies: Vec<&[D]> = copies.collect();
-    let Some((first, others)) = copies.split_first() else { return Vec::new() };
+    let Some((first, others)) = copies.split_first() else {
+        return Vec::new();
+    };
     let differs = |at: &usize| others.iter().any(|other| other[*at] != first[*at]);
     let chunks = (0..first.len()).filter(differs);
     chunks.map(|at| u32::try_from(at).unwrap_or(u32::MAX)).collect()
@@ -107,15 +115,30 @@ mod tests {
     use super::*;
 
     fn replica<'a>(rank: u32, tensor: &'a str, digests: &'a [u64]) -> Replica<'a, u64> {
-        Replica { rank: Rank(rank), tensor, offset: &[0], shape: &[8], chunk_bytes: 4, digests }
+        Replica {
+            rank: Rank(rank),
+            tensor,
+            offset: &[0],
+            shape: &[8],
+            chunk_bytes: 4,
+            digests,
+        }
     }
 
     #[test]
     fn the_one_that_differs_from_the_majority_is_suspected() {
         let (good, bad) = ([1, 2, 3], [1, 9, 3]);
-        let found = differences([replica(0, "w", &good), replica(1, "w", &bad), replica(2, "w", &good), replica(3, "v", &bad)]);
+        let found = differences([
+            replica(0, "w", &good),
+            replica(1, "w", &bad),
+            replica(2, "w", &good),
+            replica(3, "v", &bad),
+        ]);
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].tensor.as_str(), found[0].chunks.as_slice()), ("w", [1].as_slice()));
+        assert_eq!(
+            (found[0].tensor.as_str(), found[0].chunks.as_slice()),
+            ("w", [1].as_slice())
+        );
         assert_eq!(found[0].suspects(), [Rank(1)]);
         assert_eq!(found[0].ranks(), [Rank(0), Rank(1), Rank(2)]);
     }
@@ -125,11 +148,23 @@ mod tests {
         let (good, bad) = ([1, 2], [1, 9]);
         let found = differences([replica(0, "w", &good), replica(1, "w", &bad)]);
         assert_eq!((found.len(), found[0].suspects()), (1, Vec::new()));
-        let coarse = Replica { chunk_bytes: 8, digests: &bad[..1], ..replica(1, "w", &bad) };
-        let moved = Replica { offset: &[8], ..replica(1, "w", &bad) };
+        let coarse = Replica {
+            chunk_bytes: 8,
+            digests: &bad[..1],
+            ..replica(1, "w", &bad)
+        };
+        let moved = Replica {
+            offset: &[8],
+            ..replica(1, "w", &bad)
+        };
         assert_eq!(differences([replica(0, "w", &good), coarse, moved]), []);
         // Four that split evenly: there is no majority.
-        let even = [replica(0, "w", &good), replica(1, "w", &bad), replica(2, "w", &good), replica(3, "w", &bad)];
+        let even = [
+            replica(0, "w", &good),
+            replica(1, "w", &bad),
+            replica(2, "w", &good),
+            replica(3, "w", &bad),
+        ];
         assert_eq!(differences(even)[0].suspects(), []);
     }
 

@@ -24,11 +24,7 @@ fn the_published_vectors_of_young_and_daly() {
         close(daly_first_order(cost, restart, mtbf) / MINUTE, first, 0.005);
         close(daly(cost, mtbf) / MINUTE, higher, 0.0005);
         close(exact(cost, mtbf) / MINUTE, best, 0.0005);
-        close(
-            wall_over_work(exact(cost, mtbf), cost, restart, mtbf),
-            ratio,
-            0.000_05,
-        );
+        close(wall_over_work(exact(cost, mtbf), cost, restart, mtbf), ratio, 0.000_05);
     }
     close(daly(cost, 24.0 * HOUR) / MINUTE, 117.0, 0.5);
     close(daly(cost, 6.0 * HOUR) / MINUTE, 57.0, 0.5);
@@ -71,9 +67,17 @@ fn the_exact_form_keeps_its_digits_where_lambert_s_form_loses_them() {
 #[test]
 fn latency_forbids_more_snapshots_in_flight_than_there_is_room_for() {
     close(exact_with_latency(0.2, 600.0, 1, 7.9 * HOUR), 599.8, 1e-9);
-    close(exact_with_latency(0.2, 600.0, 10, 7.9 * HOUR), exact(0.2, 7.9 * HOUR), 1e-9);
+    close(
+        exact_with_latency(0.2, 600.0, 10, 7.9 * HOUR),
+        exact(0.2, 7.9 * HOUR),
+        1e-9,
+    );
     close(blocking_cost(0.2, 1.25, 8.0), 2.2, 1e-12);
-    close(availability_period(300.0, 600.0, 86_400.0), 300.0 + (2.0 * 87_000.0 * 300.0_f64 + 90_000.0).sqrt(), 1e-9);
+    close(
+        availability_period(300.0, 600.0, 86_400.0),
+        300.0 + (2.0 * 87_000.0 * 300.0_f64 + 90_000.0).sqrt(),
+        1e-9,
+    );
 }
 
 proptest! {

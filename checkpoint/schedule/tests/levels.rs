@@ -17,7 +17,11 @@ fn level(cost_s: f64, rate: f64) -> Level {
 /// One failure an hour, split 75 / 22 / 3 percent over process, node and several nodes; 0.2, 2 and 120 s.
 fn three() -> [Level; 3] {
     let rate = 1.0 / 3_600.0;
-    [level(0.2, 0.75 * rate), level(2.0, 0.22 * rate), level(120.0, 0.03 * rate)]
+    [
+        level(0.2, 0.75 * rate),
+        level(2.0, 0.22 * rate),
+        level(120.0, 0.03 * rate),
+    ]
 }
 
 #[test]
@@ -29,7 +33,11 @@ fn the_computed_vector_of_three_levels() {
     }
     assert!((best.overhead - 0.0695).abs() < 5e-5, "{}", best.overhead);
     let intervals: Vec<f64> = best.counts.iter().map(|count| best.work_s / count).collect();
-    assert!((intervals[0] - 43.8).abs() < 0.05 && (intervals[1] - 256.0).abs() < 0.5 && (intervals[2] / 60.0 - 89.0).abs() < 0.5);
+    assert!(
+        (intervals[0] - 43.8).abs() < 0.05
+            && (intervals[1] - 256.0).abs() < 0.5
+            && (intervals[2] / 60.0 - 89.0).abs() < 0.5
+    );
     let only = first_order(&[level(120.0, 1.0 / 3_600.0)]).expect("one level");
     assert!((only.overhead - 0.258).abs() < 5e-4, "{}", only.overhead);
 }
@@ -41,7 +49,11 @@ fn rounding_to_whole_nested_counts_costs_next_to_nothing() {
     assert!((overhead - 0.0695).abs() < 2e-4, "{overhead}");
     let found = pattern(&levels).expect("a pattern");
     let chain = [found.counts[0] / found.counts[1], found.counts[1]];
-    assert!(found.counts[0].is_multiple_of(found.counts[1]) && (5..=6).contains(&chain[0]), "{:?}", found.counts);
+    assert!(
+        found.counts[0].is_multiple_of(found.counts[1]) && (5..=6).contains(&chain[0]),
+        "{:?}",
+        found.counts
+    );
     let top = found.intervals_s[2].expect("the highest level stays");
     assert!((top / work - 1.0).abs() < 0.05, "{top} {work}");
 }
@@ -50,7 +62,11 @@ fn rounding_to_whole_nested_counts_costs_next_to_nothing() {
 fn a_level_that_does_not_help_is_left_out_and_its_failures_move_up() {
     let rate = 1.0 / 3_600.0;
     // The middle one is hardly cheaper than the top, and hardly any failure needs it.
-    let levels = [level(0.2, 0.9 * rate), level(110.0, 0.001 * rate), level(120.0, 0.099 * rate)];
+    let levels = [
+        level(0.2, 0.9 * rate),
+        level(110.0, 0.001 * rate),
+        level(120.0, 0.099 * rate),
+    ];
     let found = pattern(&levels).expect("a pattern");
     assert_eq!(found.intervals_s[1], None);
     assert_eq!(found.counts[1], 0);
@@ -65,7 +81,12 @@ fn a_level_that_does_not_help_is_left_out_and_its_failures_move_up() {
 #[test]
 fn a_single_level_is_the_exact_form_with_its_latency() {
     let rate = 1.0 / 6_480.0;
-    let one = Level { latency_s: 600.0, restart_s: 120.0, shortest_s: 599.8, ..level(0.2, rate) };
+    let one = Level {
+        latency_s: 600.0,
+        restart_s: 120.0,
+        shortest_s: 599.8,
+        ..level(0.2, rate)
+    };
     let found = pattern(&[one]).expect("a pattern");
     assert_eq!(found.intervals_s, [Some(599.8)]);
     let free = pattern(&[Level { shortest_s: 0.0, ..one }]).expect("a pattern");
@@ -78,19 +99,32 @@ fn a_single_level_is_the_exact_form_with_its_latency() {
 fn simulate(levels: &[Level], found: &Pattern, seconds: f64, seed: u64) -> f64 {
     let mut seed = seed;
     let mut uniform = move || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         ((seed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     };
     let total: f64 = levels.iter().map(|level| level.rate).sum();
-    let base = found.intervals_s.iter().flatten().copied().fold(f64::INFINITY, f64::min);
-    let periods: Vec<Option<u64>> = found.intervals_s.iter().map(|at| at.map(|at| (at / base).round() as u64)).collect();
+    let base = found
+        .intervals_s
+        .iter()
+        .flatten()
+        .copied()
+        .fold(f64::INFINITY, f64::min);
+    let periods: Vec<Option<u64>> = found
+        .intervals_s
+        .iter()
+        .map(|at| at.map(|at| (at / base).round() as u64))
+        .collect();
     let (mut clock, mut done) = (0.0, 0_u64);
     // Segments of work that the newest image of each level holds.
     let mut saved = vec![0_u64; levels.len()];
     let mut failure = -uniform().ln() / total;
     while clock < seconds {
         let next = done + 1;
-        let due: Vec<usize> = (0..levels.len()).filter(|at| periods[*at].is_some_and(|every| next.is_multiple_of(every))).collect();
+        let due: Vec<usize> = (0..levels.len())
+            .filter(|at| periods[*at].is_some_and(|every| next.is_multiple_of(every)))
+            .collect();
         let ends = clock + base + due.iter().map(|at| levels[*at].cost_s).sum::<f64>();
         if failure >= ends {
             (clock, done) = (ends, next);
@@ -98,9 +132,21 @@ fn simulate(levels: &[Level], found: &Pattern, seconds: f64, seed: u64) -> f64 {
             continue;
         }
         let mut which = uniform() * total;
-        let needs = levels.iter().position(|level| { which -= level.rate; which < 0.0 }).unwrap_or(levels.len() - 1);
-        let from = (needs..levels.len()).filter(|at| periods[*at].is_some()).map(|at| saved[at]).max().unwrap_or(0);
-        let at = (needs..levels.len()).find(|at| periods[*at].is_some()).unwrap_or(levels.len() - 1);
+        let needs = levels
+            .iter()
+            .position(|level| {
+                which -= level.rate;
+                which < 0.0
+            })
+            .unwrap_or(levels.len() - 1);
+        let from = (needs..levels.len())
+            .filter(|at| periods[*at].is_some())
+            .map(|at| saved[at])
+            .max()
+            .unwrap_or(0);
+        let at = (needs..levels.len())
+            .find(|at| periods[*at].is_some())
+            .unwrap_or(levels.len() - 1);
         saved.iter_mut().for_each(|held| *held = (*held).min(from));
         (clock, done) = (failure + levels[at].restart_s, from);
         failure = clock - uniform().ln() / total;
@@ -111,11 +157,18 @@ fn simulate(levels: &[Level], found: &Pattern, seconds: f64, seed: u64) -> f64 {
 #[test]
 fn simulated_failures_cost_what_was_predicted() {
     let mut levels = three();
-    levels.iter_mut().zip([20.0, 60.0, 300.0]).for_each(|(level, restart)| level.restart_s = restart);
+    levels
+        .iter_mut()
+        .zip([20.0, 60.0, 300.0])
+        .for_each(|(level, restart)| level.restart_s = restart);
     let found = pattern(&levels).expect("a pattern");
     let runs: Vec<f64> = (1..=8).map(|seed| simulate(&levels, &found, 4e7, seed)).collect();
     let mean = runs.iter().sum::<f64>() / runs.len() as f64;
-    assert!((mean / found.overhead - 1.0).abs() < 0.06, "simulated {mean}, predicted {}", found.overhead);
+    assert!(
+        (mean / found.overhead - 1.0).abs() < 0.06,
+        "simulated {mean}, predicted {}",
+        found.overhead
+    );
 }
 
 proptest! {

@@ -7,7 +7,13 @@ use rankguard_checkpoint_schedule::interval::exact;
 use rankguard_checkpoint_schedule::plan::{PlanError, Question, Tier};
 
 fn tier(name: &str, blocking_s: f64, covers: f64) -> Tier {
-    Tier { name: name.to_owned(), blocking_s, latency_s: blocking_s, covers, restore_s: 0.0 }
+    Tier {
+        name: name.to_owned(),
+        blocking_s,
+        latency_s: blocking_s,
+        covers,
+        restore_s: 0.0,
+    }
 }
 
 fn question(tiers: Vec<Tier>, rate: f64) -> Question {
@@ -19,12 +25,19 @@ fn question(tiers: Vec<Tier>, rate: f64) -> Question {
         queue_s: 0.0,
         in_flight: 1,
         step_s: None,
-        limits: Limits { max_s: f64::INFINITY, ..Limits::default() },
+        limits: Limits {
+            max_s: f64::INFINITY,
+            ..Limits::default()
+        },
     }
 }
 
 fn three() -> Question {
-    let tiers = vec![tier("arena", 0.2, 0.75), tier("peer", 2.0, 0.97), tier("disk", 120.0, 1.0)];
+    let tiers = vec![
+        tier("arena", 0.2, 0.75),
+        tier("peer", 2.0, 0.97),
+        tier("disk", 120.0, 1.0),
+    ];
     question(tiers, 1.0 / 3_600.0)
 }
 
@@ -47,9 +60,16 @@ fn the_published_ratio_of_a_large_run() {
 #[test]
 fn one_tier_gives_the_table_of_the_exact_form() {
     for (cost, percent) in [(30.0, 10.98), (0.2, 2.60), (2.0, 4.25)] {
-        let question = Question { restart_s: 120.0, ..question(vec![tier("disk", cost, 1.0)], 1.0 / 6_480.0) };
+        let question = Question {
+            restart_s: 120.0,
+            ..question(vec![tier("disk", cost, 1.0)], 1.0 / 6_480.0)
+        };
         let plan = question.answer().expect("an answer");
-        assert!((100.0 * (1.0 - plan.ettr) - percent).abs() < 0.006, "{cost}: {}", 100.0 * (1.0 - plan.ettr));
+        assert!(
+            (100.0 * (1.0 - plan.ettr) - percent).abs() < 0.006,
+            "{cost}: {}",
+            100.0 * (1.0 - plan.ettr)
+        );
         let interval = plan.tiers[0].interval_s.expect("used");
         assert!((interval / exact(cost, 6_480.0) - 1.0).abs() < 1e-6);
         // The exact form alone is what the plan does with one tier; every other rule is no better.
@@ -62,22 +82,44 @@ fn one_tier_gives_the_table_of_the_exact_form() {
 fn three_tiers_beat_the_last_alone_as_computed() {
     let plan = three().answer().expect("an answer");
     let [arena, peer, disk] = [0, 1, 2].map(|at: usize| plan.tiers[at].interval_s.expect("used"));
-    assert!((arena - 43.8).abs() < 2.0 && (peer - 256.0).abs() < 15.0 && (disk / 60.0 - 89.0).abs() < 3.0, "{arena} {peer} {disk}");
+    assert!(
+        (arena - 43.8).abs() < 2.0 && (peer - 256.0).abs() < 15.0 && (disk / 60.0 - 89.0).abs() < 3.0,
+        "{arena} {peer} {disk}"
+    );
     assert!((1.0 / plan.ettr - 1.0 - 0.0695).abs() < 0.002, "{}", plan.ettr);
     assert!(plan.ettr > plan.alternatives.iter().map(|other| other.ettr).fold(0.0, f64::max) + 0.1);
 }
 
 #[test]
 fn the_budget_is_hard_and_bounds_hold() {
-    let limited = Question { limits: Limits { budget: Some(0.01), ..three().limits }, step_s: Some(7.0), ..three() };
+    let limited = Question {
+        limits: Limits {
+            budget: Some(0.01),
+            ..three().limits
+        },
+        step_s: Some(7.0),
+        ..three()
+    };
     let plan = limited.answer().expect("an answer");
     assert_eq!(plan.bound, Bound::Budget);
     assert!(plan.blocking <= 0.01 && plan.blocking > 0.009, "{}", plan.blocking);
     assert!(plan.ettr < three().answer().expect("an answer").ettr);
-    let short = Question { limits: Limits { min_s: 600.0, ..three().limits }, ..three() };
+    let short = Question {
+        limits: Limits {
+            min_s: 600.0,
+            ..three().limits
+        },
+        ..three()
+    };
     let plan = short.answer().expect("an answer");
     assert_eq!((plan.bound, plan.tiers[0].interval_s), (Bound::Min, Some(600.0)));
-    let long = Question { limits: Limits { max_s: 10.0, ..three().limits }, ..three() };
+    let long = Question {
+        limits: Limits {
+            max_s: 10.0,
+            ..three().limits
+        },
+        ..three()
+    };
     let plan = long.answer().expect("an answer");
     assert_eq!(plan.bound, Bound::Max);
     assert!((plan.tiers[0].interval_s.expect("used") - 10.0).abs() < 1e-9);
@@ -104,10 +146,29 @@ fn refusals_name_the_figure() {
     assert!(says(question(vec![tier("a", 1.0, 1.0), tier("b", 1.0, 0.5)], 1.0)).contains("order them"));
     assert!(says(question(vec![tier("disk", 0.0, 1.0)], 1.0)).contains("blocking time of tier disk is 0"));
     assert!(says(question(vec![tier("disk", 1.0, 1.0)], 0.0)).contains("the failure rate is 0"));
-    assert!(says(Question { detect_s: f64::NAN, ..three() }).contains("detection is NaN"));
-    assert!(says(Question { step_s: Some(0.0), ..three() }).contains("length of a step"));
+    assert!(
+        says(Question {
+            detect_s: f64::NAN,
+            ..three()
+        })
+        .contains("detection is NaN")
+    );
+    assert!(
+        says(Question {
+            step_s: Some(0.0),
+            ..three()
+        })
+        .contains("length of a step")
+    );
     assert!(matches!(
-        Question { limits: Limits { budget: Some(-1.0), ..Limits::default() }, ..three() }.answer(),
+        Question {
+            limits: Limits {
+                budget: Some(-1.0),
+                ..Limits::default()
+            },
+            ..three()
+        }
+        .answer(),
         Err(PlanError::Figure { .. })
     ));
 }

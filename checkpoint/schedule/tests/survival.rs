@@ -71,7 +71,10 @@ fn survives(parts: &[Part], lost: u32) -> bool {
 
 fn a_part() -> impl Strategy<Value = Part> {
     let group = (1..6_u32, 0..4_u32).prop_map(|(nodes, tolerates)| Part::Group { nodes, tolerates });
-    let ring = (1..4_u32, 0..4_u32).prop_map(|(copies, more)| Part::Ring { nodes: copies + more, copies });
+    let ring = (1..4_u32, 0..4_u32).prop_map(|(copies, more)| Part::Ring {
+        nodes: copies + more,
+        copies,
+    });
     prop_oneof![group, ring]
 }
 
