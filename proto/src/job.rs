@@ -1,7 +1,6 @@
 //! Jobs, nodes and ranks on the wire.
 
-use rankguard_model::{
-    CheckpointPolicy, ClockOffset, Exit, Generation, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank, RankRef,
+use rankguard_model::{Best, Good, Retention, CheckpointPolicy, ClockOffset, Exit, Generation, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank, RankRef,
     RunningRank, Step,
 };
 
@@ -35,6 +34,7 @@ impl From<&CheckpointPolicy> for v1::CheckpointPolicy {
             every_steps: policy.every_steps,
             store: policy.store.clone(),
             keep: policy.keep,
+            retention: Some((&policy.retention).into()),
         }
     }
 }
@@ -47,7 +47,39 @@ impl TryFrom<v1::CheckpointPolicy> for CheckpointPolicy {
             every_steps: policy.every_steps,
             store: policy.store,
             keep: policy.keep,
+            // A submitter that knows no rules has none.
+            retention: policy.retention.map(Into::into).unwrap_or_default(),
         })
+    }
+}
+
+impl From<&Retention> for v1::Retention {
+    fn from(rules: &Retention) -> Self {
+        Self {
+            last: rules.last,
+            every_steps: rules.every_steps,
+            every_ms: rules.every_ms,
+            best: rules.best.as_ref().map(|best| v1::BestKept {
+                metric: best.metric.clone(),
+                high: best.good == Good::High,
+                count: best.count,
+            }),
+        }
+    }
+}
+
+impl From<v1::Retention> for Retention {
+    fn from(rules: v1::Retention) -> Self {
+        Self {
+            last: rules.last,
+            every_steps: rules.every_steps,
+            every_ms: rules.every_ms,
+            best: rules.best.map(|best| Best {
+                metric: best.metric,
+                good: if best.high { Good::High } else { Good::Low },
+                count: best.count,
+            }),
+        }
     }
 }
 

@@ -80,8 +80,13 @@ impl Script {
         }
         for moment in &script.faults {
             let node = match &moment.fault {
-                Fault::GpuLost { node } | Fault::NodeLost { node } | Fault::NodeBack { node } => node,
-                Fault::HostOom { .. } | Fault::RankKilled { .. } | Fault::UserBug { .. } | Fault::ControllerRestart => {
+                Fault::GpuLost { node }
+                | Fault::NodeLost { node }
+                | Fault::NodeBack { node }
+                | Fault::EccGrows { node }
+                | Fault::OrdersSlow { node, .. }
+                | Fault::Cordoned { node } => node,
+                Fault::HostOom { .. } | Fault::RankCorrupt { .. } | Fault::RankKilled { .. } | Fault::UserBug { .. } | Fault::ControllerRestart => {
                     continue;
                 }
             };

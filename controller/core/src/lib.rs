@@ -19,6 +19,7 @@
 
 mod action;
 mod brain;
+mod calls;
 mod cases;
 mod catalogue;
 mod checkpoints;

@@ -241,7 +241,7 @@ impl Walk {
                         );
                     }
                 }
-                Order::Stop { .. } | Order::Keep { .. } => {}
+                Order::Stop { .. } | Order::Keep { .. } | Order::Checkpoint { .. } => {}
             }
         }
     }
@@ -286,6 +286,7 @@ impl Walk {
                         every_steps: 1,
                         store: "/c".to_owned(),
                         keep: 2,
+                        retention: rankguard_model::Retention::default(),
                     }),
                     max_restarts: 2,
                 };
@@ -396,7 +397,12 @@ impl Walk {
                         reason: "disk full".to_owned(),
                     }
                 } else {
-                    Event::ManifestCommitted { job, step, generation }
+                    Event::ManifestCommitted {
+                        job,
+                        step,
+                        generation,
+                        differing: Vec::new(),
+                    }
                 });
             }
             Move::Hardware { node: number, class } => {

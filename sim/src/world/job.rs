@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rankguard_checkpoint_format::Digest;
+use rankguard_checkpoint_schedule::agreement::{Boundary, Follower};
+use rankguard_checkpoint_schedule::twins::{Difference, Replica, differences};
 use rankguard_model::{Body, Entity, Exit, Generation, NodeId, Rank, RestoreBytes, ShardSeal, Source, Step};
 
 use super::{Happening, Training, World};
@@ -29,6 +31,7 @@ impl World {
                 step: from,
                 running: false,
                 failed: false,
+                followers: BTreeMap::new(),
             });
         }
         let Some(training) = self
@@ -39,6 +42,8 @@ impl World {
             return;
         };
         training.ranks.insert(rank, node.clone());
+        let follower = Follower::new(generation, Step(from), self.script.checkpoint_every);
+        training.followers.insert(rank, follower);
         if training.ranks.len() == training.world_size && !training.running {
             training.running = true;
             let ranks = training.ranks.clone();
@@ -84,6 +89,11 @@ impl World {
         }
         training.step += 1;
         let (now_at, ranks) = (training.step, training.ranks.clone());
+        let boundaries: BTreeMap<Rank, Boundary> = training
+            .followers
+            .iter_mut()
+            .map(|(rank, follower)| (*rank, follower.boundary(Step(now_at))))
+            .collect();
         if let Some((rank, _)) = self
             .bugs
             .iter()
@@ -104,7 +114,7 @@ impl World {
                 };
                 self.report(node, Source::Ranks, entity.clone(), body);
             }
-            if now_at.is_multiple_of(self.script.checkpoint_every) {
+            if boundaries.get(rank).is_some_and(|boundary| boundary.image) {
                 self.report(
                     node,
                     Source::Checkpoint,
@@ -139,6 +149,23 @@ impl World {
             Duration::from_millis(self.script.step_ms),
             Happening::Stepped(generation),
         );
+    }
+
+    /// What a comparison of replicas gives: the ranks train data-parallel, so all hold the same.
+    pub(super) fn differing(&self, step: Step) -> Vec<Difference> {
+        let (Some(training), Some((bad, from))) = (&self.training, self.corrupt) else {
+            return Vec::new();
+        };
+        let (right, wrong) = ([Digest::of(b"right")], [Digest::of(b"wrong")]);
+        let replica = |rank: &Rank| Replica {
+            rank: *rank,
+            tensor: "decoder.0.weight",
+            offset: &[0, 0],
+            shape: &[64, 64],
+            chunk_bytes: 65_536,
+            digests: if *rank == bad && step.0 >= from { &wrong } else { &right },
+        };
+        differences(training.ranks.keys().map(replica))
     }
 
     /// A rank raises the exception that its program has in it.

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_core::{Action, Event, Stamped, State, invariants, step};
+use rankguard_checkpoint_schedule::agreement::Follower;
+use rankguard_checkpoint_schedule::twins::Difference;
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     CheckpointPolicy, Generation, JobId, JobSpec, JobState, NodeId, NodeRange, Order, Rank, StatusView, Timestamp,
@@ -39,6 +41,10 @@ pub struct World {
     job: JobId,
     training: Option<Training>,
     bugs: Vec<(Rank, u64)>,
+    /// A rank whose memory is wrong from a step on.
+    corrupt: Option<(Rank, u64)>,
+    /// How long an order takes to a node, where that is not the usual.
+    slow: BTreeMap<NodeId, Duration>,
     transcript: Transcript,
     broken: Vec<String>,
 }
@@ -67,6 +73,8 @@ struct Training {
     step: u64,
     running: bool,
     failed: bool,
+    /// What each rank has agreed to.
+    followers: BTreeMap<Rank, Follower>,
 }
 
 #[derive(Debug, Clone)]
@@ -106,6 +114,8 @@ impl World {
             job: JobId::from("train"),
             training: None,
             bugs: Vec::new(),
+            corrupt: None,
+            slow: BTreeMap::new(),
             transcript: Transcript::default(),
             broken: Vec::new(),
             script,
@@ -134,6 +144,7 @@ impl World {
                 every_steps: self.script.checkpoint_every,
                 store: "/checkpoints".to_owned(),
                 keep: 3,
+                retention: rankguard_model::Retention::default(),
             }),
             max_restarts: 3,
         };
@@ -213,7 +224,8 @@ impl World {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::SendOrder { node, order, .. } => {
-                let delay = self.dice.millis(1, 5);
+                let usual = self.dice.millis(1, 5);
+                let delay = self.slow.get(&node).copied().unwrap_or(usual);
                 self.later(delay, Happening::Ordered(node, order));
             }
             Action::CommitManifest { manifest, .. } => {
@@ -222,6 +234,7 @@ impl World {
                     job: manifest.job,
                     step: manifest.step,
                     generation: manifest.generation,
+                    differing: self.differing(manifest.step),
                 };
                 self.later(delay, Happening::Told(event));
             }

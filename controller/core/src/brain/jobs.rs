@@ -8,6 +8,7 @@ use rankguard_model::{
 };
 
 use super::{STOP_GRACE_MS, Turn, fence_order};
+use crate::calls::Calls;
 use crate::plan::{Plan, PlanKind};
 use crate::{Job, Phase, Timer, plan_check};
 
@@ -120,6 +121,7 @@ impl Turn<'_> {
             job.restored = RestoreBytes::default();
             job.completed.clear();
             job.checkpoints.fence(job.generation);
+            job.calls = Calls::new(job.generation);
             job.close_spans(at, |_| true);
             job.phase = Phase::Fencing {
                 waiting: waiting.clone(),
