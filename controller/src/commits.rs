@@ -101,17 +101,17 @@ fn commit(store: &str, manifest: &Manifest, keep: u32, pinned: &[CheckpointId]) 
 /// Boxes that several ranks hold and whose chunks differ, the first few.
 fn differing(indexes: &[ShardIndex]) -> Vec<Difference> {
     let replicas = indexes.iter().flat_map(|index| {
-        let entries = index.tensors.iter().enumerate();
-        entries.filter_map(move |(at, entry)| {
-            let chunks = index.chunks_of(at)?;
-            Some(Replica {
+        let chunking = index.chunking();
+        index.tensors.iter().enumerate().map(move |(at, entry)| {
+            let chunks = chunking.chunks_of(at);
+            Replica {
                 rank: index.rank,
                 tensor: &entry.boxed.name,
                 offset: &entry.boxed.offset,
                 shape: &entry.boxed.shape,
                 chunk_bytes: u64::from(index.chunk_bytes),
-                digests: chunks,
-            })
+                digests: &index.chunks[chunks.start as usize..chunks.end as usize],
+            }
         })
     });
     let mut found = differences(replicas);

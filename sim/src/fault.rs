@@ -43,10 +43,10 @@ pub enum Fault {
         /// The node.
         node: String,
     },
-    /// From a step on, one rank computes something else, and nothing says so.
-    RankCorrupt {
-        /// The rank.
-        rank: u32,
+    /// From a step on, a node computes something else, and nothing says so.
+    NodeCorrupt {
+        /// The node.
+        node: String,
         /// The step.
         step: u64,
     },

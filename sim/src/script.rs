@@ -84,9 +84,10 @@ impl Script {
                 | Fault::NodeLost { node }
                 | Fault::NodeBack { node }
                 | Fault::EccGrows { node }
+                | Fault::NodeCorrupt { node, .. }
                 | Fault::OrdersSlow { node, .. }
                 | Fault::Cordoned { node } => node,
-                Fault::HostOom { .. } | Fault::RankCorrupt { .. } | Fault::RankKilled { .. } | Fault::UserBug { .. } | Fault::ControllerRestart => {
+                Fault::HostOom { .. } | Fault::RankKilled { .. } | Fault::UserBug { .. } | Fault::ControllerRestart => {
                     continue;
                 }
             };

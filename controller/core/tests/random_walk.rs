@@ -123,7 +123,21 @@ struct Walk {
     generations: BTreeMap<JobId, Generation>,
 }
 
-const CLASSES: [&str; 4] = ["gpu-fallen-off-bus", "nic-fault", "host-oom-kill", "cpu-lockup"];
+const CLASSES: [&str; 5] = [
+    "gpu-fallen-off-bus",
+    "nic-fault",
+    "host-oom-kill",
+    "cpu-lockup",
+    "gpu-ecc-degrading",
+];
+
+/// Risks are answered at once, so that calls mix with everything else.
+fn policy() -> Policy {
+    Policy {
+        risk_ms: 1,
+        ..Policy::default()
+    }
+}
 
 fn node(number: u8) -> NodeId {
     NodeId(format!("node-{number}"))
@@ -136,7 +150,7 @@ fn job(number: u8) -> JobId {
 impl Walk {
     fn new() -> Self {
         Self {
-            state: State::new(Policy::default(), Catalogue::builtin()),
+            state: State::new(policy(), Catalogue::builtin()),
             journal: Vec::new(),
             now: Timestamp(1_700_000_000_000_000_000),
             seqs: BTreeMap::new(),
@@ -463,7 +477,7 @@ proptest! {
             walk.make(one);
         }
         // The journal gives the state back (RG-8), also through its own form on disk.
-        let mut again = State::new(Policy::default(), Catalogue::builtin());
+        let mut again = State::new(policy(), Catalogue::builtin());
         for stamped in &walk.journal {
             let text = serde_json::to_string(stamped).expect("an event can be written");
             let read: Stamped = serde_json::from_str(&text).expect("an event can be read");

@@ -38,7 +38,7 @@ impl World {
                 let line = format!("NVRM: Xid (PCI:{GPU}): 92, pid='<unknown>', name=<unknown>, High single-bit ECC error rate");
                 self.lines(&node, Source::KernelLog, &entity, &[line]);
             }
-            Fault::RankCorrupt { rank, step } => self.corrupt = Some((Rank(*rank), *step)),
+            Fault::NodeCorrupt { node, step } => self.corrupt = Some((NodeId::from(node.as_str()), *step)),
             Fault::OrdersSlow { node, delay_ms } => {
                 let delay = Duration::from_millis(*delay_ms);
                 self.slow.insert(NodeId::from(node.as_str()), delay);

@@ -153,19 +153,19 @@ impl World {
 
     /// What a comparison of replicas gives: the ranks train data-parallel, so all hold the same.
     pub(super) fn differing(&self, step: Step) -> Vec<Difference> {
-        let (Some(training), Some((bad, from))) = (&self.training, self.corrupt) else {
+        let (Some(training), Some((bad, from))) = (&self.training, &self.corrupt) else {
             return Vec::new();
         };
         let (right, wrong) = ([Digest::of(b"right")], [Digest::of(b"wrong")]);
-        let replica = |rank: &Rank| Replica {
+        let replica = |(rank, node): (&Rank, &NodeId)| Replica {
             rank: *rank,
             tensor: "decoder.0.weight",
             offset: &[0, 0],
             shape: &[64, 64],
             chunk_bytes: 65_536,
-            digests: if *rank == bad && step.0 >= from { &wrong } else { &right },
+            digests: if node == bad && step.0 >= *from { &wrong } else { &right },
         };
-        differences(training.ranks.keys().map(replica))
+        differences(training.ranks.iter().map(replica))
     }
 
     /// A rank raises the exception that its program has in it.

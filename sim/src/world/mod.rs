@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use rankguard_core::{Action, Event, Stamped, State, invariants, step};
 use rankguard_checkpoint_schedule::agreement::Follower;
-use rankguard_checkpoint_schedule::twins::Difference;
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     CheckpointPolicy, Generation, JobId, JobSpec, JobState, NodeId, NodeRange, Order, Rank, StatusView, Timestamp,
@@ -41,8 +40,8 @@ pub struct World {
     job: JobId,
     training: Option<Training>,
     bugs: Vec<(Rank, u64)>,
-    /// A rank whose memory is wrong from a step on.
-    corrupt: Option<(Rank, u64)>,
+    /// A node whose ranks hold something wrong from a step on.
+    corrupt: Option<(NodeId, u64)>,
     /// How long an order takes to a node, where that is not the usual.
     slow: BTreeMap<NodeId, Duration>,
     transcript: Transcript,

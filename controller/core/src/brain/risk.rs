@@ -1,5 +1,7 @@
 //! Signs that a node may fail soon: what was trained since the last checkpoint is brought to safety at once.
 
+use std::time::Duration;
+
 use rankguard_checkpoint_schedule::agreement::{Pace, Word};
 use rankguard_model::{Evidence, JobId, NodeId, Order, Role};
 
@@ -48,14 +50,14 @@ impl Turn<'_> {
             return;
         };
         let Some(job) = self.state.jobs.get_mut(&name) else { return };
-        if job.calls.at_risk.is_some_and(|last| at.millis_since(last) < pause as f64) {
+        if job.calls.at_risk.is_some_and(|last| at < last.after(Duration::from_millis(pause))) {
             return;
         }
         let Some(newest) = job.generation_step else { return };
         let report = job.progress.last().filter(|point| point.generation == job.generation);
         let word = job.calls.call(&Pace {
             newest,
-            since_ms: report.map_or(0.0, |point| at.millis_since(point.at)),
+            since_ms: report.map_or(0.0, |point| at.millis_since(point.at) as f64),
             step_ms: report.map_or(STEP_MS, |point| point.step_ms),
         });
         job.calls.at_risk = Some(at);

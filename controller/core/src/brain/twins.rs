@@ -12,6 +12,7 @@ use super::{Turn, node_of};
 impl Turn<'_> {
     /// Tells diagnosis of each difference: of the ranks that a majority contradicts, or of the job where there is none.
     pub(super) fn replicas_differ(&mut self, name: &JobId, generation: Generation, step: Step, differing: &[Difference]) {
+        self.distrust_differing(name, generation, step, differing);
         for difference in differing {
             let suspects = difference.suspects();
             let job = self.state.jobs.get(name);
@@ -25,6 +26,19 @@ impl Turn<'_> {
                 let evidence = self.difference_as_evidence(name, generation, step, difference, one);
                 self.witness(&evidence);
             }
+        }
+    }
+
+    /// Nobody starts from a checkpoint in which replicas differ while there is one from before.
+    fn distrust_differing(&mut self, name: &JobId, generation: Generation, step: Step, differing: &[Difference]) {
+        let Some(job) = self.state.jobs.get_mut(name).filter(|_| !differing.is_empty()) else {
+            return;
+        };
+        let older = job.checkpoints.committed.len() > 1;
+        if older && job.checkpoints.distrust(generation, step) {
+            self.announce(format!(
+                "checkpoint of step {step} of job {name} holds replicas that differ: nobody starts from it"
+            ));
         }
     }
 
