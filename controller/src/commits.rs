@@ -132,7 +132,7 @@ fn with_causes(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_checkpoint::format::{Digest, ManifestShard};
+    use rankguard_checkpoint::format::{Digest, Dtype, ManifestShard, TensorBox};
     use rankguard_model::{Generation, JobId, Rank, Step};
 
     use super::*;
@@ -164,6 +164,50 @@ mod tests {
         };
         assert_eq!((job, step), (JobId::from("digits"), Step(20)));
         assert!(reason.contains("rank-00000.index is missing"), "{reason}");
+    }
+
+    /// Three ranks that hold the same box; the last holds one byte of it wrong.
+    #[tokio::test]
+    async fn replicas_that_differ_are_named_with_the_commit_and_pinned_checkpoints_stay() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (store, job) = (Store::open(dir.path()).expect("a store"), JobId::from("digits"));
+        let mut commits = Commits::default();
+        let mut manifest_of = |step: u64, wrong: u8| {
+            let id = CheckpointId {
+                step: Step(step),
+                generation: Generation(1),
+            };
+            let seals: Vec<_> = (0..3_u32)
+                .map(|rank| {
+                    let image = [if rank == 2 { wrong } else { 7 }; 64];
+                    let (tensors, _) = ShardIndex::lay_out([TensorBox::whole("decoder.weight", Dtype::U8, vec![64])]);
+                    let mut index = ShardIndex {
+                        rank: Rank(rank),
+                        world_size: 3,
+                        image_bytes: 64,
+                        tensors,
+                        ..ShardIndex::new(&job, id)
+                    };
+                    index.digest_image(&image);
+                    store.write_shard(&index, &image.as_slice()).expect("room").seal
+                })
+                .collect();
+            Manifest::from_seals(&job, id, None, &seals).expect("whole")
+        };
+        let first = manifest_of(10, 7);
+        let pinned = vec![first.id()];
+        commits.start(dir.path().display().to_string(), first, 1, Vec::new());
+        let Event::ManifestCommitted { differing, .. } = commits.next().await else {
+            panic!("refused")
+        };
+        assert_eq!(differing, []);
+        commits.start(dir.path().display().to_string(), manifest_of(20, 8), 1, pinned.clone());
+        let Event::ManifestCommitted { differing, .. } = commits.next().await else {
+            panic!("refused")
+        };
+        assert_eq!(differing.len(), 1);
+        assert_eq!((differing[0].tensor.as_str(), differing[0].suspects()), ("decoder.weight", vec![Rank(2)]));
+        assert!(store.load(&job, pinned[0]).is_ok(), "only the newest is kept, but this one is pinned");
     }
 
     #[tokio::test]

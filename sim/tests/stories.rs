@@ -167,9 +167,24 @@ fn replicas_that_differ_blame_the_minority_and_nobody_starts_from_them() {
 }
 
 #[test]
+fn the_interval_follows_what_images_cost_and_a_new_generation_starts_with_it() {
+    let ended = play("interval");
+    golden("interval", &ended);
+    assert!(ended.is_finished());
+    let steps: Vec<u64> = ended.status.jobs[0].checkpoints.iter().map(|one| one.step.0).collect();
+    // 20 ms an image and a failure in months: the longest interval allowed, 4 s, is 80 steps of 50 ms.
+    let late: Vec<u64> = steps.iter().copied().filter(|step| *step > 60).collect();
+    assert!(late.len() > 8 && late.iter().all(|step| step.is_multiple_of(80)), "{steps:?}");
+    let generations: Vec<u64> = ended.status.jobs[0].checkpoints.iter().map(|one| one.generation.0).collect();
+    assert!(generations.contains(&2), "{generations:?}");
+    assert!(steps.contains(&5) && steps.contains(&10), "the rule of the launch holds at first: {steps:?}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_bytes() {
     for name in [
         "risk",
+        "interval",
         "call-late",
         "replicas-differ",
         "gpu-lost",

@@ -26,7 +26,8 @@ impl Calls {
         }
     }
 
-    /// Calls whose step is neither committed nor void: they are said again to an agent that comes back.
+    /// Calls whose step is neither committed nor void, and the rule in force: they are said again to an agent that comes
+    /// back.
     pub fn open(&self) -> &[Word] {
         &self.open
     }
@@ -34,6 +35,18 @@ impl Calls {
     /// Calls the nearest step that every rank can be expected to hear of in time.
     pub fn call(&mut self, pace: &Pace) -> Word {
         let word = self.caller.call(pace);
+        if self.open.len() >= OPEN_MAX {
+            self.open.remove(0);
+        }
+        self.open.push(word);
+        word
+    }
+
+    /// Calls a new rule; it takes the place of an earlier one.
+    pub fn rule(&mut self, pace: &Pace, every: u64) -> Word {
+        let word = self.caller.rule(pace, every);
+        self.open
+            .retain(|word| !matches!(word.call, CheckpointCall::Every { .. }));
         if self.open.len() >= OPEN_MAX {
             self.open.remove(0);
         }

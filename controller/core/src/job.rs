@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::Plan;
 use crate::calls::Calls;
 use crate::checkpoints::Checkpoints;
+use crate::rhythm::Rhythm;
 
 /// Progress points kept for reports; beyond it every second one is forgotten, so that the whole run stays visible.
 const PROGRESS_POINTS_MAX: usize = 4_096;
@@ -79,6 +80,8 @@ pub struct Job {
     pub checkpoints: Checkpoints,
     /// Steps that were called, besides those of the rule.
     pub calls: Calls,
+    /// What decides how often it checkpoints.
+    pub rhythm: Rhythm,
     /// How often each failure signature was answered by a retry.
     pub retries: BTreeMap<String, u32>,
     /// Restarts after failures since the last committed checkpoint: however different the failures look, work that is
@@ -101,6 +104,7 @@ pub struct Job {
 impl Job {
     /// A job that was just submitted.
     pub fn new(spec: JobSpec, at: Timestamp) -> Self {
+        let every = spec.checkpoint.as_ref().map_or(0, |policy| policy.every_steps);
         Self {
             spec,
             phase: Phase::Pending {
@@ -116,6 +120,7 @@ impl Job {
             generation_step: None,
             checkpoints: Checkpoints::default(),
             calls: Calls::new(Generation(0)),
+            rhythm: Rhythm::new(every),
             retries: BTreeMap::new(),
             fruitless: 0,
             restored: RestoreBytes::default(),

@@ -31,6 +31,7 @@ mod plan;
 mod plan_check;
 mod policy;
 mod recovery;
+mod rhythm;
 mod state;
 mod views;
 

@@ -102,7 +102,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
             .prop_map(|(job, rank, step, world)| Move::Durable { job, rank, step, world }),
         3 => (0..2u8, 1..9u8).prop_map(|(job, ahead)| Move::Checkpoint { job, ahead }),
         3 => any::<bool>().prop_map(|refuse| Move::Commit { refuse }),
-        2 => (0..5u8, 0..4u8).prop_map(|(node, class)| Move::Hardware { node, class }),
+        2 => (0..5u8, 0..5u8).prop_map(|(node, class)| Move::Hardware { node, class }),
         3 => any::<u8>().prop_map(|pick| Move::Timer { pick }),
         2 => (0..5_000u16).prop_map(|millis| Move::Wait { millis }),
         1 => (0..5u8).prop_map(|node| Move::Cordon { node }),
@@ -130,6 +130,17 @@ const CLASSES: [&str; 5] = [
     "cpu-lockup",
     "gpu-ecc-degrading",
 ];
+
+/// Two replicas of a box: which of them is wrong nobody can tell.
+fn difference() -> rankguard_checkpoint_schedule::twins::Difference {
+    rankguard_checkpoint_schedule::twins::Difference {
+        tensor: "w".to_owned(),
+        offset: vec![0],
+        shape: vec![8],
+        chunks: vec![0],
+        groups: vec![vec![Rank(0)], vec![Rank(1)]],
+    }
+}
 
 /// Risks are answered at once, so that calls mix with everything else.
 fn policy() -> Policy {
@@ -415,7 +426,7 @@ impl Walk {
                         job,
                         step,
                         generation,
-                        differing: Vec::new(),
+                        differing: if step.0.is_multiple_of(3) { vec![difference()] } else { Vec::new() },
                     }
                 });
             }

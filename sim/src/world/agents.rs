@@ -95,7 +95,13 @@ impl World {
                     let entity = agent.rank_entity(slot.rank, &process);
                     self.report(node, Source::Ranks, entity, Body::RankStarted { pid });
                     let from = launch.restore.as_ref().map_or(0, |restore| restore.step.0);
-                    self.rank_started(launch.generation, launch.world_size as usize, slot.rank, node, from);
+                    self.rank_started(
+                        launch.generation,
+                        launch.world_size as usize,
+                        slot.rank,
+                        node,
+                        (from, launch.checkpoint_every),
+                    );
                 }
             }
             Order::Stop { job, generation, .. } => {

@@ -17,7 +17,7 @@ impl World {
         world_size: usize,
         rank: Rank,
         node: &NodeId,
-        from: u64,
+        (from, every): (u64, u64),
     ) {
         let fresh = self
             .training
@@ -42,7 +42,7 @@ impl World {
             return;
         };
         training.ranks.insert(rank, node.clone());
-        let follower = Follower::new(generation, Step(from), self.script.checkpoint_every);
+        let follower = Follower::new(generation, Step(from), every);
         training.followers.insert(rank, follower);
         if training.ranks.len() == training.world_size && !training.running {
             training.running = true;
@@ -121,7 +121,7 @@ impl World {
                     entity.clone(),
                     Body::ShardSealed {
                         step: Step(now_at),
-                        stall_ms: 1.0,
+                        stall_ms: self.script.stall_ms as f64,
                         bytes: 1 << 20,
                     },
                 );

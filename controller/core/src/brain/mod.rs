@@ -1,6 +1,7 @@
 //! One event at a time.
 
 mod evidence;
+mod interval;
 mod jobs;
 mod nodes;
 mod risk;
@@ -63,6 +64,7 @@ impl Turn<'_> {
                         );
                     }
                     self.replicas_differ(job, *generation, *step, differing);
+                    self.adapt_interval(job);
                     self.commit_next(job);
                     self.advance(job);
                 }

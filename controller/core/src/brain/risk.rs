@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use rankguard_checkpoint_schedule::agreement::{Pace, Word};
-use rankguard_model::{Evidence, JobId, NodeId, Order, Role};
+use rankguard_model::{Evidence, JobId, NodeId, Order, Role, Timestamp};
 
 use super::Turn;
-use crate::Phase;
+use crate::{Job, Phase};
 
 /// Classes of which a node has recovered or that only announce something: the ranks still run, and may not for long.
 const RISKS: [&str; 11] = [
@@ -53,13 +53,8 @@ impl Turn<'_> {
         if job.calls.at_risk.is_some_and(|last| at < last.after(Duration::from_millis(pause))) {
             return;
         }
-        let Some(newest) = job.generation_step else { return };
-        let report = job.progress.last().filter(|point| point.generation == job.generation);
-        let word = job.calls.call(&Pace {
-            newest,
-            since_ms: report.map_or(0.0, |point| at.millis_since(point.at) as f64),
-            step_ms: report.map_or(STEP_MS, |point| point.step_ms),
-        });
+        let Some(pace) = pace(at, job) else { return };
+        let word = job.calls.call(&pace);
         job.calls.at_risk = Some(at);
         let nodes = job.nodes().to_vec();
         if let rankguard_model::CheckpointCall::At { step } = word.call {
@@ -69,6 +64,16 @@ impl Turn<'_> {
             self.order(&node, call_order(&name, &word));
         }
     }
+}
+
+/// How fast a job goes; nothing before this generation's first step.
+pub(super) fn pace(at: Timestamp, job: &Job) -> Option<Pace> {
+    let report = job.progress.last().filter(|point| point.generation == job.generation);
+    Some(Pace {
+        newest: job.generation_step?,
+        since_ms: report.map_or(0.0, |point| at.millis_since(point.at) as f64),
+        step_ms: report.map_or(STEP_MS, |point| point.step_ms),
+    })
 }
 
 /// A call as an order to an agent.
