@@ -426,7 +426,9 @@ const PLAN: [&str; 14] = [
 #[test]
 fn a_plan_tells_intervals_their_reasons_and_what_else_could_be_done() {
     let with = |more: &[&str]| rankguard(&[&PLAN, more].concat());
-    let text = with(&["--memory-gib", "1024", "--copies", "1", "--repair-h", "48"]).expect(0).stdout;
+    let text = with(&["--memory-gib", "1024", "--copies", "1", "--repair-h", "48"])
+        .expect(0)
+        .stdout;
     for part in [
         "128 nodes with 15.0 GiB of state each",
         "arxiv.org/abs/2407.21783",
@@ -441,9 +443,14 @@ fn a_plan_tells_intervals_their_reasons_and_what_else_could_be_done() {
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
-    let json = with(&["--format", "json", "--mttf", "7.9", "--budget", "0.5"]).expect(0).stdout;
+    let json = with(&["--format", "json", "--mttf", "7.9", "--budget", "0.5"])
+        .expect(0)
+        .stdout;
     let plan: Value = serde_json::from_str(&json).expect("JSON");
-    assert!(plan["plan"]["blocking"].as_f64().is_some_and(|share| share <= 0.005), "{json}");
+    assert!(
+        plan["plan"]["blocking"].as_f64().is_some_and(|share| share <= 0.005),
+        "{json}"
+    );
     assert!((plan["failures"]["mttf_h"].as_f64().unwrap_or_default() - 7.9).abs() < 1e-9);
     let ettr = |at: &Value| at["ettr"].as_f64().unwrap_or_default();
     let others = plan["plan"]["alternatives"].as_array().expect("a list");
@@ -469,8 +476,12 @@ fn a_record_of_failures_sharpens_the_plan() {
         mttf("node_hours = 1e4\n[failures]\nnode = 40\nprocess = 60\n"),
     );
     assert!(quiet > 20.0 * stormy, "{quiet} {stormy}");
-    with("node_hours = 1\n[failures]\nplanet = 1\n").expect(64).says(&["failures.toml", "planet"]);
-    with("node_hours = -1\n[failures]\n").expect(64).says(&["node_hours is -1"]);
+    with("node_hours = 1\n[failures]\nplanet = 1\n")
+        .expect(64)
+        .says(&["failures.toml", "planet"]);
+    with("node_hours = -1\n[failures]\n")
+        .expect(64)
+        .says(&["node_hours is -1"]);
 }
 
 #[test]
@@ -478,15 +489,30 @@ fn a_plan_that_cannot_be_made_names_the_figure() {
     let with = |more: &[&str]| rankguard(&[&PLAN, more].concat());
     with(&["--memory-gib", "40"]).expect(1);
     let text = with(&["--memory-gib", "40"]).expect(1).stdout;
-    assert!(text.contains("Refused: checkpointing needs 31.000 GiB a node") && text.contains("1 slots a rank would fit"), "{text}");
-    with(&["--tier", "late:1:2:all"]).expect(64).says(&["order them by what they survive"]);
-    with(&["--prior", "hearsay"]).expect(64).says(&["hearsay", "llama3-2024"]);
+    assert!(
+        text.contains("Refused: checkpointing needs 31.000 GiB a node") && text.contains("1 slots a rank would fit"),
+        "{text}"
+    );
+    with(&["--tier", "late:1:2:all"])
+        .expect(64)
+        .says(&["order them by what they survive"]);
+    with(&["--prior", "hearsay"])
+        .expect(64)
+        .says(&["hearsay", "llama3-2024"]);
     with(&["--budget", "0"]).expect(64).says(&["0 is not above 0"]);
-    with(&["--failures", "/nowhere.toml"]).expect(2).says(&["/nowhere.toml", "node_hours"]);
+    with(&["--failures", "/nowhere.toml"])
+        .expect(2)
+        .says(&["/nowhere.toml", "node_hours"]);
     with(&["--mttf", "5", "--failures", "x"]).expect(64);
     let few = ["checkpoint", "plan", "--nodes", "4", "--state-gib", "10"];
     rankguard(&few).expect(64).says(&["--tier"]);
-    rankguard(&[&few[..], &["--tier", "disk:1:2:0.9"]].concat()).expect(64).says(&["the last tier must cover 1"]);
-    rankguard(&[&few[..], &["--tier", "disk:5:2:all"]].concat()).expect(64).says(&["no use before it is complete"]);
-    rankguard(&[&few[..], &["--tier", "disk:5"]].concat()).expect(64).says(&["NAME:BLOCKING_S"]);
+    rankguard(&[&few[..], &["--tier", "disk:1:2:0.9"]].concat())
+        .expect(64)
+        .says(&["the last tier must cover 1"]);
+    rankguard(&[&few[..], &["--tier", "disk:5:2:all"]].concat())
+        .expect(64)
+        .says(&["no use before it is complete"]);
+    rankguard(&[&few[..], &["--tier", "disk:5"]].concat())
+        .expect(64)
+        .says(&["NAME:BLOCKING_S"]);
 }

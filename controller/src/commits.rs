@@ -4,8 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use rankguard_checkpoint::format::{CheckpointId, Manifest, ShardIndex};
-use rankguard_checkpoint_schedule::twins::{Difference, Replica, differences};
 use rankguard_checkpoint::{Store, retention};
+use rankguard_checkpoint_schedule::twins::{Difference, Replica, differences};
 use rankguard_core::Event;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
@@ -52,7 +52,12 @@ async fn carry_out(
     deadline: Duration,
 ) -> Event {
     let (job, step, generation) = (manifest.job.clone(), manifest.step, manifest.generation);
-    let outcome = match timeout(deadline, spawn_blocking(move || commit(&store, &manifest, keep, &pinned))).await {
+    let outcome = match timeout(
+        deadline,
+        spawn_blocking(move || commit(&store, &manifest, keep, &pinned)),
+    )
+    .await
+    {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(problem)) => Err(format!("the committing thread failed: {problem}")),
         Err(_) => Err(format!("the store has not answered within {} s", deadline.as_secs())),
@@ -206,15 +211,26 @@ mod tests {
             panic!("refused")
         };
         assert_eq!(differing.len(), 1);
-        assert_eq!((differing[0].tensor.as_str(), differing[0].suspects()), ("decoder.weight", vec![Rank(2)]));
-        assert!(store.load(&job, pinned[0]).is_ok(), "only the newest is kept, but this one is pinned");
+        assert_eq!(
+            (differing[0].tensor.as_str(), differing[0].suspects()),
+            ("decoder.weight", vec![Rank(2)])
+        );
+        assert!(
+            store.load(&job, pinned[0]).is_ok(),
+            "only the newest is kept, but this one is pinned"
+        );
     }
 
     #[tokio::test]
     async fn a_store_that_cannot_be_made_is_a_refusal_and_no_panic() {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         let mut commits = Commits::default();
-        commits.start(file.path().join("store").display().to_string(), manifest(), 2, Vec::new());
+        commits.start(
+            file.path().join("store").display().to_string(),
+            manifest(),
+            2,
+            Vec::new(),
+        );
         assert!(matches!(commits.next().await, Event::ManifestRefused { .. }));
     }
 }

@@ -1,7 +1,8 @@
 //! Jobs, nodes and ranks on the wire.
 
-use rankguard_model::{Best, Good, Retention, CheckpointPolicy, ClockOffset, Exit, Generation, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank, RankRef,
-    RunningRank, Step,
+use rankguard_model::{
+    Best, CheckpointPolicy, ClockOffset, Exit, Generation, Good, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank,
+    RankRef, Retention, RunningRank, Step,
 };
 
 use crate::WireError;

@@ -1,6 +1,8 @@
 //! Orders on the wire.
 
-use rankguard_model::{CheckpointCall, Generation, JobId, Launch, NodeId, Order, Peer, Rank, RankSlot, RestorePoint, Step};
+use rankguard_model::{
+    CheckpointCall, Generation, JobId, Launch, NodeId, Order, Peer, Rank, RankSlot, RestorePoint, Step,
+};
 
 use crate::WireError;
 use crate::error::{name, optional, port, repeated};

@@ -5,9 +5,10 @@ use proptest::option;
 use proptest::prelude::*;
 use prost::Message;
 use rankguard_model::{
-    Best, Body, CheckpointCall, Good, Retention, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation,
-    JobId, JobSpec, Launch, Ledger, Mark, NodeId, NodeInfo, NodeRange, Order, OrderId, Peer, Rank, RankRef, RankSlot,
-    RestoreBytes, RestorePoint, Role, RunningRank, Sequence, ShardSeal, Source, Step, Timestamp,
+    Best, Body, CheckpointCall, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence,
+    EvidenceId, Exit, Generation, Good, JobId, JobSpec, Launch, Ledger, Mark, NodeId, NodeInfo, NodeRange, Order,
+    OrderId, Peer, Rank, RankRef, RankSlot, RestoreBytes, RestorePoint, Retention, Role, RunningRank, Sequence,
+    ShardSeal, Source, Step, Timestamp,
 };
 
 use crate::{WireError, v1};
@@ -284,14 +285,18 @@ fn node_info() -> impl Strategy<Value = NodeInfo> {
 fn retention() -> impl Strategy<Value = Retention> {
     let good = prop_oneof![Just(Good::Low), Just(Good::High)];
     let best = (text(), good, any::<u32>()).prop_map(|(metric, good, count)| Best { metric, good, count });
-    (any::<u32>(), option::of(any::<u64>()), option::of(any::<u64>()), option::of(best)).prop_map(
-        |(last, every_steps, every_ms, best)| Retention {
+    (
+        any::<u32>(),
+        option::of(any::<u64>()),
+        option::of(any::<u64>()),
+        option::of(best),
+    )
+        .prop_map(|(last, every_steps, every_ms, best)| Retention {
             last,
             every_steps,
             every_ms,
             best,
-        },
-    )
+        })
 }
 
 fn job_spec() -> impl Strategy<Value = JobSpec> {

@@ -137,7 +137,12 @@ fn a_node_at_risk_makes_the_job_checkpoint_before_it_is_lost() {
         panic!("{:?}", job.checkpoints)
     };
     assert!(called.step.0 > 0 && called.step.0 < 110, "{}", called.step);
-    let lost: Vec<_> = ended.state.cases().values().filter_map(|case| case.steps_lost).collect();
+    let lost: Vec<_> = ended
+        .state
+        .cases()
+        .values()
+        .filter_map(|case| case.steps_lost)
+        .collect();
     assert!(!lost.is_empty() && lost.iter().all(|lost| *lost < 60), "{lost:?}");
 }
 
@@ -174,10 +179,20 @@ fn the_interval_follows_what_images_cost_and_a_new_generation_starts_with_it() {
     let steps: Vec<u64> = ended.status.jobs[0].checkpoints.iter().map(|one| one.step.0).collect();
     // 20 ms an image and a failure in months: the longest interval allowed, 4 s, is 80 steps of 50 ms.
     let late: Vec<u64> = steps.iter().copied().filter(|step| *step > 60).collect();
-    assert!(late.len() > 8 && late.iter().all(|step| step.is_multiple_of(80)), "{steps:?}");
-    let generations: Vec<u64> = ended.status.jobs[0].checkpoints.iter().map(|one| one.generation.0).collect();
+    assert!(
+        late.len() > 8 && late.iter().all(|step| step.is_multiple_of(80)),
+        "{steps:?}"
+    );
+    let generations: Vec<u64> = ended.status.jobs[0]
+        .checkpoints
+        .iter()
+        .map(|one| one.generation.0)
+        .collect();
     assert!(generations.contains(&2), "{generations:?}");
-    assert!(steps.contains(&5) && steps.contains(&10), "the rule of the launch holds at first: {steps:?}");
+    assert!(
+        steps.contains(&5) && steps.contains(&10),
+        "the rule of the launch holds at first: {steps:?}"
+    );
 }
 
 #[test]

@@ -45,8 +45,7 @@ impl Checkpoints {
         if self.newest().is_some_and(|newest| step <= newest.step) {
             return None;
         }
-        self.attempts
-            .image(generation, step, seal.rank, seal.world_size, seal);
+        self.attempts.image(generation, step, seal.rank, seal.world_size, seal);
         self.complete(job, generation)
     }
 
@@ -102,9 +101,17 @@ impl Checkpoints {
     }
 
     /// What stays of the committed ones and of one that is about to be, by the rules of the job.
-    pub fn stay(&self, rules: &Retention, next: &Kept<CheckpointId>, metric: impl Fn(Generation, Step) -> BTreeMap<String, f64>) -> Vec<CheckpointId> {
+    pub fn stay(
+        &self,
+        rules: &Retention,
+        next: &Kept<CheckpointId>,
+        metric: impl Fn(Generation, Step) -> BTreeMap<String, f64>,
+    ) -> Vec<CheckpointId> {
         let known = self.committed.iter().map(|view| Kept {
-            id: CheckpointId { step: view.step, generation: view.generation },
+            id: CheckpointId {
+                step: view.step,
+                generation: view.generation,
+            },
             step: view.step,
             at: view.committed_at,
             metrics: metric(view.generation, view.step),

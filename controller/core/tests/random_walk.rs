@@ -426,7 +426,11 @@ impl Walk {
                         job,
                         step,
                         generation,
-                        differing: if step.0.is_multiple_of(3) { vec![difference()] } else { Vec::new() },
+                        differing: if step.0.is_multiple_of(3) {
+                            vec![difference()]
+                        } else {
+                            Vec::new()
+                        },
                     }
                 });
             }

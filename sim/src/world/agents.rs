@@ -1,7 +1,7 @@
 //! What agents report, and how they obey.
 
-use rankguard_core::Event;
 use rankguard_checkpoint_schedule::agreement::{Heard, Word};
+use rankguard_core::Event;
 use rankguard_model::{Body, Entity, Exit, NodeId, Order, Rank, Source, Step};
 
 use super::{Happening, World};
@@ -121,7 +121,14 @@ impl World {
                 number,
                 call,
                 ..
-            } => self.hear(node, &Word { generation, number, call }),
+            } => self.hear(
+                node,
+                &Word {
+                    generation,
+                    number,
+                    call,
+                },
+            ),
             Order::Keep { .. } => {}
         }
     }

@@ -35,7 +35,9 @@ impl World {
             Fault::EccGrows { node } => {
                 let node = NodeId::from(node.as_str());
                 let entity = Entity::Node { node: node.clone() };
-                let line = format!("NVRM: Xid (PCI:{GPU}): 92, pid='<unknown>', name=<unknown>, High single-bit ECC error rate");
+                let line = format!(
+                    "NVRM: Xid (PCI:{GPU}): 92, pid='<unknown>', name=<unknown>, High single-bit ECC error rate"
+                );
                 self.lines(&node, Source::KernelLog, &entity, &[line]);
             }
             Fault::NodeCorrupt { node, step } => self.corrupt = Some((NodeId::from(node.as_str()), *step)),

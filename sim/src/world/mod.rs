@@ -7,8 +7,8 @@ mod job;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rankguard_core::{Action, Event, Stamped, State, invariants, step};
 use rankguard_checkpoint_schedule::agreement::Follower;
+use rankguard_core::{Action, Event, Stamped, State, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     CheckpointPolicy, Generation, JobId, JobSpec, JobState, NodeId, NodeRange, Order, Rank, StatusView, Timestamp,

@@ -27,7 +27,12 @@ impl Turn<'_> {
         };
         self.watch_hours(name);
         let at = self.at;
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| matches!(job.phase, Phase::Running)) else {
+        let Some(job) = self
+            .state
+            .jobs
+            .get_mut(name)
+            .filter(|job| matches!(job.phase, Phase::Running))
+        else {
             return;
         };
         // All ranks wait for the slowest at the next collective.
@@ -84,7 +89,9 @@ impl Turn<'_> {
     /// Time without a failure is an observation too.
     fn watch_hours(&mut self, name: &JobId) {
         let at = self.at;
-        let Some(job) = self.state.jobs.get_mut(name) else { return };
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
         let since: Timestamp = job.rhythm.watched_to.replace(at).unwrap_or(job.submitted_at);
         let hours = at.0.saturating_sub(since.0).max(0) as f64 / NS_PER_HOUR;
         job.rhythm.rates.observe_hours(hours * job.nodes().len() as f64);

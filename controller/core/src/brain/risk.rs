@@ -29,7 +29,9 @@ const STEP_MS: f64 = 1_000.0;
 impl Turn<'_> {
     /// Looks whether evidence tells of a node at risk.
     pub(super) fn watch_risk(&mut self, evidence: &Evidence) {
-        let Some(node) = evidence.entity.node().cloned() else { return };
+        let Some(node) = evidence.entity.node().cloned() else {
+            return;
+        };
         let risk = evidence.marks.iter().find(|mark| {
             mark.role != Role::Noise && mark.role != Role::Cascade && RISKS.contains(&mark.class.as_str())
         });
@@ -49,8 +51,14 @@ impl Turn<'_> {
         let Some(name) = of.map(|(name, _)| name.clone()).filter(|_| pause > 0) else {
             return;
         };
-        let Some(job) = self.state.jobs.get_mut(&name) else { return };
-        if job.calls.at_risk.is_some_and(|last| at < last.after(Duration::from_millis(pause))) {
+        let Some(job) = self.state.jobs.get_mut(&name) else {
+            return;
+        };
+        if job
+            .calls
+            .at_risk
+            .is_some_and(|last| at < last.after(Duration::from_millis(pause)))
+        {
             return;
         }
         let Some(pace) = pace(at, job) else { return };

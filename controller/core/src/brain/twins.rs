@@ -11,7 +11,13 @@ use super::{Turn, node_of};
 
 impl Turn<'_> {
     /// Tells diagnosis of each difference: of the ranks that a majority contradicts, or of the job where there is none.
-    pub(super) fn replicas_differ(&mut self, name: &JobId, generation: Generation, step: Step, differing: &[Difference]) {
+    pub(super) fn replicas_differ(
+        &mut self,
+        name: &JobId,
+        generation: Generation,
+        step: Step,
+        differing: &[Difference],
+    ) {
         self.distrust_differing(name, generation, step, differing);
         for difference in differing {
             let suspects = difference.suspects();

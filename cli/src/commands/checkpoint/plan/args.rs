@@ -107,7 +107,8 @@ impl FromStr for TierWord {
             Some((name, rest)) if !name.is_empty() && (3..=4).contains(&rest.len()) => (*name, rest),
             _ => return Err(wanted.to_owned()),
         };
-        let seconds = |what: &str, text: &str| not_negative(text).map_err(|problem| format!("{what}: {problem}; {wanted}"));
+        let seconds =
+            |what: &str, text: &str| not_negative(text).map_err(|problem| format!("{what}: {problem}; {wanted}"));
         let covers = match rest[2] {
             "process" => Covers::Scope(Scope::Process),
             "node" => Covers::Scope(Scope::Node),
@@ -127,7 +128,13 @@ impl FromStr for TierWord {
 }
 
 fn positive(text: &str) -> Result<f64, String> {
-    not_negative(text).and_then(|value| if value > 0.0 { Ok(value) } else { Err(format!("{text} is not above 0")) })
+    not_negative(text).and_then(|value| {
+        if value > 0.0 {
+            Ok(value)
+        } else {
+            Err(format!("{text} is not above 0"))
+        }
+    })
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {
@@ -160,9 +167,15 @@ mod tests {
     #[test]
     fn a_tier_is_read_and_mistakes_are_named() {
         let tier: TierWord = "disk:0.4:90:all:12".parse().expect("a tier");
-        assert_eq!((tier.name.as_str(), tier.blocking_s, tier.latency_s, tier.restore_s), ("disk", 0.4, 90.0, 12.0));
+        assert_eq!(
+            (tier.name.as_str(), tier.blocking_s, tier.latency_s, tier.restore_s),
+            ("disk", 0.4, 90.0, 12.0)
+        );
         assert_eq!(tier.covers, Covers::Scope(Scope::Domain));
-        assert_eq!("a:1:2:0.5".parse::<TierWord>().expect("a tier").covers, Covers::Share(0.5));
+        assert_eq!(
+            "a:1:2:0.5".parse::<TierWord>().expect("a tier").covers,
+            Covers::Share(0.5)
+        );
         for (wrong, says) in [
             ("", "write NAME"),
             ("disk", "write NAME"),

@@ -148,7 +148,13 @@ fn rating(args: &PlanArgs) -> Result<Rating, CliError> {
             format!("split over scopes: {} ({})", prior.title, prior.url),
         ];
         let rate = 1.0 / (mttf_h * 3_600.0);
-        return Ok(Rating { rate, mttf_h, mttf_h_between: None, shares, from });
+        return Ok(Rating {
+            rate,
+            mttf_h,
+            mttf_h_between: None,
+            shares,
+            from,
+        });
     }
     let together = together(&rates);
     Ok(Rating {
@@ -164,7 +170,10 @@ fn rating(args: &PlanArgs) -> Result<Rating, CliError> {
 fn together(rates: &Rates) -> Rate {
     Rate {
         failures: rates.iter().map(|(_, rate)| rate.failures).sum(),
-        node_hours: rates.iter().map(|(_, rate)| rate.node_hours).fold(f64::MIN_POSITIVE, f64::max),
+        node_hours: rates
+            .iter()
+            .map(|(_, rate)| rate.node_hours)
+            .fold(f64::MIN_POSITIVE, f64::max),
     }
 }
 
@@ -176,7 +185,14 @@ fn record(path: &std::path::Path) -> Result<Record, CliError> {
     if record.node_hours.is_finite() && record.node_hours >= 0.0 {
         return Ok(record);
     }
-    Err(CliError::usage(format!("{}: node_hours is {}, not a number from 0 on", what(), record.node_hours), hint))
+    Err(CliError::usage(
+        format!(
+            "{}: node_hours is {}, not a number from 0 on",
+            what(),
+            record.node_hours
+        ),
+        hint,
+    ))
 }
 
 fn question(args: &PlanArgs, rating: &Rating) -> Result<Question, CliError> {
@@ -239,8 +255,16 @@ fn admission(args: &PlanArgs) -> Option<Admission> {
         reserve: bytes(args.reserve_gib),
     };
     Some(match wanted.admit(&has) {
-        Ok(need) => Admission { fits: true, need: Some(need), refusal: None },
-        Err(refusal) => Admission { fits: false, need: None, refusal: Some(refusal.to_string()) },
+        Ok(need) => Admission {
+            fits: true,
+            need: Some(need),
+            refusal: None,
+        },
+        Err(refusal) => Admission {
+            fits: false,
+            need: None,
+            refusal: Some(refusal.to_string()),
+        },
     })
 }
 

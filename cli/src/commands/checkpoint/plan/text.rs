@@ -17,8 +17,20 @@ pub(super) const TIERS: &[Column<TierPlan>] = &[
     ("every s", |tier| or_dash(tier.interval_s.map(|at| format!("{at:.1}")))),
     ("steps", |tier| or_dash(tier.every_steps)),
     ("takes", |tier| percent(tier.blocking)),
-    ("mttf", |tier| if tier.rate > 0.0 { seconds(1.0 / tier.rate) } else { "-".to_owned() }),
-    ("lost", |tier| if tier.interval_s.is_some() { seconds(tier.lost_s) } else { "-".to_owned() }),
+    ("mttf", |tier| {
+        if tier.rate > 0.0 {
+            seconds(1.0 / tier.rate)
+        } else {
+            "-".to_owned()
+        }
+    }),
+    ("lost", |tier| {
+        if tier.interval_s.is_some() {
+            seconds(tier.lost_s)
+        } else {
+            "-".to_owned()
+        }
+    }),
 ];
 
 const ALTERNATIVES: &[Column<Alternative>] = &[
@@ -43,7 +55,11 @@ pub(super) fn lines(question: &Question, answer: &Answer) -> Vec<String> {
     ));
     lines.push(bound(question, answer.plan.bound));
     lines.push(String::new());
-    lines.extend(listing::table(&answer.plan.alternatives, ALTERNATIVES).lines().map(str::to_owned));
+    lines.extend(
+        listing::table(&answer.plan.alternatives, ALTERNATIVES)
+            .lines()
+            .map(str::to_owned),
+    );
     lines.extend(memory(answer));
     lines
 }
@@ -60,7 +76,12 @@ fn failures(answer: &Answer) -> Vec<String> {
             format!(" (90 % belief: {low} to {high})")
         })
     )];
-    lines.extend(rating.from.iter().map(|from| format!("  from {}", listing::plain(from))));
+    lines.extend(
+        rating
+            .from
+            .iter()
+            .map(|from| format!("  from {}", listing::plain(from))),
+    );
     let word = |scope: Scope| match scope {
         Scope::Process => "ranks only",
         Scope::Node => "a node with its memory",
@@ -84,14 +105,25 @@ fn tiers(question: &Question, answer: &Answer) -> Vec<String> {
             covered = tier.covers;
             let survives = format!("survives {} of the failures", percent(tier.covers));
             if planned.interval_s.is_none() {
-                return format!("Tier {} {survives}, but its images would cost more than they save: left out.", tier.name);
+                return format!(
+                    "Tier {} {survives}, but its images would cost more than they save: left out.",
+                    tier.name
+                );
             }
             let best = interval::exact(tier.blocking_s, 1.0 / planned.rate);
-            let moved = if planned.rate > own * (1.0 + 1e-9) { ", those of the tier left out included" } else { "" };
+            let moved = if planned.rate > own * (1.0 + 1e-9) {
+                ", those of the tier left out included"
+            } else {
+                ""
+            };
             let latency = tier.latency_s.max(tier.blocking_s);
             let shortest = interval::shortest(tier.blocking_s, latency, question.in_flight);
             let why = if shortest > best {
-                format!("alone every {}, but an image takes {} to become usable", seconds(best), seconds(latency))
+                format!(
+                    "alone every {}, but an image takes {} to become usable",
+                    seconds(best),
+                    seconds(latency)
+                )
             } else {
                 format!("alone best every {}", seconds(best))
             };
@@ -107,7 +139,9 @@ fn tiers(question: &Question, answer: &Answer) -> Vec<String> {
 
 fn bound(question: &Question, bound: Bound) -> String {
     match bound {
-        Bound::Optimum => "No bound or budget changed the optimum; intervals are nested, so ratios are whole.".to_owned(),
+        Bound::Optimum => {
+            "No bound or budget changed the optimum; intervals are nested, so ratios are whole.".to_owned()
+        }
         Bound::Min => format!("The shortest interval allowed is {}.", seconds(question.limits.min_s)),
         Bound::Max => format!("The longest interval allowed is {}.", seconds(question.limits.max_s)),
         Bound::Budget => format!(
@@ -122,7 +156,11 @@ fn memory(answer: &Answer) -> Vec<String> {
     if let Some(memory) = &answer.memory {
         lines.push(String::new());
         if let Some(need) = &memory.need {
-            let parts: Vec<String> = need.lines.iter().map(|line| format!("{} {}", line.what, Gib(line.bytes))).collect();
+            let parts: Vec<String> = need
+                .lines
+                .iter()
+                .map(|line| format!("{} {}", line.what, Gib(line.bytes)))
+                .collect();
             lines.push(format!(
                 "Memory: {} of {} a node are taken ({}).",
                 Gib(need.total),
@@ -132,7 +170,10 @@ fn memory(answer: &Answer) -> Vec<String> {
         }
         lines.extend(memory.refusal.as_ref().map(|refusal| format!("Refused: {refusal}.")));
     }
-    let survived = answer.survival.iter().map(|one| format!("{} lost {:.4}", one.lost, one.probability));
+    let survived = answer
+        .survival
+        .iter()
+        .map(|one| format!("{} lost {:.4}", one.lost, one.probability));
     let survived: Vec<String> = survived.collect();
     if !survived.is_empty() {
         lines.push(format!(
@@ -146,7 +187,10 @@ fn memory(answer: &Answer) -> Vec<String> {
                 "{:.1} nodes are expected in repair; {wanted} spares are enough in 99 of 100 cases.",
                 spares.expected_in_repair
             ),
-            None => format!("{:.1} nodes are expected in repair; no number of spares is enough.", spares.expected_in_repair),
+            None => format!(
+                "{:.1} nodes are expected in repair; no number of spares is enough.",
+                spares.expected_in_repair
+            ),
         });
     }
     lines
