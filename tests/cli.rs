@@ -490,7 +490,7 @@ fn a_plan_that_cannot_be_made_names_the_figure() {
     with(&["--memory-gib", "40"]).expect(1);
     let text = with(&["--memory-gib", "40"]).expect(1).stdout;
     assert!(
-        text.contains("Refused: checkpointing needs 31.000 GiB a node") && text.contains("1 slots a rank would fit"),
+        text.contains("Refused: checkpointing needs 31.000 GiB a node") && text.contains("1 slot a rank would fit"),
         "{text}"
     );
     with(&["--tier", "late:1:2:all"])

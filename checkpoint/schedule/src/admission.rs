@@ -89,6 +89,7 @@ fn refused(need: &Need) -> String {
         .collect();
     let way_out = match need.slots_that_fit {
         0 => "not even one slot fits: shard the state over more nodes, or keep fewer copies".to_owned(),
+        1 => "1 slot a rank would fit".to_owned(),
         slots => format!("{slots} slots a rank would fit"),
     };
     format!(
@@ -97,6 +98,22 @@ fn refused(need: &Need) -> String {
         parts.join(", "),
         Gib(need.headroom)
     )
+}
+
+fn times(slots: u128) -> String {
+    if slots == 1 {
+        "1 slot".to_owned()
+    } else {
+        format!("{slots} slots")
+    }
+}
+
+fn copies(copies: u32) -> String {
+    if copies == 1 {
+        "1 copy".to_owned()
+    } else {
+        format!("{copies} copies")
+    }
 }
 
 /// Bytes as GiB with three digits, so that a sum can be checked by eye.
@@ -113,14 +130,14 @@ impl Wanted {
     /// The sum for a number of slots; u128 because a foreign number must not wrap.
     fn lines(&self, slots: u32) -> Vec<(String, u128)> {
         let (state, slots) = (u128::from(self.state), u128::from(slots));
-        let mut lines = vec![(format!("{slots} slots of own state"), slots * state)];
+        let mut lines = vec![(format!("{} of own state", times(slots)), slots * state)];
         if self.copies > 0 {
-            let what = format!("{slots} slots of {} copies for peers", self.copies);
+            let what = format!("{} of {} for peers", times(slots), copies(self.copies));
             lines.push((what, slots * state * u128::from(self.copies)));
         }
         if let Some(parity) = self.parity {
             let data = u128::from(parity.nodes - parity.parities);
-            let what = format!("{slots} slots of parity {} of {}", parity.parities, parity.nodes);
+            let what = format!("{} of parity {} of {}", times(slots), parity.parities, parity.nodes);
             lines.push((what, (slots * state * u128::from(parity.parities)).div_ceil(data)));
         }
         if self.buffers > 0 {
@@ -210,8 +227,8 @@ mod tests {
         let refusal = wanted().admit(&has).expect_err("too much").to_string();
         assert_eq!(
             refusal,
-            "checkpointing needs 401.000 GiB a node (2 slots of own state 200.000 GiB, 2 slots of 1 copies for peers \
-             200.000 GiB, buffers under way 1.000 GiB) and 210.000 GiB may be taken; 1 slots a rank would fit"
+            "checkpointing needs 401.000 GiB a node (2 slots of own state 200.000 GiB, 2 slots of 1 copy for peers \
+             200.000 GiB, buffers under way 1.000 GiB) and 210.000 GiB may be taken; 1 slot a rank would fit"
         );
         let none = wanted()
             .admit(&Has {

@@ -95,7 +95,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         memory: admission(args),
         survival: survival(args),
         spares: args.repair_h.map(|repair| {
-            let expected = spares::in_repair(args.nodes, rating.rate * 3_600.0 / f64::from(args.nodes), repair);
+            // Ranks alone are started again where they were.
+            let in_place = rating.shares.get(&Scope::Process).copied().unwrap_or(0.0);
+            let losses = rating.rate * (1.0 - in_place) * 3_600.0 / f64::from(args.nodes);
+            let expected = spares::in_repair(args.nodes, losses, repair);
             Spares {
                 expected_in_repair: expected,
                 wanted: spares::wanted(expected, SPARES_SUFFICE),
