@@ -10,13 +10,14 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-const RANKS: [(&str, u32); 17] = [
+const RANKS: [(&str, u32); 18] = [
     ("rankguard-model", 0),
     ("rankguard-faults", 1),
     ("rankguard-flight", 1),
     ("rankguard-stragglers", 1),
     ("rankguard-templates", 1),
     ("rankguard-checkpoint-format", 1),
+    ("rankguard-checkpoint-schedule", 1),
     ("rankguard-checkpoint", 2),
     ("rankguard-proto", 2),
     ("rankguard-diagnosis", 3),
@@ -31,7 +32,7 @@ const RANKS: [(&str, u32); 17] = [
 ];
 
 /// Crates that know no clock, no randomness, no files, no sockets and no async.
-const PURE: [&str; 9] = [
+const PURE: [&str; 10] = [
     "model",
     "analyzers/faults",
     "analyzers/flight",
@@ -40,6 +41,7 @@ const PURE: [&str; 9] = [
     "analyzers/diagnosis",
     "analyzers/offline",
     "checkpoint/format",
+    "checkpoint/schedule",
     "controller/core",
 ];
 

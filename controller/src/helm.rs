@@ -216,7 +216,12 @@ impl Helm {
                     info!(%node, %id, "node is away; its order is dropped until it joins");
                 }
             }
-            Action::CommitManifest { store, manifest, keep } => self.commits.start(store, manifest, keep),
+            Action::CommitManifest {
+                store,
+                manifest,
+                keep,
+                pinned,
+            } => self.commits.start(store, manifest, keep, pinned),
             Action::SetTimer { timer, at } => self.timers.set(timer, at),
             Action::Announce { text } => info!("{text}"),
         }

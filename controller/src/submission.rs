@@ -93,6 +93,7 @@ mod tests {
             every_steps: 0,
             store: String::new(),
             keep: 0,
+            retention: rankguard_model::Retention::default(),
         });
         assert_eq!(problems(&spec).len(), 8, "{:#?}", problems(&spec));
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ClockOffset, Generation, JobId, NodeId, Rank, Step};
+use crate::{ClockOffset, Generation, JobId, NodeId, Rank, Retention, Step};
 
 /// How many nodes a job may run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +46,9 @@ pub struct CheckpointPolicy {
     pub store: String,
     /// Committed checkpoints to keep, at least 1.
     pub keep: u32,
+    /// What else stays; its `last` is `keep`.
+    #[serde(default)]
+    pub retention: Retention,
 }
 
 /// One rank's place in a generation.

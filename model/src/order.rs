@@ -40,6 +40,36 @@ pub enum Order {
         /// Time between SIGTERM and SIGKILL, milliseconds.
         grace_ms: u64,
     },
+    /// Checkpoint a step that lies ahead, or from a step on as often as this. A rank that hears too late takes no image
+    /// of that step and says so.
+    Checkpoint {
+        /// The job.
+        job: JobId,
+        /// Its generation.
+        generation: Generation,
+        /// Number of the call within the generation; of two rules the later holds.
+        number: u64,
+        /// What is called.
+        call: CheckpointCall,
+    },
+}
+
+/// Which steps the ranks checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "kebab-case")]
+pub enum CheckpointCall {
+    /// This one, besides those of the rule.
+    At {
+        /// The step.
+        step: Step,
+    },
+    /// A new rule: from a step on, every multiple of a number.
+    Every {
+        /// The first step that the rule may name.
+        from: Step,
+        /// Steps between checkpoints; 0 for none.
+        every: u64,
+    },
 }
 
 impl Order {
@@ -48,7 +78,8 @@ impl Order {
         match self {
             Self::Fence { job, generation, .. }
             | Self::Keep { job, generation, .. }
-            | Self::Stop { job, generation, .. } => (job, *generation),
+            | Self::Stop { job, generation, .. }
+            | Self::Checkpoint { job, generation, .. } => (job, *generation),
             Self::Launch(launch) => (&launch.job, launch.generation),
         }
     }

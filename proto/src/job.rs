@@ -1,8 +1,8 @@
 //! Jobs, nodes and ranks on the wire.
 
 use rankguard_model::{
-    CheckpointPolicy, ClockOffset, Exit, Generation, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank, RankRef,
-    RunningRank, Step,
+    Best, CheckpointPolicy, ClockOffset, Exit, Generation, Good, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank,
+    RankRef, Retention, RunningRank, Step,
 };
 
 use crate::WireError;
@@ -35,6 +35,7 @@ impl From<&CheckpointPolicy> for v1::CheckpointPolicy {
             every_steps: policy.every_steps,
             store: policy.store.clone(),
             keep: policy.keep,
+            retention: Some((&policy.retention).into()),
         }
     }
 }
@@ -47,7 +48,39 @@ impl TryFrom<v1::CheckpointPolicy> for CheckpointPolicy {
             every_steps: policy.every_steps,
             store: policy.store,
             keep: policy.keep,
+            // A submitter that knows no rules has none.
+            retention: policy.retention.map(Into::into).unwrap_or_default(),
         })
+    }
+}
+
+impl From<&Retention> for v1::Retention {
+    fn from(rules: &Retention) -> Self {
+        Self {
+            last: rules.last,
+            every_steps: rules.every_steps,
+            every_ms: rules.every_ms,
+            best: rules.best.as_ref().map(|best| v1::BestKept {
+                metric: best.metric.clone(),
+                high: best.good == Good::High,
+                count: best.count,
+            }),
+        }
+    }
+}
+
+impl From<v1::Retention> for Retention {
+    fn from(rules: v1::Retention) -> Self {
+        Self {
+            last: rules.last,
+            every_steps: rules.every_steps,
+            every_ms: rules.every_ms,
+            best: rules.best.map(|best| Best {
+                metric: best.metric,
+                good: if best.high { Good::High } else { Good::Low },
+                count: best.count,
+            }),
+        }
     }
 }
 

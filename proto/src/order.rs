@@ -1,11 +1,14 @@
 //! Orders on the wire.
 
-use rankguard_model::{Generation, JobId, Launch, NodeId, Order, Peer, Rank, RankSlot, RestorePoint, Step};
+use rankguard_model::{
+    CheckpointCall, Generation, JobId, Launch, NodeId, Order, Peer, Rank, RankSlot, RestorePoint, Step,
+};
 
 use crate::WireError;
 use crate::error::{name, optional, port, repeated};
 use crate::v1;
-use crate::v1::order::{Fence, Keep, Kind, Stop};
+use crate::v1::order::checkpoint::Call;
+use crate::v1::order::{Checkpoint, Fence, Keep, Kind, Stop};
 
 impl From<&Order> for v1::Order {
     fn from(order: &Order) -> Self {
@@ -34,6 +37,23 @@ impl From<&Order> for v1::Order {
                 generation: generation.0,
                 grace_ms: *grace_ms,
             }),
+            Order::Checkpoint {
+                job,
+                generation,
+                number,
+                call,
+            } => Kind::Checkpoint(Checkpoint {
+                job: job.0.clone(),
+                generation: generation.0,
+                number: *number,
+                call: Some(match call {
+                    CheckpointCall::At { step } => Call::At(step.0),
+                    CheckpointCall::Every { from, every } => Call::Every(v1::CheckpointRule {
+                        from: from.0,
+                        every: *every,
+                    }),
+                }),
+            }),
         };
         Self { kind: Some(kind) }
     }
@@ -59,6 +79,18 @@ impl TryFrom<v1::Order> for Order {
                 job: JobId(name("stop.job", stop.job)?),
                 generation: Generation(stop.generation),
                 grace_ms: stop.grace_ms,
+            },
+            Kind::Checkpoint(checkpoint) => Self::Checkpoint {
+                job: JobId(name("checkpoint.job", checkpoint.job)?),
+                generation: Generation(checkpoint.generation),
+                number: checkpoint.number,
+                call: match checkpoint.call.ok_or_else(|| WireError::absent("checkpoint.call"))? {
+                    Call::At(step) => CheckpointCall::At { step: Step(step) },
+                    Call::Every(rule) => CheckpointCall::Every {
+                        from: Step(rule.from),
+                        every: rule.every,
+                    },
+                },
             },
         })
     }

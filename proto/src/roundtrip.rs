@@ -5,9 +5,10 @@ use proptest::option;
 use proptest::prelude::*;
 use prost::Message;
 use rankguard_model::{
-    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation,
-    JobId, JobSpec, Launch, Mark, NodeId, NodeInfo, NodeRange, Order, OrderId, Peer, Rank, RankRef, RankSlot,
-    RestoreBytes, RestorePoint, Role, RunningRank, Sequence, ShardSeal, Source, Step, Timestamp,
+    Best, Body, CheckpointCall, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence,
+    EvidenceId, Exit, Generation, Good, JobId, JobSpec, Launch, Ledger, Mark, NodeId, NodeInfo, NodeRange, Order,
+    OrderId, Peer, Rank, RankRef, RankSlot, RestoreBytes, RestorePoint, Retention, Role, RunningRank, Sequence,
+    ShardSeal, Source, Step, Timestamp,
 };
 
 use crate::{WireError, v1};
@@ -93,14 +94,16 @@ fn entity() -> impl Strategy<Value = Entity> {
 }
 
 fn seal() -> impl Strategy<Value = ShardSeal> {
-    (0_u32..64, step(), 64_u32.., "[0-9a-f]{64}", any::<u64>()).prop_map(|(rank, step, world_size, index, bytes)| {
-        ShardSeal {
-            rank: Rank(rank),
-            step,
-            world_size,
-            index,
-            bytes,
-        }
+    let ledger = proptest::option::of(any::<(u64, u64)>());
+    let place = (0_u32..64, step(), 64_u32.., "[0-9a-f]{64}", any::<u64>());
+    (place, ledger, "[a-z/0-9]{0,8}").prop_map(|((rank, step, world_size, index, bytes), ledger, schema)| ShardSeal {
+        rank: Rank(rank),
+        step,
+        world_size,
+        index,
+        bytes,
+        ledger: ledger.map(|(first, end)| Ledger { first, end }),
+        schema,
     })
 }
 
@@ -235,6 +238,17 @@ fn order() -> impl Strategy<Value = Order> {
             generation,
             grace_ms
         }),
+        (job(), generation(), any::<u64>(), step(), option::of(any::<u64>())).prop_map(
+            |(job, generation, number, step, every)| Order::Checkpoint {
+                job,
+                generation,
+                number,
+                call: match every {
+                    Some(every) => CheckpointCall::Every { from: step, every },
+                    None => CheckpointCall::At { step },
+                },
+            }
+        ),
     ]
 }
 
@@ -268,11 +282,31 @@ fn node_info() -> impl Strategy<Value = NodeInfo> {
         })
 }
 
+fn retention() -> impl Strategy<Value = Retention> {
+    let good = prop_oneof![Just(Good::Low), Just(Good::High)];
+    let best = (text(), good, any::<u32>()).prop_map(|(metric, good, count)| Best { metric, good, count });
+    (
+        any::<u32>(),
+        option::of(any::<u64>()),
+        option::of(any::<u64>()),
+        option::of(best),
+    )
+        .prop_map(|(last, every_steps, every_ms, best)| Retention {
+            last,
+            every_steps,
+            every_ms,
+            best,
+        })
+}
+
 fn job_spec() -> impl Strategy<Value = JobSpec> {
-    let policy = (any::<u64>(), text(), any::<u32>()).prop_map(|(every_steps, store, keep)| CheckpointPolicy {
-        every_steps,
-        store,
-        keep,
+    let policy = (any::<u64>(), text(), any::<u32>(), retention()).prop_map(|(every_steps, store, keep, retention)| {
+        CheckpointPolicy {
+            every_steps,
+            store,
+            keep,
+            retention,
+        }
     });
     (
         (

@@ -38,6 +38,30 @@ pub enum Fault {
         /// The step.
         step: u64,
     },
+    /// A GPU corrects more and more memory errors: nothing fails yet.
+    EccGrows {
+        /// The node.
+        node: String,
+    },
+    /// From a step on, a node computes something else, and nothing says so.
+    NodeCorrupt {
+        /// The node.
+        node: String,
+        /// The step.
+        step: u64,
+    },
+    /// Orders to a node take long from now on.
+    OrdersSlow {
+        /// The node.
+        node: String,
+        /// How long, milliseconds.
+        delay_ms: u64,
+    },
+    /// An operator takes a node out of use.
+    Cordoned {
+        /// The node.
+        node: String,
+    },
     /// The controller is killed and reads its journal again.
     ControllerRestart,
 }

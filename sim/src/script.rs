@@ -27,6 +27,9 @@ pub struct Script {
     pub step_ms: u64,
     /// Steps between checkpoints.
     pub checkpoint_every: u64,
+    /// How long a rank waits for an image, milliseconds.
+    #[serde(default = "one")]
+    pub stall_ms: u64,
     /// The world ends after so long, milliseconds.
     pub end_ms: u64,
     /// Settings of the brain.
@@ -35,6 +38,10 @@ pub struct Script {
     /// What breaks, when.
     #[serde(default, rename = "fault")]
     pub faults: Vec<Moment>,
+}
+
+fn one() -> u64 {
+    1
 }
 
 /// A fault with its moment.
@@ -80,7 +87,13 @@ impl Script {
         }
         for moment in &script.faults {
             let node = match &moment.fault {
-                Fault::GpuLost { node } | Fault::NodeLost { node } | Fault::NodeBack { node } => node,
+                Fault::GpuLost { node }
+                | Fault::NodeLost { node }
+                | Fault::NodeBack { node }
+                | Fault::EccGrows { node }
+                | Fault::NodeCorrupt { node, .. }
+                | Fault::OrdersSlow { node, .. }
+                | Fault::Cordoned { node } => node,
                 Fault::HostOom { .. } | Fault::RankKilled { .. } | Fault::UserBug { .. } | Fault::ControllerRestart => {
                     continue;
                 }

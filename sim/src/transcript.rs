@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use rankguard_core::{Action, Event};
-use rankguard_model::{Body, Case, Order};
+use rankguard_model::{Body, Case, CheckpointCall, Order};
 
 /// The lines of one world.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,6 +66,13 @@ impl Transcript {
             Action::SendOrder { node, order, .. } => match order {
                 Order::Keep { .. } => return,
                 Order::Fence { generation, .. } => format!("order   {node}: fence, generation {generation}"),
+                Order::Checkpoint { call, number, .. } => {
+                    let called = match call {
+                        CheckpointCall::At { step } => format!("checkpoint step {step}"),
+                        CheckpointCall::Every { from, every } => format!("checkpoint every {every} from step {from}"),
+                    };
+                    format!("order   {node}: {called} (call {number})")
+                }
                 Order::Stop { generation, .. } => format!("order   {node}: stop generation {generation}"),
                 Order::Launch(launch) => {
                     let ranks: Vec<String> = launch.ranks.iter().map(|slot| slot.rank.to_string()).collect();

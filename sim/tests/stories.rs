@@ -127,8 +127,81 @@ fn a_controller_that_dies_mid_recovery_goes_on_from_its_journal() {
 }
 
 #[test]
+fn a_node_at_risk_makes_the_job_checkpoint_before_it_is_lost() {
+    let ended = play("risk");
+    golden("risk", &ended);
+    assert!(ended.is_finished());
+    // The rule alone would have taken none: everything would have been lost.
+    let job = &ended.status.jobs[0];
+    let [called] = job.checkpoints.as_slice() else {
+        panic!("{:?}", job.checkpoints)
+    };
+    assert!(called.step.0 > 0 && called.step.0 < 110, "{}", called.step);
+    let lost: Vec<_> = ended
+        .state
+        .cases()
+        .values()
+        .filter_map(|case| case.steps_lost)
+        .collect();
+    assert!(!lost.is_empty() && lost.iter().all(|lost| *lost < 60), "{lost:?}");
+}
+
+#[test]
+fn a_call_that_one_node_hears_too_late_is_void_and_the_next_ones_look_further_ahead() {
+    let ended = play("call-late");
+    golden("call-late", &ended);
+    let text = ended.transcript.as_str();
+    assert!(text.contains("the call came too late"), "{text}");
+    let job = &ended.status.jobs[0];
+    assert_eq!(job.checkpoints.len(), 1, "{:?}", job.checkpoints);
+    assert_eq!(job.checkpoints[0].world_size, 6);
+}
+
+#[test]
+fn replicas_that_differ_blame_the_minority_and_nobody_starts_from_them() {
+    let ended = play("replicas-differ");
+    golden("replicas-differ", &ended);
+    assert!(ended.is_finished());
+    let verdicts = verdicts(&ended);
+    assert_eq!(verdicts, [on("silent-data-corruption", "node-2", CaseState::Recovered)]);
+    let plans: Vec<_> = ended.state.plans().values().collect();
+    assert!(plans.len() == 2 && !plans[1].nodes.contains(&NodeId::from("node-2")));
+    let case = ended.state.cases().values().next().expect("one case");
+    let told = |wanted: &str| case.findings.iter().any(|finding| finding.text.contains(wanted));
+    assert!(told("decoder.0.weight") && told("step 50"), "{:?}", case.findings);
+}
+
+#[test]
+fn the_interval_follows_what_images_cost_and_a_new_generation_starts_with_it() {
+    let ended = play("interval");
+    golden("interval", &ended);
+    assert!(ended.is_finished());
+    let steps: Vec<u64> = ended.status.jobs[0].checkpoints.iter().map(|one| one.step.0).collect();
+    // 20 ms an image and a failure in months: the longest interval allowed, 4 s, is 80 steps of 50 ms.
+    let late: Vec<u64> = steps.iter().copied().filter(|step| *step > 60).collect();
+    assert!(
+        late.len() > 8 && late.iter().all(|step| step.is_multiple_of(80)),
+        "{steps:?}"
+    );
+    let generations: Vec<u64> = ended.status.jobs[0]
+        .checkpoints
+        .iter()
+        .map(|one| one.generation.0)
+        .collect();
+    assert!(generations.contains(&2), "{generations:?}");
+    assert!(
+        steps.contains(&5) && steps.contains(&10),
+        "the rule of the launch holds at first: {steps:?}"
+    );
+}
+
+#[test]
 fn the_same_seed_gives_the_same_bytes() {
     for name in [
+        "risk",
+        "interval",
+        "call-late",
+        "replicas-differ",
         "gpu-lost",
         "node-lost",
         "host-oom",

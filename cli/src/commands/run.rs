@@ -91,6 +91,7 @@ fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
             every_steps,
             store: here("the checkpoint store", dir)?,
             keep: args.keep,
+            retention: rankguard_model::Retention::default(),
         }),
         _ => None,
     };

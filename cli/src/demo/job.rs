@@ -62,6 +62,7 @@ impl Training {
                 every_steps: CHECKPOINT_EVERY,
                 store: store.display().to_string(),
                 keep: 3,
+                retention: rankguard_model::Retention::default(),
             }),
             max_restarts: 100,
         }

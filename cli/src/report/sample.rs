@@ -90,6 +90,7 @@ fn spec(name: &str) -> JobSpec {
             every_steps: 10,
             store: "/store".to_owned(),
             keep: 3,
+            retention: rankguard_model::Retention::default(),
         }),
         max_restarts: 3,
     }

@@ -1,6 +1,6 @@
 //! Everything the brain can ask for.
 
-use rankguard_checkpoint_format::Manifest;
+use rankguard_checkpoint_format::{CheckpointId, Manifest};
 use rankguard_model::{NodeId, Order, OrderId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +26,10 @@ pub enum Action {
         store: String,
         /// What to commit.
         manifest: Manifest,
-        /// Committed checkpoints to keep.
+        /// Committed checkpoints to keep, the newest.
         keep: u32,
+        /// Others that the job's rules keep.
+        pinned: Vec<CheckpointId>,
     },
     /// Wake the brain at a moment of the controller's clock, or at once if it has passed.
     SetTimer {

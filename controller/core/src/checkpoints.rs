@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
+use rankguard_checkpoint_schedule::agreement::Tally;
+use rankguard_checkpoint_schedule::retention::{Kept, Retention, stay};
 use rankguard_model::{CheckpointView, Generation, JobId, Rank, ShardSeal, Step, Timestamp};
 use serde::Serialize;
 
-/// Attempts that are remembered while incomplete; the oldest is given up first.
-const ATTEMPTS_MAX: usize = 8;
+/// Attempts whose stalls are remembered; the oldest is forgotten first.
+const STALLS_MAX: usize = 8;
 
 /// The checkpoints of one job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -15,15 +17,11 @@ pub struct Checkpoints {
     /// Committed, oldest first.
     pub committed: Vec<CheckpointView>,
     /// Shards that are durable, of checkpoints that are not committed.
-    attempts: BTreeMap<(Generation, Step), Attempt>,
+    attempts: Tally<ShardSeal>,
+    /// How long each rank waited, milliseconds, of checkpoints that are not committed.
+    stall_ms: BTreeMap<(Generation, Step), BTreeMap<Rank, f64>>,
     /// The manifest that is being written.
     pub committing: Option<Manifest>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-struct Attempt {
-    shards: BTreeMap<Rank, ShardSeal>,
-    stall_ms: BTreeMap<Rank, f64>,
 }
 
 impl Checkpoints {
@@ -34,7 +32,11 @@ impl Checkpoints {
 
     /// A rank sealed its shard.
     pub fn sealed(&mut self, generation: Generation, step: Step, rank: Rank, stall_ms: f64) {
-        self.attempt(generation, step).stall_ms.insert(rank, stall_ms);
+        let key = (generation, step);
+        if self.stall_ms.len() >= STALLS_MAX && !self.stall_ms.contains_key(&key) {
+            self.stall_ms.pop_first();
+        }
+        self.stall_ms.entry(key).or_default().insert(rank, stall_ms);
     }
 
     /// A shard became durable. Gives the manifest when it was the last one missing and nothing else is being written.
@@ -43,7 +45,7 @@ impl Checkpoints {
         if self.newest().is_some_and(|newest| step <= newest.step) {
             return None;
         }
-        self.attempt(generation, step).shards.insert(seal.rank, seal);
+        self.attempts.image(generation, step, seal.rank, seal.world_size, seal);
         self.complete(job, generation)
     }
 
@@ -52,20 +54,13 @@ impl Checkpoints {
         if self.committing.is_some() {
             return None;
         }
-        let ((_, step), attempt) = self
-            .attempts
-            .iter()
-            .rev()
-            .find(|((of, _), attempt)| *of == generation && attempt.is_whole())?;
-        let id = CheckpointId {
-            step: *step,
-            generation,
-        };
+        let (step, shards) = self.attempts.whole(generation)?;
+        let seals: Vec<ShardSeal> = shards.values().cloned().collect();
+        let id = CheckpointId { step, generation };
         let parent = self.newest().map(|newest| CheckpointId {
             step: newest.step,
             generation: newest.generation,
         });
-        let seals: Vec<ShardSeal> = attempt.shards.values().cloned().collect();
         let manifest = Manifest::from_seals(job, id, parent, &seals).ok()?;
         self.committing = Some(manifest.clone());
         Some(manifest)
@@ -73,8 +68,10 @@ impl Checkpoints {
 
     /// The manifest is written: the checkpoint exists. Older attempts have become pointless.
     pub fn committed(&mut self, at: Timestamp, generation: Generation, step: Step) {
-        let attempt = self.attempts.get(&(generation, step)).cloned().unwrap_or_default();
-        self.attempts.retain(|(_, of), _| *of > step);
+        let shards = self.attempts.images(generation, step).cloned().unwrap_or_default();
+        let stall_ms = self.stall_ms.remove(&(generation, step)).unwrap_or_default();
+        self.attempts.committed(step);
+        self.stall_ms.retain(|(_, of), _| *of > step);
         self.committing = None;
         if self
             .newest()
@@ -85,22 +82,44 @@ impl Checkpoints {
         self.committed.push(CheckpointView {
             step,
             generation,
-            world_size: u32::try_from(attempt.shards.len()).unwrap_or(u32::MAX),
-            bytes: attempt.shards.values().map(|seal| seal.bytes).sum(),
+            world_size: u32::try_from(shards.len()).unwrap_or(u32::MAX),
+            bytes: shards.values().map(|seal| seal.bytes).sum(),
             committed_at: at,
-            stall_ms: attempt.stall_ms.into_iter().collect(),
+            stall_ms: stall_ms.into_iter().collect(),
         });
     }
 
     /// The manifest could not be written: the attempt is void.
     pub fn refused(&mut self, generation: Generation, step: Step) {
-        self.attempts.remove(&(generation, step));
+        self.attempts.void(generation, step);
         self.committing = None;
     }
 
     /// A shard could not be kept: the attempt is void.
     pub fn failed(&mut self, generation: Generation, step: Step) {
-        self.attempts.remove(&(generation, step));
+        self.attempts.void(generation, step);
+    }
+
+    /// What stays of the committed ones and of one that is about to be, by the rules of the job.
+    pub fn stay(
+        &self,
+        rules: &Retention,
+        next: &Kept<CheckpointId>,
+        metric: impl Fn(Generation, Step) -> BTreeMap<String, f64>,
+    ) -> Vec<CheckpointId> {
+        let known = self.committed.iter().map(|view| Kept {
+            id: CheckpointId {
+                step: view.step,
+                generation: view.generation,
+            },
+            step: view.step,
+            at: view.committed_at,
+            metrics: metric(view.generation, view.step),
+            needs: Vec::new(),
+            leased: false,
+        });
+        let all: Vec<Kept<CheckpointId>> = known.chain([next.clone()]).collect();
+        stay(rules, &all).into_keys().collect()
     }
 
     /// A committed checkpoint turned out to be unreadable: nobody is sent to it again. Says whether it was among them.
@@ -117,23 +136,8 @@ impl Checkpoints {
             .committing
             .as_ref()
             .map(|manifest| (manifest.generation, manifest.step));
-        self.attempts
+        self.attempts.fence(generation, committing);
+        self.stall_ms
             .retain(|key, _| key.0 >= generation || Some(*key) == committing);
-    }
-
-    fn attempt(&mut self, generation: Generation, step: Step) -> &mut Attempt {
-        if self.attempts.len() >= ATTEMPTS_MAX && !self.attempts.contains_key(&(generation, step)) {
-            self.attempts.pop_first();
-        }
-        self.attempts.entry((generation, step)).or_default()
-    }
-}
-
-impl Attempt {
-    fn is_whole(&self) -> bool {
-        self.shards
-            .values()
-            .next()
-            .is_some_and(|seal| seal.world_size as usize == self.shards.len())
     }
 }

@@ -1,5 +1,6 @@
 //! Everything that can happen.
 
+use rankguard_checkpoint_schedule::twins::Difference;
 use rankguard_model::{Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,9 @@ pub enum Event {
         step: Step,
         /// The generation that wrote it.
         generation: Generation,
+        /// Replicas in it that must be equal and are not, the first few.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        differing: Vec<Difference>,
     },
     /// The manifest could not be written; older checkpoints are untouched.
     ManifestRefused {

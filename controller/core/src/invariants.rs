@@ -30,6 +30,10 @@ pub const INVARIANTS: &[(&str, Check)] = &[
         "a_generation_has_at_most_one_open_case",
         a_generation_has_at_most_one_open_case,
     ),
+    (
+        "calls_are_of_the_generation_that_acts",
+        calls_are_of_the_generation_that_acts,
+    ),
     ("every_case_says_what_clears_it", every_case_says_what_clears_it),
 ];
 
@@ -143,6 +147,17 @@ fn a_generation_has_at_most_one_open_case(state: &State) -> Option<String> {
         }
     }
     None
+}
+
+/// RG-3: a checkpoint is called of nobody but the ranks that act.
+fn calls_are_of_the_generation_that_acts(state: &State) -> Option<String> {
+    living(state).find_map(|job| {
+        let stale = job.calls.open().iter().find(|word| word.generation != job.generation)?;
+        Some(format!(
+            "{} is of generation {} and calls generation {}",
+            job.spec.id, job.generation, stale.generation
+        ))
+    })
 }
 
 /// RG-10.

@@ -8,7 +8,9 @@ use rankguard_model::{
 use serde::Serialize;
 
 use crate::Plan;
+use crate::calls::Calls;
 use crate::checkpoints::Checkpoints;
+use crate::rhythm::Rhythm;
 
 /// Progress points kept for reports; beyond it every second one is forgotten, so that the whole run stays visible.
 const PROGRESS_POINTS_MAX: usize = 4_096;
@@ -76,6 +78,10 @@ pub struct Job {
     pub generation_step: Option<Step>,
     /// Its checkpoints.
     pub checkpoints: Checkpoints,
+    /// Steps that were called, besides those of the rule.
+    pub calls: Calls,
+    /// What decides how often it checkpoints.
+    pub rhythm: Rhythm,
     /// How often each failure signature was answered by a retry.
     pub retries: BTreeMap<String, u32>,
     /// Restarts after failures since the last committed checkpoint: however different the failures look, work that is
@@ -98,6 +104,7 @@ pub struct Job {
 impl Job {
     /// A job that was just submitted.
     pub fn new(spec: JobSpec, at: Timestamp) -> Self {
+        let every = spec.checkpoint.as_ref().map_or(0, |policy| policy.every_steps);
         Self {
             spec,
             phase: Phase::Pending {
@@ -112,6 +119,8 @@ impl Job {
             step: None,
             generation_step: None,
             checkpoints: Checkpoints::default(),
+            calls: Calls::new(Generation(0)),
+            rhythm: Rhythm::new(every),
             retries: BTreeMap::new(),
             fruitless: 0,
             restored: RestoreBytes::default(),
@@ -155,6 +164,16 @@ impl Job {
             });
         }
         self.progress.push(point);
+    }
+
+    /// What was measured at a step: the newest report of its generation that is not later.
+    pub fn metrics_at(&self, generation: Generation, step: Step) -> BTreeMap<String, f64> {
+        let before = |point: &&ProgressPoint| point.generation == generation && point.step <= step;
+        let point = self.progress.iter().rev().find(before);
+        point
+            .and_then(|point| point.loss)
+            .map(|loss| BTreeMap::from([("loss".to_owned(), loss)]))
+            .unwrap_or_default()
     }
 
     /// Begins a stretch of a rank's life; what it did before ends.

@@ -19,6 +19,7 @@
 
 mod action;
 mod brain;
+mod calls;
 mod cases;
 mod catalogue;
 mod checkpoints;
@@ -30,6 +31,7 @@ mod plan;
 mod plan_check;
 mod policy;
 mod recovery;
+mod rhythm;
 mod state;
 mod views;
 

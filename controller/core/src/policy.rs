@@ -27,6 +27,16 @@ pub struct Policy {
     pub grow_ms: u64,
     /// How often a failure of the user's own program or data is tried again.
     pub user_retries: u32,
+    /// A node at risk makes the job checkpoint at once, at most once in so long, milliseconds; 0 for never. Agents and
+    /// ranks must know how to follow such a call.
+    pub risk_ms: u64,
+    /// Whether the interval of checkpoints follows what they cost and how often the job fails. Agents and ranks must know
+    /// how to follow such a call.
+    pub adapt: bool,
+    /// The longest interval that it may then have, milliseconds: what a user is ready to lose.
+    pub checkpoint_max_ms: u64,
+    /// Most of the work that images may then take; it goes before the longest interval.
+    pub checkpoint_budget: Share,
     /// Nodes that may be cordoned by verdicts at one time, as a share of all nodes; at least one (RG-6).
     pub cordon_share: Share,
 }
@@ -48,6 +58,10 @@ impl Default for Policy {
             pending_ms: 600_000,
             grow_ms: 30_000,
             user_retries: 1,
+            risk_ms: 0,
+            adapt: false,
+            checkpoint_max_ms: 1_800_000,
+            checkpoint_budget: Share(5),
             cordon_share: Share(10),
         }
     }

@@ -102,7 +102,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
             .prop_map(|(job, rank, step, world)| Move::Durable { job, rank, step, world }),
         3 => (0..2u8, 1..9u8).prop_map(|(job, ahead)| Move::Checkpoint { job, ahead }),
         3 => any::<bool>().prop_map(|refuse| Move::Commit { refuse }),
-        2 => (0..5u8, 0..4u8).prop_map(|(node, class)| Move::Hardware { node, class }),
+        2 => (0..5u8, 0..5u8).prop_map(|(node, class)| Move::Hardware { node, class }),
         3 => any::<u8>().prop_map(|pick| Move::Timer { pick }),
         2 => (0..5_000u16).prop_map(|millis| Move::Wait { millis }),
         1 => (0..5u8).prop_map(|node| Move::Cordon { node }),
@@ -123,7 +123,32 @@ struct Walk {
     generations: BTreeMap<JobId, Generation>,
 }
 
-const CLASSES: [&str; 4] = ["gpu-fallen-off-bus", "nic-fault", "host-oom-kill", "cpu-lockup"];
+const CLASSES: [&str; 5] = [
+    "gpu-fallen-off-bus",
+    "nic-fault",
+    "host-oom-kill",
+    "cpu-lockup",
+    "gpu-ecc-degrading",
+];
+
+/// Two replicas of a box: which of them is wrong nobody can tell.
+fn difference() -> rankguard_checkpoint_schedule::twins::Difference {
+    rankguard_checkpoint_schedule::twins::Difference {
+        tensor: "w".to_owned(),
+        offset: vec![0],
+        shape: vec![8],
+        chunks: vec![0],
+        groups: vec![vec![Rank(0)], vec![Rank(1)]],
+    }
+}
+
+/// Risks are answered at once, so that calls mix with everything else.
+fn policy() -> Policy {
+    Policy {
+        risk_ms: 1,
+        ..Policy::default()
+    }
+}
 
 fn node(number: u8) -> NodeId {
     NodeId(format!("node-{number}"))
@@ -136,7 +161,7 @@ fn job(number: u8) -> JobId {
 impl Walk {
     fn new() -> Self {
         Self {
-            state: State::new(Policy::default(), Catalogue::builtin()),
+            state: State::new(policy(), Catalogue::builtin()),
             journal: Vec::new(),
             now: Timestamp(1_700_000_000_000_000_000),
             seqs: BTreeMap::new(),
@@ -241,7 +266,7 @@ impl Walk {
                         );
                     }
                 }
-                Order::Stop { .. } | Order::Keep { .. } => {}
+                Order::Stop { .. } | Order::Keep { .. } | Order::Checkpoint { .. } => {}
             }
         }
     }
@@ -286,6 +311,7 @@ impl Walk {
                         every_steps: 1,
                         store: "/c".to_owned(),
                         keep: 2,
+                        retention: rankguard_model::Retention::default(),
                     }),
                     max_restarts: 2,
                 };
@@ -359,6 +385,8 @@ impl Walk {
                     world_size: if world == 6 { 1 } else { plan.world_size() },
                     index: "0".repeat(64),
                     bytes: 1,
+                    ledger: None,
+                    schema: String::new(),
                 };
                 let rank = u8::try_from(seal.rank.0).unwrap_or(0);
                 self.rank_report(&job(number), rank, false, Body::ShardDurable { seal });
@@ -376,6 +404,8 @@ impl Walk {
                         world_size: plan.world_size(),
                         index: "0".repeat(64),
                         bytes: 1,
+                        ledger: None,
+                        schema: String::new(),
                     };
                     let rank = u8::try_from(rank).unwrap_or(0);
                     self.rank_report(&job(number), rank, false, Body::ShardDurable { seal });
@@ -392,7 +422,16 @@ impl Walk {
                         reason: "disk full".to_owned(),
                     }
                 } else {
-                    Event::ManifestCommitted { job, step, generation }
+                    Event::ManifestCommitted {
+                        job,
+                        step,
+                        generation,
+                        differing: if step.0.is_multiple_of(3) {
+                            vec![difference()]
+                        } else {
+                            Vec::new()
+                        },
+                    }
                 });
             }
             Move::Hardware { node: number, class } => {
@@ -453,7 +492,7 @@ proptest! {
             walk.make(one);
         }
         // The journal gives the state back (RG-8), also through its own form on disk.
-        let mut again = State::new(Policy::default(), Catalogue::builtin());
+        let mut again = State::new(policy(), Catalogue::builtin());
         for stamped in &walk.journal {
             let text = serde_json::to_string(stamped).expect("an event can be written");
             let read: Stamped = serde_json::from_str(&text).expect("an event can be read");

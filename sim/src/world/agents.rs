@@ -1,7 +1,8 @@
 //! What agents report, and how they obey.
 
+use rankguard_checkpoint_schedule::agreement::{Heard, Word};
 use rankguard_core::Event;
-use rankguard_model::{Body, Entity, Exit, NodeId, Order, Rank, Source};
+use rankguard_model::{Body, Entity, Exit, NodeId, Order, Rank, Source, Step};
 
 use super::{Happening, World};
 use crate::agent::Process;
@@ -94,7 +95,13 @@ impl World {
                     let entity = agent.rank_entity(slot.rank, &process);
                     self.report(node, Source::Ranks, entity, Body::RankStarted { pid });
                     let from = launch.restore.as_ref().map_or(0, |restore| restore.step.0);
-                    self.rank_started(launch.generation, launch.world_size as usize, slot.rank, node, from);
+                    self.rank_started(
+                        launch.generation,
+                        launch.world_size as usize,
+                        slot.rank,
+                        node,
+                        (from, launch.checkpoint_every),
+                    );
                 }
             }
             Order::Stop { job, generation, .. } => {
@@ -109,7 +116,45 @@ impl World {
                     self.exit(node, rank, &process, Exit::Signal(15));
                 }
             }
+            Order::Checkpoint {
+                generation,
+                number,
+                call,
+                ..
+            } => self.hear(
+                node,
+                &Word {
+                    generation,
+                    number,
+                    call,
+                },
+            ),
             Order::Keep { .. } => {}
+        }
+    }
+
+    /// The ranks of a node hear a call.
+    fn hear(&mut self, node: &NodeId, word: &Word) {
+        let Some(training) = self.training.as_mut() else { return };
+        let here = training.ranks.iter().filter(|(_, place)| *place == node);
+        let here: Vec<Rank> = here.map(|(rank, _)| *rank).collect();
+        let mut late = Vec::new();
+        for rank in here {
+            let heard = training.followers.get_mut(&rank).map(|follower| follower.hear(word));
+            if let Some(Heard::TooLate { step }) = heard {
+                late.push((rank, step));
+            }
+        }
+        for (rank, step) in late {
+            self.missed(node, rank, step);
+        }
+    }
+
+    /// A rank takes no image of a step that was called.
+    pub(super) fn missed(&mut self, node: &NodeId, rank: Rank, step: Step) {
+        if let Some(entity) = self.entity(node, rank) {
+            let reason = "the call came too late".to_owned();
+            self.report(node, Source::Checkpoint, entity, Body::ShardFailed { step, reason });
         }
     }
 

@@ -1,5 +1,8 @@
 //! What breaks, and what the machines say when it does.
 
+use std::time::Duration;
+
+use rankguard_core::Event;
 use rankguard_model::{Entity, Exit, NodeId, Rank, Source};
 
 use super::{GPU, Happening, SILENCE, World};
@@ -29,6 +32,23 @@ impl World {
             Fault::HostOom { rank } => self.host_oom(Rank(*rank)),
             Fault::RankKilled { rank } => self.rank_killed(Rank(*rank)),
             Fault::UserBug { rank, step } => self.bugs.push((Rank(*rank), *step)),
+            Fault::EccGrows { node } => {
+                let node = NodeId::from(node.as_str());
+                let entity = Entity::Node { node: node.clone() };
+                let line = format!(
+                    "NVRM: Xid (PCI:{GPU}): 92, pid='<unknown>', name=<unknown>, High single-bit ECC error rate"
+                );
+                self.lines(&node, Source::KernelLog, &entity, &[line]);
+            }
+            Fault::NodeCorrupt { node, step } => self.corrupt = Some((NodeId::from(node.as_str()), *step)),
+            Fault::OrdersSlow { node, delay_ms } => {
+                let delay = Duration::from_millis(*delay_ms);
+                self.slow.insert(NodeId::from(node.as_str()), delay);
+            }
+            Fault::Cordoned { node } => {
+                let (node, reason) = (NodeId::from(node.as_str()), "drained".to_owned());
+                self.later(Duration::ZERO, Happening::Told(Event::NodeCordoned { node, reason }));
+            }
             Fault::ControllerRestart => self.restart_controller(),
         }
     }

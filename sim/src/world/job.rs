@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rankguard_checkpoint_format::Digest;
+use rankguard_checkpoint_schedule::agreement::{Boundary, Follower};
+use rankguard_checkpoint_schedule::twins::{Difference, Replica, differences};
 use rankguard_model::{Body, Entity, Exit, Generation, NodeId, Rank, RestoreBytes, ShardSeal, Source, Step};
 
 use super::{Happening, Training, World};
@@ -15,7 +17,7 @@ impl World {
         world_size: usize,
         rank: Rank,
         node: &NodeId,
-        from: u64,
+        (from, every): (u64, u64),
     ) {
         let fresh = self
             .training
@@ -29,6 +31,7 @@ impl World {
                 step: from,
                 running: false,
                 failed: false,
+                followers: BTreeMap::new(),
             });
         }
         let Some(training) = self
@@ -39,6 +42,8 @@ impl World {
             return;
         };
         training.ranks.insert(rank, node.clone());
+        let follower = Follower::new(generation, Step(from), every);
+        training.followers.insert(rank, follower);
         if training.ranks.len() == training.world_size && !training.running {
             training.running = true;
             let ranks = training.ranks.clone();
@@ -84,6 +89,11 @@ impl World {
         }
         training.step += 1;
         let (now_at, ranks) = (training.step, training.ranks.clone());
+        let boundaries: BTreeMap<Rank, Boundary> = training
+            .followers
+            .iter_mut()
+            .map(|(rank, follower)| (*rank, follower.boundary(Step(now_at))))
+            .collect();
         if let Some((rank, _)) = self
             .bugs
             .iter()
@@ -104,14 +114,14 @@ impl World {
                 };
                 self.report(node, Source::Ranks, entity.clone(), body);
             }
-            if now_at.is_multiple_of(self.script.checkpoint_every) {
+            if boundaries.get(rank).is_some_and(|boundary| boundary.image) {
                 self.report(
                     node,
                     Source::Checkpoint,
                     entity.clone(),
                     Body::ShardSealed {
                         step: Step(now_at),
-                        stall_ms: 1.0,
+                        stall_ms: self.script.stall_ms as f64,
                         bytes: 1 << 20,
                     },
                 );
@@ -121,6 +131,8 @@ impl World {
                     world_size: ranks.len() as u32,
                     index: Digest::of(format!("{generation} {now_at} {rank}").as_bytes()).to_string(),
                     bytes: 1 << 20,
+                    ledger: None,
+                    schema: String::new(),
                 };
                 self.report(node, Source::Checkpoint, entity, Body::ShardDurable { seal });
             }
@@ -137,6 +149,23 @@ impl World {
             Duration::from_millis(self.script.step_ms),
             Happening::Stepped(generation),
         );
+    }
+
+    /// What a comparison of replicas gives: the ranks train data-parallel, so all hold the same.
+    pub(super) fn differing(&self, step: Step) -> Vec<Difference> {
+        let (Some(training), Some((bad, from))) = (&self.training, &self.corrupt) else {
+            return Vec::new();
+        };
+        let (right, wrong) = ([Digest::of(b"right")], [Digest::of(b"wrong")]);
+        let replica = |(rank, node): (&Rank, &NodeId)| Replica {
+            rank: *rank,
+            tensor: "decoder.0.weight",
+            offset: &[0, 0],
+            shape: &[64, 64],
+            chunk_bytes: 65_536,
+            digests: if node == bad && step.0 >= *from { &wrong } else { &right },
+        };
+        differences(training.ranks.iter().map(replica))
     }
 
     /// A rank raises the exception that its program has in it.

@@ -7,6 +7,7 @@ mod job;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rankguard_checkpoint_schedule::agreement::Follower;
 use rankguard_core::{Action, Event, Stamped, State, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
@@ -39,6 +40,10 @@ pub struct World {
     job: JobId,
     training: Option<Training>,
     bugs: Vec<(Rank, u64)>,
+    /// A node whose ranks hold something wrong from a step on.
+    corrupt: Option<(NodeId, u64)>,
+    /// How long an order takes to a node, where that is not the usual.
+    slow: BTreeMap<NodeId, Duration>,
     transcript: Transcript,
     broken: Vec<String>,
 }
@@ -67,6 +72,8 @@ struct Training {
     step: u64,
     running: bool,
     failed: bool,
+    /// What each rank has agreed to.
+    followers: BTreeMap<Rank, Follower>,
 }
 
 #[derive(Debug, Clone)]
@@ -106,6 +113,8 @@ impl World {
             job: JobId::from("train"),
             training: None,
             bugs: Vec::new(),
+            corrupt: None,
+            slow: BTreeMap::new(),
             transcript: Transcript::default(),
             broken: Vec::new(),
             script,
@@ -134,6 +143,7 @@ impl World {
                 every_steps: self.script.checkpoint_every,
                 store: "/checkpoints".to_owned(),
                 keep: 3,
+                retention: rankguard_model::Retention::default(),
             }),
             max_restarts: 3,
         };
@@ -213,7 +223,8 @@ impl World {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::SendOrder { node, order, .. } => {
-                let delay = self.dice.millis(1, 5);
+                let usual = self.dice.millis(1, 5);
+                let delay = self.slow.get(&node).copied().unwrap_or(usual);
                 self.later(delay, Happening::Ordered(node, order));
             }
             Action::CommitManifest { manifest, .. } => {
@@ -222,6 +233,7 @@ impl World {
                     job: manifest.job,
                     step: manifest.step,
                     generation: manifest.generation,
+                    differing: self.differing(manifest.step),
                 };
                 self.later(delay, Happening::Told(event));
             }

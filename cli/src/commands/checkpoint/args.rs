@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::plan::PlanArgs;
 use crate::args::FormatArgs;
 
 /// `checkpoint`.
@@ -36,6 +37,8 @@ pub(crate) enum CheckpointAction {
         #[command(flatten)]
         store: StoreArgs,
     },
+    /// How often to checkpoint on which tier, with the reasoning and what else could be done
+    Plan(PlanArgs),
 }
 
 /// Which store.

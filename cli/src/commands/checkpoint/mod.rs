@@ -2,6 +2,7 @@
 
 mod args;
 mod look;
+mod plan;
 
 pub(crate) use args::CheckpointArgs;
 use args::{CheckpointAction, StoreArgs};
@@ -15,5 +16,6 @@ pub(super) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
         CheckpointAction::Ls(store) => look::ls(&store),
         CheckpointAction::Verify { store, step } => look::check(&store, step.map(Step)),
         CheckpointAction::Explain { store, step } => look::explain(&store, Step(step)),
+        CheckpointAction::Plan(args) => plan::run(&args),
     }
 }

@@ -1,5 +1,7 @@
 //! What evidence says of the progress of plans and checkpoints.
 
+use rankguard_checkpoint_format::CheckpointId;
+use rankguard_checkpoint_schedule::retention::{Kept, Retention};
 use rankguard_model::{Body, Entity, Evidence, Generation, JobId, ProgressPoint, Rank, Source, Step};
 
 use super::Turn;
@@ -12,6 +14,7 @@ impl Turn<'_> {
         self.take_report(evidence);
         self.witness(evidence);
         self.distrust_checkpoint(evidence);
+        self.watch_risk(evidence);
     }
 
     /// What the evidence says of the progress of plans and checkpoints. Reports of an older generation are not heard.
@@ -97,6 +100,7 @@ impl Turn<'_> {
             }
             Body::ShardFailed { step, reason } => {
                 job.checkpoints.failed(*generation, *step);
+                job.calls.void(*step);
                 self.announce(format!(
                     "rank {rank} of job {name} could not keep its shard of step {step}: {reason}; older checkpoints \
                      are untouched"
@@ -107,12 +111,32 @@ impl Turn<'_> {
     }
 
     pub(super) fn commit(&mut self, name: &JobId, manifest: Option<rankguard_checkpoint_format::Manifest>) {
-        let policy = self.state.jobs.get(name).and_then(|job| job.spec.checkpoint.clone());
-        if let (Some(manifest), Some(policy)) = (manifest, policy) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        if let (Some(manifest), Some(policy)) = (manifest, job.spec.checkpoint.clone()) {
+            let id = CheckpointId {
+                step: manifest.step,
+                generation: manifest.generation,
+            };
+            let next = Kept {
+                id,
+                step: id.step,
+                at: self.at,
+                metrics: job.metrics_at(id.generation, id.step),
+                needs: Vec::new(),
+                leased: false,
+            };
+            let rules = Retention {
+                last: policy.keep,
+                ..policy.retention
+            };
+            let pinned = job
+                .checkpoints
+                .stay(&rules, &next, |generation, step| job.metrics_at(generation, step));
             self.actions.push(Action::CommitManifest {
                 store: policy.store,
                 manifest,
                 keep: policy.keep,
+                pinned,
             });
         }
     }

@@ -8,6 +8,7 @@ use rankguard_model::{
 };
 
 use super::{STOP_GRACE_MS, Turn, fence_order};
+use crate::calls::Calls;
 use crate::plan::{Plan, PlanKind};
 use crate::{Job, Phase, Timer, plan_check};
 
@@ -111,6 +112,7 @@ impl Turn<'_> {
         self.state.plans.insert(plan.id, plan.clone());
         self.announce(format!("job {name}: {}", plan.describe()));
         self.note_plan(&plan);
+        self.observe_failure(&plan);
         let at = self.at;
         if let Some(job) = self.state.jobs.get_mut(&name) {
             job.generation = plan.generation;
@@ -120,6 +122,7 @@ impl Turn<'_> {
             job.restored = RestoreBytes::default();
             job.completed.clear();
             job.checkpoints.fence(job.generation);
+            job.calls = Calls::new(job.generation);
             job.close_spans(at, |_| true);
             job.phase = Phase::Fencing {
                 waiting: waiting.clone(),
@@ -252,7 +255,11 @@ impl Turn<'_> {
             master_port: port,
             restart_count: u32::try_from(job.generation.0.saturating_sub(1)).unwrap_or(u32::MAX),
             max_restarts: job.spec.max_restarts,
-            checkpoint_every: job.spec.checkpoint.as_ref().map_or(0, |policy| policy.every_steps),
+            checkpoint_every: match &job.spec.checkpoint {
+                Some(_) if self.state.policy.adapt => job.rhythm.governor.every(),
+                Some(policy) => policy.every_steps,
+                None => 0,
+            },
             checkpoint_store: job
                 .spec
                 .checkpoint

@@ -1,8 +1,11 @@
 //! One event at a time.
 
 mod evidence;
+mod interval;
 mod jobs;
 mod nodes;
+mod risk;
+mod twins;
 mod waits;
 
 use rankguard_model::{JobId, NodeId, Order, Rank, Timestamp};
@@ -40,9 +43,15 @@ impl Turn<'_> {
             Event::EvidenceArrived { evidence } => self.evidence_arrived(evidence),
             Event::JobSubmitted { spec } => self.job_submitted(spec),
             Event::JobCancelled { job } => self.stop_job(job, "cancelled by its user".to_owned()),
-            Event::ManifestCommitted { job, step, generation } => {
+            Event::ManifestCommitted {
+                job,
+                step,
+                generation,
+                differing,
+            } => {
                 if let Some(entry) = self.state.jobs.get_mut(job) {
                     entry.checkpoints.committed(self.at, *generation, *step);
+                    entry.calls.committed(*generation, *step);
                     entry.fruitless = 0;
                     for node in entry.nodes().to_vec() {
                         self.order(
@@ -54,6 +63,8 @@ impl Turn<'_> {
                             },
                         );
                     }
+                    self.replicas_differ(job, *generation, *step, differing);
+                    self.adapt_interval(job);
                     self.commit_next(job);
                     self.advance(job);
                 }
@@ -82,6 +93,8 @@ impl Turn<'_> {
                     },
                 );
                 self.node_span(node);
+                // A drain: the job will have to leave.
+                self.snapshot_on_risk(node, &format!("an operator took {node} out of use"));
             }
             Event::NodeUncordoned { node } => {
                 self.state.fleet.uncordon(node);
@@ -97,14 +110,14 @@ impl Turn<'_> {
         let timers = self.state.timers.clone();
         self.actions
             .extend(timers.into_iter().map(|(timer, at)| Action::SetTimer { timer, at }));
-        for job in self.state.jobs.values() {
-            if let (Some(manifest), Some(policy)) = (&job.checkpoints.committing, &job.spec.checkpoint) {
-                self.actions.push(Action::CommitManifest {
-                    store: policy.store.clone(),
-                    manifest: manifest.clone(),
-                    keep: policy.keep,
-                });
-            }
+        let open: Vec<_> = self
+            .state
+            .jobs
+            .iter()
+            .filter_map(|(name, job)| Some((name.clone(), job.checkpoints.committing.clone()?)))
+            .collect();
+        for (name, manifest) in open {
+            self.commit(&name, Some(manifest));
         }
     }
 

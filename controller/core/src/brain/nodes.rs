@@ -6,6 +6,7 @@ use std::time::Duration;
 use rankguard_diagnosis::Fact;
 use rankguard_model::{Generation, JobId, NodeId, NodeInfo, Order, Rank, Span, Timestamp};
 
+use super::risk::call_order;
 use super::{STOP_GRACE_MS, Turn, fence_order, node_of};
 use crate::{Phase, Plan, Timer};
 
@@ -110,6 +111,13 @@ impl Turn<'_> {
                     .any(|place| place.node == *node && waiting.contains(&place.rank));
                 if awaited {
                     self.launch_node(name, node, port);
+                }
+            }
+            // A call that was lost with the session; whoever heard it already knows it.
+            Phase::Starting | Phase::Running if job.nodes().contains(node) => {
+                let words = job.calls.open().to_vec();
+                for word in words {
+                    self.order(node, call_order(name, &word));
                 }
             }
             Phase::Stopped { .. } if job.generation > Generation(0) => {

@@ -1,0 +1,264 @@
+//! Whether the memory of a node holds what checkpointing will ask for, before anything is asked for.
+//!
+//! `slots * S * (1 + copies of others + p / (n - p)) + buffers`, against what is available less a reserve. `S` is the
+//! state of all ranks of the node. The working image of the trainer itself is not counted: it is there already.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Parity over groups of nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParityGroup {
+    /// Nodes of a group.
+    pub nodes: u32,
+    /// Parities; fewer than nodes.
+    pub parities: u32,
+}
+
+/// What is planned for one node. Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// State of all ranks of the node.
+    pub state: u64,
+    /// Arena slots a rank.
+    pub slots: u32,
+    /// Copies of other nodes' state that it holds (`m - 1`).
+    pub copies: u32,
+    /// Parity that it holds.
+    pub parity: Option<ParityGroup>,
+    /// Buffers of transfers and writes under way.
+    pub buffers: u64,
+}
+
+/// What a node has. Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Has {
+    /// Memory that can be had now.
+    pub available: u64,
+    /// What must stay free for the job and the system.
+    pub reserve: u64,
+}
+
+/// One line of the sum.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// What for.
+    pub what: String,
+    /// How much, bytes.
+    pub bytes: u64,
+}
+
+/// The sum and what it is held against.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Need {
+    /// Its parts.
+    pub lines: Vec<Line>,
+    /// Their sum, bytes.
+    pub total: u64,
+    /// What may be taken, bytes.
+    pub headroom: u64,
+    /// The most slots with which it would fit, everything else as planned.
+    pub slots_that_fit: u32,
+}
+
+/// Why nothing is armed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It does not fit.
+    #[error("{}", refused(.0))]
+    TooMuch(Need),
+    /// The plan makes no sense.
+    #[error("a parity group of {nodes} nodes cannot have {parities} parities: there must be at least one node of data")]
+    Parity {
+        /// Its nodes.
+        nodes: u32,
+        /// Its parities.
+        parities: u32,
+    },
+    /// Without a slot there is no image.
+    #[error("at least one slot a rank is needed")]
+    NoSlot,
+}
+
+fn refused(need: &Need) -> String {
+    let parts: Vec<String> = need
+        .lines
+        .iter()
+        .map(|line| format!("{} {}", line.what, Gib(line.bytes)))
+        .collect();
+    let way_out = match need.slots_that_fit {
+        0 => "not even one slot fits: shard the state over more nodes, or keep fewer copies".to_owned(),
+        1 => "1 slot a rank would fit".to_owned(),
+        slots => format!("{slots} slots a rank would fit"),
+    };
+    format!(
+        "checkpointing needs {} a node ({}) and {} may be taken; {way_out}",
+        Gib(need.total),
+        parts.join(", "),
+        Gib(need.headroom)
+    )
+}
+
+fn times(slots: u128) -> String {
+    if slots == 1 {
+        "1 slot".to_owned()
+    } else {
+        format!("{slots} slots")
+    }
+}
+
+fn copies(copies: u32) -> String {
+    if copies == 1 {
+        "1 copy".to_owned()
+    } else {
+        format!("{copies} copies")
+    }
+}
+
+/// Bytes as GiB with three digits, so that a sum can be checked by eye.
+#[derive(Debug, Clone, Copy)]
+pub struct Gib(pub u64);
+
+impl fmt::Display for Gib {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3} GiB", self.0 as f64 / f64::from(1 << 30))
+    }
+}
+
+impl Wanted {
+    /// The sum for a number of slots; u128 because a foreign number must not wrap.
+    fn lines(&self, slots: u32) -> Vec<(String, u128)> {
+        let (state, slots) = (u128::from(self.state), u128::from(slots));
+        let mut lines = vec![(format!("{} of own state", times(slots)), slots * state)];
+        if self.copies > 0 {
+            let what = format!("{} of {} for peers", times(slots), copies(self.copies));
+            lines.push((what, slots * state * u128::from(self.copies)));
+        }
+        if let Some(parity) = self.parity {
+            let data = u128::from(parity.nodes - parity.parities);
+            let what = format!("{} of parity {} of {}", times(slots), parity.parities, parity.nodes);
+            lines.push((what, (slots * state * u128::from(parity.parities)).div_ceil(data)));
+        }
+        if self.buffers > 0 {
+            lines.push(("buffers under way".to_owned(), u128::from(self.buffers)));
+        }
+        lines
+    }
+
+    /// Adds it up and holds it against what the node has.
+    pub fn admit(&self, has: &Has) -> Result<Need, Refusal> {
+        if self.slots == 0 {
+            return Err(Refusal::NoSlot);
+        }
+        if let Some(ParityGroup { nodes, parities }) = self.parity
+            && parities >= nodes
+        {
+            return Err(Refusal::Parity { nodes, parities });
+        }
+        let headroom = has.available.saturating_sub(has.reserve);
+        let total_of = |slots: u32| self.lines(slots).iter().map(|(_, bytes)| bytes).sum::<u128>();
+        let total = total_of(self.slots);
+        let fits = |slots: u32| total_of(slots) <= u128::from(headroom);
+        let clamp = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let need = Need {
+            lines: self
+                .lines(self.slots)
+                .into_iter()
+                .map(|(what, bytes)| Line {
+                    what,
+                    bytes: clamp(bytes),
+                })
+                .collect(),
+            total: clamp(total),
+            headroom,
+            slots_that_fit: (1..=self.slots).rev().find(|slots| fits(*slots)).unwrap_or(0),
+        };
+        if fits(self.slots) {
+            Ok(need)
+        } else {
+            Err(Refusal::TooMuch(need))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn wanted() -> Wanted {
+        Wanted {
+            state: 100 * GIB,
+            slots: 2,
+            copies: 1,
+            parity: None,
+            buffers: GIB,
+        }
+    }
+
+    #[test]
+    fn the_sum_is_the_formula() {
+        let has = Has {
+            available: 500 * GIB,
+            reserve: 50 * GIB,
+        };
+        let need = wanted().admit(&has).expect("fits");
+        assert_eq!((need.total, need.headroom), (401 * GIB, 450 * GIB));
+        // RS(8, 2) costs a third more instead of as much again.
+        let parity = Wanted {
+            copies: 0,
+            parity: Some(ParityGroup { nodes: 8, parities: 2 }),
+            ..wanted()
+        };
+        let need = parity.admit(&has).expect("fits");
+        assert_eq!(need.total, (200 * GIB) + (400 * GIB).div_ceil(6) + GIB);
+    }
+
+    #[test]
+    fn a_refusal_names_every_part_and_the_way_out() {
+        let has = Has {
+            available: 260 * GIB,
+            reserve: 50 * GIB,
+        };
+        let refusal = wanted().admit(&has).expect_err("too much").to_string();
+        assert_eq!(
+            refusal,
+            "checkpointing needs 401.000 GiB a node (2 slots of own state 200.000 GiB, 2 slots of 1 copy for peers \
+             200.000 GiB, buffers under way 1.000 GiB) and 210.000 GiB may be taken; 1 slot a rank would fit"
+        );
+        let none = wanted()
+            .admit(&Has {
+                available: 150 * GIB,
+                reserve: 0,
+            })
+            .expect_err("too much");
+        assert!(
+            none.to_string()
+                .ends_with("not even one slot fits: shard the state over more nodes, or keep fewer copies")
+        );
+        let parity = Wanted {
+            parity: Some(ParityGroup { nodes: 2, parities: 2 }),
+            ..wanted()
+        };
+        assert!(matches!(parity.admit(&has), Err(Refusal::Parity { .. })));
+        assert_eq!(Wanted { slots: 0, ..wanted() }.admit(&has), Err(Refusal::NoSlot));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_admitted_fits_and_no_number_wraps(
+            state in any::<u64>(), slots in 1..4_u32, copies in any::<u32>(), buffers in any::<u64>(), available in any::<u64>(), reserve in any::<u64>(),
+        ) {
+            let wanted = Wanted { state, slots, copies, parity: Some(ParityGroup { nodes: 8, parities: 3 }), buffers };
+            match wanted.admit(&Has { available, reserve }) {
+                Ok(need) => prop_assert!(need.total <= need.headroom && need.headroom <= available && need.slots_that_fit == slots),
+                Err(Refusal::TooMuch(need)) => prop_assert!(need.total > need.headroom || need.total == u64::MAX),
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The side of the controller: which step to call.
+
+use rankguard_model::{CheckpointCall, Generation, Step};
+use serde::{Deserialize, Serialize};
+
+use super::Word;
+
+/// Shortest time between the moment of a call and the step that it names, milliseconds.
+const MARGIN_MIN_MS: u64 = 2_000;
+/// Longest; a call that needs more is hopeless.
+const MARGIN_MAX_MS: u64 = 600_000;
+
+/// How fast a job goes, as far as is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    /// The newest step that any rank reported.
+    pub newest: Step,
+    /// Milliseconds since that was true.
+    pub since_ms: f64,
+    /// Milliseconds of a step.
+    pub step_ms: f64,
+}
+
+/// Names steps far enough ahead, in one generation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caller {
+    generation: Generation,
+    numbers: u64,
+    margin_ms: u64,
+    /// The newest step that was called.
+    called: Step,
+    /// Steps up to this one were called before the margin was last doubled.
+    learned: Step,
+}
+
+impl Caller {
+    /// Nothing was called yet.
+    pub fn new(generation: Generation) -> Self {
+        Self {
+            generation,
+            numbers: 0,
+            margin_ms: MARGIN_MIN_MS,
+            called: Step(0),
+            learned: Step(0),
+        }
+    }
+
+    /// The generation it calls to.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The step nearest to now that a call can be expected to reach every rank before; never one that was called.
+    pub fn ahead(&self, pace: &Pace) -> Step {
+        let step_ms = if pace.step_ms.is_finite() {
+            pace.step_ms.max(0.1)
+        } else {
+            1_000.0
+        };
+        let wait_ms = pace.since_ms.max(0.0) + self.margin_ms as f64;
+        // One more: the newest report speaks of a step that is complete, and the next one has begun.
+        let steps = (wait_ms / step_ms).ceil() as u64 + 1;
+        Step(pace.newest.0.saturating_add(steps).max(self.called.0.saturating_add(1)))
+    }
+
+    /// Calls one step.
+    pub fn call(&mut self, pace: &Pace) -> Word {
+        let step = self.ahead(pace);
+        self.called = step;
+        self.word(CheckpointCall::At { step })
+    }
+
+    /// Calls a new rule: from a step ahead on, a checkpoint after every so many.
+    pub fn rule(&mut self, pace: &Pace, every: u64) -> Word {
+        let from = self.ahead(pace);
+        self.word(CheckpointCall::Every { from, every })
+    }
+
+    fn word(&mut self, call: CheckpointCall) -> Word {
+        self.numbers += 1;
+        Word {
+            generation: self.generation,
+            number: self.numbers,
+            call,
+        }
+    }
+
+    /// A rank heard of a step too late: look further ahead. However many ranks say so, and of however many steps that
+    /// were called before, it is one lesson.
+    pub fn too_late(&mut self, step: Step) {
+        if step > self.learned && step <= self.called {
+            self.learned = self.called;
+            self.margin_ms = (self.margin_ms * 2).min(MARGIN_MAX_MS);
+        }
+    }
+
+    /// All ranks heard in time: look less far ahead, slowly.
+    pub fn in_time(&mut self) {
+        self.margin_ms = (self.margin_ms - self.margin_ms / 8).max(MARGIN_MIN_MS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_ahead_by_the_margin_and_never_names_a_step_twice() {
+        let mut caller = Caller::new(Generation(3));
+        let pace = Pace {
+            newest: Step(100),
+            since_ms: 500.0,
+            step_ms: 100.0,
+        };
+        assert_eq!(caller.call(&pace).call, CheckpointCall::At { step: Step(126) });
+        assert_eq!(caller.call(&pace).call, CheckpointCall::At { step: Step(127) });
+        caller.too_late(Step(126));
+        caller.too_late(Step(126));
+        caller.too_late(Step(127));
+        assert_eq!(caller.ahead(&pace), Step(146));
+        for _ in 0..20 {
+            caller.call(&pace);
+            caller.too_late(caller.called);
+        }
+        assert_eq!(caller.margin_ms, MARGIN_MAX_MS);
+        for _ in 0..100 {
+            caller.in_time();
+        }
+        let later = Pace {
+            newest: Step(10_000),
+            ..pace
+        };
+        assert_eq!(caller.ahead(&later), Step(10_026));
+        let strange = Pace {
+            newest: Step(u64::MAX),
+            since_ms: f64::NAN,
+            step_ms: f64::NAN,
+        };
+        assert_eq!(caller.ahead(&strange), Step(u64::MAX));
+    }
+}

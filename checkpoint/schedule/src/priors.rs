@@ -1,0 +1,138 @@
+//! Published failure rates: what to believe before a cluster has failed.
+
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+use crate::rates::{Rate, Rates, Scope};
+
+/// Failures that a published figure counts for. Small on purpose: after so many of the cluster's own failures, its own
+/// record weighs as much as the publication.
+pub const PRIOR_WEIGHT: f64 = 2.0;
+
+/// A published figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prior {
+    /// Short name.
+    pub id: String,
+    /// The publication.
+    pub title: String,
+    /// Where it can be read.
+    pub url: String,
+    /// What was counted, in words.
+    pub population: String,
+    /// Failures that were counted.
+    pub failures: f64,
+    /// Over so many node-hours.
+    pub node_hours: f64,
+    /// Who split the figure over scopes, and how.
+    #[serde(default)]
+    pub split: Option<String>,
+    /// Failures by scope; empty where the source does not tell.
+    #[serde(default, rename = "scope")]
+    scopes: Vec<Share>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Share {
+    scope: Scope,
+    failures: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shelf {
+    prior: Vec<Prior>,
+}
+
+impl Prior {
+    /// All that are built in; the first splits its figure over scopes and is the usual one.
+    pub fn all() -> &'static [Self] {
+        static SHELF: OnceLock<Vec<Prior>> = OnceLock::new();
+        SHELF.get_or_init(|| {
+            let shelf: Shelf = toml::from_str(include_str!("../data/priors.toml"))
+                .expect("the built-in figures are read by this crate's tests");
+            shelf.prior
+        })
+    }
+
+    /// The one with this name.
+    pub fn named(id: &str) -> Option<&'static Self> {
+        Self::all().iter().find(|prior| prior.id == id)
+    }
+
+    /// Failures a node-hour, all scopes together.
+    pub fn per_node_hour(&self) -> f64 {
+        self.failures / self.node_hours
+    }
+
+    /// The share of failures that take this much with them. A source that does not tell borrows the split of the first.
+    pub fn share(&self, scope: Scope) -> f64 {
+        let told = if self.scopes.is_empty() {
+            &Self::all()[0].scopes
+        } else {
+            &self.scopes
+        };
+        let all: f64 = told.iter().map(|share| share.failures).sum();
+        let here: f64 = told
+            .iter()
+            .filter(|share| share.scope == scope)
+            .map(|share| share.failures)
+            .sum();
+        here / all
+    }
+
+    /// The belief it leads to: the published rate of each scope, counting for [`PRIOR_WEIGHT`] failures in all.
+    pub fn rates(&self) -> Rates {
+        let hours = PRIOR_WEIGHT / self.per_node_hour();
+        let mut rates = Rates::default();
+        for scope in Scope::ALL {
+            rates.insert(
+                scope,
+                Rate {
+                    failures: PRIOR_WEIGHT * self.share(scope),
+                    node_hours: hours,
+                },
+            );
+        }
+        rates
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_figures_are_read_and_add_up() {
+        let all = Prior::all();
+        assert!(all.len() >= 3);
+        for prior in all {
+            let sum: f64 = prior.scopes.iter().map(|share| share.failures).sum();
+            assert!(
+                prior.scopes.is_empty() || (sum - prior.failures).abs() < 1e-9,
+                "{}",
+                prior.id
+            );
+            let shares: f64 = Scope::ALL.into_iter().map(|scope| prior.share(scope)).sum();
+            assert!((shares - 1.0).abs() < 1e-12, "{}", prior.id);
+            assert!(prior.url.starts_with("https://"), "{}", prior.id);
+            let rates = prior.rates();
+            assert!((rates.per_node_hour() / prior.per_node_hour() - 1.0).abs() < 1e-12);
+        }
+    }
+
+    /// Published: 7.9 h at 1,024 GPUs, 1.8 h (projected from a slightly higher observed MTTF) at 16,384, 47.7 days at 8 GPUs.
+    #[test]
+    fn the_rate_of_rsc_1_is_near_the_published_times_between_failures() {
+        let rate = Prior::named("meta-rsc-1").expect("built in").per_node_hour();
+        let hours = |gpus: f64| 1.0 / (rate * gpus / 8.0);
+        assert!((hours(16_384.0) - 1.8).abs() < 0.05, "{}", hours(16_384.0));
+        assert!((hours(131_072.0) - 0.23).abs() < 0.01, "{}", hours(131_072.0));
+        // One failure in three hours, as told of the Llama 3 run.
+        let llama = Prior::named("llama3-2024").expect("built in").per_node_hour();
+        assert!((1.0 / (llama * 2_048.0) - 3.1).abs() < 0.05);
+    }
+}

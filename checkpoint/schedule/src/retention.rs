@@ -1,0 +1,283 @@
+//! Which committed checkpoints stay.
+//!
+//! Every rule names checkpoints to keep; what none names goes. The newest always stays, and so does whatever a kept one
+//! still needs: a delta names chunks that lie in the files of earlier ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use rankguard_model::{Best, Good, Retention};
+use rankguard_model::{Step, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// A committed checkpoint as retention sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept<Id> {
+    /// Which one.
+    pub id: Id,
+    /// Its step.
+    pub step: Step,
+    /// When it was committed.
+    pub at: Timestamp,
+    /// What was measured at its step; numbers that are none (NaN) are never the best.
+    pub metrics: BTreeMap<String, f64>,
+    /// Earlier checkpoints in whose files some of its chunks lie.
+    pub needs: Vec<Id>,
+    /// Somebody is reading it.
+    pub leased: bool,
+}
+
+/// Why a checkpoint stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Why {
+    /// It is one of the newest.
+    Last,
+    /// Its step is a round one.
+    EverySteps,
+    /// It is the first of its stretch of time.
+    EveryTime,
+    /// It is one of the best.
+    Best,
+    /// Somebody is reading it.
+    Leased,
+    /// One that stays needs it.
+    Needed,
+}
+
+/// What stays, each with its reasons; everything else may go.
+pub fn stay<Id: Copy + Ord>(rules: &Retention, all: &[Kept<Id>]) -> BTreeMap<Id, BTreeSet<Why>> {
+    let mut stays: BTreeMap<Id, BTreeSet<Why>> = BTreeMap::new();
+    let mut by_age: Vec<&Kept<Id>> = all.iter().collect();
+    by_age.sort_by_key(|one| (one.step, one.id));
+    let mut keep = |id: Id, why: Why| stays.entry(id).or_default().insert(why);
+    for one in by_age.iter().rev().take(rules.last.max(1) as usize) {
+        keep(one.id, Why::Last);
+    }
+    let mut stretches = BTreeSet::new();
+    for one in &by_age {
+        if rules
+            .every_steps
+            .is_some_and(|every| every > 0 && one.step.0.is_multiple_of(every))
+        {
+            keep(one.id, Why::EverySteps);
+        }
+        if let Some(every) = rules.every_ms.filter(|every| *every > 0) {
+            let stretch = i128::from(one.at.0).div_euclid(i128::from(every) * 1_000_000);
+            if stretches.insert(stretch) {
+                keep(one.id, Why::EveryTime);
+            }
+        }
+        if one.leased {
+            keep(one.id, Why::Leased);
+        }
+    }
+    if let Some(best) = &rules.best {
+        let metric = |one: &Kept<Id>| one.metrics.get(&best.metric).copied().filter(|value| !value.is_nan());
+        let mut ranked: Vec<(f64, &Kept<Id>)> = by_age.iter().filter_map(|one| Some((metric(one)?, *one))).collect();
+        // Of equals the newer is better.
+        ranked.sort_by(|(one, a), (other, b)| {
+            let order = one.total_cmp(other);
+            let order = if best.good == Good::Low { order } else { order.reverse() };
+            order.then(b.step.cmp(&a.step)).then(b.id.cmp(&a.id))
+        });
+        for (_, one) in ranked.into_iter().take(best.count as usize) {
+            keep(one.id, Why::Best);
+        }
+    }
+    // Whatever a kept one needs stays too, and what that needs.
+    let needs: BTreeMap<Id, &[Id]> = all.iter().map(|one| (one.id, one.needs.as_slice())).collect();
+    let mut open: Vec<Id> = stays.keys().copied().collect();
+    while let Some(id) = open.pop() {
+        for needed in needs.get(&id).copied().unwrap_or_default() {
+            if needs.contains_key(needed) && !stays.contains_key(needed) {
+                open.push(*needed);
+            }
+            if needs.contains_key(needed) {
+                stays.entry(*needed).or_default().insert(Why::Needed);
+            }
+        }
+    }
+    stays
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(step: u64, minute: i64, loss: f64) -> Kept<u64> {
+        Kept {
+            id: step,
+            step: Step(step),
+            at: Timestamp(minute * 60_000_000_000),
+            metrics: BTreeMap::from([("loss".to_owned(), loss)]),
+            needs: Vec::new(),
+            leased: false,
+        }
+    }
+
+    fn ids(rules: &Retention, all: &[Kept<u64>]) -> Vec<u64> {
+        stay(rules, all).into_keys().collect()
+    }
+
+    #[test]
+    fn each_rule_adds_what_it_names() {
+        let all: Vec<_> = (1..=10).map(|n| at(n * 10, n as i64, (n as f64 - 4.0).abs())).collect();
+        let rules = Retention {
+            last: 2,
+            ..Retention::default()
+        };
+        assert_eq!(ids(&rules, &all), [90, 100]);
+        assert_eq!(
+            ids(
+                &Retention {
+                    every_steps: Some(50),
+                    ..rules.clone()
+                },
+                &all
+            ),
+            [50, 90, 100]
+        );
+        assert_eq!(
+            ids(
+                &Retention {
+                    every_ms: Some(240_000),
+                    ..rules.clone()
+                },
+                &all
+            ),
+            [10, 40, 80, 90, 100]
+        );
+        let best = |good, count| {
+            Some(Best {
+                metric: "loss".to_owned(),
+                good,
+                count,
+            })
+        };
+        assert_eq!(
+            ids(
+                &Retention {
+                    best: best(Good::Low, 2),
+                    ..rules.clone()
+                },
+                &all
+            ),
+            [40, 50, 90, 100]
+        );
+        assert_eq!(
+            ids(
+                &Retention {
+                    best: best(Good::High, 1),
+                    ..rules.clone()
+                },
+                &all
+            ),
+            [90, 100]
+        );
+        assert_eq!(ids(&Retention::default(), &all), [100]);
+        assert_eq!(ids(&rules, &[]), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn a_lease_and_a_need_keep_what_no_rule_names() {
+        let mut all: Vec<_> = (1..=5).map(|n| at(n, 0, f64::NAN)).collect();
+        all[4].needs = vec![2, 99];
+        all[1].needs = vec![1];
+        all[3].leased = true;
+        let best = Some(Best {
+            metric: "loss".to_owned(),
+            good: Good::Low,
+            count: 3,
+        });
+        let stays = stay(
+            &Retention {
+                last: 1,
+                best,
+                ..Retention::default()
+            },
+            &all,
+        );
+        assert_eq!(stays.keys().copied().collect::<Vec<_>>(), [1, 2, 4, 5]);
+        assert_eq!(stays[&2], BTreeSet::from([Why::Needed]));
+    }
+
+    fn some() -> impl Strategy<Value = Vec<Kept<u64>>> {
+        let one = (
+            0..200_u64,
+            -100..100_i64,
+            prop::num::f64::ANY,
+            prop::collection::vec(0..200_u64, 0..3),
+            any::<bool>(),
+        );
+        prop::collection::vec(one, 0..40).prop_map(|all| {
+            let mut entries: BTreeMap<u64, Kept<u64>> = BTreeMap::new();
+            for (step, minute, loss, needs, leased) in all {
+                entries.insert(
+                    step,
+                    Kept {
+                        needs,
+                        leased,
+                        ..at(step, minute, loss)
+                    },
+                );
+            }
+            entries.into_values().collect()
+        })
+    }
+
+    fn rules() -> impl Strategy<Value = Retention> {
+        let good = prop_oneof![Just(Good::Low), Just(Good::High)];
+        let best = (good, 0..5_u32).prop_map(|(good, count)| Best {
+            metric: "loss".to_owned(),
+            good,
+            count,
+        });
+        (
+            0..6_u32,
+            prop::option::of(0..30_u64),
+            prop::option::of(0..1_000_000_u64),
+            prop::option::of(best),
+        )
+            .prop_map(|(last, every_steps, every_ms, best)| Retention {
+                last,
+                every_steps,
+                every_ms,
+                best,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_the_leased_and_the_needed_never_go(all in some(), rules in rules()) {
+            let stays = stay(&rules, &all);
+            let known: BTreeSet<u64> = all.iter().map(|one| one.id).collect();
+            prop_assert!(stays.keys().all(|id| known.contains(id)));
+            if let Some(newest) = known.last() {
+                prop_assert!(stays.contains_key(newest));
+            }
+            for one in &all {
+                prop_assert!(!one.leased || stays.contains_key(&one.id));
+                for needed in one.needs.iter().filter(|needed| known.contains(needed)) {
+                    prop_assert!(!stays.contains_key(&one.id) || stays.contains_key(needed), "{} needs {needed}", one.id);
+                }
+            }
+            prop_assert!(stays.len() >= (rules.last as usize).min(all.len()));
+        }
+
+        #[test]
+        fn another_rule_never_takes_away(all in some(), rules in rules()) {
+            let fewer = Retention { best: None, every_ms: None, ..rules.clone() };
+            let (less, more) = (stay(&fewer, &all), stay(&rules, &all));
+            prop_assert!(less.keys().all(|id| more.contains_key(id)));
+        }
+
+        #[test]
+        fn order_of_the_list_means_nothing(all in some(), rules in rules()) {
+            let mut turned = all.clone();
+            turned.reverse();
+            prop_assert_eq!(stay(&rules, &all), stay(&rules, &turned));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Whether copies survive: the exact probability that a placement of copies outlives `k` losses among its nodes, all
+//! sets of `k` nodes being equally likely.
+//!
+//! A placement is made of independent parts. Within a part of `n` nodes, of all sets of `i` losses a share `q_i` is
+//! survived; parts are joined by the hypergeometric distribution of losses over them. Everything is a sum of positive
+//! terms, so no digits are lost at any size, and nothing must divide anything.
+//!
+//! Absent: losses that come together (a rack, a switch). Place copies in different failure domains, and count domains
+//! as nodes here to ask about those.
+
+use serde::{Deserialize, Serialize};
+
+use crate::special::ln_gamma;
+
+/// Nodes that hold copies of each other's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "part", rename_all = "kebab-case")]
+pub enum Part {
+    /// Any `tolerates` of the nodes may be lost: full copies on all (`nodes - 1`), XOR (1), Reed-Solomon (its parities).
+    Group {
+        /// Its nodes.
+        nodes: u32,
+        /// Losses that it survives, whichever they are.
+        tolerates: u32,
+    },
+    /// Each node's state is on itself and the next `copies - 1`: lost when `copies` neighbours are.
+    Ring {
+        /// Its nodes.
+        nodes: u32,
+        /// Copies of each state, the own one included.
+        copies: u32,
+    },
+}
+
+impl Part {
+    /// Its nodes.
+    pub fn nodes(self) -> u32 {
+        match self {
+            Self::Group { nodes, .. } | Self::Ring { nodes, .. } => nodes,
+        }
+    }
+
+    /// For each number of losses up to `most`, the share of their sets that is survived.
+    fn shares(self, most: usize) -> Vec<f64> {
+        let nodes = self.nodes() as usize;
+        let most = most.min(nodes);
+        match self {
+            Self::Group { tolerates, .. } => (0..=most).map(|lost| f64::from(lost <= tolerates as usize)).collect(),
+            Self::Ring { copies, .. } => (0..=most).map(|lost| ring(nodes, copies as usize, lost)).collect(),
+        }
+    }
+}
+
+/// Copies of `copies` in groups of that size. The rest that fills no group: with GEMINI's rule, the last whole group
+/// and the rest form one ring.
+pub fn groups(nodes: u32, copies: u32) -> Vec<Part> {
+    let copies = copies.max(1);
+    let (whole, rest) = (nodes / copies, nodes % copies);
+    let group = Part::Group {
+        nodes: copies,
+        tolerates: copies - 1,
+    };
+    if rest == 0 {
+        return vec![group; whole as usize];
+    }
+    let mut parts = vec![group; whole.saturating_sub(1) as usize];
+    parts.push(Part::Ring {
+        nodes: if whole == 0 { rest } else { copies + rest },
+        copies,
+    });
+    parts
+}
+
+/// One ring over all nodes.
+pub fn one_ring(nodes: u32, copies: u32) -> Vec<Part> {
+    vec![Part::Ring { nodes, copies }]
+}
+
+/// Parity groups of about `nodes_per_group`, sizes differing by one at most where they do not divide.
+pub fn parity(nodes: u32, nodes_per_group: u32, parities: u32) -> Vec<Part> {
+    let count = (nodes / nodes_per_group.max(1)).max(1);
+    let (size, larger) = (nodes / count, nodes % count);
+    let part = |at| Part::Group {
+        nodes: size + u32::from(at < larger),
+        tolerates: parities,
+    };
+    (0..count).map(part).collect()
+}
+
+/// Probability that every state is still somewhere after `lost` nodes were lost; 0 when there are fewer nodes.
+pub fn survival(parts: &[Part], lost: u32) -> f64 {
+    let lost = lost as usize;
+    let all: usize = parts.iter().map(|part| part.nodes() as usize).sum();
+    if lost > all {
+        return 0.0;
+    }
+    // survived[k]: of all sets of k losses among the parts so far, the share that is survived.
+    let (mut survived, mut nodes) = (vec![1.0], 0_usize);
+    let mut known: Option<(Part, Vec<f64>)> = None;
+    for part in parts {
+        let shares = match &known {
+            Some((same, shares)) if same == part => shares.clone(),
+            _ => part.shares(lost),
+        };
+        let (own, together) = (part.nodes() as usize, nodes + part.nodes() as usize);
+        let mut next = vec![0.0; lost.min(together) + 1];
+        for (k, next) in next.iter_mut().enumerate() {
+            let denominator = ln_choose(together, k);
+            for (i, share) in shares.iter().enumerate().take(k.min(own) + 1) {
+                if *share > 0.0 && k - i <= nodes {
+                    let weight = ln_choose(own, i) + ln_choose(nodes, k - i) - denominator;
+                    *next += weight.exp() * share * survived[k - i];
+                }
+            }
+        }
+        (survived, nodes) = (next, together);
+        known = Some((*part, shares));
+    }
+    survived[lost].min(1.0)
+}
+
+/// Share of sets of `lost` among the nodes of a ring in which no `copies` neighbours are all lost. Nodes are looked at
+/// one by one; kept are the run of losses at the beginning (it meets the end) and the present one.
+fn ring(nodes: usize, copies: usize, lost: usize) -> f64 {
+    if lost == 0 {
+        return 1.0;
+    }
+    if copies == 0 || lost >= nodes {
+        return 0.0;
+    }
+    if lost < copies {
+        return 1.0;
+    }
+    let runs = copies;
+    let at = |l: usize, first: usize, run: usize| (l * runs + first) * runs + run;
+    // While only losses were seen, the first run is the present one and `open` holds the probability.
+    let mut state = vec![0.0; (lost + 1) * runs * runs];
+    let mut open = 1.0;
+    for seen in 0..nodes {
+        let left = (nodes - seen) as f64;
+        let mut next = vec![0.0; state.len()];
+        for l in 0..=lost.min(seen) {
+            let is_lost = (lost - l) as f64 / left;
+            for first in 0..runs {
+                for run in 0..runs {
+                    let p = state[at(l, first, run)];
+                    if p == 0.0 {
+                        continue;
+                    }
+                    next[at(l, first, 0)] += p * (1.0 - is_lost);
+                    if run + 1 < runs && l < lost {
+                        next[at(l + 1, first, run + 1)] += p * is_lost;
+                    }
+                }
+            }
+        }
+        if open > 0.0 && seen < runs && seen <= lost {
+            let is_lost = (lost - seen) as f64 / left;
+            next[at(seen, seen, 0)] += open * (1.0 - is_lost);
+            open *= is_lost;
+        }
+        state = next;
+    }
+    let mut share = 0.0;
+    for first in 0..runs {
+        for run in (0..runs).filter(|run| first + run < runs) {
+            share += state[at(lost, first, run)];
+        }
+    }
+    share
+}
+
+fn ln_choose(n: usize, k: usize) -> f64 {
+    let ln_factorial = |n: usize| ln_gamma(n as f64 + 1.0);
+    if k == 0 || k == n {
+        return 0.0;
+    }
+    ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k)
+}

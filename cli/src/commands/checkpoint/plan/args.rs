@@ -1,0 +1,195 @@
+//! Words of `rankguard checkpoint plan`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use rankguard_checkpoint_schedule::admission::ParityGroup;
+use rankguard_checkpoint_schedule::rates::Scope;
+
+use crate::args::FormatArgs;
+
+/// `checkpoint plan`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Example: rankguard checkpoint plan --nodes 128 --state-gib 1920 --step-s 4 --memory-gib 1024 --copies 1 \\
+    --tier arena:0.2:0.2:process --tier peer:0.3:8:node --tier disk:0.4:90:all --budget 1")]
+pub(crate) struct PlanArgs {
+    /// Nodes of the job
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) nodes: u32,
+    /// State of the whole job, GiB (about 14 bytes a parameter with Adam in mixed precision)
+    #[arg(long, value_name = "GIB", value_parser = positive)]
+    pub(crate) state_gib: f64,
+    /// Where images go, from what survives least: NAME:BLOCKING_S:LATENCY_S:COVERS[:RESTORE_S]; as often as needed.
+    /// COVERS is the share of failures after which the image is still there, or process, node, all
+    #[arg(long = "tier", value_name = "TIER", required = true)]
+    pub(crate) tiers: Vec<TierWord>,
+    /// Mean time between failures of the whole job, hours [default: from what was published and --failures]
+    #[arg(long, value_name = "HOURS", value_parser = positive, conflicts_with = "failures")]
+    pub(crate) mttf: Option<f64>,
+    /// What failed on this cluster (TOML): node_hours = N, and under [failures] process, node, domain = N
+    #[arg(long, value_name = "FILE")]
+    pub(crate) failures: Option<PathBuf>,
+    /// The published figure to begin with: llama3-2024, meta-rsc-1, meta-rsc-2
+    #[arg(long, value_name = "ID", default_value = "llama3-2024")]
+    pub(crate) prior: String,
+    /// Most of the time that images may take, percent
+    #[arg(long, value_name = "PERCENT", value_parser = positive)]
+    pub(crate) budget: Option<f64>,
+    /// Length of a step, seconds; intervals become whole steps
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    pub(crate) step_s: Option<f64>,
+    /// From a failure until it is noticed, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = not_negative)]
+    pub(crate) detect_s: f64,
+    /// Starting the ranks again, without reading an image, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = not_negative)]
+    pub(crate) restart_s: f64,
+    /// Waiting for nodes at each failure, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = not_negative)]
+    pub(crate) queue_s: f64,
+    /// Snapshots that may be under way at a time on one tier
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) in_flight: u32,
+    /// Memory of a node that can be had, GiB; without it memory is not looked at
+    #[arg(long, value_name = "GIB", value_parser = positive)]
+    pub(crate) memory_gib: Option<f64>,
+    /// Memory of a node that must stay free, GiB
+    #[arg(long, value_name = "GIB", default_value_t = 16.0, value_parser = not_negative)]
+    pub(crate) reserve_gib: f64,
+    /// Arena slots a rank
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
+    pub(crate) slots: u32,
+    /// Copies of other nodes' state that a node holds
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=15), conflicts_with = "parity")]
+    pub(crate) copies: u32,
+    /// Parity instead of copies: nodes of a group, and how many of them may be lost
+    #[arg(long, value_name = "NODES:PARITIES", value_parser = parity)]
+    pub(crate) parity: Option<ParityGroup>,
+    /// Buffers of transfers under way on a node, GiB
+    #[arg(long, value_name = "GIB", default_value_t = 1.0, value_parser = not_negative)]
+    pub(crate) buffers_gib: f64,
+    /// Hours until a lost node is back; says how many spares are enough in 99 of 100 cases
+    #[arg(long, value_name = "HOURS", value_parser = positive)]
+    pub(crate) repair_h: Option<f64>,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// A tier as typed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TierWord {
+    pub(crate) name: String,
+    pub(crate) blocking_s: f64,
+    pub(crate) latency_s: f64,
+    pub(crate) covers: Covers,
+    pub(crate) restore_s: f64,
+}
+
+/// What a tier survives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Covers {
+    /// This share of all failures.
+    Share(f64),
+    /// Failures up to this scope.
+    Scope(Scope),
+}
+
+impl FromStr for TierWord {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let wanted = "write NAME:BLOCKING_S:LATENCY_S:COVERS[:RESTORE_S], as in disk:0.4:90:all";
+        let (name, rest) = match parts.split_first() {
+            Some((name, rest)) if !name.is_empty() && (3..=4).contains(&rest.len()) => (*name, rest),
+            _ => return Err(wanted.to_owned()),
+        };
+        let seconds =
+            |what: &str, text: &str| not_negative(text).map_err(|problem| format!("{what}: {problem}; {wanted}"));
+        let covers = match rest[2] {
+            "process" => Covers::Scope(Scope::Process),
+            "node" => Covers::Scope(Scope::Node),
+            "all" | "domain" => Covers::Scope(Scope::Domain),
+            share => Covers::Share(positive(share).ok().filter(|share| *share <= 1.0).ok_or_else(|| {
+                format!("covers: {share:?} is neither a share above 0 and at most 1 nor process, node or all")
+            })?),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            blocking_s: seconds("blocking", rest[0])?,
+            latency_s: seconds("latency", rest[1])?,
+            covers,
+            restore_s: rest.get(3).map_or(Ok(0.0), |text| seconds("restore", text))?,
+        })
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    not_negative(text).and_then(|value| {
+        if value > 0.0 {
+            Ok(value)
+        } else {
+            Err(format!("{text} is not above 0"))
+        }
+    })
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    if value.is_finite() && value >= 0.0 {
+        Ok(value)
+    } else {
+        Err(format!("{text} is not a number from 0 on"))
+    }
+}
+
+/// `8:2`.
+fn parity(text: &str) -> Result<ParityGroup, String> {
+    let wanted = "write NODES:PARITIES with fewer parities than nodes, as in 8:2";
+    let (nodes, parities) = text.split_once(':').ok_or(wanted)?;
+    let group = ParityGroup {
+        nodes: nodes.parse().map_err(|_| wanted)?,
+        parities: parities.parse().map_err(|_| wanted)?,
+    };
+    if group.parities == 0 || group.parities >= group.nodes {
+        return Err(wanted.to_owned());
+    }
+    Ok(group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tier_is_read_and_mistakes_are_named() {
+        let tier: TierWord = "disk:0.4:90:all:12".parse().expect("a tier");
+        assert_eq!(
+            (tier.name.as_str(), tier.blocking_s, tier.latency_s, tier.restore_s),
+            ("disk", 0.4, 90.0, 12.0)
+        );
+        assert_eq!(tier.covers, Covers::Scope(Scope::Domain));
+        assert_eq!(
+            "a:1:2:0.5".parse::<TierWord>().expect("a tier").covers,
+            Covers::Share(0.5)
+        );
+        for (wrong, says) in [
+            ("", "write NAME"),
+            ("disk", "write NAME"),
+            ("disk:1:2:3:4:5", "write NAME"),
+            (":1:2:all", "write NAME"),
+            ("disk:x:2:all", "blocking: \"x\" is no number"),
+            ("disk:1:-2:all", "latency: -2 is not"),
+            ("disk:1:2:1.5", "covers"),
+            ("disk:1:2:most", "covers"),
+            ("disk:inf:2:all", "blocking: inf"),
+        ] {
+            let problem = wrong.parse::<TierWord>().expect_err(wrong);
+            assert!(problem.contains(says), "{wrong}: {problem}");
+        }
+        assert!(parity("8:2").is_ok() && parity("2:2").is_err() && parity("8:0").is_err() && parity("8").is_err());
+    }
+}

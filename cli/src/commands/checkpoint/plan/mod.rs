@@ -1,0 +1,287 @@
+//! `rankguard checkpoint plan`: how often to checkpoint on which tier, and why. Reads no store and no controller.
+
+mod args;
+mod text;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+pub(crate) use args::PlanArgs;
+use args::{Covers, TierWord};
+use rankguard_checkpoint_schedule::admission::{Has, Need, Wanted};
+use rankguard_checkpoint_schedule::governor::Limits;
+use rankguard_checkpoint_schedule::plan::{Plan, Question, Tier};
+use rankguard_checkpoint_schedule::priors::Prior;
+use rankguard_checkpoint_schedule::rates::{Rate, Rates, Scope};
+use rankguard_checkpoint_schedule::{spares, survival};
+use serde::{Deserialize, Serialize};
+
+use crate::args::Format;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing;
+use crate::out;
+
+/// Spares are to suffice with this probability.
+const SPARES_SUFFICE: f64 = 0.99;
+
+/// What failed on a cluster.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    node_hours: f64,
+    failures: BTreeMap<Scope, u64>,
+}
+
+/// How often the job is expected to fail.
+#[derive(Debug, Serialize)]
+struct Rating {
+    /// Failures a second of the whole job.
+    rate: f64,
+    /// Mean time between failures of the job, hours.
+    mttf_h: f64,
+    /// The same at the 5 % and the 95 % quantile of the belief; absent where it was told.
+    mttf_h_between: Option<(f64, f64)>,
+    /// Share of each scope, as far as is known.
+    shares: BTreeMap<Scope, f64>,
+    /// Where it comes from, in words.
+    from: Vec<String>,
+}
+
+/// Whether memory suffices.
+#[derive(Debug, Serialize)]
+struct Admission {
+    fits: bool,
+    need: Option<Need>,
+    refusal: Option<String>,
+}
+
+/// Probability that peers still hold everything after so many nodes are lost at once.
+#[derive(Debug, Serialize)]
+struct Survival {
+    lost: u32,
+    probability: f64,
+}
+
+/// How many nodes must stand by.
+#[derive(Debug, Serialize)]
+struct Spares {
+    expected_in_repair: f64,
+    wanted: Option<u32>,
+}
+
+/// Everything.
+#[derive(Debug, Serialize)]
+struct Answer {
+    nodes: u32,
+    state_gib_per_node: f64,
+    failures: Rating,
+    plan: Plan,
+    memory: Option<Admission>,
+    survival: Vec<Survival>,
+    spares: Option<Spares>,
+}
+
+pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
+    let rating = rating(args)?;
+    let question = question(args, &rating)?;
+    let hint = "`rankguard checkpoint plan --help` has an example";
+    let plan = question
+        .answer()
+        .map_err(|problem| CliError::usage(format!("cannot plan: {problem}"), hint))?;
+    let answer = Answer {
+        nodes: args.nodes,
+        state_gib_per_node: args.state_gib / f64::from(args.nodes),
+        memory: admission(args),
+        survival: survival(args),
+        spares: args.repair_h.map(|repair| {
+            // Ranks alone are started again where they were.
+            let in_place = rating.shares.get(&Scope::Process).copied().unwrap_or(0.0);
+            let losses = rating.rate * (1.0 - in_place) * 3_600.0 / f64::from(args.nodes);
+            let expected = spares::in_repair(args.nodes, losses, repair);
+            Spares {
+                expected_in_repair: expected,
+                wanted: spares::wanted(expected, SPARES_SUFFICE),
+            }
+        }),
+        failures: rating,
+        plan,
+    };
+    match args.format.format {
+        Format::Json => out::json(&answer),
+        Format::Jsonl => out::json_line(&answer),
+        Format::Csv => listing::print(Format::Csv, &answer.plan.tiers, text::TIERS),
+        Format::Table => text::lines(&question, &answer).iter().for_each(|line| out::line(line)),
+    }
+    let fits = answer.memory.as_ref().is_none_or(|memory| memory.fits);
+    Ok(if fits { Exit::Fine } else { Exit::Finding })
+}
+
+fn rating(args: &PlanArgs) -> Result<Rating, CliError> {
+    let prior = Prior::named(&args.prior).ok_or_else(|| {
+        let known: Vec<&str> = Prior::all().iter().map(|prior| prior.id.as_str()).collect();
+        CliError::usage(
+            format!("no published figure is called {}", args.prior),
+            format!("there are: {}", known.join(", ")),
+        )
+    })?;
+    let mut rates = prior.rates();
+    let mut from = vec![format!("{} ({}): {}", prior.title, prior.url, prior.population)];
+    if let Some(path) = &args.failures {
+        let record = record(path)?;
+        rates.observe_hours(record.node_hours);
+        record
+            .failures
+            .iter()
+            .for_each(|(scope, count)| rates.observe_failures(*scope, *count));
+        let seen: u64 = record.failures.values().sum();
+        from.push(format!(
+            "{}: {seen} failures in {} node-hours, held against a prior of {} failures",
+            path.display(),
+            record.node_hours,
+            rankguard_checkpoint_schedule::priors::PRIOR_WEIGHT
+        ));
+    }
+    let all = rates.per_node_hour();
+    let shares = rates.iter().map(|(scope, rate)| (scope, rate.mean() / all)).collect();
+    let hours = |per_node_hour: f64| 1.0 / (per_node_hour * f64::from(args.nodes));
+    if let Some(mttf_h) = args.mttf {
+        let from = vec![
+            "told by --mttf".to_owned(),
+            format!("split over scopes: {} ({})", prior.title, prior.url),
+        ];
+        let rate = 1.0 / (mttf_h * 3_600.0);
+        return Ok(Rating {
+            rate,
+            mttf_h,
+            mttf_h_between: None,
+            shares,
+            from,
+        });
+    }
+    let together = together(&rates);
+    Ok(Rating {
+        rate: rates.per_second(args.nodes),
+        mttf_h: hours(all),
+        mttf_h_between: Some((hours(together.quantile(0.95)), hours(together.quantile(0.05)))),
+        shares,
+        from,
+    })
+}
+
+/// All scopes were watched for the same hours, so their sum is a Gamma belief again.
+fn together(rates: &Rates) -> Rate {
+    Rate {
+        failures: rates.iter().map(|(_, rate)| rate.failures).sum(),
+        node_hours: rates
+            .iter()
+            .map(|(_, rate)| rate.node_hours)
+            .fold(f64::MIN_POSITIVE, f64::max),
+    }
+}
+
+fn record(path: &std::path::Path) -> Result<Record, CliError> {
+    let hint = "write `node_hours = 12000` and below `[failures]` lines such as `node = 3` (process, node, domain)";
+    let what = || format!("cannot use {}", path.display());
+    let text = fs::read_to_string(path).map_err(|problem| CliError::failure(what(), hint).because(problem))?;
+    let record: Record = toml::from_str(&text).map_err(|problem| CliError::usage(what(), hint).because(problem))?;
+    if record.node_hours.is_finite() && record.node_hours >= 0.0 {
+        return Ok(record);
+    }
+    Err(CliError::usage(
+        format!(
+            "{}: node_hours is {}, not a number from 0 on",
+            what(),
+            record.node_hours
+        ),
+        hint,
+    ))
+}
+
+fn question(args: &PlanArgs, rating: &Rating) -> Result<Question, CliError> {
+    let covers = |tier: &TierWord| match tier.covers {
+        Covers::Share(share) => share,
+        Covers::Scope(Scope::Domain) => 1.0,
+        Covers::Scope(most) => Scope::ALL
+            .into_iter()
+            .filter(|scope| *scope <= most)
+            .filter_map(|scope| rating.shares.get(&scope))
+            .sum(),
+    };
+    if let Some(tier) = args.tiers.iter().find(|tier| tier.latency_s < tier.blocking_s) {
+        return Err(CliError::usage(
+            format!(
+                "tier {} can be used after {} s and blocks for {} s: an image is no use before it is complete",
+                tier.name, tier.latency_s, tier.blocking_s
+            ),
+            "the latency is counted from the beginning of the image; give at least the blocking time",
+        ));
+    }
+    Ok(Question {
+        tiers: args
+            .tiers
+            .iter()
+            .map(|tier| Tier {
+                name: tier.name.clone(),
+                blocking_s: tier.blocking_s,
+                latency_s: tier.latency_s,
+                covers: covers(tier),
+                restore_s: tier.restore_s,
+            })
+            .collect(),
+        rate: rating.rate,
+        detect_s: args.detect_s,
+        restart_s: args.restart_s,
+        queue_s: args.queue_s,
+        in_flight: args.in_flight,
+        step_s: args.step_s,
+        limits: Limits {
+            budget: args.budget.map(|percent| percent / 100.0),
+            ..Limits::default()
+        },
+    })
+}
+
+fn admission(args: &PlanArgs) -> Option<Admission> {
+    let memory = args.memory_gib?;
+    // Beyond the range of u64 a float becomes its largest value, which no memory holds.
+    let bytes = |gib: f64| (gib * f64::from(1 << 30)).ceil() as u64;
+    let wanted = Wanted {
+        state: bytes(args.state_gib / f64::from(args.nodes)),
+        slots: args.slots,
+        copies: args.copies,
+        parity: args.parity,
+        buffers: bytes(args.buffers_gib),
+    };
+    let has = Has {
+        available: bytes(memory),
+        reserve: bytes(args.reserve_gib),
+    };
+    Some(match wanted.admit(&has) {
+        Ok(need) => Admission {
+            fits: true,
+            need: Some(need),
+            refusal: None,
+        },
+        Err(refusal) => Admission {
+            fits: false,
+            need: None,
+            refusal: Some(refusal.to_string()),
+        },
+    })
+}
+
+fn survival(args: &PlanArgs) -> Vec<Survival> {
+    let parts = match args.parity {
+        Some(group) => survival::parity(args.nodes, group.nodes, group.parities),
+        None if args.copies > 0 => survival::groups(args.nodes, args.copies + 1),
+        None => return Vec::new(),
+    };
+    let counts = [1, 2, 4, 8].into_iter().filter(|lost| *lost < args.nodes);
+    counts
+        .map(|lost| Survival {
+            lost,
+            probability: survival::survival(&parts, lost),
+        })
+        .collect()
+}

@@ -1,0 +1,214 @@
+//! The reasoning, line by line.
+
+use rankguard_checkpoint_schedule::admission::Gib;
+use rankguard_checkpoint_schedule::governor::Bound;
+use rankguard_checkpoint_schedule::interval;
+use rankguard_checkpoint_schedule::plan::{Alternative, Question, TierPlan};
+use rankguard_checkpoint_schedule::rates::Scope;
+
+use super::Answer;
+use crate::listing::{self, Column};
+use crate::words::{self, or_dash};
+
+/// A tier of the plan as a row.
+pub(super) const TIERS: &[Column<TierPlan>] = &[
+    ("tier", |tier| tier.name.clone()),
+    ("every", |tier| or_dash(tier.interval_s.map(seconds))),
+    ("every s", |tier| or_dash(tier.interval_s.map(|at| format!("{at:.1}")))),
+    ("steps", |tier| or_dash(tier.every_steps)),
+    ("takes", |tier| percent(tier.blocking)),
+    ("mttf", |tier| {
+        if tier.rate > 0.0 {
+            seconds(1.0 / tier.rate)
+        } else {
+            "-".to_owned()
+        }
+    }),
+    ("lost", |tier| {
+        if tier.interval_s.is_some() {
+            seconds(tier.lost_s)
+        } else {
+            "-".to_owned()
+        }
+    }),
+];
+
+const ALTERNATIVES: &[Column<Alternative>] = &[
+    ("alternative", |other| other.name.clone()),
+    ("every", |other| seconds(other.interval_s)),
+    ("takes", |other| percent(other.blocking)),
+    ("ettr", |other| format!("{:.4}", other.ettr)),
+];
+
+pub(super) fn lines(question: &Question, answer: &Answer) -> Vec<String> {
+    let mut lines = failures(answer);
+    lines.push(String::new());
+    lines.extend(tiers(question, answer));
+    lines.push(String::new());
+    lines.extend(listing::table(&answer.plan.tiers, TIERS).lines().map(str::to_owned));
+    lines.push(String::new());
+    lines.push(format!(
+        "Images take {} of the work; predicted ETTR {:.4}: of each hour {} are lost to images, rework, restarts and waiting.",
+        percent(answer.plan.blocking),
+        answer.plan.ettr,
+        seconds(3_600.0 * (1.0 - answer.plan.ettr))
+    ));
+    lines.push(bound(question, answer.plan.bound));
+    lines.push(String::new());
+    lines.extend(
+        listing::table(&answer.plan.alternatives, ALTERNATIVES)
+            .lines()
+            .map(str::to_owned),
+    );
+    lines.extend(memory(answer));
+    lines
+}
+
+fn failures(answer: &Answer) -> Vec<String> {
+    let rating = &answer.failures;
+    let mut lines = vec![format!(
+        "{} nodes with {:.1} GiB of state each are expected to fail every {}{}.",
+        answer.nodes,
+        answer.state_gib_per_node,
+        seconds(rating.mttf_h * 3_600.0),
+        rating.mttf_h_between.map_or_else(String::new, |(low, high)| {
+            let (low, high) = (seconds(low * 3_600.0), seconds(high * 3_600.0));
+            format!(" (90 % belief: {low} to {high})")
+        })
+    )];
+    lines.extend(
+        rating
+            .from
+            .iter()
+            .map(|from| format!("  from {}", listing::plain(from))),
+    );
+    let word = |scope: Scope| match scope {
+        Scope::Process => "ranks only",
+        Scope::Node => "a node with its memory",
+        Scope::Domain => "several nodes",
+    };
+    let shares: Vec<String> = rating
+        .shares
+        .iter()
+        .map(|(scope, share)| format!("{} {}", percent(*share), word(*scope)))
+        .collect();
+    lines.push(format!("  a failure takes with it: {}", shares.join(", ")));
+    lines
+}
+
+fn tiers(question: &Question, answer: &Answer) -> Vec<String> {
+    let mut covered = 0.0;
+    let pairs = question.tiers.iter().zip(&answer.plan.tiers);
+    pairs
+        .map(|(tier, planned)| {
+            let own = (tier.covers - covered) * question.rate;
+            covered = tier.covers;
+            let survives = format!("survives {} of the failures", percent(tier.covers));
+            if planned.interval_s.is_none() {
+                return format!(
+                    "Tier {} {survives}, but its images would cost more than they save: left out.",
+                    tier.name
+                );
+            }
+            let best = interval::exact(tier.blocking_s, 1.0 / planned.rate);
+            let moved = if planned.rate > own * (1.0 + 1e-9) {
+                ", those of the tier left out included"
+            } else {
+                ""
+            };
+            let latency = tier.latency_s.max(tier.blocking_s);
+            let shortest = interval::shortest(tier.blocking_s, latency, question.in_flight);
+            let why = if shortest > best {
+                format!(
+                    "alone every {}, but an image takes {} to become usable",
+                    seconds(best),
+                    seconds(latency)
+                )
+            } else {
+                format!("alone best every {}", seconds(best))
+            };
+            format!(
+                "Tier {} {survives}; it is the cheapest that does every {}{moved}. An image costs {}: {why}.",
+                tier.name,
+                seconds(1.0 / planned.rate),
+                seconds(tier.blocking_s),
+            )
+        })
+        .collect()
+}
+
+fn bound(question: &Question, bound: Bound) -> String {
+    match bound {
+        Bound::Optimum => {
+            "No bound or budget changed the optimum; intervals are nested, so ratios are whole.".to_owned()
+        }
+        Bound::Min => format!("The shortest interval allowed is {}.", seconds(question.limits.min_s)),
+        Bound::Max => format!("The longest interval allowed is {}.", seconds(question.limits.max_s)),
+        Bound::Budget => format!(
+            "The budget of {} is hard: all intervals were made longer for it, and more work is lost at a failure.",
+            percent(question.limits.budget.unwrap_or_default())
+        ),
+    }
+}
+
+fn memory(answer: &Answer) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(memory) = &answer.memory {
+        lines.push(String::new());
+        if let Some(need) = &memory.need {
+            let parts: Vec<String> = need
+                .lines
+                .iter()
+                .map(|line| format!("{} {}", line.what, Gib(line.bytes)))
+                .collect();
+            lines.push(format!(
+                "Memory: {} of {} a node are taken ({}).",
+                Gib(need.total),
+                Gib(need.headroom),
+                parts.join(", ")
+            ));
+        }
+        lines.extend(memory.refusal.as_ref().map(|refusal| format!("Refused: {refusal}.")));
+    }
+    let survived = answer
+        .survival
+        .iter()
+        .map(|one| format!("{} lost {:.4}", one.lost, one.probability));
+    let survived: Vec<String> = survived.collect();
+    if !survived.is_empty() {
+        lines.push(format!(
+            "Peers still hold everything when nodes are lost at once, any with equal chance: {}.",
+            survived.join(", ")
+        ));
+    }
+    if let Some(spares) = &answer.spares {
+        lines.push(match spares.wanted {
+            Some(wanted) => format!(
+                "{:.1} nodes are expected in repair; {wanted} spares are enough in 99 of 100 cases.",
+                spares.expected_in_repair
+            ),
+            None => format!(
+                "{:.1} nodes are expected in repair; no number of spares is enough.",
+                spares.expected_in_repair
+            ),
+        });
+    }
+    lines
+}
+
+/// Seconds as people read them.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 99.95 => words::millis(s * 1e3),
+        s if s < 5_940.0 => format!("{:.1} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3_600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}
+
+fn percent(share: f64) -> String {
+    match 100.0 * share {
+        small if small < 10.0 => format!("{small:.2} %"),
+        large => format!("{large:.1} %"),
+    }
+}

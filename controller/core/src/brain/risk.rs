@@ -1,0 +1,95 @@
+//! Signs that a node may fail soon: what was trained since the last checkpoint is brought to safety at once.
+
+use std::time::Duration;
+
+use rankguard_checkpoint_schedule::agreement::{Pace, Word};
+use rankguard_model::{Evidence, JobId, NodeId, Order, Role, Timestamp};
+
+use super::Turn;
+use crate::{Job, Phase};
+
+/// Classes of which a node has recovered or that only announce something: the ranks still run, and may not for long.
+const RISKS: [&str; 11] = [
+    "gpu-ecc-contained",
+    "gpu-ecc-degrading",
+    "gpu-row-remap-pending",
+    "gpu-thermal",
+    "maintenance",
+    "nic-link-flap",
+    "node-damage",
+    "pcie-corrected-errors",
+    "pcie-link-degraded",
+    "preempted",
+    "slurm-time-limit",
+];
+
+/// Steps are taken to be as long as this while none was reported, milliseconds.
+const STEP_MS: f64 = 1_000.0;
+
+impl Turn<'_> {
+    /// Looks whether evidence tells of a node at risk.
+    pub(super) fn watch_risk(&mut self, evidence: &Evidence) {
+        let Some(node) = evidence.entity.node().cloned() else {
+            return;
+        };
+        let risk = evidence.marks.iter().find(|mark| {
+            mark.role != Role::Noise && mark.role != Role::Cascade && RISKS.contains(&mark.class.as_str())
+        });
+        if let Some(mark) = risk {
+            let why = format!("{node} shows {}", mark.class);
+            self.snapshot_on_risk(&node, &why);
+        }
+    }
+
+    /// Calls a checkpoint of the running job that has ranks on a node, unless one was called a short while ago.
+    pub(super) fn snapshot_on_risk(&mut self, node: &NodeId, why: &str) {
+        let pause = self.state.policy.risk_ms;
+        let at = self.at;
+        let of = self.state.jobs.iter().find(|(_, job)| {
+            matches!(job.phase, Phase::Running) && job.spec.checkpoint.is_some() && job.nodes().contains(node)
+        });
+        let Some(name) = of.map(|(name, _)| name.clone()).filter(|_| pause > 0) else {
+            return;
+        };
+        let Some(job) = self.state.jobs.get_mut(&name) else {
+            return;
+        };
+        if job
+            .calls
+            .at_risk
+            .is_some_and(|last| at < last.after(Duration::from_millis(pause)))
+        {
+            return;
+        }
+        let Some(pace) = pace(at, job) else { return };
+        let word = job.calls.call(&pace);
+        job.calls.at_risk = Some(at);
+        let nodes = job.nodes().to_vec();
+        if let rankguard_model::CheckpointCall::At { step } = word.call {
+            self.announce(format!("job {name} checkpoints step {step} at once: {why}"));
+        }
+        for node in nodes {
+            self.order(&node, call_order(&name, &word));
+        }
+    }
+}
+
+/// How fast a job goes; nothing before this generation's first step.
+pub(super) fn pace(at: Timestamp, job: &Job) -> Option<Pace> {
+    let report = job.progress.last().filter(|point| point.generation == job.generation);
+    Some(Pace {
+        newest: job.generation_step?,
+        since_ms: report.map_or(0.0, |point| at.millis_since(point.at) as f64),
+        step_ms: report.map_or(STEP_MS, |point| point.step_ms),
+    })
+}
+
+/// A call as an order to an agent.
+pub(super) fn call_order(job: &JobId, word: &Word) -> Order {
+    Order::Checkpoint {
+        job: job.clone(),
+        generation: word.generation,
+        number: word.number,
+        call: word.call,
+    }
+}

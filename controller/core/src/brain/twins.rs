@@ -1,0 +1,111 @@
+//! Replicas in a checkpoint that must be equal and are not: evidence of silent data corruption.
+
+use std::collections::BTreeMap;
+
+use rankguard_checkpoint_schedule::twins::Difference;
+use rankguard_model::{
+    Body, ClassId, Entity, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source, Step,
+};
+
+use super::{Turn, node_of};
+
+impl Turn<'_> {
+    /// Tells diagnosis of each difference: of the ranks that a majority contradicts, or of the job where there is none.
+    pub(super) fn replicas_differ(
+        &mut self,
+        name: &JobId,
+        generation: Generation,
+        step: Step,
+        differing: &[Difference],
+    ) {
+        self.distrust_differing(name, generation, step, differing);
+        for difference in differing {
+            let suspects = difference.suspects();
+            let job = self.state.jobs.get(name);
+            let blamed: Vec<Option<(Rank, NodeId)>> = if suspects.is_empty() {
+                vec![None]
+            } else {
+                let placed = |rank: &Rank| Some((*rank, node_of(job?, *rank)?));
+                suspects.iter().map(placed).collect()
+            };
+            for one in blamed {
+                let evidence = self.difference_as_evidence(name, generation, step, difference, one);
+                self.witness(&evidence);
+            }
+        }
+    }
+
+    /// Nobody starts from a checkpoint in which replicas differ while there is one from before.
+    fn distrust_differing(&mut self, name: &JobId, generation: Generation, step: Step, differing: &[Difference]) {
+        let Some(job) = self.state.jobs.get_mut(name).filter(|_| !differing.is_empty()) else {
+            return;
+        };
+        let older = job.checkpoints.committed.len() > 1;
+        if older && job.checkpoints.distrust(generation, step) {
+            self.announce(format!(
+                "checkpoint of step {step} of job {name} holds replicas that differ: nobody starts from it"
+            ));
+        }
+    }
+
+    fn difference_as_evidence(
+        &self,
+        name: &JobId,
+        generation: Generation,
+        step: Step,
+        difference: &Difference,
+        suspect: Option<(Rank, NodeId)>,
+    ) -> Evidence {
+        let list = |ranks: &[Rank]| ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let told = match &suspect {
+            Some((rank, _)) => format!("rank {rank} differs from the majority"),
+            None => "there is no majority".to_owned(),
+        };
+        let text = format!(
+            "replicas of tensor {} at {:?} differ in {} chunks at step {step}, ranks {}: {told}",
+            difference.tensor,
+            difference.offset,
+            difference.chunks.len(),
+            list(&difference.ranks())
+        );
+        let fields = BTreeMap::from([
+            ("tensor".to_owned(), difference.tensor.clone()),
+            ("ranks".to_owned(), list(&difference.ranks())),
+            ("step".to_owned(), step.to_string()),
+        ]);
+        let (entity, confidence) = match &suspect {
+            Some((rank, node)) => (
+                Entity::Rank {
+                    job: name.clone(),
+                    generation,
+                    rank: *rank,
+                    node: node.clone(),
+                },
+                0.9,
+            ),
+            None => (Entity::Job { job: name.clone() }, 0.6),
+        };
+        Evidence {
+            // No spool holds it: the controller compared digests itself.
+            id: EvidenceId {
+                node: suspect.map_or_else(|| NodeId::from("controller"), |(_, node)| node),
+                seq: Sequence(0),
+            },
+            at: self.at,
+            source: Source::Checkpoint,
+            entity,
+            body: Body::Line {
+                text,
+                context: Vec::new(),
+                repeats: 1,
+            },
+            marks: vec![Mark {
+                class: ClassId::from("silent-data-corruption"),
+                role: Role::Root,
+                confidence,
+                signature: "replica-digests".to_owned(),
+                fields,
+            }],
+        }
+    }
+}
