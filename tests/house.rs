@@ -10,14 +10,16 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-const RANKS: [(&str, u32); 17] = [
+const RANKS: [(&str, u32); 19] = [
     ("rankguard-model", 0),
+    ("rankguard-pickle", 0),
     ("rankguard-faults", 1),
     ("rankguard-flight", 1),
     ("rankguard-stragglers", 1),
     ("rankguard-templates", 1),
     ("rankguard-checkpoint-format", 1),
     ("rankguard-checkpoint", 2),
+    ("rankguard-checkpoint-exchange", 3),
     ("rankguard-proto", 2),
     ("rankguard-diagnosis", 3),
     ("rankguard-rank", 3),
@@ -31,8 +33,9 @@ const RANKS: [(&str, u32); 17] = [
 ];
 
 /// Crates that know no clock, no randomness, no files, no sockets and no async.
-const PURE: [&str; 9] = [
+const PURE: [&str; 10] = [
     "model",
+    "pickle",
     "analyzers/faults",
     "analyzers/flight",
     "analyzers/stragglers",
