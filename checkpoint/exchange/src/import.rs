@@ -1,9 +1,8 @@
 //! From foreign files to a committed checkpoint.
 
-use std::cell::RefCell;
 use std::io;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rankguard_checkpoint::format::{
     CheckpointId, MAX_STATE_BYTES, MAX_WORLD_SIZE, Manifest, PlanError, RangeCopy, TensorBox, TensorEntry, plan,
@@ -81,7 +80,7 @@ pub fn import(
         };
         let counted = Counted {
             image: &image,
-            count: RefCell::new(&mut count),
+            count: Mutex::new(&mut count),
         };
         let rank = Rank(rank as u32);
         seals.push(crate::shard::write(store, of, rank, boxes, state, &counted)?);
@@ -193,7 +192,7 @@ struct RankImage<'a> {
     /// Boxes and their places, those without bytes left out.
     entries: Vec<(TensorBox, u64)>,
     /// The plan of the box that was read last.
-    last: RefCell<Option<(usize, Rc<Vec<RangeCopy>>)>>,
+    last: Mutex<Option<(usize, Arc<Vec<RangeCopy>>)>>,
 }
 
 impl<'a> RankImage<'a> {
@@ -203,20 +202,21 @@ impl<'a> RankImage<'a> {
         Self {
             foreign,
             entries: filled.map(|TensorEntry { boxed, at, .. }| (boxed, at)).collect(),
-            last: RefCell::new(None),
+            last: Mutex::new(None),
         }
     }
 
-    fn copies(&self, nth: usize) -> io::Result<Rc<Vec<RangeCopy>>> {
-        if let Some((known, copies)) = &*self.last.borrow()
+    fn copies(&self, nth: usize) -> io::Result<Arc<Vec<RangeCopy>>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, copies)) = &*last
             && *known == nth
         {
-            return Ok(Rc::clone(copies));
+            return Ok(Arc::clone(copies));
         }
         let wanted = &self.entries[nth].0;
         let parts = self.foreign.parts.get(&wanted.name).ok_or(io::ErrorKind::NotFound)?;
-        let copies = Rc::new(sweep(wanted, parts).map_err(io::Error::other)?);
-        *self.last.borrow_mut() = Some((nth, Rc::clone(&copies)));
+        let copies = Arc::new(sweep(wanted, parts).map_err(io::Error::other)?);
+        *last = Some((nth, Arc::clone(&copies)));
         Ok(copies)
     }
 
@@ -262,13 +262,13 @@ impl ImageSource for RankImage<'_> {
 /// An image that tells how much of it was read.
 struct Counted<'a, 'c> {
     image: &'a RankImage<'a>,
-    count: RefCell<&'c mut dyn FnMut(u64)>,
+    count: Mutex<&'c mut (dyn FnMut(u64) + Send)>,
 }
 
 impl ImageSource for Counted<'_, '_> {
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
         self.image.read_at(at, out)?;
-        (self.count.borrow_mut())(out.len() as u64);
+        (self.count.lock().unwrap_or_else(PoisonError::into_inner))(out.len() as u64);
         Ok(())
     }
 }

@@ -40,4 +40,4 @@ pub use import::{ImportOf, Imported, import, open};
 pub use problem::Problem;
 
 /// Told of work done: bytes so far, bytes in all.
-pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+pub type Progress<'a> = &'a mut (dyn FnMut(u64, u64) + Send);

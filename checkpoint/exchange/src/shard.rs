@@ -1,7 +1,7 @@
 //! The one place that knows how a shard is written and what a planner wants to be told.
 
 use rankguard_checkpoint::format::{
-    Chunking, DEFAULT_CHUNK_BYTES, Digest, ShardDraft, ShardIndex, ShardLayoutError, TensorBox, TensorEntry, crc32c,
+    CheckpointId, ChunkDigest, Chunking, ShardIndex, ShardLayoutError, TensorBox, TensorEntry, chunk_bytes_for,
 };
 use rankguard_checkpoint::{ImageSource, Store, StoreError};
 use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
@@ -10,32 +10,29 @@ use serde_json::Value;
 use crate::foreign::Part;
 use crate::{ExchangeError, ImportOf};
 
-/// Boxes back to back.
+/// Boxes one after the other, as an image has them.
 pub(crate) fn lay_out(boxes: &[TensorBox]) -> Vec<TensorEntry> {
-    ShardDraft::lay_out(boxes.iter().cloned()).0
+    ShardIndex::lay_out(boxes.iter().cloned()).0
 }
 
 /// Parts as the planner takes them; nothing else of the index means anything.
 pub(crate) fn as_index(parts: &[Part]) -> ShardIndex {
+    let nothing = CheckpointId {
+        step: Step(0),
+        generation: Generation(0),
+    };
     let entry = |part: &Part| TensorEntry {
         boxed: part.boxed.clone(),
         at: part.at,
+        replica: 0,
     };
     ShardIndex {
-        job: JobId::from("foreign"),
-        step: Step(0),
-        generation: Generation(0),
-        rank: Rank(0),
-        world_size: 1,
-        chunk_bytes: DEFAULT_CHUNK_BYTES,
-        image_bytes: 0,
         tensors: parts.iter().map(entry).collect(),
-        chunks: Vec::<Digest>::new(),
-        state: Value::Null,
+        ..ShardIndex::new(&JobId::from("foreign"), nothing)
     }
 }
 
-/// Reads the image twice: once for its checksums, and once to write what still has them.
+/// Reads the image twice: once for its digests, and once to write what still has them.
 pub(crate) fn write(
     store: &Store,
     of: &ImportOf<'_>,
@@ -44,36 +41,30 @@ pub(crate) fn write(
     state: Value,
     image: &dyn ImageSource,
 ) -> Result<ShardSeal, ExchangeError> {
-    let (tensors, end) = ShardDraft::lay_out(boxes);
+    let (tensors, end) = ShardIndex::lay_out(boxes);
     let image_bytes = end.unwrap_or(u64::MAX);
-    let chunk_bytes = DEFAULT_CHUNK_BYTES;
-    let chunking = Chunking::new(image_bytes, chunk_bytes).ok_or(ShardLayoutError::Chunking {
+    let chunk_bytes = chunk_bytes_for(image_bytes);
+    let chunking = Chunking::new(&tensors, chunk_bytes).ok_or(ShardLayoutError::Chunking {
         image_bytes,
         chunk_bytes,
     })?;
-    let mut crcs = Vec::with_capacity(chunking.count() as usize);
+    let mut digests = Vec::with_capacity(chunking.count() as usize);
     let mut buffer = Vec::new();
-    for (chunk, range) in chunking.ranges().enumerate() {
+    for (chunk, range) in (0u32..).zip(chunking.ranges()) {
         buffer.resize((range.end - range.start) as usize, 0);
         let read = image.read_at(range.start, &mut buffer);
-        read.map_err(|source| StoreError::ImageUnreadable {
-            rank,
-            chunk: chunk as u32,
-            source,
-        })?;
-        crcs.push(crc32c(&buffer));
+        read.map_err(|source| StoreError::ImageUnreadable { rank, chunk, source })?;
+        digests.push(ChunkDigest::of(&buffer));
     }
-    let draft = ShardDraft {
-        job: of.job.clone(),
-        step: of.id.step,
-        generation: of.id.generation,
+    let mut index = ShardIndex {
         rank,
         world_size: of.ranks,
         chunk_bytes,
         image_bytes,
         tensors,
-        crcs,
         state,
+        ..ShardIndex::new(of.job, of.id)
     };
-    Ok(store.write_shard(&draft, image)?.seal)
+    index.set_chunks(digests);
+    Ok(store.write_shard(&index, image)?.seal)
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use crc_fast::{CrcAlgorithm, Digest};
+use crc32fast::Hasher;
 
 /// Longest list of records that is read.
 const MAX_DIRECTORY: u64 = 4 << 20;
@@ -128,7 +128,7 @@ impl<'f> Archive<'f> {
         let mut bytes = vec![0; record.bytes as usize];
         self.file.read_exact_at(&mut bytes, record.offset)?;
         if self.has_checksums() {
-            let found = crc32(&bytes);
+            let found = crc32fast::hash(&bytes);
             record.compare(name, found)?;
         }
         Ok(Some((bytes, record)))
@@ -141,17 +141,17 @@ impl<'f> Archive<'f> {
 
     /// Reads a record through and compares its checksum; tells `each` of bytes read.
     pub(crate) fn check(&self, name: &str, record: &Record, each: &mut dyn FnMut(u64)) -> Result<(), ArchiveError> {
-        let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
+        let mut hasher = Hasher::new();
         let mut block = vec![0; BLOCK.min(usize::try_from(record.bytes).unwrap_or(BLOCK))];
         let mut at = 0;
         while at < record.bytes {
             let count = usize::try_from(record.bytes - at).unwrap_or(BLOCK).min(block.len());
             self.file.read_exact_at(&mut block[..count], record.offset + at)?;
-            digest.update(&block[..count]);
+            hasher.update(&block[..count]);
             at += count as u64;
             each(count as u64);
         }
-        record.compare(name, digest.finalize() as u32)
+        record.compare(name, hasher.finalize())
     }
 }
 
@@ -166,12 +166,6 @@ impl Record {
             found,
         })
     }
-}
-
-fn crc32(bytes: &[u8]) -> u32 {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
-    digest.update(bytes);
-    digest.finalize() as u32
 }
 
 /// Where the list of records lies, from the end record.
