@@ -27,6 +27,7 @@ mod error;
 mod files;
 mod foreign;
 mod import;
+mod numbers;
 mod pieces;
 mod problem;
 pub mod safetensors;

@@ -48,7 +48,7 @@ fn rows(tensors: &Tensors, rank: u64, world: u64) -> (Vec<TensorBox>, Vec<u8>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn import_then_export_then_import_gives_the_same_tensors(
