@@ -1,7 +1,12 @@
 //! `rankguard checkpoint ...`: a store on disk, without a controller. One file a family of actions.
 
 mod args;
+mod diff;
+mod export;
+mod import;
 mod look;
+mod pick;
+mod show;
 
 pub(crate) use args::CheckpointArgs;
 use args::{CheckpointAction, StoreArgs};
@@ -15,5 +20,9 @@ pub(super) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
         CheckpointAction::Ls(store) => look::ls(&store),
         CheckpointAction::Verify { store, step } => look::check(&store, step.map(Step)),
         CheckpointAction::Explain { store, step } => look::explain(&store, Step(step)),
+        CheckpointAction::Show(args) => show::run(&args),
+        CheckpointAction::Diff(args) => diff::run(&args),
+        CheckpointAction::Export(args) => export::run(&args),
+        CheckpointAction::Import(args) => import::run(&args),
     }
 }
