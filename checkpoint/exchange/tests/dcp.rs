@@ -121,6 +121,16 @@ fn what_was_saved_without_checksums_is_imported_and_said() {
     );
 }
 
+#[test]
+fn older_tables_are_read_and_compressed_items_are_named() {
+    let [new, old] = ["one_rank", "old_table"].map(|name| opened(&fixture(name)));
+    assert_eq!((old.problems.len(), old.tensors().count()), (0, 1));
+    assert!(new.tensors().eq(old.tensors()));
+    let compressed = opened(&fixture("compressed"));
+    assert_eq!(compressed.tensors().count(), 0);
+    assert!(compressed.problems[0].what.contains("compressed"), "{:?}", compressed.problems);
+}
+
 /// PyTorch loads all of these without a word.
 #[test]
 fn rg_2_every_flipped_bit_of_a_tensor_is_noticed() {

@@ -10,8 +10,8 @@ use super::walk::Walk;
 /// Bytes of `.metadata` that are read at most.
 pub(crate) const MAX_BYTES: usize = 512 << 20;
 
-/// Steps over its values: a checkpoint of ten million chunks stays below.
-const STEPS: u64 = 1 << 30;
+/// Steps over its values: a checkpoint of a million chunks stays far below.
+const STEPS: u64 = 1 << 28;
 
 /// What a DCP directory holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,10 +76,11 @@ pub enum MetadataError {
 impl Metadata {
     /// Reads the pickle. Nothing in it is imported or called.
     pub fn parse(bytes: &[u8]) -> Result<Self, MetadataError> {
+        // Forty values a chunk: a million and a half of chunks, and three gigabytes at most for whoever wants to waste them.
         let limits = Limits {
             bytes: MAX_BYTES,
-            values: 1 << 28,
-            memo: 1 << 27,
+            values: 1 << 26,
+            memo: 1 << 26,
             ..Limits::default()
         };
         let read = rankguard_pickle::read(bytes, &limits, Objects::Describe)?;

@@ -9,8 +9,9 @@
 //! CRC-32 is compared, which PyTorch itself does not do when it loads. Values that are no tensors are kept where JSON can
 //! say them, under the names that DCP gives them (`trainer.schedule.kind`).
 //!
-//! Layouts read: those of torch 1.13 to 2.15, which differ in where classes live, in the length of `TensorProperties`, and in
-//! fields that may be absent (`storage_meta`, `version`, `transform_descriptors`).
+//! Tables of contents differ between versions: where classes live, whether `TensorProperties` has five parts or six, and fields
+//! that may be absent (`storage_meta`, `version`, `transform_descriptors`). All of these are read; tests have directories of
+//! torch 2.15 and a table with the classes of 2.0. Items that were compressed are named and left out.
 
 mod archive;
 mod item;
