@@ -9,6 +9,7 @@ use rankguard_checkpoint::format::{ChunkDigest, Chunking, Dtype, ShardIndex, Ten
 use rankguard_checkpoint::restore::assemble;
 use rankguard_checkpoint::{Checkpoint, Store};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::numbers::{Distance, is_float};
 use crate::pieces::pieces;
@@ -85,7 +86,7 @@ pub struct Diff {
     pub same: u64,
     /// Those that are not, by name.
     pub differences: Vec<Difference>,
-    /// Ranks whose small state is not the same; all ranks where there are more in one than in the other.
+    /// Ranks whose small state is not the same.
     pub states: Vec<u32>,
 }
 
@@ -119,8 +120,11 @@ pub fn diff(
 fn states(before: &Checkpoint, after: &Checkpoint) -> Vec<u32> {
     let ranks = before.indexes.len().max(after.indexes.len());
     let state = |checkpoint: &Checkpoint, rank: usize| {
-        let index = checkpoint.indexes.get(rank)?;
-        Some((index.schema.clone(), index.state.clone()))
+        // A rank that is not there has as much to say as one without a state.
+        let index = checkpoint.indexes.get(rank);
+        index.map_or((String::new(), Value::Null), |index| {
+            (index.schema.clone(), index.state.clone())
+        })
     };
     let differs = |rank: &usize| state(before, *rank) != state(after, *rank);
     (0..ranks).filter(differs).map(|rank| rank as u32).collect()

@@ -137,8 +137,9 @@ fn states(foreign: &Foreign, ranks: u32) -> Result<(Vec<Value>, Vec<Problem>), E
     let mut problems = Vec::new();
     if found.len() == states.len() {
         states.clone_from(found);
-    } else if let [only] = found.as_slice() {
-        states[0] = only.clone();
+    } else if found.iter().skip(1).all(Value::is_null) {
+        // Only the first rank had anything to say, as after an import.
+        states[0] = found.first().cloned().unwrap_or(Value::Null);
     } else if !found.is_empty() {
         states[0] = serde_json::json!({ "states": found });
         problems.push(Problem {

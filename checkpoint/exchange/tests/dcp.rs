@@ -128,7 +128,11 @@ fn older_tables_are_read_and_compressed_items_are_named() {
     assert!(new.tensors().eq(old.tensors()));
     let compressed = opened(&fixture("compressed"));
     assert_eq!(compressed.tensors().count(), 0);
-    assert!(compressed.problems[0].what.contains("compressed"), "{:?}", compressed.problems);
+    assert!(
+        compressed.problems[0].what.contains("compressed"),
+        "{:?}",
+        compressed.problems
+    );
 }
 
 /// PyTorch loads all of these without a word.

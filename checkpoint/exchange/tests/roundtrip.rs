@@ -203,6 +203,28 @@ fn states_of_all_ranks_come_back_where_the_number_of_ranks_is_the_same() {
     assert_eq!(done.problems, []);
     assert_eq!(second.indexes[0].state, first.indexes[0].state);
     let (done, third) = imported(&store, &out, 3, 3);
+    assert_eq!(done.problems, [], "only rank 0 had a state");
+    assert_eq!(third.indexes[0].state, first.indexes[0].state);
+}
+
+#[test]
+fn states_of_another_number_of_ranks_stand_as_a_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path().join("store")).unwrap();
+    let file = dir.path().join("in.safetensors");
+    let header = serde_json::json!({
+        "__metadata__": {"rankguard.states": "[{\"seed\": 1}, {\"seed\": 2}]"},
+        "a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+    })
+    .to_string();
+    let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[7]].concat();
+    fs::write(&file, bytes).unwrap();
+    let (done, same) = imported(&store, &file, 1, 2);
+    assert_eq!(
+        (done.problems.len(), &same.indexes[1].state["seed"]),
+        (0, &serde_json::json!(2))
+    );
+    let (done, other) = imported(&store, &file, 2, 3);
     assert_eq!(done.problems.len(), 1);
-    assert_eq!(third.indexes[0].state["states"][0], first.indexes[0].state);
+    assert_eq!(other.indexes[0].state["states"][1]["seed"], 2);
 }
