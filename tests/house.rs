@@ -10,8 +10,9 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-const RANKS: [(&str, u32); 18] = [
+const RANKS: [(&str, u32); 20] = [
     ("rankguard-model", 0),
+    ("rankguard-pickle", 0),
     ("rankguard-faults", 1),
     ("rankguard-flight", 1),
     ("rankguard-stragglers", 1),
@@ -19,6 +20,7 @@ const RANKS: [(&str, u32); 18] = [
     ("rankguard-checkpoint-format", 1),
     ("rankguard-checkpoint-schedule", 1),
     ("rankguard-checkpoint", 2),
+    ("rankguard-checkpoint-exchange", 3),
     ("rankguard-proto", 2),
     ("rankguard-diagnosis", 3),
     ("rankguard-rank", 3),
@@ -34,6 +36,7 @@ const RANKS: [(&str, u32); 18] = [
 /// Crates that know no clock, no randomness, no files, no sockets and no async.
 const PURE: [&str; 10] = [
     "model",
+    "pickle",
     "analyzers/faults",
     "analyzers/flight",
     "analyzers/stragglers",

@@ -7,9 +7,9 @@ mod stack;
 use std::sync::Arc;
 
 use crate::dump::{Dump, GroupConfig, GroupStatus};
+use crate::json;
 use crate::limits::{Limits, Problem, Problems, ReadError};
-use crate::tree::{Id, Tree};
-use crate::{json, pickle};
+use rankguard_pickle::{Id, Objects, Tree};
 
 use intern::Interner;
 
@@ -44,7 +44,7 @@ impl Dump {
         let tree = if matches!(first, b'{' | b'[') {
             json::read(body, limits)?
         } else {
-            let read = pickle::read(bytes, limits)?;
+            let read = rankguard_pickle::read(bytes, &limits.of_pickle(), Objects::Refuse)?;
             if let Some(offset) = read.cut {
                 problems.add(
                     rank,

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::limits::{Limits, ReadError};
-use crate::tree::{FALSE, Id, NONE, Node, TRUE, Tree};
+use rankguard_pickle::{FALSE, Id, NONE, Node, TRUE, Tree};
 
 /// Reads one JSON text. Depth is bounded by the parser (128) and the number of values by `limits`.
 pub(crate) fn read<'a>(input: &'a [u8], limits: &Limits) -> Result<Tree<'a>, ReadError> {
@@ -27,7 +27,6 @@ pub(crate) fn read<'a>(input: &'a [u8], limits: &Limits) -> Result<Tree<'a>, Rea
         Err(_) if room == 0 => Err(ReadError::Limit {
             what: "values",
             limit: limits.values,
-            offset: 0,
         }),
         Err(error) => Err(ReadError::Json {
             what: error.to_string(),

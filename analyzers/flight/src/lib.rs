@@ -24,10 +24,8 @@ mod extract;
 mod json;
 mod limits;
 mod operation;
-mod pickle;
 mod render;
 mod report;
-mod tree;
 mod words;
 
 pub use analysis::analyze;

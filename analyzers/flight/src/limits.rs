@@ -18,6 +18,18 @@ pub struct Limits {
     pub work: u64,
 }
 
+impl Limits {
+    /// Those of its parts that the pickle reader keeps.
+    pub(crate) fn of_pickle(&self) -> rankguard_pickle::Limits {
+        rankguard_pickle::Limits {
+            bytes: self.bytes,
+            values: self.values,
+            depth: self.depth,
+            memo: self.memo,
+        }
+    }
+}
+
 impl Default for Limits {
     /// A dump of 20,000 entries with stacks of forty frames stays below a tenth of these.
     fn default() -> Self {
@@ -31,7 +43,7 @@ impl Default for Limits {
     }
 }
 
-/// Why bytes are no dump. The offset is that of the opcode, from the start of the file.
+/// Why bytes are no dump.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -46,49 +58,16 @@ pub enum ReadError {
         /// The limit it broke.
         limit: usize,
     },
-    /// The pickle asks to run or import something, or for values that are not in it. Nothing was executed.
-    #[error("opcode {opcode} at byte {offset} refused{}: a dump holds plain values only", asks_for(.asks))]
-    Refused {
-        /// Name of the opcode.
-        opcode: &'static str,
-        /// Where it stands.
-        offset: usize,
-        /// What it names, as far as that is known (`posix system`).
-        asks: Option<String>,
-    },
-    /// A byte that is no opcode.
-    #[error("byte {offset} (0x{byte:02x}) is no pickle opcode")]
-    UnknownOpcode {
-        /// The byte.
-        byte: u8,
-        /// Where it stands.
-        offset: usize,
-    },
-    /// An opcode that cannot stand where it does, or with an argument that makes no sense.
-    #[error("opcode {opcode} at byte {offset}: {what}")]
-    Malformed {
-        /// Name of the opcode.
-        opcode: &'static str,
-        /// Where it stands.
-        offset: usize,
-        /// What is wrong.
-        what: &'static str,
-    },
-    /// The end came before any value was complete enough to use.
-    #[error("the dump ends at byte {offset}, before its first value is complete")]
-    Truncated {
-        /// Where the end came.
-        offset: usize,
-    },
+    /// A pickle that is none, or that asks for more than plain values. Nothing was executed.
+    #[error("pickle: {0}")]
+    Pickle(#[from] rankguard_pickle::Error),
     /// More than the reader is willing to hold.
-    #[error("more than {limit} {what} at byte {offset}")]
+    #[error("more than {limit} {what}")]
     Limit {
         /// What there is too much of.
         what: &'static str,
         /// The limit.
         limit: usize,
-        /// Where it was reached; 0 where the place is not known.
-        offset: usize,
     },
     /// JSON that is none.
     #[error("JSON: {what}")]
@@ -102,12 +81,6 @@ pub enum ReadError {
         /// What was found or missed.
         what: &'static str,
     },
-}
-
-fn asks_for(asks: &Option<String>) -> String {
-    asks.as_ref()
-        .map(|name| format!(" (asks for {name})"))
-        .unwrap_or_default()
 }
 
 /// Something odd in dumps that could be read; the analysis went on without it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::dump::{Entry, State};
-use crate::tree::{Id, Tree};
+use rankguard_pickle::{Id, Tree};
 
 use super::Extractor;
 

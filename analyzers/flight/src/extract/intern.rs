@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::dump::Frame;
-use crate::tree::Id;
+use rankguard_pickle::Id;
 
 #[derive(Default)]
 pub(super) struct Interner {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::dump::Frame;
-use crate::tree::Id;
+use rankguard_pickle::Id;
 
 use super::Extractor;
 

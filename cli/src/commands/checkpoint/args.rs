@@ -1,8 +1,12 @@
 //! Words of `rankguard checkpoint`.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use rankguard_checkpoint_exchange::safetensors::DEFAULT_FILE_BYTES;
+use rankguard_model::{Generation, Step};
 
 use super::plan::PlanArgs;
 use crate::args::FormatArgs;
@@ -39,6 +43,147 @@ pub(crate) enum CheckpointAction {
     },
     /// How often to checkpoint on which tier, with the reasoning and what else could be done
     Plan(PlanArgs),
+    /// What a checkpoint holds: tensors, ranks, where its bytes lie
+    Show(ShowArgs),
+    /// What differs between two checkpoints
+    Diff(DiffArgs),
+    /// Write a checkpoint in a format that others read
+    Export(ExportArgs),
+    /// Make a checkpoint of files that others wrote: safetensors, or a directory of torch.distributed.checkpoint
+    Import(ImportArgs),
+}
+
+/// `checkpoint show`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ShowArgs {
+    /// Its step, or STEP-gGENERATION; the newest generation where there are several
+    #[arg(value_name = "STEP")]
+    pub(crate) which: Which,
+    /// What to list; JSON has it all
+    #[arg(long, value_enum, default_value_t = Part::Tensors)]
+    pub(crate) list: Part,
+    /// Which store.
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+}
+
+/// What `checkpoint show` lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// A line a tensor
+    Tensors,
+    /// A line a rank, with its small state
+    Ranks,
+    /// A line a file that holds bytes of it
+    Origins,
+}
+
+/// `checkpoint diff`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DiffArgs {
+    /// The first: STEP or STEP-gGENERATION
+    #[arg(value_name = "A")]
+    pub(crate) before: Which,
+    /// The second
+    #[arg(value_name = "B")]
+    pub(crate) after: Which,
+    /// Read what changed and tell by how much
+    #[arg(long)]
+    pub(crate) values: bool,
+    /// Which store.
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+}
+
+/// `checkpoint export`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ExportArgs {
+    /// Its step, or STEP-gGENERATION
+    #[arg(value_name = "STEP")]
+    pub(crate) which: Which,
+    /// The checkpoint store
+    #[arg(long = "dir", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Only this job
+    #[arg(long)]
+    pub(crate) job: Option<String>,
+    /// In which format
+    #[arg(long, value_enum, default_value_t = ExportFormat::Safetensors)]
+    pub(crate) format: ExportFormat,
+    /// A file NAME.safetensors, or a directory; must not be there yet
+    #[arg(long, value_name = "PATH")]
+    pub(crate) out: PathBuf,
+    /// In a directory: bytes of a file from which on there are several
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_FILE_BYTES)]
+    pub(crate) file_bytes: u64,
+}
+
+/// A format that others read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// One file, or several with an index
+    Safetensors,
+}
+
+/// `checkpoint import`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ImportArgs {
+    /// A .safetensors file, a directory with such files, or a directory of torch.distributed.checkpoint
+    pub(crate) path: PathBuf,
+    /// The checkpoint store
+    #[arg(long = "dir", value_name = "STORE")]
+    pub(crate) dir: PathBuf,
+    /// The job that will have it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) job: String,
+    /// Its step
+    #[arg(long, value_name = "N")]
+    pub(crate) step: u64,
+    /// For how many ranks it is cut
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ranks: u32,
+    /// Its generation; a run goes on from the greatest
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) generation: u64,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// A checkpoint as people name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Which {
+    pub(crate) step: Step,
+    pub(crate) generation: Option<Generation>,
+}
+
+impl FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |part: &str| {
+            part.parse::<u64>()
+                .map_err(|_| "want STEP or STEP-gGENERATION".to_owned())
+        };
+        let (step, generation) = match text.split_once("-g") {
+            Some((step, generation)) => (step, Some(Generation(number(generation)?))),
+            None => (text, None),
+        };
+        Ok(Self {
+            step: Step(number(step)?),
+            generation,
+        })
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.step)?;
+        match self.generation {
+            Some(generation) => write!(f, "-g{}", generation.0),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Which store.

@@ -1,6 +1,7 @@
 //! `rankguard checkpoint ls|verify|explain`: a store on disk, read without a controller and never written.
 
 use std::fs;
+use std::path::Path;
 
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint::verify::{Report, verify};
@@ -16,19 +17,19 @@ use crate::out;
 use crate::words::{self, or_dash};
 
 /// A store that can be read, and the jobs that were asked for.
-fn open(args: &StoreArgs) -> Result<(Store, Vec<JobId>), CliError> {
+pub(super) fn open(dir: &Path, job: Option<&str>) -> Result<(Store, Vec<JobId>), CliError> {
     let hint = "--dir names the directory that `rankguard run --checkpoint-dir` was given";
-    fs::read_dir(&args.dir).map_err(|problem| {
-        CliError::failure(format!("cannot read the checkpoint store {}", args.dir.display()), hint).because(problem)
+    fs::read_dir(dir).map_err(|problem| {
+        CliError::failure(format!("cannot read the checkpoint store {}", dir.display()), hint).because(problem)
     })?;
-    let store = Store::at(&args.dir);
+    let store = Store::at(dir);
     let jobs = store.jobs().map_err(failed)?;
-    match args.job.as_deref().map(JobId::from) {
+    match job.map(JobId::from) {
         None => Ok((store, jobs)),
         Some(job) if jobs.contains(&job) => Ok((store, vec![job])),
         Some(job) => {
             let known: Vec<&str> = jobs.iter().map(JobId::as_str).collect();
-            let what = format!("the store {} has no job {job}", args.dir.display());
+            let what = format!("the store {} has no job {job}", dir.display());
             Err(CliError::failure(
                 what,
                 format!(
@@ -44,7 +45,7 @@ fn open(args: &StoreArgs) -> Result<(Store, Vec<JobId>), CliError> {
     }
 }
 
-fn failed(problem: StoreError) -> CliError {
+pub(super) fn failed(problem: StoreError) -> CliError {
     CliError::failure("cannot read the checkpoint store", "may this user read all of it?").because(problem)
 }
 
@@ -73,7 +74,7 @@ const FOLDERS: &[Column<Folder>] = &[
 ];
 
 pub(super) fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
-    let (store, jobs) = open(args)?;
+    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
     let mut folders = Vec::new();
     for job in jobs {
         let listing = store.manifests(&job).map_err(failed)?;
@@ -133,7 +134,7 @@ pub(super) fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
 }
 
 /// Bytes of the files right in a folder; what cannot be read counts nothing.
-fn size_of(dir: &std::path::Path) -> u64 {
+fn size_of(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.metadata().ok())
@@ -219,7 +220,7 @@ fn damage(problem: &Problem, nothing: Found) -> Found {
 }
 
 pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<Exit, CliError> {
-    let (store, jobs) = open(args)?;
+    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
     let (mut found, mut problems, mut intact) = (Vec::new(), 0, 0);
     for job in jobs {
         let report = verify(&store, &job, step).map_err(failed)?;
@@ -253,7 +254,7 @@ struct Usable {
 }
 
 pub(super) fn explain(args: &StoreArgs, step: Step) -> Result<Exit, CliError> {
-    let (store, jobs) = open(args)?;
+    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
     let mut all = Vec::new();
     for job in jobs {
         let report = verify(&store, &job, Some(step)).map_err(failed)?;

@@ -1,8 +1,13 @@
 //! `rankguard checkpoint ...`: a store on disk, without a controller. One file a family of actions.
 
 mod args;
+mod diff;
+mod export;
+mod import;
 mod look;
 mod plan;
+mod pick;
+mod show;
 
 pub(crate) use args::CheckpointArgs;
 use args::{CheckpointAction, StoreArgs};
@@ -17,5 +22,9 @@ pub(super) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
         CheckpointAction::Verify { store, step } => look::check(&store, step.map(Step)),
         CheckpointAction::Explain { store, step } => look::explain(&store, Step(step)),
         CheckpointAction::Plan(args) => plan::run(&args),
+        CheckpointAction::Show(args) => show::run(&args),
+        CheckpointAction::Diff(args) => diff::run(&args),
+        CheckpointAction::Export(args) => export::run(&args),
+        CheckpointAction::Import(args) => import::run(&args),
     }
 }

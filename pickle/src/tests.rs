@@ -2,9 +2,12 @@
 
 use proptest::prelude::*;
 
-use super::{op, read};
-use crate::limits::{Limits, ReadError};
-use crate::tree::{Id, Node, Tree};
+use crate::opcode as op;
+use crate::{Error, Id, Limits, Node, Objects, Tree, Unpickled};
+
+fn read<'a>(pickle: &'a [u8], limits: &Limits) -> Result<Unpickled<'a>, Error> {
+    crate::read(pickle, limits, Objects::Refuse)
+}
 
 /// A value as Python would print it, to a small depth.
 fn show(tree: &Tree<'_>, id: Id, depth: usize) -> String {
@@ -25,10 +28,37 @@ fn show(tree: &Tree<'_>, id: Id, depth: usize) -> String {
         Node::Huge => "huge".into(),
         Node::Float(value) => format!("{value:?}"),
         Node::Text(_) => format!("{:?}", tree.text(id, 100).unwrap_or_default()),
+        Node::Bytes(_) => format!("b{:?}", tree.text(id, 100).unwrap_or_default()),
         Node::List(items) => format!("[{}]", list(items)),
         Node::Tuple(items) => format!("({})", list(items)),
         Node::Set(items) => format!("{{{}}}", list(items)),
         Node::Dict(flat) => format!("dict[{}]", list(flat)),
+        Node::Global { module, name } => {
+            let part = |id| tree.text(id, 100).unwrap_or_default().into_owned();
+            format!("<{} {}>", part(*module), part(*name))
+        }
+        Node::Object {
+            class,
+            args,
+            state,
+            items,
+            pairs,
+            is_new,
+        } => {
+            let mut text = format!(
+                "{}{}{}",
+                if *is_new { "new " } else { "" },
+                show(tree, *class, depth - 1),
+                show(tree, *args, depth - 1)
+            );
+            for (word, part) in [("state", state), ("items", items), ("pairs", pairs)] {
+                if !tree.is_none(*part) {
+                    text += &format!(" {word} {}", show(tree, *part, depth - 1));
+                }
+            }
+            text
+        }
+        Node::Persistent(named) => format!("outside {}", show(tree, *named, depth - 1)),
     }
 }
 
@@ -38,7 +68,7 @@ fn check(pickle: &[u8], shown: &str) {
     assert_eq!(show(&read.tree, read.tree.root, 6), shown);
 }
 
-fn refused(pickle: &[u8]) -> ReadError {
+fn refused(pickle: &[u8]) -> Error {
     read(pickle, &Limits::default()).expect_err("a bad pickle")
 }
 
@@ -92,7 +122,7 @@ fn text_of_the_oldest_protocol_loses_its_escapes() {
 #[test]
 fn a_call_to_the_system_is_refused_by_name_and_place() {
     let error = refused(b"cos\nsystem\n(S'touch owned'\ntR.");
-    let expected = ReadError::Refused {
+    let expected = Error::Refused {
         opcode: "GLOBAL",
         offset: 0,
         asks: Some("os system".into()),
@@ -100,10 +130,10 @@ fn a_call_to_the_system_is_refused_by_name_and_place() {
     assert_eq!(error, expected);
     assert_eq!(
         error.to_string(),
-        "opcode GLOBAL at byte 0 refused (asks for os system): a dump holds plain values only"
+        "opcode GLOBAL at byte 0 refused (asks for os system): only plain values are read"
     );
     let error = refused(b"\x80\x04\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x02id\x94\x85\x94R\x94.");
-    let expected = ReadError::Refused {
+    let expected = Error::Refused {
         opcode: "STACK_GLOBAL",
         offset: 19,
         asks: Some("posix system".into()),
@@ -111,7 +141,7 @@ fn a_call_to_the_system_is_refused_by_name_and_place() {
     assert_eq!(error, expected);
     assert!(matches!(
         refused(b"(S'id'\nios\nsystem\n."),
-        ReadError::Refused {
+        Error::Refused {
             opcode: "INST",
             offset: 7,
             ..
@@ -119,7 +149,7 @@ fn a_call_to_the_system_is_refused_by_name_and_place() {
     ));
     assert!(matches!(
         refused(b"}(X\x01\x00\x00\x00aNuR."),
-        ReadError::Refused {
+        Error::Refused {
             opcode: "REDUCE",
             offset: 10,
             ..
@@ -133,19 +163,19 @@ fn every_opcode_that_could_do_something_is_refused() {
     for code in op::REFUSED {
         let pickle = [b"\x80\x02}]N".as_slice(), &[*code], b"aaaa\nbbbb\n\x00\x00\x00\x00."].concat();
         match refused(&pickle) {
-            ReadError::Refused { opcode, offset, .. } => {
+            Error::Refused { opcode, offset, .. } => {
                 assert_eq!((Some(opcode), offset), (op::refused_name(*code), 5));
             }
             other => panic!("0x{code:02x}: {other}"),
         }
     }
-    assert_eq!(refused(b"\xff."), ReadError::UnknownOpcode { byte: 0xff, offset: 0 });
+    assert_eq!(refused(b"\xff."), Error::UnknownOpcode { byte: 0xff, offset: 0 });
 }
 
 #[test]
 fn nonsense_is_told_with_its_place() {
     let malformed = |pickle: &[u8]| match refused(pickle) {
-        ReadError::Malformed { opcode, offset, .. } => (opcode, offset),
+        Error::Malformed { opcode, offset, .. } => (opcode, offset),
         other => panic!("{other}"),
     };
     assert_eq!(malformed(b"."), ("STOP", 0));
@@ -166,7 +196,7 @@ fn lengths_beyond_the_end_allocate_nothing() {
         b"X\xff\xff\xff\xff.",
         b"\x8b\xff\xff\xff\x7f.",
     ] {
-        assert_eq!(refused(pickle), ReadError::Truncated { offset: pickle.len() });
+        assert_eq!(refused(pickle), Error::Truncated { offset: pickle.len() });
     }
 }
 
@@ -184,7 +214,7 @@ fn a_thousand_fold_shared_value_is_one_value() {
     }
     pickle.push(b'.');
     let read = read(&pickle, &Limits::default()).expect("a good pickle");
-    assert_eq!(read.tree.nodes.len(), 3 + 41);
+    assert_eq!(read.tree.count(), 3 + 41);
 }
 
 #[test]
@@ -193,7 +223,7 @@ fn a_deep_value_needs_no_deep_stack_to_build_or_drop() {
     pickle.extend(std::iter::repeat_n(op::TUPLE1, 2_000_000));
     pickle.push(b'.');
     let read = read(&pickle, &Limits::default()).expect("a good pickle");
-    assert_eq!(read.tree.nodes.len(), 3 + 2_000_000);
+    assert_eq!(read.tree.count(), 3 + 2_000_000);
 }
 
 #[test]
@@ -210,7 +240,7 @@ fn limits_hold() {
         ..Limits::default()
     };
     let what = |pickle: &[u8]| match read(pickle, &limits) {
-        Err(ReadError::Limit { what, offset, .. }) => (what, offset),
+        Err(Error::Limit { what, offset, .. }) => (what, offset),
         other => panic!("{other:?}"),
     };
     assert_eq!(what(&[b'N'; 12]), ("values", 10));
@@ -231,13 +261,75 @@ fn what_stands_before_a_break_is_kept() {
     let read = read(&whole[..whole.len() - 5], &Limits::default()).expect("what stands before the break");
     assert_eq!(read.cut, Some(whole.len() - 5));
     assert_eq!(show(&read.tree, read.tree.root, 6), r#"dict["a", 1, "b", [2, 3]]"#);
-    assert_eq!(refused(b"\x80\x02}q\x00(X\x09"), ReadError::Truncated { offset: 8 });
+    assert_eq!(refused(b"\x80\x02}q\x00(X\x09"), Error::Truncated { offset: 8 });
+}
+
+fn described(pickle: &[u8]) -> String {
+    let read = crate::read(pickle, &Limits::default(), Objects::Describe).expect("a good pickle");
+    show(&read.tree, read.tree.root, 8)
+}
+
+#[test]
+fn what_a_pickle_asks_for_is_told_and_not_done() {
+    assert_eq!(
+        described(b"cos\nsystem\n(S'touch owned'\ntR."),
+        r#"<os system>("touch owned")"#
+    );
+    assert_eq!(
+        described(b"\x80\x04\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x02id\x94\x85\x94R\x94."),
+        r#"<posix system>("id")"#
+    );
+    // collections.OrderedDict(a=1), an instance with fields, and a tensor's storage.
+    assert_eq!(
+        described(b"ccollections\nOrderedDict\n)R(X\x01\x00\x00\x00aK\x01u."),
+        r#"<collections OrderedDict>() pairs dict["a", 1]"#
+    );
+    assert_eq!(
+        described(b"\x80\x02cm\nC\n)\x81}X\x01\x00\x00\x00aK\x01sb."),
+        r#"new <m C>() state dict["a", 1]"#
+    );
+    assert_eq!(described(b"cm\nL\n)R(K\x01K\x02e."), "<m L>() items [1, 2]");
+    assert_eq!(described(b"cm\nC\n)}\x92."), "new <m C>((), dict[])");
+    assert_eq!(described(b"(K\x07im\nC\n."), "new <m C>(7)");
+    assert_eq!(described(b"(cm\nC\nK\x07o."), "new <m C>(7)");
+    assert_eq!(described(b"(X\x01\x00\x00\x000K\x02tQ."), r#"outside ("0", 2)"#);
+    assert_eq!(described(b"Pname\n."), r#"outside "name""#);
+    assert_eq!(described(b"C\x02\x00\xff."), "b\"\\0\u{fffd}\"");
+}
+
+#[test]
+fn what_is_outside_of_the_file_is_refused_even_when_objects_are_told() {
+    for code in [0x97, 0x98, 0x82, 0x83, 0x84] {
+        let pickle = [b"]".as_slice(), &[code], b"\x01\x01\x01\x01."].concat();
+        let error = crate::read(&pickle, &Limits::default(), Objects::Describe).expect_err("refused");
+        assert!(matches!(error, Error::Refused { offset: 1, .. }), "{error}");
+    }
+    for (pickle, opcode) in [(&b"NNb."[..], "BUILD"), (b"(o.", "OBJ"), (b"NN\x93.", "STACK_GLOBAL")] {
+        match crate::read(pickle, &Limits::default(), Objects::Describe) {
+            Err(Error::Malformed { opcode: found, .. }) => assert_eq!(found, opcode),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn too_many_bytes_are_not_looked_at() {
+    let limits = Limits {
+        bytes: 3,
+        ..Limits::default()
+    };
+    assert_eq!(
+        read(b"NNN.", &limits).err(),
+        Some(Error::TooLarge { bytes: 4, limit: 3 })
+    );
 }
 
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        let _ = read(&bytes, &Limits { values: 200, ..Limits::default() });
+        let limits = Limits { values: 200, ..Limits::default() };
+        let _ = read(&bytes, &limits);
+        let _ = crate::read(&bytes, &limits, Objects::Describe);
     }
 
     #[test]
@@ -245,7 +337,17 @@ proptest! {
         codes in proptest::collection::vec(proptest::sample::select(&b"()]}Ntlde.ausq\x00h\x00K\x07012\x85\x86\x87\x8f\x90\x91\x94I1\n"[..]), 0..400)
     ) {
         if let Ok(read) = read(&codes, &Limits::default()) {
-            prop_assert!(read.tree.nodes.len() <= codes.len() + 3);
+            prop_assert!(read.tree.count() <= codes.len() + 3);
+            show(&read.tree, read.tree.root, 4);
+        }
+    }
+
+    #[test]
+    fn no_objects_make_it_panic(
+        codes in proptest::collection::vec(proptest::sample::select(&b"()]}Neaussq\x00h\x00K\x0702\x85\x86\x90\x94ca\nRRb\x81\x92oiQP\x93"[..]), 0..400)
+    ) {
+        if let Ok(read) = crate::read(&codes, &Limits::default(), Objects::Describe) {
+            prop_assert!(read.tree.count() <= 4 * codes.len() + 3);
             show(&read.tree, read.tree.root, 4);
         }
     }

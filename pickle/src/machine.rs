@@ -1,35 +1,37 @@
-//! A pickle machine that knows plain values and nothing else.
-//!
-//! Protocols 0 to 5. Every opcode that could import, call, build an object or fetch something from outside is refused by
-//! name and place, before its argument means anything: nothing is ever executed. Each opcode pushes at most one value, so
-//! memory is linear in the bytes, whatever is shared.
-//!
-//! Source of the opcodes: Python's `pickletools.py`.
+//! The stack machine.
 
-mod memo;
-mod number;
-mod opcode;
-#[cfg(test)]
-mod tests;
-
-use crate::limits::{Limits, ReadError};
+use crate::error::{Error, Limits};
+use crate::memo::Memo;
+use crate::opcode as op;
 use crate::tree::{FALSE, Id, NONE, Node, TRUE, Tree};
 
-use memo::Memo;
-use opcode as op;
+/// What becomes of an opcode that asks for a class, a call or an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objects {
+    /// An error that names it.
+    Refuse,
+    /// A value that says what was asked for.
+    Describe,
+}
 
 /// A tree, and where the pickle broke off if it did: the values before that place are still good.
 #[derive(Debug)]
-pub(crate) struct Unpickled<'a> {
-    pub(crate) tree: Tree<'a>,
+pub struct Unpickled<'a> {
+    /// The values.
+    pub tree: Tree<'a>,
     /// Where the end came too early.
-    pub(crate) cut: Option<usize>,
+    pub cut: Option<usize>,
     /// Bytes after the end of the pickle.
-    pub(crate) trailing: usize,
+    pub trailing: usize,
 }
 
-/// Reads one pickle.
-pub(crate) fn read<'a>(input: &'a [u8], limits: &Limits) -> Result<Unpickled<'a>, ReadError> {
+/// Reads one pickle. One that breaks off within its outermost dictionary gives what stands before the break.
+pub fn read<'a>(input: &'a [u8], limits: &Limits, objects: Objects) -> Result<Unpickled<'a>, Error> {
+    let limit = limits.bytes.min(u32::MAX as usize / 4);
+    if input.len() > limit {
+        let bytes = input.len();
+        return Err(Error::TooLarge { bytes, limit });
+    }
     let mut machine = Machine {
         input,
         at: 0,
@@ -41,6 +43,7 @@ pub(crate) fn read<'a>(input: &'a [u8], limits: &Limits) -> Result<Unpickled<'a>
         pushed: 0,
         tree: Tree::new(input),
         limits,
+        objects,
     };
     match machine.run() {
         Ok(root) => {
@@ -51,8 +54,8 @@ pub(crate) fn read<'a>(input: &'a [u8], limits: &Limits) -> Result<Unpickled<'a>
                 cut: None,
             })
         }
-        Err(ReadError::Truncated { offset }) => {
-            machine.tree.root = machine.salvage().ok_or(ReadError::Truncated { offset })?;
+        Err(Error::Truncated { offset }) => {
+            machine.tree.root = machine.salvage().ok_or(Error::Truncated { offset })?;
             Ok(Unpickled {
                 tree: machine.tree,
                 cut: Some(offset),
@@ -63,21 +66,22 @@ pub(crate) fn read<'a>(input: &'a [u8], limits: &Limits) -> Result<Unpickled<'a>
     }
 }
 
-struct Machine<'a, 'l> {
-    input: &'a [u8],
-    at: usize,
-    opcode: u8,
+pub(crate) struct Machine<'a, 'l> {
+    pub(crate) input: &'a [u8],
+    pub(crate) at: usize,
+    pub(crate) opcode: u8,
     opcode_at: usize,
     stack: Vec<Id>,
     /// Height of the stack at each open mark.
     marks: Vec<usize>,
     memo: Memo,
     pushed: usize,
-    tree: Tree<'a>,
+    pub(crate) tree: Tree<'a>,
     limits: &'l Limits,
+    objects: Objects,
 }
 
-type Step<T> = Result<T, ReadError>;
+pub(crate) type Step<T> = Result<T, Error>;
 
 impl<'a> Machine<'a, '_> {
     fn run(&mut self) -> Step<Id> {
@@ -168,16 +172,17 @@ impl<'a> Machine<'a, '_> {
                 }
                 op::PUT | op::BINPUT | op::LONG_BINPUT | op::MEMOIZE => self.remember()?,
                 op::GET | op::BINGET | op::LONG_BINGET => self.recall()?,
-                other => return Err(self.refuse(other)),
+                other if self.objects == Objects::Refuse => return Err(self.refuse(other)),
+                _ => self.object()?,
             }
         }
     }
 
     /// The error for an opcode that this machine does not have.
-    fn refuse(&mut self, byte: u8) -> ReadError {
+    pub(crate) fn refuse(&mut self, byte: u8) -> Error {
         let offset = self.opcode_at;
         let Some(opcode) = op::refused_name(byte) else {
-            return ReadError::UnknownOpcode { byte, offset };
+            return Error::UnknownOpcode { byte, offset };
         };
         let asks = match byte {
             op::GLOBAL | op::INST => self.lines_ahead(2),
@@ -192,7 +197,7 @@ impl<'a> Machine<'a, '_> {
             }
             _ => None,
         };
-        ReadError::Refused { opcode, offset, asks }
+        Error::Refused { opcode, offset, asks }
     }
 
     fn lines_ahead(&self, count: usize) -> Option<String> {
@@ -214,8 +219,9 @@ impl<'a> Machine<'a, '_> {
 
     /// Adds to the container on top of the stack.
     fn extend(&mut self, items: &[Id]) -> Step<()> {
-        let top = self.top()?;
         let wanted = self.opcode;
+        let top = self.top()?;
+        let top = self.part_that_grows(top);
         match &mut self.tree.nodes[top as usize] {
             Node::List(list) if matches!(wanted, op::APPEND | op::APPENDS) => list.extend_from_slice(items),
             Node::Set(set) if wanted == op::ADDITEMS => set.extend_from_slice(items),
@@ -225,6 +231,28 @@ impl<'a> Machine<'a, '_> {
             _ => return Err(self.malformed("what it adds to is no such container")),
         }
         Ok(())
+    }
+
+    /// Where items for the value on top go: into itself, or into the part of an object that holds its items or pairs.
+    fn part_that_grows(&mut self, top: Id) -> Id {
+        let Node::Object { items, pairs, .. } = *self.tree.node(top) else {
+            return top;
+        };
+        let as_pairs = matches!(self.opcode, op::SETITEM | op::SETITEMS);
+        let found = if as_pairs { pairs } else { items };
+        if found != NONE {
+            return found;
+        }
+        let part = match self.opcode {
+            op::ADDITEMS => Node::Set(Vec::new()),
+            _ if as_pairs => Node::Dict(Vec::new()),
+            _ => Node::List(Vec::new()),
+        };
+        let part = self.tree.add(part);
+        if let Node::Object { items, pairs, .. } = &mut self.tree.nodes[top as usize] {
+            *(if as_pairs { pairs } else { items }) = part;
+        }
+        part
     }
 
     fn remember(&mut self) -> Step<()> {
@@ -273,7 +301,7 @@ impl<'a> Machine<'a, '_> {
         matches!(self.tree.node(root), Node::Dict(flat) if !flat.is_empty()).then_some(root)
     }
 
-    fn push(&mut self, id: Id) -> Step<()> {
+    pub(crate) fn push(&mut self, id: Id) -> Step<()> {
         if self.pushed >= self.limits.values {
             return Err(self.limit("values", self.limits.values));
         }
@@ -282,7 +310,7 @@ impl<'a> Machine<'a, '_> {
         Ok(())
     }
 
-    fn push_new(&mut self, node: Node) -> Step<()> {
+    pub(crate) fn push_new(&mut self, node: Node) -> Step<()> {
         let id = self.tree.add(node);
         self.push(id)
     }
@@ -292,7 +320,7 @@ impl<'a> Machine<'a, '_> {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    fn top(&self) -> Step<Id> {
+    pub(crate) fn top(&self) -> Step<Id> {
         let above = self.stack.len() > self.floor();
         above
             .then(|| self.stack.last().copied())
@@ -300,24 +328,24 @@ impl<'a> Machine<'a, '_> {
             .ok_or_else(|| self.malformed("nothing on the stack"))
     }
 
-    fn pop(&mut self) -> Step<Id> {
+    pub(crate) fn pop(&mut self) -> Step<Id> {
         let top = self.top()?;
         self.stack.pop();
         Ok(top)
     }
 
-    fn pop_to_mark(&mut self) -> Step<Vec<Id>> {
+    pub(crate) fn pop_to_mark(&mut self) -> Step<Vec<Id>> {
         let mark = self.marks.pop().ok_or_else(|| self.malformed("no mark on the stack"))?;
         Ok(self.stack.split_off(mark))
     }
 
-    fn byte(&mut self) -> Step<u8> {
+    pub(crate) fn byte(&mut self) -> Step<u8> {
         Ok(self.take(1)?[0])
     }
 
-    fn take(&mut self, count: usize) -> Step<&'a [u8]> {
+    pub(crate) fn take(&mut self, count: usize) -> Step<&'a [u8]> {
         let end = self.at.checked_add(count).filter(|end| *end <= self.input.len());
-        let end = end.ok_or(ReadError::Truncated {
+        let end = end.ok_or(Error::Truncated {
             offset: self.input.len(),
         })?;
         let taken = &self.input[self.at..end];
@@ -325,7 +353,7 @@ impl<'a> Machine<'a, '_> {
         Ok(taken)
     }
 
-    fn little(&mut self, count: usize) -> Step<u64> {
+    pub(crate) fn little(&mut self, count: usize) -> Step<u64> {
         Ok(self
             .take(count)?
             .iter()
@@ -334,10 +362,10 @@ impl<'a> Machine<'a, '_> {
     }
 
     /// The rest of the line, without its end.
-    fn line(&mut self) -> Step<&'a [u8]> {
+    pub(crate) fn line(&mut self) -> Step<&'a [u8]> {
         let rest = &self.input[self.at..];
         let end = rest.iter().position(|byte| *byte == b'\n');
-        let end = end.ok_or(ReadError::Truncated {
+        let end = end.ok_or(Error::Truncated {
             offset: self.input.len(),
         })?;
         self.at += end + 1;
@@ -350,16 +378,16 @@ impl<'a> Machine<'a, '_> {
         number.ok_or_else(|| self.malformed("a number was expected"))
     }
 
-    fn malformed(&self, what: &'static str) -> ReadError {
-        ReadError::Malformed {
+    pub(crate) fn malformed(&self, what: &'static str) -> Error {
+        Error::Malformed {
             opcode: op::name(self.opcode),
             offset: self.opcode_at,
             what,
         }
     }
 
-    fn limit(&self, what: &'static str, limit: usize) -> ReadError {
-        ReadError::Limit {
+    fn limit(&self, what: &'static str, limit: usize) -> Error {
+        Error::Limit {
             what,
             limit,
             offset: self.opcode_at,

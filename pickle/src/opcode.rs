@@ -1,21 +1,22 @@
-//! Opcodes by number and name, those that are understood and those that are refused.
+//! Opcodes by number and name, those that make plain values and those that ask for more.
 //!
 //! The table is that of Python's `pickletools.opcodes`, protocols 0 to 5.
 
 macro_rules! opcodes {
     (understood { $($name:ident = $byte:literal,)* } refused { $($other:ident = $code:literal,)* }) => {
-        $(pub(super) const $name: u8 = $byte;)*
+        $(pub(crate) const $name: u8 = $byte;)*
 
-        /// Name of an opcode that is understood.
-        pub(super) fn name(byte: u8) -> &'static str {
+        /// Name of an opcode.
+        pub(crate) fn name(byte: u8) -> &'static str {
             match byte {
                 $($byte => stringify!($name),)*
+                $($code => stringify!($other),)*
                 _ => "unknown",
             }
         }
 
         /// Name of an opcode that would import, call, build or fetch.
-        pub(super) fn refused_name(byte: u8) -> Option<&'static str> {
+        pub(crate) fn refused_name(byte: u8) -> Option<&'static str> {
             match byte {
                 $($code => Some(stringify!($other)),)*
                 _ => None,
@@ -24,7 +25,7 @@ macro_rules! opcodes {
 
         /// All opcodes that are refused.
         #[cfg(test)]
-        pub(super) const REFUSED: &[u8] = &[$($code,)*];
+        pub(crate) const REFUSED: &[u8] = &[$($code,)*];
     };
 }
 
@@ -103,8 +104,14 @@ opcodes! {
     }
 }
 
-/// Those refused opcodes that say what they ask for.
-pub(super) const GLOBAL: u8 = 0x63;
-pub(super) const STACK_GLOBAL: u8 = 0x93;
-pub(super) const INST: u8 = 0x69;
-pub(super) const PERSID: u8 = 0x50;
+/// Those that ask for a class, a call or an object.
+pub(crate) const GLOBAL: u8 = 0x63;
+pub(crate) const STACK_GLOBAL: u8 = 0x93;
+pub(crate) const INST: u8 = 0x69;
+pub(crate) const OBJ: u8 = 0x6f;
+pub(crate) const REDUCE: u8 = 0x52;
+pub(crate) const BUILD: u8 = 0x62;
+pub(crate) const NEWOBJ: u8 = 0x81;
+pub(crate) const NEWOBJ_EX: u8 = 0x92;
+pub(crate) const PERSID: u8 = 0x50;
+pub(crate) const BINPERSID: u8 = 0x51;

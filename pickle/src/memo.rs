@@ -6,17 +6,17 @@ use crate::tree::Id;
 
 /// Remembered values. Writers number them from zero upwards; other numbers cost a map entry, never an array of that size.
 #[derive(Default)]
-pub(super) struct Memo {
+pub(crate) struct Memo {
     dense: Vec<Id>,
     sparse: BTreeMap<u64, Id>,
 }
 
 impl Memo {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.dense.len() + self.sparse.len()
     }
 
-    pub(super) fn put(&mut self, key: u64, id: Id) {
+    pub(crate) fn put(&mut self, key: u64, id: Id) {
         let next = self.dense.len() as u64;
         if key < next {
             self.dense[key as usize] = id;
@@ -27,7 +27,7 @@ impl Memo {
         }
     }
 
-    pub(super) fn get(&self, key: u64) -> Option<Id> {
+    pub(crate) fn get(&self, key: u64) -> Option<Id> {
         let dense = usize::try_from(key).ok().and_then(|key| self.dense.get(key));
         dense.or_else(|| self.sparse.get(&key)).copied()
     }

@@ -1,13 +1,13 @@
 //! Numbers and text of a pickle.
 
-use crate::limits::ReadError;
+use crate::error::Error;
 use crate::tree::{FALSE, Node, TRUE};
 
-use super::op;
-use super::{Machine, Step};
+use crate::machine::{Machine, Step};
+use crate::opcode as op;
 
 impl Machine<'_, '_> {
-    pub(super) fn number(&mut self) -> Step<()> {
+    pub(crate) fn number(&mut self) -> Step<()> {
         let node = match self.opcode {
             op::BININT => Node::Int(i64::from(self.little(4)? as u32 as i32)),
             op::BININT1 => Node::Int(i64::from(self.byte()?)),
@@ -57,19 +57,27 @@ impl Machine<'_, '_> {
         Ok(text.parse().map(Node::Int).unwrap_or(Node::Huge))
     }
 
-    pub(super) fn text(&mut self) -> Step<()> {
+    pub(crate) fn text(&mut self) -> Step<()> {
         let len = match self.opcode {
             op::SHORT_BINUNICODE | op::SHORT_BINBYTES | op::SHORT_BINSTRING => u64::from(self.byte()?),
             op::BINUNICODE | op::BINBYTES | op::BINSTRING => self.little(4)?,
             op::BINUNICODE8 | op::BINBYTES8 | op::BYTEARRAY8 => self.little(8)?,
             _ => return self.text_line(),
         };
-        let len = usize::try_from(len).map_err(|_| ReadError::Truncated {
+        let len = usize::try_from(len).map_err(|_| Error::Truncated {
             offset: self.input.len(),
         })?;
         let start = self.at;
         self.take(len)?;
-        let id = self.tree.text_at(start, len);
+        let is_text = matches!(
+            self.opcode,
+            op::SHORT_BINUNICODE | op::BINUNICODE | op::BINUNICODE8 | op::SHORT_BINSTRING | op::BINSTRING
+        );
+        let id = if is_text {
+            self.tree.text_at(start, len)
+        } else {
+            self.tree.bytes_at(start, len)
+        };
         self.push(id)
     }
 

@@ -1,0 +1,284 @@
+//! The table of contents, `.metadata`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankguard_checkpoint::format::Dtype;
+use rankguard_pickle::{Id, Limits, Node, Objects};
+
+use super::walk::Walk;
+
+/// Bytes of `.metadata` that are read at most.
+pub(crate) const MAX_BYTES: usize = 512 << 20;
+
+/// Steps over its values: a checkpoint of a million chunks stays far below.
+const STEPS: u64 = 1 << 28;
+
+/// What a DCP directory holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// Its tensors, by name.
+    pub tensors: BTreeMap<String, Tensor>,
+    /// Names of values that are no tensors.
+    pub values: BTreeSet<String>,
+    /// Where everything lies: by name, and for a chunk by its offset.
+    pub places: BTreeMap<(String, Option<Vec<u64>>), Place>,
+    /// Entries that cannot be read: name and reason.
+    pub odd: Vec<(String, String)>,
+}
+
+/// A tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Its element type, or PyTorch's name for it where a checkpoint cannot hold it.
+    pub dtype: Result<Dtype, String>,
+    /// Its shape.
+    pub size: Vec<u64>,
+    /// The parts that were written.
+    pub chunks: Vec<Chunk>,
+}
+
+/// A part of a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where it begins.
+    pub offsets: Vec<u64>,
+    /// Its extent.
+    pub sizes: Vec<u64>,
+}
+
+/// Where an item lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// File, from the directory.
+    pub file: String,
+    /// Its first byte there.
+    pub offset: u64,
+    /// Its length.
+    pub length: u64,
+    /// Whether something was done to its bytes that is not undone here (compression).
+    pub is_transformed: bool,
+}
+
+/// Why bytes are no table of contents.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum MetadataError {
+    #[error(transparent)]
+    Pickle(#[from] rankguard_pickle::Error),
+    #[error("the pickle breaks off at byte {offset}")]
+    Cut { offset: usize },
+    #[error("no DCP metadata: {what}")]
+    Shape { what: &'static str },
+    #[error("uses its values more often than {STEPS} times")]
+    Work,
+}
+
+impl Metadata {
+    /// Reads the pickle. Nothing in it is imported or called.
+    pub fn parse(bytes: &[u8]) -> Result<Self, MetadataError> {
+        // Forty values a chunk: a million and a half of chunks, and three gigabytes at most for whoever wants to waste them.
+        let limits = Limits {
+            bytes: MAX_BYTES,
+            values: 1 << 26,
+            memo: 1 << 26,
+            ..Limits::default()
+        };
+        let read = rankguard_pickle::read(bytes, &limits, Objects::Describe)?;
+        if let Some(offset) = read.cut {
+            return Err(MetadataError::Cut { offset });
+        }
+        let mut walk = Walk::new(&read.tree, STEPS);
+        let mut found = Self::default();
+        let shape = |what| MetadataError::Shape { what };
+        let root = walk
+            .fields(read.tree.root, "Metadata")
+            .ok_or_else(|| shape("the outermost value is no Metadata of torch.distributed.checkpoint"))?;
+        let part = |name| root.get(&read.tree, name);
+        let contents = part("state_dict_metadata").ok_or_else(|| shape("no state_dict_metadata"))?;
+        let storage = part("storage_data").ok_or_else(|| shape("no storage_data"))?;
+        for (name, value) in pairs(&mut walk, contents)?.ok_or_else(|| shape("state_dict_metadata is no dictionary"))? {
+            found.entry(&mut walk, name, value)?;
+        }
+        for (index, info) in pairs(&mut walk, storage)?.ok_or_else(|| shape("storage_data is no dictionary"))? {
+            found.place(&mut walk, index, info)?;
+        }
+        Ok(found)
+    }
+
+    fn entry(&mut self, walk: &mut Walk<'_>, name: Id, value: Id) -> Result<(), MetadataError> {
+        walk.spend(1).ok_or(MetadataError::Work)?;
+        let Some(name) = walk.text(name) else {
+            self.odd
+                .push((String::new(), "an entry whose name is no text".to_owned()));
+            return Ok(());
+        };
+        match walk.object(value).map(|made| made.class.1) {
+            Some("BytesStorageMetadata") => {
+                self.values.insert(name.to_owned());
+            }
+            Some("TensorStorageMetadata") => match tensor(walk, value) {
+                Some(tensor) => {
+                    self.tensors.insert(name.to_owned(), tensor);
+                }
+                None => {
+                    walk.spend(1).ok_or(MetadataError::Work)?;
+                    let what = "its metadata has no type, size and chunks that can be read".to_owned();
+                    self.odd.push((name.to_owned(), what));
+                }
+            },
+            _ => {
+                let what = "is neither a tensor nor bytes by its metadata".to_owned();
+                self.odd.push((name.to_owned(), what));
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, walk: &mut Walk<'_>, index: Id, info: Id) -> Result<(), MetadataError> {
+        walk.spend(1).ok_or(MetadataError::Work)?;
+        match place(walk, index, info) {
+            Some((key, place)) => {
+                self.places.insert(key, place);
+            }
+            None => {
+                walk.spend(1).ok_or(MetadataError::Work)?;
+                let what = "an entry of storage_data that cannot be read".to_owned();
+                self.odd.push(("storage_data".to_owned(), what));
+            }
+        }
+        Ok(())
+    }
+}
+
+type Pairs<'t> = Option<Vec<(Id, Id)>>;
+
+fn pairs<'t>(walk: &mut Walk<'t>, id: Id) -> Result<Pairs<'t>, MetadataError> {
+    let Node::Dict(flat) = walk.tree.node(id) else {
+        return Ok(None);
+    };
+    walk.spend(flat.len()).ok_or(MetadataError::Work)?;
+    Ok(Some(flat.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()))
+}
+
+fn tensor(walk: &mut Walk<'_>, id: Id) -> Option<Tensor> {
+    let tree = walk.tree;
+    let fields = walk.fields(id, "TensorStorageMetadata")?;
+    let properties = walk.object(fields.get(tree, "properties")?)?;
+    // The state of TensorProperties is a tuple of five or six, of which the type is the first.
+    let dtype = match tree.node(properties.state) {
+        Node::Tuple(_) => *tree.items(properties.state)?.first()?,
+        _ => walk
+            .fields(fields.get(tree, "properties")?, "TensorProperties")?
+            .get(tree, "dtype")?,
+    };
+    let dtype = walk.dtype(dtype)?;
+    let size = walk.size(fields.get(tree, "size")?)?;
+    let listed = tree.items(fields.get(tree, "chunks")?)?;
+    walk.spend(listed.len())?;
+    let chunk = |id: &Id| {
+        let fields = walk.fields(*id, "ChunkStorageMetadata")?;
+        Some(Chunk {
+            offsets: walk.size(fields.get(tree, "offsets")?)?,
+            sizes: walk.size(fields.get(tree, "sizes")?)?,
+        })
+    };
+    let chunks = listed.iter().map(chunk).collect::<Option<Vec<_>>>()?;
+    Some(Tensor { dtype, size, chunks })
+}
+
+type Keyed = ((String, Option<Vec<u64>>), Place);
+
+fn place(walk: &mut Walk<'_>, index: Id, info: Id) -> Option<Keyed> {
+    let tree = walk.tree;
+    let index = walk.fields(index, "MetadataIndex")?;
+    let name = walk.text(index.get(tree, "fqn")?)?.to_owned();
+    let offset = match index.get(tree, "offset") {
+        Some(offset) if !tree.is_none(offset) => Some(walk.size(offset)?),
+        _ => None,
+    };
+    let info = walk.fields(info, "_StorageInfo")?;
+    let transforms = info.get(tree, "transform_descriptors");
+    let transforms = transforms.filter(|id| tree.items(*id).is_none_or(|items| !items.is_empty()));
+    let place = Place {
+        file: walk.text(info.get(tree, "relative_path")?)?.to_owned(),
+        offset: walk.whole(info.get(tree, "offset")?)?,
+        length: walk.whole(info.get(tree, "length")?)?,
+        is_transformed: transforms.is_some_and(|id| !tree.is_none(id)),
+    };
+    Some(((name, offset), place))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_metadata_is_told() {
+        let error = |bytes: &[u8]| Metadata::parse(bytes).expect_err("no metadata");
+        assert!(matches!(error(b""), MetadataError::Pickle(_)));
+        assert!(matches!(error(b"]."), MetadataError::Shape { .. }));
+        assert!(matches!(
+            error(b"cos\nsystem\n(S'id'\ntR."),
+            MetadataError::Shape { .. }
+        ));
+        let other = b"cevil.checkpoint\nMetadata\n)R}b.";
+        assert!(matches!(error(other), MetadataError::Shape { .. }));
+    }
+
+    /// One list of chunks, used by many tensors: a few kilobytes that ask for a great many chunks.
+    #[test]
+    fn one_list_that_is_used_many_times_has_a_bound() {
+        let text = |text: &str| [b"X", (text.len() as u32).to_le_bytes().as_slice(), text.as_bytes()].concat();
+        let mut pickle = b"\x80\x02ctorch.x\nMetadata\n)\x81}(".to_vec();
+        pickle.extend(text("state_dict_metadata"));
+        pickle.extend(b"}(");
+        for nth in 0..300 {
+            pickle.extend(text(&format!("w{nth}")));
+            if nth == 0 {
+                pickle.extend(b"ctorch.x\nTensorStorageMetadata\n)\x81}(");
+                pickle.extend(text("properties"));
+                pickle.extend(b"ctorch.x\nTensorProperties\n)\x81ctorch\nfloat32\n\x85b");
+                pickle.extend(text("size"));
+                pickle.extend(b")");
+                pickle.extend(text("chunks"));
+                pickle.extend(b"](ctorch.x\nChunkStorageMetadata\n)\x81}(");
+                pickle.extend(text("offsets"));
+                pickle.extend(b")");
+                pickle.extend(text("sizes"));
+                pickle.extend(b")ubq\x01");
+                pickle.extend(b"h\x01".repeat(2_000));
+                pickle.extend(b"eubq\x02");
+            } else {
+                pickle.extend(b"h\x02");
+            }
+        }
+        pickle.extend(b"u");
+        pickle.extend(text("storage_data"));
+        pickle.extend(b"}ub.");
+        let read = Metadata::parse(&pickle).expect("within the bound");
+        assert_eq!(read.tensors["w299"].chunks.len(), 2_001);
+        let mut walk_out = 0;
+        let limits = Limits::default();
+        let tree = rankguard_pickle::read(&pickle, &limits, Objects::Describe)
+            .expect("read")
+            .tree;
+        let mut walk = Walk::new(&tree, 5_000);
+        let Node::Object { state, .. } = tree.node(tree.root) else {
+            panic!("an object")
+        };
+        let contents = tree.pairs(*state).expect("fields").next().expect("one").1;
+        for (_, value) in tree.pairs(contents).expect("tensors") {
+            walk_out += usize::from(tensor(&mut walk, value).is_none());
+        }
+        assert!(walk_out >= 299, "steps are counted");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = Metadata::parse(&bytes);
+        }
+    }
+}

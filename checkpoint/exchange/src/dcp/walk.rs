@@ -1,0 +1,153 @@
+//! Walking plain values that came out of a foreign pickle, with a bound on the steps.
+
+use rankguard_pickle::{Id, Node, Tree};
+
+use rankguard_checkpoint::format::{Dtype, MAX_DIMS};
+
+/// A tree and the steps that are left. A small pickle can use one large list many times; steps bound what that costs.
+pub(crate) struct Walk<'t> {
+    pub(crate) tree: &'t Tree<'t>,
+    steps: u64,
+}
+
+/// A class or function by module and name.
+pub(crate) type ClassName<'t> = (&'t str, &'t str);
+
+/// An object as far as it is needed here.
+#[derive(Clone, Copy)]
+pub(crate) struct Made<'t> {
+    pub(crate) class: ClassName<'t>,
+    pub(crate) args: Id,
+    pub(crate) state: Id,
+    pub(crate) pairs: Id,
+}
+
+impl<'t> Walk<'t> {
+    pub(crate) fn new(tree: &'t Tree<'t>, steps: u64) -> Self {
+        Self { tree, steps }
+    }
+
+    /// Whether `steps` more may be taken.
+    pub(crate) fn spend(&mut self, steps: usize) -> Option<()> {
+        self.steps = self.steps.checked_sub(steps as u64 + 1)?;
+        Some(())
+    }
+
+    /// Text, whole; `None` for what is no UTF-8.
+    pub(crate) fn text(&self, id: Id) -> Option<&'t str> {
+        match self.tree.node(id) {
+            Node::Text(_) => std::str::from_utf8(self.tree.bytes(id)?).ok(),
+            _ => None,
+        }
+    }
+
+    /// A class by name.
+    pub(crate) fn global(&self, id: Id) -> Option<ClassName<'t>> {
+        match self.tree.node(id) {
+            Node::Global { module, name } => Some((self.text(*module)?, self.text(*name)?)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn object(&self, id: Id) -> Option<Made<'t>> {
+        match self.tree.node(id) {
+            Node::Object {
+                class,
+                args,
+                state,
+                pairs,
+                ..
+            } => Some(Made {
+                class: self.global(*class)?,
+                args: *args,
+                state: *state,
+                pairs: *pairs,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Fields of an object of the class `name` of PyTorch.
+    pub(crate) fn fields(&mut self, id: Id, name: &str) -> Option<Fields<'t>> {
+        let made = self.object(id)?;
+        let known = made.class.1 == name && (made.class.0 == "torch" || made.class.0.starts_with("torch."));
+        if !known {
+            return None;
+        }
+        let Node::Dict(flat) = self.tree.node(made.state) else {
+            // A dataclass without fields has no state.
+            return self.tree.is_none(made.state).then_some(Fields { flat: &[] });
+        };
+        self.spend(flat.len())?;
+        Some(Fields { flat })
+    }
+
+    /// Extents or offsets: a `torch.Size`, a tuple or a list.
+    pub(crate) fn size(&mut self, id: Id) -> Option<Vec<u64>> {
+        let id = match self.object(id) {
+            Some(made) if made.class == ("torch", "Size") => match self.tree.items(made.args)? {
+                [] => return Some(Vec::new()),
+                [only] => *only,
+                _ => return None,
+            },
+            Some(_) => return None,
+            None => id,
+        };
+        let items = self.tree.items(id)?;
+        self.spend(items.len())?;
+        if items.len() > MAX_DIMS {
+            return None;
+        }
+        items.iter().map(|item| self.whole(*item)).collect()
+    }
+
+    /// A whole number that is not negative.
+    pub(crate) fn whole(&self, id: Id) -> Option<u64> {
+        match self.tree.node(id) {
+            Node::Int(value) => u64::try_from(*value).ok(),
+            _ => None,
+        }
+    }
+
+    /// `torch.float32` and its like; the name where a checkpoint cannot hold it.
+    pub(crate) fn dtype(&self, id: Id) -> Option<Result<Dtype, String>> {
+        let (module, name) = self.global(id)?;
+        (module == "torch").then(|| dtype_of(name).ok_or_else(|| name.chars().take(64).collect()))
+    }
+}
+
+/// Fields of an object, by name. A field that comes twice counts as it came last, as in Python.
+pub(crate) struct Fields<'t> {
+    flat: &'t [Id],
+}
+
+impl Fields<'_> {
+    pub(crate) fn get(&self, tree: &Tree<'_>, name: &str) -> Option<Id> {
+        let mut pairs = self.flat.chunks_exact(2).rev();
+        let found = pairs.find(|pair| tree.bytes(pair[0]) == Some(name.as_bytes()))?;
+        Some(found[1])
+    }
+}
+
+/// The element type that PyTorch calls so.
+pub(crate) fn dtype_of(name: &str) -> Option<Dtype> {
+    Some(match name {
+        "bool" => Dtype::Bool,
+        "uint8" => Dtype::U8,
+        "int8" => Dtype::I8,
+        "float8_e4m3fn" => Dtype::F8E4M3,
+        "float8_e5m2" => Dtype::F8E5M2,
+        "uint16" => Dtype::U16,
+        "int16" | "short" => Dtype::I16,
+        "float16" | "half" => Dtype::F16,
+        "bfloat16" => Dtype::Bf16,
+        "uint32" => Dtype::U32,
+        "int32" | "int" => Dtype::I32,
+        "float32" | "float" => Dtype::F32,
+        "uint64" => Dtype::U64,
+        "int64" | "long" => Dtype::I64,
+        "float64" | "double" => Dtype::F64,
+        "complex64" | "cfloat" => Dtype::C64,
+        _ => return None,
+    })
+}

@@ -1,0 +1,254 @@
+//! What differs between two checkpoints.
+//!
+//! Where both hold a tensor in the same boxes and chunks, their digests are compared and nothing is read. Where they do
+//! not (another number of ranks), the bytes are.
+
+use std::collections::BTreeMap;
+
+use rankguard_checkpoint::format::{ChunkDigest, Chunking, Dtype, ShardIndex, TensorBox};
+use rankguard_checkpoint::restore::assemble;
+use rankguard_checkpoint::{Checkpoint, Store};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::numbers::{Distance, is_float};
+use crate::pieces::pieces;
+use crate::{ExchangeError, Progress};
+
+/// Bytes of each side that are held at one time.
+const BUFFER: u64 = 16 << 20;
+
+/// What became of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// Only the second has it.
+    Added,
+    /// Only the first has it.
+    Removed,
+    /// It has another element type.
+    Retyped,
+    /// It has another shape.
+    Reshaped,
+    /// It has other bytes.
+    Changed,
+}
+
+impl Change {
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Retyped => "retyped",
+            Self::Reshaped => "reshaped",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+/// Element type and shape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Kind {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Shape of the whole.
+    pub shape: Vec<u64>,
+}
+
+/// A tensor that is not the same.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// Its name.
+    pub name: String,
+    /// What became of it.
+    pub change: Change,
+    /// As it was in the first.
+    pub before: Option<Kind>,
+    /// As it is in the second.
+    pub after: Option<Kind>,
+    /// Its chunks, where digests were compared.
+    pub chunks: Option<u64>,
+    /// Those that differ.
+    pub changed_chunks: Option<u64>,
+    /// Elements that differ, where bytes were read.
+    pub changed_elements: Option<u64>,
+    /// Greatest absolute difference of two finite elements of a floating-point type, where bytes were read.
+    pub max_abs: Option<f64>,
+    /// Changed elements of which one is infinite or no number, where bytes were read.
+    pub not_finite: Option<u64>,
+}
+
+/// Two checkpoints beside each other.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Diff {
+    /// Tensors that are the same to the last bit.
+    pub same: u64,
+    /// Those that are not, by name.
+    pub differences: Vec<Difference>,
+    /// Ranks whose small state is not the same.
+    pub states: Vec<u32>,
+}
+
+/// Compares two checkpoints of one store. `values` reads what changed and tells by how much.
+pub fn diff(
+    store: &Store,
+    before: &Checkpoint,
+    after: &Checkpoint,
+    values: bool,
+    progress: Progress<'_>,
+) -> Result<Diff, ExchangeError> {
+    let sides = [before, after].map(|checkpoint| Side::new(checkpoint, store));
+    let [first, second] = &sides;
+    let names: std::collections::BTreeSet<&str> = first.tensors.keys().chain(second.tensors.keys()).copied().collect();
+    let total = names.len() as u64;
+    let mut found = Diff {
+        same: 0,
+        differences: Vec::new(),
+        states: states(before, after),
+    };
+    for (nth, name) in (1..).zip(names) {
+        match compare(name, first, second, values)? {
+            Some(difference) => found.differences.push(difference),
+            None => found.same += 1,
+        }
+        progress(nth, total);
+    }
+    Ok(found)
+}
+
+fn states(before: &Checkpoint, after: &Checkpoint) -> Vec<u32> {
+    let ranks = before.indexes.len().max(after.indexes.len());
+    let state = |checkpoint: &Checkpoint, rank: usize| {
+        // A rank that is not there has as much to say as one without a state.
+        let index = checkpoint.indexes.get(rank);
+        index.map_or((String::new(), Value::Null), |index| {
+            (index.schema.clone(), index.state.clone())
+        })
+    };
+    let differs = |rank: &usize| state(before, *rank) != state(after, *rank);
+    (0..ranks).filter(differs).map(|rank| rank as u32).collect()
+}
+
+/// A box and its digests.
+type Boxes<'a> = BTreeMap<(&'a [u64], &'a [u64]), (u32, &'a [ChunkDigest])>;
+
+struct Side<'a> {
+    checkpoint: &'a Checkpoint,
+    store: &'a Store,
+    tensors: BTreeMap<&'a str, (&'a TensorBox, Boxes<'a>)>,
+}
+
+impl<'a> Side<'a> {
+    fn new(checkpoint: &'a Checkpoint, store: &'a Store) -> Self {
+        let mut side = Self {
+            checkpoint,
+            store,
+            tensors: BTreeMap::new(),
+        };
+        checkpoint.indexes.iter().for_each(|index| side.add(index));
+        side
+    }
+
+    fn add(&mut self, index: &'a ShardIndex) {
+        let chunking: Chunking = index.chunking();
+        for (place, entry) in index.tensors.iter().enumerate() {
+            let chunks = chunking.chunks_of(place);
+            let digests = &index.chunks[chunks.start as usize..chunks.end as usize];
+            let (_, boxes) = self
+                .tensors
+                .entry(&entry.boxed.name)
+                .or_insert_with(|| (&entry.boxed, BTreeMap::new()));
+            // Of equal boxes the first is the one that a restore takes.
+            boxes
+                .entry((&entry.boxed.offset, &entry.boxed.shape))
+                .or_insert((index.chunk_bytes, digests));
+        }
+    }
+
+    fn kind(&self, name: &str) -> Option<Kind> {
+        let (boxed, _) = self.tensors.get(name)?;
+        Some(Kind {
+            dtype: boxed.dtype,
+            shape: boxed.global_shape.clone(),
+        })
+    }
+
+    fn read(&self, wanted: &TensorBox, out: &mut Vec<u8>) -> Result<(), ExchangeError> {
+        out.resize(wanted.bytes().unwrap_or(0) as usize, 0);
+        let Checkpoint { manifest, indexes, .. } = self.checkpoint;
+        assemble(manifest, indexes, std::slice::from_ref(wanted), &[self.store], out)?;
+        Ok(())
+    }
+}
+
+fn compare(name: &str, first: &Side<'_>, second: &Side<'_>, values: bool) -> Result<Option<Difference>, ExchangeError> {
+    let (before, after) = (first.kind(name), second.kind(name));
+    let change = match (&before, &after) {
+        (None, _) => Change::Added,
+        (_, None) => Change::Removed,
+        (Some(one), Some(other)) if one.dtype != other.dtype => Change::Retyped,
+        (Some(one), Some(other)) if one.shape != other.shape => Change::Reshaped,
+        _ => Change::Changed,
+    };
+    let mut difference = Difference {
+        name: name.to_owned(),
+        change,
+        before,
+        after,
+        chunks: None,
+        changed_chunks: None,
+        changed_elements: None,
+        max_abs: None,
+        not_finite: None,
+    };
+    if change != Change::Changed {
+        return Ok(Some(difference));
+    }
+    let counted = by_digest(&first.tensors[name].1, &second.tensors[name].1);
+    if let Some((chunks, changed)) = counted {
+        if changed == 0 {
+            return Ok(None);
+        }
+        (difference.chunks, difference.changed_chunks) = (Some(chunks), Some(changed));
+    }
+    if counted.is_none() || values {
+        let boxed = first.tensors[name].0;
+        let whole = TensorBox::whole(name, boxed.dtype, boxed.global_shape.clone());
+        let distance = by_bytes(&whole, first, second)?;
+        if distance.changed == 0 && counted.is_none() {
+            return Ok(None);
+        }
+        difference.changed_elements = Some(distance.changed);
+        difference.max_abs = distance.max_abs;
+        difference.not_finite = is_float(boxed.dtype).then_some(distance.not_finite);
+    }
+    Ok(Some(difference))
+}
+
+/// Chunks, and those that differ; `None` where boxes or chunks are not cut alike.
+fn by_digest(before: &Boxes<'_>, after: &Boxes<'_>) -> Option<(u64, u64)> {
+    if !before.keys().eq(after.keys()) {
+        return None;
+    }
+    let (mut chunks, mut changed) = (0, 0);
+    for ((size, one), (other_size, other)) in before.values().zip(after.values()) {
+        if size != other_size && one.len().max(other.len()) > 1 || one.len() != other.len() {
+            return None;
+        }
+        chunks += one.len() as u64;
+        changed += one.iter().zip(*other).filter(|(one, other)| one != other).count() as u64;
+    }
+    Some((chunks, changed))
+}
+
+fn by_bytes(whole: &TensorBox, first: &Side<'_>, second: &Side<'_>) -> Result<Distance, ExchangeError> {
+    let mut distance = Distance::default();
+    let (mut one, mut other) = (Vec::new(), Vec::new());
+    for piece in pieces(whole, BUFFER) {
+        first.read(&piece, &mut one)?;
+        second.read(&piece, &mut other)?;
+        distance.add(whole.dtype, &one, &other);
+    }
+    Ok(distance)
+}

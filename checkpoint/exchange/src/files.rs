@@ -1,0 +1,150 @@
+//! Foreign files to read, and new files that appear whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use crate::ExchangeError;
+
+/// Opens a regular file and tells its length; anything else (a fifo would block for ever) is refused.
+pub(crate) fn open(path: &Path) -> Result<(File, u64), ExchangeError> {
+    let kind = fs::metadata(path).map_err(ExchangeError::io("open", path))?;
+    if !kind.is_file() {
+        return Err(ExchangeError::NotAFile { path: path.to_owned() });
+    }
+    let file = File::open(path).map_err(ExchangeError::io("open", path))?;
+    Ok((file, kind.len()))
+}
+
+/// Reads a file of at most `max` bytes.
+pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, ExchangeError> {
+    let (file, length) = open(path)?;
+    let mut bytes = Vec::new();
+    file.take(max + 1)
+        .read_to_end(&mut bytes)
+        .map_err(ExchangeError::io("read", path))?;
+    if bytes.len() as u64 > max {
+        let what = format!("has {length} bytes, more than the {max} that are read");
+        return Err(ExchangeError::malformed(path, what));
+    }
+    Ok(bytes)
+}
+
+/// `name` below `dir`, unless it leads out of it.
+pub(crate) fn below(dir: &Path, name: &str) -> Option<PathBuf> {
+    let path = Path::new(name);
+    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+    (plain && !name.is_empty() && !name.contains('\0')).then(|| dir.join(path))
+}
+
+/// A path that is being written under another name beside it; what stands there is gone when this is dropped before it
+/// is put.
+pub(crate) struct Draft {
+    pub(crate) path: PathBuf,
+    target: PathBuf,
+}
+
+impl Draft {
+    /// A name beside `target` that no one else uses. Refuses a target that is there: long work must not end in a refusal.
+    pub(crate) fn of(target: &Path) -> Result<Self, ExchangeError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        if target.symlink_metadata().is_ok() {
+            let path = target.to_owned();
+            return Err(ExchangeError::AlreadyThere { path });
+        }
+        let name = target.file_name().ok_or_else(|| ExchangeError::Unfit {
+            what: format!("{} is no name for a file", target.display()),
+        })?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!(".tmp-{}-{}-{number}", name.to_string_lossy(), std::process::id());
+        Ok(Self {
+            path: parent(target).join(name),
+            target: target.to_owned(),
+        })
+    }
+
+    /// Gives it its final name, unless that is taken by now, and makes the name last.
+    pub(crate) fn put(self) -> Result<(), ExchangeError> {
+        match renameat_with(CWD, &self.path, CWD, &self.target, RenameFlags::NOREPLACE) {
+            Ok(()) => sync_dir(parent(&self.target)),
+            Err(Errno::EXIST) => {
+                let path = self.target.clone();
+                Err(ExchangeError::AlreadyThere { path })
+            }
+            // Filesystems that cannot rename without replacing: nothing stood there when the work began.
+            Err(Errno::INVAL | Errno::NOSYS) if self.target.symlink_metadata().is_err() => {
+                fs::rename(&self.path, &self.target).map_err(ExchangeError::io("rename", &self.target))?;
+                sync_dir(parent(&self.target))
+            }
+            Err(errno) => Err(ExchangeError::io("rename", &self.target)(errno.into())),
+        }
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // After a rename nothing stands here; what cannot be removed has a name that says what it is.
+        let _ = match fs::symlink_metadata(&self.path) {
+            Ok(kind) if kind.is_dir() => fs::remove_dir_all(&self.path),
+            Ok(_) => fs::remove_file(&self.path),
+            Err(_) => Ok(()),
+        };
+    }
+}
+
+/// A file that was not there.
+pub(crate) fn new_file(path: &Path) -> Result<File, ExchangeError> {
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+    file.map_err(ExchangeError::io("create", path))
+}
+
+/// Makes the names in a directory last.
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), ExchangeError> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(ExchangeError::io("sync", dir))
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// An end of file where there should have been bytes.
+pub(crate) fn too_short() -> io::Error {
+    io::ErrorKind::UnexpectedEof.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_lead_out_of_its_folder() {
+        let dir = Path::new("/data");
+        for bad in ["", "/etc/passwd", "../x", "a/../../x", ".", "a\0b"] {
+            assert_eq!(below(dir, bad), None, "{bad:?}");
+        }
+        assert_eq!(below(dir, "__0_0.distcp"), Some(dir.join("__0_0.distcp")));
+        assert_eq!(below(dir, "a/b"), Some(dir.join("a/b")));
+    }
+
+    #[test]
+    fn a_draft_that_is_not_put_leaves_nothing_and_nothing_is_overwritten() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let target = dir.path().join("out");
+        let draft = Draft::of(&target).expect("free");
+        new_file(&draft.path).expect("created");
+        let late = Draft::of(&target).expect("still free");
+        new_file(&late.path).expect("created");
+        draft.put().expect("put");
+        assert!(matches!(late.put(), Err(ExchangeError::AlreadyThere { .. })));
+        assert!(matches!(Draft::of(&target), Err(ExchangeError::AlreadyThere { .. })));
+        assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 1);
+    }
+}

@@ -1,0 +1,309 @@
+//! Writing a committed checkpoint as safetensors.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rankguard_checkpoint::format::{Digest, ShardIndex, TensorBox};
+use rankguard_checkpoint::{Checkpoint, Store};
+use serde_json::Value;
+
+use super::header::{Header, MAX_HEADER_BYTES, TensorAt};
+use super::{INDEX_FILE, keys};
+use crate::files::{self, Draft};
+use crate::pieces::stream;
+use crate::{ExchangeError, Progress};
+
+/// Size of a file from which on a directory gets several.
+pub const DEFAULT_FILE_BYTES: u64 = 5_000_000_000;
+
+/// Longest text of all states that goes into a file.
+const MAX_STATES: usize = 1 << 20;
+
+/// What to write.
+#[derive(Debug, Clone)]
+pub struct ExportOf<'a> {
+    /// A file (`NAME.safetensors`) or a directory; must not be there yet.
+    pub out: &'a Path,
+    /// In a directory: size of a file from which on there are several.
+    pub file_bytes: u64,
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Exported {
+    /// The files, in order.
+    pub files: Vec<PathBuf>,
+    /// Tensors in all of them.
+    pub tensors: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Damage that was routed around, a sentence each.
+    pub repairs: Vec<String>,
+    /// What the format could not take along.
+    pub problems: Vec<crate::Problem>,
+}
+
+/// Writes every tensor of a checkpoint, whole, checked against its chunks' digests on the way (RG-2). The file or directory
+/// appears under its name when all of it is on the disk.
+pub fn export(
+    store: &Store,
+    checkpoint: &Checkpoint,
+    of: &ExportOf<'_>,
+    progress: Progress<'_>,
+) -> Result<Exported, ExchangeError> {
+    let wanted = wholes(&checkpoint.indexes)?;
+    let is_file = of.out.extension().is_some_and(|ending| ending == "safetensors");
+    let groups = if is_file {
+        vec![wanted]
+    } else {
+        groups(wanted, of.file_bytes)
+    };
+    let draft = Draft::of(of.out)?;
+    let names = names(&draft.path, is_file, groups.len());
+    if !is_file {
+        fs::create_dir(&draft.path).map_err(ExchangeError::io("create", &draft.path))?;
+    }
+    let total = groups.iter().flatten().filter_map(TensorBox::bytes).sum();
+    let mut writer = Writer {
+        store,
+        checkpoint,
+        common: common(checkpoint),
+        exported: Exported {
+            files: Vec::new(),
+            tensors: 0,
+            bytes: 0,
+            repairs: Vec::new(),
+            problems: Vec::new(),
+        },
+        done: 0,
+        total,
+        progress,
+    };
+    writer.states();
+    let mut weight_map = BTreeMap::new();
+    for (path, group) in names.iter().zip(groups) {
+        let file = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        weight_map.extend(group.iter().map(|boxed| (boxed.name.clone(), file.clone())));
+        writer.file(path, group)?;
+    }
+    if !is_file {
+        if names.len() > 1 {
+            let index = serde_json::json!({"metadata": {"total_size": total}, "weight_map": weight_map});
+            whole_file(&draft.path.join(INDEX_FILE), index.to_string().as_bytes())?;
+        }
+        files::sync_dir(&draft.path)?;
+    }
+    let mut exported = writer.exported;
+    exported.files = final_names(&names, of.out, is_file);
+    draft.put()?;
+    Ok(exported)
+}
+
+/// Every tensor, whole, in the order of the format's own writer: widest elements first, then by name.
+fn wholes(indexes: &[ShardIndex]) -> Result<Vec<TensorBox>, ExchangeError> {
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for entry in indexes.iter().flat_map(|index| &index.tensors) {
+        let boxed = &entry.boxed;
+        if seen.insert(boxed.name.as_str()) {
+            found.push(TensorBox::whole(&boxed.name, boxed.dtype, boxed.global_shape.clone()));
+        }
+    }
+    if let Some(taken) = found.iter().find(|boxed| boxed.name == "__metadata__") {
+        let what = format!("a tensor called {} cannot stand in a safetensors file", taken.name);
+        return Err(ExchangeError::Unfit { what });
+    }
+    let width = |boxed: &TensorBox| std::cmp::Reverse(boxed.dtype.bytes());
+    found.sort_by(|a, b| (width(a), &a.name).cmp(&(width(b), &b.name)));
+    Ok(found)
+}
+
+/// Cuts a list of tensors, by name, where a file would grow beyond `most`.
+fn groups(mut wanted: Vec<TensorBox>, most: u64) -> Vec<Vec<TensorBox>> {
+    if wanted.iter().filter_map(TensorBox::bytes).fold(0, u64::saturating_add) <= most {
+        return vec![wanted];
+    }
+    wanted.sort_by(|a, b| a.name.cmp(&b.name));
+    let (mut groups, mut filled) = (vec![Vec::new()], 0u64);
+    for boxed in wanted {
+        let bytes = boxed.bytes().unwrap_or(0);
+        let open = groups.last_mut().expect("there is one from the start");
+        if !open.is_empty() && filled.saturating_add(bytes) > most {
+            groups.push(vec![boxed]);
+            filled = bytes;
+        } else {
+            open.push(boxed);
+            filled = filled.saturating_add(bytes);
+        }
+    }
+    groups
+}
+
+fn names(draft: &Path, is_file: bool, count: usize) -> Vec<PathBuf> {
+    match (is_file, count) {
+        (true, _) => vec![draft.to_owned()],
+        (false, 1) => vec![draft.join("model.safetensors")],
+        (false, _) => (1..=count)
+            .map(|nth| draft.join(format!("model-{nth:05}-of-{count:05}.safetensors")))
+            .collect(),
+    }
+}
+
+fn final_names(names: &[PathBuf], out: &Path, is_file: bool) -> Vec<PathBuf> {
+    let within = names.iter().filter_map(|name| name.file_name());
+    if is_file {
+        vec![out.to_owned()]
+    } else {
+        within.map(|name| out.join(name)).collect()
+    }
+}
+
+/// Where a file comes from; `format` is what model libraries ask for before they load one.
+fn common(checkpoint: &Checkpoint) -> BTreeMap<String, String> {
+    let manifest = &checkpoint.manifest;
+    BTreeMap::from([
+        ("format".to_owned(), "pt".to_owned()),
+        ("rankguard.job".to_owned(), manifest.job.to_string()),
+        ("rankguard.step".to_owned(), manifest.step.to_string()),
+        ("rankguard.generation".to_owned(), manifest.generation.0.to_string()),
+        ("rankguard.world_size".to_owned(), manifest.world_size.to_string()),
+        (
+            "rankguard.manifest".to_owned(),
+            Digest::of(&manifest.to_bytes()).to_string(),
+        ),
+    ])
+}
+
+fn whole_file(path: &Path, bytes: &[u8]) -> Result<(), ExchangeError> {
+    let mut file = files::new_file(path)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    written.map_err(ExchangeError::io("write", path))
+}
+
+struct Writer<'a> {
+    store: &'a Store,
+    checkpoint: &'a Checkpoint,
+    common: BTreeMap<String, String>,
+    exported: Exported,
+    done: u64,
+    total: u64,
+    progress: Progress<'a>,
+}
+
+impl Writer<'_> {
+    fn states(&mut self) {
+        let states: Vec<&Value> = self.checkpoint.indexes.iter().map(|index| &index.state).collect();
+        if states.iter().all(|state| state.is_null()) {
+            return;
+        }
+        let text = serde_json::json!(states).to_string();
+        if text.len() <= MAX_STATES {
+            self.common.insert(keys::STATES.to_owned(), text);
+        } else {
+            self.exported.problems.push(crate::Problem {
+                entry: "state".to_owned(),
+                what: format!(
+                    "all ranks' states are {} bytes, more than {MAX_STATES}; left out",
+                    text.len()
+                ),
+            });
+        }
+    }
+
+    fn file(&mut self, path: &Path, group: Vec<TensorBox>) -> Result<(), ExchangeError> {
+        let mut header = Header {
+            metadata: self.common.clone(),
+            tensors: places(&group),
+        };
+        // The header's length must be known before the digests are: so many zeros take their place meanwhile.
+        let nothing = vec!["0".repeat(64); group.len()];
+        let length = with_digests(&mut header, &nothing).len();
+        if length as u64 > MAX_HEADER_BYTES {
+            let what = format!(
+                "the header would have {length} bytes, more than {MAX_HEADER_BYTES}: too many tensors for one file"
+            );
+            return Err(ExchangeError::Unfit { what });
+        }
+        let mut file = files::new_file(path)?;
+        let failed = ExchangeError::io("write", path);
+        file.write_all(&vec![b' '; length]).map_err(failed)?;
+        let digests = self.tensors(&file, path, &group)?;
+        let written = file.write_all_at(&with_digests(&mut header, &digests), 0);
+        written
+            .and_then(|()| file.sync_all())
+            .map_err(ExchangeError::io("write", path))
+    }
+
+    /// Writes the tensors back to back; gives the digest of each.
+    fn tensors(&mut self, file: &File, path: &Path, group: &[TensorBox]) -> Result<Vec<String>, ExchangeError> {
+        let mut digests = vec![blake3::hash(&[]).to_hex().to_string(); group.len()];
+        let (mut hasher, mut current) = (blake3::Hasher::new(), None);
+        let (mut out, done, total) = (file, &mut self.done, self.total);
+        let progress = &mut *self.progress;
+        let repairs = stream(self.store, self.checkpoint, group, &mut |nth, bytes| {
+            if current != Some(nth) {
+                current = Some(nth);
+                hasher.reset();
+            }
+            hasher.update(bytes);
+            digests[nth] = hasher.finalize().to_hex().to_string();
+            out.write_all(bytes).map_err(ExchangeError::io("write", path))?;
+            *done += bytes.len() as u64;
+            progress(*done, total);
+            Ok(())
+        })?;
+        self.exported.repairs.extend(repairs);
+        self.exported.tensors += group.len() as u64;
+        self.exported.bytes += group.iter().filter_map(TensorBox::bytes).sum::<u64>();
+        Ok(digests)
+    }
+}
+
+/// Where each tensor lies, back to back.
+fn places(group: &[TensorBox]) -> Vec<TensorAt> {
+    let mut start = 0u64;
+    let place = |boxed: &TensorBox| {
+        let end = start.saturating_add(boxed.bytes().unwrap_or(0));
+        let tensor = TensorAt {
+            name: boxed.name.clone(),
+            dtype: Ok(boxed.dtype),
+            shape: boxed.shape.clone(),
+            start,
+            end,
+        };
+        start = end;
+        tensor
+    };
+    group.iter().map(place).collect()
+}
+
+/// The header with these digests in it.
+fn with_digests(header: &mut Header, digests: &[String]) -> Vec<u8> {
+    let names = header.tensors.iter().map(|tensor| &tensor.name);
+    let by_name: BTreeMap<&String, &String> = names.zip(digests).collect();
+    let text = serde_json::json!(by_name).to_string();
+    header.metadata.insert(keys::DIGESTS.to_owned(), text);
+    header.to_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_checkpoint::format::Dtype;
+
+    use super::*;
+
+    #[test]
+    fn files_are_cut_by_size_and_a_tensor_is_never_split() {
+        let boxed = |name: &str, bytes| TensorBox::whole(name, Dtype::U8, vec![bytes]);
+        let all = vec![boxed("c", 30), boxed("a", 60), boxed("b", 50), boxed("d", 500)];
+        assert_eq!(groups(all.clone(), 640).len(), 1);
+        let cut: Vec<Vec<String>> = groups(all, 100)
+            .into_iter()
+            .map(|group| group.into_iter().map(|boxed| boxed.name).collect())
+            .collect();
+        assert_eq!(cut, [vec!["a"], vec!["b", "c"], vec!["d"]]);
+    }
+}

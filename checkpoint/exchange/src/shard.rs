@@ -1,0 +1,70 @@
+//! The one place that knows how a shard is written and what a planner wants to be told.
+
+use rankguard_checkpoint::format::{
+    CheckpointId, ChunkDigest, Chunking, ShardIndex, ShardLayoutError, TensorBox, TensorEntry, chunk_bytes_for,
+};
+use rankguard_checkpoint::{ImageSource, Store, StoreError};
+use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
+use serde_json::Value;
+
+use crate::foreign::Part;
+use crate::{ExchangeError, ImportOf};
+
+/// Boxes one after the other, as an image has them.
+pub(crate) fn lay_out(boxes: &[TensorBox]) -> Vec<TensorEntry> {
+    ShardIndex::lay_out(boxes.iter().cloned()).0
+}
+
+/// Parts as the planner takes them; nothing else of the index means anything.
+pub(crate) fn as_index(parts: &[Part]) -> ShardIndex {
+    let nothing = CheckpointId {
+        step: Step(0),
+        generation: Generation(0),
+    };
+    let entry = |part: &Part| TensorEntry {
+        boxed: part.boxed.clone(),
+        at: part.at,
+        replica: 0,
+    };
+    ShardIndex {
+        tensors: parts.iter().map(entry).collect(),
+        ..ShardIndex::new(&JobId::from("foreign"), nothing)
+    }
+}
+
+/// Reads the image twice: once for its digests, and once to write what still has them.
+pub(crate) fn write(
+    store: &Store,
+    of: &ImportOf<'_>,
+    rank: Rank,
+    boxes: Vec<TensorBox>,
+    state: Value,
+    image: &dyn ImageSource,
+) -> Result<ShardSeal, ExchangeError> {
+    let (tensors, end) = ShardIndex::lay_out(boxes);
+    let image_bytes = end.unwrap_or(u64::MAX);
+    let chunk_bytes = chunk_bytes_for(image_bytes);
+    let chunking = Chunking::new(&tensors, chunk_bytes).ok_or(ShardLayoutError::Chunking {
+        image_bytes,
+        chunk_bytes,
+    })?;
+    let mut digests = Vec::with_capacity(chunking.count() as usize);
+    let mut buffer = Vec::new();
+    for (chunk, range) in (0u32..).zip(chunking.ranges()) {
+        buffer.resize((range.end - range.start) as usize, 0);
+        let read = image.read_at(range.start, &mut buffer);
+        read.map_err(|source| StoreError::ImageUnreadable { rank, chunk, source })?;
+        digests.push(ChunkDigest::of(&buffer));
+    }
+    let mut index = ShardIndex {
+        rank,
+        world_size: of.ranks,
+        chunk_bytes,
+        image_bytes,
+        tensors,
+        state,
+        ..ShardIndex::new(of.job, of.id)
+    };
+    index.set_chunks(digests);
+    Ok(store.write_shard(&index, image)?.seal)
+}

@@ -1,0 +1,53 @@
+//! `rankguard checkpoint diff`: two checkpoints beside each other.
+
+use rankguard_checkpoint_exchange::diff::{Difference, Kind, diff};
+
+use super::args::DiffArgs;
+use super::pick;
+use crate::args::Format;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column};
+use crate::out;
+use crate::words::or_dash;
+
+const DIFFERENCES: &[Column<Difference>] = &[
+    ("tensor", |one| one.name.clone()),
+    ("change", |one| one.change.name().to_owned()),
+    ("before", |one| kind(one.before.as_ref())),
+    ("after", |one| kind(one.after.as_ref())),
+    ("chunks", |one| or_dash(one.chunks)),
+    ("changed chunks", |one| or_dash(one.changed_chunks)),
+    ("changed elements", |one| or_dash(one.changed_elements)),
+    ("max abs", |one| or_dash(one.max_abs)),
+    ("not finite", |one| or_dash(one.not_finite)),
+];
+
+fn kind(kind: Option<&Kind>) -> String {
+    or_dash(kind.map(|kind| format!("{} {}", kind.dtype, pick::shape(&kind.shape))))
+}
+
+pub(super) fn run(args: &DiffArgs) -> Result<Exit, CliError> {
+    let picked = pick::job(&args.store.dir, args.store.job.as_deref(), &[args.before, args.after])?;
+    let (before, after) = (picked.load(args.before)?, picked.load(args.after)?);
+    let mut progress = pick::progress("tensors compared", |count| count.to_string());
+    let found = diff(&picked.store, &before, &after, args.values, &mut progress)
+        .map_err(|problem| pick::exchange("cannot compare the checkpoints", problem))?;
+    match args.store.format.format {
+        Format::Json => out::json(&found),
+        format => listing::print(format, &found.differences, DIFFERENCES),
+    }
+    let states = match found.states.as_slice() {
+        [] => "states are the same".to_owned(),
+        ranks => format!("states differ on ranks {}", pick::runs(ranks)),
+    };
+    out::note(&format!(
+        "{} and {}: {} tensors the same, {} not; {states}",
+        before.id(),
+        after.id(),
+        found.same,
+        found.differences.len()
+    ));
+    let is_same = found.differences.is_empty() && found.states.is_empty();
+    Ok(if is_same { Exit::Fine } else { Exit::Finding })
+}

@@ -1,0 +1,153 @@
+//! One checkpoint of a store, as a person names it, and what is told while one works on it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::{Checkpoint, Store};
+use rankguard_checkpoint_exchange::ExchangeError;
+use rankguard_model::JobId;
+
+use super::args::Which;
+use super::look;
+use crate::error::CliError;
+use crate::out;
+use crate::words;
+
+/// A store and one job of it.
+pub(super) struct Picked {
+    pub(super) store: Store,
+    pub(super) job: JobId,
+    ids: Vec<CheckpointId>,
+}
+
+/// The one job that has all of `wanted`.
+pub(super) fn job(dir: &Path, job: Option<&str>, wanted: &[Which]) -> Result<Picked, CliError> {
+    let (store, jobs) = look::open(dir, job)?;
+    let mut having = Vec::new();
+    for job in jobs {
+        let ids = store.committed_ids(&job).map_err(look::failed)?;
+        if wanted.iter().all(|which| newest(&ids, *which).is_some()) {
+            having.push((job, ids));
+        }
+    }
+    let steps: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+    let steps = steps.join(" and ");
+    match having.len() {
+        1 => {
+            let (job, ids) = having.remove(0);
+            Ok(Picked { store, job, ids })
+        }
+        0 => {
+            let hint = format!("`rankguard checkpoint ls --dir {}` lists what there is", dir.display());
+            let what = format!("no committed checkpoint of step {steps} in {}", dir.display());
+            Err(CliError::failure(what, hint))
+        }
+        _ => {
+            let names: Vec<&str> = having.iter().map(|(job, _)| job.as_str()).collect();
+            let what = format!("several jobs have step {steps}: {}", names.join(", "));
+            Err(CliError::usage(what, "--job NAME says which one is meant"))
+        }
+    }
+}
+
+fn newest(ids: &[CheckpointId], which: Which) -> Option<CheckpointId> {
+    let fits = |id: &&CheckpointId| {
+        id.step == which.step && which.generation.is_none_or(|generation| generation == id.generation)
+    };
+    ids.iter().rev().find(fits).copied()
+}
+
+impl Picked {
+    /// One of the checkpoints that [`job`] was asked for.
+    pub(super) fn load(&self, which: Which) -> Result<Checkpoint, CliError> {
+        let id = newest(&self.ids, which).ok_or_else(|| {
+            CliError::failure(
+                format!("no committed checkpoint of step {which}"),
+                "`rankguard checkpoint ls` lists what there is",
+            )
+        })?;
+        self.store.load(&self.job, id).map_err(|problem| {
+            let hint = format!(
+                "`rankguard checkpoint explain {}` says what is wrong with it",
+                which.step
+            );
+            CliError::failure(format!("cannot use checkpoint {id}"), hint).because(problem)
+        })
+    }
+}
+
+/// What a format that is not ours ends with.
+pub(super) fn exchange(what: &str, problem: ExchangeError) -> CliError {
+    let hint = match &problem {
+        ExchangeError::AlreadyThere { .. } => "name a path that is free",
+        ExchangeError::Damaged { .. } => "take another copy of these files; what is damaged is not imported",
+        ExchangeError::UnknownFormat { .. } | ExchangeError::Malformed { .. } | ExchangeError::Pickle { .. } => {
+            "are all files there, and whole?"
+        }
+        ExchangeError::Store(_) => {
+            "`rankguard checkpoint ls` lists what there is; --step or --generation may be another"
+        }
+        ExchangeError::Restore(_) => "`rankguard checkpoint verify` lists all damage",
+        _ => "is there room, and may this user read and write there?",
+    };
+    CliError::failure(what, hint).because(problem)
+}
+
+/// How often a person hears of progress.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Tells a person how far long work is; short work passes without a word.
+pub(super) fn progress(what: &'static str, count: fn(u64) -> String) -> impl FnMut(u64, u64) + Send {
+    let mut told = Instant::now();
+    move |done, total| {
+        if told.elapsed() >= EVERY {
+            told = Instant::now();
+            out::note(&format!("{what}: {} of {}", count(done), count(total)));
+        }
+    }
+}
+
+/// Bytes, for [`progress`].
+pub(super) fn bytes(count: u64) -> String {
+    words::bytes(count)
+}
+
+/// Numbers in a row: `0-3, 5`.
+pub(super) fn runs(numbers: &[u32]) -> String {
+    let mut text: Vec<String> = Vec::new();
+    for run in numbers.chunk_by(|one, next| one + 1 == *next) {
+        text.push(match run {
+            [only] => only.to_string(),
+            _ => format!("{}-{}", run[0], run[run.len() - 1]),
+        });
+    }
+    text.join(", ")
+}
+
+/// A shape: `4096x1024`, or `scalar`.
+pub(super) fn shape(shape: &[u64]) -> String {
+    if shape.is_empty() {
+        return "scalar".to_owned();
+    }
+    shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_and_shapes_are_short() {
+        assert_eq!(runs(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
+        assert_eq!((shape(&[]), shape(&[4, 2])), ("scalar".to_owned(), "4x2".to_owned()));
+    }
+
+    #[test]
+    fn a_checkpoint_has_two_names() {
+        let which: Which = "10-g2".parse().expect("a name");
+        assert_eq!("000000000010-g2".parse(), Ok(which));
+        assert_eq!(which.to_string(), "10-g2");
+        assert!("x".parse::<Which>().is_err() && "1-g".parse::<Which>().is_err());
+    }
+}

@@ -1,0 +1,27 @@
+//! Any bytes as a pickle that may ask for objects, and as the table of contents of a PyTorch checkpoint: an error that says
+//! why, or values. Nothing is executed, nothing panics, and memory is linear in the bytes (RG-11).
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rankguard_checkpoint_exchange::dcp::Metadata;
+use rankguard_pickle::{Limits, Objects};
+
+fuzz_target!(|data: &[u8]| {
+    let limits = Limits::default();
+    match rankguard_pickle::read(data, &limits, Objects::Describe) {
+        // An opcode makes at most four values: INST names a class in two lines, and its arguments, and an object of both.
+        Ok(read) => assert!(read.tree.count() <= 4 * data.len() + 3),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    match Metadata::parse(data) {
+        Ok(metadata) => {
+            for tensor in metadata.tensors.values() {
+                assert!(tensor.size.len() <= 16);
+            }
+            let named = metadata.tensors.len() + metadata.values.len() + metadata.places.len();
+            assert!(named <= data.len(), "more entries than bytes");
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+});
