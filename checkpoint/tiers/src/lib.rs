@@ -1,0 +1,2 @@
+pub mod cap;
+pub mod placement;
