@@ -31,14 +31,20 @@ impl ShardFile {
         for (nth, chunk) in self.chunks.iter().enumerate() {
             if chunk.0 >= end && chunk.0 > from && Self::range(chunk).end - from > target {
                 let chunks = &self.chunks[first..nth];
-                pieces.push(Piece { range: from..chunk.0, chunks });
+                pieces.push(Piece {
+                    range: from..chunk.0,
+                    chunks,
+                });
                 (from, first) = (chunk.0, nth);
             }
             end = Self::range(chunk).end.max(end);
         }
         if from < size {
             let chunks = &self.chunks[first..];
-            pieces.push(Piece { range: from..size, chunks });
+            pieces.push(Piece {
+                range: from..size,
+                chunks,
+            });
         }
         pieces
     }
@@ -87,14 +93,20 @@ pub(crate) fn files(indexes: &[ShardIndex]) -> Vec<ShardFile> {
         chunks.entry(index.own()).or_default();
         whole.insert(index.own(), index.file_bytes());
         for (place, digest) in index.places().into_iter().zip(&index.chunks) {
-            chunks.entry(place.file).or_default().insert(place.at, (place.bytes, *digest));
+            chunks
+                .entry(place.file)
+                .or_default()
+                .insert(place.at, (place.bytes, *digest));
         }
     }
     let file = |(file, chunks): (Origin, BTreeMap<u64, (u32, ChunkDigest)>)| {
         let mut end = 0;
         // Two indexes may name the same bytes; overlapping chunks of different places cannot both be right, and whichever
         // is wrong is found out by its digest, so each is looked at on its own.
-        let chunks: Vec<_> = chunks.into_iter().map(|(at, (bytes, digest))| (at, bytes, digest)).collect();
+        let chunks: Vec<_> = chunks
+            .into_iter()
+            .map(|(at, (bytes, digest))| (at, bytes, digest))
+            .collect();
         for chunk in &chunks {
             end = ShardFile::range(chunk).end.max(end);
         }

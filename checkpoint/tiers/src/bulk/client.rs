@@ -104,7 +104,9 @@ impl BulkPeer {
             other => return Err(self.unexpected(&other)),
         };
         let cut = Arc::new(Cut::of(index));
-        let runs = missing.iter().flat_map(|&(first, count)| first..first.saturating_add(count));
+        let runs = missing
+            .iter()
+            .flat_map(|&(first, count)| first..first.saturating_add(count));
         let pieces: Arc<Vec<u32>> = Arc::new(runs.take(cut.pieces.len()).collect());
         let next = Arc::new(AtomicUsize::new(0));
         let mut senders = JoinSet::new();
@@ -203,7 +205,12 @@ impl BulkPeer {
         self.request_on(stream, ask, payload).await
     }
 
-    async fn request_on(&self, mut stream: TcpStream, ask: &Ask, payload: &[u8]) -> Result<(Reply, Vec<u8>), BulkError> {
+    async fn request_on(
+        &self,
+        mut stream: TcpStream,
+        ask: &Ask,
+        payload: &[u8],
+    ) -> Result<(Reply, Vec<u8>), BulkError> {
         let exchange = async {
             write_head(&mut stream, ask, payload.len() as u64).await?;
             stream.write_all(payload).await?;
@@ -262,7 +269,9 @@ fn read_piece(
     let mut from = 0;
     for chunk in cut.pieces[piece as usize].clone() {
         let (to, at) = (from + cut.length(chunk), cut.ranges[chunk as usize].start);
-        image.read_at(at, &mut buffer[from..to]).map_err(|source| BulkError::Image { at, source })?;
+        image
+            .read_at(at, &mut buffer[from..to])
+            .map_err(|source| BulkError::Image { at, source })?;
         from = to;
     }
     Ok(buffer)

@@ -59,7 +59,10 @@ impl BulkError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Io { .. } | Self::Deadline { .. } => true,
-            Self::Refused { refusal, .. } => matches!(refusal, Refusal::Full { .. } | Refusal::Damaged { .. } | Refusal::Failed(_)),
+            Self::Refused { refusal, .. } => matches!(
+                refusal,
+                Refusal::Full { .. } | Refusal::Damaged { .. } | Refusal::Failed(_)
+            ),
             _ => false,
         }
     }

@@ -16,26 +16,45 @@ pub(super) const MAX_HEADER_BYTES: u32 = 1 << 20;
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Ask {
     /// Payload: the index.
-    Offer { name: Name, fence: Fence, keep: Keep },
+    Offer {
+        name: Name,
+        fence: Fence,
+        keep: Keep,
+    },
     /// Payload: the chunks of one piece.
-    Piece { name: Name, fence: Fence, piece: u32 },
-    Seal { name: Name, fence: Fence },
+    Piece {
+        name: Name,
+        fence: Fence,
+        piece: u32,
+    },
+    Seal {
+        name: Name,
+        fence: Fence,
+    },
     /// Runs of chunks: the first, and how many.
-    Fetch { name: Name, fence: Fence, runs: Vec<(u32, u32)> },
+    Fetch {
+        name: Name,
+        fence: Fence,
+        runs: Vec<(u32, u32)>,
+    },
 }
 
 impl Ask {
     pub(super) fn name(&self) -> &Name {
         match self {
-            Self::Offer { name, .. } | Self::Piece { name, .. } | Self::Seal { name, .. } | Self::Fetch { name, .. } => name,
+            Self::Offer { name, .. }
+            | Self::Piece { name, .. }
+            | Self::Seal { name, .. }
+            | Self::Fetch { name, .. } => name,
         }
     }
 
     pub(super) fn fence(&self) -> Fence {
         match self {
-            Self::Offer { fence, .. } | Self::Piece { fence, .. } | Self::Seal { fence, .. } | Self::Fetch { fence, .. } => {
-                *fence
-            }
+            Self::Offer { fence, .. }
+            | Self::Piece { fence, .. }
+            | Self::Seal { fence, .. }
+            | Self::Fetch { fence, .. } => *fence,
         }
     }
 }
@@ -45,9 +64,13 @@ impl Ask {
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Reply {
     /// Runs of pieces that are missing: the first, and how many.
-    Wanted { missing: Vec<(u32, u32)> },
+    Wanted {
+        missing: Vec<(u32, u32)>,
+    },
     Took,
-    Kept { root: String },
+    Kept {
+        root: String,
+    },
     /// Payload: the chunks.
     Found,
     /// No such image here.
@@ -72,7 +95,10 @@ pub(super) async fn write_head<T: Serialize>(
 ) -> Result<(), FrameError> {
     let header = serde_json::to_vec(header).map_err(|problem| FrameError::Protocol(problem.to_string()))?;
     if header.len() > MAX_HEADER_BYTES as usize {
-        return Err(FrameError::Protocol(format!("a header of {} bytes is too long", header.len())));
+        return Err(FrameError::Protocol(format!(
+            "a header of {} bytes is too long",
+            header.len()
+        )));
     }
     let mut head = Vec::with_capacity(16 + header.len());
     head.extend_from_slice(&MAGIC);
@@ -116,7 +142,8 @@ pub(super) async fn read_payload(
     buffer: &mut Vec<u8>,
 ) -> Result<(), FrameError> {
     let length = usize::try_from(payload).ok().filter(|length| *length <= max);
-    let length = length.ok_or_else(|| FrameError::Protocol(format!("a payload of {payload} bytes where {max} may come")))?;
+    let length =
+        length.ok_or_else(|| FrameError::Protocol(format!("a payload of {payload} bytes where {max} may come")))?;
     buffer.resize(length, 0);
     from.read_exact(buffer).await?;
     Ok(())

@@ -127,7 +127,9 @@ impl Cut {
     }
 
     fn length(&self, chunk: u32) -> usize {
-        self.ranges.get(chunk as usize).map_or(0, |range| (range.end - range.start) as usize)
+        self.ranges
+            .get(chunk as usize)
+            .map_or(0, |range| (range.end - range.start) as usize)
     }
 
     /// Bytes of a piece on the way: its chunks without what lies between them.

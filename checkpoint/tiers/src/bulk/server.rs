@@ -107,7 +107,9 @@ async fn accept(listener: TcpListener, desk: Arc<Desk>) {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let Ok(place) = room.clone().acquire_owned().await else { return };
+        let Ok(place) = room.clone().acquire_owned().await else {
+            return;
+        };
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let desk = desk.clone();
@@ -132,10 +134,14 @@ impl Desk {
         stream.set_nodelay(true)?;
         let late = |_| FrameError::Protocol("the other side is too slow".to_owned());
         loop {
-            let asked = tokio::time::timeout(self.limits.idle, read_head::<Ask>(&mut stream)).await.map_err(late)??;
+            let asked = tokio::time::timeout(self.limits.idle, read_head::<Ask>(&mut stream))
+                .await
+                .map_err(late)??;
             let Some((ask, payload)) = asked else { return Ok(()) };
             let served = self.answer(&mut stream, &ask, payload);
-            let (reply, bytes) = tokio::time::timeout(self.limits.deadline, served).await.map_err(late)??;
+            let (reply, bytes) = tokio::time::timeout(self.limits.deadline, served)
+                .await
+                .map_err(late)??;
             self.cap.take(bytes.len() as u64).await;
             let sent = async {
                 write_head(&mut stream, &reply, bytes.len() as u64).await?;
@@ -213,12 +219,18 @@ impl Desk {
         let root = held.index().root.to_string();
         let to_disk = self.disk().remove(name);
         if let Some(store) = self.store.clone().filter(|_| to_disk) {
-            let write = move || store.write_shard(held.index(), &held as &dyn rankguard_checkpoint::ImageSource).map(|_| ());
+            let write = move || {
+                store
+                    .write_shard(held.index(), &held as &dyn rankguard_checkpoint::ImageSource)
+                    .map(|_| ())
+            };
             let written = tokio::task::spawn_blocking(write).await;
             // On disk or not, its memory is free again; a sender that hears of a failure offers it anew.
             self.shelf.remove(name);
             let failed = |problem: &dyn std::error::Error| Refusal::Failed(problem.to_string());
-            written.map_err(|problem| failed(&problem))?.map_err(|problem| failed(&problem))?;
+            written
+                .map_err(|problem| failed(&problem))?
+                .map_err(|problem| failed(&problem))?;
         }
         Ok(Reply::Kept { root })
     }
@@ -226,9 +238,15 @@ impl Desk {
     async fn fetch(&self, name: Name, runs: Vec<(u32, u32)>) -> Result<(Reply, Vec<u8>), Refusal> {
         let mut holders: Vec<Arc<dyn Holder>> = vec![self.shelf.clone()];
         holders.extend(self.others.iter().cloned());
-        let read = move || holders.iter().find_map(|holder| holder.read(&name, &runs, MAX_FETCH_BYTES));
+        let read = move || {
+            holders
+                .iter()
+                .find_map(|holder| holder.read(&name, &runs, MAX_FETCH_BYTES))
+        };
         // Arenas are read under the eyes of a digest: that is work, not waiting.
-        let found = tokio::task::spawn_blocking(read).await.map_err(|problem| Refusal::Failed(problem.to_string()))?;
+        let found = tokio::task::spawn_blocking(read)
+            .await
+            .map_err(|problem| Refusal::Failed(problem.to_string()))?;
         match found {
             None => Ok((Reply::Absent, Vec::new())),
             Some(Ok(bytes)) => Ok((Reply::Found, bytes)),

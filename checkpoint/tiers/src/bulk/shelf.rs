@@ -87,21 +87,32 @@ impl Shelf {
     /// Names of the sealed images of a job.
     pub fn names(&self, job: &JobId) -> Vec<Name> {
         let inner = self.lock();
-        let sealed = inner.images.iter().filter(|(name, image)| name.job == *job && image.sealed);
+        let sealed = inner
+            .images
+            .iter()
+            .filter(|(name, image)| name.job == *job && image.sealed);
         sealed.map(|(name, _)| name.clone()).collect()
     }
 
     /// Lets go of a job's images by checkpoint: what a newer commit has made worthless.
     pub fn release(&self, job: &JobId, which: impl Fn(CheckpointId) -> bool) {
         let mut inner = self.lock();
-        let goes: Vec<Name> =
-            inner.images.keys().filter(|name| name.job == *job && which(name.checkpoint)).cloned().collect();
+        let goes: Vec<Name> = inner
+            .images
+            .keys()
+            .filter(|name| name.job == *job && which(name.checkpoint))
+            .cloned()
+            .collect();
         goes.iter().for_each(|name| inner.remove(name));
     }
 
     /// A sealed image.
     pub fn held(&self, name: &Name) -> Option<Held> {
-        self.lock().images.get(name).filter(|image| image.sealed).and_then(Image::held)
+        self.lock()
+            .images
+            .get(name)
+            .filter(|image| image.sealed)
+            .and_then(Image::held)
     }
 
     /// Makes room for an image; gives the pieces that are missing.
@@ -136,7 +147,11 @@ impl Shelf {
     /// Length of a piece that may come, and memory to put it into.
     pub(super) fn expect(&self, name: &Name, piece: u32) -> Result<(usize, Vec<u8>), Refusal> {
         let mut inner = self.lock();
-        let image = inner.images.get(name).filter(|image| !image.sealed).ok_or(Refusal::Unknown)?;
+        let image = inner
+            .images
+            .get(name)
+            .filter(|image| !image.sealed)
+            .ok_or(Refusal::Unknown)?;
         let bytes = image.cut.piece_bytes(piece).ok_or(Refusal::Unknown)?;
         Ok((bytes, inner.spare.pop().unwrap_or_default()))
     }
@@ -145,7 +160,11 @@ impl Shelf {
     pub(super) fn put(&self, name: &Name, piece: u32, bytes: Vec<u8>) -> Result<(), Refusal> {
         let (index, cut) = {
             let inner = self.lock();
-            let image = inner.images.get(name).filter(|image| !image.sealed).ok_or(Refusal::Unknown)?;
+            let image = inner
+                .images
+                .get(name)
+                .filter(|image| !image.sealed)
+                .ok_or(Refusal::Unknown)?;
             (image.index.clone(), image.cut.clone())
         };
         let chunks = cut.pieces.get(piece as usize).ok_or(Refusal::Unknown)?;
@@ -165,8 +184,13 @@ impl Shelf {
         }
         let mut inner = self.lock();
         // Meanwhile it may have been let go, and offered anew as something else.
-        let image = inner.images.get_mut(name).filter(|image| Arc::ptr_eq(&image.index, &index) && !image.sealed);
-        let place = image.and_then(|image| image.pieces.get_mut(piece as usize)).ok_or(Refusal::Unknown)?;
+        let image = inner
+            .images
+            .get_mut(name)
+            .filter(|image| Arc::ptr_eq(&image.index, &index) && !image.sealed);
+        let place = image
+            .and_then(|image| image.pieces.get_mut(piece as usize))
+            .ok_or(Refusal::Unknown)?;
         if let Some(before) = place.replace(Arc::new(bytes)) {
             inner.reuse(before);
         }
@@ -242,7 +266,9 @@ impl Held {
 
 impl ImageSource for Held {
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
-        let end = at.checked_add(out.len() as u64).filter(|end| *end <= self.index.image_bytes);
+        let end = at
+            .checked_add(out.len() as u64)
+            .filter(|end| *end <= self.index.image_bytes);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
         out.fill(0);
         let first = self.cut.ranges.partition_point(|range| range.end <= at);
@@ -295,6 +321,8 @@ impl ChunkSource for Shelf {
             rank: id.rank,
             what: What::Image,
         };
-        Ok(self.held(&name).and_then(|held| held.chunk(id.chunk).map(ToOwned::to_owned)))
+        Ok(self
+            .held(&name)
+            .and_then(|held| held.chunk(id.chunk).map(ToOwned::to_owned)))
     }
 }

@@ -19,7 +19,9 @@ pub enum ObjectError {
         url: String,
         source: object_store::Error,
     },
-    #[error("cannot {what} {url}: no answer within {limit:?}; is the place reachable, and the bandwidth cap not too low?")]
+    #[error(
+        "cannot {what} {url}: no answer within {limit:?}; is the place reachable, and the bandwidth cap not too low?"
+    )]
     Deadline {
         what: &'static str,
         url: String,
@@ -27,7 +29,9 @@ pub enum ObjectError {
     },
     #[error("{url} is missing, or is gone since it was listed")]
     Missing { url: String },
-    #[error("{url} is already there with other content, and nothing is overwritten; another job of this name writes there")]
+    #[error(
+        "{url} is already there with other content, and nothing is overwritten; another job of this name writes there"
+    )]
     Conflict { url: String },
     #[error("{url} is {found} bytes long where {stated} are expected")]
     Size { url: String, stated: u64, found: u64 },
@@ -105,7 +109,9 @@ fn advice(error: &object_store::Error) -> &'static str {
         Foreign::Unauthenticated { .. } => {
             "credentials come from the environment (AWS_*, GOOGLE_*, AZURE_*) or from the machine's own identity"
         }
-        Foreign::PermissionDenied { .. } => "these credentials may not do that there; ask for list, get, put and delete",
+        Foreign::PermissionDenied { .. } => {
+            "these credentials may not do that there; ask for list, get, put and delete"
+        }
         Foreign::NotImplemented { .. } | Foreign::NotSupported { .. } => {
             "this kind of store lacks what a commit needs: put-if-absent"
         }

@@ -23,7 +23,9 @@ impl ObjectTier {
             Some(job) => (self.base.clone().join(job.as_str()), format!("{}/{job}", self.url)),
             None => (self.base.clone(), self.url.clone()),
         };
-        let listed = self.ask("list", &url, self.store.list_with_delimiter(Some(&prefix))).await;
+        let listed = self
+            .ask("list", &url, self.store.list_with_delimiter(Some(&prefix)))
+            .await;
         let listed = match listed {
             Err(ObjectError::Missing { .. }) => return Ok(Vec::new()),
             other => other?,
@@ -43,7 +45,10 @@ impl ObjectTier {
             let size = self.size(&self.manifest_place(job, id)?).await?;
             Ok::<_, ObjectError>((id, size.is_some()))
         });
-        let mut found: Vec<_> = looks.buffer_unordered(self.limits.requests.max(1)).try_collect().await?;
+        let mut found: Vec<_> = looks
+            .buffer_unordered(self.limits.requests.max(1))
+            .try_collect()
+            .await?;
         found.sort();
         Ok(found)
     }
@@ -51,7 +56,10 @@ impl ObjectTier {
     /// The checkpoints of a job, oldest first: those that have a manifest. A job that nobody has heard of has none.
     pub async fn committed(&self, job: &JobId) -> Result<Vec<CheckpointId>, ObjectError> {
         let attempts = self.attempts(job).await?;
-        Ok(attempts.into_iter().filter_map(|(id, committed)| committed.then_some(id)).collect())
+        Ok(attempts
+            .into_iter()
+            .filter_map(|(id, committed)| committed.then_some(id))
+            .collect())
     }
 
     /// One manifest.
@@ -108,7 +116,11 @@ impl ObjectTier {
     /// Refuses a checkpoint of a generation below one that has committed here (RG-3).
     pub(super) async fn refuse_stale(&self, job: &JobId, id: CheckpointId) -> Result<(), ObjectError> {
         let committed = self.committed(job).await?;
-        match committed.into_iter().rev().find(|other| other.generation > id.generation) {
+        match committed
+            .into_iter()
+            .rev()
+            .find(|other| other.generation > id.generation)
+        {
             None => Ok(()),
             Some(newer) => Err(ObjectError::Fenced {
                 job: job.clone(),

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rankguard_checkpoint::Store;
-use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::format::{CheckpointId, LENT_FILE, MANIFEST_FILE};
 use rankguard_model::JobId;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::push::{io, read_file};
-use crate::shard::{ShardFile, files};
+use super::push::{LENT_TEXT, io, read_file};
 use super::{ObjectError, ObjectTier};
+use crate::shard::{ShardFile, files};
 
 /// A checkpoint is in the disk tier: its manifest is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -65,8 +65,19 @@ impl ObjectTier {
         for shard in files(&indexes) {
             let path = store.shard_path(job, shard.file.id(), shard.file.rank)?;
             make_folder(&path)?;
+            let folder = store.dir(job, shard.file.id())?;
+            let lends = shard.file.id() != id && !folder.join(MANIFEST_FILE).exists();
+            if lends && !folder.join(LENT_FILE).exists() {
+                let mark = Temp::start(&folder.join(LENT_FILE))?;
+                mark.file.write_all_at(LENT_TEXT, 0).map_err(io("write", &folder))?;
+                mark.put()?;
+            }
             let (bytes, read) = self.fetch_shard(job, &shard, &path).await?;
-            *(if read { &mut pulled.read_bytes } else { &mut pulled.kept_bytes }) += bytes;
+            *(if read {
+                &mut pulled.read_bytes
+            } else {
+                &mut pulled.kept_bytes
+            }) += bytes;
         }
         for (index, text) in indexes.iter().zip(texts) {
             let path = store.index_path(job, id, index.rank)?;
@@ -102,7 +113,11 @@ impl ObjectTier {
         if path.exists() {
             let same = is_shard(path, shard, size)?;
             let path = path.to_owned();
-            return if same { Ok((size, false)) } else { Err(ObjectError::LocalConflict { path }) };
+            return if same {
+                Ok((size, false))
+            } else {
+                Err(ObjectError::LocalConflict { path })
+            };
         }
         let temp = Temp::start(path)?;
         temp.file.set_len(size).map_err(io("make room for", path))?;
@@ -134,7 +149,8 @@ fn is_shard(path: &FilePath, shard: &ShardFile, size: u64) -> Result<bool, Objec
     let mut buffer = Vec::new();
     for piece in shard.pieces(size, 4 << 20) {
         buffer.resize((piece.range.end - piece.range.start) as usize, 0);
-        file.read_exact_at(&mut buffer, piece.range.start).map_err(io("read", path))?;
+        file.read_exact_at(&mut buffer, piece.range.start)
+            .map_err(io("read", path))?;
         if piece.check(&buffer).is_err() {
             return Ok(false);
         }
@@ -150,8 +166,14 @@ fn make_folder(path: &FilePath) -> Result<(), ObjectError> {
 }
 
 fn sync_folder(folder: &FilePath) -> Result<(), ObjectError> {
-    let folder = if folder.as_os_str().is_empty() { FilePath::new(".") } else { folder };
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io("sync", folder))
+    let folder = if folder.as_os_str().is_empty() {
+        FilePath::new(".")
+    } else {
+        folder
+    };
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(io("sync", folder))
 }
 
 /// A file under a temporary name, which stores clear away where one is left.
@@ -165,7 +187,12 @@ impl Temp {
     fn start(target: &FilePath) -> Result<Self, ObjectError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let path = target.with_file_name(format!(".tmp-{name}-{}-pull", std::process::id()));
-        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path);
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(&path);
         Ok(Self {
             file: file.map_err(io("make", &path))?,
             path,

@@ -9,18 +9,21 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::{MultipartUpload, ObjectStoreExt, PutMode, PutOptions, PutPayload};
-use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::format::{CheckpointId, LENT_FILE};
 use rankguard_checkpoint::{Store, StoreError};
 use rankguard_model::JobId;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::shard::{ShardFile, files};
 use super::{ObjectError, ObjectTier, Place};
+use crate::shard::{ShardFile, files};
 
 /// Most parts that object stores take of one object.
 const PARTS_MAX: u64 = 9_000;
+
+/// What stands in the mark of a folder that lends, as stores on disk write it.
+pub(super) const LENT_TEXT: &[u8] = b"shards here hold chunks of later checkpoints\n";
 
 /// A checkpoint is in the object tier: its manifest is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -75,8 +78,14 @@ impl ObjectTier {
 
         let mut puts = Vec::new();
         let shards = files(&checkpoint.indexes);
-        let (small, large): (Vec<_>, Vec<_>) =
-            shards.iter().partition(|shard| shard.whole && shard.bytes <= self.limits.part_bytes);
+        let (small, large): (Vec<_>, Vec<_>) = shards
+            .iter()
+            .partition(|shard| shard.whole && shard.bytes <= self.limits.part_bytes);
+        for shard in shards.iter().filter(|shard| shard.file.id() != id) {
+            if self.size(&self.manifest_place(job, shard.file.id())?).await?.is_none() {
+                self.mark_lent(job, shard.file.id()).await?;
+            }
+        }
         // Large shards have many requests under way each; small ones are sent side by side.
         for shard in large {
             puts.push(self.put_shard(store, job, shard).await?);
@@ -105,6 +114,15 @@ impl ObjectTier {
         Ok(pushed)
     }
 
+    /// Says of a folder without a manifest that it is there for what others have borrowed from it.
+    pub(super) async fn mark_lent(&self, job: &JobId, id: CheckpointId) -> Result<(), ObjectError> {
+        let place = self.place(job, id, LENT_FILE)?;
+        if self.size(&place).await?.is_none() {
+            self.put_new(&place, LENT_TEXT.to_vec()).await?;
+        }
+        Ok(())
+    }
+
     pub(super) fn requests(&self) -> usize {
         self.limits.requests.max(1)
     }
@@ -115,14 +133,22 @@ impl ObjectTier {
         let size = std::fs::metadata(&path).map_err(io("look at", &path))?.len();
         if shard.whole && size != shard.bytes || size < shard.bytes {
             let stated = shard.bytes;
-            return Err(StoreError::Size { path, stated, found: size }.into());
+            return Err(StoreError::Size {
+                path,
+                stated,
+                found: size,
+            }
+            .into());
         }
         if let Some(found) = self.size(&place).await? {
             if found != size {
                 return Err(ObjectError::Conflict { url: place.url });
             }
             // Its index is put after it and names all its chunks: then it is whole, and nobody overwrites it.
-            let vouched = self.size(&self.index_place(job, shard.file.id(), shard.file.rank)?).await?.is_some();
+            let vouched = self
+                .size(&self.index_place(job, shard.file.id(), shard.file.rank)?)
+                .await?
+                .is_some();
             if !vouched {
                 self.compare(&place, shard, size).await?;
             }
@@ -152,7 +178,9 @@ impl ObjectTier {
         let length = bytes.len() as u64;
         self.cap.take(length).await;
         let payload = PutPayload::from(Bytes::from(bytes.clone()));
-        let put = self.store.put_opts(&place.path, payload, PutOptions::from(PutMode::Create));
+        let put = self
+            .store
+            .put_opts(&place.path, payload, PutOptions::from(PutMode::Create));
         match self.ask("write", &place.url, put).await {
             Ok(_) => Ok(Put::Sent(length)),
             Err(ObjectError::Request {
@@ -261,7 +289,12 @@ fn read_shard(path: &FilePath, shard: &ShardFile, size: u64) -> Result<Vec<u8>, 
     let bytes = read_file(path)?;
     if bytes.len() as u64 != size {
         let (path, found) = (path.to_owned(), bytes.len() as u64);
-        return Err(StoreError::Size { path, stated: size, found }.into());
+        return Err(StoreError::Size {
+            path,
+            stated: size,
+            found,
+        }
+        .into());
     }
     for piece in shard.pieces(size, u64::MAX) {
         piece.check(&bytes).map_err(|wrong| local_damage(path, &wrong))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use rankguard_checkpoint::format::{CheckpointId, MANIFEST_FILE, Origin, index_file, shard_file};
+use rankguard_checkpoint::format::{CheckpointId, LENT_FILE, Origin, index_file, shard_file};
 use rankguard_model::JobId;
 use serde::Serialize;
 
@@ -35,12 +35,21 @@ impl ObjectTier {
             return Ok(Removed::default());
         };
         let old = committed.len().saturating_sub(keep.max(1) as usize);
-        let kept: Vec<CheckpointId> =
-            committed.iter().enumerate().filter(|(nth, id)| *nth >= old || pinned.contains(id)).map(|(_, id)| *id).collect();
+        let kept: Vec<CheckpointId> = committed
+            .iter()
+            .enumerate()
+            .filter(|(nth, id)| *nth >= old || pinned.contains(id))
+            .map(|(_, id)| *id)
+            .collect();
         let mut named: BTreeSet<Origin> = BTreeSet::new();
         for id in &kept {
             let checkpoint = self.checkpoint(job, *id).await?;
-            named.extend(checkpoint.indexes.iter().flat_map(|index| index.origins.iter().copied()));
+            named.extend(
+                checkpoint
+                    .indexes
+                    .iter()
+                    .flat_map(|index| index.origins.iter().copied()),
+            );
         }
         let mut removed = Removed::default();
         for (id, is_committed) in attempts {
@@ -67,11 +76,16 @@ impl ObjectTier {
         id: CheckpointId,
         named: &BTreeSet<Origin>,
     ) -> Result<(u64, u64), ObjectError> {
+        if named.iter().any(|file| file.id() == id) {
+            self.mark_lent(job, id).await?;
+        }
         let manifest = self.manifest_place(job, id)?;
         self.remove_object(&manifest).await?;
         let folder = self.base.clone().join(job.as_str()).join(id.to_string());
         let url = format!("{}/{job}/{id}", self.url);
-        let listed = self.ask("list", &url, self.store.list(Some(&folder)).try_collect::<Vec<_>>()).await;
+        let listed = self
+            .ask("list", &url, self.store.list(Some(&folder)).try_collect::<Vec<_>>())
+            .await;
         let listed = match listed {
             Err(ObjectError::Missing { .. }) => Vec::new(),
             other => other?,
@@ -81,10 +95,11 @@ impl ObjectTier {
             .filter(|file| file.id() == id)
             .flat_map(|file| [shard_file(file.rank), index_file(file.rank)])
             .collect();
+        let lends = !stays.is_empty();
         let ours = |path: &Path| {
             let name = path.filename().unwrap_or_default();
             let rank_file = name.starts_with("rank-") && (name.ends_with(".shard") || name.ends_with(".index"));
-            (rank_file && name != MANIFEST_FILE).then(|| name.to_owned())
+            (rank_file || name == LENT_FILE && !lends).then(|| name.to_owned())
         };
         let (mut goes, mut borrowed) = (Vec::new(), 0);
         for object in listed {

@@ -26,7 +26,12 @@ pub(super) fn open(text: &str) -> Result<(Arc<dyn ObjectStore>, Path), ObjectErr
         )
     })?;
     // The text itself is not repeated: it would put the secret on the screen.
-    let shown = format!("{}://{}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path());
+    let shown = format!(
+        "{}://{}{}",
+        url.scheme(),
+        url.host_str().unwrap_or_default(),
+        url.path()
+    );
     let secret = url.password().is_some() || url.query().is_some() || url.fragment().is_some();
     if secret || !url.username().is_empty() && !url.scheme().starts_with("abfs") {
         let problem = "put credentials and options into the environment, not into the URL".to_owned();

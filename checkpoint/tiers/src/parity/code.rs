@@ -12,11 +12,15 @@ pub const PARITY_MAX: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum CodeError {
-    #[error("a group of {members} members with {parity} parities; there may be 1 to {MEMBERS_MAX} and 1 to {PARITY_MAX}")]
+    #[error(
+        "a group of {members} members with {parity} parities; there may be 1 to {MEMBERS_MAX} and 1 to {PARITY_MAX}"
+    )]
     Shape { members: usize, parity: usize },
     #[error("{lost} of {members} members are lost and {left} parities are left; each lost member takes one")]
     TooManyLost { members: usize, lost: usize, left: usize },
-    #[error("stripes of {expected} and {found} bytes do not go together; a stripe has an even number of bytes, not zero")]
+    #[error(
+        "stripes of {expected} and {found} bytes do not go together; a stripe has an even number of bytes, not zero"
+    )]
     Length { expected: usize, found: usize },
     #[error("the code refused: {0}")]
     Code(String),
@@ -34,7 +38,11 @@ impl Code {
     pub fn new(members: usize, parity: usize) -> Result<Self, CodeError> {
         let sound = (1..=MEMBERS_MAX).contains(&members) && (1..=PARITY_MAX).contains(&parity);
         let sound = sound && ReedSolomonEncoder::supports(members, parity);
-        if sound { Ok(Self { members, parity }) } else { Err(CodeError::Shape { members, parity }) }
+        if sound {
+            Ok(Self { members, parity })
+        } else {
+            Err(CodeError::Shape { members, parity })
+        }
     }
 
     /// Pieces of a stripe that are data.
@@ -83,7 +91,11 @@ impl Code {
         let length = even_length(pieces.iter().chain(parity).flatten().map(Vec::as_slice))?;
         if self.parity == 1 {
             let mut sum = vec![0; length];
-            pieces.iter().chain(parity).flatten().for_each(|piece| add(&mut sum, piece));
+            pieces
+                .iter()
+                .chain(parity)
+                .flatten()
+                .for_each(|piece| add(&mut sum, piece));
             pieces[lost[0]] = Some(sum);
             return Ok(());
         }
@@ -93,7 +105,12 @@ impl Code {
                 decoder.add_original_shard(nth, piece).map_err(refused)?;
             }
         }
-        for (nth, piece) in parity.iter().enumerate().filter_map(|(nth, piece)| Some((nth, piece.as_ref()?))).take(lost.len()) {
+        for (nth, piece) in parity
+            .iter()
+            .enumerate()
+            .filter_map(|(nth, piece)| Some((nth, piece.as_ref()?)))
+            .take(lost.len())
+        {
             decoder.add_recovery_shard(nth, piece).map_err(refused)?;
         }
         let decoded = decoder.decode().map_err(refused)?;
@@ -146,7 +163,10 @@ mod tests {
             assert_eq!(Code::new(members, parity), Err(CodeError::Shape { members, parity }));
         }
         let code = Code::new(2, 1).unwrap();
-        assert!(matches!(code.encode(&[vec![1, 2], vec![1]]), Err(CodeError::Length { .. })));
+        assert!(matches!(
+            code.encode(&[vec![1, 2], vec![1]]),
+            Err(CodeError::Length { .. })
+        ));
         assert!(matches!(code.encode(&[vec![1, 2]]), Err(CodeError::TooManyLost { .. })));
     }
 

@@ -63,7 +63,12 @@ pub enum DescriptorError {
 impl Descriptor {
     /// Length of the parity files: that of the longest member, rounded up to what the code wants.
     pub fn parity_bytes(&self) -> u64 {
-        self.members.iter().map(|member| member.bytes).max().unwrap_or(0).next_multiple_of(2)
+        self.members
+            .iter()
+            .map(|member| member.bytes)
+            .max()
+            .unwrap_or(0)
+            .next_multiple_of(2)
     }
 
     /// Number of stripes.
@@ -86,19 +91,30 @@ impl Descriptor {
     pub fn to_bytes(&self) -> Vec<u8> {
         let body = serde_json::to_vec(self).expect("plain data with text keys always has a JSON form");
         let digest = digest(&body);
-        [FIRST_LINE.as_bytes(), format!("blake3 {digest}\n").as_bytes(), &body, b"\n"].concat()
+        [
+            FIRST_LINE.as_bytes(),
+            format!("blake3 {digest}\n").as_bytes(),
+            &body,
+            b"\n",
+        ]
+        .concat()
     }
 
     /// Reads its file.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, DescriptorError> {
-        let rest = bytes.strip_prefix(FIRST_LINE.as_bytes()).filter(|_| bytes.len() <= MAX_DESCRIPTOR_BYTES);
+        let rest = bytes
+            .strip_prefix(FIRST_LINE.as_bytes())
+            .filter(|_| bytes.len() <= MAX_DESCRIPTOR_BYTES);
         let rest = rest.ok_or(DescriptorError::NotOne)?;
-        let (header, body) = rest.split_at_checked("blake3 ".len() + 64 + 1).ok_or(DescriptorError::Damaged)?;
+        let (header, body) = rest
+            .split_at_checked("blake3 ".len() + 64 + 1)
+            .ok_or(DescriptorError::Damaged)?;
         let body = body.strip_suffix(b"\n").ok_or(DescriptorError::Damaged)?;
         if header != format!("blake3 {}\n", digest(body)).as_bytes() {
             return Err(DescriptorError::Damaged);
         }
-        let descriptor: Self = serde_json::from_slice(body).map_err(|problem| DescriptorError::Body(problem.to_string()))?;
+        let descriptor: Self =
+            serde_json::from_slice(body).map_err(|problem| DescriptorError::Body(problem.to_string()))?;
         descriptor.check().map_err(DescriptorError::Body)?;
         Ok(descriptor)
     }
@@ -108,17 +124,26 @@ impl Descriptor {
         check_job(&self.job).map_err(|problem| problem.to_string())?;
         Code::new(self.members.len(), self.parity.len()).map_err(|problem| problem.to_string())?;
         if !(2..=MAX_STRIPE_BYTES).contains(&self.stripe_bytes) || self.stripe_bytes % 2 != 0 {
-            return Err(format!("stripes of {} bytes; even, up to {MAX_STRIPE_BYTES}", self.stripe_bytes));
+            return Err(format!(
+                "stripes of {} bytes; even, up to {MAX_STRIPE_BYTES}",
+                self.stripe_bytes
+            ));
         }
         if self.members.iter().any(|member| member.bytes > 1 << 48) {
             return Err("a shard of more than 2^48 bytes".to_owned());
         }
         let stripe_bytes = u64::from(self.stripe_bytes);
-        let members = self.members.iter().map(|member| (member.bytes.div_ceil(stripe_bytes), &member.stripes));
+        let members = self
+            .members
+            .iter()
+            .map(|member| (member.bytes.div_ceil(stripe_bytes), &member.stripes));
         let parity = self.parity.iter().map(|stripes| (self.stripes(), stripes));
         for (count, table) in members.chain(parity) {
             if table.len() as u64 != 32 * count || !table.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-                return Err(format!("a table of {} digits where {count} digests belong", table.len()));
+                return Err(format!(
+                    "a table of {} digits where {count} digests belong",
+                    table.len()
+                ));
             }
         }
         Ok(())
@@ -144,12 +169,17 @@ mod tests {
     use super::*;
 
     fn small() -> Descriptor {
-        let id = CheckpointId { step: Step(7), generation: Generation(2) };
+        let id = CheckpointId {
+            step: Step(7),
+            generation: Generation(2),
+        };
         let member = |rank, bytes: u64| ParityMember {
             file: Origin::new(id, Rank(rank)),
             bytes,
             index: Digest::of(b"index"),
-            stripes: ChunkDigest::of(b"stripe").to_string().repeat(bytes.div_ceil(64) as usize),
+            stripes: ChunkDigest::of(b"stripe")
+                .to_string()
+                .repeat(bytes.div_ceil(64) as usize),
         };
         Descriptor {
             job: JobId::from("demo"),
@@ -184,7 +214,10 @@ mod tests {
         ] {
             let mut broken = small();
             change(&mut broken);
-            assert!(matches!(Descriptor::from_bytes(&broken.to_bytes()), Err(DescriptorError::Body(_))));
+            assert!(matches!(
+                Descriptor::from_bytes(&broken.to_bytes()),
+                Err(DescriptorError::Body(_))
+            ));
         }
     }
 

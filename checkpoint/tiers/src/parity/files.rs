@@ -19,9 +19,9 @@ use rankguard_checkpoint::{Checkpoint, ImageSource, Store};
 use rankguard_model::JobId;
 use serde::Serialize;
 
+use super::ParityError;
 use super::descriptor::{Descriptor, MAX_DESCRIPTOR_BYTES};
 use super::group::{Group, Original, STRIPE_BYTES, encode};
-use super::ParityError;
 use crate::shard::files;
 
 /// What was put under parity.
@@ -78,7 +78,11 @@ pub fn protect(
         let target = folder.join(format!("group-{group:05}.group"));
         let descriptor = if target.exists() {
             let there = read_descriptor(&target)?;
-            let same = there.members.iter().map(|member| member.index).eq(indexes(&checkpoint, &members));
+            let same = there
+                .members
+                .iter()
+                .map(|member| member.index)
+                .eq(indexes(&checkpoint, &members));
             if !same || there.parity.len() != parity {
                 return Err(ParityError::Conflict { path: target });
             }
@@ -97,7 +101,9 @@ fn indexes<'a>(
     checkpoint: &'a Checkpoint,
     members: &'a [&ShardIndex],
 ) -> impl Iterator<Item = rankguard_checkpoint::format::Digest> + 'a {
-    members.iter().map(|index| checkpoint.manifest.shards[index.rank.0 as usize].index)
+    members
+        .iter()
+        .map(|index| checkpoint.manifest.shards[index.rank.0 as usize].index)
 }
 
 fn protect_group(
@@ -131,10 +137,14 @@ fn protect_group(
     for nth in 0..parity {
         temps.push(Temp::start(folder.join(format!("group-{group:05}.parity-{nth}")))?);
     }
-    let descriptor = encode(job, &originals, parity, STRIPE_BYTES, |nth, bytes| temps[nth].file.write_all(bytes))?;
+    let descriptor = encode(job, &originals, parity, STRIPE_BYTES, |nth, bytes| {
+        temps[nth].file.write_all(bytes)
+    })?;
     temps.into_iter().try_for_each(Temp::put)?;
     let mut last = Temp::start(folder.join(format!("group-{group:05}.group")))?;
-    last.file.write_all(&descriptor.to_bytes()).map_err(io_error("write", &last.target))?;
+    last.file
+        .write_all(&descriptor.to_bytes())
+        .map_err(io_error("write", &last.target))?;
     last.put()?;
     Ok(descriptor)
 }
@@ -143,7 +153,10 @@ fn protect_group(
 fn intact(index: &ShardIndex, file: &File) -> Result<(), ParityError> {
     let own = index.own();
     let mut buffer = Vec::new();
-    for shard in files(std::slice::from_ref(index)).iter().filter(|shard| shard.file == own) {
+    for shard in files(std::slice::from_ref(index))
+        .iter()
+        .filter(|shard| shard.file == own)
+    {
         for piece in shard.pieces(shard.bytes, 4 << 20) {
             buffer.resize((piece.range.end - piece.range.start) as usize, 0);
             let read = file.read_exact_at(&mut buffer, piece.range.start);
@@ -152,7 +165,10 @@ fn intact(index: &ShardIndex, file: &File) -> Result<(), ParityError> {
                 at: piece.range.start,
                 source,
             })?;
-            piece.check(&buffer).map_err(|wrong| ParityError::Damaged { file: own, at: wrong.at })?;
+            piece.check(&buffer).map_err(|wrong| ParityError::Damaged {
+                file: own,
+                at: wrong.at,
+            })?;
         }
     }
     Ok(())
@@ -168,7 +184,10 @@ pub fn prune(store: &Store, job: &JobId, root: &Path) -> Result<u64, ParityError
     let mut removed = 0;
     for entry in entries {
         let path = entry.map_err(io_error("list", &folder))?.path();
-        let id = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<CheckpointId>().ok());
+        let id = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.parse::<CheckpointId>().ok());
         let Some(id) = id else { continue };
         if !store.dir(job, id)?.exists() {
             fs::remove_dir_all(&path).map_err(io_error("remove", &path))?;
@@ -194,7 +213,11 @@ impl ParitySource {
         let folder = root.join(job.as_str()).join(id.to_string());
         let mut names: Vec<PathBuf> = match fs::read_dir(&folder) {
             Err(problem) if problem.kind() == io::ErrorKind::NotFound => Vec::new(),
-            entries => entries.map_err(io_error("list", &folder))?.flatten().map(|entry| entry.path()).collect(),
+            entries => entries
+                .map_err(io_error("list", &folder))?
+                .flatten()
+                .map(|entry| entry.path())
+                .collect(),
         };
         names.retain(|path| path.extension().is_some_and(|ending| ending == "group"));
         names.sort();
@@ -224,9 +247,15 @@ impl ParitySource {
         };
         let mut members = Vec::new();
         for member in &descriptor.members {
-            members.push(open(store.shard_path(&descriptor.job, member.file.id(), member.file.rank)?));
+            members.push(open(store.shard_path(
+                &descriptor.job,
+                member.file.id(),
+                member.file.rank,
+            )?));
         }
-        let parity = (0..descriptor.parity.len()).map(|nth| open(path.with_extension(format!("parity-{nth}")))).collect();
+        let parity = (0..descriptor.parity.len())
+            .map(|nth| open(path.with_extension(format!("parity-{nth}"))))
+            .collect();
         Ok(Group::new(descriptor, members, parity))
     }
 }
@@ -241,7 +270,10 @@ impl ChunkSource for ParitySource {
     }
 
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
-        let found = self.groups.iter().find_map(|group| Some((group, group.place(id.place.file)?)));
+        let found = self
+            .groups
+            .iter()
+            .find_map(|group| Some((group, group.place(id.place.file)?)));
         let Some((group, member)) = found.filter(|_| id.job == self.job) else {
             return Ok(None);
         };
@@ -254,7 +286,9 @@ impl ChunkSource for ParitySource {
 fn read_descriptor(path: &Path) -> Result<Descriptor, ParityError> {
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(io_error("open", path))?;
-    file.take(MAX_DESCRIPTOR_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(io_error("read", path))?;
+    file.take(MAX_DESCRIPTOR_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(io_error("read", path))?;
     Descriptor::from_bytes(&bytes).map_err(|problem| ParityError::Descriptor {
         path: path.to_owned(),
         problem,
@@ -290,6 +324,8 @@ impl Temp {
         self.file.get_ref().sync_all().map_err(io_error("sync", &self.target))?;
         fs::rename(&self.path, &self.target).map_err(io_error("name", &self.target))?;
         let folder = self.target.parent().unwrap_or(Path::new("."));
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("sync", folder))
+        File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(io_error("sync", folder))
     }
 }

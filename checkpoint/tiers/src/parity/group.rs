@@ -53,9 +53,12 @@ pub fn encode(
     for nth in 0..descriptor.stripes() {
         let range = descriptor.stripe(nth);
         for ((piece, original), member) in pieces.iter_mut().zip(originals).zip(&mut descriptor.members) {
-            let there = read_padded(original.content, original.bytes, &range, piece).map_err(|source| {
-                ParityError::Read { file: original.file, at: range.start, source }
-            })?;
+            let there =
+                read_padded(original.content, original.bytes, &range, piece).map_err(|source| ParityError::Read {
+                    file: original.file,
+                    at: range.start,
+                    source,
+                })?;
             if there > 0 {
                 member.stripes.push_str(&ChunkDigest::of(&piece[..there]).to_string());
             }
@@ -93,7 +96,10 @@ pub struct Group<'a> {
 
 impl std::fmt::Debug for Group<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Group").field("members", &self.members.len()).field("parity", &self.parity.len()).finish()
+        f.debug_struct("Group")
+            .field("members", &self.members.len())
+            .field("parity", &self.parity.len())
+            .finish()
     }
 }
 
@@ -107,7 +113,12 @@ impl<'a> Group<'a> {
         members.resize_with(descriptor.members.len(), || None);
         parity.resize_with(descriptor.parity.len(), || None);
         let last = Mutex::new(None);
-        Self { descriptor, members, parity, last }
+        Self {
+            descriptor,
+            members,
+            parity,
+            last,
+        }
     }
 
     /// What it is made of.
@@ -122,9 +133,16 @@ impl<'a> Group<'a> {
 
     /// Bytes of a member, restored from the others, whatever its own file holds. The range must lie in the file.
     pub fn read(&self, member: usize, at: u64, out: &mut [u8]) -> Result<(), ParityError> {
-        let is = self.descriptor.members.get(member).ok_or(ParityError::Outside { at, bytes: 0 })?;
+        let is = self
+            .descriptor
+            .members
+            .get(member)
+            .ok_or(ParityError::Outside { at, bytes: 0 })?;
         let (bytes, stripe_bytes) = (is.bytes, u64::from(self.descriptor.stripe_bytes));
-        let end = at.checked_add(out.len() as u64).filter(|end| *end <= bytes).ok_or(ParityError::Outside { at, bytes })?;
+        let end = at
+            .checked_add(out.len() as u64)
+            .filter(|end| *end <= bytes)
+            .ok_or(ParityError::Outside { at, bytes })?;
         let mut from = at;
         while from < end {
             let nth = from / stripe_bytes;
@@ -177,15 +195,28 @@ impl<'a> Group<'a> {
         let lost = (0..pieces.len()).filter(|&place| pieces[place].is_none());
         let lost: Vec<Origin> = lost.map(|place| self.descriptor.members[place].file).collect();
         let left = parity.iter().flatten().count();
-        self.descriptor.code().restore(&mut pieces, &parity).map_err(|problem| match problem {
-            super::CodeError::TooManyLost { .. } => ParityError::TooManyLost { at: range.start, lost, left },
-            other => ParityError::Code(other),
-        })?;
+        self.descriptor
+            .code()
+            .restore(&mut pieces, &parity)
+            .map_err(|problem| match problem {
+                super::CodeError::TooManyLost { .. } => ParityError::TooManyLost {
+                    at: range.start,
+                    lost,
+                    left,
+                },
+                other => ParityError::Code(other),
+            })?;
         let piece = pieces[member].clone().unwrap_or_default();
-        let there = self.descriptor.members[member].bytes.min(range.end).saturating_sub(range.start) as usize;
+        let there = self.descriptor.members[member]
+            .bytes
+            .min(range.end)
+            .saturating_sub(range.start) as usize;
         let found = ChunkDigest::of(piece.get(..there).unwrap_or_default());
         if stated(member).is_some_and(|stated| stated != found) {
-            return Err(ParityError::Wrong { file: self.descriptor.members[member].file, at: range.start });
+            return Err(ParityError::Wrong {
+                file: self.descriptor.members[member].file,
+                at: range.start,
+            });
         }
         *last = Some((nth, pieces));
         Ok(piece)
