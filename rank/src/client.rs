@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rankguard_checkpoint::arena::{Arena, ArenaError, FillError, ImageOf};
-use rankguard_checkpoint_format::TensorBox;
+use rankguard_checkpoint_format::{ShardIndex, TensorBox};
 use rankguard_model::{Rank, Step};
 use rankguard_proto::frame::FrameError;
 use rankguard_proto::v1;
@@ -148,7 +148,7 @@ impl RankClient {
     /// The arena is made for images of this size, so ask for what [`checkpoint`](Self::checkpoint) will save.
     pub fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
         let sizes = sizes(wanted.iter())?;
-        self.take_arena(sizes.iter().sum())?;
+        self.take_arena(wanted.iter())?;
         let boxes = wanted.iter().map(to_wire).collect();
         let what = "the restored tensors";
         let ready = match self.ask(Say::RestoreWanted(v1::RestoreWanted { boxes }), what, RESTORE_WAIT)? {
@@ -211,7 +211,7 @@ impl RankClient {
             let source = io::ErrorKind::NotConnected.into();
             return Err(ClientError::Lost { source });
         }
-        self.take_arena(sizes(tensors.iter().map(|(b, _)| b))?.iter().sum())?;
+        self.take_arena(tensors.iter().map(|(b, _)| b))?;
         let env = &self.env;
         let of = ImageOf::new(&env.job, step, env.generation, env.rank, env.world_size);
         let arena = self.arena.as_ref().expect("taken above");
@@ -242,10 +242,14 @@ impl RankClient {
     }
 
     /// Makes sure that there is an arena; the first caller decides its size.
-    fn take_arena(&mut self, image_bytes: u64) -> Result<(), ClientError> {
+    fn take_arena<'a>(&mut self, boxes: impl Iterator<Item = &'a TensorBox>) -> Result<(), ClientError> {
         if self.arena.is_some() {
             return Ok(());
         }
+        let mut last = String::new();
+        let named = boxes.inspect(|boxed| last.clone_from(&boxed.name)).cloned();
+        let (_, image_bytes) = ShardIndex::lay_out(named);
+        let image_bytes = image_bytes.ok_or(ClientError::Box { name: last })?;
         let what = "the arena";
         match self.ask(Say::ArenaWanted(v1::ArenaWanted { image_bytes }), what, ANSWER_WAIT)? {
             Hear::ArenaReady(_) => {}
