@@ -81,7 +81,9 @@ fn read_padded(
     let there = bytes.min(range.end).saturating_sub(range.start) as usize;
     piece.clear();
     piece.resize((range.end - range.start) as usize, 0);
-    content.read_at(range.start, &mut piece[..there])?;
+    if there > 0 {
+        content.read_at(range.start, &mut piece[..there])?;
+    }
     Ok(there)
 }
 

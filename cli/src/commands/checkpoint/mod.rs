@@ -2,6 +2,9 @@
 
 mod args;
 mod look;
+mod parity;
+mod pull;
+mod push;
 
 pub(crate) use args::CheckpointArgs;
 use args::{CheckpointAction, StoreArgs};
@@ -14,6 +17,9 @@ pub(super) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
     match args.action {
         CheckpointAction::Ls(store) => look::ls(&store),
         CheckpointAction::Verify { store, step } => look::check(&store, step.map(Step)),
+        CheckpointAction::Push(args) => push::run(&args),
+        CheckpointAction::Pull(args) => pull::run(&args),
+        CheckpointAction::Parity(args) => parity::run(&args),
         CheckpointAction::Explain { store, step } => look::explain(&store, Step(step)),
     }
 }
