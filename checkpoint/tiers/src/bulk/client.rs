@@ -25,7 +25,8 @@ use crate::cap::Cap;
 /// How a peer is spoken to.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Longest wait for one request; the wait for the bandwidth cap is not part of it.
+    /// Longest wait for one request; the wait for the bandwidth cap is not part of it. With [`Keep::Disk`] the last request
+    /// waits for the peer's disk: give it the time that the whole image takes there.
     pub deadline: Duration,
     /// Connections of one push.
     pub connections: usize,

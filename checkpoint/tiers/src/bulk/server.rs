@@ -208,9 +208,10 @@ impl Desk {
             return Err(Refusal::NoDisk);
         }
         let missing = self.shelf.offer(name, index)?;
-        if keep == Keep::Disk {
-            self.disk().insert(name.clone());
-        }
+        match keep {
+            Keep::Disk => self.disk().insert(name.clone()),
+            Keep::Memory => self.disk().remove(name),
+        };
         Ok(Reply::Wanted { missing })
     }
 

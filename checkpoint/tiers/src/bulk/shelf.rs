@@ -11,9 +11,6 @@ use rankguard_model::{Generation, JobId};
 
 use super::{Cut, Name, Refusal, What};
 
-/// Buffers that wait for their next use: fresh memory costs more than what is copied into it.
-const SPARE_MAX: usize = 64;
-
 /// Something that has images besides the shelf, such as the arenas of a node.
 pub trait Holder: Send + Sync {
     /// The chunks in these runs (first, count), one after the other; `None` when it has no such image.
@@ -23,16 +20,18 @@ pub trait Holder: Send + Sync {
 /// Images and parity of other nodes, kept in memory up to a limit.
 #[derive(Debug)]
 pub struct Shelf {
-    limit: u64,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
+    limit: u64,
     images: BTreeMap<Name, Image>,
     bytes: u64,
     fences: BTreeMap<JobId, Generation>,
+    /// Buffers that wait for their next use, within the limit: fresh memory costs more than what is copied into it.
     spare: Vec<Vec<u8>>,
+    spare_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -54,8 +53,11 @@ pub struct Held {
 impl Shelf {
     /// A shelf for at most `limit` bytes of images.
     pub fn new(limit: u64) -> Self {
-        let inner = Mutex::default();
-        Self { limit, inner }
+        let inner = Mutex::new(Inner {
+            limit,
+            ..Inner::default()
+        });
+        Self { inner }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -127,7 +129,7 @@ impl Shelf {
             }
             inner.remove(name);
         }
-        let (wanted, room) = (index.image_bytes, self.limit.saturating_sub(inner.bytes));
+        let (wanted, room) = (index.image_bytes, inner.limit.saturating_sub(inner.bytes));
         if wanted > room {
             return Err(Refusal::Full { wanted, room });
         }
@@ -153,7 +155,7 @@ impl Shelf {
             .filter(|image| !image.sealed)
             .ok_or(Refusal::Unknown)?;
         let bytes = image.cut.piece_bytes(piece).ok_or(Refusal::Unknown)?;
-        Ok((bytes, inner.spare.pop().unwrap_or_default()))
+        Ok((bytes, inner.take_spare()))
     }
 
     /// Puts a piece in its place if every chunk of it is what the index says.
@@ -226,9 +228,17 @@ impl Inner {
     }
 
     fn keep_spare(&mut self, bytes: Vec<u8>) {
-        if self.spare.len() < SPARE_MAX {
+        let capacity = bytes.capacity() as u64;
+        if self.bytes + self.spare_bytes + capacity <= self.limit {
+            self.spare_bytes += capacity;
             self.spare.push(bytes);
         }
+    }
+
+    fn take_spare(&mut self) -> Vec<u8> {
+        let spare = self.spare.pop().unwrap_or_default();
+        self.spare_bytes = self.spare_bytes.saturating_sub(spare.capacity() as u64);
+        spare
     }
 }
 

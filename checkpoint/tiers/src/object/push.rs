@@ -6,7 +6,6 @@ use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::{MultipartUpload, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use rankguard_checkpoint::format::{CheckpointId, LENT_FILE};
@@ -14,6 +13,7 @@ use rankguard_checkpoint::{Store, StoreError};
 use rankguard_model::JobId;
 use serde::Serialize;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{ObjectError, ObjectTier, Place};
@@ -54,7 +54,7 @@ enum Put {
 impl ObjectTier {
     /// Mirrors a committed checkpoint: shards first, those that it borrows from too, then indexes, then the manifest if it
     /// is absent. May be repeated and goes on where it stopped. Refuses a checkpoint that is damaged here, one whose
-    /// generation has been overtaken there, and to overwrite anything.
+    /// generation has been overtaken there, and to overwrite anything. Reads small files on the calling thread.
     pub async fn push(&self, store: &Store, job: &JobId, id: CheckpointId) -> Result<Pushed, ObjectError> {
         let started = Instant::now();
         let checkpoint = store.load(job, id)?;
@@ -231,22 +231,29 @@ impl ObjectTier {
         let part_bytes = self.limits.part_bytes.max(size.div_ceil(PARTS_MAX));
         let (give, mut parts) = mpsc::channel(1);
         let reader = tokio::task::spawn_blocking(move || read_parts(&path, &shard, size, part_bytes, &give));
-        let mut under_way = FuturesUnordered::new();
+        // Tasks of their own: they must go on while this one waits for the disk or for the cap.
+        let mut under_way: JoinSet<Result<(), ObjectError>> = JoinSet::new();
+        let died = |problem: tokio::task::JoinError| ObjectError::Url {
+            url: place.url.clone(),
+            problem: format!("a task of the upload has died: {problem}"),
+        };
         while let Some(part) = parts.recv().await {
             let part: Bytes = part?;
             self.cap.take(part.len() as u64).await;
-            if under_way.len() >= self.requests() {
-                let _: Option<()> = under_way.try_next().await?;
+            if under_way.len() >= self.requests()
+                && let Some(sent) = under_way.join_next().await
+            {
+                sent.map_err(died)??;
             }
             let request = upload.put_part(PutPayload::from(part));
-            under_way.push(self.ask("write a part of", &place.url, request));
+            let (tier, url) = (self.clone(), place.url.clone());
+            under_way.spawn(async move { tier.ask("write a part of", &url, request).await });
         }
-        while under_way.try_next().await?.is_some() {}
+        while let Some(sent) = under_way.join_next().await {
+            sent.map_err(died)??;
+        }
         // The channel has ended, so the reader has.
-        reader.await.map_err(|problem| ObjectError::Url {
-            url: place.url.clone(),
-            problem: format!("the thread that reads the shard has died: {problem}"),
-        })
+        reader.await.map_err(died)
     }
 }
 
