@@ -6,9 +6,9 @@
 //! - [`bulk`]: images and parity from agent to agent, on sockets of their own;
 //! - [`cap`]: the bandwidth that all of them may take from training.
 //!
-//! Every tier gives chunks as a [`rankguard_checkpoint::source::ChunkSource`], and every chunk is compared with the digest
-//! that the committed index states by whoever takes it (RG-2); a tier need not be trusted. Completion is a value that the
-//! caller gets. No `unsafe`.
+//! Every tier gives chunks as a [`rankguard_checkpoint::source::ChunkSource`], and every chunk is compared with the
+//! digest that the committed index states by whoever takes it (RG-2); a tier need not be trusted. Completion is a
+//! value that the caller gets. No `unsafe`.
 
 #![deny(unsafe_code)]
 

@@ -24,8 +24,8 @@ impl ShardFile {
         chunk.0..chunk.0 + u64::from(chunk.1)
     }
 
-    /// The file, `size` bytes of it, in pieces of about `target` bytes with the chunks that begin in each; no chunk lies in
-    /// two pieces.
+    /// The file, `size` bytes of it, in pieces of about `target` bytes with the chunks that begin in each; no chunk
+    /// lies in two pieces.
     pub(crate) fn pieces(&self, size: u64, target: u64) -> Vec<Piece<'_>> {
         let (mut pieces, mut from, mut first, mut end) = (Vec::new(), 0, 0, 0);
         for (nth, chunk) in self.chunks.iter().enumerate() {
@@ -101,8 +101,8 @@ pub(crate) fn files(indexes: &[ShardIndex]) -> Vec<ShardFile> {
     }
     let file = |(file, chunks): (Origin, BTreeMap<u64, (u32, ChunkDigest)>)| {
         let mut end = 0;
-        // Two indexes may name the same bytes; overlapping chunks of different places cannot both be right, and whichever
-        // is wrong is found out by its digest, so each is looked at on its own.
+        // Two indexes may name the same bytes; overlapping chunks of different places cannot both be right, and
+        // whichever is wrong is found out by its digest, so each is looked at on its own.
         let chunks: Vec<_> = chunks
             .into_iter()
             .map(|(at, (bytes, digest))| (at, bytes, digest))

@@ -135,8 +135,8 @@ async fn what_is_pushed_comes_back_byte_for_byte_from_a_folder_and_from_memory()
     );
 }
 
-/// The store of objects dies at every write there is; whatever was there by then, there is no checkpoint, and the next push
-/// makes one of it.
+/// The store of objects dies at every write there is; whatever was there by then, there is no checkpoint, and the next
+/// push makes one of it.
 #[tokio::test]
 async fn rg_1_a_push_that_dies_at_any_write_leaves_no_checkpoint_and_the_next_goes_on() {
     let (_folder, from) = store();

@@ -157,7 +157,8 @@ impl ImageSource for Owned {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Members of any lengths, none included; any `parity` of all files lost; any range of any member comes back exactly.
+    /// Members of any lengths, none included; any `parity` of all files lost; any range of any member comes back
+    /// exactly.
     #[test]
     fn any_range_of_any_member_comes_back(
         lengths in proptest::collection::vec(0usize..700, 1..9),

@@ -9,11 +9,11 @@
 //! fetch:  Fetch(runs of chunks)  -> Found + the chunks, one after the other
 //! ```
 //!
-//! Every request names job, checkpoint and rank and carries the generation of who asks; the receiver refuses one below its
-//! fence (RG-3). It compares every chunk with the digest in the index before it answers `Took`, and has all of them before
-//! it answers `Kept`: so who hears `Kept` may call the image replicated. A push that breaks off goes on with what is
-//! missing. Numbers are little-endian; lengths are bounded before memory is taken (RG-11); every request has a deadline, and
-//! a receiver has a number of connections and of bytes that it keeps (RG-9).
+//! Every request names job, checkpoint and rank and carries the generation of who asks; the receiver refuses one below
+//! its fence (RG-3). It compares every chunk with the digest in the index before it answers `Took`, and has all of
+//! them before it answers `Kept`: so who hears `Kept` may call the image replicated. A push that breaks off goes on
+//! with what is missing. Numbers are little-endian; lengths are bounded before memory is taken (RG-11); every request
+//! has a deadline, and a receiver has a number of connections and of bytes that it keeps (RG-9).
 //!
 //! Absent: TLS and identity, so every address but loopback is refused; a receiver that streams to disk (with
 //! [`Keep::Disk`] the image passes through memory).
@@ -23,15 +23,17 @@ mod error;
 mod frame;
 mod server;
 mod shelf;
+mod source;
 
 use rankguard_checkpoint::format::{CheckpointId, ShardIndex};
 use rankguard_model::{Generation, JobId, Rank};
 use serde::{Deserialize, Serialize};
 
-pub use client::{BulkPeer, BulkSource, Limits, Replicated};
+pub use client::{BulkPeer, Limits, Replicated};
 pub use error::{BulkError, Refusal};
 pub use server::{BulkServer, ServerLimits};
 pub use shelf::{Held, Holder, Shelf};
+pub use source::BulkSource;
 
 /// About how many bytes go in one piece.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -81,8 +83,8 @@ impl Name {
     }
 }
 
-/// An index over a parity file, so that parity travels and is checked as images are. `group` stands in place of the rank;
-/// the descriptor goes along as the state.
+/// An index over a parity file, so that parity travels and is checked as images are. `group` stands in place of the
+/// rank; the descriptor goes along as the state.
 pub fn parity_index(descriptor: &crate::parity::Descriptor, id: CheckpointId, group: u32, parity: &[u8]) -> ShardIndex {
     use rankguard_checkpoint::format::{Dtype, TensorBox};
     let mut index = ShardIndex::new(&descriptor.job, id);

@@ -7,7 +7,8 @@ use rankguard_checkpoint::StoreError;
 use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, Digest, ManifestError, NameError, ShardLayoutError};
 use rankguard_model::JobId;
 
-/// What can go wrong between a store and an object store. Every message names the URL, and what to do where that is known.
+/// What can go wrong between a store and an object store. Every message names the URL, and what to do where that is
+/// known.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ObjectError {

@@ -100,8 +100,8 @@ impl ObjectTier {
         Ok((index, bytes))
     }
 
-    /// A committed checkpoint: its manifest and its indexes, each with the digest that the manifest names. What the shards
-    /// hold is checked chunk by chunk when they are read.
+    /// A committed checkpoint: its manifest and its indexes, each with the digest that the manifest names. What the
+    /// shards hold is checked chunk by chunk when they are read.
     pub async fn checkpoint(&self, job: &JobId, id: CheckpointId) -> Result<Checkpoint, ObjectError> {
         let manifest = self.manifest(job, id).await?;
         let ranks: Vec<Rank> = manifest.shards.iter().map(|shard| shard.rank).collect();

@@ -1,5 +1,5 @@
-//! The object tier: committed checkpoints in any object store, laid out as [`rankguard_checkpoint::store`] lays them out,
-//! so a `file://` mirror is itself a store.
+//! The object tier: committed checkpoints in any object store, laid out as [`rankguard_checkpoint::store`] lays them
+//! out, so a `file://` mirror is itself a store.
 //!
 //! ```text
 //! <url>/<job>/<step:012>-g<generation>/rank-00000.shard, rank-00000.index, MANIFEST

@@ -37,8 +37,8 @@ pub struct Pulled {
 
 impl ObjectTier {
     /// Brings a committed checkpoint into a store on disk, byte for byte as it was pushed, and commits it there. May be
-    /// repeated; files that are there with the right digests are kept. Every chunk is checked on the way. Writes and syncs on the calling thread,
-    /// so give it a runtime where nothing else is in a hurry.
+    /// repeated; files that are there with the right digests are kept. Every chunk is checked on the way. Writes and
+    /// syncs on the calling thread, so give it a runtime where nothing else is in a hurry.
     pub async fn pull(&self, job: &JobId, id: CheckpointId, store: &Store) -> Result<Pulled, ObjectError> {
         let started = Instant::now();
         let manifest = self.manifest(job, id).await?;

@@ -52,9 +52,9 @@ enum Put {
 }
 
 impl ObjectTier {
-    /// Mirrors a committed checkpoint: shards first, those that it borrows from too, then indexes, then the manifest if it
-    /// is absent. May be repeated and goes on where it stopped. Refuses a checkpoint that is damaged here, one whose
-    /// generation has been overtaken there, and to overwrite anything. Reads small files on the calling thread.
+    /// Mirrors a committed checkpoint: shards first, those that it borrows from too, then indexes, then the manifest
+    /// if it is absent. May be repeated and goes on where it stopped. Refuses a checkpoint that is damaged here, one
+    /// whose generation has been overtaken there, and to overwrite anything. Reads small files on the calling thread.
     pub async fn push(&self, store: &Store, job: &JobId, id: CheckpointId) -> Result<Pushed, ObjectError> {
         let started = Instant::now();
         let checkpoint = store.load(job, id)?;
@@ -204,8 +204,8 @@ impl ObjectTier {
         }
     }
 
-    /// Sends a file in parts, each checked before it leaves. What is under way when something fails is given up, so that
-    /// nobody pays for half an object.
+    /// Sends a file in parts, each checked before it leaves. What is under way when something fails is given up, so
+    /// that nobody pays for half an object.
     async fn put_parts(&self, place: &Place, path: PathBuf, shard: ShardFile, size: u64) -> Result<(), ObjectError> {
         let begin = self.store.put_multipart(&place.path);
         let mut upload = self.ask("begin to write", &place.url, begin).await?;

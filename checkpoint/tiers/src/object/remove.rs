@@ -24,10 +24,10 @@ pub struct Removed {
 }
 
 impl ObjectTier {
-    /// Keeps the newest `keep` checkpoints of a job (at least one) and those `pinned`, and removes the others, and uploads
-    /// older than the newest checkpoint that never ended. Of each the manifest goes first. Shards that a kept checkpoint
-    /// borrows from stay, with their indexes. Nothing is removed when an index of a kept checkpoint cannot be read, since
-    /// then nobody knows what it borrows.
+    /// Keeps the newest `keep` checkpoints of a job (at least one) and those `pinned`, and removes the others, and
+    /// uploads older than the newest checkpoint that never ended. Of each the manifest goes first. Shards that a kept
+    /// checkpoint borrows from stay, with their indexes. Nothing is removed when an index of a kept checkpoint cannot
+    /// be read, since then nobody knows what it borrows.
     pub async fn retain(&self, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Removed, ObjectError> {
         let attempts = self.attempts(job).await?;
         let committed: Vec<CheckpointId> = attempts.iter().filter(|(_, is)| *is).map(|(id, _)| *id).collect();

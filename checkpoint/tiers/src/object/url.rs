@@ -12,8 +12,8 @@ use super::ObjectError;
 /// Settings that may come from the environment, by how their names begin; others are nobody's business here.
 const SETTINGS: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
-/// The store behind a URL and the place in it. Credentials come from the environment or from what the client library asks
-/// the machine for; a URL that holds some is refused, because URLs are printed.
+/// The store behind a URL and the place in it. Credentials come from the environment or from what the client library
+/// asks the machine for; a URL that holds some is refused, because URLs are printed.
 pub(super) fn open(text: &str) -> Result<(Arc<dyn ObjectStore>, Path), ObjectError> {
     let refuse = |url: &str, problem: String| ObjectError::Url {
         url: url.to_owned(),

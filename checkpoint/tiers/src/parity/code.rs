@@ -76,7 +76,8 @@ impl Code {
         Ok(encoded.recovery_iter().map(<[u8]>::to_vec).collect())
     }
 
-    /// Puts the missing members back, if enough of the others and of the parity are there. Missing parity stays missing.
+    /// Puts the missing members back, if enough of the others and of the parity are there. Missing parity stays
+    /// missing.
     pub fn restore(&self, pieces: &mut [Option<Vec<u8>>], parity: &[Option<Vec<u8>>]) -> Result<(), CodeError> {
         let members = self.members;
         let lost: Vec<usize> = (0..pieces.len()).filter(|&nth| pieces[nth].is_none()).collect();
@@ -184,7 +185,8 @@ mod tests {
         ) {
             let code = Code::new(members, parity).unwrap();
             let byte = |nth: usize, at: usize| (seed.rotate_left(nth as u32 * 7) as usize).wrapping_mul(at + 31) as u8;
-            let pieces: Vec<Vec<u8>> = (0..members).map(|nth| (0..2 * half).map(|at| byte(nth, at)).collect()).collect();
+            let piece = |nth: usize| (0..2 * half).map(|at| byte(nth, at)).collect();
+            let pieces: Vec<Vec<u8>> = (0..members).map(piece).collect();
             let coded = code.encode(&pieces).unwrap();
             prop_assert_eq!(coded.len(), parity);
             let mut places: Vec<usize> = (0..members + parity).collect();

@@ -5,8 +5,8 @@
 //!                                       group-00000.group       the descriptor, written last
 //! ```
 //!
-//! `<root>` may lie in the store itself (`<store>/.parity`, which no store takes for a job): that guards against damage.
-//! Only another disk or machine guards against the loss of the first.
+//! `<root>` may lie in the store itself (`<store>/.parity`, which no store takes for a job): that guards against
+//! damage. Only another disk or machine guards against the loss of the first.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
@@ -50,9 +50,9 @@ impl ImageSource for Open {
     }
 }
 
-/// Puts the shards of a committed checkpoint under parity: groups of at most `group_size` ranks, `parity` files each. Ranks
-/// that follow each other, which are often on one node, go to different groups. Shards are compared with their digests
-/// first; parity of damage would protect damage. May be repeated.
+/// Puts the shards of a committed checkpoint under parity: groups of at most `group_size` ranks, `parity` files each.
+/// Ranks that follow each other, which are often on one node, go to different groups. Shards are compared with their
+/// digests first; parity of damage would protect damage. May be repeated.
 pub fn protect(
     store: &Store,
     job: &JobId,
@@ -206,8 +206,8 @@ pub struct ParitySource {
 }
 
 impl ParitySource {
-    /// Opens the parity of a checkpoint below `root`, and what is left of the shards in `store`. Groups whose descriptor
-    /// cannot be read, or is of other shards than the manifest names, are left out and named.
+    /// Opens the parity of a checkpoint below `root`, and what is left of the shards in `store`. Groups whose
+    /// descriptor cannot be read, or is of other shards than the manifest names, are left out and named.
     pub fn open(store: &Store, checkpoint: &Checkpoint, root: &Path) -> Result<(Self, Vec<ParityError>), ParityError> {
         let (job, id) = (&checkpoint.manifest.job, checkpoint.id());
         let folder = root.join(job.as_str()).join(id.to_string());

@@ -11,8 +11,8 @@ use super::ParityError;
 use super::code::Code;
 use super::descriptor::{Descriptor, ParityMember, digest_at};
 
-/// Bytes of each member that one stripe takes: long enough that the code works at the speed of memory, short enough that
-/// a chunk is restored from little.
+/// Bytes of each member that one stripe takes: long enough that the code works at the speed of memory, short enough
+/// that a chunk is restored from little.
 pub const STRIPE_BYTES: u32 = 256 << 10;
 
 /// A file that is to stand under parity.
@@ -27,8 +27,8 @@ pub struct Original<'a> {
     pub content: &'a (dyn ImageSource + Sync),
 }
 
-/// Computes the parity of a group, stripe by stripe; `put` gets the number of the parity file and its next bytes. Members
-/// may have any lengths: what a shorter one lacks counts as zeros.
+/// Computes the parity of a group, stripe by stripe; `put` gets the number of the parity file and its next bytes.
+/// Members may have any lengths: what a shorter one lacks counts as zeros.
 pub fn encode(
     job: &JobId,
     originals: &[Original<'_>],

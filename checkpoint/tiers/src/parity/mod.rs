@@ -1,9 +1,10 @@
 //! Parity: a group of shards of different failure domains, and a few more files from which any of them comes back.
 //!
 //! XOR for one parity, Reed-Solomon for more. Groups have any number of members of any lengths; what a shorter member
-//! lacks counts as zeros. Work goes stripe by stripe, so memory is bounded and a chunk is restored from the stripes that
-//! it lies in. The [`Descriptor`] vouches for every stripe of every member and of the parity, so a damaged piece is known
-//! as lost before it spoils what is restored from it: in each stripe any `parity` pieces may be lost *or damaged*.
+//! lacks counts as zeros. Work goes stripe by stripe, so memory is bounded and a chunk is restored from the stripes
+//! that it lies in. The [`Descriptor`] vouches for every stripe of every member and of the parity, so a damaged piece
+//! is known as lost before it spoils what is restored from it: in each stripe any `parity` pieces may be lost *or
+//! damaged*.
 //!
 //! Absent: incremental parity of a delta, and parity spread over the members (who keeps it is
 //! [`crate::placement`]'s to say: nodes outside of the group).

@@ -6,12 +6,12 @@
 //!
 //! *Replicas* follow GEMINI (Wang et al., SOSP 2023): groups of `copies` nodes in which each keeps the images of all
 //! others, because groups survive more losses than rings do; where `copies` does not divide the number of nodes, the
-//! last group is larger and is a ring, in which each keeps the images of those before it. So any number of nodes will do,
-//! and everyone keeps exactly `copies - 1` images. *Parity* has groups of any size, and its holders are nodes outside of
-//! the group, so that a node that is lost costs no group more than one piece.
+//! last group is larger and is a ring, in which each keeps the images of those before it. So any number of nodes will
+//! do, and everyone keeps exactly `copies - 1` images. *Parity* has groups of any size, and its holders are nodes
+//! outside of the group, so that a node that is lost costs no group more than one piece.
 //!
-//! Invariants: pure and deterministic (a function of the members and the plan before); a change of membership moves what
-//! it must and little more, since groups are kept, filled up and evened out rather than made anew.
+//! Invariants: pure and deterministic (a function of the members and the plan before); a change of membership moves
+//! what it must and little more, since groups are kept, filled up and evened out rather than made anew.
 //!
 //! Absent: weights for nodes with less memory, and any notion of how far apart domains are.
 

@@ -17,9 +17,12 @@ pub struct ParityGroup {
     pub holders: Vec<NodeId>,
 }
 
-/// Plans groups of at most `size` members and `parity` holders each, moving little from the groups `before`. Groups differ
-/// by at most one in size. There are at least two, since holders are nodes of other groups; with fewer than two nodes
-/// there is none, and a group whose outside has fewer than `parity` nodes has as many holders as that.
+/// Plans groups of at most `size` members and `parity` holders each, moving little from the groups `before`. Groups
+/// differ by at most one in size. There are at least two, since holders are nodes of other groups; with fewer than two
+/// nodes there is none, and a group whose outside has fewer than `parity` nodes has as many holders as that.
+///
+/// A group is spread over as many domains as there are, so a size of at most the number of domains less `parity` leaves
+/// some for the holders; with a larger one a domain that fails costs a group more than one piece.
 pub fn plan_parity(members: &[Member], size: usize, parity: usize, before: &[ParityGroup]) -> Vec<ParityGroup> {
     let members = in_order(members);
     if members.len() < 2 || parity == 0 {

@@ -66,8 +66,8 @@ pub fn plan_replicas(members: &[Member], copies: usize, before: Option<&Replicas
     Replicas { copies, groups }
 }
 
-/// The order around a ring in which each node's keepers share the fewest domains with it; the order it has stays when it
-/// is as good as any. Rings have fewer than twice [`COPIES_MAX`] nodes, so every order is looked at.
+/// The order around a ring in which each node's keepers share the fewest domains with it; the order it has stays when
+/// it is as good as any. Rings have fewer than twice [`COPIES_MAX`] nodes, so every order is looked at.
 fn ring(members: &[Member], nodes: &[usize], copies: usize) -> Vec<usize> {
     let cost = |order: &[usize]| -> u64 {
         let pairs = (0..order.len()).flat_map(|at| (1..copies).map(move |step| (at, (at + step) % order.len())));
