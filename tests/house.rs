@@ -10,7 +10,7 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-const RANKS: [(&str, u32); 20] = [
+const RANKS: [(&str, u32); 21] = [
     ("rankguard-model", 0),
     ("rankguard-pickle", 0),
     ("rankguard-faults", 1),
@@ -22,6 +22,7 @@ const RANKS: [(&str, u32); 20] = [
     ("rankguard-checkpoint", 2),
     ("rankguard-checkpoint-exchange", 3),
     ("rankguard-proto", 2),
+    ("rankguard-checkpoint-tiers", 3),
     ("rankguard-diagnosis", 3),
     ("rankguard-rank", 3),
     ("rankguard-offline", 4),

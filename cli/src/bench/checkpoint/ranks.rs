@@ -48,7 +48,9 @@ impl RankProcess {
     pub(super) fn hear(&mut self) -> io::Result<Told> {
         let mut line = String::new();
         if self.hear.read_line(&mut line)? == 0 {
-            return Err(io::Error::other("a rank of the bench ended early; is there memory for it?"));
+            return Err(io::Error::other(
+                "a rank of the bench ended early; is there memory for it?",
+            ));
         }
         let told: Told = serde_json::from_str(&line)?;
         match told.problem {

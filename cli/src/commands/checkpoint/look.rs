@@ -236,7 +236,7 @@ pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<Exit, CliErr
     Ok(if problems == 0 { Exit::Fine } else { Exit::Finding })
 }
 
-fn nothing_at(step: Step, args: &StoreArgs) -> CliError {
+pub(super) fn nothing_at(step: Step, args: &StoreArgs) -> CliError {
     let hint = format!(
         "`rankguard checkpoint ls --dir {}` lists what there is",
         args.dir.display()

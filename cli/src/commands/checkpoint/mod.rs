@@ -5,8 +5,11 @@ mod diff;
 mod export;
 mod import;
 mod look;
-mod plan;
+mod parity;
 mod pick;
+mod plan;
+mod pull;
+mod push;
 mod show;
 
 pub(crate) use args::CheckpointArgs;
@@ -20,6 +23,9 @@ pub(super) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
     match args.action {
         CheckpointAction::Ls(store) => look::ls(&store),
         CheckpointAction::Verify { store, step } => look::check(&store, step.map(Step)),
+        CheckpointAction::Push(args) => push::run(&args),
+        CheckpointAction::Pull(args) => pull::run(&args),
+        CheckpointAction::Parity(args) => parity::run(&args),
         CheckpointAction::Explain { store, step } => look::explain(&store, Step(step)),
         CheckpointAction::Plan(args) => plan::run(&args),
         CheckpointAction::Show(args) => show::run(&args),

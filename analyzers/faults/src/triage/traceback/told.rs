@@ -162,7 +162,10 @@ impl Unit {
         // The thread that feeds a queue finds nobody at the other end: whoever left did so for reasons of its own.
         let fed = self.segments.last().is_some_and(|segment| {
             segment.frames.first().is_some_and(|frame| frame.function == "_feed")
-                && segment.exception.as_deref().is_some_and(|text| text.starts_with("BrokenPipeError"))
+                && segment
+                    .exception
+                    .as_deref()
+                    .is_some_and(|text| text.starts_with("BrokenPipeError"))
         });
         self.ignored
             || fed

@@ -1,0 +1,171 @@
+//! How fast the tiers are, beside what the machine can do: interleaved rounds, the first discarded, medians.
+//!
+//! `cargo run --release -p rankguard-checkpoint-tiers --example speed -- [MiB] [rounds]`
+
+#![allow(clippy::print_stdout, reason = "a program that reports figures")]
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rankguard_checkpoint::ImageSource;
+use rankguard_checkpoint::format::{CheckpointId, Digest, Dtype, Origin, ShardIndex, TensorBox};
+use rankguard_checkpoint_tiers::bulk::{BulkPeer, BulkServer, Keep, Limits, Name, ServerLimits, Shelf, What};
+use rankguard_checkpoint_tiers::cap::Cap;
+use rankguard_checkpoint_tiers::parity::{Original, STRIPE_BYTES, encode};
+use rankguard_model::{Generation, JobId, Rank, Step};
+
+/// Connections of a push, and of the loop that it is compared with.
+const CONNECTIONS: usize = 2;
+
+/// What one `write` of the raw loop sends.
+const BLOCK: usize = 4 << 20;
+
+struct Memory(Vec<u8>);
+
+impl ImageSource for Memory {
+    fn read_at(&self, at: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.0.as_slice().read_at(at, out)
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let mib: usize = args.next().map_or(Ok(256), |text| text.parse())?;
+    let rounds: usize = args.next().map_or(Ok(5), |text| text.parse())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let image: Vec<u8> = (0..mib << 20).map(|at| (at ^ at >> 9) as u8).collect();
+    let mut copy = vec![1u8; image.len()];
+    let mut warm = vec![1u8; image.len()];
+    let id = |step| CheckpointId {
+        step: Step(step),
+        generation: Generation(1),
+    };
+    let job = JobId::from("speed");
+    let mut index = ShardIndex::new(&job, id(0));
+    let (tensors, bytes) = ShardIndex::lay_out([TensorBox::whole("w", Dtype::U8, vec![image.len() as u64])]);
+    (index.tensors, index.image_bytes) = (tensors, bytes.unwrap_or(0));
+    index.digest_image(&image);
+    let source: Arc<dyn ImageSource + Send + Sync> = Arc::new(Memory(image.clone()));
+
+    let shelf = Arc::new(Shelf::new((image.len() as u64) * 2));
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let none = || Arc::new(Cap::none());
+    let bound = BulkServer::bind(any, shelf.clone(), Vec::new(), None, ServerLimits::default(), none());
+    let server = runtime.block_on(bound)?;
+    let limits = Limits {
+        connections: CONNECTIONS,
+        ..Limits::default()
+    };
+    let peer = Arc::new(BulkPeer::new(server.address(), limits, none())?);
+
+    let members: Vec<&[u8]> = image.chunks(image.len() / 8).take(8).collect();
+    let originals: Vec<Original<'_>> = (0u32..)
+        .zip(&members)
+        .map(|(rank, member)| Original {
+            file: Origin::new(id(0), Rank(rank)),
+            bytes: member.len() as u64,
+            index: Digest::of(b"speed"),
+            content: member,
+        })
+        .collect();
+
+    let mut times: [Vec<f64>; 6] = Default::default();
+    for round in 0..=rounds {
+        let mut took = [0.0; 6];
+        took[0] = timed(|| {
+            copy.copy_from_slice(&image);
+            Ok(())
+        })?;
+        took[1] = timed(|| raw(&image, &mut warm))?;
+        (index.step, index.generation) = (Step(round as u64), Generation(1));
+        took[2] = timed(|| {
+            runtime.block_on(peer.push(What::Image, &index, source.clone(), Keep::Memory))?;
+            Ok(())
+        })?;
+        let name = Name::image(&index);
+        took[3] = timed(|| {
+            let chunks = index.chunks.len() as u32;
+            for first in (0..chunks).step_by(64) {
+                let run = (first, 64.min(chunks - first));
+                runtime
+                    .block_on(peer.fetch(&name, Generation(1), vec![run]))?
+                    .ok_or("the image is gone")?;
+            }
+            Ok(())
+        })?;
+        shelf.release(&job, |_| true);
+        for (place, parity) in [(4, 1), (5, 2)] {
+            took[place] = timed(|| {
+                encode(&job, &originals, parity, STRIPE_BYTES, |_, _| Ok(()))?;
+                Ok(())
+            })?;
+        }
+        if round > 0 {
+            times.iter_mut().zip(took).for_each(|(times, took)| times.push(took));
+        }
+    }
+    let median = |times: &mut Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    let [memcpy, tcp, push, fetch, xor, rs] = times.each_mut().map(median);
+    let rate = |seconds: f64| image.len() as f64 / seconds / 1e9;
+    println!("{mib} MiB, medians of {rounds}, GB/s, and time over the reference's");
+    println!("memcpy, one thread            {:6.2}", rate(memcpy));
+    println!("raw TCP, {CONNECTIONS} connections      {:6.2}", rate(tcp));
+    println!(
+        "push to a peer's memory       {:6.2}  {:.2}x raw TCP",
+        rate(push),
+        push / tcp
+    );
+    println!(
+        "fetch, one after the other    {:6.2}  {:.2}x raw TCP",
+        rate(fetch),
+        fetch / tcp
+    );
+    println!(
+        "XOR parity, 8 members         {:6.2}  {:.2}x memcpy",
+        rate(xor),
+        xor / memcpy
+    );
+    println!(
+        "Reed-Solomon, 8 + 2           {:6.2}  {:.2}x memcpy",
+        rate(rs),
+        rs / memcpy
+    );
+    Ok(())
+}
+
+fn timed(work: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
+    let started = Instant::now();
+    work()?;
+    Ok(started.elapsed().as_secs_f64())
+}
+
+/// The same bytes over plain sockets into warm memory, without any look at them.
+fn raw(image: &[u8], warm: &mut [u8]) -> Result<(), Box<dyn Error>> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let part = image.len().div_ceil(CONNECTIONS);
+    std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
+        let mut threads = Vec::new();
+        for (from, to) in image.chunks(part).zip(warm.chunks_mut(part)) {
+            threads.push(scope.spawn(move || -> std::io::Result<()> {
+                let mut stream = TcpStream::connect(address)?;
+                from.chunks(BLOCK).try_for_each(|block| stream.write_all(block))
+            }));
+            let (mut stream, _) = listener.accept()?;
+            threads.push(scope.spawn(move || stream.read_exact(to)));
+        }
+        for thread in threads {
+            thread.join().map_err(|_| "a thread has died")??;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,69 @@
+//! What can go wrong between two agents.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a receiver does not do what it is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum Refusal {
+    #[error("generation {asked} may no longer act: generation {fence} does")]
+    Stale { asked: u64, fence: u64 },
+    #[error("it has room for {room} of the {wanted} bytes; give it more memory for replicas, or keep fewer")]
+    Full { wanted: u64, room: u64 },
+    #[error("chunk {chunk} arrived damaged: digest is {found}, the index says {stated}")]
+    Damaged { chunk: u32, stated: String, found: String },
+    #[error("another image of that name is there already")]
+    Conflict,
+    #[error("{missing} pieces are missing")]
+    Incomplete { missing: u32 },
+    #[error("it knows no such image; offer it first")]
+    Unknown,
+    #[error("it keeps nothing on disk")]
+    NoDisk,
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What can go wrong between two agents. Every message names the peer.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum BulkError {
+    #[error("{address} is no loopback address; without TLS nothing else is spoken to")]
+    NotLoopback { address: SocketAddr },
+    #[error("cannot {what} {peer}")]
+    Io {
+        what: &'static str,
+        peer: String,
+        source: std::io::Error,
+    },
+    #[error("{peer} did not {what} within {limit:?}")]
+    Deadline {
+        what: &'static str,
+        peer: String,
+        limit: Duration,
+    },
+    #[error("{peer} speaks another language: {problem}")]
+    Protocol { peer: String, problem: String },
+    #[error("{peer} refuses: {refusal}")]
+    Refused { peer: String, refusal: Refusal },
+    #[error("cannot read the image at byte {at}")]
+    Image { at: u64, source: std::io::Error },
+}
+
+impl BulkError {
+    /// Whether the same call may succeed later. What the peer took by then is not sent again.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Io { .. } | Self::Deadline { .. } => true,
+            Self::Refused { refusal, .. } => matches!(
+                refusal,
+                Refusal::Full { .. } | Refusal::Damaged { .. } | Refusal::Failed(_)
+            ),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! One frame: a short header that is parsed, a payload that is not.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::{Fence, Keep, Name, Refusal};
+
+const MAGIC: [u8; 4] = *b"RGB1";
+
+/// Longest header. A fetch of more runs of chunks than fit is several fetches.
+pub(super) const MAX_HEADER_BYTES: u32 = 1 << 20;
+
+/// What one asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Ask {
+    /// Payload: the index.
+    Offer {
+        name: Name,
+        fence: Fence,
+        keep: Keep,
+    },
+    /// Payload: the chunks of one piece.
+    Piece {
+        name: Name,
+        fence: Fence,
+        piece: u32,
+    },
+    Seal {
+        name: Name,
+        fence: Fence,
+    },
+    /// Runs of chunks: the first, and how many.
+    Fetch {
+        name: Name,
+        fence: Fence,
+        runs: Vec<(u32, u32)>,
+    },
+}
+
+impl Ask {
+    pub(super) fn name(&self) -> &Name {
+        match self {
+            Self::Offer { name, .. }
+            | Self::Piece { name, .. }
+            | Self::Seal { name, .. }
+            | Self::Fetch { name, .. } => name,
+        }
+    }
+
+    pub(super) fn fence(&self) -> Fence {
+        match self {
+            Self::Offer { fence, .. }
+            | Self::Piece { fence, .. }
+            | Self::Seal { fence, .. }
+            | Self::Fetch { fence, .. } => *fence,
+        }
+    }
+}
+
+/// What one is answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Reply {
+    /// Runs of pieces that are missing: the first, and how many.
+    Wanted {
+        missing: Vec<(u32, u32)>,
+    },
+    Took,
+    Kept {
+        root: String,
+    },
+    /// Payload: the chunks.
+    Found,
+    /// No such image here.
+    Absent,
+    Refused(Refusal),
+}
+
+/// Why a frame cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FrameError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("{0}")]
+    Protocol(String),
+}
+
+/// Sends a header and announces `payload` bytes, which follow.
+pub(super) async fn write_head<T: Serialize>(
+    to: &mut (impl AsyncWrite + Unpin),
+    header: &T,
+    payload: u64,
+) -> Result<(), FrameError> {
+    let header = serde_json::to_vec(header).map_err(|problem| FrameError::Protocol(problem.to_string()))?;
+    if header.len() > MAX_HEADER_BYTES as usize {
+        return Err(FrameError::Protocol(format!(
+            "a header of {} bytes is too long",
+            header.len()
+        )));
+    }
+    let mut head = Vec::with_capacity(16 + header.len());
+    head.extend_from_slice(&MAGIC);
+    head.extend_from_slice(&(header.len() as u32).to_le_bytes());
+    head.extend_from_slice(&payload.to_le_bytes());
+    head.extend_from_slice(&header);
+    Ok(to.write_all(&head).await?)
+}
+
+/// Reads a header and the length of the payload that follows; `None` when the other side has closed instead.
+pub(super) async fn read_head<T: DeserializeOwned>(
+    from: &mut (impl AsyncRead + Unpin),
+) -> Result<Option<(T, u64)>, FrameError> {
+    let mut fixed = [0; 16];
+    let first = from.read(&mut fixed).await?;
+    if first == 0 {
+        return Ok(None);
+    }
+    from.read_exact(&mut fixed[first..]).await?;
+    let (magic, rest) = fixed.split_at(4);
+    let (length, payload) = rest.split_at(4);
+    if magic != MAGIC {
+        return Err(FrameError::Protocol("no bulk frame begins like this".to_owned()));
+    }
+    let length = u32::from_le_bytes(length.try_into().expect("four bytes were split off"));
+    let payload = u64::from_le_bytes(payload.try_into().expect("eight bytes are left"));
+    if length > MAX_HEADER_BYTES {
+        return Err(FrameError::Protocol(format!("a header of {length} bytes is too long")));
+    }
+    let mut header = vec![0; length as usize];
+    from.read_exact(&mut header).await?;
+    let header = serde_json::from_slice(&header).map_err(|problem| FrameError::Protocol(problem.to_string()))?;
+    Ok(Some((header, payload)))
+}
+
+/// Reads a payload of at most `max` bytes into `buffer`, which keeps its memory from use to use.
+pub(super) async fn read_payload(
+    from: &mut (impl AsyncRead + Unpin),
+    payload: u64,
+    max: usize,
+    buffer: &mut Vec<u8>,
+) -> Result<(), FrameError> {
+    let length = usize::try_from(payload).ok().filter(|length| *length <= max);
+    let length =
+        length.ok_or_else(|| FrameError::Protocol(format!("a payload of {payload} bytes where {max} may come")))?;
+    buffer.resize(length, 0);
+    from.read_exact(buffer).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic_and_never_take_much_memory(bytes: Vec<u8>, length: u32, payload: u64) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                let _ = read_head::<Ask>(&mut bytes.as_slice()).await;
+                let head = [&MAGIC[..], &length.to_le_bytes(), &payload.to_le_bytes(), &bytes].concat();
+                let mut from = head.as_slice();
+                if let Ok(Some((_, payload))) = read_head::<Ask>(&mut from).await {
+                    let _ = read_payload(&mut from, payload, 1 << 16, &mut Vec::new()).await;
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Shards between agents, on sockets of their own: gRPC carries bulk at a fraction of what TCP does.
+//!
+//! ```text
+//! frame:  "RGB1" | header length u32 | payload length u64 | header, JSON | payload, raw
+//!
+//! push:   Offer + index          -> Wanted(which pieces are missing)
+//!         Piece n + its chunks   -> Took                                  on several connections at once
+//!         Seal                   -> Kept(root)
+//! fetch:  Fetch(runs of chunks)  -> Found + the chunks, one after the other
+//! ```
+//!
+//! Every request names job, checkpoint and rank and carries the generation of who asks; the receiver refuses one below
+//! its fence (RG-3). It compares every chunk with the digest in the index before it answers `Took`, and has all of
+//! them before it answers `Kept`: so who hears `Kept` may call the image replicated. A push that breaks off goes on
+//! with what is missing. Numbers are little-endian; lengths are bounded before memory is taken (RG-11); every request
+//! has a deadline, and a receiver has a number of connections and of bytes that it keeps (RG-9).
+//!
+//! Absent: TLS and identity, so every address but loopback is refused; a receiver that streams to disk (with
+//! [`Keep::Disk`] the image passes through memory).
+
+mod client;
+mod error;
+mod frame;
+mod server;
+mod shelf;
+mod source;
+
+use rankguard_checkpoint::format::{CheckpointId, ShardIndex};
+use rankguard_model::{Generation, JobId, Rank};
+use serde::{Deserialize, Serialize};
+
+pub use client::{BulkPeer, Limits, Replicated};
+pub use error::{BulkError, Refusal};
+pub use server::{BulkServer, ServerLimits};
+pub use shelf::{Held, Holder, Shelf};
+pub use source::BulkSource;
+
+/// About how many bytes go in one piece.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// What is replicated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// A rank's image.
+    Image,
+    /// A parity file of the group with the number that stands in place of the rank; see [`parity_index`].
+    Parity(u32),
+}
+
+/// Where the receiver keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Keep {
+    /// In memory, until it is released.
+    Memory,
+    /// In the receiver's own store on disk, synced.
+    Disk,
+}
+
+/// The name of one thing that is replicated.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Name {
+    /// The job.
+    pub job: JobId,
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// The rank that wrote it.
+    pub rank: Rank,
+    /// Image or parity.
+    pub what: What,
+}
+
+impl Name {
+    /// The image that an index describes.
+    pub fn image(index: &ShardIndex) -> Self {
+        Self {
+            job: index.job.clone(),
+            checkpoint: index.id(),
+            rank: index.rank,
+            what: What::Image,
+        }
+    }
+}
+
+/// An index over a parity file, so that parity travels and is checked as images are. `group` stands in place of the
+/// rank; the descriptor goes along as the state.
+pub fn parity_index(descriptor: &crate::parity::Descriptor, id: CheckpointId, group: u32, parity: &[u8]) -> ShardIndex {
+    use rankguard_checkpoint::format::{Dtype, TensorBox};
+    let mut index = ShardIndex::new(&descriptor.job, id);
+    let bytes = TensorBox::whole("parity", Dtype::U8, vec![parity.len() as u64]);
+    let (tensors, image_bytes) = ShardIndex::lay_out([bytes]);
+    (index.rank, index.world_size) = (Rank(group), group.saturating_add(1));
+    (index.tensors, index.image_bytes) = (tensors, image_bytes.unwrap_or(0));
+    index.chunk_bytes = rankguard_checkpoint::format::chunk_bytes_for(index.image_bytes);
+    index.state = serde_json::json!({"descriptor": String::from_utf8_lossy(&descriptor.to_bytes())});
+    index.digest_image(parity);
+    index
+}
+
+/// Who asks: the generation that acts for it.
+type Fence = Generation;
+
+/// An index cut into pieces for the way: the same on both ends.
+#[derive(Debug, Clone)]
+struct Cut {
+    /// Chunks, first and past the end, of each piece.
+    pieces: Vec<std::ops::Range<u32>>,
+    /// Where each chunk lies in the image.
+    ranges: Vec<std::ops::Range<u64>>,
+}
+
+impl Cut {
+    fn of(index: &ShardIndex) -> Self {
+        let ranges: Vec<_> = index.chunking().ranges().collect();
+        let (mut pieces, mut from, mut bytes) = (Vec::new(), 0u32, 0u64);
+        for (chunk, range) in (0u32..).zip(&ranges) {
+            let length = range.end - range.start;
+            if bytes > 0 && bytes + length > PIECE_BYTES {
+                pieces.push(from..chunk);
+                (from, bytes) = (chunk, 0);
+            }
+            bytes += length;
+        }
+        if bytes > 0 {
+            pieces.push(from..ranges.len() as u32);
+        }
+        Self { pieces, ranges }
+    }
+
+    fn length(&self, chunk: u32) -> usize {
+        self.ranges
+            .get(chunk as usize)
+            .map_or(0, |range| (range.end - range.start) as usize)
+    }
+
+    /// Bytes of a piece on the way: its chunks without what lies between them.
+    fn piece_bytes(&self, piece: u32) -> Option<usize> {
+        let chunks = self.pieces.get(piece as usize)?;
+        Some(chunks.clone().map(|chunk| self.length(chunk)).sum())
+    }
+
+    /// The piece of a chunk and where it begins in it.
+    fn place(&self, chunk: u32) -> Option<(usize, usize)> {
+        let piece = self.pieces.partition_point(|piece| piece.end <= chunk);
+        let chunks = self.pieces.get(piece)?;
+        Some((piece, (chunks.start..chunk).map(|before| self.length(before)).sum()))
+    }
+}

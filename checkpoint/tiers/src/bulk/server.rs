@@ -1,0 +1,257 @@
+//! The receiving side.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rankguard_checkpoint::Store;
+use rankguard_checkpoint::format::{MAX_INDEX_BYTES, ShardIndex};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::frame::{Ask, FrameError, Reply, read_head, read_payload, write_head};
+use super::{BulkError, Holder, Keep, Name, Refusal, Shelf, What};
+use crate::cap::Cap;
+
+/// Most bytes of chunks in one answer.
+pub(super) const MAX_FETCH_BYTES: usize = 128 << 20;
+
+/// What a receiver allows.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerLimits {
+    /// Longest wait for the rest of a request, and for an answer to be taken.
+    pub deadline: Duration,
+    /// Longest silence between requests.
+    pub idle: Duration,
+    /// Connections at once; further ones wait to be accepted.
+    pub connections: usize,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(30),
+            idle: Duration::from_secs(120),
+            connections: 64,
+        }
+    }
+}
+
+/// A receiver. Ends, with all its connections, when it is dropped.
+#[derive(Debug)]
+pub struct BulkServer {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+struct Desk {
+    shelf: Arc<Shelf>,
+    others: Vec<Arc<dyn Holder>>,
+    store: Option<Store>,
+    /// Where images that were offered for disk go; what is not named here is for memory.
+    for_disk: std::sync::Mutex<std::collections::BTreeSet<Name>>,
+    limits: ServerLimits,
+    cap: Arc<Cap>,
+}
+
+impl BulkServer {
+    /// Listens at `address` (port 0 for any), which must be loopback. Images go to `shelf`, or into `store` where the
+    /// sender wants them on disk; `others` are asked for chunks after the shelf. What it sends goes through `cap`.
+    pub async fn bind(
+        address: SocketAddr,
+        shelf: Arc<Shelf>,
+        others: Vec<Arc<dyn Holder>>,
+        store: Option<Store>,
+        limits: ServerLimits,
+        cap: Arc<Cap>,
+    ) -> Result<Self, BulkError> {
+        if !address.ip().is_loopback() {
+            return Err(BulkError::NotLoopback { address });
+        }
+        let io = |source| BulkError::Io {
+            what: "listen at",
+            peer: address.to_string(),
+            source,
+        };
+        let listener = TcpListener::bind(address).await.map_err(io)?;
+        let address = listener.local_addr().map_err(io)?;
+        let for_disk = std::sync::Mutex::default();
+        let desk = Desk {
+            shelf,
+            others,
+            store,
+            for_disk,
+            limits,
+            cap,
+        };
+        let task = tokio::spawn(accept(listener, Arc::new(desk)));
+        Ok(Self { address, task })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for BulkServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, desk: Arc<Desk>) {
+    let room = Arc::new(Semaphore::new(desk.limits.connections.max(1)));
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok(place) = room.clone().acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let desk = desk.clone();
+                connections.spawn(async move {
+                    if let Err(problem) = desk.serve(stream).await {
+                        tracing::debug!(%peer, %problem, "a bulk connection ended");
+                    }
+                    drop(place);
+                });
+            }
+            Err(problem) => {
+                // Out of descriptors, most likely: those that are open end some time.
+                tracing::warn!(%problem, "cannot accept a bulk connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+impl Desk {
+    async fn serve(&self, mut stream: TcpStream) -> Result<(), FrameError> {
+        stream.set_nodelay(true)?;
+        let late = |_| FrameError::Protocol("the other side is too slow".to_owned());
+        loop {
+            let asked = tokio::time::timeout(self.limits.idle, read_head::<Ask>(&mut stream))
+                .await
+                .map_err(late)??;
+            let Some((ask, payload)) = asked else { return Ok(()) };
+            let served = self.answer(&mut stream, &ask, payload);
+            let (reply, bytes) = tokio::time::timeout(self.limits.deadline, served)
+                .await
+                .map_err(late)??;
+            self.cap.take(bytes.len() as u64).await;
+            let sent = async {
+                write_head(&mut stream, &reply, bytes.len() as u64).await?;
+                Ok::<_, FrameError>(stream.write_all(&bytes).await?)
+            };
+            tokio::time::timeout(self.limits.deadline, sent).await.map_err(late)??;
+        }
+    }
+
+    /// Reads the payload and does what is asked. A refusal is an answer; an error ends the connection.
+    async fn answer(&self, stream: &mut TcpStream, ask: &Ask, payload: u64) -> Result<(Reply, Vec<u8>), FrameError> {
+        let mut buffer = Vec::new();
+        let allowed = self.shelf.check_fence(&ask.name().job, ask.fence());
+        let expected = match (ask, &allowed) {
+            (Ask::Offer { .. }, _) => MAX_INDEX_BYTES,
+            (Ask::Piece { name, piece, .. }, Ok(())) => match self.shelf.expect(name, *piece) {
+                Ok((bytes, spare)) => {
+                    buffer = spare;
+                    bytes
+                }
+                Err(refusal) => return self.refuse(stream, payload, refusal).await,
+            },
+            (Ask::Piece { .. }, Err(refusal)) => return self.refuse(stream, payload, refusal.clone()).await,
+            (Ask::Seal { .. } | Ask::Fetch { .. }, _) => 0,
+        };
+        read_payload(stream, payload, expected, &mut buffer).await?;
+        if let Err(refusal) = allowed {
+            return Ok((Reply::Refused(refusal), Vec::new()));
+        }
+        let done = match ask {
+            Ask::Offer { name, keep, .. } => self.offer(name, *keep, &buffer).map(|reply| (reply, Vec::new())),
+            Ask::Piece { name, piece, .. } => self.shelf.put(name, *piece, buffer).map(|()| (Reply::Took, Vec::new())),
+            Ask::Seal { name, .. } => self.seal(name).await.map(|reply| (reply, Vec::new())),
+            Ask::Fetch { name, runs, .. } => self.fetch(name.clone(), runs.clone()).await,
+        };
+        Ok(done.unwrap_or_else(|refusal| (Reply::Refused(refusal), Vec::new())))
+    }
+
+    /// Reads past a piece that nobody wants, so that the connection stays of use.
+    async fn refuse(
+        &self,
+        stream: &mut TcpStream,
+        payload: u64,
+        refusal: Refusal,
+    ) -> Result<(Reply, Vec<u8>), FrameError> {
+        use tokio::io::AsyncReadExt;
+        let skipped = tokio::io::copy(&mut stream.take(payload), &mut tokio::io::sink()).await?;
+        if skipped < payload {
+            return Err(FrameError::Protocol("the piece is cut off".to_owned()));
+        }
+        Ok((Reply::Refused(refusal), Vec::new()))
+    }
+
+    fn disk(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeSet<Name>> {
+        self.for_disk.lock().expect("no holder of the list panics")
+    }
+
+    fn offer(&self, name: &Name, keep: Keep, bytes: &[u8]) -> Result<Reply, Refusal> {
+        let index = ShardIndex::from_bytes(bytes).map_err(|problem| Refusal::Failed(format!("the index {problem}")))?;
+        if name.job != index.job || name.checkpoint != index.id() || name.rank != index.rank {
+            return Err(Refusal::Failed("the index is of another image".to_owned()));
+        }
+        if keep == Keep::Disk && (self.store.is_none() || name.what != What::Image) {
+            return Err(Refusal::NoDisk);
+        }
+        let missing = self.shelf.offer(name, index)?;
+        match keep {
+            Keep::Disk => self.disk().insert(name.clone()),
+            Keep::Memory => self.disk().remove(name),
+        };
+        Ok(Reply::Wanted { missing })
+    }
+
+    async fn seal(&self, name: &Name) -> Result<Reply, Refusal> {
+        let held = self.shelf.seal(name)?;
+        let root = held.index().root.to_string();
+        let to_disk = self.disk().remove(name);
+        if let Some(store) = self.store.clone().filter(|_| to_disk) {
+            let write = move || {
+                store
+                    .write_shard(held.index(), &held as &dyn rankguard_checkpoint::ImageSource)
+                    .map(|_| ())
+            };
+            let written = tokio::task::spawn_blocking(write).await;
+            // On disk or not, its memory is free again; a sender that hears of a failure offers it anew.
+            self.shelf.remove(name);
+            let failed = |problem: &dyn std::error::Error| Refusal::Failed(problem.to_string());
+            written
+                .map_err(|problem| failed(&problem))?
+                .map_err(|problem| failed(&problem))?;
+        }
+        Ok(Reply::Kept { root })
+    }
+
+    async fn fetch(&self, name: Name, runs: Vec<(u32, u32)>) -> Result<(Reply, Vec<u8>), Refusal> {
+        let mut holders: Vec<Arc<dyn Holder>> = vec![self.shelf.clone()];
+        holders.extend(self.others.iter().cloned());
+        let read = move || {
+            holders
+                .iter()
+                .find_map(|holder| holder.read(&name, &runs, MAX_FETCH_BYTES))
+        };
+        // Arenas are read under the eyes of a digest: that is work, not waiting.
+        let found = tokio::task::spawn_blocking(read)
+            .await
+            .map_err(|problem| Refusal::Failed(problem.to_string()))?;
+        match found {
+            None => Ok((Reply::Absent, Vec::new())),
+            Some(Ok(bytes)) => Ok((Reply::Found, bytes)),
+            Some(Err(problem)) => Err(Refusal::Failed(problem)),
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! What an agent keeps for others, in memory.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rankguard_checkpoint::ImageSource;
+use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, ShardIndex};
+use rankguard_checkpoint::source::{ChunkError, ChunkId, ChunkSource, Tier};
+use rankguard_model::{Generation, JobId};
+
+use super::{Cut, Name, Refusal, What};
+
+/// Something that has images besides the shelf, such as the arenas of a node.
+pub trait Holder: Send + Sync {
+    /// The chunks in these runs (first, count), one after the other; `None` when it has no such image.
+    fn read(&self, name: &Name, runs: &[(u32, u32)], max: usize) -> Option<Result<Vec<u8>, String>>;
+}
+
+/// Images and parity of other nodes, kept in memory up to a limit.
+#[derive(Debug)]
+pub struct Shelf {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    limit: u64,
+    images: BTreeMap<Name, Image>,
+    bytes: u64,
+    fences: BTreeMap<JobId, Generation>,
+    /// Buffers that wait for their next use, within the limit: fresh memory costs more than what is copied into it.
+    spare: Vec<Vec<u8>>,
+    spare_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Image {
+    index: Arc<ShardIndex>,
+    cut: Arc<Cut>,
+    pieces: Vec<Option<Arc<Vec<u8>>>>,
+    sealed: bool,
+}
+
+/// A sealed image on the shelf.
+#[derive(Debug, Clone)]
+pub struct Held {
+    index: Arc<ShardIndex>,
+    cut: Arc<Cut>,
+    pieces: Vec<Arc<Vec<u8>>>,
+}
+
+impl Shelf {
+    /// A shelf for at most `limit` bytes of images.
+    pub fn new(limit: u64) -> Self {
+        let inner = Mutex::new(Inner {
+            limit,
+            ..Inner::default()
+        });
+        Self { inner }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no holder of the shelf panics")
+    }
+
+    /// Generations of a job below this one may no longer push or fetch (RG-3). Never goes back.
+    pub fn raise_fence(&self, job: &JobId, generation: Generation) {
+        let mut inner = self.lock();
+        let fence = inner.fences.entry(job.clone()).or_insert(generation);
+        *fence = generation.max(*fence);
+    }
+
+    pub(super) fn check_fence(&self, job: &JobId, asked: Generation) -> Result<(), Refusal> {
+        match self.lock().fences.get(job) {
+            Some(fence) if asked < *fence => Err(Refusal::Stale {
+                asked: asked.0,
+                fence: fence.0,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of images that are on it, or expected.
+    pub fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    /// Names of the sealed images of a job.
+    pub fn names(&self, job: &JobId) -> Vec<Name> {
+        let inner = self.lock();
+        let sealed = inner
+            .images
+            .iter()
+            .filter(|(name, image)| name.job == *job && image.sealed);
+        sealed.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Lets go of a job's images by checkpoint: what a newer commit has made worthless.
+    pub fn release(&self, job: &JobId, which: impl Fn(CheckpointId) -> bool) {
+        let mut inner = self.lock();
+        let goes: Vec<Name> = inner
+            .images
+            .keys()
+            .filter(|name| name.job == *job && which(name.checkpoint))
+            .cloned()
+            .collect();
+        goes.iter().for_each(|name| inner.remove(name));
+    }
+
+    /// A sealed image.
+    pub fn held(&self, name: &Name) -> Option<Held> {
+        self.lock()
+            .images
+            .get(name)
+            .filter(|image| image.sealed)
+            .and_then(Image::held)
+    }
+
+    /// Makes room for an image; gives the pieces that are missing.
+    pub(super) fn offer(&self, name: &Name, index: ShardIndex) -> Result<Vec<(u32, u32)>, Refusal> {
+        let mut inner = self.lock();
+        if let Some(image) = inner.images.get(name) {
+            if image.index.root == index.root && *image.index == index {
+                return Ok(image.missing());
+            }
+            if image.sealed {
+                return Err(Refusal::Conflict);
+            }
+            inner.remove(name);
+        }
+        let (wanted, room) = (index.image_bytes, inner.limit.saturating_sub(inner.bytes));
+        if wanted > room {
+            return Err(Refusal::Full { wanted, room });
+        }
+        inner.bytes += wanted;
+        let cut = Cut::of(&index);
+        let image = Image {
+            pieces: vec![None; cut.pieces.len()],
+            index: Arc::new(index),
+            cut: Arc::new(cut),
+            sealed: false,
+        };
+        let missing = image.missing();
+        inner.images.insert(name.clone(), image);
+        Ok(missing)
+    }
+
+    /// Length of a piece that may come, and memory to put it into.
+    pub(super) fn expect(&self, name: &Name, piece: u32) -> Result<(usize, Vec<u8>), Refusal> {
+        let mut inner = self.lock();
+        let image = inner
+            .images
+            .get(name)
+            .filter(|image| !image.sealed)
+            .ok_or(Refusal::Unknown)?;
+        let bytes = image.cut.piece_bytes(piece).ok_or(Refusal::Unknown)?;
+        Ok((bytes, inner.take_spare()))
+    }
+
+    /// Puts a piece in its place if every chunk of it is what the index says.
+    pub(super) fn put(&self, name: &Name, piece: u32, bytes: Vec<u8>) -> Result<(), Refusal> {
+        let (index, cut) = {
+            let inner = self.lock();
+            let image = inner
+                .images
+                .get(name)
+                .filter(|image| !image.sealed)
+                .ok_or(Refusal::Unknown)?;
+            (image.index.clone(), image.cut.clone())
+        };
+        let chunks = cut.pieces.get(piece as usize).ok_or(Refusal::Unknown)?;
+        if cut.piece_bytes(piece) != Some(bytes.len()) {
+            return Err(Refusal::Failed(format!("piece {piece} has {} bytes", bytes.len())));
+        }
+        let mut from = 0;
+        for chunk in chunks.clone() {
+            let to = from + cut.length(chunk);
+            let (stated, found) = (index.chunks[chunk as usize], ChunkDigest::of(&bytes[from..to]));
+            if stated != found {
+                self.lock().keep_spare(bytes);
+                let (stated, found) = (stated.to_string(), found.to_string());
+                return Err(Refusal::Damaged { chunk, stated, found });
+            }
+            from = to;
+        }
+        let mut inner = self.lock();
+        // Meanwhile it may have been let go, and offered anew as something else.
+        let image = inner
+            .images
+            .get_mut(name)
+            .filter(|image| Arc::ptr_eq(&image.index, &index) && !image.sealed);
+        let place = image
+            .and_then(|image| image.pieces.get_mut(piece as usize))
+            .ok_or(Refusal::Unknown)?;
+        if let Some(before) = place.replace(Arc::new(bytes)) {
+            inner.reuse(before);
+        }
+        Ok(())
+    }
+
+    /// Calls an image whole, if it is.
+    pub(super) fn seal(&self, name: &Name) -> Result<Held, Refusal> {
+        let mut inner = self.lock();
+        let image = inner.images.get_mut(name).ok_or(Refusal::Unknown)?;
+        let missing = image.pieces.iter().filter(|piece| piece.is_none()).count() as u32;
+        let held = image.held().ok_or(Refusal::Incomplete { missing })?;
+        image.sealed = true;
+        Ok(held)
+    }
+
+    pub(super) fn remove(&self, name: &Name) {
+        self.lock().remove(name);
+    }
+}
+
+impl Inner {
+    fn remove(&mut self, name: &Name) {
+        let Some(image) = self.images.remove(name) else { return };
+        self.bytes = self.bytes.saturating_sub(image.index.image_bytes);
+        image.pieces.into_iter().flatten().for_each(|piece| self.reuse(piece));
+    }
+
+    fn reuse(&mut self, piece: Arc<Vec<u8>>) {
+        if let Ok(bytes) = Arc::try_unwrap(piece) {
+            self.keep_spare(bytes);
+        }
+    }
+
+    fn keep_spare(&mut self, bytes: Vec<u8>) {
+        let capacity = bytes.capacity() as u64;
+        if self.bytes + self.spare_bytes + capacity <= self.limit {
+            self.spare_bytes += capacity;
+            self.spare.push(bytes);
+        }
+    }
+
+    fn take_spare(&mut self) -> Vec<u8> {
+        let spare = self.spare.pop().unwrap_or_default();
+        self.spare_bytes = self.spare_bytes.saturating_sub(spare.capacity() as u64);
+        spare
+    }
+}
+
+impl Image {
+    fn missing(&self) -> Vec<(u32, u32)> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for (nth, _) in (0u32..).zip(&self.pieces).filter(|(_, piece)| piece.is_none()) {
+            match runs.last_mut() {
+                Some((first, count)) if *first + *count == nth => *count += 1,
+                _ => runs.push((nth, 1)),
+            }
+        }
+        runs
+    }
+
+    fn held(&self) -> Option<Held> {
+        let pieces = self.pieces.iter().cloned().collect::<Option<Vec<_>>>()?;
+        let (index, cut) = (self.index.clone(), self.cut.clone());
+        Some(Held { index, cut, pieces })
+    }
+}
+
+impl Held {
+    /// What lies where in it.
+    pub fn index(&self) -> &ShardIndex {
+        &self.index
+    }
+
+    /// A chunk, as it was checked when it came.
+    pub fn chunk(&self, chunk: u32) -> Option<&[u8]> {
+        let (piece, from) = self.cut.place(chunk)?;
+        self.pieces.get(piece)?.get(from..from + self.cut.length(chunk))
+    }
+}
+
+impl ImageSource for Held {
+    fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        let end = at
+            .checked_add(out.len() as u64)
+            .filter(|end| *end <= self.index.image_bytes);
+        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        out.fill(0);
+        let first = self.cut.ranges.partition_point(|range| range.end <= at);
+        for (chunk, range) in (first as u32..).zip(&self.cut.ranges[first..]) {
+            if range.start >= end {
+                break;
+            }
+            let bytes = self.chunk(chunk).ok_or(io::ErrorKind::UnexpectedEof)?;
+            let (from, to) = (range.start.max(at), range.end.min(end));
+            out[(from - at) as usize..(to - at) as usize]
+                .copy_from_slice(&bytes[(from - range.start) as usize..(to - range.start) as usize]);
+        }
+        Ok(())
+    }
+}
+
+impl Holder for Shelf {
+    fn read(&self, name: &Name, runs: &[(u32, u32)], max: usize) -> Option<Result<Vec<u8>, String>> {
+        let held = self.held(name)?;
+        let mut bytes = Vec::new();
+        for &(first, count) in runs {
+            for chunk in first..first.saturating_add(count) {
+                let Some(part) = held.chunk(chunk) else {
+                    return Some(Err(format!("the image has no chunk {chunk}")));
+                };
+                if bytes.len() + part.len() > max {
+                    return Some(Err(format!("more than {max} bytes in one fetch")));
+                }
+                bytes.extend_from_slice(part);
+            }
+        }
+        Some(Ok(bytes))
+    }
+}
+
+/// What this node keeps for others is memory of this node.
+impl ChunkSource for Shelf {
+    fn tier(&self) -> Tier {
+        Tier::Arena
+    }
+
+    fn name(&self) -> String {
+        "replica in memory".to_owned()
+    }
+
+    fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
+        let name = Name {
+            job: id.job.clone(),
+            checkpoint: id.checkpoint,
+            rank: id.rank,
+            what: What::Image,
+        };
+        Ok(self
+            .held(&name)
+            .and_then(|held| held.chunk(id.chunk).map(ToOwned::to_owned)))
+    }
+}

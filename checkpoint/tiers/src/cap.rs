@@ -1,0 +1,177 @@
+//! A bandwidth cap: how fast bytes may leave, whatever they are and however many senders there are.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a sender may have been silent and still make up for it at once.
+const BURST: Duration = Duration::from_millis(50);
+
+/// A token bucket that knows no clock: who uses it says what time it is, as a span since any fixed moment.
+///
+/// Over every span of time it lets pass at most `rate * (span + burst)` bytes plus the one request that is under way. A
+/// request larger than the burst passes whole and is paid for by those after it, so no size is refused.
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    bytes_per_second: u64,
+    burst: Duration,
+    /// When all that was let pass so far will be paid for.
+    paid: Duration,
+}
+
+impl Bucket {
+    /// Lets `bytes_per_second` pass; a rate of 0 is taken as 1, since nothing may wait for ever (RG-9).
+    pub fn new(bytes_per_second: u64, burst: Duration) -> Self {
+        Self {
+            bytes_per_second: bytes_per_second.max(1),
+            burst,
+            paid: Duration::ZERO,
+        }
+    }
+
+    /// Books `bytes` at `now` and says how long their sender must wait before it sends them.
+    pub fn take(&mut self, now: Duration, bytes: u64) -> Duration {
+        let from = self.paid.max(now);
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
+        self.paid = from.saturating_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
+        from.saturating_sub(now).saturating_sub(self.burst)
+    }
+
+    /// Another rate for what comes next; what is booked stays booked.
+    pub fn set(&mut self, bytes_per_second: u64) {
+        self.bytes_per_second = bytes_per_second.max(1);
+    }
+}
+
+/// A [`Bucket`] on the clock of the runtime, shared by all who send. Made without a rate it never makes anyone wait.
+#[derive(Debug)]
+pub struct Cap {
+    bucket: Mutex<Option<Bucket>>,
+    since: Instant,
+}
+
+impl Cap {
+    /// At most so many bytes a second; `None` for as many as there are.
+    pub fn new(bytes_per_second: Option<u64>) -> Self {
+        Self {
+            bucket: Mutex::new(bytes_per_second.map(|rate| Bucket::new(rate, BURST))),
+            since: Instant::now(),
+        }
+    }
+
+    /// No cap.
+    pub fn none() -> Self {
+        Self::new(None)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Bucket>> {
+        self.bucket.lock().expect("no holder of the bucket panics")
+    }
+
+    /// Another rate from now on: what the training traffic leaves free changes while a checkpoint is under way.
+    pub fn set(&self, bytes_per_second: Option<u64>) {
+        let mut bucket = self.lock();
+        match (bucket.as_mut(), bytes_per_second) {
+            (Some(bucket), Some(rate)) => bucket.set(rate),
+            _ => *bucket = bytes_per_second.map(|rate| Bucket::new(rate, BURST)),
+        }
+    }
+
+    /// Waits until `bytes` may be sent.
+    pub async fn take(&self, bytes: u64) {
+        let now = self.since.elapsed();
+        let wait = self.lock().as_mut().map(|bucket| bucket.take(now, bytes));
+        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+            tokio::time::sleep(wait).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
+        let mut bucket = Bucket::new(1_000, SECOND);
+        assert_eq!(bucket.take(Duration::ZERO, 1_000), Duration::ZERO);
+        assert_eq!(
+            bucket.take(Duration::ZERO, 500),
+            Duration::ZERO,
+            "the burst is one second"
+        );
+        assert_eq!(bucket.take(Duration::ZERO, 500), SECOND / 2);
+        assert_eq!(
+            bucket.take(2 * SECOND, 1),
+            Duration::ZERO,
+            "two seconds later all is paid"
+        );
+    }
+
+    #[test]
+    fn a_new_rate_holds_for_what_comes_next() {
+        let mut bucket = Bucket::new(10, Duration::ZERO);
+        assert_eq!(bucket.take(Duration::ZERO, 10), Duration::ZERO);
+        bucket.set(1_000);
+        assert_eq!(
+            bucket.take(Duration::ZERO, 1_000),
+            SECOND,
+            "what was booked is still paid at the old rate"
+        );
+        assert_eq!(bucket.take(Duration::ZERO, 1), 2 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn senders_together_keep_to_the_cap() {
+        let cap = std::sync::Arc::new(Cap::new(Some(1_000_000)));
+        let started = Instant::now();
+        let mut senders = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let cap = cap.clone();
+            senders.spawn(async move {
+                for _ in 0..25 {
+                    cap.take(100_000).await;
+                }
+            });
+        }
+        senders.join_all().await;
+        let took = started.elapsed().as_secs_f64();
+        assert!(
+            (9.8..=10.0).contains(&took),
+            "10 MB at 1 MB/s took {took} s of the clock"
+        );
+    }
+
+    proptest! {
+        /// Whatever is asked for when, no span of time sees more than the rate, the burst and one request.
+        #[test]
+        fn no_span_sees_more_than_the_rate(
+            rate in 1u64..1_000_000,
+            burst_ms in 0u64..2_000,
+            asks in proptest::collection::vec((0u64..500, 0u64..100_000), 1..60),
+        ) {
+            let burst = Duration::from_millis(burst_ms);
+            let mut bucket = Bucket::new(rate, burst);
+            let (mut now, mut sent) = (Duration::ZERO, Vec::new());
+            for (pause_ms, bytes) in asks {
+                now += Duration::from_millis(pause_ms);
+                now += bucket.take(now, bytes);
+                sent.push((now, bytes));
+            }
+            let largest = sent.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
+            for first in 0..sent.len() {
+                for last in first..sent.len() {
+                    let span = sent[last].0 - sent[first].0;
+                    let seen: u64 = sent[first..=last].iter().map(|(_, bytes)| bytes).sum();
+                    let may = (span + burst).as_secs_f64() * rate as f64 + largest as f64;
+                    prop_assert!(seen as f64 <= may * 1.0001 + 1.0, "{seen} bytes in {span:?}, may {may}");
+                }
+            }
+        }
+    }
+}

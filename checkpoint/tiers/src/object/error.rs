@@ -1,0 +1,122 @@
+//! What can go wrong between a store and an object store.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rankguard_checkpoint::StoreError;
+use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, Digest, ManifestError, NameError, ShardLayoutError};
+use rankguard_model::JobId;
+
+/// What can go wrong between a store and an object store. Every message names the URL, and what to do where that is
+/// known.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum ObjectError {
+    #[error("{url} is no place for checkpoints: {problem}")]
+    Url { url: String, problem: String },
+    #[error("cannot {what} {url}; {}", advice(.source))]
+    Request {
+        what: &'static str,
+        url: String,
+        source: object_store::Error,
+    },
+    #[error(
+        "cannot {what} {url}: no answer within {limit:?}; is the place reachable, and the bandwidth cap not too low?"
+    )]
+    Deadline {
+        what: &'static str,
+        url: String,
+        limit: Duration,
+    },
+    #[error("{url} is missing, or is gone since it was listed")]
+    Missing { url: String },
+    #[error(
+        "{url} is already there with other content, and nothing is overwritten; another job of this name writes there"
+    )]
+    Conflict { url: String },
+    #[error("{url} is {found} bytes long where {stated} are expected")]
+    Size { url: String, stated: u64, found: u64 },
+    #[error("{url} has digest {found} where the manifest says {stated}")]
+    Digest { url: String, stated: Digest, found: Digest },
+    #[error("{url} is damaged at byte {at}: digest is {found}, the index says {stated}")]
+    Damaged {
+        url: String,
+        at: u64,
+        stated: ChunkDigest,
+        found: ChunkDigest,
+    },
+    #[error(
+        "{} is damaged at byte {at}: digest is {found}, the index says {stated}; repair it first, damage is not copied",
+        path.display()
+    )]
+    LocalDamage {
+        path: PathBuf,
+        at: u64,
+        stated: ChunkDigest,
+        found: ChunkDigest,
+    },
+    #[error("cannot {what} {}", path.display())]
+    Io {
+        what: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{} is already there with other content, and nothing is overwritten", path.display())]
+    LocalConflict { path: PathBuf },
+    #[error("{url} {problem}")]
+    Manifest { url: String, problem: ManifestError },
+    #[error("{url} {problem}")]
+    Index { url: String, problem: ShardLayoutError },
+    #[error("{url} belongs to job {job}, checkpoint {id}")]
+    Foreign { url: String, job: JobId, id: CheckpointId },
+    #[error("checkpoint {id} of job {job} is fenced off: {newer} of a higher generation is committed at {url}")]
+    Fenced {
+        job: JobId,
+        id: CheckpointId,
+        newer: CheckpointId,
+        url: String,
+    },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+impl ObjectError {
+    /// Whether the same call may succeed later without anything else being done about it. What was sent by then is not
+    /// sent again.
+    pub fn is_retryable(&self) -> bool {
+        use object_store::Error as Foreign;
+        match self {
+            Self::Deadline { .. } => true,
+            Self::Request { source, .. } => !matches!(
+                source,
+                Foreign::NotImplemented { .. }
+                    | Foreign::NotSupported { .. }
+                    | Foreign::PermissionDenied { .. }
+                    | Foreign::Unauthenticated { .. }
+                    | Foreign::InvalidPath { .. }
+            ),
+            Self::Store(problem) => problem.is_retryable(),
+            _ => false,
+        }
+    }
+}
+
+/// What a person may do about an error of the client.
+fn advice(error: &object_store::Error) -> &'static str {
+    use object_store::Error as Foreign;
+    match error {
+        Foreign::Unauthenticated { .. } => {
+            "credentials come from the environment (AWS_*, GOOGLE_*, AZURE_*) or from the machine's own identity"
+        }
+        Foreign::PermissionDenied { .. } => {
+            "these credentials may not do that there; ask for list, get, put and delete"
+        }
+        Foreign::NotImplemented { .. } | Foreign::NotSupported { .. } => {
+            "this kind of store lacks what a commit needs: put-if-absent"
+        }
+        Foreign::NotFound { .. } => "does the bucket or folder exist?",
+        _ => "is the place reachable? what was sent is kept, and the next try goes on from there",
+    }
+}

@@ -1,0 +1,133 @@
+//! What an object store holds.
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use rankguard_checkpoint::Checkpoint;
+use rankguard_checkpoint::format::{
+    CheckpointId, Digest, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, ShardIndex, check_job,
+};
+use rankguard_model::{JobId, Rank};
+
+use super::{ObjectError, ObjectTier};
+
+impl ObjectTier {
+    /// Jobs that have a folder, by name.
+    pub async fn jobs(&self) -> Result<Vec<JobId>, ObjectError> {
+        let names = self.folders(None).await?;
+        let jobs = names.iter().map(|name| JobId::from(name.as_str()));
+        Ok(jobs.filter(|job| check_job(job).is_ok()).collect())
+    }
+
+    /// Names of the folders right below the base, or below a job.
+    async fn folders(&self, job: Option<&JobId>) -> Result<Vec<String>, ObjectError> {
+        let (prefix, url) = match job {
+            Some(job) => (self.base.clone().join(job.as_str()), format!("{}/{job}", self.url)),
+            None => (self.base.clone(), self.url.clone()),
+        };
+        let listed = self
+            .ask("list", &url, self.store.list_with_delimiter(Some(&prefix)))
+            .await;
+        let listed = match listed {
+            Err(ObjectError::Missing { .. }) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let names = listed.common_prefixes.iter().filter_map(|path| path.filename());
+        let mut names: Vec<String> = names.map(ToOwned::to_owned).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Checkpoint folders of a job, oldest first, and whether each has a manifest.
+    pub(super) async fn attempts(&self, job: &JobId) -> Result<Vec<(CheckpointId, bool)>, ObjectError> {
+        check_job(job)?;
+        let names = self.folders(Some(job)).await?;
+        let ids: Vec<CheckpointId> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        let looks = stream::iter(ids).map(|id| async move {
+            let size = self.size(&self.manifest_place(job, id)?).await?;
+            Ok::<_, ObjectError>((id, size.is_some()))
+        });
+        let mut found: Vec<_> = looks
+            .buffer_unordered(self.limits.requests.max(1))
+            .try_collect()
+            .await?;
+        found.sort();
+        Ok(found)
+    }
+
+    /// The checkpoints of a job, oldest first: those that have a manifest. A job that nobody has heard of has none.
+    pub async fn committed(&self, job: &JobId) -> Result<Vec<CheckpointId>, ObjectError> {
+        let attempts = self.attempts(job).await?;
+        Ok(attempts
+            .into_iter()
+            .filter_map(|(id, committed)| committed.then_some(id))
+            .collect())
+    }
+
+    /// One manifest.
+    pub async fn manifest(&self, job: &JobId, id: CheckpointId) -> Result<Manifest, ObjectError> {
+        let place = self.manifest_place(job, id)?;
+        let bytes = self.read_small(&place, MAX_MANIFEST_BYTES).await?;
+        let url = place.url;
+        let manifest = Manifest::from_bytes(&bytes).map_err(|problem| ObjectError::Manifest {
+            url: url.clone(),
+            problem,
+        })?;
+        if manifest.job != *job || manifest.id() != id {
+            let (id, job) = (manifest.id(), manifest.job);
+            return Err(ObjectError::Foreign { url, job, id });
+        }
+        Ok(manifest)
+    }
+
+    /// A rank's index as it lies there, if it is the one that the manifest names; with its bytes.
+    pub(super) async fn index(&self, manifest: &Manifest, rank: Rank) -> Result<(ShardIndex, Vec<u8>), ObjectError> {
+        let place = self.index_place(&manifest.job, manifest.id(), rank)?;
+        let shard = manifest.shards.get(rank.0 as usize);
+        let shard = shard.ok_or_else(|| ObjectError::Missing { url: place.url.clone() })?;
+        let bytes = self.read_small(&place, MAX_INDEX_BYTES).await?;
+        let (url, found) = (place.url, Digest::of(&bytes));
+        if found != shard.index {
+            let stated = shard.index;
+            return Err(ObjectError::Digest { url, stated, found });
+        }
+        let index = ShardIndex::from_bytes(&bytes).map_err(|problem| ObjectError::Index {
+            url: url.clone(),
+            problem,
+        })?;
+        if index.job != manifest.job || index.id() != manifest.id() || index.rank != rank {
+            let (id, job) = (index.id(), index.job);
+            return Err(ObjectError::Foreign { url, job, id });
+        }
+        Ok((index, bytes))
+    }
+
+    /// A committed checkpoint: its manifest and its indexes, each with the digest that the manifest names. What the
+    /// shards hold is checked chunk by chunk when they are read.
+    pub async fn checkpoint(&self, job: &JobId, id: CheckpointId) -> Result<Checkpoint, ObjectError> {
+        let manifest = self.manifest(job, id).await?;
+        let ranks: Vec<Rank> = manifest.shards.iter().map(|shard| shard.rank).collect();
+        let reads = stream::iter(ranks).map(|rank| {
+            let manifest = &manifest;
+            async move { self.index(manifest, rank).await.map(|(index, _)| index) }
+        });
+        let indexes = reads.buffered(self.limits.requests.max(1)).try_collect().await?;
+        Ok(Checkpoint { manifest, indexes })
+    }
+
+    /// Refuses a checkpoint of a generation below one that has committed here (RG-3).
+    pub(super) async fn refuse_stale(&self, job: &JobId, id: CheckpointId) -> Result<(), ObjectError> {
+        let committed = self.committed(job).await?;
+        match committed
+            .into_iter()
+            .rev()
+            .find(|other| other.generation > id.generation)
+        {
+            None => Ok(()),
+            Some(newer) => Err(ObjectError::Fenced {
+                job: job.clone(),
+                id,
+                newer,
+                url: format!("{}/{job}", self.url),
+            }),
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! From the disk tier to the object tier.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path as FilePath, PathBuf};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::{MultipartUpload, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use rankguard_checkpoint::format::{CheckpointId, LENT_FILE};
+use rankguard_checkpoint::{Store, StoreError};
+use rankguard_model::JobId;
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::{ObjectError, ObjectTier, Place};
+use crate::shard::{ShardFile, files};
+
+/// Most parts that object stores take of one object.
+const PARTS_MAX: u64 = 9_000;
+
+/// What stands in the mark of a folder that lends, as stores on disk write it.
+pub(super) const LENT_TEXT: &[u8] = b"shards here hold chunks of later checkpoints\n";
+
+/// A checkpoint is in the object tier: its manifest is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Pushed {
+    /// The job.
+    pub job: JobId,
+    /// The checkpoint.
+    pub id: CheckpointId,
+    /// Where it is.
+    pub url: String,
+    /// The manifest was there before; nothing was done.
+    pub already: bool,
+    /// Bytes of shards, indexes and manifest that were sent.
+    pub sent_bytes: u64,
+    /// Bytes of shards that were there with the right digests and were not sent.
+    pub kept_bytes: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What became of one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Put {
+    Sent(u64),
+    AlreadyThere(u64),
+}
+
+impl ObjectTier {
+    /// Mirrors a committed checkpoint: shards first, those that it borrows from too, then indexes, then the manifest
+    /// if it is absent. May be repeated and goes on where it stopped. Refuses a checkpoint that is damaged here, one
+    /// whose generation has been overtaken there, and to overwrite anything. Reads small files on the calling thread.
+    pub async fn push(&self, store: &Store, job: &JobId, id: CheckpointId) -> Result<Pushed, ObjectError> {
+        let started = Instant::now();
+        let checkpoint = store.load(job, id)?;
+        let manifest_bytes = read_file(&store.manifest_path(job, id)?)?;
+        let manifest_place = self.manifest_place(job, id)?;
+        let mut pushed = Pushed {
+            job: job.clone(),
+            id,
+            url: format!("{}/{job}/{id}", self.url),
+            already: false,
+            sent_bytes: 0,
+            kept_bytes: 0,
+            took: Duration::ZERO,
+        };
+        if self.size(&manifest_place).await?.is_some() {
+            self.same(&manifest_place, &manifest_bytes).await?;
+            (pushed.already, pushed.took) = (true, started.elapsed());
+            return Ok(pushed);
+        }
+        self.refuse_stale(job, id).await?;
+
+        let mut puts = Vec::new();
+        let shards = files(&checkpoint.indexes);
+        let (small, large): (Vec<_>, Vec<_>) = shards
+            .iter()
+            .partition(|shard| shard.whole && shard.bytes <= self.limits.part_bytes);
+        for shard in shards.iter().filter(|shard| shard.file.id() != id) {
+            if self.size(&self.manifest_place(job, shard.file.id())?).await?.is_none() {
+                self.mark_lent(job, shard.file.id()).await?;
+            }
+        }
+        // Large shards have many requests under way each; small ones are sent side by side.
+        for shard in large {
+            puts.push(self.put_shard(store, job, shard).await?);
+        }
+        let side_by_side = stream::iter(small).map(|shard| self.put_shard(store, job, shard));
+        let small: Vec<Put> = side_by_side.buffer_unordered(self.requests()).try_collect().await?;
+        puts.extend(small);
+
+        let indexes = stream::iter(&checkpoint.indexes).map(|index| async move {
+            let bytes = read_file(&store.index_path(job, id, index.rank)?)?;
+            self.put_new(&self.index_place(job, id, index.rank)?, bytes).await
+        });
+        let indexes: Vec<Put> = indexes.buffer_unordered(self.requests()).try_collect().await?;
+        puts.extend(indexes);
+
+        // Another generation may have committed while this was under way.
+        self.refuse_stale(job, id).await?;
+        puts.push(self.put_new(&manifest_place, manifest_bytes).await?);
+        for put in puts {
+            match put {
+                Put::Sent(bytes) => pushed.sent_bytes += bytes,
+                Put::AlreadyThere(bytes) => pushed.kept_bytes += bytes,
+            }
+        }
+        pushed.took = started.elapsed();
+        Ok(pushed)
+    }
+
+    /// Says of a folder without a manifest that it is there for what others have borrowed from it.
+    pub(super) async fn mark_lent(&self, job: &JobId, id: CheckpointId) -> Result<(), ObjectError> {
+        let place = self.place(job, id, LENT_FILE)?;
+        if self.size(&place).await?.is_none() {
+            self.put_new(&place, LENT_TEXT.to_vec()).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn requests(&self) -> usize {
+        self.limits.requests.max(1)
+    }
+
+    async fn put_shard(&self, store: &Store, job: &JobId, shard: &ShardFile) -> Result<Put, ObjectError> {
+        let place = self.shard_place(job, shard.file)?;
+        let path = store.shard_path(job, shard.file.id(), shard.file.rank)?;
+        let size = std::fs::metadata(&path).map_err(io("look at", &path))?.len();
+        if shard.whole && size != shard.bytes || size < shard.bytes {
+            let stated = shard.bytes;
+            return Err(StoreError::Size {
+                path,
+                stated,
+                found: size,
+            }
+            .into());
+        }
+        if let Some(found) = self.size(&place).await? {
+            if found != size {
+                return Err(ObjectError::Conflict { url: place.url });
+            }
+            // Its index is put after it and names all its chunks: then it is whole, and nobody overwrites it.
+            let vouched = self
+                .size(&self.index_place(job, shard.file.id(), shard.file.rank)?)
+                .await?
+                .is_some();
+            if !vouched {
+                self.compare(&place, shard, size).await?;
+            }
+            return Ok(Put::AlreadyThere(size));
+        }
+        if size <= self.limits.part_bytes {
+            let bytes = read_shard(&path, shard, size)?;
+            return self.put_new(&place, bytes).await;
+        }
+        self.put_parts(&place, path, shard.clone(), size).await?;
+        Ok(Put::Sent(size))
+    }
+
+    /// Reads an object back, and says that it is another's where it differs.
+    async fn compare(&self, place: &Place, shard: &ShardFile, size: u64) -> Result<(), ObjectError> {
+        let pieces = shard.pieces(size, self.limits.part_bytes);
+        let looks = stream::iter(pieces).map(|piece| async move {
+            let bytes = self.read_range(place, piece.range.clone()).await?;
+            let url = place.url.clone();
+            piece.check(&bytes).map_err(|_| ObjectError::Conflict { url })
+        });
+        looks.buffer_unordered(self.requests()).try_collect().await
+    }
+
+    /// Puts a small object if it is absent; the same content is fine.
+    async fn put_new(&self, place: &Place, bytes: Vec<u8>) -> Result<Put, ObjectError> {
+        let length = bytes.len() as u64;
+        self.cap.take(length).await;
+        let payload = PutPayload::from(Bytes::from(bytes.clone()));
+        let put = self
+            .store
+            .put_opts(&place.path, payload, PutOptions::from(PutMode::Create));
+        match self.ask("write", &place.url, put).await {
+            Ok(_) => Ok(Put::Sent(length)),
+            Err(ObjectError::Request {
+                source: object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. },
+                ..
+            }) => {
+                self.same(place, &bytes).await?;
+                Ok(Put::AlreadyThere(length))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Refuses an object that has other content than `bytes`.
+    async fn same(&self, place: &Place, bytes: &[u8]) -> Result<(), ObjectError> {
+        let conflict = || ObjectError::Conflict { url: place.url.clone() };
+        match self.read_small(place, bytes.len()).await {
+            Ok(found) if found == bytes => Ok(()),
+            Ok(_) | Err(ObjectError::Size { .. }) => Err(conflict()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a file in parts, each checked before it leaves. What is under way when something fails is given up, so
+    /// that nobody pays for half an object.
+    async fn put_parts(&self, place: &Place, path: PathBuf, shard: ShardFile, size: u64) -> Result<(), ObjectError> {
+        let begin = self.store.put_multipart(&place.path);
+        let mut upload = self.ask("begin to write", &place.url, begin).await?;
+        let sent = self.send_parts(place, upload.as_mut(), path, shard, size).await;
+        if let Err(error) = sent {
+            if let Err(problem) = self.ask("give up writing", &place.url, upload.abort()).await {
+                tracing::warn!(%problem, "parts may lie in the object store; a lifecycle rule for incomplete uploads removes them");
+            }
+            return Err(error);
+        }
+        self.ask("end writing", &place.url, upload.complete()).await?;
+        Ok(())
+    }
+
+    async fn send_parts(
+        &self,
+        place: &Place,
+        upload: &mut dyn MultipartUpload,
+        path: PathBuf,
+        shard: ShardFile,
+        size: u64,
+    ) -> Result<(), ObjectError> {
+        let part_bytes = self.limits.part_bytes.max(size.div_ceil(PARTS_MAX));
+        let (give, mut parts) = mpsc::channel(1);
+        let reader = tokio::task::spawn_blocking(move || read_parts(&path, &shard, size, part_bytes, &give));
+        // Tasks of their own: they must go on while this one waits for the disk or for the cap.
+        let mut under_way: JoinSet<Result<(), ObjectError>> = JoinSet::new();
+        let died = |problem: tokio::task::JoinError| ObjectError::Url {
+            url: place.url.clone(),
+            problem: format!("a task of the upload has died: {problem}"),
+        };
+        while let Some(part) = parts.recv().await {
+            let part: Bytes = part?;
+            self.cap.take(part.len() as u64).await;
+            if under_way.len() >= self.requests()
+                && let Some(sent) = under_way.join_next().await
+            {
+                sent.map_err(died)??;
+            }
+            let request = upload.put_part(PutPayload::from(part));
+            let (tier, url) = (self.clone(), place.url.clone());
+            under_way.spawn(async move { tier.ask("write a part of", &url, request).await });
+        }
+        while let Some(sent) = under_way.join_next().await {
+            sent.map_err(died)??;
+        }
+        // The channel has ended, so the reader has.
+        reader.await.map_err(died)
+    }
+}
+
+/// Reads a shard piece by piece, checks it and gives it on in parts of one size. Ends early when nobody listens.
+fn read_parts(
+    path: &FilePath,
+    shard: &ShardFile,
+    size: u64,
+    part_bytes: u64,
+    give: &mpsc::Sender<Result<Bytes, ObjectError>>,
+) {
+    let mut pending = BytesMut::new();
+    let part_bytes = usize::try_from(part_bytes).unwrap_or(usize::MAX);
+    let mut read = || -> Result<(), ObjectError> {
+        let file = File::open(path).map_err(io("open", path))?;
+        for piece in shard.pieces(size, part_bytes as u64) {
+            let from = pending.len();
+            pending.resize(from + (piece.range.end - piece.range.start) as usize, 0);
+            let bytes = &mut pending[from..];
+            file.read_exact_at(bytes, piece.range.start).map_err(io("read", path))?;
+            piece.check(bytes).map_err(|wrong| local_damage(path, &wrong))?;
+            while pending.len() >= part_bytes {
+                if give.blocking_send(Ok(pending.split_to(part_bytes).freeze())).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        if !pending.is_empty() {
+            let _ = give.blocking_send(Ok(pending.split().freeze()));
+        }
+        Ok(())
+    };
+    if let Err(problem) = read() {
+        let _ = give.blocking_send(Err(problem));
+    }
+}
+
+/// A whole small shard, checked.
+fn read_shard(path: &FilePath, shard: &ShardFile, size: u64) -> Result<Vec<u8>, ObjectError> {
+    let bytes = read_file(path)?;
+    if bytes.len() as u64 != size {
+        let (path, found) = (path.to_owned(), bytes.len() as u64);
+        return Err(StoreError::Size {
+            path,
+            stated: size,
+            found,
+        }
+        .into());
+    }
+    for piece in shard.pieces(size, u64::MAX) {
+        piece.check(&bytes).map_err(|wrong| local_damage(path, &wrong))?;
+    }
+    Ok(bytes)
+}
+
+pub(super) fn read_file(path: &FilePath) -> Result<Vec<u8>, ObjectError> {
+    std::fs::read(path).map_err(io("read", path))
+}
+
+pub(super) fn io(what: &'static str, path: &FilePath) -> impl FnOnce(std::io::Error) -> ObjectError {
+    move |source| ObjectError::Io {
+        what,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn local_damage(path: &FilePath, wrong: &crate::shard::Wrong) -> ObjectError {
+    ObjectError::LocalDamage {
+        path: path.to_owned(),
+        at: wrong.at,
+        stated: wrong.stated,
+        found: wrong.found,
+    }
+}

@@ -1,0 +1,127 @@
+//! Taking checkpoints out of an object store.
+
+use std::collections::BTreeSet;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use rankguard_checkpoint::format::{CheckpointId, LENT_FILE, Origin, index_file, shard_file};
+use rankguard_model::JobId;
+use serde::Serialize;
+
+use super::{ObjectError, ObjectTier, Place};
+
+/// What was removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// Checkpoints that exist no more, oldest first.
+    pub checkpoints: Vec<CheckpointId>,
+    /// Uploads that never became one and have been overtaken.
+    pub torn: Vec<CheckpointId>,
+    /// Objects that are gone.
+    pub objects: u64,
+    /// Shards and indexes that stay because a checkpoint that is kept borrows from them.
+    pub borrowed: u64,
+}
+
+impl ObjectTier {
+    /// Keeps the newest `keep` checkpoints of a job (at least one) and those `pinned`, and removes the others, and
+    /// uploads older than the newest checkpoint that never ended. Of each the manifest goes first. Shards that a kept
+    /// checkpoint borrows from stay, with their indexes. Nothing is removed when an index of a kept checkpoint cannot
+    /// be read, since then nobody knows what it borrows.
+    pub async fn retain(&self, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Removed, ObjectError> {
+        let attempts = self.attempts(job).await?;
+        let committed: Vec<CheckpointId> = attempts.iter().filter(|(_, is)| *is).map(|(id, _)| *id).collect();
+        let Some(newest) = committed.last().copied() else {
+            return Ok(Removed::default());
+        };
+        let old = committed.len().saturating_sub(keep.max(1) as usize);
+        let kept: Vec<CheckpointId> = committed
+            .iter()
+            .enumerate()
+            .filter(|(nth, id)| *nth >= old || pinned.contains(id))
+            .map(|(_, id)| *id)
+            .collect();
+        let mut named: BTreeSet<Origin> = BTreeSet::new();
+        for id in &kept {
+            let checkpoint = self.checkpoint(job, *id).await?;
+            named.extend(
+                checkpoint
+                    .indexes
+                    .iter()
+                    .flat_map(|index| index.origins.iter().copied()),
+            );
+        }
+        let mut removed = Removed::default();
+        for (id, is_committed) in attempts {
+            let goes = if is_committed { !kept.contains(&id) } else { id < newest };
+            if !goes {
+                continue;
+            }
+            let (objects, borrowed) = self.remove_folder(job, id, &named).await?;
+            removed.objects += objects + u64::from(is_committed);
+            removed.borrowed += borrowed;
+            if is_committed {
+                removed.checkpoints.push(id);
+            } else if objects > 0 {
+                removed.torn.push(id);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes what is ours in a folder, the manifest first; objects of others stay. Counts shards and indexes.
+    async fn remove_folder(
+        &self,
+        job: &JobId,
+        id: CheckpointId,
+        named: &BTreeSet<Origin>,
+    ) -> Result<(u64, u64), ObjectError> {
+        if named.iter().any(|file| file.id() == id) {
+            self.mark_lent(job, id).await?;
+        }
+        let manifest = self.manifest_place(job, id)?;
+        self.remove_object(&manifest).await?;
+        let folder = self.base.clone().join(job.as_str()).join(id.to_string());
+        let url = format!("{}/{job}/{id}", self.url);
+        let listed = self
+            .ask("list", &url, self.store.list(Some(&folder)).try_collect::<Vec<_>>())
+            .await;
+        let listed = match listed {
+            Err(ObjectError::Missing { .. }) => Vec::new(),
+            other => other?,
+        };
+        let stays: BTreeSet<String> = named
+            .iter()
+            .filter(|file| file.id() == id)
+            .flat_map(|file| [shard_file(file.rank), index_file(file.rank)])
+            .collect();
+        let lends = !stays.is_empty();
+        let ours = |path: &Path| {
+            let name = path.filename().unwrap_or_default();
+            let rank_file = name.starts_with("rank-") && (name.ends_with(".shard") || name.ends_with(".index"));
+            (rank_file || name == LENT_FILE && !lends).then(|| name.to_owned())
+        };
+        let (mut goes, mut borrowed) = (Vec::new(), 0);
+        for object in listed {
+            match ours(&object.location) {
+                Some(name) if stays.contains(&name) => borrowed += 1,
+                Some(name) => goes.push(Place {
+                    path: object.location,
+                    url: format!("{url}/{name}"),
+                }),
+                None => {}
+            }
+        }
+        let removals = stream::iter(&goes).map(|place| self.remove_object(place));
+        let (): () = removals.buffer_unordered(self.requests()).try_collect().await?;
+        Ok((goes.len() as u64, borrowed))
+    }
+
+    async fn remove_object(&self, place: &Place) -> Result<(), ObjectError> {
+        use object_store::ObjectStoreExt;
+        match self.ask("remove", &place.url, self.store.delete(&place.path)).await {
+            Ok(()) | Err(ObjectError::Missing { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Chunks of a checkpoint out of an object store, several in one request.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use rankguard_checkpoint::format::Origin;
+use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier};
+use tokio::runtime::Handle;
+
+use super::{ObjectError, ObjectTier};
+
+/// Chunks that lie no further apart than this are read together: a request costs more than these bytes.
+const GAP_BYTES: u64 = 256 << 10;
+
+/// An object store as a source of a restore. Used from threads that may wait, on a runtime that others drive.
+#[derive(Debug)]
+pub struct ObjectSource {
+    tier: ObjectTier,
+    runtime: Handle,
+    /// It did not answer once; nobody waits for it again in this restore (RG-9).
+    given_up: AtomicBool,
+}
+
+/// Chunks that are read in one request: their places among those asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Run {
+    file: Origin,
+    range: Range<u64>,
+    nths: Vec<usize>,
+}
+
+impl ObjectSource {
+    /// Reads from `tier` on `runtime`.
+    pub fn new(tier: ObjectTier, runtime: Handle) -> Self {
+        let given_up = AtomicBool::new(false);
+        Self {
+            tier,
+            runtime,
+            given_up,
+        }
+    }
+
+    async fn read(&self, ids: &[&ChunkId], run: &Run) -> Result<Bytes, ObjectError> {
+        let place = self.tier.shard_place(&ids[run.nths[0]].job, run.file)?;
+        self.tier.read_range(&place, run.range.clone()).await
+    }
+}
+
+/// Neighbours of one job and file together, in requests of at most `longest` bytes (or one chunk).
+fn runs(ids: &[&ChunkId], gap: u64, longest: u64) -> Vec<Run> {
+    let mut order: Vec<usize> = (0..ids.len()).collect();
+    order.sort_by_key(|&nth| (&ids[nth].job, ids[nth].place.file, ids[nth].place.at));
+    let mut runs: Vec<Run> = Vec::new();
+    for nth in order {
+        let place = ids[nth].place;
+        let end = place.at.saturating_add(u64::from(place.bytes));
+        let near = runs.last_mut().filter(|run| {
+            let same = run.file == place.file && ids[run.nths[0]].job == ids[nth].job;
+            same && place.at <= run.range.end.saturating_add(gap) && end - run.range.start <= longest
+        });
+        match near {
+            Some(run) => {
+                run.range.end = run.range.end.max(end);
+                run.nths.push(nth);
+            }
+            None => runs.push(Run {
+                file: place.file,
+                range: place.at..end,
+                nths: vec![nth],
+            }),
+        }
+    }
+    runs
+}
+
+impl ChunkSource for ObjectSource {
+    fn tier(&self) -> Tier {
+        Tier::Disk
+    }
+
+    fn name(&self) -> String {
+        format!("object store {}", self.tier.url())
+    }
+
+    fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
+        let mut given = Ok(None);
+        self.chunks(&[id], &mut |_, answer| {
+            given = answer.map(|bytes| match bytes {
+                Some(ChunkBytes::Private(bytes)) => Some(bytes.to_vec()),
+                _ => None,
+            });
+        });
+        given
+    }
+
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+        if self.given_up.load(Ordering::Relaxed) {
+            (0..ids.len()).for_each(|nth| answer(nth, Ok(None)));
+            return;
+        }
+        let runs = runs(ids, GAP_BYTES, self.tier.limits.part_bytes);
+        self.runtime.block_on(async {
+            let reads = stream::iter(&runs).map(|run| async move { (run, self.read(ids, run).await) });
+            let mut reads = reads.buffer_unordered(self.tier.requests());
+            while let Some((run, read)) = reads.next().await {
+                if matches!(read, Err(ObjectError::Deadline { .. })) {
+                    self.given_up.store(true, Ordering::Relaxed);
+                }
+                for &nth in &run.nths {
+                    let place = ids[nth].place;
+                    match &read {
+                        Ok(bytes) => {
+                            let from = (place.at - run.range.start) as usize;
+                            let part = &bytes[from..from + place.bytes as usize];
+                            answer(nth, Ok(Some(ChunkBytes::Private(part))));
+                        }
+                        Err(ObjectError::Missing { .. }) => answer(nth, Ok(None)),
+                        Err(problem) => answer(nth, Err(problem.to_string().into())),
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, ChunkPlace};
+    use rankguard_model::{Generation, JobId, Rank, Step};
+
+    use super::*;
+
+    fn id(rank: u32, at: u64, bytes: u32) -> ChunkId {
+        let checkpoint = CheckpointId {
+            step: Step(1),
+            generation: Generation(1),
+        };
+        let file = Origin::new(checkpoint, Rank(rank));
+        ChunkId {
+            job: JobId::from("demo"),
+            checkpoint,
+            rank: Rank(rank),
+            chunk: 0,
+            at,
+            place: ChunkPlace { file, at, bytes },
+            digest: ChunkDigest::default(),
+        }
+    }
+
+    #[test]
+    fn neighbours_are_read_together_and_far_ones_are_not() {
+        let ids = [id(0, 0, 10), id(0, 15, 5), id(0, 200, 10), id(1, 25, 5)];
+        let found = runs(&ids.each_ref(), 20, 1000);
+        let ranges: Vec<_> = found.iter().map(|run| (run.file.rank.0, run.range.clone())).collect();
+        assert_eq!(ranges, [(0, 0..20), (0, 200..210), (1, 25..30)]);
+    }
+
+    proptest! {
+        /// Every chunk is in one run, runs keep to the limit, and no more than the gaps is read in vain.
+        #[test]
+        fn every_chunk_is_read_once(
+            places in proptest::collection::vec((0u32..3, 0u64..5_000, 1u32..300), 1..40),
+            gap in 0u64..200,
+            longest in 300u64..3_000,
+        ) {
+            let ids: Vec<ChunkId> = places.iter().map(|&(rank, at, bytes)| id(rank, at, bytes)).collect();
+            let refs: Vec<&ChunkId> = ids.iter().collect();
+            let found = runs(&refs, gap, longest);
+            let mut seen: Vec<usize> = found.iter().flat_map(|run| run.nths.clone()).collect();
+            seen.sort_unstable();
+            prop_assert_eq!(seen, (0..ids.len()).collect::<Vec<_>>());
+            for run in &found {
+                prop_assert!(run.range.end - run.range.start <= longest);
+                for &nth in &run.nths {
+                    let place = ids[nth].place;
+                    prop_assert_eq!(place.file, run.file);
+                    prop_assert!(run.range.start <= place.at && place.at + u64::from(place.bytes) <= run.range.end);
+                }
+            }
+        }
+    }
+}

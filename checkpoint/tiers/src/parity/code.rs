@@ -1,0 +1,214 @@
+//! The code itself: XOR for one parity, Reed-Solomon for more.
+
+use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
+
+/// Most members of a group.
+pub const MEMBERS_MAX: usize = 1024;
+
+/// Most parities of a group.
+pub const PARITY_MAX: usize = 32;
+
+/// Why a stripe cannot be computed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum CodeError {
+    #[error(
+        "a group of {members} members with {parity} parities; there may be 1 to {MEMBERS_MAX} and 1 to {PARITY_MAX}"
+    )]
+    Shape { members: usize, parity: usize },
+    #[error("{lost} of {members} members are lost and {left} parities are left; each lost member takes one")]
+    TooManyLost { members: usize, lost: usize, left: usize },
+    #[error(
+        "stripes of {expected} and {found} bytes do not go together; a stripe has an even number of bytes, not zero"
+    )]
+    Length { expected: usize, found: usize },
+    #[error("the code refused: {0}")]
+    Code(String),
+}
+
+/// `parity` pieces for every stripe of `members` pieces. Any `parity` of all of them may be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Code {
+    members: usize,
+    parity: usize,
+}
+
+impl Code {
+    /// A code for groups of this shape.
+    pub fn new(members: usize, parity: usize) -> Result<Self, CodeError> {
+        let sound = (1..=MEMBERS_MAX).contains(&members) && (1..=PARITY_MAX).contains(&parity);
+        let sound = sound && ReedSolomonEncoder::supports(members, parity);
+        if sound {
+            Ok(Self { members, parity })
+        } else {
+            Err(CodeError::Shape { members, parity })
+        }
+    }
+
+    /// Pieces of a stripe that are data.
+    pub fn members(&self) -> usize {
+        self.members
+    }
+
+    /// Pieces of a stripe that are parity.
+    pub fn parity(&self) -> usize {
+        self.parity
+    }
+
+    /// The parity pieces of a stripe of pieces of one even length.
+    pub fn encode<T: AsRef<[u8]>>(&self, pieces: &[T]) -> Result<Vec<Vec<u8>>, CodeError> {
+        let (members, parity) = (self.members, self.parity);
+        if pieces.len() != members {
+            let lost = members.abs_diff(pieces.len());
+            return Err(CodeError::TooManyLost { members, lost, left: 0 });
+        }
+        let length = even_length(pieces.iter().map(AsRef::as_ref))?;
+        if parity == 1 {
+            let mut sum = vec![0; length];
+            pieces.iter().for_each(|piece| add(&mut sum, piece.as_ref()));
+            return Ok(vec![sum]);
+        }
+        let mut encoder = ReedSolomonEncoder::new(members, parity, length).map_err(refused)?;
+        for piece in pieces {
+            encoder.add_original_shard(piece).map_err(refused)?;
+        }
+        let encoded = encoder.encode().map_err(refused)?;
+        Ok(encoded.recovery_iter().map(<[u8]>::to_vec).collect())
+    }
+
+    /// Puts the missing members back, if enough of the others and of the parity are there. Missing parity stays
+    /// missing.
+    pub fn restore(&self, pieces: &mut [Option<Vec<u8>>], parity: &[Option<Vec<u8>>]) -> Result<(), CodeError> {
+        let members = self.members;
+        let lost: Vec<usize> = (0..pieces.len()).filter(|&nth| pieces[nth].is_none()).collect();
+        let left = parity.iter().flatten().count();
+        if pieces.len() != members || parity.len() != self.parity || lost.len() > left {
+            let lost = lost.len().max(members.abs_diff(pieces.len()));
+            return Err(CodeError::TooManyLost { members, lost, left });
+        }
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let length = even_length(pieces.iter().chain(parity).flatten().map(Vec::as_slice))?;
+        if self.parity == 1 {
+            let mut sum = vec![0; length];
+            pieces
+                .iter()
+                .chain(parity)
+                .flatten()
+                .for_each(|piece| add(&mut sum, piece));
+            pieces[lost[0]] = Some(sum);
+            return Ok(());
+        }
+        let mut decoder = ReedSolomonDecoder::new(members, self.parity, length).map_err(refused)?;
+        for (nth, piece) in pieces.iter().enumerate() {
+            if let Some(piece) = piece {
+                decoder.add_original_shard(nth, piece).map_err(refused)?;
+            }
+        }
+        for (nth, piece) in parity
+            .iter()
+            .enumerate()
+            .filter_map(|(nth, piece)| Some((nth, piece.as_ref()?)))
+            .take(lost.len())
+        {
+            decoder.add_recovery_shard(nth, piece).map_err(refused)?;
+        }
+        let decoded = decoder.decode().map_err(refused)?;
+        for nth in lost {
+            pieces[nth] = decoded.restored_original(nth).map(<[u8]>::to_vec);
+        }
+        Ok(())
+    }
+}
+
+fn refused(problem: reed_solomon_simd::Error) -> CodeError {
+    CodeError::Code(problem.to_string())
+}
+
+/// The one length of all pieces.
+fn even_length<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<usize, CodeError> {
+    let mut length = 0;
+    for (nth, piece) in pieces.enumerate() {
+        let found = piece.len();
+        let expected = if nth == 0 { found } else { length };
+        if found != expected || found == 0 || found % 2 != 0 {
+            return Err(CodeError::Length { expected, found });
+        }
+        length = found;
+    }
+    Ok(length)
+}
+
+/// Adds a piece to a sum, bit by bit without carry.
+fn add(sum: &mut [u8], piece: &[u8]) {
+    let (words, rest) = sum.as_chunks_mut::<8>();
+    let (from, from_rest) = piece.as_chunks::<8>();
+    for (word, other) in words.iter_mut().zip(from) {
+        *word = (u64::from_ne_bytes(*word) ^ u64::from_ne_bytes(*other)).to_ne_bytes();
+    }
+    for (byte, other) in rest.iter_mut().zip(from_rest) {
+        *byte ^= other;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn shapes_that_make_no_sense_are_refused() {
+        for (members, parity) in [(0, 1), (1, 0), (MEMBERS_MAX + 1, 1), (1, PARITY_MAX + 1)] {
+            assert_eq!(Code::new(members, parity), Err(CodeError::Shape { members, parity }));
+        }
+        let code = Code::new(2, 1).unwrap();
+        assert!(matches!(
+            code.encode(&[vec![1, 2], vec![1]]),
+            Err(CodeError::Length { .. })
+        ));
+        assert!(matches!(code.encode(&[vec![1, 2]]), Err(CodeError::TooManyLost { .. })));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// Any `parity` pieces lost, of members and parity alike, come back exactly; one more is an error that says so.
+        #[test]
+        fn any_parity_lost_comes_back_and_one_more_says_so(
+            members in 1usize..20,
+            parity in 1usize..6,
+            half in 1usize..70,
+            seed: u64,
+            order in proptest::collection::vec(any::<u32>(), 26),
+        ) {
+            let code = Code::new(members, parity).unwrap();
+            let byte = |nth: usize, at: usize| (seed.rotate_left(nth as u32 * 7) as usize).wrapping_mul(at + 31) as u8;
+            let piece = |nth: usize| (0..2 * half).map(|at| byte(nth, at)).collect();
+            let pieces: Vec<Vec<u8>> = (0..members).map(piece).collect();
+            let coded = code.encode(&pieces).unwrap();
+            prop_assert_eq!(coded.len(), parity);
+            let mut places: Vec<usize> = (0..members + parity).collect();
+            places.sort_by_key(|&place| (order[place % order.len()], place));
+            let take = |lost: usize| {
+                let there = |place: usize, piece: &Vec<u8>| (!places[..lost].contains(&place)).then(|| piece.clone());
+                let data: Vec<_> = pieces.iter().enumerate().map(|(nth, piece)| there(nth, piece)).collect();
+                let parity: Vec<_> = coded.iter().enumerate().map(|(nth, piece)| there(members + nth, piece)).collect();
+                (data, parity)
+            };
+            let (mut data, left) = take(parity);
+            code.restore(&mut data, &left).unwrap();
+            prop_assert_eq!(data.into_iter().map(Option::unwrap).collect::<Vec<_>>(), pieces.clone());
+            let (mut data, left) = take((parity + 1).min(members + parity));
+            let lost = data.iter().filter(|piece| piece.is_none()).count();
+            let restored = code.restore(&mut data, &left);
+            if lost == 0 {
+                prop_assert_eq!(restored, Ok(()), "only parity is lost");
+            } else {
+                let left = left.iter().flatten().count();
+                prop_assert_eq!(restored, Err(CodeError::TooManyLost { members, lost, left }));
+            }
+        }
+    }
+}

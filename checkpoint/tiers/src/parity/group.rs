@@ -1,0 +1,226 @@
+//! Encoding a group of files, and reading lost parts of it back.
+
+use std::io;
+use std::sync::Mutex;
+
+use rankguard_checkpoint::ImageSource;
+use rankguard_checkpoint::format::{ChunkDigest, Digest, Origin};
+use rankguard_model::JobId;
+
+use super::ParityError;
+use super::code::Code;
+use super::descriptor::{Descriptor, ParityMember, digest_at};
+
+/// Bytes of each member that one stripe takes: long enough that the code works at the speed of memory, short enough
+/// that a chunk is restored from little.
+pub const STRIPE_BYTES: u32 = 256 << 10;
+
+/// A file that is to stand under parity.
+pub struct Original<'a> {
+    /// Which shard.
+    pub file: Origin,
+    /// Its length.
+    pub bytes: u64,
+    /// Digest of its index.
+    pub index: Digest,
+    /// Its content.
+    pub content: &'a (dyn ImageSource + Sync),
+}
+
+/// Computes the parity of a group, stripe by stripe; `put` gets the number of the parity file and its next bytes.
+/// Members may have any lengths: what a shorter one lacks counts as zeros.
+pub fn encode(
+    job: &JobId,
+    originals: &[Original<'_>],
+    parity: usize,
+    stripe_bytes: u32,
+    mut put: impl FnMut(usize, &[u8]) -> io::Result<()>,
+) -> Result<Descriptor, ParityError> {
+    let code = Code::new(originals.len(), parity)?;
+    let member = |original: &Original<'_>| ParityMember {
+        file: original.file,
+        bytes: original.bytes,
+        index: original.index,
+        stripes: String::new(),
+    };
+    let mut descriptor = Descriptor {
+        job: job.clone(),
+        stripe_bytes,
+        members: originals.iter().map(member).collect(),
+        parity: vec![String::new(); parity],
+    };
+    let mut pieces: Vec<Vec<u8>> = vec![Vec::new(); originals.len()];
+    for nth in 0..descriptor.stripes() {
+        let range = descriptor.stripe(nth);
+        for ((piece, original), member) in pieces.iter_mut().zip(originals).zip(&mut descriptor.members) {
+            let there =
+                read_padded(original.content, original.bytes, &range, piece).map_err(|source| ParityError::Read {
+                    file: original.file,
+                    at: range.start,
+                    source,
+                })?;
+            if there > 0 {
+                member.stripes.push_str(&ChunkDigest::of(&piece[..there]).to_string());
+            }
+        }
+        for (nth, piece) in code.encode(&pieces)?.iter().enumerate() {
+            descriptor.parity[nth].push_str(&ChunkDigest::of(piece).to_string());
+            put(nth, piece).map_err(|source| ParityError::Write { parity: nth, source })?;
+        }
+    }
+    Ok(descriptor)
+}
+
+/// Fills `piece` with the range of a file and zeros behind its end; gives the number of bytes that are its own.
+fn read_padded(
+    content: &dyn ImageSource,
+    bytes: u64,
+    range: &std::ops::Range<u64>,
+    piece: &mut Vec<u8>,
+) -> io::Result<usize> {
+    let there = bytes.min(range.end).saturating_sub(range.start) as usize;
+    piece.clear();
+    piece.resize((range.end - range.start) as usize, 0);
+    if there > 0 {
+        content.read_at(range.start, &mut piece[..there])?;
+    }
+    Ok(there)
+}
+
+/// What is left of a group: any piece that cannot be read or has another digest counts as lost, stripe by stripe.
+pub struct Group<'a> {
+    descriptor: Descriptor,
+    members: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
+    parity: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
+    /// The stripe that was restored last: neighbours are asked for next.
+    last: Mutex<Option<(u64, Vec<Option<Vec<u8>>>)>>,
+}
+
+impl std::fmt::Debug for Group<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group")
+            .field("members", &self.members.len())
+            .field("parity", &self.parity.len())
+            .finish()
+    }
+}
+
+impl<'a> Group<'a> {
+    /// A group with the files that are left, in the order of the descriptor. Missing ones at the end count as lost.
+    pub fn new(
+        descriptor: Descriptor,
+        mut members: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
+        mut parity: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
+    ) -> Self {
+        members.resize_with(descriptor.members.len(), || None);
+        parity.resize_with(descriptor.parity.len(), || None);
+        let last = Mutex::new(None);
+        Self {
+            descriptor,
+            members,
+            parity,
+            last,
+        }
+    }
+
+    /// What it is made of.
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    /// Its place in the group, when a shard is in it.
+    pub fn place(&self, file: Origin) -> Option<usize> {
+        self.descriptor.members.iter().position(|member| member.file == file)
+    }
+
+    /// Bytes of a member, restored from the others, whatever its own file holds. The range must lie in the file.
+    pub fn read(&self, member: usize, at: u64, out: &mut [u8]) -> Result<(), ParityError> {
+        let is = self
+            .descriptor
+            .members
+            .get(member)
+            .ok_or(ParityError::Outside { at, bytes: 0 })?;
+        let (bytes, stripe_bytes) = (is.bytes, u64::from(self.descriptor.stripe_bytes));
+        let end = at
+            .checked_add(out.len() as u64)
+            .filter(|end| *end <= bytes)
+            .ok_or(ParityError::Outside { at, bytes })?;
+        let mut from = at;
+        while from < end {
+            let nth = from / stripe_bytes;
+            let range = self.descriptor.stripe(nth);
+            let to = end.min(range.end);
+            let piece = self.restored(nth, member)?;
+            let part = &piece[(from - range.start) as usize..(to - range.start) as usize];
+            out[(from - at) as usize..(to - at) as usize].copy_from_slice(part);
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// One piece of a stripe with the right digest.
+    fn restored(&self, nth: u64, member: usize) -> Result<Vec<u8>, ParityError> {
+        let mut last = self.last.lock().expect("no holder of a stripe panics");
+        if let Some((is, pieces)) = last.as_ref()
+            && *is == nth
+            && let Some(piece) = &pieces[member]
+        {
+            return Ok(piece.clone());
+        }
+        let range = self.descriptor.stripe(nth);
+        let stated = |place: usize| digest_at(&self.descriptor.members[place].stripes, nth);
+        let mut pieces = Vec::with_capacity(self.members.len());
+        for (place, content) in self.members.iter().enumerate() {
+            let bytes = self.descriptor.members[place].bytes;
+            // Past its end a member is zeros, which nobody can lose.
+            let there = bytes.min(range.end).saturating_sub(range.start);
+            pieces.push(if there == 0 {
+                Some(vec![0; (range.end - range.start) as usize])
+            } else {
+                content.as_ref().filter(|_| place != member).and_then(|content| {
+                    let mut piece = Vec::new();
+                    let there = read_padded(content.as_ref(), bytes, &range, &mut piece).ok()?;
+                    (Some(ChunkDigest::of(&piece[..there])) == stated(place)).then_some(piece)
+                })
+            });
+        }
+        let parity: Vec<Option<Vec<u8>>> = self
+            .parity
+            .iter()
+            .zip(&self.descriptor.parity)
+            .map(|(content, table)| {
+                let mut piece = vec![0; (range.end - range.start) as usize];
+                content.as_ref()?.read_at(range.start, &mut piece).ok()?;
+                (Some(ChunkDigest::of(&piece)) == digest_at(table, nth)).then_some(piece)
+            })
+            .collect();
+        let lost = (0..pieces.len()).filter(|&place| pieces[place].is_none());
+        let lost: Vec<Origin> = lost.map(|place| self.descriptor.members[place].file).collect();
+        let left = parity.iter().flatten().count();
+        self.descriptor
+            .code()
+            .restore(&mut pieces, &parity)
+            .map_err(|problem| match problem {
+                super::CodeError::TooManyLost { .. } => ParityError::TooManyLost {
+                    at: range.start,
+                    lost,
+                    left,
+                },
+                other => ParityError::Code(other),
+            })?;
+        let piece = pieces[member].clone().unwrap_or_default();
+        let there = self.descriptor.members[member]
+            .bytes
+            .min(range.end)
+            .saturating_sub(range.start) as usize;
+        let found = ChunkDigest::of(piece.get(..there).unwrap_or_default());
+        if stated(member).is_some_and(|stated| stated != found) {
+            return Err(ParityError::Wrong {
+                file: self.descriptor.members[member].file,
+                at: range.start,
+            });
+        }
+        *last = Some((nth, pieces));
+        Ok(piece)
+    }
+}

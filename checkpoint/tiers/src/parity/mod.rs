@@ -1,0 +1,72 @@
+//! Parity: a group of shards of different failure domains, and a few more files from which any of them comes back.
+//!
+//! XOR for one parity, Reed-Solomon for more. Groups have any number of members of any lengths; what a shorter member
+//! lacks counts as zeros. Work goes stripe by stripe, so memory is bounded and a chunk is restored from the stripes
+//! that it lies in. The [`Descriptor`] vouches for every stripe of every member and of the parity, so a damaged piece
+//! is known as lost before it spoils what is restored from it: in each stripe any `parity` pieces may be lost *or
+//! damaged*.
+//!
+//! Absent: incremental parity of a delta, and parity spread over the members (who keeps it is
+//! [`crate::placement`]'s to say: nodes outside of the group).
+
+mod code;
+mod descriptor;
+mod files;
+mod group;
+
+use std::path::PathBuf;
+
+use rankguard_checkpoint::StoreError;
+use rankguard_checkpoint::format::Origin;
+
+pub use code::{Code, CodeError, MEMBERS_MAX, PARITY_MAX};
+pub use descriptor::{Descriptor, DescriptorError, MAX_DESCRIPTOR_BYTES, ParityMember};
+pub use files::{ParitySource, Protected, protect, prune};
+pub use group::{Group, Original, STRIPE_BYTES, encode};
+
+/// What can go wrong with parity.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum ParityError {
+    #[error(transparent)]
+    Code(#[from] CodeError),
+    #[error("cannot read the shard of rank {} at byte {at}", file.rank)]
+    Read {
+        file: Origin,
+        at: u64,
+        source: std::io::Error,
+    },
+    #[error("cannot write parity {parity}")]
+    Write { parity: usize, source: std::io::Error },
+    #[error("byte {at} is outside of a member of {bytes} bytes")]
+    Outside { at: u64, bytes: u64 },
+    #[error(
+        "parity cannot restore byte {at}: the shards of ranks {} are lost or damaged there and {left} parity pieces are good",
+        ranks(.lost)
+    )]
+    TooManyLost { at: u64, lost: Vec<Origin>, left: usize },
+    #[error("what parity restores of the shard of rank {} at byte {at} is not what stood there", file.rank)]
+    Wrong { file: Origin, at: u64 },
+    #[error("cannot {what} {}", path.display())]
+    Io {
+        what: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{} {problem}; make it anew with `rankguard checkpoint parity`", path.display())]
+    Descriptor { path: PathBuf, problem: DescriptorError },
+    #[error("{} is already there with other content, and nothing is overwritten", path.display())]
+    Conflict { path: PathBuf },
+    #[error(
+        "the shard of rank {} is damaged at byte {at}: repair it first, parity of damage protects damage",
+        file.rank
+    )]
+    Damaged { file: Origin, at: u64 },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn ranks(lost: &[Origin]) -> String {
+    let ranks: Vec<String> = lost.iter().map(|file| file.rank.to_string()).collect();
+    ranks.join(", ")
+}

@@ -1,0 +1,65 @@
+//! Parity of groups of images, on nodes outside of the group.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::NodeId;
+use serde::{Deserialize, Serialize};
+
+use super::groups::regroup;
+use super::{Member, exposure, in_order};
+
+/// Nodes whose images stand under common parity, and who keeps that parity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParityGroup {
+    /// The nodes.
+    pub members: Vec<NodeId>,
+    /// One node for each parity, by its number; none of them a member.
+    pub holders: Vec<NodeId>,
+}
+
+/// Plans groups of at most `size` members and `parity` holders each, moving little from the groups `before`. Groups
+/// differ by at most one in size. There are at least two, since holders are nodes of other groups; with fewer than two
+/// nodes there is none, and a group whose outside has fewer than `parity` nodes has as many holders as that.
+///
+/// A group is spread over as many domains as there are, so a size of at most the number of domains less `parity` leaves
+/// some for the holders; with a larger one a domain that fails costs a group more than one piece.
+pub fn plan_parity(members: &[Member], size: usize, parity: usize, before: &[ParityGroup]) -> Vec<ParityGroup> {
+    let members = in_order(members);
+    if members.len() < 2 || parity == 0 {
+        return Vec::new();
+    }
+    let count = members.len().div_ceil(size.max(1)).max(2);
+    let sizes: Vec<usize> = (0..count).map(|group| (members.len() + group) / count).collect();
+    let groups_before: Vec<Vec<NodeId>> = before.iter().map(|group| group.members.clone()).collect();
+    let groups = regroup(&members, &sizes, &groups_before);
+
+    let holders_before: BTreeMap<&[NodeId], &[NodeId]> = before
+        .iter()
+        .map(|group| (group.members.as_slice(), group.holders.as_slice()))
+        .collect();
+    let mut load = vec![0usize; members.len()];
+    let most = (count * parity).div_ceil(members.len());
+    let mut planned = Vec::with_capacity(count);
+    for group in groups {
+        let named: Vec<NodeId> = group.iter().map(|&place| members[place].node.clone()).collect();
+        let prefer = holders_before.get(named.as_slice()).copied().unwrap_or_default();
+        let mut holders: Vec<usize> = Vec::with_capacity(parity);
+        for _ in 0..parity {
+            let free = (0..members.len()).filter(|place| !group.contains(place) && !holders.contains(place));
+            let best = free.min_by_key(|&place| {
+                let near = group.iter().chain(&holders);
+                let shared: u64 = near.map(|&other| exposure(&members[place], &members[other])).sum();
+                let moved = !prefer.contains(&members[place].node);
+                (load[place] >= most, shared, moved, load[place], place)
+            });
+            let Some(best) = best else { break };
+            load[best] += 1;
+            holders.push(best);
+        }
+        planned.push(ParityGroup {
+            members: named,
+            holders: holders.into_iter().map(|place| members[place].node.clone()).collect(),
+        });
+    }
+    planned
+}

@@ -1,0 +1,104 @@
+//! Whole images on other nodes.
+
+use rankguard_model::NodeId;
+use serde::{Deserialize, Serialize};
+
+use super::groups::regroup;
+use super::{Member, exposure, in_order};
+
+/// Most copies of an image, the original included. Beyond four, parity is cheaper for the same safety.
+pub const COPIES_MAX: usize = 4;
+
+/// Who keeps whose images.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replicas {
+    /// Copies of each image, the original included.
+    pub copies: usize,
+    /// The groups. One of `copies` nodes keeps everything of everyone; a longer one is a ring in this order.
+    pub groups: Vec<Vec<NodeId>>,
+}
+
+impl Replicas {
+    /// The nodes that keep the images of `node`, nearest in the ring first; none when it is no member.
+    pub fn keepers(&self, node: &NodeId) -> Vec<NodeId> {
+        self.around(node, |at, step, size| (at + step) % size)
+    }
+
+    /// The nodes whose images `node` keeps.
+    pub fn kept_by(&self, node: &NodeId) -> Vec<NodeId> {
+        self.around(node, |at, step, size| (at + size - step) % size)
+    }
+
+    fn around(&self, node: &NodeId, turn: impl Fn(usize, usize, usize) -> usize) -> Vec<NodeId> {
+        let found = self.groups.iter().find_map(|group| {
+            let at = group.iter().position(|member| member == node)?;
+            Some((group, at))
+        });
+        let Some((group, at)) = found else {
+            return Vec::new();
+        };
+        let steps = 1..self.copies.min(group.len());
+        steps.map(|step| group[turn(at, step, group.len())].clone()).collect()
+    }
+}
+
+/// Plans `copies` copies of each image (1 to [`COPIES_MAX`]; fewer when there are fewer nodes), moving little from the
+/// plan `before`.
+pub fn plan_replicas(members: &[Member], copies: usize, before: Option<&Replicas>) -> Replicas {
+    let members = in_order(members);
+    let copies = copies.clamp(1, COPIES_MAX).min(members.len());
+    if copies < 2 {
+        let groups = members.into_iter().map(|member| vec![member.node]).collect();
+        return Replicas { copies, groups };
+    }
+    let count = members.len() / copies;
+    let mut sizes = vec![copies; count];
+    sizes[count - 1] += members.len() % copies;
+    let before = before.map(|before| before.groups.as_slice()).unwrap_or_default();
+    let mut groups = regroup(&members, &sizes, before);
+    for group in groups.iter_mut().filter(|group| group.len() > copies) {
+        *group = ring(&members, group, copies);
+    }
+    let named = groups
+        .into_iter()
+        .map(|group| group.into_iter().map(|place| members[place].node.clone()).collect());
+    let groups = named.collect();
+    Replicas { copies, groups }
+}
+
+/// The order around a ring in which each node's keepers share the fewest domains with it; the order it has stays when
+/// it is as good as any. Rings have fewer than twice [`COPIES_MAX`] nodes, so every order is looked at.
+fn ring(members: &[Member], nodes: &[usize], copies: usize) -> Vec<usize> {
+    let cost = |order: &[usize]| -> u64 {
+        let pairs = (0..order.len()).flat_map(|at| (1..copies).map(move |step| (at, (at + step) % order.len())));
+        pairs
+            .map(|(at, keeper)| exposure(&members[order[at]], &members[order[keeper]]))
+            .sum()
+    };
+    let (mut best, mut order) = (nodes.to_vec(), nodes.to_vec());
+    let mut least = cost(&best);
+    orders(&mut order, 1, &mut |order| {
+        let found = cost(order);
+        if found < least {
+            (least, best) = (found, order.to_vec());
+        }
+        least > 0
+    });
+    best
+}
+
+/// Every order of `list[from..]`, until `look` has seen enough and says no.
+fn orders(list: &mut [usize], from: usize, look: &mut dyn FnMut(&[usize]) -> bool) -> bool {
+    if from >= list.len() {
+        return look(list);
+    }
+    for at in from..list.len() {
+        list.swap(from, at);
+        let more = orders(list, from + 1, look);
+        list.swap(from, at);
+        if !more {
+            return false;
+        }
+    }
+    true
+}

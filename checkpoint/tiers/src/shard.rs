@@ -1,0 +1,121 @@
+//! A shard file as the indexes describe it: which bytes of it have which digest.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use rankguard_checkpoint::format::{ChunkDigest, Origin, ShardIndex};
+
+/// One shard file and what is known of its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ShardFile {
+    /// Which.
+    pub(crate) file: Origin,
+    /// Its length where the index is at hand that wrote it; of a file that is only borrowed from, the last byte named.
+    pub(crate) bytes: u64,
+    /// Whether `bytes` is its whole length.
+    pub(crate) whole: bool,
+    /// Where chunks begin, how long they are, and their digests; in order, without overlap.
+    pub(crate) chunks: Vec<(u64, u32, ChunkDigest)>,
+}
+
+impl ShardFile {
+    /// The range of the file that a chunk takes.
+    pub(crate) fn range(chunk: &(u64, u32, ChunkDigest)) -> Range<u64> {
+        chunk.0..chunk.0 + u64::from(chunk.1)
+    }
+
+    /// The file, `size` bytes of it, in pieces of about `target` bytes with the chunks that begin in each; no chunk
+    /// lies in two pieces.
+    pub(crate) fn pieces(&self, size: u64, target: u64) -> Vec<Piece<'_>> {
+        let (mut pieces, mut from, mut first, mut end) = (Vec::new(), 0, 0, 0);
+        for (nth, chunk) in self.chunks.iter().enumerate() {
+            if chunk.0 >= end && chunk.0 > from && Self::range(chunk).end - from > target {
+                let chunks = &self.chunks[first..nth];
+                pieces.push(Piece {
+                    range: from..chunk.0,
+                    chunks,
+                });
+                (from, first) = (chunk.0, nth);
+            }
+            end = Self::range(chunk).end.max(end);
+        }
+        if from < size {
+            let chunks = &self.chunks[first..];
+            pieces.push(Piece {
+                range: from..size,
+                chunks,
+            });
+        }
+        pieces
+    }
+}
+
+/// A piece of a shard file.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece<'a> {
+    pub(crate) range: Range<u64>,
+    pub(crate) chunks: &'a [(u64, u32, ChunkDigest)],
+}
+
+/// A chunk whose bytes are not what its index states, or lie past the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    pub(crate) at: u64,
+    pub(crate) stated: ChunkDigest,
+    pub(crate) found: ChunkDigest,
+}
+
+impl Piece<'_> {
+    /// Compares every chunk of the piece with its digest.
+    pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), Wrong> {
+        for chunk in self.chunks {
+            let range = ShardFile::range(chunk);
+            let part = range.start.checked_sub(self.range.start).and_then(|from| {
+                let from = usize::try_from(from).ok()?;
+                bytes.get(from..from.checked_add(chunk.1 as usize)?)
+            });
+            // A chunk that is cut off has the digest of what there is of it.
+            let found = ChunkDigest::of(part.unwrap_or_default());
+            if part.is_none() || found != chunk.2 {
+                let (at, stated) = (chunk.0, chunk.2);
+                return Err(Wrong { at, stated, found });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every shard file that these indexes name, own and borrowed.
+pub(crate) fn files(indexes: &[ShardIndex]) -> Vec<ShardFile> {
+    let mut chunks: BTreeMap<Origin, BTreeMap<u64, (u32, ChunkDigest)>> = BTreeMap::new();
+    let mut whole: BTreeMap<Origin, u64> = BTreeMap::new();
+    for index in indexes {
+        chunks.entry(index.own()).or_default();
+        whole.insert(index.own(), index.file_bytes());
+        for (place, digest) in index.places().into_iter().zip(&index.chunks) {
+            chunks
+                .entry(place.file)
+                .or_default()
+                .insert(place.at, (place.bytes, *digest));
+        }
+    }
+    let file = |(file, chunks): (Origin, BTreeMap<u64, (u32, ChunkDigest)>)| {
+        let mut end = 0;
+        // Two indexes may name the same bytes; overlapping chunks of different places cannot both be right, and
+        // whichever is wrong is found out by its digest, so each is looked at on its own.
+        let chunks: Vec<_> = chunks
+            .into_iter()
+            .map(|(at, (bytes, digest))| (at, bytes, digest))
+            .collect();
+        for chunk in &chunks {
+            end = ShardFile::range(chunk).end.max(end);
+        }
+        ShardFile {
+            file,
+            bytes: whole.get(&file).copied().unwrap_or(end),
+            whole: whole.contains_key(&file),
+            chunks,
+        }
+    };
+    chunks.into_iter().map(file).collect()
+}

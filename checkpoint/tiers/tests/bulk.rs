@@ -1,0 +1,409 @@
+//! Images and parity from agent to agent: whole and checked before they are called replicated, fenced, bounded.
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Job, SMALL, id, job};
+use rankguard_checkpoint::format::{Digest, Manifest, ManifestShard, Origin, ShardIndex};
+use rankguard_checkpoint::source::ChunkSource;
+use rankguard_checkpoint::verify::verify;
+use rankguard_checkpoint::{Checkpoint, ImageSource, Store};
+use rankguard_checkpoint_tiers::bulk::{
+    BulkError, BulkPeer, BulkServer, BulkSource, Keep, Limits, Name, Refusal, ServerLimits, Shelf, What, parity_index,
+};
+use rankguard_checkpoint_tiers::cap::Cap;
+use rankguard_checkpoint_tiers::parity::{Original, encode};
+use rankguard_model::{Generation, Rank};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Images of 6 MiB and a little, so that they travel in several pieces.
+const LARGE: Job = Job {
+    world: 2,
+    rows: 64,
+    columns: 200_001,
+    chunk_bytes: 64 << 10,
+};
+
+struct Memory(Vec<u8>);
+
+impl ImageSource for Memory {
+    fn read_at(&self, at: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.0.as_slice().read_at(at, out)
+    }
+}
+
+fn image(bytes: Vec<u8>) -> Arc<dyn ImageSource + Send + Sync> {
+    Arc::new(Memory(bytes))
+}
+
+async fn server(shelf: &Arc<Shelf>, store: Option<Store>) -> BulkServer {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let cap = Arc::new(Cap::none());
+    BulkServer::bind(any, shelf.clone(), Vec::new(), store, ServerLimits::default(), cap)
+        .await
+        .unwrap()
+}
+
+fn peer(address: SocketAddr) -> Arc<BulkPeer> {
+    Arc::new(BulkPeer::new(address, Limits::default(), Arc::new(Cap::none())).unwrap())
+}
+
+/// What a controller would have committed of these shards.
+fn checkpoint(indexes: Vec<ShardIndex>) -> Checkpoint {
+    let manifest = Manifest {
+        job: job(),
+        step: indexes[0].step,
+        generation: indexes[0].generation,
+        world_size: indexes[0].world_size,
+        parent: None,
+        ledger: None,
+        shards: indexes
+            .iter()
+            .map(|index| ManifestShard {
+                rank: index.rank,
+                index: index.digest(),
+                bytes: index.image_bytes,
+                schema: String::new(),
+            })
+            .collect(),
+    };
+    Checkpoint { manifest, indexes }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_that_were_pushed_are_restored_from_the_peer() {
+    let shelf = Arc::new(Shelf::new(64 << 20));
+    let server = server(&shelf, None).await;
+    let peer = peer(server.address());
+    let mut indexes = Vec::new();
+    for rank in 0..2 {
+        let (index, bytes) = LARGE.sealed(id(10, 1), rank);
+        let replicated = peer
+            .push(What::Image, &index, image(bytes), Keep::Memory)
+            .await
+            .unwrap();
+        assert_eq!((replicated.root, &replicated.name), (index.root, &Name::image(&index)));
+        let chunks: u64 = index.chunking().ranges().map(|range| range.end - range.start).sum();
+        assert_eq!(replicated.sent_bytes, chunks);
+        indexes.push(index);
+    }
+    assert_eq!(shelf.names(&job()).len(), 2);
+    // Again: everything is there.
+    let again = peer
+        .push(What::Image, &indexes[0], image(Vec::new()), Keep::Memory)
+        .await
+        .unwrap();
+    assert_eq!(again.sent_bytes, 0);
+
+    let runtime = tokio::runtime::Handle::current();
+    let whole = checkpoint(indexes);
+    let (bytes, report) = tokio::task::spawn_blocking(move || {
+        let source = BulkSource::new(peer, "n1", Generation(2), runtime);
+        LARGE.load(&whole, &[&source as &dyn ChunkSource]).unwrap()
+    })
+    .await
+    .unwrap();
+    assert!(bytes == LARGE.expected(10));
+    assert_eq!(report.bytes.peer, bytes.len() as u64);
+
+    let before = shelf.bytes();
+    shelf.release(&job(), |checkpoint| checkpoint <= id(10, 1));
+    assert!(before > 12 << 20 && shelf.bytes() == 0 && shelf.names(&job()).is_empty());
+}
+
+#[tokio::test]
+async fn an_image_for_disk_is_a_shard_of_the_receivers_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let shelf = Arc::new(Shelf::new(64 << 20));
+    let server = server(&shelf, Some(store.clone())).await;
+    let peer = peer(server.address());
+    let mut indexes = Vec::new();
+    for rank in 0..2 {
+        let (index, bytes) = LARGE.sealed(id(10, 1), rank);
+        peer.push(What::Image, &index, image(bytes), Keep::Disk).await.unwrap();
+        indexes.push(index);
+    }
+    assert_eq!(shelf.bytes(), 0, "memory is free again");
+    store.commit(&checkpoint(indexes).manifest).unwrap();
+    assert!(verify(&store, &job(), None).unwrap().is_intact());
+}
+
+#[tokio::test]
+async fn rg_3_a_stale_generation_neither_pushes_nor_fetches() {
+    let shelf = Arc::new(Shelf::new(1 << 20));
+    let server = server(&shelf, None).await;
+    let peer = peer(server.address());
+    let (index, bytes) = SMALL.sealed(id(10, 1), 0);
+    peer.push(What::Image, &index, image(bytes.clone()), Keep::Memory)
+        .await
+        .unwrap();
+    shelf.raise_fence(&job(), Generation(2));
+    shelf.raise_fence(&job(), Generation(1));
+    let stale = |error: BulkError| {
+        matches!(
+            error,
+            BulkError::Refused {
+                refusal: Refusal::Stale { asked: 1, fence: 2 },
+                ..
+            }
+        )
+    };
+    let (later, _) = SMALL.sealed(id(20, 1), 0);
+    assert!(stale(
+        peer.push(What::Image, &later, image(bytes), Keep::Memory)
+            .await
+            .unwrap_err()
+    ));
+    let name = Name::image(&index);
+    assert!(stale(peer.fetch(&name, Generation(1), vec![(0, 1)]).await.unwrap_err()));
+    let newer = peer.fetch(&name, Generation(2), vec![(0, 1)]).await.unwrap();
+    assert_eq!(newer.unwrap().len(), 64, "the image itself is still a restore point");
+}
+
+#[tokio::test]
+async fn rg_2_an_image_that_is_not_what_its_index_says_is_never_replicated() {
+    let (index, bytes) = LARGE.sealed(id(10, 1), 0);
+    for at in [0, 5 << 20, bytes.len() - 1] {
+        let shelf = Arc::new(Shelf::new(64 << 20));
+        let server = server(&shelf, None).await;
+        let peer = peer(server.address());
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        let error = peer
+            .push(What::Image, &index, image(damaged), Keep::Memory)
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(
+                error,
+                BulkError::Refused {
+                    refusal: Refusal::Damaged { .. },
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(shelf.names(&job()).is_empty(), "not called whole");
+        // Once more, and good: what arrived well before is kept.
+        let replicated = peer
+            .push(What::Image, &index, image(bytes.clone()), Keep::Memory)
+            .await
+            .unwrap();
+        assert!(replicated.sent_bytes <= index.image_bytes, "{replicated:?}");
+        let mut out = vec![0; bytes.len()];
+        shelf.held(&Name::image(&index)).unwrap().read_at(0, &mut out).unwrap();
+        assert!(out == bytes);
+    }
+}
+
+#[tokio::test]
+async fn a_full_shelf_and_another_image_of_that_name_are_refused_with_numbers() {
+    let (index, bytes) = SMALL.sealed(id(10, 1), 0);
+    let shelf = Arc::new(Shelf::new(index.image_bytes + 10));
+    let server = server(&shelf, None).await;
+    let peer = peer(server.address());
+    peer.push(What::Image, &index, image(bytes.clone()), Keep::Memory)
+        .await
+        .unwrap();
+    let mut other = index.clone();
+    other.state = serde_json::json!("other");
+    let error = peer
+        .push(What::Image, &other, image(bytes.clone()), Keep::Memory)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            BulkError::Refused {
+                refusal: Refusal::Conflict,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let (more, bytes) = SMALL.sealed(id(10, 1), 1);
+    let error = peer
+        .push(What::Image, &more, image(bytes), Keep::Memory)
+        .await
+        .unwrap_err();
+    let wanted = more.image_bytes;
+    assert!(
+        matches!(error, BulkError::Refused { refusal: Refusal::Full { wanted: told, room: 10 }, .. } if told == wanted),
+        "{error}"
+    );
+    let error = peer
+        .push(What::Image, &index, image(Vec::new()), Keep::Disk)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            BulkError::Refused {
+                refusal: Refusal::NoDisk,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn parity_travels_as_images_do_and_brings_its_descriptor() {
+    let shelf = Arc::new(Shelf::new(1 << 20));
+    let server = server(&shelf, None).await;
+    let peer = peer(server.address());
+    let images: Vec<Vec<u8>> = (0..2).map(|rank| SMALL.sealed(id(10, 1), rank).1).collect();
+    let views: Vec<&[u8]> = images.iter().map(Vec::as_slice).collect();
+    let originals: Vec<Original<'_>> = (0u32..)
+        .zip(&views)
+        .map(|(rank, view)| Original {
+            file: Origin::new(id(10, 1), Rank(rank)),
+            bytes: view.len() as u64,
+            index: Digest::of(b"index"),
+            content: view,
+        })
+        .collect();
+    let mut parity = Vec::new();
+    let descriptor = encode(&job(), &originals, 1, 64, |_, bytes| {
+        parity.extend_from_slice(bytes);
+        Ok(())
+    })
+    .unwrap();
+    let index = parity_index(&descriptor, id(10, 1), 3, &parity);
+    peer.push(What::Parity(0), &index, image(parity.clone()), Keep::Memory)
+        .await
+        .unwrap();
+    let name = Name {
+        what: What::Parity(0),
+        ..Name::image(&index)
+    };
+    let held = shelf.held(&name).unwrap();
+    let mut out = vec![0; parity.len()];
+    held.read_at(0, &mut out).unwrap();
+    assert_eq!(out, parity);
+    let text = held.index().state["descriptor"].as_str().unwrap();
+    let read = rankguard_checkpoint_tiers::parity::Descriptor::from_bytes(text.as_bytes());
+    assert_eq!(read, Ok(descriptor));
+}
+
+#[tokio::test]
+async fn rg_9_a_peer_that_is_silent_gone_or_foreign_costs_a_deadline_at_most() {
+    let limits = Limits {
+        deadline: Duration::from_millis(200),
+        connections: 1,
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (index, bytes) = SMALL.sealed(id(10, 1), 0);
+    let silent = Arc::new(BulkPeer::new(address, limits, Arc::new(Cap::none())).unwrap());
+    let error = silent
+        .push(What::Image, &index, image(bytes.clone()), Keep::Memory)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, BulkError::Deadline { .. }) && error.is_retryable(),
+        "{error}"
+    );
+    let chatter = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    });
+    // The first connection of the silent peer may still wait to be accepted.
+    let error = silent
+        .push(What::Image, &index, image(bytes.clone()), Keep::Memory)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            BulkError::Protocol { .. } | BulkError::Deadline { .. } | BulkError::Io { .. }
+        ),
+        "{error}"
+    );
+    chatter.abort();
+    let _ = chatter.await;
+    let error = silent
+        .push(What::Image, &index, image(bytes), Keep::Memory)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, BulkError::Io { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn rg_11_foreign_bytes_end_a_connection_and_nothing_else() {
+    let shelf = Arc::new(Shelf::new(1 << 20));
+    let server = server(&shelf, None).await;
+    for text in [
+        &b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..],
+        b"RGB1\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"RGB1\x02\0\0\0\0\0\0\0\0\0\0\0{}",
+    ] {
+        let mut stream = TcpStream::connect(server.address()).await.unwrap();
+        stream.write_all(text).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        // Closed without a word, or reset because there was more to read.
+        let _ = stream.read_to_end(&mut answer).await;
+        assert_eq!(answer, b"");
+    }
+    let (index, bytes) = SMALL.sealed(id(10, 1), 0);
+    peer(server.address())
+        .push(What::Image, &index, image(bytes), Keep::Memory)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_came_back_is_reached_again() {
+    let shelf = Arc::new(Shelf::new(1 << 20));
+    let first = server(&shelf, None).await;
+    let address = first.address();
+    let peer = peer(address);
+    let (index, bytes) = SMALL.sealed(id(10, 1), 0);
+    peer.push(What::Image, &index, image(bytes), Keep::Memory)
+        .await
+        .unwrap();
+    drop(first);
+    let cap = Arc::new(Cap::none());
+    let second = loop {
+        // The listener of the first is closed when its task has ended.
+        let bound = BulkServer::bind(
+            address,
+            shelf.clone(),
+            Vec::new(),
+            None,
+            ServerLimits::default(),
+            cap.clone(),
+        )
+        .await;
+        match bound {
+            Ok(server) => break server,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let found = peer
+        .fetch(&Name::image(&index), Generation(1), vec![(0, 2)])
+        .await
+        .unwrap();
+    assert_eq!(found.map(|bytes| bytes.len()), Some(128));
+    drop(second);
+}
+
+#[tokio::test]
+async fn nothing_but_loopback_is_spoken_to() {
+    let far = SocketAddr::from(([192, 0, 2, 1], 9));
+    let refused = BulkPeer::new(far, Limits::default(), Arc::new(Cap::none()));
+    assert!(matches!(refused, Err(BulkError::NotLoopback { .. })));
+    let shelf = Arc::new(Shelf::new(1));
+    let cap = Arc::new(Cap::none());
+    let all = SocketAddr::from(([0, 0, 0, 0], 0));
+    let refused = BulkServer::bind(all, shelf, Vec::new(), None, ServerLimits::default(), cap).await;
+    assert!(matches!(refused, Err(BulkError::NotLoopback { .. })));
+}

@@ -1,0 +1,490 @@
+//! The object tier over a folder and over memory: nothing overwritten, nothing half, nothing sent twice, nothing wrong.
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod shaky;
+
+use std::path::Path as FilePath;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::{Job, SMALL, id, job};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use rankguard_checkpoint::format::{CheckpointId, Known, Manifest, ShardIndex};
+use rankguard_checkpoint::verify::verify;
+use rankguard_checkpoint::{Checkpoint, Store};
+use rankguard_checkpoint_tiers::cap::Cap;
+use rankguard_checkpoint_tiers::object::{Limits, ObjectError, ObjectSource, ObjectTier};
+use shaky::{Counts, Shaky};
+use tempfile::TempDir;
+
+/// Images of some 90 KiB in chunks of 1 KiB; parts are smaller, so that there are many.
+const LARGE: Job = Job {
+    world: 2,
+    rows: 64,
+    columns: 2_800,
+    chunk_bytes: 1024,
+};
+
+const LIMITS: Limits = Limits {
+    deadline: Duration::from_secs(5),
+    requests: 4,
+    part_bytes: 10_000,
+};
+
+fn store() -> (TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path().join("store")).unwrap();
+    (folder, store)
+}
+
+fn in_memory() -> (ObjectTier, Arc<Counts>, Arc<InMemory>) {
+    let memory = Arc::new(InMemory::new());
+    let (shaky, counts) = Shaky::over(memory.clone());
+    let tier = ObjectTier::over(shaky, Path::from("base"), "mem://base").with_limits(LIMITS);
+    (tier, counts, memory)
+}
+
+fn in_folder(folder: &FilePath) -> ObjectTier {
+    ObjectTier::open(&format!("file://{}", folder.display()))
+        .unwrap()
+        .with_limits(LIMITS)
+}
+
+fn same_files(one: &Store, other: &Store, checkpoint: CheckpointId, world: u32) {
+    let mut paths = vec![Store::manifest_path(one, &job(), checkpoint).unwrap()];
+    for rank in 0..world {
+        let rank = rankguard_model::Rank(rank);
+        paths.push(one.shard_path(&job(), checkpoint, rank).unwrap());
+        paths.push(one.index_path(&job(), checkpoint, rank).unwrap());
+    }
+    for path in paths {
+        let there = other.root().join(path.strip_prefix(one.root()).unwrap());
+        assert!(
+            std::fs::read(&path).unwrap() == std::fs::read(&there).unwrap(),
+            "{} differs",
+            there.display()
+        );
+    }
+}
+
+fn flip(path: &FilePath, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A checkpoint whose ranks borrow all but the last chunk of `weight` from the one at `base`.
+fn save_delta(store: &Store, shape: &Job, base: CheckpointId, checkpoint: CheckpointId) -> Manifest {
+    let mut seals = Vec::new();
+    for rank in 0..shape.world {
+        let (like, mut image) = shape.sealed(base, rank);
+        image[10] ^= checkpoint.step.0 as u8 | 0x80;
+        let mut index = ShardIndex {
+            step: checkpoint.step,
+            generation: checkpoint.generation,
+            ..like
+        };
+        index.digest_image(&image);
+        let mut known = Known::default();
+        known.add(&store.load(&job(), base).unwrap().indexes[rank as usize]);
+        let written = store.write_new(&index, &image.as_slice(), &known).unwrap();
+        assert!(written.new_bytes < index.image_bytes / 2);
+        seals.push(written.seal);
+    }
+    let manifest = Manifest::from_seals(&job(), checkpoint, Some(base), &seals).unwrap();
+    store.commit(&manifest).unwrap();
+    manifest
+}
+
+#[tokio::test]
+async fn what_is_pushed_comes_back_byte_for_byte_from_a_folder_and_from_memory() {
+    let (folder, from) = store();
+    LARGE.save(&from, id(10, 1), None).unwrap();
+    SMALL.save(&from, id(20, 1), Some(id(10, 1))).unwrap();
+    let mirror = folder.path().join("mirror");
+    for tier in [in_folder(&mirror), in_memory().0] {
+        assert_eq!(tier.committed(&job()).await.unwrap(), []);
+        let pushed = tier.push(&from, &job(), id(10, 1)).await.unwrap();
+        assert!(
+            !pushed.already && pushed.kept_bytes == 0 && pushed.sent_bytes > 180_000,
+            "{pushed:?}"
+        );
+        tier.push(&from, &job(), id(20, 1)).await.unwrap();
+        assert_eq!(tier.jobs().await.unwrap(), [job()]);
+        assert_eq!(tier.committed(&job()).await.unwrap(), [id(10, 1), id(20, 1)]);
+        assert!(tier.push(&from, &job(), id(10, 1)).await.unwrap().already);
+
+        let (_held, to) = store();
+        for checkpoint in [id(10, 1), id(20, 1)] {
+            let pulled = tier.pull(&job(), checkpoint, &to).await.unwrap();
+            assert!(!pulled.already && pulled.kept_bytes == 0, "{pulled:?}");
+            same_files(&from, &to, checkpoint, 2);
+        }
+        assert!(verify(&to, &job(), None).unwrap().is_intact());
+        assert!(tier.pull(&job(), id(10, 1), &to).await.unwrap().already);
+    }
+    let mirror = Store::at(mirror);
+    let report = verify(&mirror, &job(), None).unwrap();
+    assert!(
+        report.is_intact() && report.checkpoints.len() == 2,
+        "a mirror in a folder is a store"
+    );
+}
+
+/// The store of objects dies at every write there is; whatever was there by then, there is no checkpoint, and the next
+/// push makes one of it.
+#[tokio::test]
+async fn rg_1_a_push_that_dies_at_any_write_leaves_no_checkpoint_and_the_next_goes_on() {
+    let (_folder, from) = store();
+    LARGE.save(&from, id(10, 1), None).unwrap();
+    let (tier, counts, _) = in_memory();
+    tier.push(&from, &job(), id(10, 1)).await.unwrap();
+    let writes = counts.writes.load(Ordering::SeqCst);
+    assert!(writes > 20, "{writes} writes");
+    let (mut kept, mut died) = (0, 0);
+    for nth in 1..=writes {
+        let (tier, counts, _) = in_memory();
+        counts.fail_from(nth);
+        let error = tier.push(&from, &job(), id(10, 1)).await.expect_err("a write fails");
+        assert!(
+            error.is_retryable() && error.to_string().contains("mem://base/demo"),
+            "{error}"
+        );
+        died += 1;
+        assert_eq!(tier.committed(&job()).await.unwrap(), [], "after write {nth}");
+        counts.fail_from(0);
+        let pushed = tier.push(&from, &job(), id(10, 1)).await.unwrap();
+        kept += pushed.kept_bytes;
+        assert_eq!(tier.committed(&job()).await.unwrap(), [id(10, 1)], "after write {nth}");
+        let (_held, to) = store();
+        tier.pull(&job(), id(10, 1), &to).await.unwrap();
+        same_files(&from, &to, id(10, 1), 2);
+    }
+    assert_eq!(died, writes);
+    assert!(kept > 0, "what was there is not sent again");
+}
+
+#[tokio::test]
+async fn nothing_that_is_there_is_overwritten() {
+    let (folder, from) = store();
+    LARGE.save(&from, id(10, 1), None).unwrap();
+    let shard = "base/demo/000000000010-g1/rank-00001.shard";
+    let index = "base/demo/000000000010-g1/rank-00001.index";
+    let manifest = "base/demo/000000000010-g1/MANIFEST";
+    let length = from
+        .shard_path(&job(), id(10, 1), rankguard_model::Rank(1))
+        .unwrap()
+        .metadata()
+        .unwrap()
+        .len();
+    for (place, bytes) in [(shard, length as usize), (shard, 7), (index, 100), (manifest, 100)] {
+        let mirror = tempfile::tempdir_in(folder.path()).unwrap();
+        let on_disk: Arc<dyn ObjectStore> =
+            Arc::new(object_store::local::LocalFileSystem::new_with_prefix(mirror.path()).unwrap());
+        for objects in [Arc::new(InMemory::new()) as Arc<dyn ObjectStore>, on_disk] {
+            let foreign = vec![7u8; bytes];
+            objects.put(&Path::from(place), foreign.clone().into()).await.unwrap();
+            let tier = ObjectTier::over(objects.clone(), Path::from("base"), "x://base").with_limits(LIMITS);
+            let error = tier
+                .push(&from, &job(), id(10, 1))
+                .await
+                .expect_err("something is there");
+            assert!(
+                matches!(&error, ObjectError::Conflict { url } if url.ends_with(&place[4..])),
+                "{error:?}"
+            );
+            let there = objects.get(&Path::from(place)).await.unwrap().bytes().await.unwrap();
+            assert_eq!(there.as_ref(), foreign, "{place} was touched");
+            if place != manifest {
+                assert_eq!(tier.committed(&job()).await.unwrap(), []);
+            }
+        }
+    }
+}
+
+/// Two pushers of two generations' manifests under one name: put-if-absent lets exactly one win.
+#[tokio::test]
+async fn of_two_at_once_one_manifest_wins_and_stays() {
+    let (folder, _) = store();
+    let on_disk: Arc<dyn ObjectStore> =
+        Arc::new(object_store::local::LocalFileSystem::new_with_prefix(folder.path()).unwrap());
+    for objects in [Arc::new(InMemory::new()) as Arc<dyn ObjectStore>, on_disk] {
+        let mut stores = Vec::new();
+        for rank_rows in [4, 6] {
+            let (held, from) = store();
+            Job {
+                rows: rank_rows,
+                ..SMALL
+            }
+            .save(&from, id(10, 1), None)
+            .unwrap();
+            stores.push((held, from));
+        }
+        let tier = ObjectTier::over(objects, Path::from("base"), "x://base");
+        let (this_job, checkpoint) = (job(), id(10, 1));
+        let (one, other) = tokio::join!(
+            tier.push(&stores[0].1, &this_job, checkpoint),
+            tier.push(&stores[1].1, &this_job, checkpoint)
+        );
+        assert!(!(one.is_ok() && other.is_ok()), "{one:?} {other:?}");
+        for id in tier.committed(&this_job).await.unwrap() {
+            let (_held, to) = store();
+            tier.pull(&this_job, id, &to).await.unwrap();
+            assert!(verify(&to, &this_job, None).unwrap().is_intact(), "never a mix of two");
+        }
+        for lost in [one.err(), other.err()].into_iter().flatten() {
+            assert!(matches!(lost, ObjectError::Conflict { .. }), "{lost:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn rg_3_a_generation_that_was_overtaken_there_is_refused() {
+    let (_folder, from) = store();
+    SMALL.save(&from, id(10, 1), None).unwrap();
+    let (tier, counts, _) = in_memory();
+    let (_other, newer) = store();
+    SMALL.save(&newer, id(5, 2), None).unwrap();
+    tier.push(&newer, &job(), id(5, 2)).await.unwrap();
+    let before = counts.writes.load(Ordering::SeqCst);
+    let error = tier
+        .push(&from, &job(), id(10, 1))
+        .await
+        .expect_err("generation 2 has committed");
+    assert!(
+        matches!(error, ObjectError::Fenced { newer, .. } if newer == id(5, 2)),
+        "{error:?}"
+    );
+    assert_eq!(counts.writes.load(Ordering::SeqCst), before, "nothing was sent");
+}
+
+#[tokio::test]
+async fn rg_2_damage_is_not_copied_in_either_direction() {
+    for at in [0, 5_000, 40_000] {
+        let (folder, from) = store();
+        LARGE.save(&from, id(10, 1), None).unwrap();
+        let mirror = folder.path().join("mirror");
+        let tier = in_folder(&mirror);
+        let shard = from.shard_path(&job(), id(10, 1), rankguard_model::Rank(1)).unwrap();
+        flip(&shard, at);
+        let error = tier
+            .push(&from, &job(), id(10, 1))
+            .await
+            .expect_err("the shard is damaged");
+        assert!(
+            matches!(&error, ObjectError::LocalDamage { path, .. } if *path == shard),
+            "{error:?}"
+        );
+        assert!(!error.is_retryable());
+        assert_eq!(tier.committed(&job()).await.unwrap(), []);
+        let left = common::files_below(&mirror)
+            .into_iter()
+            .filter(|path| path.contains("rank-00001"));
+        assert_eq!(
+            left.collect::<Vec<_>>(),
+            Vec::<String>::new(),
+            "nothing is left of the upload"
+        );
+
+        flip(&shard, at);
+        tier.push(&from, &job(), id(10, 1)).await.unwrap();
+        let mirrored = Store::at(&mirror)
+            .shard_path(&job(), id(10, 1), rankguard_model::Rank(1))
+            .unwrap();
+        flip(&mirrored, at);
+        let (_held, to) = store();
+        let error = tier
+            .pull(&job(), id(10, 1), &to)
+            .await
+            .expect_err("the object is damaged");
+        let ObjectError::Damaged { url, at: found, .. } = &error else {
+            panic!("{error:?}")
+        };
+        assert!(
+            url.ends_with("rank-00001.shard") && *found <= at as u64 && at as u64 - found < 1024,
+            "{error}"
+        );
+        assert_eq!(to.committed_ids(&job()).unwrap(), []);
+        flip(&mirrored, at);
+        let pulled = tier.pull(&job(), id(10, 1), &to).await.unwrap();
+        assert!(pulled.kept_bytes > 0, "the good shard was there already");
+        same_files(&from, &to, id(10, 1), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_delta_brings_what_it_borrows_and_retention_keeps_it() {
+    let (_folder, from) = store();
+    LARGE.save(&from, id(10, 1), None).unwrap();
+    save_delta(&from, &LARGE, id(10, 1), id(20, 1));
+    save_delta(&from, &LARGE, id(10, 1), id(30, 1));
+    from.remove(&job(), id(10, 1)).unwrap();
+    let (tier, counts, _) = in_memory();
+    tier.push(&from, &job(), id(20, 1)).await.unwrap();
+    let third = tier.push(&from, &job(), id(30, 1)).await.unwrap();
+    assert!(third.kept_bytes > 150_000 && third.sent_bytes < 30_000, "{third:?}");
+
+    let (_held, to) = store();
+    tier.pull(&job(), id(30, 1), &to).await.unwrap();
+    assert!(to.is_lent(&job(), id(10, 1)).unwrap());
+    assert!(verify(&to, &job(), None).unwrap().is_intact());
+    rankguard_checkpoint::retention::collect(&to, &job(), 1, &[]).unwrap();
+    assert!(
+        verify(&to, &job(), None).unwrap().is_intact(),
+        "retention keeps what is borrowed"
+    );
+
+    let removed = tier.retain(&job(), 1, &[]).await.unwrap();
+    assert_eq!((removed.checkpoints, removed.borrowed), (vec![id(20, 1)], 2));
+    let order = counts.removed.lock().unwrap().clone();
+    assert!(order[0].ends_with("000000000010-g1/MANIFEST") || order[0].ends_with("000000000020-g1/MANIFEST"));
+    let of_second: Vec<&String> = order.iter().filter(|path| path.contains("000000000020-g1")).collect();
+    assert!(
+        of_second[0].ends_with("MANIFEST") && of_second.len() == 5,
+        "{of_second:?}"
+    );
+    let (_held, again) = store();
+    tier.pull(&job(), id(30, 1), &again).await.unwrap();
+    assert!(verify(&again, &job(), None).unwrap().is_intact());
+}
+
+#[tokio::test]
+async fn retention_keeps_the_newest_and_the_pinned_and_clears_uploads_that_never_ended() {
+    let (_folder, from) = store();
+    for step in 1..=5 {
+        SMALL.save(&from, id(step, 1), None).unwrap();
+    }
+    let (tier, counts, _) = in_memory();
+    for step in [1, 2, 4, 5] {
+        tier.push(&from, &job(), id(step, 1)).await.unwrap();
+    }
+    counts.fail_from(3);
+    tier.push(&from, &job(), id(3, 1)).await.expect_err("dies half way");
+    counts.fail_from(0);
+    let removed = tier.retain(&job(), 2, &[id(1, 1)]).await.unwrap();
+    assert_eq!((removed.checkpoints, removed.torn), (vec![id(2, 1)], vec![id(3, 1)]));
+    assert_eq!(tier.committed(&job()).await.unwrap(), [id(1, 1), id(4, 1), id(5, 1)]);
+    assert_eq!(tier.retain(&job(), 9, &[]).await.unwrap().checkpoints, []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_reads_neighbours_in_one_request_and_finds_damage() {
+    let (folder, from) = store();
+    LARGE.save(&from, id(10, 1), None).unwrap();
+    let (tier, counts, memory) = in_memory();
+    tier.push(&from, &job(), id(10, 1)).await.unwrap();
+    let checkpoint: Checkpoint = tier.checkpoint(&job(), id(10, 1)).await.unwrap();
+    let tier = tier.with_limits(Limits {
+        part_bytes: 1 << 20,
+        ..LIMITS
+    });
+    (
+        counts.reads.store(0, Ordering::SeqCst),
+        counts.read_bytes.store(0, Ordering::SeqCst),
+    );
+    let runtime = tokio::runtime::Handle::current();
+    let (from_tier, shared) = (tier.clone(), checkpoint.clone());
+    let (bytes, report) = tokio::task::spawn_blocking(move || {
+        let source = ObjectSource::new(from_tier, runtime);
+        LARGE.load(&shared, &[&source]).unwrap()
+    })
+    .await
+    .unwrap();
+    assert!(bytes == LARGE.expected(10));
+    let (reads, read) = (
+        counts.reads.load(Ordering::SeqCst),
+        counts.read_bytes.load(Ordering::SeqCst),
+    );
+    assert!(
+        reads * 8 <= report.chunks,
+        "{reads} requests for {} chunks",
+        report.chunks
+    );
+    assert!(
+        read as f64 <= bytes.len() as f64 * 1.02,
+        "{read} bytes read of {} needed",
+        bytes.len()
+    );
+
+    // A damaged object, and the disk beside it.
+    let place = Path::from("base/demo/000000000010-g1/rank-00000.shard");
+    let mut object = memory.get(&place).await.unwrap().bytes().await.unwrap().to_vec();
+    object[70_000] ^= 4;
+    memory.put(&place, object.into()).await.unwrap();
+    let runtime = tokio::runtime::Handle::current();
+    let (bytes, report) = tokio::task::spawn_blocking(move || {
+        let source = ObjectSource::new(tier, runtime);
+        let alone = LARGE.load(&checkpoint, &[&source]).unwrap_err().to_string();
+        assert!(
+            alone.contains("tensor weight") && alone.contains("mem://base"),
+            "{alone}"
+        );
+        let disk = Store::at(folder.path().join("store"));
+        LARGE.load(&checkpoint, &[&source, &disk]).unwrap()
+    })
+    .await
+    .unwrap();
+    assert!(bytes == LARGE.expected(10));
+    assert_eq!(report.repairs.len(), 1, "{:?}", report.repairs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rg_9_a_store_that_hangs_costs_one_deadline_and_says_who() {
+    let (_folder, from) = store();
+    SMALL.save(&from, id(10, 1), None).unwrap();
+    let (tier, counts, _) = in_memory();
+    counts.hang.store(1, Ordering::SeqCst);
+    let error = tier.push(&from, &job(), id(10, 1)).await.expect_err("it hangs");
+    assert!(matches!(error, ObjectError::Deadline { .. }) && error.is_retryable());
+    assert!(
+        error
+            .to_string()
+            .contains("mem://base/demo/000000000010-g1/MANIFEST: no answer within 5s"),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cap_holds_for_a_whole_push() {
+    let (_folder, from) = store();
+    LARGE.save(&from, id(10, 1), None).unwrap();
+    let (tier, ..) = in_memory();
+    // Whole shards: a thread that reads parts would keep the paused clock from going on.
+    let limits = Limits {
+        part_bytes: 1 << 20,
+        ..LIMITS
+    };
+    let tier = tier.with_limits(limits).with_cap(Arc::new(Cap::new(Some(100_000))));
+    let pushed = tier.push(&from, &job(), id(10, 1)).await.unwrap();
+    let took = pushed.took.as_secs_f64();
+    let least = (pushed.sent_bytes as f64 - 110_000.0) / 100_000.0;
+    assert!(
+        took >= least && took < least + 2.0,
+        "{} bytes in {took} s of the clock",
+        pushed.sent_bytes
+    );
+}
+
+#[test]
+fn places_that_are_none_are_refused_and_secrets_are_not_repeated() {
+    for (url, said) in [
+        ("no url", "write file:///folder"),
+        ("ftp://host/x", "ftp://host/x"),
+        ("memory:///x", "file, s3, gs or az"),
+        ("http://host/x", "file, s3, gs or az"),
+        ("s3://key:hidden@bucket/x", "environment"),
+        ("s3://bucket/x?secret=hidden", "environment"),
+    ] {
+        let error = ObjectTier::open(url).expect_err(url).to_string();
+        assert!(error.contains(said), "{error}");
+        assert!(!error.contains("hidden"), "{error}");
+    }
+    assert_eq!(
+        ObjectTier::open("s3://bucket/prefix").unwrap().url(),
+        "s3://bucket/prefix"
+    );
+}

@@ -1,0 +1,73 @@
+//! `rankguard checkpoint parity`: shards of a store under parity.
+
+use rankguard_checkpoint_tiers::parity::{ParityError, Protected, protect, prune};
+use rankguard_model::{JobId, Step};
+use serde::Serialize;
+
+use super::args::ParityArgs;
+use super::look;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column};
+use crate::out;
+use crate::words;
+
+/// A checkpoint under parity.
+#[derive(Serialize)]
+struct Under {
+    job: JobId,
+    #[serde(flatten)]
+    done: Protected,
+}
+
+const UNDER: &[Column<Under>] = &[
+    ("job", |one| one.job.to_string()),
+    ("checkpoint", |one| one.done.id.to_string()),
+    ("groups", |one| one.done.groups.to_string()),
+    ("parity", |one| one.done.parity.to_string()),
+    ("shards", |one| words::bytes(one.done.shard_bytes)),
+    ("parity size", |one| words::bytes(one.done.parity_bytes)),
+    ("note", |one| {
+        let all = one.done.already == one.done.groups;
+        if all { "was there" } else { "" }.to_owned()
+    }),
+];
+
+pub(super) fn run(args: &ParityArgs) -> Result<Exit, CliError> {
+    let (store, jobs) = look::open(&args.store.dir, args.store.job.as_deref())?;
+    let root = args.to.clone().unwrap_or_else(|| store.root().join(".parity"));
+    let mut all = Vec::new();
+    for job in jobs {
+        for id in store.committed_ids(&job).map_err(look::failed)? {
+            if args.step.is_some_and(|step| id.step != Step(step)) {
+                continue;
+            }
+            let (size, parity) = (args.group_size as usize, args.parity as usize);
+            let done = protect(&store, &job, id, &root, size, parity).map_err(failed)?;
+            let job = job.clone();
+            all.push(Under { job, done });
+        }
+        let pruned = prune(&store, &job, &root).map_err(failed)?;
+        if pruned > 0 {
+            out::note(&format!(
+                "removed the parity of {pruned} checkpoints of job {job} that are gone"
+            ));
+        }
+    }
+    if let (true, Some(step)) = (all.is_empty(), args.step) {
+        return Err(look::nothing_at(Step(step), &args.store));
+    }
+    listing::print(args.store.format.format, &all, UNDER);
+    if all.is_empty() {
+        out::note("no committed checkpoints");
+    }
+    Ok(Exit::Fine)
+}
+
+fn failed(problem: ParityError) -> CliError {
+    CliError::failure(
+        "cannot put the store under parity",
+        "`rankguard checkpoint verify` names what is damaged; another shape of groups wants another --to",
+    )
+    .because(problem)
+}

@@ -1,0 +1,68 @@
+//! `rankguard checkpoint pull`: checkpoints out of an object store.
+
+use rankguard_checkpoint::Store;
+use rankguard_checkpoint_tiers::object::{ObjectTier, Pulled};
+use rankguard_model::{JobId, Step};
+
+use super::args::PullArgs;
+use super::look;
+use super::push::{failed, tier};
+use crate::commands::block_on;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column};
+use crate::words;
+
+const PULLED: &[Column<Pulled>] = &[
+    ("job", |one| one.job.to_string()),
+    ("checkpoint", |one| one.id.to_string()),
+    ("read", |one| words::bytes(one.read_bytes)),
+    ("kept", |one| words::bytes(one.kept_bytes)),
+    ("took", |one| words::millis(one.took.as_secs_f64() * 1e3)),
+    ("note", |one| if one.already { "was there" } else { "" }.to_owned()),
+];
+
+pub(super) fn run(args: &PullArgs) -> Result<Exit, CliError> {
+    let tier = tier(&args.from, args.cap)?;
+    let pulled = block_on(pull(&tier, args))??;
+    listing::print(args.format.format, &pulled, PULLED);
+    Ok(Exit::Fine)
+}
+
+async fn pull(tier: &ObjectTier, args: &PullArgs) -> Result<Vec<Pulled>, CliError> {
+    let looking = "cannot look for checkpoints";
+    let jobs = match &args.job {
+        Some(job) => vec![JobId::from(job.as_str())],
+        None => tier.jobs().await.map_err(|problem| failed(looking, problem))?,
+    };
+    let mut wanted = Vec::new();
+    for job in jobs {
+        let ids = tier.committed(&job).await.map_err(|problem| failed(looking, problem))?;
+        let chosen = match args.step {
+            Some(step) => ids.into_iter().rev().find(|id| id.step == Step(step)),
+            None => ids.last().copied(),
+        };
+        wanted.extend(chosen.map(|id| (job, id)));
+    }
+    if wanted.is_empty() {
+        let which = args.step.map_or_else(
+            || "committed checkpoint".to_owned(),
+            |step| format!("checkpoint of step {step}"),
+        );
+        return Err(CliError::failure(
+            format!("there is no {which} at {}", tier.url()),
+            "is it the URL that `rankguard checkpoint push --to` was given?",
+        ));
+    }
+    let store = Store::open(&args.dir).map_err(look::failed)?;
+    let mut pulled = Vec::new();
+    for (job, id) in wanted {
+        let what = format!("cannot pull checkpoint {id} of job {job}");
+        pulled.push(
+            tier.pull(&job, id, &store)
+                .await
+                .map_err(|problem| failed(&what, problem))?,
+        );
+    }
+    Ok(pulled)
+}
