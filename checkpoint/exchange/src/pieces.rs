@@ -9,13 +9,16 @@ use crate::ExchangeError;
 /// Bytes held at one time.
 const BUFFER: u64 = 64 << 20;
 
+/// Takes the number of a tensor and its next bytes.
+pub(crate) type Each<'a> = &'a mut dyn FnMut(usize, &[u8]) -> Result<(), ExchangeError>;
+
 /// Gives the bytes of `wholes`, in order, to `each`: which tensor, and its next bytes. Every byte has been checked against
 /// the digest of its chunk; chunks on the seams of two pieces are read twice. Tells of damage that was routed around.
 pub(crate) fn stream(
     store: &Store,
     checkpoint: &Checkpoint,
     wholes: &[TensorBox],
-    each: &mut dyn FnMut(usize, &[u8]) -> Result<(), ExchangeError>,
+    each: Each<'_>,
 ) -> Result<Vec<String>, ExchangeError> {
     let mut stream = Stream {
         store,
@@ -53,7 +56,7 @@ struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    fn flush(&mut self, each: &mut dyn FnMut(usize, &[u8]) -> Result<(), ExchangeError>) -> Result<(), ExchangeError> {
+    fn flush(&mut self, each: Each<'_>) -> Result<(), ExchangeError> {
         let Checkpoint { manifest, indexes, .. } = self.checkpoint;
         self.buffer.resize(self.bytes as usize, 0);
         let report = assemble(manifest, indexes, &self.boxes, &[self.store], &mut self.buffer)?;
@@ -128,9 +131,9 @@ mod tests {
         fn back_to_back_they_are_the_whole(shape in proptest::collection::vec(0u64..6, 0..4), most in 1u64..200) {
             let whole = TensorBox::whole("w", Dtype::F32, shape);
             let cut = pieces(&whole, most);
-            prop_assert!(cut.iter().all(|piece| piece.bytes().unwrap() <= most.max(4)));
+            prop_assert!(cut.iter().all(|piece| piece.bytes().expect("small") <= most.max(4)));
             let all: Vec<u64> = cut.iter().flat_map(places).collect();
-            prop_assert_eq!(all, (0..whole.bytes().unwrap() / 4).collect::<Vec<_>>());
+            prop_assert_eq!(all, (0..whole.bytes().expect("small") / 4).collect::<Vec<_>>());
         }
     }
 }

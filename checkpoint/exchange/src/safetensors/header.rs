@@ -259,7 +259,7 @@ mod tests {
         let bytes = header.to_bytes();
         assert!(bytes.len().is_multiple_of(8));
         assert_eq!(
-            u64::from_le_bytes(bytes[..8].try_into().unwrap()),
+            u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")),
             bytes.len() as u64 - 8
         );
         assert_eq!(Header::parse(&bytes[8..], 13), Ok(header));
