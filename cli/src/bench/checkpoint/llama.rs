@@ -19,7 +19,11 @@ const KEPT: [(&str, Dtype); 4] = [
 
 /// Names and shapes of the parameters of a model whose state is about `gib` GiB.
 fn parameters(gib: f64) -> Vec<(String, Vec<u64>)> {
-    let (hidden, inner, vocabulary) = if gib < 0.4 { (256, 704, 2048) } else { (1024, 2816, 10_240) };
+    let (hidden, inner, vocabulary) = if gib < 0.4 {
+        (256, 704, 2048)
+    } else {
+        (1024, 2816, 10_240)
+    };
     let layer = (4 * hidden * hidden + 3 * hidden * inner + 2 * hidden) as f64 * BYTES;
     let embedding = (vocabulary * hidden + hidden) as f64 * BYTES;
     let layers = ((gib * f64::from(1 << 30) - embedding) / layer).round().max(1.0) as u64;
@@ -48,7 +52,12 @@ pub(super) fn boxes(gib: f64, rank: u64, world: u64) -> Vec<TensorBox> {
         let share = shape[0].div_ceil(world);
         let rows = (rank * share).min(shape[0])..((rank + 1) * share).min(shape[0]);
         for (kept, dtype) in KEPT {
-            boxes.push(TensorBox::rows(format!("{name}.{kept}"), dtype, shape.clone(), rows.clone()));
+            boxes.push(TensorBox::rows(
+                format!("{name}.{kept}"),
+                dtype,
+                shape.clone(),
+                rows.clone(),
+            ));
         }
         // Every rank has the counter; the copies are equal.
         boxes.push(TensorBox::whole(format!("{name}.step"), Dtype::F32, vec![]));

@@ -25,5 +25,8 @@ pub(super) fn filesystem(dir: &Path) -> String {
     let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let here = fields.filter(|fields| fields.len() > 2 && dir.starts_with(fields[1]));
     let nearest = here.max_by_key(|fields| fields[1].len());
-    nearest.map_or_else(|| "unknown".to_owned(), |fields| format!("{} on {}", fields[2], fields[0]))
+    nearest.map_or_else(
+        || "unknown".to_owned(),
+        |fields| format!("{} on {}", fields[2], fields[0]),
+    )
 }

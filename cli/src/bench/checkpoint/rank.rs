@@ -166,7 +166,9 @@ impl State {
         let (cpu, start) = (cpu_seconds(), Instant::now());
         std::thread::scope(|scope| {
             let mine = shares.pop();
-            shares.into_iter().for_each(|share| drop(scope.spawn(move || copy(share))));
+            shares
+                .into_iter()
+                .for_each(|share| drop(scope.spawn(move || copy(share))));
             mine.into_iter().for_each(copy);
         });
         let seconds = start.elapsed().as_secs_f64();
@@ -184,9 +186,15 @@ impl State {
             threads: self.place.threads,
             ..ImageOf::new(&job, Step(step), Generation(1), Rank(self.place.rank), self.place.world)
         };
-        let tensors: Vec<(TensorBox, &[u8])> = self.tensors.iter().map(|(boxed, data)| (boxed.clone(), &data[..])).collect();
+        let tensors: Vec<(TensorBox, &[u8])> = self
+            .tensors
+            .iter()
+            .map(|(boxed, data)| (boxed.clone(), &data[..]))
+            .collect();
         let arena = &self.arenas[self.place.rank as usize];
-        arena.fill(slot, &of, &tensors, &json!({"step": step})).map_err(io::Error::other)?;
+        arena
+            .fill(slot, &of, &tensors, &json!({"step": step}))
+            .map_err(io::Error::other)?;
         Ok(())
     }
 
@@ -228,7 +236,11 @@ impl State {
             needed: needed as u64,
             ..Told::default()
         };
-        let sound = !check || wanted.iter().zip(&out.0).all(|(boxed, bytes)| llama::holds(boxed, bytes));
+        let sound = !check
+            || wanted
+                .iter()
+                .zip(&out.0)
+                .all(|(boxed, bytes)| llama::holds(boxed, bytes));
         match sound {
             true => Ok(told),
             false => Err(io::Error::other("a load gave other bytes than were saved")),

@@ -23,7 +23,9 @@ impl RankProcess {
                 .args(["bench", "checkpoint-rank", "--rank", &rank.to_string()])
                 .args(["--world", &world.to_string(), "--gib", &gib.to_string()])
                 .args(["--threads", &threads.to_string()]);
-            arenas.iter().for_each(|arena| drop(command.arg("--arena").arg(arena)));
+            for arena in arenas {
+                command.arg("--arena").arg(arena);
+            }
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
             let pipes = child.stdin.take().zip(child.stdout.take());
             let (say, hear) = pipes.expect("both were asked for");
@@ -48,7 +50,9 @@ impl RankProcess {
     pub(super) fn hear(&mut self) -> io::Result<Told> {
         let mut line = String::new();
         if self.hear.read_line(&mut line)? == 0 {
-            return Err(io::Error::other("a rank of the bench ended early; is there memory for it?"));
+            return Err(io::Error::other(
+                "a rank of the bench ended early; is there memory for it?",
+            ));
         }
         let told: Told = serde_json::from_str(&line)?;
         match told.problem {

@@ -33,7 +33,9 @@ struct Save {
 
 /// Saves, loads and references with the ranks that were asked for, then other numbers of ranks.
 pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) -> io::Result<()> {
-    let dir = tempfile::Builder::new().prefix("rankguard-bench-").tempdir_in(&options.dir)?;
+    let dir = tempfile::Builder::new()
+        .prefix("rankguard-bench-")
+        .tempdir_in(&options.dir)?;
     let before = memory::of_process(std::process::id());
     let node = Node::new(options, options.ranks, &dir.path().join("store"))?;
     let mut ranks = RankProcess::start_all(options.ranks, options.gib, threads, &node.paths())?;
@@ -72,14 +74,20 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
     let first = saves[0];
     let of = |pick: fn(&Save) -> f64| median(saves[1..].iter().map(pick).collect());
     let raw = &mut figures.raw;
-    (raw.stall_s, raw.durable_s, raw.save_cpu_s) = (of(|save| save.stall), of(|save| save.durable), of(|save| save.cpu));
+    (raw.stall_s, raw.durable_s, raw.save_cpu_s) =
+        (of(|save| save.stall), of(|save| save.durable), of(|save| save.cpu));
     (raw.memcpy_s, raw.first_stall_s) = (median(memcpys[1..].to_vec()), first.stall);
     (raw.odirect_write_s, raw.odirect_read_s) = (median(writes[1..].to_vec()), median(reads[1..].to_vec()));
     (raw.cold_load_s, raw.warm_load_s) = (median(colds[1..].to_vec()), median(warms[1..].to_vec()));
     raw.extra_memory_bytes = arena_bytes + peak.saturating_sub(with_arenas);
     let state = raw.state_bytes as f64;
     let each = |ours: Vec<f64>, reference: &[f64]| {
-        median(ours.iter().zip(&reference[1..]).map(|(ours, reference)| ours / reference).collect())
+        median(
+            ours.iter()
+                .zip(&reference[1..])
+                .map(|(ours, reference)| ours / reference)
+                .collect(),
+        )
     };
     figures.stall_over_memcpy = each(saves[1..].iter().map(|save| save.stall).collect(), &memcpys);
     figures.durable_over_odirect_write = each(saves[1..].iter().map(|save| save.durable).collect(), &writes);
@@ -131,7 +139,10 @@ impl Node {
 
     /// All ranks save; each image is written as soon as it is sealed, and the manifest when all are there.
     fn save(&self, ranks: &mut [RankProcess], step: u64) -> io::Result<Save> {
-        self.arenas.iter().try_for_each(|arena| arena.release(0)).map_err(io::Error::other)?;
+        self.arenas
+            .iter()
+            .try_for_each(|arena| arena.release(0))
+            .map_err(io::Error::other)?;
         let (cpu, start) = (cpu_seconds(), Instant::now());
         let told = self.write(ranks, step, &Ask::Fill { slot: 0, step })?;
         Ok(Save {
@@ -149,11 +160,20 @@ impl Node {
                 // From here on as an agent does it: behind everything else that wants the processor.
                 lower_priority();
                 let image = arena.sealed(0).map_err(io::Error::other)?;
-                let written = self.store.write_shard(image.index(), &image).map_err(io::Error::other)?;
+                let written = self
+                    .store
+                    .write_shard(image.index(), &image)
+                    .map_err(io::Error::other)?;
                 Ok((told, written.seal))
             };
-            let threads: Vec<_> = ranks.iter_mut().zip(&self.arenas).map(|pair| scope.spawn(move || one(pair))).collect();
-            let joined = threads.into_iter().map(|thread| thread.join().expect("a save does not panic"));
+            let threads: Vec<_> = ranks
+                .iter_mut()
+                .zip(&self.arenas)
+                .map(|pair| scope.spawn(move || one(pair)))
+                .collect();
+            let joined = threads
+                .into_iter()
+                .map(|thread| thread.join().expect("a save does not panic"));
             joined.collect::<io::Result<Vec<(Told, ShardSeal)>>>()
         })?;
         let (told, seals): (Vec<Told>, Vec<ShardSeal>) = done.into_iter().unzip();
@@ -177,7 +197,10 @@ impl Node {
 
     /// Training time that one save costs when every core computes.
     fn train(&self, ranks: &mut [RankProcess], step: u64) -> io::Result<f64> {
-        self.arenas.iter().try_for_each(|arena| arena.release(0)).map_err(io::Error::other)?;
+        self.arenas
+            .iter()
+            .try_for_each(|arena| arena.release(0))
+            .map_err(io::Error::other)?;
         self.write(ranks, step, &Ask::Train { slot: 0, step })?;
         let told = all_do(ranks, |_| Ask::Stop)?;
         self.forget(step)?;

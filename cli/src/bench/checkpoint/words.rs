@@ -16,7 +16,14 @@ pub(super) enum Ask {
     /// Reads them back, past the page cache: the floor of a load.
     Read { path: PathBuf },
     /// Loads what rank `rank` of `world` holds.
-    Load { store: PathBuf, step: u64, rank: u64, world: u64, tier: Tier, check: bool },
+    Load {
+        store: PathBuf,
+        step: u64,
+        rank: u64,
+        world: u64,
+        tier: Tier,
+        check: bool,
+    },
     /// Computes on this core, saves while it does, and goes on until it is told to stop.
     Train { slot: u32, step: u64 },
     /// Ends the training of [`Ask::Train`].

@@ -54,7 +54,11 @@ pub(super) fn run(args: &BenchCheckpointArgs) -> Result<Exit, CliError> {
             let machine = &figures.machine;
             out::note(&format!(
                 "{} ranks, each a process, on {} cores; {}; load average {:.1} before and {:.1} after",
-                machine.ranks, machine.cores, machine.filesystem, machine.load_average_before, machine.load_average_after
+                machine.ranks,
+                machine.cores,
+                machine.filesystem,
+                machine.load_average_before,
+                machine.load_average_after
             ));
         }
     }
@@ -66,14 +70,30 @@ fn lines(figures: &Figures) -> Vec<Line> {
     let rows = [
         row("stall / memcpy", figures.stall_over_memcpy, "1.10 at most"),
         row("first stall / memcpy", figures.first_stall_over_memcpy, "1.10 at most"),
-        row("durable / O_DIRECT write", figures.durable_over_odirect_write, "1.2 at most"),
-        row("cold load / O_DIRECT read", figures.load_over_odirect_read, "1.18 at most"),
+        row(
+            "durable / O_DIRECT write",
+            figures.durable_over_odirect_write,
+            "1.2 at most",
+        ),
+        row(
+            "cold load / O_DIRECT read",
+            figures.load_over_odirect_read,
+            "1.18 at most",
+        ),
         row("warm load, GB/s", figures.warm_load_gb_per_s, "6 at least"),
         row("bytes read / needed", figures.bytes_read_over_needed, "1.02 at most"),
         row("CPU seconds a GiB saved", figures.cpu_s_per_gib, "0.35 at most"),
         row("extra memory / state", figures.memory_over_state, "1.0 at most"),
-        row("training seconds lost a save", figures.lost_s_per_save, "0.5 at most at 2 GiB"),
-        row("plan 10,000 tensors 512 to 768, s", figures.plan_10000_tensors_512_to_768_s, "1 at most"),
+        row(
+            "training seconds lost a save",
+            figures.lost_s_per_save,
+            "0.5 at most at 2 GiB",
+        ),
+        row(
+            "plan 10,000 tensors 512 to 768, s",
+            figures.plan_10000_tensors_512_to_768_s,
+            "1 at most",
+        ),
         row("memcpy, s", figures.raw.memcpy_s, ""),
         row("stall, s", figures.raw.stall_s, ""),
         row("O_DIRECT write, s", figures.raw.odirect_write_s, ""),
@@ -87,12 +107,23 @@ fn lines(figures: &Figures) -> Vec<Line> {
         value,
         aim: aim.to_owned(),
     };
-    let mut lines: Vec<Line> = rows.into_iter().map(|row| line(row.figure.to_owned(), row.value, row.aim)).collect();
+    let mut lines: Vec<Line> = rows
+        .into_iter()
+        .map(|row| line(row.figure.to_owned(), row.value, row.aim))
+        .collect();
     for reshard in &figures.reshard {
         let name = |what: &str| format!("{} to {} ranks, {what}", reshard.from, reshard.to);
-        lines.push(line(name("cold / O_DIRECT read"), reshard.load_over_odirect_read, "1.18 at most"));
+        lines.push(line(
+            name("cold / O_DIRECT read"),
+            reshard.load_over_odirect_read,
+            "1.18 at most",
+        ));
         lines.push(line(name("warm GB/s"), reshard.warm_gb_per_s, "6 at least"));
-        lines.push(line(name("read / needed"), reshard.bytes_read_over_needed, "1.02 at most"));
+        lines.push(line(
+            name("read / needed"),
+            reshard.bytes_read_over_needed,
+            "1.02 at most",
+        ));
     }
     lines
 }
