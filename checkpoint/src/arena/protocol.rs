@@ -14,8 +14,6 @@ use crate::arena::state::{EMPTY, SlotState, pack};
 
 /// An atomic word that two processes race for.
 pub(super) trait Word {
-    /// Reads it; what was released before is seen.
-    fn load(&self) -> u64;
     /// Sets it, whatever it is. A read-modify-write like every other step, so that all of them are one chain.
     fn replace(&self, value: u64);
     /// Sets it to `to` if it is `from`; what it is otherwise.
@@ -23,10 +21,6 @@ pub(super) trait Word {
 }
 
 impl Word for AtomicU64 {
-    fn load(&self) -> u64 {
-        Self::load(self, Ordering::Acquire)
-    }
-
     fn replace(&self, value: u64) {
         Self::swap(self, value, Ordering::AcqRel);
     }
@@ -68,10 +62,6 @@ mod tests {
     use crate::arena::state::unpack;
 
     impl Word for Model {
-        fn load(&self) -> u64 {
-            Self::load(self, Ordering::Acquire)
-        }
-
         fn replace(&self, value: u64) {
             Self::swap(self, value, Ordering::AcqRel);
         }
@@ -101,7 +91,7 @@ mod tests {
 
         /// What the agent reads of a sealed slot: who sealed it, and the image.
         fn read(&self) -> Option<(u64, u64)> {
-            let (state, generation) = unpack(Word::load(&self.word));
+            let (state, generation) = unpack(self.word.load(Ordering::Acquire));
             (state == SlotState::Sealed).then(|| (generation.0, self.image.load(Ordering::Relaxed)))
         }
     }
@@ -172,7 +162,10 @@ mod tests {
             let restored = claim(&slot.word, SlotState::Restored, Generation(2));
             stale.join().expect("the rank's checks hold");
             assert!(restored.is_ok());
-            assert_eq!(unpack(Word::load(&slot.word)), (SlotState::Restored, Generation(2)));
+            assert_eq!(
+                unpack(slot.word.load(Ordering::Acquire)),
+                (SlotState::Restored, Generation(2))
+            );
         });
     }
 }
