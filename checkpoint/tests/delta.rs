@@ -35,12 +35,12 @@ fn image(step: u64, rank: u32) -> (ShardIndex, Vec<u8>) {
     let (tensors, end) = ShardIndex::lay_out(boxes);
     let mut image = vec![0; end.unwrap() as usize];
     for (nth, byte) in image[..500].iter_mut().enumerate() {
-        *byte = (nth as u64 * 7 + u64::from(rank)) as u8;
+        *byte = (nth as u64 * 7 + nth as u64 / 64 * 13 + u64::from(rank)) as u8;
     }
     for (nth, byte) in image[512..712].iter_mut().enumerate() {
         *byte = (nth as u64 * step + 3) as u8;
     }
-    image[768 - 64 + 64..][..8].copy_from_slice(&step.to_le_bytes());
+    image[768..][..8].copy_from_slice(&step.to_le_bytes());
     let mut index = ShardIndex {
         rank: Rank(rank),
         world_size: 2,
