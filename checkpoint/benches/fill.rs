@@ -135,11 +135,15 @@ fn reshard(c: &mut Criterion) {
         let stored = shards(tensors, from);
         let wanted: Vec<TensorBox> = (0..tensors).map(|tensor| part(tensor, to / 2, to)).collect();
         group.throughput(Throughput::Elements(tensors * from));
-        group.bench_function(format!("{tensors} tensors, {from} to {to} ranks, one rank's part"), |b| {
-            b.iter(|| plan(&wanted, &stored).expect("covered"))
-        });
+        group.bench_function(
+            format!("{tensors} tensors, {from} to {to} ranks, one rank's part"),
+            |b| b.iter(|| plan(&wanted, &stored).expect("covered")),
+        );
     }
-    let (stored, whole) = (shards(1, 1024), TensorBox::whole("layers.0.weight", Dtype::Bf16, vec![1536, 8]));
+    let (stored, whole) = (
+        shards(1, 1024),
+        TensorBox::whole("layers.0.weight", Dtype::Bf16, vec![1536, 8]),
+    );
     let wanted = [whole];
     group.bench_function("1 tensor of 1024 ranks, whole", |b| {
         b.iter(|| plan(&wanted, &stored).expect("covered"))

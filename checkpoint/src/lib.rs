@@ -30,6 +30,6 @@ pub mod verify;
 
 pub use arena::Arena;
 pub use image::{ImageSink, ImageSource, MappedImage, Piece, Scattered};
-pub use rankguard_checkpoint_format as format;
 pub use priority::lower_priority;
+pub use rankguard_checkpoint_format as format;
 pub use store::{Checkpoint, Problem, Store, StoreError};

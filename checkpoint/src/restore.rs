@@ -136,8 +136,7 @@ pub fn assemble_many(
     };
     let threads = std::thread::available_parallelism()
         .map_or(1, NonZero::get)
-        .max(2)
-        .min(THREADS);
+        .clamp(2, THREADS);
     let threads = threads.min(jobs.queue.lock().expect("nobody has it yet").len());
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| jobs.work())).collect();

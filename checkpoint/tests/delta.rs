@@ -18,19 +18,29 @@ use rankguard_model::Rank;
 /// A rank's image: a frozen tensor, one that changes with every step, and a counter.
 fn image(step: u64, rank: u32) -> (ShardIndex, Vec<u8>) {
     let boxes = [
-        TensorBox::rows("frozen", Dtype::U8, vec![1000], u64::from(rank) * 500..u64::from(rank) * 500 + 500),
-        TensorBox::rows("trained", Dtype::U8, vec![400], u64::from(rank) * 200..u64::from(rank) * 200 + 200),
+        TensorBox::rows(
+            "frozen",
+            Dtype::U8,
+            vec![1000],
+            u64::from(rank) * 500..u64::from(rank) * 500 + 500,
+        ),
+        TensorBox::rows(
+            "trained",
+            Dtype::U8,
+            vec![400],
+            u64::from(rank) * 200..u64::from(rank) * 200 + 200,
+        ),
         TensorBox::whole("step", Dtype::U64, vec![]),
     ];
     let (tensors, end) = ShardIndex::lay_out(boxes);
     let mut image = vec![0; end.unwrap() as usize];
     for (nth, byte) in image[..500].iter_mut().enumerate() {
-        *byte = (nth as u64 * 7 + u64::from(rank)) as u8;
+        *byte = (nth as u64 * 7 + nth as u64 / 64 * 13 + u64::from(rank)) as u8;
     }
     for (nth, byte) in image[512..712].iter_mut().enumerate() {
         *byte = (nth as u64 * step + 3) as u8;
     }
-    image[768 - 64 + 64..][..8].copy_from_slice(&step.to_le_bytes());
+    image[768..][..8].copy_from_slice(&step.to_le_bytes());
     let mut index = ShardIndex {
         rank: Rank(rank),
         world_size: 2,
@@ -93,8 +103,17 @@ fn a_delta_holds_only_what_changed_and_loads_whole() {
     assert_eq!(save(&store, 3, Some(2)), 2 * 208);
     (1..=3).for_each(|step| loads(&store, step));
     let third = store.load(&job(), id(3, 1)).unwrap();
-    let frozen: Vec<CheckpointId> = third.indexes[0].places().iter().take(8).map(|place| place.file.id()).collect();
-    assert_eq!(frozen, [id(1, 1); 8], "what a delta borrows lies in the first file, however many deltas lie between");
+    let frozen: Vec<CheckpointId> = third.indexes[0]
+        .places()
+        .iter()
+        .take(8)
+        .map(|place| place.file.id())
+        .collect();
+    assert_eq!(
+        frozen,
+        [id(1, 1); 8],
+        "what a delta borrows lies in the first file, however many deltas lie between"
+    );
     assert!(verify(&store, &job(), None).unwrap().is_intact());
 }
 
@@ -104,7 +123,10 @@ fn rg_1_a_removed_checkpoint_leaves_what_later_ones_borrow_and_no_more() {
     store.remove(&job(), id(1, 1)).unwrap();
     assert_eq!(store.committed_ids(&job()).unwrap(), [id(2, 1), id(3, 1)]);
     let listing = store.manifests(&job()).unwrap();
-    assert!(listing.torn.is_empty() && listing.problems.is_empty(), "a lent folder is neither torn nor damaged");
+    assert!(
+        listing.torn.is_empty() && listing.problems.is_empty(),
+        "a lent folder is neither torn nor damaged"
+    );
     [2, 3].into_iter().for_each(|step| loads(&store, step));
     let left = files_below(&store.dir(&job(), id(1, 1)).unwrap());
     let names: Vec<&str> = left.iter().map(|path| path.rsplit('/').next().unwrap()).collect();
@@ -126,7 +148,10 @@ fn retention_keeps_files_that_a_kept_checkpoint_names() {
     assert_eq!((collected.torn, collected.problems), (vec![], vec![]));
     [4, 5].into_iter().for_each(|step| loads(&store, step));
     assert!(store.dir(&job(), id(1, 1)).unwrap().exists());
-    assert!(!store.dir(&job(), id(2, 1)).unwrap().exists(), "nobody borrows from the second");
+    assert!(
+        !store.dir(&job(), id(2, 1)).unwrap().exists(),
+        "nobody borrows from the second"
+    );
     // Again: nothing is left to do, and the lent folder is not told as torn.
     assert_eq!(collect(&store, &job(), 2, &[]).unwrap(), Default::default());
 }
@@ -149,7 +174,10 @@ fn rg_1_a_checkpoint_whose_origin_is_gone_or_short_is_not_committed_and_does_not
             None => fs::remove_file(&origin).unwrap(),
         }
         let error = store.commit(&manifest).unwrap_err();
-        assert!(matches!(&error, StoreError::Origin { origin: named, .. } if *named == origin), "{error}");
+        assert!(
+            matches!(&error, StoreError::Origin { origin: named, .. } if *named == origin),
+            "{error}"
+        );
     }
     fs::write(&origin, &whole).unwrap();
     store.commit(&manifest).unwrap();
@@ -166,9 +194,21 @@ fn rg_2_damage_in_an_origin_is_named_in_every_checkpoint_that_borrows_it() {
     bytes[70] ^= 1;
     fs::write(&origin, bytes).unwrap();
     let report = verify(&store, &job(), None).unwrap();
-    let hit: Vec<_> = report.problems.iter().map(|it| (it.checkpoint.unwrap(), it.rank, it.chunk)).collect();
-    assert_eq!(hit, [(id(1, 1), Some(Rank(0)), Some(1)), (id(2, 1), Some(Rank(0)), Some(1))]);
-    assert!(report.problems.iter().all(|it| it.file == origin && it.tensors == ["frozen"]));
+    let hit: Vec<_> = report
+        .problems
+        .iter()
+        .map(|it| (it.checkpoint.unwrap(), it.rank, it.chunk))
+        .collect();
+    assert_eq!(
+        hit,
+        [(id(1, 1), Some(Rank(0)), Some(1)), (id(2, 1), Some(Rank(0)), Some(1))]
+    );
+    assert!(
+        report
+            .problems
+            .iter()
+            .all(|it| it.file == origin && it.tensors == ["frozen"])
+    );
     assert_eq!(store.newest(&job(), Depth::Bytes).unwrap().checkpoint, None);
 }
 
@@ -181,13 +221,7 @@ fn several_ranks_read_what_they_share_once() {
     let wanted = SMALL.everything();
     let mut outs = [vec![0; 303], vec![0; 303], vec![0; 303]];
     let mut memory: Vec<&mut [u8]> = outs.iter_mut().map(Vec::as_mut_slice).collect();
-    let mut requests: Vec<Request<'_>> = memory
-        .iter_mut()
-        .map(|out| Request {
-            wanted: &wanted,
-            out,
-        })
-        .collect();
+    let mut requests: Vec<Request<'_>> = memory.iter_mut().map(|out| Request { wanted: &wanted, out }).collect();
     let report = assemble_many(&checkpoint.manifest, &checkpoint.indexes, &mut requests, &[&store]).unwrap();
     assert_eq!((report.chunks, report.read), (7, 303));
     assert_eq!(report.bytes.disk, 3 * 303);

@@ -138,7 +138,10 @@ impl<'a> Tensors<'a> {
     fn take(&mut self, shard: &'a ShardIndex) -> Result<(), PlanError> {
         let mut next = 0;
         for entry in &shard.tensors {
-            let expected = self.groups.get(next).filter(|group| group.wanted[0].name == entry.boxed.name);
+            let expected = self
+                .groups
+                .get(next)
+                .filter(|group| group.wanted[0].name == entry.boxed.name);
             let found = match expected {
                 Some(_) => next,
                 None => match self.by_name.get(entry.boxed.name.as_str()) {

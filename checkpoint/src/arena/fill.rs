@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use rankguard_model::{Generation, JobId, Rank, Step};
 use serde_json::Value;
 
-use crate::arena::state::{self, EMPTY, MAX_GENERATION, SlotState};
+use crate::arena::protocol;
+use crate::arena::state::{self, MAX_GENERATION, SlotState};
 use crate::arena::{Arena, ArenaError, FillError};
 use crate::format::{
     CheckpointId, ChunkDigest, Chunking, Ledger, MAX_STATE_BYTES, ShardIndex, ShardLayoutError, TENSOR_ALIGN,
@@ -96,9 +97,7 @@ impl Arena {
         }
         self.unfenced(of.generation)?;
         let word = self.word(slot)?;
-        let filling = state::pack(SlotState::Filling, of.generation);
-        let claimed = word.compare_exchange(EMPTY, filling, Ordering::AcqRel, Ordering::Acquire);
-        claimed.map_err(|is| ArenaError::State {
+        protocol::claim(word, SlotState::Filling, of.generation).map_err(|is| ArenaError::State {
             slot,
             is: state::unpack(is).0,
             wanted: SlotState::Empty,
@@ -107,13 +106,12 @@ impl Arena {
             .write_image(slot, &mut index, tensors, of.threads)
             .and_then(|()| self.unfenced(of.generation));
         if let Err(error) = written {
-            // Only if it is still ours: the agent may have taken it back and given it away.
-            let _ = word.compare_exchange(filling, EMPTY, Ordering::AcqRel, Ordering::Acquire);
+            protocol::give_up(word, of.generation);
             return Err(error);
         }
-        let sealed = state::pack(SlotState::Sealed, of.generation);
-        let swapped = word.compare_exchange(filling, sealed, Ordering::AcqRel, Ordering::Acquire);
-        swapped.map_err(|_| FillError::TakenBack { slot })?;
+        if !protocol::seal(word, of.generation) {
+            return Err(FillError::TakenBack { slot });
+        }
         Ok(Filled {
             slot,
             bytes,

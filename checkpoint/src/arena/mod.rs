@@ -46,6 +46,7 @@ pub(crate) mod kernel;
 mod layout;
 #[allow(unsafe_code)]
 pub(crate) mod mapping;
+mod protocol;
 mod sealed;
 mod state;
 
@@ -161,7 +162,7 @@ impl Arena {
     /// Makes a slot `Empty`, whatever it was. For the owner of the image: the agent, or the rank after copying a
     /// restored image out. A fill in progress will fail to seal.
     pub fn release(&self, slot: u32) -> Result<(), ArenaError> {
-        self.word(slot)?.store(state::EMPTY, Ordering::Release);
+        protocol::take_back(self.word(slot)?);
         Ok(())
     }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use rankguard_model::Generation;
 
-use crate::arena::state::{self, EMPTY, SlotState};
+use crate::arena::protocol;
+use crate::arena::state::{self, SlotState};
 use crate::arena::{Arena, ArenaError};
 use crate::format::{ChunkDigest, ShardIndex};
 use crate::image::{ImageSink, ImageSource, MappedImage, Piece};
@@ -76,10 +77,7 @@ impl Arena {
 
     /// Takes an empty slot for a restored image. The rank copies it out with [`Arena::read_image`] and releases it.
     pub fn begin_restore(&self, slot: u32, generation: Generation) -> Result<RestoredSlot<'_>, ArenaError> {
-        let restored = state::pack(SlotState::Restored, generation);
-        let claimed = self
-            .word(slot)?
-            .compare_exchange(EMPTY, restored, Ordering::AcqRel, Ordering::Acquire);
+        let claimed = protocol::claim(self.word(slot)?, SlotState::Restored, generation);
         claimed.map_err(|is| ArenaError::State {
             slot,
             is: state::unpack(is).0,

@@ -59,9 +59,9 @@ pub(crate) fn run(place: Place) -> io::Result<()> {
     // A thread of its own, so that training hears when to stop.
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
-            match serde_json::from_str::<Ask>(&line) {
-                Ok(ask) if say.send(ask).is_ok() => {}
-                _ => return,
+            let ask = serde_json::from_str::<Ask>(&line);
+            if !ask.is_ok_and(|ask| say.send(ask).is_ok()) {
+                return;
             }
         }
     });

@@ -23,7 +23,9 @@ impl RankProcess {
                 .args(["bench", "checkpoint-rank", "--rank", &rank.to_string()])
                 .args(["--world", &world.to_string(), "--gib", &gib.to_string()])
                 .args(["--threads", &threads.to_string()]);
-            arenas.iter().for_each(|arena| drop(command.arg("--arena").arg(arena)));
+            for arena in arenas {
+                command.arg("--arena").arg(arena);
+            }
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
             let pipes = child.stdin.take().zip(child.stdout.take());
             let (say, hear) = pipes.expect("both were asked for");

@@ -37,7 +37,7 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
         .prefix("rankguard-bench-")
         .tempdir_in(&options.dir)?;
     let before = memory::of_process(std::process::id());
-    let mut node = Node::new(options, options.ranks, &dir.path().join("store"))?;
+    let node = Node::new(options, options.ranks, &dir.path().join("store"))?;
     let mut ranks = RankProcess::start_all(options.ranks, options.gib, threads, &node.paths())?;
     // The arenas are shared: of each page every process that maps it counts its part.
     let held = |ranks: &[RankProcess]| -> u64 {

@@ -1,0 +1,171 @@
+//! How rank and agent move a slot's word: the few atomic steps that everything else rests on.
+//!
+//! The rank claims an empty slot, copies, and seals with one compare-and-swap from its own claim; the agent may take the slot
+//! back at any moment. The claim carries the generation, so the seal of a rank that was overtaken finds another word and
+//! fails (RG-3), whatever has happened to the slot meanwhile. The release of the seal orders the image before the word.
+//!
+//! Written over [`Word`], so that the tests run every interleaving of these very steps.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rankguard_model::Generation;
+
+use crate::arena::state::{EMPTY, SlotState, pack};
+
+/// An atomic word that two processes race for.
+pub(super) trait Word {
+    /// Sets it, whatever it is. A read-modify-write like every other step, so that all of them are one chain.
+    fn replace(&self, value: u64);
+    /// Sets it to `to` if it is `from`; what it is otherwise.
+    fn change(&self, from: u64, to: u64) -> Result<(), u64>;
+}
+
+impl Word for AtomicU64 {
+    fn replace(&self, value: u64) {
+        Self::swap(self, value, Ordering::AcqRel);
+    }
+
+    fn change(&self, from: u64, to: u64) -> Result<(), u64> {
+        self.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| ())
+    }
+}
+
+/// Takes an empty slot for `state`; gives what the slot is where it is not empty.
+pub(super) fn claim(word: &impl Word, state: SlotState, generation: Generation) -> Result<(), u64> {
+    word.change(EMPTY, pack(state, generation))
+}
+
+/// Makes the claimed slot a whole image. Says whether it was still ours.
+pub(super) fn seal(word: &impl Word, generation: Generation) -> bool {
+    let filling = pack(SlotState::Filling, generation);
+    word.change(filling, pack(SlotState::Sealed, generation)).is_ok()
+}
+
+/// Gives a claimed slot back, if it is still ours: the agent may have taken it and given it away.
+pub(super) fn give_up(word: &impl Word, generation: Generation) {
+    let _ = word.change(pack(SlotState::Filling, generation), EMPTY);
+}
+
+/// Makes a slot empty, whatever it was.
+pub(super) fn take_back(word: &impl Word) {
+    word.replace(EMPTY);
+}
+
+#[cfg(test)]
+mod tests {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU64 as Model;
+    use loom::thread;
+
+    use super::*;
+    use crate::arena::state::unpack;
+
+    impl Word for Model {
+        fn replace(&self, value: u64) {
+            Self::swap(self, value, Ordering::AcqRel);
+        }
+
+        fn change(&self, from: u64, to: u64) -> Result<(), u64> {
+            self.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+                .map(|_| ())
+        }
+    }
+
+    /// A slot and its image, which is one number: the generation that wrote it.
+    #[derive(Default)]
+    struct Slot {
+        word: Model,
+        image: Model,
+    }
+
+    impl Slot {
+        /// A rank's fill: claims, copies, seals. Says whether there is an image.
+        fn fill(&self, generation: u64) -> bool {
+            if claim(&self.word, SlotState::Filling, Generation(generation)).is_err() {
+                return false;
+            }
+            self.image.store(generation, Ordering::Relaxed);
+            seal(&self.word, Generation(generation))
+        }
+
+        /// What the agent reads of a sealed slot: who sealed it, and the image.
+        fn read(&self) -> Option<(u64, u64)> {
+            let (state, generation) = unpack(self.word.load(Ordering::Acquire));
+            (state == SlotState::Sealed).then(|| (generation.0, self.image.load(Ordering::Relaxed)))
+        }
+    }
+
+    #[test]
+    fn rg_1_who_sees_the_seal_sees_the_image() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::default());
+            let rank = {
+                let slot = slot.clone();
+                thread::spawn(move || assert!(slot.fill(1)))
+            };
+            if let Some(seen) = slot.read() {
+                assert_eq!(seen, (1, 1));
+            }
+            rank.join().expect("the rank's checks hold");
+            assert_eq!(slot.read(), Some((1, 1)));
+        });
+    }
+
+    #[test]
+    fn rg_3_after_the_slot_was_taken_back_the_old_claim_seals_nothing() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::default());
+            assert!(claim(&slot.word, SlotState::Filling, Generation(1)).is_ok());
+            let stale = {
+                let slot = slot.clone();
+                thread::spawn(move || match seal(&slot.word, Generation(1)) {
+                    true => true,
+                    false => {
+                        give_up(&slot.word, Generation(1));
+                        false
+                    }
+                })
+            };
+            // The agent takes the slot back and a rank of the next generation fills it.
+            take_back(&slot.word);
+            assert!(slot.fill(2), "the stale rank disturbed the new one");
+            stale.join().expect("the rank's checks hold");
+            assert_eq!(slot.read(), Some((2, 2)), "the stale rank changed the new image's word");
+        });
+    }
+
+    #[test]
+    fn of_two_that_want_a_slot_one_gets_it() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::default());
+            let rank = {
+                let slot = slot.clone();
+                thread::spawn(move || slot.fill(1))
+            };
+            let restored = claim(&slot.word, SlotState::Restored, Generation(1)).is_ok();
+            let filled = rank.join().expect("the rank's checks hold");
+            assert!(restored != filled, "both or neither has the slot");
+        });
+    }
+
+    #[test]
+    fn a_rank_that_gives_up_frees_only_its_own_claim() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::default());
+            assert!(claim(&slot.word, SlotState::Filling, Generation(1)).is_ok());
+            let stale = {
+                let slot = slot.clone();
+                thread::spawn(move || give_up(&slot.word, Generation(1)))
+            };
+            take_back(&slot.word);
+            let restored = claim(&slot.word, SlotState::Restored, Generation(2));
+            stale.join().expect("the rank's checks hold");
+            assert!(restored.is_ok());
+            assert_eq!(
+                unpack(slot.word.load(Ordering::Acquire)),
+                (SlotState::Restored, Generation(2))
+            );
+        });
+    }
+}
