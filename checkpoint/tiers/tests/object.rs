@@ -1,5 +1,7 @@
 //! The object tier over a folder and over memory: nothing overwritten, nothing half, nothing sent twice, nothing wrong.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "../../tests/common/mod.rs"]
 mod common;
 mod shaky;
