@@ -1,5 +1,7 @@
 //! Images and parity from agent to agent: whole and checked before they are called replicated, fenced, bounded.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "../../tests/common/mod.rs"]
 mod common;
 

@@ -1,5 +1,7 @@
 //! The object tier over a folder and over memory: nothing overwritten, nothing half, nothing sent twice, nothing wrong.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "../../tests/common/mod.rs"]
 mod common;
 mod shaky;
@@ -382,10 +384,8 @@ async fn a_restore_reads_neighbours_in_one_request_and_finds_damage() {
         part_bytes: 1 << 20,
         ..LIMITS
     });
-    (
-        counts.reads.store(0, Ordering::SeqCst),
-        counts.read_bytes.store(0, Ordering::SeqCst),
-    );
+    counts.reads.store(0, Ordering::SeqCst);
+    counts.read_bytes.store(0, Ordering::SeqCst);
     let runtime = tokio::runtime::Handle::current();
     let (from_tier, shared) = (tier.clone(), checkpoint.clone());
     let (bytes, report) = tokio::task::spawn_blocking(move || {

@@ -1,5 +1,7 @@
 //! Parity over whole checkpoints: any files lost up to the parity come back, one more says so, damage counts as loss.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "../../tests/common/mod.rs"]
 mod common;
 

@@ -1,5 +1,7 @@
 //! Placement over random clusters: apart, balanced, the same every time, and calm when membership changes.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;

@@ -158,7 +158,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic_and_never_take_much_memory(bytes: Vec<u8>, length: u32, payload: u64) {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             runtime.block_on(async {
                 let _ = read_head::<Ask>(&mut bytes.as_slice()).await;
                 let head = [&MAGIC[..], &length.to_le_bytes(), &payload.to_le_bytes(), &bytes].concat();

@@ -132,7 +132,7 @@ fn even_length<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<usize, Code
     for (nth, piece) in pieces.enumerate() {
         let found = piece.len();
         let expected = if nth == 0 { found } else { length };
-        if found != expected || found == 0 || found % 2 != 0 {
+        if found != expected || found == 0 || !found.is_multiple_of(2) {
             return Err(CodeError::Length { expected, found });
         }
         length = found;
@@ -163,7 +163,7 @@ mod tests {
         for (members, parity) in [(0, 1), (1, 0), (MEMBERS_MAX + 1, 1), (1, PARITY_MAX + 1)] {
             assert_eq!(Code::new(members, parity), Err(CodeError::Shape { members, parity }));
         }
-        let code = Code::new(2, 1).unwrap();
+        let code = Code::new(2, 1).expect("a code");
         assert!(matches!(
             code.encode(&[vec![1, 2], vec![1]]),
             Err(CodeError::Length { .. })
@@ -183,11 +183,11 @@ mod tests {
             seed: u64,
             order in proptest::collection::vec(any::<u32>(), 26),
         ) {
-            let code = Code::new(members, parity).unwrap();
+            let code = Code::new(members, parity).expect("a code");
             let byte = |nth: usize, at: usize| (seed.rotate_left(nth as u32 * 7) as usize).wrapping_mul(at + 31) as u8;
             let piece = |nth: usize| (0..2 * half).map(|at| byte(nth, at)).collect();
             let pieces: Vec<Vec<u8>> = (0..members).map(piece).collect();
-            let coded = code.encode(&pieces).unwrap();
+            let coded = code.encode(&pieces).expect("pieces of one length");
             prop_assert_eq!(coded.len(), parity);
             let mut places: Vec<usize> = (0..members + parity).collect();
             places.sort_by_key(|&place| (order[place % order.len()], place));
@@ -198,7 +198,7 @@ mod tests {
                 (data, parity)
             };
             let (mut data, left) = take(parity);
-            code.restore(&mut data, &left).unwrap();
+            code.restore(&mut data, &left).expect("enough is left");
             prop_assert_eq!(data.into_iter().map(Option::unwrap).collect::<Vec<_>>(), pieces.clone());
             let (mut data, left) = take((parity + 1).min(members + parity));
             let lost = data.iter().filter(|piece| piece.is_none()).count();

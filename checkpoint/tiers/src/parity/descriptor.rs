@@ -123,7 +123,7 @@ impl Descriptor {
     fn check(&self) -> Result<(), String> {
         check_job(&self.job).map_err(|problem| problem.to_string())?;
         Code::new(self.members.len(), self.parity.len()).map_err(|problem| problem.to_string())?;
-        if !(2..=MAX_STRIPE_BYTES).contains(&self.stripe_bytes) || self.stripe_bytes % 2 != 0 {
+        if !(2..=MAX_STRIPE_BYTES).contains(&self.stripe_bytes) || !self.stripe_bytes.is_multiple_of(2) {
             return Err(format!(
                 "stripes of {} bytes; even, up to {MAX_STRIPE_BYTES}",
                 self.stripe_bytes

@@ -87,13 +87,16 @@ fn read_padded(
     Ok(there)
 }
 
+/// The pieces of a stripe, restored, and its number.
+type Stripe = (u64, Vec<Option<Vec<u8>>>);
+
 /// What is left of a group: any piece that cannot be read or has another digest counts as lost, stripe by stripe.
 pub struct Group<'a> {
     descriptor: Descriptor,
     members: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
     parity: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
     /// The stripe that was restored last: neighbours are asked for next.
-    last: Mutex<Option<(u64, Vec<Option<Vec<u8>>>)>>,
+    last: Mutex<Option<Stripe>>,
 }
 
 impl std::fmt::Debug for Group<'_> {
