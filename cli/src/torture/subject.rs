@@ -6,13 +6,14 @@ use rankguard_checkpoint::restore::assemble;
 use rankguard_checkpoint::source::ChunkSource;
 use rankguard_checkpoint::{Arena, Checkpoint, Store};
 use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::TortureError;
 use super::dice::mix;
 
 /// A job's shape, and the seed of its contents.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Subject {
     /// Its name in a store.
     pub(crate) job: JobId,
@@ -129,17 +130,25 @@ impl Subject {
         Ok(Arena::create("torture", slots, self.image_bytes())?)
     }
 
+    /// A rank's tensors, ready to be copied.
+    pub(crate) fn filling(&self, id: CheckpointId, rank: u32) -> Filling<'_> {
+        let boxes = self.boxes(rank).into_iter();
+        let tensors = boxes.map(|boxed| {
+            let bytes = self.bytes(&boxed, id.step);
+            (boxed, bytes)
+        });
+        Filling {
+            subject: self,
+            id,
+            rank,
+            tensors: tensors.collect(),
+            state: self.state(rank, id.step),
+        }
+    }
+
     /// Copies a rank's tensors into a slot and seals it.
     pub(crate) fn fill(&self, arena: &Arena, slot: u32, id: CheckpointId, rank: u32) -> Result<(), TortureError> {
-        let boxes = self.boxes(rank);
-        let bytes: Vec<Vec<u8>> = boxes.iter().map(|boxed| self.bytes(boxed, id.step)).collect();
-        let tensors: Vec<(TensorBox, &[u8])> = boxes.into_iter().zip(bytes.iter().map(Vec::as_slice)).collect();
-        let of = ImageOf {
-            chunk_bytes: CHUNK_BYTES,
-            ..ImageOf::new(&self.job, id.step, id.generation, Rank(rank), self.world)
-        };
-        arena.fill(slot, &of, &tensors, &self.state(rank, id.step))?;
-        Ok(())
+        self.filling(id, rank).into_slot(arena, slot)
     }
 
     /// Writes every rank's shard through an arena of its own; gives the manifest that would commit them.
@@ -214,6 +223,31 @@ impl Subject {
                 Outcome::Wrong(format!("byte {} of what was wanted", at.unwrap_or(0)))
             }
         }
+    }
+}
+
+/// What a rank is about to save.
+#[derive(Debug)]
+pub(crate) struct Filling<'a> {
+    subject: &'a Subject,
+    id: CheckpointId,
+    rank: u32,
+    tensors: Vec<(TensorBox, Vec<u8>)>,
+    state: Value,
+}
+
+impl Filling<'_> {
+    /// Copies it and seals it.
+    pub(crate) fn into_slot(self, arena: &Arena, slot: u32) -> Result<(), TortureError> {
+        let (subject, id) = (self.subject, self.id);
+        let lent = self.tensors.iter().map(|(boxed, bytes)| (boxed.clone(), &bytes[..]));
+        let tensors: Vec<(TensorBox, &[u8])> = lent.collect();
+        let of = ImageOf {
+            chunk_bytes: CHUNK_BYTES,
+            ..ImageOf::new(&subject.job, id.step, id.generation, Rank(self.rank), subject.world)
+        };
+        arena.fill(slot, &of, &tensors, &self.state)?;
+        Ok(())
     }
 }
 
