@@ -60,7 +60,7 @@ pub fn verify(store: &Store, job: &JobId, step: Option<Step>) -> Result<Report, 
     Ok(report)
 }
 
-fn verify_one(store: &Store, job: &JobId, id: CheckpointId) -> Result<(Verified, Vec<Problem>), StoreError> {
+pub(crate) fn verify_one(store: &Store, job: &JobId, id: CheckpointId) -> Result<(Verified, Vec<Problem>), StoreError> {
     let mut verified = Verified {
         id,
         intact: false,

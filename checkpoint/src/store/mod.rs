@@ -24,8 +24,9 @@
 //! [`CheckpointId`]'s order, and is never loaded in its place.
 
 mod commit;
+pub mod disk;
 mod error;
-mod files;
+pub(crate) mod files;
 mod list;
 mod remove;
 mod shard;

@@ -6,6 +6,7 @@ use std::io;
 use rankguard_model::JobId;
 
 use crate::format::{CheckpointId, MANIFEST_FILE};
+use crate::store::disk::{self, Op};
 use crate::store::files::{self, TEMP_PREFIX};
 use crate::store::{Store, StoreError};
 
@@ -23,7 +24,7 @@ impl Store {
         for name in names.iter().filter(|name| is_ours(name)) {
             files::remove_file(&dir.join(name))?;
         }
-        match fs::remove_dir(&dir) {
+        match disk::call(Op::RemoveDir, &dir, || fs::remove_dir(&dir)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &dir)(error)),
             _ => files::sync_dir(files::parent(&dir)),
         }

@@ -10,7 +10,8 @@ use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Problem, Store};
 use serde::Serialize;
 
-use super::damage::{Damage, Files, Folders, Kind, roll};
+pub(crate) use super::damage::Kind;
+use super::damage::{Damage, Files, Folders, roll};
 use super::dice::Dice;
 use super::subject::{Outcome, Subject, id};
 use super::{TortureError, on_threads, told};
@@ -19,6 +20,7 @@ use super::{TortureError, on_threads, told};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
     /// `bit-flip` and so on; empty in the total.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) kind: String,
     /// Damaged stores.
     pub(crate) cases: u64,

@@ -8,6 +8,7 @@
 //! step and generation (nothing in a store can tell them apart), and a loss of power (what a disk claims to have synced).
 
 pub(crate) mod corruption;
+pub(crate) mod crash;
 mod damage;
 mod dice;
 mod subject;
@@ -19,12 +20,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rankguard_checkpoint::StoreError;
 use rankguard_checkpoint::arena::{ArenaError, FillError};
 
-pub(crate) use damage::Kind;
 
 /// Why the torture itself could not go on: not a finding.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct TortureError(String);
+pub(crate) struct TortureError(pub(crate) String);
 
 impl TortureError {
     pub(crate) fn new(problem: impl std::error::Error) -> Self {

@@ -16,7 +16,7 @@ use crate::out;
 use crate::words::{self, or_dash};
 
 /// A store that can be read, and the jobs that were asked for.
-fn open(args: &StoreArgs) -> Result<(Store, Vec<JobId>), CliError> {
+pub(super) fn open(args: &StoreArgs) -> Result<(Store, Vec<JobId>), CliError> {
     let hint = "--dir names the directory that `rankguard run --checkpoint-dir` was given";
     fs::read_dir(&args.dir).map_err(|problem| {
         CliError::failure(format!("cannot read the checkpoint store {}", args.dir.display()), hint).because(problem)
@@ -44,7 +44,7 @@ fn open(args: &StoreArgs) -> Result<(Store, Vec<JobId>), CliError> {
     }
 }
 
-fn failed(problem: StoreError) -> CliError {
+pub(super) fn failed(problem: StoreError) -> CliError {
     CliError::failure("cannot read the checkpoint store", "may this user read all of it?").because(problem)
 }
 
@@ -144,7 +144,7 @@ fn size_of(dir: &std::path::Path) -> u64 {
 
 /// Something wrong in a checkpoint, or the word that nothing is.
 #[derive(Serialize)]
-struct Found {
+pub(super) struct Found {
     job: JobId,
     checkpoint: String,
     state: &'static str,
@@ -157,7 +157,7 @@ struct Found {
     what: String,
 }
 
-const FOUND: &[Column<Found>] = &[
+pub(super) const FOUND: &[Column<Found>] = &[
     ("job", |found| found.job.to_string()),
     ("checkpoint", |found| found.checkpoint.clone()),
     ("state", |found| found.state.to_owned()),
@@ -170,7 +170,7 @@ const FOUND: &[Column<Found>] = &[
     ("what", |found| found.what.clone()),
 ];
 
-fn findings(job: &JobId, report: &Report) -> Vec<Found> {
+pub(super) fn findings(job: &JobId, report: &Report) -> Vec<Found> {
     let nothing = |id: CheckpointId, state| Found {
         job: job.clone(),
         checkpoint: id.to_string(),
@@ -235,7 +235,7 @@ pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<Exit, CliErr
     Ok(if problems == 0 { Exit::Fine } else { Exit::Finding })
 }
 
-fn nothing_at(step: Step, args: &StoreArgs) -> CliError {
+pub(super) fn nothing_at(step: Step, args: &StoreArgs) -> CliError {
     let hint = format!(
         "`rankguard checkpoint ls --dir {}` lists what there is",
         args.dir.display()

@@ -92,7 +92,7 @@ pub(crate) fn run(errand: &Errand) -> Result<(), TortureError> {
             if *removing {
                 let left = collect(&store, &subject.job, KEPT, &[])?.problems;
                 if let Some(problem) = left.first() {
-                    return Err(TortureError::of(problem));
+                    return Err(TortureError(problem.to_string()));
                 }
             } else {
                 store.commit(&manifest)?;

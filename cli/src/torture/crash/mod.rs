@@ -22,6 +22,7 @@ use super::TortureError;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
     /// `kill-fill`, `disk-full` and so on; empty in the total.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) phase: String,
     /// Saves that were disturbed.
     pub(crate) cases: u64,
