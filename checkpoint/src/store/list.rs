@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::format::{
     CheckpointId, Digest, Known, MANIFEST_FILE, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, ShardIndex, check_job,
 };
+use crate::store::disk::{self, Op};
 use crate::store::{Store, StoreError, files};
 use crate::verify::verify_images;
 
@@ -139,10 +140,8 @@ impl Store {
         let ids = names.iter().filter_map(|name| name.parse::<CheckpointId>().ok());
         let mut found: Vec<_> = ids
             .map(|id| {
-                (
-                    id,
-                    dir.join(id.to_string()).join(MANIFEST_FILE).symlink_metadata().is_ok(),
-                )
+                let path = dir.join(id.to_string()).join(MANIFEST_FILE);
+                (id, disk::call(Op::Stat, &path, || path.symlink_metadata()).is_ok())
             })
             .collect();
         found.sort();

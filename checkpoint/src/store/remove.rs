@@ -7,6 +7,7 @@ use std::io;
 use rankguard_model::{JobId, Rank};
 
 use crate::format::{CheckpointId, LENT_FILE, MANIFEST_FILE, shard_file};
+use crate::store::disk::{self, Op};
 use crate::store::files::{self, TEMP_PREFIX};
 use crate::store::{Store, StoreError};
 
@@ -76,7 +77,7 @@ impl Store {
             return Ok(true);
         }
         files::remove_file(&dir.join(LENT_FILE))?;
-        match fs::remove_dir(&dir) {
+        match disk::call(Op::RemoveDir, &dir, || fs::remove_dir(&dir)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &dir)(error)),
             _ => files::sync_dir(files::parent(&dir)).map(|()| false),
         }
