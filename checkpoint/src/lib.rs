@@ -21,6 +21,7 @@
 
 pub mod arena;
 mod image;
+pub mod repair;
 pub mod restore;
 pub mod retention;
 pub mod source;
