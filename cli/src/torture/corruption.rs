@@ -174,7 +174,8 @@ impl Bench {
             verdict.fault(format!("verify finds nothing: {:?}", report.problems));
         }
         // Each checkpoint by its name, as a controller would order it.
-        for id in [id(DAMAGED.0, DAMAGED.1), id(OLDER.0, OLDER.1)] {
+        let subject = id(DAMAGED.0, DAMAGED.1);
+        for id in [subject, id(OLDER.0, OLDER.1)] {
             let loaded = match store.load(job, id) {
                 Err(problem) => Outcome::Refused(told(&problem)),
                 Ok(checkpoint) => self.subject.load(&checkpoint, &[store]),
@@ -189,6 +190,10 @@ impl Bench {
                 }
                 Outcome::Refused(text) => {
                     noticed = true;
+                    let borrows = id == subject;
+                    if !hit && !borrows {
+                        verdict.fault(format!("{id} is whole and was refused: {text}"));
+                    }
                     if !told_of(&text) {
                         verdict.fault(format!("refused without the place: {text}"));
                     }

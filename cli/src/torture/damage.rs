@@ -115,11 +115,11 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
     let mut damage = Damage::default();
     match kind {
         Kind::BitFlip => {
-            let path = subject(dice.pick(&all));
+            let path = subject(dice.pick(&all).as_str());
             damage.change(&path, bytes(&path), "a bit is flipped", |bytes| flip(dice, bytes));
         }
         Kind::Zeroed4Kib => {
-            let path = subject(dice.pick(&shards));
+            let path = subject(dice.pick(&shards).as_str());
             damage.change(&path, bytes(&path), "4 KiB are zero", |bytes| {
                 let from = dice.below(bytes.len() as u64) as usize;
                 let from = if dice.coin() { from / 4096 * 4096 } else { from };
@@ -128,14 +128,14 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
             });
         }
         Kind::Truncation => {
-            let path = subject(dice.pick(&all));
+            let path = subject(dice.pick(&all).as_str());
             damage.change(&path, bytes(&path), "ends early", |bytes| {
                 let end = if dice.below(8) == 0 { 0 } else { dice.below(bytes.len() as u64) };
                 bytes.truncate(end as usize);
             });
         }
         Kind::ZeroHalf => {
-            let path = subject(dice.pick(&all));
+            let path = subject(dice.pick(&all).as_str());
             damage.change(&path, bytes(&path), "one half is zero", |bytes| {
                 let half = bytes.len() / 2;
                 if dice.coin() {
@@ -156,19 +156,21 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
         }
         Kind::MixedSteps => {
             let name = dice.pick(&shards);
-            let other = bytes(&at(dice.pick(&[&folders.older, &folders.twin]), name));
+            let donors = [folders.older.as_str(), folders.twin.as_str()];
+            let donor = *dice.pick(&donors);
+            let other = bytes(&at(donor, name));
             damage.change(&subject(name), bytes(&subject(name)), "is partly of another step", |bytes| {
                 mix_in(dice, bytes, &other);
             });
         }
         Kind::StaleManifest => stale(dice, &mut damage, golden, folders, &indexes, &shards),
         Kind::Missing if dice.coin() => {
-            let path = subject(dice.pick(&all));
+            let path = subject(dice.pick(&all).as_str());
             damage.what = format!("{path} is missing");
             damage.files.insert(path, None);
         }
         Kind::Missing => {
-            let path = subject(dice.pick(&shards));
+            let path = subject(dice.pick(&shards).as_str());
             damage.change(&path, bytes(&path), "a chunk is a hole", |bytes| {
                 let chunk = 8192;
                 let at = dice.below(bytes.len().div_ceil(chunk) as u64) as usize * chunk;
@@ -185,15 +187,16 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
                         bytes[at] = dice.word() as u8;
                     }
                 }),
-                1 => damage.put(&subject(name), bytes(&subject(dice.pick(&indexes))), "is another rank's"),
+                1 => damage.put(&subject(name), bytes(&subject(dice.pick(&indexes).as_str())), "is another rank's"),
                 _ => {
-                    let folder = dice.pick(&[&folders.older, &folders.generation, &folders.twin]);
+                    let donors = [&folders.older, &folders.generation, &folders.twin];
+                    let folder = *dice.pick(&donors);
                     damage.put(&subject(name), bytes(&at(folder, name)), "is of another checkpoint");
                 }
             }
         }
         Kind::OriginDamage => {
-            let path = at(&folders.older, dice.pick(&shards));
+            let path = at(&folders.older, dice.pick(&shards).as_str());
             damage.change(&path, bytes(&path), "the older file is damaged", |bytes| match dice.below(3) {
                 0 => flip(dice, bytes),
                 1 => bytes.fill(0),

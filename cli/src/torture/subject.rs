@@ -162,7 +162,7 @@ impl Subject {
         let mut seals = Vec::new();
         for rank in 0..self.world {
             self.fill(&arena, 0, id, rank)?;
-            seals.push(persist(store, &arena.sealed(0)?)?);
+            seals.push(persist(store, &arena.sealed(0)?, parent)?);
             arena.release(0)?;
         }
         self.manifest(id, parent, &seals)
@@ -251,9 +251,15 @@ impl Filling<'_> {
     }
 }
 
-/// Makes a sealed image durable.
-pub(crate) fn persist(store: &Store, image: &SealedImage<'_>) -> Result<ShardSeal, TortureError> {
-    Ok(store.write_shard(image.draft(), image)?.seal)
+/// Makes a sealed image durable; what the checkpoint `parent` has of it already is not written again.
+pub(crate) fn persist(
+    store: &Store,
+    image: &SealedImage<'_>,
+    parent: Option<CheckpointId>,
+) -> Result<ShardSeal, TortureError> {
+    let index = image.index();
+    let known = parent.map(|parent| store.known(&index.job, parent, index.rank));
+    Ok(store.write_new(index, image, &known.unwrap_or_default())?.seal)
 }
 
 /// How a load ended.

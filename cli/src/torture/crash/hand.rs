@@ -35,7 +35,12 @@ pub(crate) enum Part {
     /// Fill and seal a slot.
     Fill { rank: u32, slot: u32 },
     /// Write a sealed slot; the death comes in files with this ending.
-    Write { store: PathBuf, slot: u32, ending: String },
+    Write {
+        store: PathBuf,
+        parent: Option<CheckpointId>,
+        slot: u32,
+        ending: String,
+    },
     /// Commit, and then remove what retention does not keep; the death comes in the one or the other.
     Commit {
         store: PathBuf,
@@ -62,13 +67,18 @@ pub(crate) fn run(errand: &Errand) -> Result<(), TortureError> {
             fill.into_slot(&arena, *slot)?;
             say(END)
         }
-        Part::Write { store, slot, ending } => {
+        Part::Write {
+            store,
+            parent,
+            slot,
+            ending,
+        } => {
             let (arena, store) = (arena()?, Store::at(store));
             let image = arena.sealed(*slot)?;
             let reaper = Reaper::watching(ending, *death);
             say(BEGIN)?;
             reaper.begin();
-            let seal = persist(&store, &image)?;
+            let seal = persist(&store, &image, *parent)?;
             let calls = reaper.end();
             say(END)?;
             say(&calls.to_string())?;

@@ -206,6 +206,7 @@ impl<'a> Stage<'a> {
         let slot = scene.slot();
         let write = |ending: &str| Part::Write {
             store: store.clone(),
+            parent: scene.parent(),
             slot,
             ending: ending.to_owned(),
         };

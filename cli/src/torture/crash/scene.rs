@@ -75,7 +75,7 @@ impl Scene {
 
     /// Writes a rank's shard.
     pub(crate) fn persist(&self, rank: u32) -> Result<ShardSeal, TortureError> {
-        persist(&self.store, &self.arenas[rank as usize].sealed(self.slot())?)
+        persist(&self.store, &self.arenas[rank as usize].sealed(self.slot())?, self.parent())
     }
 
     /// The manifest over these seals.
@@ -176,12 +176,14 @@ impl Scene {
         verdict.lost_commits += after.lost_commits;
         verdict.wrong_bytes += after.wrong_bytes;
         verdict.faults.append(&mut after.faults);
-        let wanted = self.committed.len() * (2 * self.subject.world as usize + 1);
-        let found = read_below(self.store.root())?;
-        if !verdict.stuck && found.len() != wanted {
+        let listing = self.store.manifests(&self.subject.job)?;
+        let files = read_below(self.store.root())?;
+        let temps = files.keys().filter(|path| path.contains(".tmp-")).count();
+        let clean = listing.manifests.len() == self.committed.len() && listing.torn.is_empty() && temps == 0;
+        if !verdict.stuck && !clean {
             verdict.stuck = true;
-            let names: Vec<&str> = found.keys().map(String::as_str).collect();
-            verdict.faults.push(format!("{wanted} files should be left, and there are {}", names.join(", ")));
+            let names: Vec<&str> = files.keys().map(String::as_str).collect();
+            verdict.faults.push(format!("something was left lying about: {}", names.join(", ")));
         }
         Ok(())
     }
@@ -192,9 +194,9 @@ impl Scene {
         let Ok(sealed) = arena.sealed(slot) else {
             return Ok(None);
         };
-        let (draft, mut right) = (sealed.draft(), true);
-        right &= draft.step == id.step && draft.rank.0 == rank && draft.state == self.subject.state(rank, id.step);
-        for entry in &draft.tensors {
+        let (index, mut right) = (sealed.index(), true);
+        right &= index.step == id.step && index.rank.0 == rank && index.state == self.subject.state(rank, id.step);
+        for entry in &index.tensors {
             let expected = self.subject.expected(std::slice::from_ref(&entry.boxed), id.step);
             let mut found = vec![0; expected.len()];
             arena.read_image(slot, entry.at, &mut found)?;
