@@ -78,7 +78,7 @@ pub(crate) struct RepairArgs {
 /// `checkpoint torture`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TortureArgs {
-    /// Cases of each kind of damage, each phase of a save and each fault of a disk
+    /// Cases of each kind of damage; kills, spread over the phases of a save; and faults of a disk, spread over their kinds
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) cases: u64,
     /// Same seed, same damage

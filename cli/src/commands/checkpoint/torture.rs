@@ -19,7 +19,7 @@ use crate::torture::TortureError;
 #[derive(Debug, Serialize)]
 struct Report {
     seed: u64,
-    /// Of each kind, phase and fault.
+    /// Of each kind of damage; as many kills in all, and as many faults of a disk in all.
     cases_each: u64,
     corruption: Matrix<corruption::Row>,
     crash: Matrix<crash::Row>,
@@ -76,7 +76,7 @@ pub(super) fn run(args: &TortureArgs) -> Result<Exit, CliError> {
     let dir = dir.map_err(|problem| failed(problem.into()))?;
     let program = std::env::current_exe().map_err(|problem| failed(problem.into()))?;
 
-    let all = args.cases * (Kind::ALL.len() as u64 + crash::KINDS);
+    let all = args.cases * Kind::ALL.len() as u64 + crash::cases(args.cases);
     let (done, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
     let is_watched = std::io::stderr().is_terminal();
     let watch = |fault: Option<String>| {

@@ -138,7 +138,7 @@ pub(super) fn run(
     disk::install(&**INSTALLED.get_or_init(Disk::of_this_process));
     let jobs: Vec<(Fault, u64)> = FAULTS
         .iter()
-        .flat_map(|fault| (0..cases).map(move |case| (*fault, case)))
+        .flat_map(|fault| (0..cases.div_ceil(FAULTS.len() as u64)).map(move |case| (*fault, case)))
         .collect();
     let verdicts = on_threads(&jobs, |worker| {
         let root = dir.join(format!("disk-{worker}"));

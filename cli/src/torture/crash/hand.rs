@@ -1,6 +1,5 @@
 //! The victims: one process that does one part of a save, and dies where it was told to.
 
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -125,9 +124,7 @@ fn say(line: &str) -> Result<(), TortureError> {
 
 /// The arena that this process was given as its standard input.
 fn arena() -> Result<Arena, TortureError> {
-    let fd: OwnedFd = File::open("/proc/self/fd/0")
-        .map(OwnedFd::from)
-        .or_else(|_| std::io::stdin().as_fd().try_clone_to_owned())?;
+    let fd: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
     Ok(Arena::map(fd)?)
 }
 

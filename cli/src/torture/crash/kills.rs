@@ -111,7 +111,7 @@ pub(super) fn run(
 ) -> Result<Vec<Row>, TortureError> {
     let mut verdicts = Vec::new();
     for phase in PHASES {
-        let numbers: Vec<u64> = (0..cases).collect();
+        let numbers: Vec<u64> = (0..cases.div_ceil(PHASES.len() as u64)).collect();
         verdicts.extend(on_threads(&numbers, |worker| {
             let root = dir.join(format!("{}-{worker}", phase.name()));
             let mut stage = Stage::new(program, phase, root, seed)?;
@@ -163,7 +163,7 @@ impl<'a> Stage<'a> {
             let nanos = self.usual.took.as_nanos() as u64;
             (None, Some(Duration::from_nanos(dice.below(nanos + nanos / 8))))
         };
-        let before = self.scene.parent();
+        let before = self.scene.committed.last().copied();
         let end = self.play(death, delay)?;
         let mut verdict = Verdict {
             in_phase: end.began && !end.ended,

@@ -65,7 +65,7 @@ pub(crate) struct Verdict {
     faults: Vec<String>,
 }
 
-/// Runs `cases` cases of each phase and each fault; tells `watch` of each that is done, and of what went wrong. `program`
+/// Runs `cases` kills, spread over the phases, and as many faults, spread over their kinds; tells `watch` of each that is done, and of what went wrong. `program`
 /// is this program, which plays the victims.
 pub(crate) fn run(
     program: &Path,
@@ -79,8 +79,13 @@ pub(crate) fn run(
     Ok(rows)
 }
 
-/// Number of kinds of cases that [`run`] makes.
-pub(crate) const KINDS: u64 = kills::PHASES.len() as u64 + faults::FAULTS.len() as u64;
+/// How many cases [`run`] makes: as many of each phase, and of each fault.
+pub(crate) fn cases(cases: u64) -> u64 {
+    [kills::PHASES.len(), faults::FAULTS.len()]
+        .map(|kinds| cases.next_multiple_of(kinds as u64))
+        .iter()
+        .sum()
+}
 
 /// Rows of what was judged, in the order of `names`.
 fn rows<'a>(names: impl IntoIterator<Item = &'a str>, verdicts: &[(&str, Verdict)]) -> Vec<Row> {

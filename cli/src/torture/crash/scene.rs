@@ -58,7 +58,7 @@ impl Scene {
 
     /// The checkpoint that the one being saved goes back to.
     pub(crate) fn parent(&self) -> Option<CheckpointId> {
-        self.committed.last().copied()
+        self.committed.iter().rev().find(|id| **id < self.saving).copied()
     }
 
     /// The next interval is over.
@@ -119,7 +119,13 @@ impl Scene {
 
     /// Judges the store as a restart finds it.
     pub(crate) fn judge(&self, verdict: &mut Verdict) -> Result<(), TortureError> {
+        let standing = self.store.committed_ids(&self.subject.job)?;
         for id in &self.committed {
+            // A commit that failed after its rename is a checkpoint like any other, and counts when old ones go.
+            let newer = standing.iter().filter(|other| *other > id).count();
+            if !standing.contains(id) && newer >= KEPT as usize {
+                continue;
+            }
             let loaded = match self.store.load(&self.subject.job, *id) {
                 Ok(checkpoint) => self.subject.load(&checkpoint, &[&self.store]),
                 Err(problem) => Outcome::Refused(told(&problem)),
@@ -143,7 +149,8 @@ impl Scene {
             return Ok(());
         };
         let found = checkpoint.id();
-        if self.parent().is_some_and(|last| found < last) {
+        if self.committed.last().is_some_and(|last| found < *last) {
+            verdict.lost_commits += 1;
             verdict.faults.push(format!("a restart finds {found}"));
         }
         verdict.intervals_lost = self.saving.step.0.saturating_sub(found.step.0) / INTERVAL;
@@ -179,7 +186,7 @@ impl Scene {
         let listing = self.store.manifests(&self.subject.job)?;
         let files = read_below(self.store.root())?;
         let temps = files.keys().filter(|path| path.contains(".tmp-")).count();
-        let clean = listing.manifests.len() == self.committed.len() && listing.torn.is_empty() && temps == 0;
+        let clean = listing.manifests.len() == KEPT as usize && listing.torn.is_empty() && temps == 0;
         if !verdict.stuck && !clean {
             verdict.stuck = true;
             let names: Vec<&str> = files.keys().map(String::as_str).collect();
