@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 
 use rankguard_model::{JobId, Rank};
@@ -138,12 +139,19 @@ impl Store {
         let dir = self.job_dir(job)?;
         let names = files::names(&dir)?.unwrap_or_default();
         let ids = names.iter().filter_map(|name| name.parse::<CheckpointId>().ok());
-        let mut found: Vec<_> = ids
-            .map(|id| {
-                let path = dir.join(id.to_string()).join(MANIFEST_FILE);
-                (id, disk::call(Op::Stat, &path, || path.symlink_metadata()).is_ok())
-            })
-            .collect();
+        let mut found = Vec::new();
+        for id in ids {
+            let path = dir.join(id.to_string()).join(MANIFEST_FILE);
+            // Only what is certainly not there is absent: a disk that fails for a moment must not make a checkpoint torn.
+            let committed = match disk::call(Op::Stat, &path, || path.symlink_metadata()) {
+                Ok(_) => true,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => false,
+                    _ => return Err(StoreError::io("look at", &path)(error)),
+                },
+            };
+            found.push((id, committed));
+        }
         found.sort();
         Ok(found)
     }
