@@ -11,6 +11,8 @@
 //! - ours is missing, and the mirror's names an index that stands here, or the step was asked for. Without either, the
 //!   checkpoint was removed or never committed, and is left so.
 //!
+//! A restore that is given [`Healing`] instead of the store does the same in passing, for the chunks that it needed.
+//!
 //! Absent: undoing a removal by itself, and judging which of two whole checkpoints of one name is the true one.
 
 use std::collections::BTreeMap;
@@ -23,7 +25,7 @@ use crate::format::{
     CheckpointId, ChunkDigest, ChunkPlace, Digest, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, Origin, ShardIndex,
     TENSOR_ALIGN,
 };
-use crate::source::{ChunkError, ChunkId, ChunkSource};
+use crate::source::{Answer, ChunkError, ChunkId, ChunkSource, Tier};
 use crate::store::direct::{Aligned, Reader};
 use crate::store::{Problem, Store, StoreError, files, runs};
 use crate::verify::verify_one;
@@ -468,6 +470,44 @@ impl Work<'_> {
             let right = bytes.len() == id.bytes() as usize && ChunkDigest::of(&bytes) == id.digest;
             right.then(|| (bytes, mirror.name()))
         })
+    }
+}
+
+/// A store that a restore may write to: a chunk that it gave wrong is written again in passing, once a good copy has come
+/// from elsewhere.
+#[derive(Debug)]
+pub struct Healing<'a>(pub &'a Store);
+
+impl ChunkSource for Healing<'_> {
+    fn tier(&self) -> Tier {
+        self.0.tier()
+    }
+
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
+        self.0.chunk(id)
+    }
+
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+        self.0.chunks(ids, answer);
+    }
+
+    /// Only within a file that is there and long enough: the rest is for [`repair`], which knows the whole file.
+    fn heal(&self, id: &ChunkId, good: &[u8]) -> Result<bool, ChunkError> {
+        if good.len() != id.bytes() as usize || ChunkDigest::of(good) != id.digest {
+            return Ok(false);
+        }
+        let (file, at) = (id.place.file, id.place.at);
+        let path = self.0.shard_path(&id.job, file.id(), file.rank)?;
+        let length = files::open(&path)?.1;
+        if length < at + good.len() as u64 {
+            return Ok(false);
+        }
+        files::mend(&path, length, &[(at, good.to_vec())])?;
+        Ok(true)
     }
 }
 
