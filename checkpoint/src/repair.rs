@@ -78,12 +78,7 @@ pub struct Repaired {
 
 /// Reads every committed checkpoint of a job, or those of one step, and writes good copies from `mirrors` (asked in that
 /// order) over what is damaged or missing. With a step, a checkpoint that only a mirror has is brought back whole.
-pub fn repair(
-    store: &Store,
-    mirrors: &[&dyn Mirror],
-    job: &JobId,
-    step: Option<Step>,
-) -> Result<Repaired, StoreError> {
+pub fn repair(store: &Store, mirrors: &[&dyn Mirror], job: &JobId, step: Option<Step>) -> Result<Repaired, StoreError> {
     let mut ids: BTreeMap<CheckpointId, bool> = store.folders(job)?.into_iter().collect();
     if let Some(step) = step {
         ids.retain(|id, _| id.step == step);
@@ -358,11 +353,13 @@ impl Work<'_> {
     ) -> Vec<(u32, String)> {
         let mut found = Vec::new();
         for run in chunks.into_iter().flat_map(|chunk| runs::of(vec![chunk])) {
-            let read = Reader::open(path).map_err(|error| crate::store::chain(&error)).and_then(|reader| {
-                let read = reader.read(&run.range(reader.bytes()), buffer);
-                read.map(|bytes| run.damage(index, bytes))
-                    .map_err(|error| format!("cannot be read: {error}"))
-            });
+            let read = Reader::open(path)
+                .map_err(|error| crate::store::chain(&error))
+                .and_then(|reader| {
+                    let read = reader.read(&run.range(reader.bytes()), buffer);
+                    read.map(|bytes| run.damage(index, bytes))
+                        .map_err(|error| format!("cannot be read: {error}"))
+                });
             match read {
                 Ok(damage) => found.extend(damage),
                 Err(what) => found.push((run.chunks[0].0, what)),
@@ -432,10 +429,16 @@ impl Work<'_> {
             return Ok(());
         }
         // Behind a chunk there are zeros up to where the next one may begin.
-        let end = parts.iter().map(|(at, bytes)| at + bytes.len() as u64).max().unwrap_or(0);
+        let end = parts
+            .iter()
+            .map(|(at, bytes)| at + bytes.len() as u64)
+            .max()
+            .unwrap_or(0);
         let whole = whole.map_or(end, |whole| if length.is_some() { whole } else { whole.max(end) });
         for (at, bytes) in &mut parts {
-            let padded = (*at + bytes.len() as u64).next_multiple_of(TENSOR_ALIGN).min(whole.max(end));
+            let padded = (*at + bytes.len() as u64)
+                .next_multiple_of(TENSOR_ALIGN)
+                .min(whole.max(end));
             bytes.resize((padded - *at) as usize, 0);
         }
         if let Some(dir) = path.parent() {

@@ -31,7 +31,10 @@ impl Faults for Disk {
 /// Does `work` while calls of this kind on these files below `root` are struck.
 fn while_struck<T>(root: &Path, op: Op, text: &str, strike: Strike, work: impl FnOnce() -> T) -> T {
     disk::install(&DISK);
-    DISK.0.lock().unwrap().insert(root.to_owned(), (op, text.to_owned(), strike));
+    DISK.0
+        .lock()
+        .unwrap()
+        .insert(root.to_owned(), (op, text.to_owned(), strike));
     let done = work();
     DISK.0.lock().unwrap().remove(root);
     done

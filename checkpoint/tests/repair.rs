@@ -48,9 +48,15 @@ fn rg_2_a_damaged_chunk_is_written_again_and_nothing_else_is() {
     let [mended] = done.mended.as_slice() else {
         panic!("{done:?}")
     };
-    assert_eq!((mended.file.as_path(), mended.rank, mended.chunk), (path.as_path(), Some(Rank(1)), Some(0)));
+    assert_eq!(
+        (mended.file.as_path(), mended.rank, mended.chunk),
+        (path.as_path(), Some(Rank(1)), Some(0))
+    );
     assert!(done.left.is_empty() && same(&store, &mirror), "{done:?}");
-    assert_eq!(repair(&store, &[&mirror as &dyn Mirror], &job(), None).unwrap().mended, []);
+    assert_eq!(
+        repair(&store, &[&mirror as &dyn Mirror], &job(), None).unwrap().mended,
+        []
+    );
 }
 
 #[test]
@@ -100,9 +106,16 @@ fn rg_2_a_restore_heals_in_passing_where_it_may() {
     fs::write(&path, &bytes).unwrap();
     let checkpoint = store.load(&job(), id(20, 1)).unwrap();
     let (got, report) = SMALL.load(&checkpoint, &[&store, &mirror]).unwrap();
-    assert!(got == SMALL.expected(20) && !same(&store, &mirror), "without leave nothing is written");
+    assert!(
+        got == SMALL.expected(20) && !same(&store, &mirror),
+        "without leave nothing is written"
+    );
     assert!(!report.repairs[0].contains("written back"), "{:?}", report.repairs);
     let (got, report) = SMALL.load(&checkpoint, &[&Healing(&store), &mirror]).unwrap();
     assert!(got == SMALL.expected(20) && same(&store, &mirror));
-    assert!(report.repairs[0].ends_with("written back to disk"), "{:?}", report.repairs);
+    assert!(
+        report.repairs[0].ends_with("written back to disk"),
+        "{:?}",
+        report.repairs
+    );
 }

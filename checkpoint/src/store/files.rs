@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use crate::image::MappedImage;
 use crate::store::StoreError;
-use crate::store::disk::{self, Op};
 use crate::store::direct;
+use crate::store::disk::{self, Op};
 
 /// What temporary files begin with.
 pub(super) const TEMP_PREFIX: &str = ".tmp-";
@@ -99,7 +99,15 @@ impl Temp {
     /// Syncs it and gives it its final name, unless that is taken.
     pub(super) fn put(self) -> Result<Put, StoreError> {
         self.sync()?;
-        let rename = || Ok(renameat_with(CWD, &self.path, CWD, &self.target, RenameFlags::NOREPLACE)?);
+        let rename = || {
+            Ok(renameat_with(
+                CWD,
+                &self.path,
+                CWD,
+                &self.target,
+                RenameFlags::NOREPLACE,
+            )?)
+        };
         let put = match disk::call(Op::Rename, &self.path, rename) {
             Ok(()) => Put::Written,
             Err(error) => match Errno::from_io_error(&error) {

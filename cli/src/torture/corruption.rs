@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rankguard_checkpoint::repair::{Mirror, repair};
 use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::repair::{Mirror, repair};
 use rankguard_checkpoint::store::Depth;
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Problem, Store};
@@ -96,7 +96,11 @@ impl Bench {
         let mut golden = read_below(mirror.root())?;
         for (donor, from) in [("generation", &generation), ("twin", &twin)] {
             let files = read_below(from.root())?;
-            golden.extend(files.into_iter().map(|(path, bytes)| (format!("{donor}/{path}"), bytes)));
+            golden.extend(
+                files
+                    .into_iter()
+                    .map(|(path, bytes)| (format!("{donor}/{path}"), bytes)),
+            );
         }
         let folders = Folders {
             subject: folder(damaged),
@@ -170,7 +174,13 @@ impl Bench {
         // Whoever looks at the store hears of the place.
         let places: Vec<Place> = damage.files.keys().map(|path| Place::of(path)).collect();
         let told_of = |text: &str| places.iter().any(|place| place.is_named_in(text));
-        if !report.problems.iter().map(Problem::to_string).any(|text| told_of(&text)) && report.torn.is_empty() {
+        if !report
+            .problems
+            .iter()
+            .map(Problem::to_string)
+            .any(|text| told_of(&text))
+            && report.torn.is_empty()
+        {
             verdict.fault(format!("verify finds nothing: {:?}", report.problems));
         }
         // Each checkpoint by its name, as a controller would order it.
@@ -202,8 +212,15 @@ impl Bench {
         }
         // And as a restart finds its way by itself.
         let newest = store.newest(job, Depth::Bytes)?;
-        match newest.checkpoint.map(|checkpoint| (checkpoint.id(), self.subject.load(&checkpoint, &[store]))) {
-            None if damage.files.keys().all(|path| path.contains(&id(DAMAGED.0, DAMAGED.1).to_string())) => {
+        match newest
+            .checkpoint
+            .map(|checkpoint| (checkpoint.id(), self.subject.load(&checkpoint, &[store])))
+        {
+            None if damage
+                .files
+                .keys()
+                .all(|path| path.contains(&id(DAMAGED.0, DAMAGED.1).to_string())) =>
+            {
                 verdict.fault("the older checkpoint is whole and was not found".to_owned());
             }
             None | Some((_, Outcome::Right)) => {}
@@ -233,7 +250,11 @@ impl Bench {
         }
         let mirrors: [&dyn Mirror; 1] = [&self.mirror];
         let done = repair(store, &mirrors, job, None)?;
-        let touched: Vec<String> = done.mended.iter().map(|mended| mended.file.display().to_string()).collect();
+        let touched: Vec<String> = done
+            .mended
+            .iter()
+            .map(|mended| mended.file.display().to_string())
+            .collect();
         for file in &touched {
             if !damage.files.keys().any(|path| file.ends_with(path.as_str())) {
                 verdict.fault(format!("{file} was whole and was written to"));
@@ -279,7 +300,9 @@ impl Place {
     /// manifest and an index contradict each other nobody can say which of them is the stale one.
     fn is_named_in(&self, text: &str) -> bool {
         let rank = |rank: &String| text.contains(&format!("{rank},")) || text.contains(&format!("{rank})"));
-        text.contains(&self.file) || self.rank.as_ref().is_some_and(rank) || self.is_manifest && text.contains(&self.folder)
+        text.contains(&self.file)
+            || self.rank.as_ref().is_some_and(rank)
+            || self.is_manifest && text.contains(&self.folder)
     }
 }
 
@@ -340,4 +363,76 @@ pub(crate) fn read_below(root: &Path) -> Result<Files, TortureError> {
         }
     }
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bench() -> (tempfile::TempDir, Bench, Store) {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let bench = Bench::new(dir.path(), 7).expect("checkpoints");
+        let store = bench.copy(dir.path().join("copy")).expect("a copy");
+        (dir, bench, store)
+    }
+
+    fn judged(change: impl FnOnce(&Bench, &mut Damage)) -> Verdict {
+        let (_dir, bench, store) = bench();
+        let mut damage = Damage::default();
+        change(&bench, &mut damage);
+        bench.judge(&store, &damage).expect("judged")
+    }
+
+    /// The judge itself can fail: a whole checkpoint of the same name with other bytes is what no digest in the store can
+    /// tell from the true one, and must be counted as silent.
+    #[test]
+    fn a_checkpoint_that_was_replaced_whole_is_counted_as_silent() {
+        let verdict = judged(|bench, damage| {
+            for name in ["older", "subject"] {
+                let folder = if name == "older" {
+                    &bench.folders.older
+                } else {
+                    &bench.folders.subject
+                };
+                let twin = format!("twin/{folder}/");
+                let files = bench
+                    .golden
+                    .iter()
+                    .filter_map(|(path, bytes)| Some((path.strip_prefix(&twin)?, bytes)));
+                damage
+                    .files
+                    .extend(files.map(|(file, bytes)| (format!("{folder}/{file}"), Some(bytes.clone()))));
+            }
+        });
+        assert!(verdict.silent && !verdict.refused, "{:?}", verdict.faults);
+    }
+
+    /// Nor does it call something noticed that nobody has noticed.
+    #[test]
+    fn damage_that_does_not_show_is_not_counted_as_refused() {
+        let verdict = judged(|bench, damage| {
+            let path = format!("{}/rank-00000.index", bench.folders.subject);
+            let same = bench.golden[&path].clone();
+            damage.files.insert(path, Some(same));
+        });
+        assert!(
+            !verdict.refused && !verdict.repaired && !verdict.silent,
+            "{:?}",
+            verdict.faults
+        );
+    }
+
+    #[test]
+    fn rg_8_the_same_seed_does_the_same_damage() {
+        let (_dir, bench, _) = bench();
+        for kind in Kind::ALL {
+            let roll = |case| roll(kind, &mut Dice::of(3, kind.name(), case), &bench.golden, &bench.folders).files;
+            assert_eq!(roll(1), roll(1));
+            assert!(
+                (2..6).any(|case| roll(case) != roll(1)),
+                "{} is always the same",
+                kind.name()
+            );
+        }
+    }
 }

@@ -93,9 +93,7 @@ const MANIFEST: &str = "MANIFEST";
 pub(crate) fn roll(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> Damage {
     loop {
         let mut damage = roll_once(kind, dice, golden, folders);
-        damage
-            .files
-            .retain(|path, bytes| golden.get(path) != bytes.as_ref());
+        damage.files.retain(|path, bytes| golden.get(path) != bytes.as_ref());
         if !damage.files.is_empty() {
             return damage;
         }
@@ -130,7 +128,11 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
         Kind::Truncation => {
             let path = subject(dice.pick(&all).as_str());
             damage.change(&path, bytes(&path), "ends early", |bytes| {
-                let end = if dice.below(8) == 0 { 0 } else { dice.below(bytes.len() as u64) };
+                let end = if dice.below(8) == 0 {
+                    0
+                } else {
+                    dice.below(bytes.len() as u64)
+                };
                 bytes.truncate(end as usize);
             });
         }
@@ -159,9 +161,14 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
             let donors = [folders.older.as_str(), folders.twin.as_str()];
             let donor = *dice.pick(&donors);
             let other = bytes(&at(donor, name));
-            damage.change(&subject(name), bytes(&subject(name)), "is partly of another step", |bytes| {
-                mix_in(dice, bytes, &other);
-            });
+            damage.change(
+                &subject(name),
+                bytes(&subject(name)),
+                "is partly of another step",
+                |bytes| {
+                    mix_in(dice, bytes, &other);
+                },
+            );
         }
         Kind::StaleManifest => stale(dice, &mut damage, golden, folders, &indexes, &shards),
         Kind::Missing if dice.coin() => {
@@ -187,7 +194,11 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
                         bytes[at] = dice.word() as u8;
                     }
                 }),
-                1 => damage.put(&subject(name), bytes(&subject(dice.pick(&indexes).as_str())), "is another rank's"),
+                1 => damage.put(
+                    &subject(name),
+                    bytes(&subject(dice.pick(&indexes).as_str())),
+                    "is another rank's",
+                ),
                 _ => {
                     let donors = [&folders.older, &folders.generation, &folders.twin];
                     let folder = *dice.pick(&donors);
@@ -197,17 +208,26 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
         }
         Kind::OriginDamage => {
             let path = at(&folders.older, dice.pick(&shards).as_str());
-            damage.change(&path, bytes(&path), "the older file is damaged", |bytes| match dice.below(3) {
-                0 => flip(dice, bytes),
-                1 => bytes.fill(0),
-                _ => bytes.truncate(dice.below(bytes.len() as u64) as usize),
+            damage.change(&path, bytes(&path), "the older file is damaged", |bytes| {
+                match dice.below(3) {
+                    0 => flip(dice, bytes),
+                    1 => bytes.fill(0),
+                    _ => bytes.truncate(dice.below(bytes.len() as u64) as usize),
+                }
             });
         }
     }
     damage
 }
 
-fn stale(dice: &mut Dice, damage: &mut Damage, golden: &Files, folders: &Folders, indexes: &[String], shards: &[String]) {
+fn stale(
+    dice: &mut Dice,
+    damage: &mut Damage,
+    golden: &Files,
+    folders: &Folders,
+    indexes: &[String],
+    shards: &[String],
+) {
     let (folder, whose) = *dice.pick(&[
         (&folders.older, "of another step"),
         (&folders.generation, "of another generation"),

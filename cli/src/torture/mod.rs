@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rankguard_checkpoint::StoreError;
 use rankguard_checkpoint::arena::{ArenaError, FillError};
 
-
 /// Why the torture itself could not go on: not a finding.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -92,7 +91,10 @@ pub(crate) fn on_threads<J: Sync, T: Send, W: FnMut(&J) -> Result<T, TortureErro
             scope.spawn(move || {
                 if let Err(problem) = work(worker) {
                     next.store(jobs.len(), Ordering::Relaxed);
-                    failed.lock().expect("nobody panics while it sets").get_or_insert(problem);
+                    failed
+                        .lock()
+                        .expect("nobody panics while it sets")
+                        .get_or_insert(problem);
                 }
             });
         }

@@ -82,7 +82,10 @@ impl Subject {
     /// The bytes of a box after `step` steps.
     fn bytes(&self, boxed: &TensorBox, step: Step) -> Vec<u8> {
         let version = if boxed.name.contains("frozen") { 0 } else { step.0 };
-        let name = boxed.name.bytes().fold(0, |hash: u64, byte| mix(hash ^ u64::from(byte)));
+        let name = boxed
+            .name
+            .bytes()
+            .fold(0, |hash: u64, byte| mix(hash ^ u64::from(byte)));
         let base = mix(self.seed ^ name) ^ mix(version);
         let width = boxed.dtype.bytes() as usize;
         let elements = boxed.shape.iter().product::<u64>();
@@ -120,7 +123,11 @@ impl Subject {
     pub(crate) fn image_bytes(&self) -> u64 {
         let bytes = |rank| -> u64 {
             let boxes = self.boxes(rank);
-            boxes.iter().filter_map(TensorBox::bytes).map(|bytes| bytes + 4096).sum()
+            boxes
+                .iter()
+                .filter_map(TensorBox::bytes)
+                .map(|bytes| bytes + 4096)
+                .sum()
         };
         (0..self.world).map(bytes).max().unwrap_or(0)
     }
@@ -179,7 +186,12 @@ impl Subject {
     }
 
     /// Writes and commits.
-    pub(crate) fn save(&self, store: &Store, id: CheckpointId, parent: Option<CheckpointId>) -> Result<(), TortureError> {
+    pub(crate) fn save(
+        &self,
+        store: &Store,
+        id: CheckpointId,
+        parent: Option<CheckpointId>,
+    ) -> Result<(), TortureError> {
         store.commit(&self.write(store, id, parent)?)?;
         Ok(())
     }

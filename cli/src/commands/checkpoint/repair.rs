@@ -63,7 +63,9 @@ pub(super) fn run(args: &RepairArgs) -> Result<Exit, CliError> {
         lines.extend(repaired.mended.into_iter().map(|mended| Line::of(&job, mended)));
         lines.extend(repaired.left.iter().map(|problem| Line::left(&job, problem)));
         for id in repaired.torn {
-            out::note(&format!("job {job}, checkpoint {id} has no manifest and was left alone"));
+            out::note(&format!(
+                "job {job}, checkpoint {id} has no manifest and was left alone"
+            ));
         }
     }
     if let (Some(step), 0) = (step, looked_at) {

@@ -30,7 +30,9 @@ pub(super) fn run(args: &ScrubArgs) -> Result<Exit, CliError> {
         words::millis(pace.started.elapsed().as_secs_f64() * 1e3)
     ));
     if problems > 0 {
-        out::note("hint: `rankguard checkpoint repair --dir STORE --from OTHER_STORE` writes good copies over what is damaged");
+        out::note(
+            "hint: `rankguard checkpoint repair --dir STORE --from OTHER_STORE` writes good copies over what is damaged",
+        );
     }
     Ok(if problems == 0 { Exit::Fine } else { Exit::Finding })
 }

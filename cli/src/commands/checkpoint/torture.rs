@@ -11,9 +11,9 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
+use crate::torture::TortureError;
 use crate::torture::corruption::{self, Kind};
 use crate::torture::crash::{self, hand};
-use crate::torture::TortureError;
 
 /// Both matrices.
 #[derive(Debug, Serialize)]
@@ -52,7 +52,11 @@ const CRASH: &[Column<crash::Row>] = &[
 ];
 
 fn named(name: &str) -> String {
-    if name.is_empty() { "all".to_owned() } else { name.to_owned() }
+    if name.is_empty() {
+        "all".to_owned()
+    } else {
+        name.to_owned()
+    }
 }
 
 /// Faults that are told one by one; the others are counted.
@@ -66,8 +70,11 @@ pub(super) fn run(args: &TortureArgs) -> Result<Exit, CliError> {
         ));
     }
     let failed = |problem: TortureError| {
-        CliError::failure("the torture itself failed", "is there room, and may this user write, in --dir?")
-            .because(problem.to_string())
+        CliError::failure(
+            "the torture itself failed",
+            "is there room, and may this user write, in --dir?",
+        )
+        .because(problem.to_string())
     };
     let dir = match &args.dir {
         Some(dir) => tempfile::Builder::new().prefix("rankguard-torture-").tempdir_in(dir),

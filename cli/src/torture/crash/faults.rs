@@ -55,7 +55,10 @@ impl Fault {
     /// Which calls it can come from.
     fn hits(self, op: Op) -> bool {
         match self {
-            Self::Full => matches!(op, Op::Create | Op::Allocate | Op::Write | Op::MakeDir | Op::Rename | Op::Link),
+            Self::Full => matches!(
+                op,
+                Op::Create | Op::Allocate | Op::Write | Op::MakeDir | Op::Rename | Op::Link
+            ),
             Self::Eio => true,
             Self::ShortWrite | Self::TornWrite => op == Op::Write,
             Self::FailedSync => matches!(op, Op::Sync | Op::SyncDir),
@@ -114,7 +117,10 @@ impl Disk {
 impl Faults for Disk {
     fn strike(&self, op: Op, path: &Path, bytes: u64) -> Option<Strike> {
         let mut plans = self.plans.lock().expect("nobody panics with the plans");
-        let plan = plans.iter_mut().find(|(root, _)| path.starts_with(root)).map(|(_, plan)| plan)?;
+        let plan = plans
+            .iter_mut()
+            .find(|(root, _)| path.starts_with(root))
+            .map(|(_, plan)| plan)?;
         if !plan.fault.hits(op) {
             return None;
         }
@@ -146,7 +152,11 @@ pub(super) fn run(
         let usual = FAULTS.map(|fault| calls(&mut scene, &root, fault));
         Ok(move |(fault, case): &(Fault, u64)| {
             let mut dice = Dice::of(seed, fault.name(), *case);
-            let usual = FAULTS.iter().zip(&usual).find(|(of, _)| *of == fault).map_or(1, |(_, usual)| *usual);
+            let usual = FAULTS
+                .iter()
+                .zip(&usual)
+                .find(|(of, _)| *of == fault)
+                .map_or(1, |(_, usual)| *usual);
             let verdict = case_of(&mut scene, &root, *fault, usual, &mut dice)?;
             let said = verdict.faults.first();
             watch(said.map(|said| format!("{} case {case}: {said}", fault.name())));
@@ -155,7 +165,10 @@ pub(super) fn run(
     })?;
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("disk-")) {
+        if path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("disk-"))
+        {
             fs::remove_dir_all(path)?;
         }
     }
@@ -181,13 +194,7 @@ fn calls(scene: &mut Scene, root: &Path, fault: Fault) -> u64 {
     disk.disarm(root).map_or(1, |plan| plan.calls)
 }
 
-fn case_of(
-    scene: &mut Scene,
-    root: &Path,
-    fault: Fault,
-    usual: u64,
-    dice: &mut Dice,
-) -> Result<Verdict, TortureError> {
+fn case_of(scene: &mut Scene, root: &Path, fault: Fault, usual: u64, dice: &mut Dice) -> Result<Verdict, TortureError> {
     for rank in 0..scene.subject.world {
         scene.fill(rank)?;
     }

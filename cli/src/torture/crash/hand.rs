@@ -56,7 +56,12 @@ pub(crate) const COMMITTED: &str = "committed";
 
 /// Does an errand. Lines on standard output say how far it came.
 pub(crate) fn run(errand: &Errand) -> Result<(), TortureError> {
-    let Errand { subject, id, part, death } = errand;
+    let Errand {
+        subject,
+        id,
+        part,
+        death,
+    } = errand;
     match part {
         Part::Fill { rank, slot } => {
             let arena = arena()?;

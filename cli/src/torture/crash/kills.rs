@@ -124,7 +124,10 @@ pub(super) fn run(
         })?);
         for entry in fs::read_dir(dir)? {
             let path = entry?.path();
-            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(phase.name())) {
+            if path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(phase.name()))
+            {
                 fs::remove_dir_all(path)?;
             }
         }
@@ -147,7 +150,11 @@ impl<'a> Stage<'a> {
         // Once without a death, to know how long it takes.
         let end = stage.play(None, None)?;
         if !end.well {
-            return Err(TortureError(format!("{} fails undisturbed: {}", phase.name(), end.status)));
+            return Err(TortureError(format!(
+                "{} fails undisturbed: {}",
+                phase.name(),
+                end.status
+            )));
         }
         (stage.usual.took, stage.usual.calls) = (end.took, end.calls);
         stage.scene.recover(false, &mut Verdict::default());
@@ -171,7 +178,9 @@ impl<'a> Stage<'a> {
         };
         if !end.well && !end.status.contains("signal: 9") {
             verdict.stuck = true;
-            verdict.faults.push(format!("the victim failed by itself: {}", end.status));
+            verdict
+                .faults
+                .push(format!("the victim failed by itself: {}", end.status));
         }
         if matches!(self.phase, Phase::Fill | Phase::Seal) {
             self.look_into_arenas(before, &end, &mut verdict)?;
@@ -247,26 +256,38 @@ impl<'a> Stage<'a> {
     }
 
     /// A rank died: what it had sealed before is what it was, and what it was filling is whole or not there.
-    fn look_into_arenas(&self, before: Option<rankguard_checkpoint::format::CheckpointId>, end: &End, verdict: &mut Verdict) -> Result<(), TortureError> {
+    fn look_into_arenas(
+        &self,
+        before: Option<rankguard_checkpoint::format::CheckpointId>,
+        end: &End,
+        verdict: &mut Verdict,
+    ) -> Result<(), TortureError> {
         let scene = &self.scene;
         let slot = scene.slot();
         for rank in 0..WORLD {
             if scene.image_is_right(rank, slot, scene.saving)? == Some(false) {
                 verdict.wrong_bytes += 1;
-                verdict.faults.push(format!("rank {rank} left a sealed image of other bytes"));
+                verdict
+                    .faults
+                    .push(format!("rank {rank} left a sealed image of other bytes"));
             }
-            let kept = before.map(|before| scene.image_is_right(rank, 1 - slot, id(before.step.0, before.generation.0)));
+            let kept =
+                before.map(|before| scene.image_is_right(rank, 1 - slot, id(before.step.0, before.generation.0)));
             if let Some(kept) = kept
                 && kept? != Some(true)
             {
                 verdict.wrong_bytes += 1;
-                verdict.faults.push(format!("the image that rank {rank} had sealed before is gone"));
+                verdict
+                    .faults
+                    .push(format!("the image that rank {rank} had sealed before is gone"));
             }
         }
         let victim = (scene.saving.step.0 / super::scene::INTERVAL % u64::from(WORLD)) as u32;
         if end.ended && scene.image_is_right(victim, slot, scene.saving)?.is_none() {
             verdict.lost_commits += 1;
-            verdict.faults.push("a rank said that it sealed, and there is no image".to_owned());
+            verdict
+                .faults
+                .push("a rank said that it sealed, and there is no image".to_owned());
         }
         Ok(())
     }

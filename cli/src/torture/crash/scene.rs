@@ -75,7 +75,11 @@ impl Scene {
 
     /// Writes a rank's shard.
     pub(crate) fn persist(&self, rank: u32) -> Result<ShardSeal, TortureError> {
-        persist(&self.store, &self.arenas[rank as usize].sealed(self.slot())?, self.parent())
+        persist(
+            &self.store,
+            &self.arenas[rank as usize].sealed(self.slot())?,
+            self.parent(),
+        )
     }
 
     /// The manifest over these seals.
@@ -111,7 +115,9 @@ impl Scene {
 
     /// What follows the seals, undisturbed.
     pub(crate) fn write_and_commit(&mut self) -> Result<(), TortureError> {
-        let seals: Vec<_> = (0..self.subject.world).map(|rank| self.persist(rank)).collect::<Result<_, _>>()?;
+        let seals: Vec<_> = (0..self.subject.world)
+            .map(|rank| self.persist(rank))
+            .collect::<Result<_, _>>()?;
         self.store.commit(&self.manifest(&seals)?)?;
         self.was_committed();
         self.collect()
@@ -134,7 +140,9 @@ impl Scene {
                 Outcome::Right => {}
                 Outcome::Refused(text) => {
                     verdict.lost_commits += 1;
-                    verdict.faults.push(format!("{id} was committed and does not load: {text}"));
+                    verdict
+                        .faults
+                        .push(format!("{id} was committed and does not load: {text}"));
                 }
                 Outcome::Wrong(place) => {
                     verdict.wrong_bytes += 1;
@@ -156,7 +164,9 @@ impl Scene {
         verdict.intervals_lost = self.saving.step.0.saturating_sub(found.step.0) / INTERVAL;
         if let Outcome::Wrong(place) | Outcome::Refused(place) = self.subject.load(&checkpoint, &[&self.store]) {
             verdict.wrong_bytes += 1;
-            verdict.faults.push(format!("the newest, {found}, has other bytes: {place}"));
+            verdict
+                .faults
+                .push(format!("the newest, {found}, has other bytes: {place}"));
         }
         Ok(())
     }
@@ -190,7 +200,9 @@ impl Scene {
         if !verdict.stuck && !clean {
             verdict.stuck = true;
             let names: Vec<&str> = files.keys().map(String::as_str).collect();
-            verdict.faults.push(format!("something was left lying about: {}", names.join(", ")));
+            verdict
+                .faults
+                .push(format!("something was left lying about: {}", names.join(", ")));
         }
         Ok(())
     }
@@ -210,5 +222,51 @@ impl Scene {
             right &= found == expected;
         }
         Ok(Some(right))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(harm: impl FnOnce(&Scene)) -> Verdict {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let scene = Scene::new(dir.path().join("store"), Subject::new(2, 40, 5)).expect("saves");
+        harm(&scene);
+        let mut verdict = Verdict::default();
+        scene.judge(&mut verdict).expect("judged");
+        verdict
+    }
+
+    #[test]
+    fn an_undisturbed_job_has_lost_nothing() {
+        let verdict = judged(|_| {});
+        assert_eq!(
+            (verdict.lost_commits, verdict.wrong_bytes),
+            (0, 0),
+            "{:?}",
+            verdict.faults
+        );
+        assert_eq!(verdict.intervals_lost, 1, "what is being saved is not there yet");
+    }
+
+    /// The judge itself can fail: a commit that is gone, and one of other bytes, are counted.
+    #[test]
+    fn a_lost_commit_and_wrong_bytes_are_counted() {
+        let lost = judged(|scene| {
+            let newest = *scene.committed.last().expect("committed");
+            scene.store.remove(&scene.subject.job, newest).expect("removed");
+        });
+        assert!(lost.lost_commits > 0 && lost.intervals_lost > 1, "{:?}", lost.faults);
+        let wrong = judged(|scene| {
+            let other = Subject {
+                seed: !scene.subject.seed,
+                ..scene.subject.clone()
+            };
+            let newest = *scene.committed.last().expect("committed");
+            scene.store.remove(&scene.subject.job, newest).expect("removed");
+            other.save(&scene.store, newest, None).expect("saved");
+        });
+        assert!(wrong.wrong_bytes > 0, "{:?}", wrong.faults);
     }
 }
