@@ -516,3 +516,86 @@ fn a_plan_that_cannot_be_made_names_the_figure() {
         .expect(64)
         .says(&["NAME:BLOCKING_S"]);
 }
+
+/// RG-2: scrub names what is damaged, repair takes a good copy from another store, and then there is nothing to name.
+#[test]
+fn a_damaged_store_is_scrubbed_and_repaired_from_another() {
+    let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a temporary folder"));
+    let [damaged, whole] = &dirs;
+    let paths = dirs.each_ref().map(|dir| dir.path().display().to_string());
+    let [path, other] = [paths[0].as_str(), paths[1].as_str()];
+    store(whole.path());
+    let id = CheckpointId {
+        step: Step(20),
+        generation: Generation(1),
+    };
+    let image = store(damaged.path())
+        .shard_path(&JobId::from("demo"), id, Rank(1))
+        .expect("a path");
+    let mut bytes = fs::read(&image).expect("read");
+    bytes[1500] ^= 0x10;
+    fs::write(&image, bytes).expect("written");
+
+    let scrub = ["checkpoint", "scrub", "--dir", path, "--rate", "0"];
+    rankguard(&scrub).expect(1).says(&["1 intact, 1 problems", "repair"]);
+    let repair = [
+        "checkpoint",
+        "repair",
+        "--dir",
+        path,
+        "--from",
+        other,
+        "--format",
+        "json",
+    ];
+    let ran = rankguard(&repair).expect(0);
+    let done: Vec<Value> = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(done.len(), 1, "{}", ran.stdout);
+    assert_eq!(
+        (done[0]["state"].as_str(), done[0]["rank"].as_u64()),
+        (Some("repaired"), Some(1))
+    );
+    assert_eq!(done[0]["file"].as_str(), image.to_str());
+    rankguard(&scrub).expect(0).says(&["2 intact, 0 problems"]);
+
+    let alone = ["checkpoint", "repair", "--dir", path, "--from", "/does/not/exist"];
+    rankguard(&alone).expect(2).says(&["/does/not/exist"]);
+}
+
+/// RG-1, RG-2: both matrices, every kind of damage, every phase of a save and every fault of a disk.
+#[test]
+fn torture_of_ten_cases_each_finds_nothing_silent_lost_or_wrong() {
+    let args = ["checkpoint", "torture", "--cases", "10", "--format", "json"];
+    let ran = finish(
+        command(&args).spawn().expect("the program starts"),
+        Duration::from_secs(600),
+    )
+    .expect(0);
+    let report: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let (corruption, crash) = (&report["corruption"], &report["crash"]);
+    let count = |of: &Value, field: &str| of[field].as_u64();
+    for row in corruption["rows"].as_array().expect("rows") {
+        let counts = ["cases", "refused", "repaired", "silent"].map(|field| count(row, field));
+        assert_eq!(counts, [Some(10), Some(10), Some(10), Some(0)], "{row}");
+    }
+    assert_eq!(
+        (count(corruption, "cases"), count(corruption, "silent")),
+        (Some(100), Some(0))
+    );
+    let disturbed = crash["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .filter_map(|row| count(row, "in_phase"));
+    assert!(
+        disturbed.clone().count() == 12 && disturbed.sum::<u64>() >= 12,
+        "{crash}"
+    );
+    for field in ["lost_commits", "wrong_bytes", "stuck"] {
+        assert_eq!(count(crash, field), Some(0), "{crash}");
+    }
+    assert!(
+        count(crash, "intervals_lost_max") <= Some(1) && count(crash, "cases") >= Some(20),
+        "{crash}"
+    );
+}

@@ -35,7 +35,7 @@ const RANKS: [(&str, u32); 21] = [
 ];
 
 /// Crates that know no clock, no randomness, no files, no sockets and no async.
-const PURE: [&str; 10] = [
+const PURE: [&str; 11] = [
     "model",
     "pickle",
     "analyzers/faults",

@@ -22,6 +22,7 @@
 pub mod arena;
 mod image;
 mod priority;
+pub mod repair;
 pub mod restore;
 pub mod retention;
 pub mod source;

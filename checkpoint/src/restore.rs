@@ -216,7 +216,8 @@ impl Jobs<'_> {
 
     /// Asks one source after the other until every chunk of a run has come with the right digest.
     fn fetch(&self, mut open: Vec<Wanted<'_>>, report: &mut RestoreReport) -> Result<(), RestoreError> {
-        for source in self.sources {
+        for (rank, source) in self.sources.iter().enumerate() {
+            let mut healed = Vec::new();
             let mut good = vec![false; open.len()];
             let ids: Vec<ChunkId> = open.iter().map(|wanted| wanted.id.clone()).collect();
             let ids: Vec<&ChunkId> = ids.iter().collect();
@@ -229,6 +230,9 @@ impl Jobs<'_> {
                     Ok(Some(bytes)) => match wanted.take(bytes) {
                         Ok(()) => {
                             good[nth] = true;
+                            if !wanted.tries.is_empty() {
+                                healed.extend(private_copy(&wanted.id, bytes).map(|copy| (nth, copy)));
+                            }
                             return;
                         }
                         Err(problem) => problem,
@@ -241,6 +245,14 @@ impl Jobs<'_> {
                     problem,
                 });
             });
+            for (nth, copy) in healed {
+                // Whoever gave a bad copy, or none, is offered the good one.
+                for before in &self.sources[..rank] {
+                    if matches!(before.heal(&open[nth].id, &copy), Ok(true)) {
+                        open[nth].healed.push(before.name());
+                    }
+                }
+            }
             for (wanted, _) in open.iter().zip(&good).filter(|(_, good)| **good) {
                 self.took(wanted, *source, report);
             }
@@ -274,15 +286,32 @@ impl Jobs<'_> {
         if !wanted.tries.is_empty() {
             let tensor = self.by_rank[&wanted.id.rank].tensor_in(wanted.id.chunk);
             report.repairs.push(format!(
-                "checkpoint {}, rank {}, chunk {}, tensor {tensor}: {}; taken from {} instead",
+                "checkpoint {}, rank {}, chunk {}, tensor {tensor}: {}; taken from {} instead{}",
                 wanted.id.checkpoint,
                 wanted.id.rank,
                 wanted.id.chunk,
                 told(&wanted.tries),
-                source.name()
+                source.name(),
+                match wanted.healed.as_slice() {
+                    [] => String::new(),
+                    healed => format!(", and written back to {}", healed.join(", ")),
+                }
             ));
         }
     }
+}
+
+/// A copy that stays, if it is still the right one.
+fn private_copy(id: &ChunkId, bytes: ChunkBytes<'_>) -> Option<Vec<u8>> {
+    let copy = match bytes {
+        ChunkBytes::Private(bytes) => bytes.to_vec(),
+        ChunkBytes::Sealed(image) => {
+            let mut copy = vec![0; id.bytes() as usize];
+            image.copy_out(id.at, &mut copy).ok()?;
+            copy
+        }
+    };
+    (kernel::digest(&copy) == id.digest).then_some(copy)
 }
 
 impl Wanted<'_> {

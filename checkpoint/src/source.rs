@@ -91,6 +91,12 @@ pub trait ChunkSource: Sync {
     /// The chunk; `None` when this source has nothing to do with that shard.
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError>;
 
+    /// Takes a good copy of a chunk that it gave wrong or could not give; says whether it did. Most sources do not: see
+    /// [`crate::repair::Healing`].
+    fn heal(&self, _id: &ChunkId, _good: &[u8]) -> Result<bool, ChunkError> {
+        Ok(false)
+    }
+
     /// Answers for each of `ids` once, by its place among them: chunks that lie near each other in one file, in the order of
     /// their places. A source that can give them in one go does.
     fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {

@@ -46,6 +46,17 @@ impl Report {
 /// Checks every committed checkpoint of a job, or those of one step. Goes on after a problem, so that one damaged file
 /// does not hide another.
 pub fn verify(store: &Store, job: &JobId, step: Option<Step>) -> Result<Report, StoreError> {
+    verify_paced(store, job, step, &mut |_| {})
+}
+
+/// The same, and tells `pace` of every piece of an image that was read, in bytes: whoever must not take all of a disk's
+/// time waits there.
+pub fn verify_paced(
+    store: &Store,
+    job: &JobId,
+    step: Option<Step>,
+    pace: &mut dyn FnMut(u64),
+) -> Result<Report, StoreError> {
     let mut report = Report::default();
     for (id, committed) in store.folders(job)? {
         if step.is_some_and(|step| step != id.step) {
@@ -57,14 +68,19 @@ pub fn verify(store: &Store, job: &JobId, step: Option<Step>) -> Result<Report, 
             }
             continue;
         }
-        let (verified, problems) = verify_one(store, job, id)?;
+        let (verified, problems) = verify_one(store, job, id, pace)?;
         report.checkpoints.push(verified);
         report.problems.extend(problems);
     }
     Ok(report)
 }
 
-fn verify_one(store: &Store, job: &JobId, id: CheckpointId) -> Result<(Verified, Vec<Problem>), StoreError> {
+pub(crate) fn verify_one(
+    store: &Store,
+    job: &JobId,
+    id: CheckpointId,
+    pace: &mut dyn FnMut(u64),
+) -> Result<(Verified, Vec<Problem>), StoreError> {
     let mut verified = Verified {
         id,
         intact: false,
@@ -85,7 +101,7 @@ fn verify_one(store: &Store, job: &JobId, id: CheckpointId) -> Result<(Verified,
         match store.load_index(&manifest, shard.rank) {
             Ok(index) => {
                 verified.chunks += index.chunks.len() as u64;
-                problems.extend(verify_image(store, &index)?);
+                problems.extend(verify_image(store, &index, pace)?);
             }
             Err(error) => {
                 let path = store.index_path(job, id, shard.rank)?;
@@ -101,13 +117,13 @@ fn verify_one(store: &Store, job: &JobId, id: CheckpointId) -> Result<(Verified,
 pub(crate) fn verify_images(store: &Store, checkpoint: &Checkpoint) -> Result<Vec<Problem>, StoreError> {
     let mut problems = Vec::new();
     for index in &checkpoint.indexes {
-        problems.extend(verify_image(store, index)?);
+        problems.extend(verify_image(store, index, &mut |_| {})?);
     }
     Ok(problems)
 }
 
 /// Reads every chunk of a shard, wherever it lies.
-fn verify_image(store: &Store, index: &ShardIndex) -> Result<Vec<Problem>, StoreError> {
+fn verify_image(store: &Store, index: &ShardIndex, pace: &mut dyn FnMut(u64)) -> Result<Vec<Problem>, StoreError> {
     let (mut problems, mut buffer) = (Vec::new(), Aligned::default());
     let (chunking, mut readers) = (index.chunking(), BTreeMap::new());
     let runs = runs::of((0u32..).zip(index.places()).collect());
@@ -124,6 +140,7 @@ fn verify_image(store: &Store, index: &ShardIndex) -> Result<Vec<Problem>, Store
                 continue;
             }
         };
+        pace(run.end - run.at);
         let damage = match reader.read(&run.range(reader.bytes()), &mut buffer) {
             Ok(bytes) => run.damage(index, bytes),
             Err(error) => run

@@ -21,6 +21,7 @@ mod logging;
 mod out;
 mod report;
 mod signals;
+mod torture;
 mod words;
 
 fn main() -> std::process::ExitCode {

@@ -17,6 +17,8 @@ pub(super) struct Wanted<'a> {
     pub(super) pieces: Vec<(usize, Piece<'a>)>,
     /// Copies that were no good.
     pub(super) tries: Vec<Try>,
+    /// Sources that took the good one.
+    pub(super) healed: Vec<String>,
 }
 
 /// A part of a chunk and its place in a destination.
@@ -56,6 +58,7 @@ pub(super) fn wanted_chunks<'a>(
                 id: images[&rank].chunk_id(chunk),
                 pieces: Vec::new(),
                 tries: Vec::new(),
+                healed: Vec::new(),
             });
             entry.pieces.push((part.from, piece));
         }

@@ -7,10 +7,12 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
+
+use super::disk::{self, Op};
 
 /// Bytes of one transfer: large enough that one writer keeps a disk busy, small enough to stay in a core's cache.
 pub(crate) const BLOCK: usize = 1 << 20;
@@ -55,6 +57,7 @@ pub(crate) fn give_up(file: &File) -> io::Result<()> {
 
 /// Calls `write(at, length)` until `range` is written; lengths are whole sectors while transfers are direct.
 pub(crate) fn write_all(
+    path: &Path,
     file: &File,
     direct: &mut bool,
     range: Range<u64>,
@@ -64,7 +67,8 @@ pub(crate) fn write_all(
     while at < range.end {
         let left = (range.end - at).min(BLOCK as u64);
         let length = if *direct { left.next_multiple_of(SECTOR) } else { left };
-        match write(at, length as usize) {
+        let unit = if *direct { SECTOR as usize } else { 1 };
+        match disk::write(path, length as usize, unit, |length| write(at, length)) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             // A short direct write may end anywhere; the next one begins at a whole sector again.
             Ok(took) if *direct && (took as u64) < length => match took as u64 / SECTOR * SECTOR {
@@ -89,6 +93,7 @@ pub(crate) fn write_all(
 /// A file to read ranges of, from several threads.
 #[derive(Debug)]
 pub(crate) struct Reader {
+    path: PathBuf,
     file: File,
     direct: bool,
     bytes: u64,
@@ -97,7 +102,13 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn open(path: &Path) -> Result<Self, crate::StoreError> {
         let (file, direct, bytes) = super::files::open_direct(path)?;
-        Ok(Self { file, direct, bytes })
+        let path = path.to_owned();
+        Ok(Self {
+            path,
+            file,
+            direct,
+            bytes,
+        })
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -118,7 +129,8 @@ impl Reader {
         let mut got = 0;
         while got < needed {
             // A direct read ends short only at the end of the file, or where it was interrupted at a whole sector.
-            match self.file.read_at(&mut space[got..], from + got as u64) {
+            let place = from + got as u64;
+            match disk::call(Op::Read, &self.path, || self.file.read_at(&mut space[got..], place)) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => got += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::image::MappedImage;
 use crate::store::StoreError;
 use crate::store::direct;
+use crate::store::disk::{self, Op};
 
 /// What temporary files begin with.
 pub(super) const TEMP_PREFIX: &str = ".tmp-";
@@ -55,9 +56,11 @@ impl Temp {
             direct,
         };
         if bytes > 0 {
-            match fallocate(&temp.file, FallocateFlags::empty(), 0, bytes) {
-                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-                Err(errno) => return Err(temp.failed("allocate", errno.into())),
+            let room = || Ok(fallocate(&temp.file, FallocateFlags::empty(), 0, bytes)?);
+            if let Err(error) = disk::call(Op::Allocate, &temp.path, room)
+                && !matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS))
+            {
+                return Err(temp.failed("allocate", error));
             }
         }
         Ok(temp)
@@ -65,13 +68,15 @@ impl Temp {
 
     /// Adds bytes at the end.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.file.write_all(bytes).map_err(|error| self.failed("write", error))
+        let written = write_all(&self.path, bytes, |part| self.file.write(part));
+        written.map_err(|error| self.failed("write", error))
     }
 
     /// Writes the bytes of an image from `at` on, from where they lie.
     pub(super) fn write_mapped(&mut self, image: MappedImage<'_>, at: u64, end: u64) -> Result<(), StoreError> {
         let write = |at, length| image.write_to(&self.file, at, length);
-        direct::write_all(&self.file, &mut self.direct, at..end, write).map_err(|error| self.failed("write", error))
+        direct::write_all(&self.path, &self.file, &mut self.direct, at..end, write)
+            .map_err(|error| self.failed("write", error))
     }
 
     /// Writes `bytes` at `at`, a multiple of a sector. Their place is one too, and what lies behind them up to a whole sector
@@ -82,30 +87,55 @@ impl Temp {
             FileExt::write_at(&self.file, &bytes[from..from + length], place)
         };
         let range = at..at + length as u64;
-        direct::write_all(&self.file, &mut self.direct, range, write).map_err(|error| self.failed("write", error))
+        direct::write_all(&self.path, &self.file, &mut self.direct, range, write)
+            .map_err(|error| self.failed("write", error))
     }
 
     /// Cuts off what whole sectors have written behind the end.
     pub(super) fn cut(&self) -> Result<(), StoreError> {
-        self.file.set_len(self.bytes).map_err(|error| self.failed("cut", error))
+        disk::call(Op::Cut, &self.path, || self.file.set_len(self.bytes)).map_err(|error| self.failed("cut", error))
     }
 
     /// Syncs it and gives it its final name, unless that is taken.
     pub(super) fn put(self) -> Result<Put, StoreError> {
-        self.file.sync_all().map_err(|error| self.failed("sync", error))?;
-        let put = match renameat_with(CWD, &self.path, CWD, &self.target, RenameFlags::NOREPLACE) {
+        self.sync()?;
+        let rename = || {
+            Ok(renameat_with(
+                CWD,
+                &self.path,
+                CWD,
+                &self.target,
+                RenameFlags::NOREPLACE,
+            )?)
+        };
+        let put = match disk::call(Op::Rename, &self.path, rename) {
             Ok(()) => Put::Written,
-            Err(Errno::EXIST) => Put::AlreadyThere,
-            Err(Errno::INVAL | Errno::NOSYS) => self.put_by_link()?,
-            Err(errno) => return Err(self.failed("rename", errno.into())),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::EXIST) => Put::AlreadyThere,
+                Some(Errno::INVAL | Errno::NOSYS) => self.put_by_link()?,
+                _ => return Err(self.failed("rename", error)),
+            },
         };
         sync_dir(parent(&self.target))?;
         Ok(put)
     }
 
+    /// Syncs it and gives it its final name, whatever stands there: only for a repair, which has found that what stands there
+    /// is not what was committed.
+    pub(super) fn put_over(self) -> Result<(), StoreError> {
+        self.sync()?;
+        let rename = || fs::rename(&self.path, &self.target);
+        disk::call(Op::Rename, &self.path, rename).map_err(|error| self.failed("rename", error))?;
+        sync_dir(parent(&self.target))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        disk::call(Op::Sync, &self.path, || self.file.sync_all()).map_err(|error| self.failed("sync", error))
+    }
+
     /// For filesystems that cannot rename without replacing (NFS): a second name, then the temporary one goes on drop.
     fn put_by_link(&self) -> Result<Put, StoreError> {
-        match fs::hard_link(&self.path, &self.target) {
+        match disk::call(Op::Link, &self.path, || fs::hard_link(&self.path, &self.target)) {
             Ok(()) => Ok(Put::Written),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Put::AlreadyThere),
             Err(error) => Err(self.failed("link", error)),
@@ -121,7 +151,7 @@ impl Drop for Temp {
     fn drop(&mut self) {
         // After a successful rename there is nothing under this name; otherwise it is of no use to anyone. What cannot
         // be removed is cleared by the next writer of the same file, or with its folder.
-        let _ = fs::remove_file(&self.path);
+        let _ = disk::call(Op::Remove, &self.path, || fs::remove_file(&self.path));
     }
 }
 
@@ -133,10 +163,10 @@ fn create(dir: &Path, name: &str, direct: bool) -> Result<(File, bool, PathBuf),
         let path = dir.join(format!("{TEMP_PREFIX}{name}-{}-{number}", std::process::id()));
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
-        let opened = match direct {
+        let opened = disk::call(Op::Create, &path, || match direct {
             true => direct::open(&mut options, &path),
             false => options.open(&path).map(|file| (file, false)),
-        };
+        });
         match opened {
             Ok((file, direct)) => return Ok((file, direct, path)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -145,11 +175,67 @@ fn create(dir: &Path, name: &str, direct: bool) -> Result<(File, bool, PathBuf),
     }
 }
 
+/// Calls `write` until all of `bytes` is written.
+fn write_all(path: &Path, mut bytes: &[u8], mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match disk::write(path, bytes.len(), 1, |length| write(&bytes[..length])) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Writes a small file whole.
 pub(super) fn put_bytes(dir: &Path, name: &str, bytes: &[u8]) -> Result<Put, StoreError> {
     let mut temp = Temp::start(dir, name, bytes.len() as u64)?;
     temp.write(bytes)?;
     temp.put()
+}
+
+/// Writes a small file whole, over whatever stands there; see [`Temp::put_over`].
+pub(crate) fn put_over(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut temp = Temp::start(parent(path), &name, bytes.len() as u64)?;
+    temp.write(bytes)?;
+    temp.put_over()
+}
+
+/// Writes `parts` into a file at their places, and leaves the rest of it as it is; makes it `length` bytes long. A file
+/// that is not there, or is none, comes whole under a temporary name first.
+pub(crate) fn mend(path: &Path, length: u64, parts: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+    let stands = disk::call(Op::Stat, path, || fs::symlink_metadata(path)).is_ok_and(|found| found.is_file());
+    let temp = match stands {
+        true => None,
+        false => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            Some(Temp::start(parent(path), &name, length)?)
+        }
+    };
+    let opened;
+    let (file, at) = match &temp {
+        Some(temp) => (&temp.file, temp.path.as_path()),
+        None => {
+            let open = || OpenOptions::new().write(true).open(path);
+            opened = disk::call(Op::Open, path, open).map_err(StoreError::io("open", path))?;
+            (&opened, path)
+        }
+    };
+    let failed = |what| move |error| StoreError::writing(what, path, length, error);
+    for (place, bytes) in parts {
+        let mut place = *place;
+        write_all(at, bytes, |part| {
+            let written = file.write_at(part, place)?;
+            place += written as u64;
+            Ok(written)
+        })
+        .map_err(failed("mend"))?;
+    }
+    disk::call(Op::Cut, at, || file.set_len(length)).map_err(failed("cut"))?;
+    disk::call(Op::Sync, at, || file.sync_all()).map_err(failed("sync"))?;
+    temp.map_or(Ok(()), Temp::put_over)
 }
 
 /// Removes what a dead writer of `name` has left. A file has one writer at a time (fencing), so whoever starts to write
@@ -168,7 +254,7 @@ pub(super) fn clear_temps(dir: &Path, name: Option<&str>) -> Result<u64, StoreEr
 
 /// Removes a file that may be gone already.
 pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_file(path) {
+    match disk::call(Op::Remove, path, || fs::remove_file(path)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
         _ => Ok(()),
     }
@@ -176,7 +262,7 @@ pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
 
 /// Names in a directory, sorted; `None` when there is no directory. Names that are not UTF-8 are none of ours.
 pub(super) fn names(dir: &Path) -> Result<Option<Vec<String>>, StoreError> {
-    let entries = match fs::read_dir(dir) {
+    let entries = match disk::call(Op::List, dir, || fs::read_dir(dir)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(StoreError::io("list", dir)(error)),
@@ -205,34 +291,33 @@ fn open_with(path: &Path, open: impl Fn(&Path) -> io::Result<(File, bool)>) -> R
         io::ErrorKind::NotFound => StoreError::Missing { path: path.to_owned() },
         _ => StoreError::io("open", path)(error),
     };
-    let kind = fs::metadata(path).map_err(found)?;
+    let kind = disk::call(Op::Stat, path, || fs::metadata(path)).map_err(found)?;
     if !kind.is_file() {
         return Err(StoreError::NotAFile { path: path.to_owned() });
     }
-    let (file, direct) = open(path).map_err(found)?;
+    let (file, direct) = disk::call(Op::Open, path, || open(path)).map_err(found)?;
     let bytes = file.metadata().map_err(found)?.len();
     Ok((file, direct, bytes))
 }
 
 /// Reads a file of at most `max` bytes; of a longer one, just enough for its reader to see that it is too long.
-pub(super) fn read(path: &Path, max: usize) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn read(path: &Path, max: usize) -> Result<Vec<u8>, StoreError> {
     let (file, _) = open(path)?;
     let mut bytes = Vec::new();
-    file.take(max as u64 + 1)
-        .read_to_end(&mut bytes)
+    disk::call(Op::Read, path, || file.take(max as u64 + 1).read_to_end(&mut bytes))
         .map_err(StoreError::io("read", path))?;
     Ok(bytes)
 }
 
 /// Makes the names in a directory last.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
-    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    let synced = disk::call(Op::SyncDir, dir, || File::open(dir).and_then(|dir| dir.sync_all()));
     synced.map_err(StoreError::io("sync", dir))
 }
 
 /// Makes a directory whose parent exists, and makes its name last.
-pub(super) fn ensure_dir(dir: &Path) -> Result<(), StoreError> {
-    match fs::create_dir(dir) {
+pub(crate) fn ensure_dir(dir: &Path) -> Result<(), StoreError> {
+    match disk::call(Op::MakeDir, dir, || fs::create_dir(dir)) {
         Ok(()) => sync_dir(parent(dir)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(StoreError::writing("make directory", dir, 0, error)),

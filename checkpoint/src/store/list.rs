@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 
 use rankguard_model::{JobId, Rank};
@@ -10,6 +11,7 @@ use serde::Serialize;
 use crate::format::{
     CheckpointId, Digest, Known, MANIFEST_FILE, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, ShardIndex, check_job,
 };
+use crate::store::disk::{self, Op};
 use crate::store::{Store, StoreError, files};
 use crate::verify::verify_images;
 
@@ -137,14 +139,19 @@ impl Store {
         let dir = self.job_dir(job)?;
         let names = files::names(&dir)?.unwrap_or_default();
         let ids = names.iter().filter_map(|name| name.parse::<CheckpointId>().ok());
-        let mut found: Vec<_> = ids
-            .map(|id| {
-                (
-                    id,
-                    dir.join(id.to_string()).join(MANIFEST_FILE).symlink_metadata().is_ok(),
-                )
-            })
-            .collect();
+        let mut found = Vec::new();
+        for id in ids {
+            let path = dir.join(id.to_string()).join(MANIFEST_FILE);
+            // Only what is certainly not there is absent: a disk that fails for a moment must not make a checkpoint torn.
+            let committed = match disk::call(Op::Stat, &path, || path.symlink_metadata()) {
+                Ok(_) => true,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => false,
+                    _ => return Err(StoreError::io("look at", &path)(error)),
+                },
+            };
+            found.push((id, committed));
+        }
         found.sort();
         Ok(found)
     }

@@ -25,8 +25,9 @@
 
 mod commit;
 pub(crate) mod direct;
+pub mod disk;
 mod error;
-mod files;
+pub(crate) mod files;
 mod list;
 mod remove;
 pub(crate) mod runs;

@@ -7,6 +7,7 @@ use std::io;
 use rankguard_model::{JobId, Rank};
 
 use crate::format::{CheckpointId, LENT_FILE, MANIFEST_FILE, shard_file};
+use crate::store::disk::{self, Op};
 use crate::store::files::{self, TEMP_PREFIX};
 use crate::store::{Store, StoreError};
 
@@ -24,7 +25,7 @@ impl Store {
         self.remove_unlent(job, id, &lent).map(|_| ())
     }
 
-    /// What the checkpoints `borrowers` borrow from others. One that cannot be read borrows nothing: it could not be loaded
+    /// What the checkpoints `borrowers` borrow from others. One that is damaged borrows nothing: it could not be loaded
     /// with what it borrowed either.
     pub(crate) fn lent_to(
         &self,
@@ -33,18 +34,16 @@ impl Store {
     ) -> Result<Lent, StoreError> {
         let mut lent = Lent::new();
         for id in borrowers {
-            let Ok(manifest) = self.manifest(job, id) else {
+            let Some(manifest) = whole(self.manifest(job, id))? else {
                 continue;
             };
-            let indexes = manifest
-                .shards
-                .iter()
-                .filter_map(|shard| self.read_index(&manifest, shard.rank).ok());
-            for origin in indexes
-                .flat_map(|index| index.origins)
-                .filter(|origin| origin.id() != id)
-            {
-                lent.entry(origin.id()).or_default().insert(origin.rank);
+            for shard in &manifest.shards {
+                let Some(index) = whole(self.read_index(&manifest, shard.rank))? else {
+                    continue;
+                };
+                for origin in index.origins.iter().filter(|origin| origin.id() != id) {
+                    lent.entry(origin.id()).or_default().insert(origin.rank);
+                }
             }
         }
         Ok(lent)
@@ -76,7 +75,7 @@ impl Store {
             return Ok(true);
         }
         files::remove_file(&dir.join(LENT_FILE))?;
-        match fs::remove_dir(&dir) {
+        match disk::call(Op::RemoveDir, &dir, || fs::remove_dir(&dir)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &dir)(error)),
             _ => files::sync_dir(files::parent(&dir)).map(|()| false),
         }
@@ -90,6 +89,15 @@ impl Store {
     /// Removes temporary files of a committed checkpoint; nobody writes there any more.
     pub(crate) fn clear_temps(&self, job: &JobId, id: CheckpointId) -> Result<u64, StoreError> {
         files::clear_temps(&self.dir(job, id)?, None)
+    }
+}
+
+/// `None` for what is damaged for good. What cannot be read just now may borrow anything: then nobody can say what may go.
+fn whole<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Ok(whole) => Ok(Some(whole)),
+        Err(error) if error.is_retryable() => Err(error),
+        Err(_) => Ok(None),
     }
 }
 

@@ -145,7 +145,7 @@ fn size_of(dir: &Path) -> u64 {
 
 /// Something wrong in a checkpoint, or the word that nothing is.
 #[derive(Serialize)]
-struct Found {
+pub(super) struct Found {
     job: JobId,
     checkpoint: String,
     state: &'static str,
@@ -158,7 +158,7 @@ struct Found {
     what: String,
 }
 
-const FOUND: &[Column<Found>] = &[
+pub(super) const FOUND: &[Column<Found>] = &[
     ("job", |found| found.job.to_string()),
     ("checkpoint", |found| found.checkpoint.clone()),
     ("state", |found| found.state.to_owned()),
@@ -171,7 +171,7 @@ const FOUND: &[Column<Found>] = &[
     ("what", |found| found.what.clone()),
 ];
 
-fn findings(job: &JobId, report: &Report) -> Vec<Found> {
+pub(super) fn findings(job: &JobId, report: &Report) -> Vec<Found> {
     let nothing = |id: CheckpointId, state| Found {
         job: job.clone(),
         checkpoint: id.to_string(),

@@ -10,7 +10,10 @@ mod pick;
 mod plan;
 mod pull;
 mod push;
+mod repair;
+mod scrub;
 mod show;
+mod torture;
 
 pub(crate) use args::CheckpointArgs;
 use args::{CheckpointAction, StoreArgs};
@@ -26,6 +29,10 @@ pub(super) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
         CheckpointAction::Push(args) => push::run(&args),
         CheckpointAction::Pull(args) => pull::run(&args),
         CheckpointAction::Parity(args) => parity::run(&args),
+        CheckpointAction::Scrub(args) => scrub::run(&args),
+        CheckpointAction::Repair(args) => repair::run(&args),
+        CheckpointAction::Torture(args) => torture::run(&args),
+        CheckpointAction::TortureHand { errand } => torture::hand(&errand),
         CheckpointAction::Explain { store, step } => look::explain(&store, Step(step)),
         CheckpointAction::Plan(args) => plan::run(&args),
         CheckpointAction::Show(args) => show::run(&args),

@@ -1,0 +1,174 @@
+//! Chunks: read wherever they lie, and written in place from a copy that has the right digest.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rankguard_model::Rank;
+
+use super::{Mended, Work};
+use crate::format::{ChunkDigest, ChunkPlace, Origin, ShardIndex, TENSOR_ALIGN};
+use crate::source::ChunkId;
+use crate::store::direct::{Aligned, Reader};
+use crate::store::{Problem, StoreError, files, runs};
+
+impl Work<'_> {
+    /// Every chunk of an image, wherever it lies, and the length of its own file.
+    pub(super) fn image(&mut self, index: &ShardIndex) -> Result<(), StoreError> {
+        let mut damaged: BTreeMap<Origin, BTreeMap<u32, String>> = BTreeMap::new();
+        let mut buffer = Aligned::default();
+        for run in runs::of((0u32..).zip(index.places()).collect()) {
+            let path = self.store.shard_path(self.job, run.file.id(), run.file.rank)?;
+            let reader = Reader::open(&path);
+            let read = reader.map_err(|error| crate::store::chain(&error)).and_then(|reader| {
+                let read = reader.read(&run.range(reader.bytes()), &mut buffer);
+                read.map(|bytes| run.damage(index, bytes))
+                    .map_err(|error| format!("cannot be read: {error}"))
+            });
+            let found = match read {
+                Ok(found) => found,
+                // Not all of it is lost: what is good is found out chunk by chunk.
+                Err(_) if run.chunks.len() > 1 => self.one_by_one(index, &path, run.chunks.clone(), &mut buffer),
+                Err(what) => vec![(run.chunks[0].0, what)],
+            };
+            damaged.entry(run.file).or_default().extend(found);
+        }
+        let own = index.own();
+        damaged.entry(own).or_default();
+        for (file, chunks) in damaged {
+            let length = (file == own).then(|| index.file_bytes());
+            self.file(index, file, length, &chunks)?;
+        }
+        Ok(())
+    }
+
+    fn one_by_one(
+        &self,
+        index: &ShardIndex,
+        path: &Path,
+        chunks: Vec<(u32, ChunkPlace)>,
+        buffer: &mut Aligned,
+    ) -> Vec<(u32, String)> {
+        let mut found = Vec::new();
+        for run in chunks.into_iter().flat_map(|chunk| runs::of(vec![chunk])) {
+            let read = Reader::open(path)
+                .map_err(|error| crate::store::chain(&error))
+                .and_then(|reader| {
+                    let read = reader.read(&run.range(reader.bytes()), buffer);
+                    read.map(|bytes| run.damage(index, bytes))
+                        .map_err(|error| format!("cannot be read: {error}"))
+                });
+            match read {
+                Ok(damage) => found.extend(damage),
+                Err(what) => found.push((run.chunks[0].0, what)),
+            }
+        }
+        found
+    }
+
+    /// Writes good copies of `chunks` of `index` into the file that keeps them. `length` is what the file has to have; a file
+    /// of another checkpoint may be longer than what this one borrows from it.
+    fn file(
+        &mut self,
+        index: &ShardIndex,
+        file: Origin,
+        length: Option<u64>,
+        chunks: &BTreeMap<u32, String>,
+    ) -> Result<(), StoreError> {
+        let path = self.store.shard_path(self.job, file.id(), file.rank)?;
+        let (chunking, places) = (index.chunking(), index.places());
+        let (mut parts, mut mended) = (Vec::new(), Vec::new());
+        for (chunk, what) in chunks {
+            let place = places[*chunk as usize];
+            let id = ChunkId {
+                job: self.job.clone(),
+                checkpoint: index.id(),
+                rank: index.rank,
+                chunk: *chunk,
+                at: chunking.range(*chunk).map_or(0, |range| range.start),
+                place,
+                digest: index.chunks[*chunk as usize],
+            };
+            let tensors = vec![index.tensor_in(*chunk).to_owned()];
+            let Some((bytes, from)) = self.good_copy(&id) else {
+                self.left.push(Problem {
+                    checkpoint: Some(self.id),
+                    file: path.clone(),
+                    rank: Some(index.rank),
+                    chunk: Some(*chunk),
+                    tensors,
+                    what: what.clone(),
+                });
+                continue;
+            };
+            mended.push(Mended {
+                checkpoint: self.id,
+                file: path.clone(),
+                rank: Some(index.rank),
+                chunk: Some(*chunk),
+                tensors,
+                bytes: bytes.len() as u64,
+                what: what.clone(),
+                from,
+            });
+            parts.push((place.at, bytes));
+        }
+        let found = files::open(&path).ok().map(|(_, bytes)| bytes);
+        let whole = match length {
+            Some(length) => {
+                if found != Some(length) && mended.is_empty() && parts.len() == chunks.len() {
+                    mended.push(self.cut(&path, index.rank, length, found));
+                }
+                Some(length)
+            }
+            None => found,
+        };
+        if mended.is_empty() {
+            return Ok(());
+        }
+        // Behind a chunk there are zeros up to where the next one may begin.
+        let end = parts
+            .iter()
+            .map(|(at, bytes)| at + bytes.len() as u64)
+            .max()
+            .unwrap_or(0);
+        let whole = whole.map_or(end, |whole| if length.is_some() { whole } else { whole.max(end) });
+        for (at, bytes) in &mut parts {
+            let padded = (*at + bytes.len() as u64)
+                .next_multiple_of(TENSOR_ALIGN)
+                .min(whole.max(end));
+            bytes.resize((padded - *at) as usize, 0);
+        }
+        if let Some(dir) = path.parent() {
+            files::ensure_dir(dir)?;
+        }
+        files::mend(&path, whole, &parts)?;
+        self.mended.append(&mut mended);
+        Ok(())
+    }
+
+    /// A file whose chunks are all good and whose length is not.
+    fn cut(&self, path: &Path, rank: Rank, length: u64, found: Option<u64>) -> Mended {
+        Mended {
+            checkpoint: self.id,
+            file: path.to_owned(),
+            rank: Some(rank),
+            chunk: None,
+            tensors: Vec::new(),
+            bytes: 0,
+            what: match found {
+                Some(found) => format!("is {found} bytes long where {length} are expected"),
+                None => "is missing, and empty".to_owned(),
+            },
+            from: "its index".to_owned(),
+        }
+    }
+
+    /// A copy with the right digest, and whose it is.
+    fn good_copy(&self, id: &ChunkId) -> Option<(Vec<u8>, String)> {
+        self.mirrors.iter().find_map(|mirror| {
+            let bytes = mirror.chunk(id).ok()??;
+            let right = bytes.len() == id.bytes() as usize && ChunkDigest::of(&bytes) == id.digest;
+            right.then(|| (bytes, mirror.name()))
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! Manifest and indexes: which manifest vouches here, and the files that it names by digest.
+
+use std::path::PathBuf;
+
+use rankguard_model::Rank;
+
+use super::{Mended, Mirror, Work};
+use crate::format::{Digest, MAX_INDEX_BYTES, Manifest, ShardIndex};
+use crate::store::{Problem, StoreError, files};
+
+/// The manifest that stands here.
+enum Here {
+    Intact(Manifest),
+    Damaged(StoreError),
+    Missing,
+}
+
+/// A manifest that is to be put in place when everything else is whole.
+struct Renewed {
+    bytes: Vec<u8>,
+    what: String,
+    from: String,
+}
+
+impl Work<'_> {
+    /// Whether it is a checkpoint at all.
+    pub(super) fn checkpoint(&mut self, committed: bool, asked: bool) -> Result<bool, StoreError> {
+        let path = self.store.manifest_path(self.job, self.id)?;
+        let here = match self.store.manifest(self.job, self.id) {
+            Ok(manifest) => Here::Intact(manifest),
+            Err(error) if error.is_retryable() => return Err(error),
+            Err(StoreError::Missing { .. }) if !committed => Here::Missing,
+            Err(error) => Here::Damaged(error),
+        };
+        let elsewhere = match &here {
+            Here::Intact(manifest) if self.can_be_whole(manifest)? => None,
+            _ => self.manifest_elsewhere(&here, asked)?,
+        };
+        let what = match &here {
+            Here::Intact(_) => "names an index that is nowhere".to_owned(),
+            Here::Damaged(error) => crate::store::chain(error),
+            Here::Missing => "is missing".to_owned(),
+        };
+        let (manifest, renewed) = match (here, elsewhere) {
+            (_, Some((manifest, bytes, from))) => (manifest, Some(Renewed { bytes, what, from })),
+            (Here::Intact(manifest), None) => (manifest, None),
+            (Here::Missing, None) => return Ok(false),
+            (Here::Damaged(error), None) => {
+                self.left.push(Problem::of(self.id, path, None, &error));
+                return Ok(true);
+            }
+        };
+        files::ensure_dir(&self.store.job_dir(self.job)?)?;
+        files::ensure_dir(&self.store.dir(self.job, self.id)?)?;
+        for shard in &manifest.shards {
+            if let Some(index) = self.index(shard.rank, shard.index)? {
+                self.image(&index)?;
+            }
+        }
+        if let Some(renewed) = renewed.filter(|_| self.left.is_empty()) {
+            files::put_over(&path, &renewed.bytes)?;
+            self.mended.push(Mended {
+                checkpoint: self.id,
+                file: path,
+                rank: None,
+                chunk: None,
+                tensors: Vec::new(),
+                bytes: renewed.bytes.len() as u64,
+                what: renewed.what,
+                from: renewed.from,
+            });
+        }
+        Ok(true)
+    }
+
+    /// The index that stands here for a rank, by digest: `None` when none does, or it is damaged or another's.
+    fn index_here(&self, rank: Rank) -> Result<Option<Digest>, StoreError> {
+        let bytes = match files::read(&self.store.index_path(self.job, self.id, rank)?, MAX_INDEX_BYTES) {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_retryable() => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        let ours = |index: ShardIndex| (&index.job, index.id(), index.rank) == (self.job, self.id, rank);
+        let intact = ShardIndex::from_bytes(&bytes).is_ok_and(ours);
+        Ok(intact.then(|| Digest::of(&bytes)))
+    }
+
+    /// How many of the intact indexes that stand here a manifest names, and how many it does not.
+    fn votes(&self, manifest: &Manifest) -> Result<(usize, usize), StoreError> {
+        let (mut with, mut against) = (0, 0);
+        for shard in &manifest.shards {
+            match self.index_here(shard.rank)? {
+                Some(digest) if digest == shard.index => with += 1,
+                Some(_) => against += 1,
+                None => {}
+            }
+        }
+        Ok((with, against))
+    }
+
+    /// Whether every index it names is somewhere, here or in a mirror.
+    fn can_be_whole(&self, manifest: &Manifest) -> Result<bool, StoreError> {
+        for shard in &manifest.shards {
+            let there = |mirror: &&dyn Mirror| {
+                let bytes = mirror.index_bytes(self.job, self.id, shard.rank);
+                matches!(bytes, Ok(Some(bytes)) if Digest::of(&bytes) == shard.index)
+            };
+            if self.index_here(shard.rank)? != Some(shard.index) && !self.mirrors.iter().any(there) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A mirror's manifest of this checkpoint that can be made whole.
+    fn manifest_elsewhere(&self, here: &Here, asked: bool) -> Result<Option<(Manifest, Vec<u8>, String)>, StoreError> {
+        for mirror in self.mirrors {
+            let Ok(Some(bytes)) = mirror.manifest_bytes(self.job, self.id) else {
+                continue;
+            };
+            let Ok(manifest) = Manifest::from_bytes(&bytes) else {
+                continue;
+            };
+            if manifest.job != *self.job || manifest.id() != self.id || !self.can_be_whole(&manifest)? {
+                continue;
+            }
+            let (with, against) = self.votes(&manifest)?;
+            let fits = match here {
+                Here::Intact(_) => true,
+                Here::Damaged(_) => with >= against,
+                Here::Missing => against == 0 && (with > 0 || asked),
+            };
+            if fits {
+                return Ok(Some((manifest, bytes, mirror.name())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The index with this digest, put in place where it was not; `None`, and said so, when nobody has it.
+    fn index(&mut self, rank: Rank, stated: Digest) -> Result<Option<ShardIndex>, StoreError> {
+        let path = self.store.index_path(self.job, self.id, rank)?;
+        let here = files::read(&path, MAX_INDEX_BYTES).and_then(|bytes| match Digest::of(&bytes) {
+            found if found == stated => Ok(bytes),
+            found => Err(StoreError::Digest {
+                path: path.clone(),
+                stated,
+                found,
+            }),
+        });
+        let problem = match here {
+            Ok(bytes) => return Ok(self.read_index(&bytes, path, rank)),
+            Err(problem) => problem,
+        };
+        for mirror in self.mirrors {
+            let Ok(Some(bytes)) = mirror.index_bytes(self.job, self.id, rank) else {
+                continue;
+            };
+            if Digest::of(&bytes) != stated {
+                continue;
+            }
+            files::put_over(&path, &bytes)?;
+            self.mended.push(Mended {
+                checkpoint: self.id,
+                file: path.clone(),
+                rank: Some(rank),
+                chunk: None,
+                tensors: Vec::new(),
+                bytes: bytes.len() as u64,
+                what: crate::store::chain(&problem),
+                from: mirror.name(),
+            });
+            return Ok(self.read_index(&bytes, path, rank));
+        }
+        self.left.push(Problem::of(self.id, path, Some(rank), &problem));
+        Ok(None)
+    }
+
+    fn read_index(&mut self, bytes: &[u8], path: PathBuf, rank: Rank) -> Option<ShardIndex> {
+        match ShardIndex::from_bytes(bytes) {
+            Ok(index) if index.id() == self.id && index.rank == rank && index.job == *self.job => Some(index),
+            // The very index that was committed, and still none of this checkpoint: no mirror can have a better one.
+            other => {
+                let problem = match other {
+                    Ok(index) => StoreError::Foreign {
+                        path: path.clone(),
+                        belongs: format!("job {}, checkpoint {}, rank {}", index.job, index.id(), index.rank),
+                        expected: format!("job {}, checkpoint {}, rank {rank}", self.job, self.id),
+                    },
+                    Err(problem) => StoreError::Index {
+                        path: path.clone(),
+                        problem,
+                    },
+                };
+                self.left.push(Problem::of(self.id, path, Some(rank), &problem));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! `rankguard checkpoint repair`: good copies from other stores over what is damaged.
+
+use std::fs;
+
+use rankguard_checkpoint::repair::{Mended, Mirror, repair};
+use rankguard_checkpoint::{Problem, Store};
+use rankguard_model::{JobId, Step};
+use serde::Serialize;
+
+use super::args::RepairArgs;
+use super::look::{failed, nothing_at, open};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column};
+use crate::out;
+use crate::words::or_dash;
+
+/// Something that was written, or is still wrong.
+#[derive(Serialize)]
+struct Line {
+    job: JobId,
+    checkpoint: String,
+    /// `repaired` or `left`.
+    state: &'static str,
+    file: String,
+    rank: Option<u32>,
+    chunk: Option<u32>,
+    tensors: Vec<String>,
+    bytes: Option<u64>,
+    what: String,
+    from: Option<String>,
+}
+
+const LINES: &[Column<Line>] = &[
+    ("job", |line| line.job.to_string()),
+    ("checkpoint", |line| line.checkpoint.clone()),
+    ("state", |line| line.state.to_owned()),
+    ("rank", |line| or_dash(line.rank)),
+    ("chunk", |line| or_dash(line.chunk)),
+    ("tensors", |line| line.tensors.join(" ")),
+    ("bytes", |line| or_dash(line.bytes)),
+    ("file", |line| line.file.clone()),
+    ("what", |line| line.what.clone()),
+    ("from", |line| line.from.clone().unwrap_or_default()),
+];
+
+pub(super) fn run(args: &RepairArgs) -> Result<Exit, CliError> {
+    let mut mirrors = Vec::new();
+    for dir in &args.from {
+        fs::read_dir(dir).map_err(|problem| {
+            let hint = "--from names the directory of another checkpoint store";
+            CliError::failure(format!("cannot read the checkpoint store {}", dir.display()), hint).because(problem)
+        })?;
+        mirrors.push(Store::at(dir));
+    }
+    let mirrors: Vec<&dyn Mirror> = mirrors.iter().map(|mirror| mirror as &dyn Mirror).collect();
+    let (store, jobs) = open(&args.store)?;
+    let step = args.step.map(Step);
+    let (mut lines, mut looked_at) = (Vec::new(), 0);
+    for job in jobs {
+        let repaired = repair(&store, &mirrors, &job, step).map_err(failed)?;
+        looked_at += repaired.checkpoints.len();
+        lines.extend(repaired.mended.into_iter().map(|mended| Line::of(&job, mended)));
+        lines.extend(repaired.left.iter().map(|problem| Line::left(&job, problem)));
+        for id in repaired.torn {
+            out::note(&format!(
+                "job {job}, checkpoint {id} has no manifest and was left alone"
+            ));
+        }
+    }
+    if let (Some(step), 0) = (step, looked_at) {
+        return Err(nothing_at(step, &args.store));
+    }
+    listing::print(args.store.format.format, &lines, LINES);
+    let left = lines.iter().filter(|line| line.state == "left").count();
+    out::note(&format!(
+        "{looked_at} checkpoints read, {} repairs, {left} problems left",
+        lines.len() - left
+    ));
+    Ok(if left == 0 { Exit::Fine } else { Exit::Finding })
+}
+
+impl Line {
+    fn of(job: &JobId, mended: Mended) -> Self {
+        Self {
+            job: job.clone(),
+            checkpoint: mended.checkpoint.to_string(),
+            state: "repaired",
+            file: mended.file.display().to_string(),
+            rank: mended.rank.map(|rank| rank.0),
+            chunk: mended.chunk,
+            tensors: mended.tensors,
+            bytes: Some(mended.bytes),
+            what: mended.what,
+            from: Some(mended.from),
+        }
+    }
+
+    fn left(job: &JobId, problem: &Problem) -> Self {
+        Self {
+            job: job.clone(),
+            checkpoint: or_dash(problem.checkpoint),
+            state: "left",
+            file: problem.file.display().to_string(),
+            rank: problem.rank.map(|rank| rank.0),
+            chunk: problem.chunk,
+            tensors: problem.tensors.clone(),
+            bytes: None,
+            what: problem.what.clone(),
+            from: None,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `rankguard checkpoint scrub`: everything is read, no faster than it may be, before a restore needs it.
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use rankguard_checkpoint::verify::verify_paced;
+
+use super::args::ScrubArgs;
+use super::look::{FOUND, failed, findings, open};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing;
+use crate::out;
+use crate::words;
+
+pub(super) fn run(args: &ScrubArgs) -> Result<Exit, CliError> {
+    let (store, jobs) = open(&args.store)?;
+    let (mut found, mut problems, mut intact) = (Vec::new(), 0, 0);
+    let mut pace = Pace::new(args.rate);
+    for job in jobs {
+        let report = verify_paced(&store, &job, None, &mut |bytes| pace.read(bytes)).map_err(failed)?;
+        problems += report.problems.len();
+        intact += report.checkpoints.iter().filter(|checkpoint| checkpoint.intact).count();
+        found.extend(findings(&job, &report));
+    }
+    listing::print(args.store.format.format, &found, FOUND);
+    out::note(&format!(
+        "{} read in {}; {intact} intact, {problems} problems",
+        words::bytes(pace.bytes),
+        words::millis(pace.started.elapsed().as_secs_f64() * 1e3)
+    ));
+    if problems > 0 {
+        out::note(
+            "hint: `rankguard checkpoint repair --dir STORE --from OTHER_STORE` writes good copies over what is damaged",
+        );
+    }
+    Ok(if problems == 0 { Exit::Fine } else { Exit::Finding })
+}
+
+/// Keeps a reader below a rate, and says every few seconds how far it is.
+struct Pace {
+    started: Instant,
+    bytes: u64,
+    /// Bytes a second; `None` for no limit.
+    rate: Option<u64>,
+    told: Instant,
+}
+
+/// How often a person hears of it.
+const NEWS: Duration = Duration::from_secs(5);
+
+impl Pace {
+    fn new(mib_a_second: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            started: now,
+            bytes: 0,
+            rate: (mib_a_second > 0).then(|| mib_a_second.saturating_mul(1 << 20)),
+            told: now,
+        }
+    }
+
+    fn read(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        let elapsed = self.started.elapsed();
+        if let Some(ahead) = self.due().and_then(|due| due.checked_sub(elapsed)) {
+            std::thread::sleep(ahead);
+        }
+        if self.told.elapsed() >= NEWS && std::io::stderr().is_terminal() {
+            self.told = Instant::now();
+            out::note(&format!("{} read", words::bytes(self.bytes)));
+        }
+    }
+
+    /// When what was read may have been read at the earliest.
+    fn due(&self) -> Option<Duration> {
+        Some(Duration::from_secs_f64(self.bytes as f64 / self.rate? as f64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_is_due_by_its_rate() {
+        let mut pace = Pace::new(2);
+        pace.bytes = 5 << 20;
+        assert_eq!(pace.due(), Some(Duration::from_millis(2500)));
+        assert_eq!(Pace::new(0).due(), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! `rankguard checkpoint torture`: the corruption and the crash matrix on a checkpoint of its own.
+
+use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+use super::args::TortureArgs;
+use crate::args::Format;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column};
+use crate::out;
+use crate::torture::TortureError;
+use crate::torture::corruption::{self, Kind};
+use crate::torture::crash::{self, hand};
+
+/// Both matrices.
+#[derive(Debug, Serialize)]
+struct Report {
+    seed: u64,
+    /// Of each kind of damage; as many kills in all, and as many faults of a disk in all.
+    cases_each: u64,
+    corruption: Matrix<corruption::Row>,
+    crash: Matrix<crash::Row>,
+}
+
+/// A total and what it is made of.
+#[derive(Debug, Serialize)]
+struct Matrix<R> {
+    #[serde(flatten)]
+    total: R,
+    rows: Vec<R>,
+}
+
+const CORRUPTION: &[Column<corruption::Row>] = &[
+    ("corruption", |row| named(&row.kind)),
+    ("cases", |row| row.cases.to_string()),
+    ("refused", |row| row.refused.to_string()),
+    ("repaired", |row| row.repaired.to_string()),
+    ("silent", |row| row.silent.to_string()),
+];
+
+const CRASH: &[Column<crash::Row>] = &[
+    ("crash", |row| named(&row.phase)),
+    ("cases", |row| row.cases.to_string()),
+    ("in phase", |row| row.in_phase.to_string()),
+    ("lost commits", |row| row.lost_commits.to_string()),
+    ("wrong bytes", |row| row.wrong_bytes.to_string()),
+    ("intervals lost max", |row| row.intervals_lost_max.to_string()),
+    ("stuck", |row| row.stuck.to_string()),
+];
+
+fn named(name: &str) -> String {
+    if name.is_empty() {
+        "all".to_owned()
+    } else {
+        name.to_owned()
+    }
+}
+
+/// Faults that are told one by one; the others are counted.
+const TOLD: u64 = 20;
+
+pub(super) fn run(args: &TortureArgs) -> Result<Exit, CliError> {
+    if args.format.format == Format::Csv {
+        return Err(CliError::usage(
+            "two tables have no CSV",
+            "--format json has both, with their rows",
+        ));
+    }
+    let failed = |problem: TortureError| {
+        CliError::failure(
+            "the torture itself failed",
+            "is there room, and may this user write, in --dir?",
+        )
+        .because(problem.to_string())
+    };
+    let dir = match &args.dir {
+        Some(dir) => tempfile::Builder::new().prefix("rankguard-torture-").tempdir_in(dir),
+        None => tempfile::Builder::new().prefix("rankguard-torture-").tempdir(),
+    };
+    let dir = dir.map_err(|problem| failed(problem.into()))?;
+    let program = std::env::current_exe().map_err(|problem| failed(problem.into()))?;
+
+    let all = args.cases * Kind::ALL.len() as u64 + crash::cases(args.cases);
+    let (done, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
+    let is_watched = std::io::stderr().is_terminal();
+    let watch = |fault: Option<String>| {
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(fault) = fault
+            && wrong.fetch_add(1, Ordering::Relaxed) < TOLD
+        {
+            out::note(&format!("wrong: {fault}"));
+        }
+        if is_watched && done % 500 == 0 {
+            out::note(&format!("{done} of {all} cases"));
+        }
+    };
+    let corruption = corruption::run(dir.path(), args.seed, args.cases, &Kind::ALL, &watch).map_err(failed)?;
+    let crash = crash::run(&program, dir.path(), args.seed, args.cases, &watch).map_err(failed)?;
+
+    let mut report = Report {
+        seed: args.seed,
+        cases_each: args.cases,
+        corruption: Matrix {
+            total: corruption::Row::default(),
+            rows: corruption,
+        },
+        crash: Matrix {
+            total: crash::Row::default(),
+            rows: crash,
+        },
+    };
+    for row in &report.corruption.rows {
+        report.corruption.total.add(row);
+    }
+    for row in &report.crash.rows {
+        report.crash.total.add(row);
+    }
+    let good = report.corruption.total.is_good() && report.crash.total.is_good();
+    print(args.format.format, report);
+    Ok(if good { Exit::Fine } else { Exit::Finding })
+}
+
+fn print(format: Format, mut report: Report) {
+    match format {
+        Format::Json => out::json(&report),
+        Format::Jsonl => out::json_line(&report),
+        Format::Table | Format::Csv => {
+            report.corruption.rows.push(report.corruption.total);
+            report.crash.rows.push(report.crash.total);
+            out::text(&listing::table(&report.corruption.rows, CORRUPTION));
+            out::line("");
+            out::text(&listing::table(&report.crash.rows, CRASH));
+        }
+    }
+}
+
+/// A victim's process.
+pub(super) fn hand(errand: &str) -> Result<Exit, CliError> {
+    let failed = |problem: String| {
+        CliError::failure("a victim failed", "only `rankguard checkpoint torture` starts victims").because(problem)
+    };
+    let errand = serde_json::from_str(errand).map_err(|problem| failed(problem.to_string()))?;
+    hand::run(&errand).map_err(|problem| failed(problem.to_string()))?;
+    Ok(Exit::Fine)
+}

@@ -1,0 +1,369 @@
+//! The corruption matrix: every kind of damage, at random places, judged without another tier and with one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::repair::{Mirror, repair};
+use rankguard_checkpoint::store::Depth;
+use rankguard_checkpoint::verify::verify;
+use rankguard_checkpoint::{Problem, Store};
+use serde::Serialize;
+
+pub(crate) use super::damage::Kind;
+use super::damage::{Damage, Files, Folders, roll};
+use super::dice::Dice;
+use super::subject::{Outcome, Subject, id};
+use super::{TortureError, on_threads, told};
+
+/// What became of the cases of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Row {
+    /// `bit-flip` and so on; empty in the total.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) kind: String,
+    /// Damaged stores.
+    pub(crate) cases: u64,
+    /// Without another tier: the damaged checkpoint was refused, the place was named, and the older one loaded.
+    pub(crate) refused: u64,
+    /// With another tier: every file became again what it was, byte for byte.
+    pub(crate) repaired: u64,
+    /// Other bytes were loaded and nobody said so.
+    pub(crate) silent: u64,
+}
+
+impl Row {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.cases += other.cases;
+        self.refused += other.refused;
+        self.repaired += other.repaired;
+        self.silent += other.silent;
+    }
+
+    /// Whether every case went as it must.
+    pub(crate) fn is_good(&self) -> bool {
+        self.silent == 0 && self.refused == self.cases && self.repaired == self.cases
+    }
+}
+
+/// The checkpoint that is damaged: its step, generation and predecessor.
+const OLDER: (u64, u64) = (10, 1);
+const DAMAGED: (u64, u64) = (20, 1);
+
+/// Three ranks, images of about a hundred KiB.
+const WORLD: u32 = 3;
+const ROWS: u64 = 190;
+
+/// Everything that the cases have in common.
+pub(crate) struct Bench {
+    pub(crate) subject: Subject,
+    /// Files of the store, and of the folders that damage takes from.
+    golden: Files,
+    folders: Folders,
+    /// The other tier.
+    mirror: Store,
+}
+
+/// What one judgement came to.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) refused: bool,
+    pub(crate) repaired: bool,
+    pub(crate) silent: bool,
+    /// What went other than it must.
+    pub(crate) faults: Vec<String>,
+}
+
+impl Bench {
+    /// Makes the checkpoints, below `dir`.
+    pub(crate) fn new(dir: &Path, seed: u64) -> Result<Self, TortureError> {
+        let subject = Subject::new(WORLD, ROWS, seed);
+        let (older, damaged) = (id(OLDER.0, OLDER.1), id(DAMAGED.0, DAMAGED.1));
+        let store = |name: &str| Store::open(dir.join(name)).map_err(TortureError::from);
+        let mirror = store("mirror")?;
+        subject.save(&mirror, older, None)?;
+        subject.save(&mirror, damaged, Some(older))?;
+        // Donors: the same step of another generation, and another attempt at the very same checkpoint.
+        let (generation, twin) = (store("generation")?, store("twin")?);
+        let next = id(DAMAGED.0, DAMAGED.1 + 1);
+        subject.save(&generation, older, None)?;
+        subject.save(&generation, next, Some(older))?;
+        let other = Subject::new(WORLD, ROWS, !seed);
+        other.save(&twin, older, None)?;
+        other.save(&twin, damaged, Some(older))?;
+
+        let folder = |id: CheckpointId| format!("{}/{id}", subject.job);
+        let mut golden = read_below(mirror.root())?;
+        for (donor, from) in [("generation", &generation), ("twin", &twin)] {
+            let files = read_below(from.root())?;
+            golden.extend(
+                files
+                    .into_iter()
+                    .map(|(path, bytes)| (format!("{donor}/{path}"), bytes)),
+            );
+        }
+        let folders = Folders {
+            subject: folder(damaged),
+            older: folder(older),
+            generation: format!("generation/{}", folder(next)),
+            twin: format!("twin/{}", folder(damaged)),
+        };
+        Ok(Self {
+            subject,
+            golden,
+            folders,
+            mirror,
+        })
+    }
+
+    /// The files of the store itself.
+    fn own(&self) -> impl Iterator<Item = (&String, &Vec<u8>)> {
+        let below = format!("{}/", self.subject.job);
+        self.golden.iter().filter(move |(path, _)| path.starts_with(&below))
+    }
+
+    /// A private copy of the store, whole.
+    pub(crate) fn copy(&self, root: PathBuf) -> Result<Store, TortureError> {
+        for (path, bytes) in self.own() {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap_or(&root))?;
+            fs::write(path, bytes)?;
+        }
+        Ok(Store::at(root))
+    }
+
+    /// Makes every file again what it was. Gives those that were not.
+    fn reset(&self, store: &Store) -> Result<Vec<String>, TortureError> {
+        let found = read_below(store.root())?;
+        let mut differing = Vec::new();
+        for (path, bytes) in self.own() {
+            if found.get(path) != Some(bytes) {
+                differing.push(path.clone());
+                let target = store.root().join(path);
+                fs::create_dir_all(target.parent().unwrap_or(store.root()))?;
+                fs::write(target, bytes)?;
+            }
+        }
+        for path in found.keys().filter(|path| !self.golden.contains_key(*path)) {
+            differing.push(path.clone());
+            fs::remove_file(store.root().join(path))?;
+        }
+        Ok(differing)
+    }
+
+    /// Does a damage to a whole store and judges what the engine makes of it; leaves the store whole.
+    pub(crate) fn judge(&self, store: &Store, damage: &Damage) -> Result<Verdict, TortureError> {
+        for (path, bytes) in &damage.files {
+            let target = store.root().join(path);
+            match bytes {
+                Some(bytes) => fs::write(target, bytes)?,
+                None => fs::remove_file(target)?,
+            }
+        }
+        let mut verdict = Verdict::default();
+        self.alone(store, damage, &mut verdict)?;
+        self.with_mirror(store, damage, &mut verdict)?;
+        Ok(verdict)
+    }
+
+    /// Without another tier.
+    fn alone(&self, store: &Store, damage: &Damage, verdict: &mut Verdict) -> Result<(), TortureError> {
+        let job = &self.subject.job;
+        let report = verify(store, job, None)?;
+        let mut noticed = false;
+        // Whoever looks at the store hears of the place.
+        let places: Vec<Place> = damage.files.keys().map(|path| Place::of(path)).collect();
+        let told_of = |text: &str| places.iter().any(|place| place.is_named_in(text));
+        if !report
+            .problems
+            .iter()
+            .map(Problem::to_string)
+            .any(|text| told_of(&text))
+            && report.torn.is_empty()
+        {
+            verdict.fault(format!("verify finds nothing: {:?}", report.problems));
+        }
+        // Each checkpoint by its name, as a controller would order it.
+        let subject = id(DAMAGED.0, DAMAGED.1);
+        for id in [subject, id(OLDER.0, OLDER.1)] {
+            let loaded = match store.load(job, id) {
+                Err(problem) => Outcome::Refused(told(&problem)),
+                Ok(checkpoint) => self.subject.load(&checkpoint, &[store]),
+            };
+            let hit = damage.files.keys().any(|path| path.contains(&id.to_string()));
+            match loaded {
+                Outcome::Right if hit => verdict.fault(format!("{id} is damaged and loads as if it were whole")),
+                Outcome::Right => {}
+                Outcome::Wrong(place) => {
+                    verdict.silent = true;
+                    verdict.fault(format!("{id} loads with other bytes: {place}"));
+                }
+                Outcome::Refused(text) => {
+                    noticed = true;
+                    let borrows = id == subject;
+                    if !hit && !borrows {
+                        verdict.fault(format!("{id} is whole and was refused: {text}"));
+                    }
+                    if !told_of(&text) {
+                        verdict.fault(format!("refused without the place: {text}"));
+                    }
+                }
+            }
+        }
+        // And as a restart finds its way by itself.
+        let newest = store.newest(job, Depth::Bytes)?;
+        match newest
+            .checkpoint
+            .map(|checkpoint| (checkpoint.id(), self.subject.load(&checkpoint, &[store])))
+        {
+            None if damage
+                .files
+                .keys()
+                .all(|path| path.contains(&id(DAMAGED.0, DAMAGED.1).to_string())) =>
+            {
+                verdict.fault("the older checkpoint is whole and was not found".to_owned());
+            }
+            None | Some((_, Outcome::Right)) => {}
+            Some((id, Outcome::Refused(text))) => verdict.fault(format!("{id} was called whole and is not: {text}")),
+            Some((id, Outcome::Wrong(place))) => {
+                verdict.silent = true;
+                verdict.fault(format!("{id} was called whole and has other bytes: {place}"));
+            }
+        }
+        verdict.refused = noticed && verdict.faults.is_empty();
+        Ok(())
+    }
+
+    /// With another tier.
+    fn with_mirror(&self, store: &Store, damage: &Damage, verdict: &mut Verdict) -> Result<(), TortureError> {
+        let job = &self.subject.job;
+        // What can be loaded by name is loaded through both tiers: good bytes come from the other one.
+        if let Ok(checkpoint) = store.load(job, id(DAMAGED.0, DAMAGED.1)) {
+            match self.subject.load(&checkpoint, &[store, &self.mirror]) {
+                Outcome::Right => {}
+                Outcome::Refused(text) => verdict.fault(format!("another tier has it and the load fails: {text}")),
+                Outcome::Wrong(place) => {
+                    verdict.silent = true;
+                    verdict.fault(format!("other bytes with another tier: {place}"));
+                }
+            }
+        }
+        let mirrors: [&dyn Mirror; 1] = [&self.mirror];
+        let done = repair(store, &mirrors, job, None)?;
+        let touched: Vec<String> = done
+            .mended
+            .iter()
+            .map(|mended| mended.file.display().to_string())
+            .collect();
+        for file in &touched {
+            if !damage.files.keys().any(|path| file.ends_with(path.as_str())) {
+                verdict.fault(format!("{file} was whole and was written to"));
+            }
+        }
+        let differing = self.reset(store)?;
+        if !differing.is_empty() {
+            verdict.fault(format!("not repaired: {}; left: {:?}", differing.join(", "), done.left));
+        }
+        verdict.repaired = differing.is_empty() && done.left.is_empty() && !touched.is_empty();
+        Ok(())
+    }
+}
+
+impl Verdict {
+    fn fault(&mut self, what: String) {
+        self.faults.push(what);
+    }
+}
+
+/// How a message may name a damaged file.
+struct Place {
+    file: String,
+    rank: Option<String>,
+    is_manifest: bool,
+    folder: String,
+}
+
+impl Place {
+    fn of(path: &str) -> Self {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let digits = name.strip_prefix("rank-").and_then(|rest| rest.split('.').next());
+        let rank = digits.and_then(|digits| digits.parse::<u32>().ok());
+        Self {
+            file: path.to_owned(),
+            rank: rank.map(|rank| format!("rank {rank}")),
+            is_manifest: rank.is_none(),
+            folder: folder.to_owned(),
+        }
+    }
+
+    /// The file; or its rank, which is how a restore tells of an image; or, for a manifest, a file of its folder: when a
+    /// manifest and an index contradict each other nobody can say which of them is the stale one.
+    fn is_named_in(&self, text: &str) -> bool {
+        let rank = |rank: &String| text.contains(&format!("{rank},")) || text.contains(&format!("{rank})"));
+        text.contains(&self.file)
+            || self.rank.as_ref().is_some_and(rank)
+            || self.is_manifest && text.contains(&self.folder)
+    }
+}
+
+/// Runs `cases` cases of each of `kinds`; tells `watch` of each that is done, and of what went wrong.
+pub(crate) fn run(
+    dir: &Path,
+    seed: u64,
+    cases: u64,
+    kinds: &[Kind],
+    watch: &(dyn Fn(Option<String>) + Sync),
+) -> Result<Vec<Row>, TortureError> {
+    let bench = Bench::new(dir, seed)?;
+    let jobs: Vec<(Kind, u64)> = kinds
+        .iter()
+        .flat_map(|kind| (0..cases).map(move |case| (*kind, case)))
+        .collect();
+    let rows = on_threads(&jobs, |worker| {
+        let store = bench.copy(dir.join(format!("copy-{worker}")))?;
+        let bench = &bench;
+        Ok(move |(kind, case): &(Kind, u64)| {
+            let mut dice = Dice::of(seed, kind.name(), *case);
+            let damage = roll(*kind, &mut dice, &bench.golden, &bench.folders);
+            let verdict = bench.judge(&store, &damage)?;
+            let fault = verdict.faults.first();
+            watch(fault.map(|fault| format!("{} case {case}: {}: {fault}", kind.name(), damage.what)));
+            Ok((*kind, verdict))
+        })
+    })?;
+    let row = |kind: &Kind| {
+        let mut row = Row {
+            kind: kind.name().to_owned(),
+            ..Row::default()
+        };
+        for (_, verdict) in rows.iter().filter(|(of, _)| of == kind) {
+            row.cases += 1;
+            row.refused += u64::from(verdict.refused);
+            row.repaired += u64::from(verdict.repaired);
+            row.silent += u64::from(verdict.silent);
+        }
+        row
+    };
+    Ok(kinds.iter().map(row).collect())
+}
+
+/// Every file below `root`, by its path from there.
+pub(crate) fn read_below(root: &Path) -> Result<Files, TortureError> {
+    let mut files = Files::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+                files.insert(name, fs::read(&path)?);
+            }
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests;

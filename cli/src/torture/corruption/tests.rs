@@ -1,0 +1,70 @@
+//! The judge can fail.
+
+use super::*;
+
+fn bench() -> (tempfile::TempDir, Bench, Store) {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let bench = Bench::new(dir.path(), 7).expect("checkpoints");
+    let store = bench.copy(dir.path().join("copy")).expect("a copy");
+    (dir, bench, store)
+}
+
+fn judged(change: impl FnOnce(&Bench, &mut Damage)) -> Verdict {
+    let (_dir, bench, store) = bench();
+    let mut damage = Damage::default();
+    change(&bench, &mut damage);
+    bench.judge(&store, &damage).expect("judged")
+}
+
+/// The judge itself can fail: a whole checkpoint of the same name with other bytes is what no digest in the store can
+/// tell from the true one, and must be counted as silent.
+#[test]
+fn a_checkpoint_that_was_replaced_whole_is_counted_as_silent() {
+    let verdict = judged(|bench, damage| {
+        for name in ["older", "subject"] {
+            let folder = if name == "older" {
+                &bench.folders.older
+            } else {
+                &bench.folders.subject
+            };
+            let twin = format!("twin/{folder}/");
+            let files = bench
+                .golden
+                .iter()
+                .filter_map(|(path, bytes)| Some((path.strip_prefix(&twin)?, bytes)));
+            damage
+                .files
+                .extend(files.map(|(file, bytes)| (format!("{folder}/{file}"), Some(bytes.clone()))));
+        }
+    });
+    assert!(verdict.silent && !verdict.refused, "{:?}", verdict.faults);
+}
+
+/// Nor does it call something noticed that nobody has noticed.
+#[test]
+fn damage_that_does_not_show_is_not_counted_as_refused() {
+    let verdict = judged(|bench, damage| {
+        let path = format!("{}/rank-00000.index", bench.folders.subject);
+        let same = bench.golden[&path].clone();
+        damage.files.insert(path, Some(same));
+    });
+    assert!(
+        !verdict.refused && !verdict.repaired && !verdict.silent,
+        "{:?}",
+        verdict.faults
+    );
+}
+
+#[test]
+fn rg_8_the_same_seed_does_the_same_damage() {
+    let (_dir, bench, _) = bench();
+    for kind in Kind::ALL {
+        let roll = |case| roll(kind, &mut Dice::of(3, kind.name(), case), &bench.golden, &bench.folders).files;
+        assert_eq!(roll(1), roll(1));
+        assert!(
+            (2..6).any(|case| roll(case) != roll(1)),
+            "{} is always the same",
+            kind.name()
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! Disks that are full, fail, write half of what they are given, and do not sync or rename when asked to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use rankguard_checkpoint::store::disk::{self, Faults, Op, Strike};
+use rustix::io::Errno;
+
+use super::scene::Scene;
+use super::{Row, Verdict, rows};
+use crate::torture::dice::Dice;
+use crate::torture::subject::Subject;
+use crate::torture::{TortureError, on_threads};
+
+/// How a disk fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// ENOSPC where room is needed.
+    Full,
+    /// EIO from any call.
+    Eio,
+    /// A write takes less than it was given, and says so.
+    ShortWrite,
+    /// A write does a part and fails.
+    TornWrite,
+    /// A sync fails.
+    FailedSync,
+    /// A rename fails, before it is done or after.
+    FailedRename,
+}
+
+pub(super) const FAULTS: [Fault; 6] = [
+    Fault::Full,
+    Fault::Eio,
+    Fault::ShortWrite,
+    Fault::TornWrite,
+    Fault::FailedSync,
+    Fault::FailedRename,
+];
+
+impl Fault {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Full => "disk-full",
+            Self::Eio => "disk-eio",
+            Self::ShortWrite => "disk-short-write",
+            Self::TornWrite => "disk-torn-write",
+            Self::FailedSync => "disk-failed-sync",
+            Self::FailedRename => "disk-failed-rename",
+        }
+    }
+
+    /// Which calls it can come from.
+    fn hits(self, op: Op) -> bool {
+        match self {
+            Self::Full => matches!(
+                op,
+                Op::Create | Op::Allocate | Op::Write | Op::MakeDir | Op::Rename | Op::Link
+            ),
+            Self::Eio => true,
+            Self::ShortWrite | Self::TornWrite => op == Op::Write,
+            Self::FailedSync => matches!(op, Op::Sync | Op::SyncDir),
+            Self::FailedRename => matches!(op, Op::Rename | Op::Link),
+        }
+    }
+
+    fn strike(self, dice: &mut Dice, op: Op, bytes: u64) -> Strike {
+        let part = dice.below(bytes.max(1));
+        match self {
+            Self::Full if op == Op::Write => Strike::Part(part, Errno::NOSPC),
+            Self::Full => Strike::Refuse(Errno::NOSPC),
+            Self::ShortWrite => Strike::Short(part.max(1)),
+            Self::TornWrite => Strike::Part(part, Errno::IO),
+            Self::FailedRename if dice.coin() => Strike::After(Errno::IO),
+            Self::Eio | Self::FailedSync | Self::FailedRename => Strike::Refuse(Errno::IO),
+        }
+    }
+}
+
+/// What is to happen to calls below one folder.
+#[derive(Debug)]
+struct Plan {
+    fault: Fault,
+    dice: Dice,
+    /// Calls that it could hit before the one that it does.
+    before: u64,
+    /// It hits all that follow, too.
+    lasting: bool,
+    calls: u64,
+    struck: u64,
+}
+
+/// The disk of every scene of this process: calls are told apart by the folder that they are about.
+#[derive(Default)]
+struct Disk {
+    plans: Mutex<BTreeMap<PathBuf, Plan>>,
+}
+
+impl Disk {
+    fn of_this_process() -> Arc<Self> {
+        static DISK: OnceLock<Arc<Disk>> = OnceLock::new();
+        DISK.get_or_init(Arc::default).clone()
+    }
+
+    fn arm(&self, root: &Path, plan: Plan) {
+        let mut plans = self.plans.lock().expect("nobody panics with the plans");
+        plans.insert(root.to_owned(), plan);
+    }
+
+    fn disarm(&self, root: &Path) -> Option<Plan> {
+        self.plans.lock().expect("nobody panics with the plans").remove(root)
+    }
+}
+
+impl Faults for Disk {
+    fn strike(&self, op: Op, path: &Path, bytes: u64) -> Option<Strike> {
+        let mut plans = self.plans.lock().expect("nobody panics with the plans");
+        let plan = plans
+            .iter_mut()
+            .find(|(root, _)| path.starts_with(root))
+            .map(|(_, plan)| plan)?;
+        if !plan.fault.hits(op) {
+            return None;
+        }
+        plan.calls += 1;
+        let due = plan.calls > plan.before && (plan.lasting || plan.struck == 0);
+        if !due {
+            return None;
+        }
+        plan.struck += 1;
+        Some(plan.fault.strike(&mut plan.dice, op, bytes))
+    }
+}
+
+pub(super) fn run(
+    dir: &Path,
+    seed: u64,
+    cases: u64,
+    watch: &(dyn Fn(Option<String>) + Sync),
+) -> Result<Vec<Row>, TortureError> {
+    static INSTALLED: OnceLock<Arc<Disk>> = OnceLock::new();
+    disk::install(&**INSTALLED.get_or_init(Disk::of_this_process));
+    let jobs: Vec<(Fault, u64)> = FAULTS
+        .iter()
+        .flat_map(|fault| (0..cases.div_ceil(FAULTS.len() as u64)).map(move |case| (*fault, case)))
+        .collect();
+    let verdicts = on_threads(&jobs, |worker| {
+        let root = dir.join(format!("disk-{worker}"));
+        let mut scene = Scene::new(root.clone(), Subject::new(2, 120, seed))?;
+        let usual = FAULTS.map(|fault| calls(&mut scene, &root, fault));
+        Ok(move |(fault, case): &(Fault, u64)| {
+            let mut dice = Dice::of(seed, fault.name(), *case);
+            let usual = FAULTS
+                .iter()
+                .zip(&usual)
+                .find(|(of, _)| *of == fault)
+                .map_or(1, |(_, usual)| *usual);
+            let verdict = case_of(&mut scene, &root, *fault, usual, &mut dice)?;
+            let said = verdict.faults.first();
+            watch(said.map(|said| format!("{} case {case}: {said}", fault.name())));
+            Ok((fault.name(), verdict))
+        })
+    })?;
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("disk-"))
+        {
+            fs::remove_dir_all(path)?;
+        }
+    }
+    Ok(rows(FAULTS.map(Fault::name), &verdicts))
+}
+
+/// How many calls of a save the fault could hit: counted in one where it never comes.
+fn calls(scene: &mut Scene, root: &Path, fault: Fault) -> u64 {
+    let disk = Disk::of_this_process();
+    disk.arm(
+        root,
+        Plan {
+            fault,
+            dice: Dice::of(0, "", 0),
+            before: u64::MAX,
+            lasting: false,
+            calls: 0,
+            struck: 0,
+        },
+    );
+    let _ = scene.finish();
+    scene.go_on();
+    disk.disarm(root).map_or(1, |plan| plan.calls)
+}
+
+fn case_of(scene: &mut Scene, root: &Path, fault: Fault, usual: u64, dice: &mut Dice) -> Result<Verdict, TortureError> {
+    for rank in 0..scene.subject.world {
+        scene.fill(rank)?;
+    }
+    let disk = Disk::of_this_process();
+    disk.arm(
+        root,
+        Plan {
+            fault,
+            before: dice.below(usual),
+            lasting: dice.coin(),
+            dice: dice.clone(),
+            calls: 0,
+            struck: 0,
+        },
+    );
+    // An error is what a bad disk deserves; what counts is what stands there afterwards. A commit that was told of is
+    // taken down by the scene itself.
+    let _ = scene.write_and_commit();
+    let struck = disk.disarm(root).map_or(0, |plan| plan.struck);
+    let mut verdict = Verdict {
+        in_phase: struck > 0,
+        ..Verdict::default()
+    };
+    scene.judge(&mut verdict)?;
+    scene.recover(dice.coin(), &mut verdict);
+    scene.judge_after(&mut verdict)?;
+    Ok(verdict)
+}

@@ -1,0 +1,205 @@
+//! The victims: one process that does one part of a save, and dies where it was told to.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::retention::collect;
+use rankguard_checkpoint::store::disk::{self, Faults, Op, Strike};
+use rankguard_checkpoint::{Arena, Store};
+use rankguard_model::ShardSeal;
+use rustix::process::{Signal, getpid, kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::scene::KEPT;
+use crate::out;
+use crate::torture::TortureError;
+use crate::torture::subject::{Subject, persist};
+
+/// What a victim is to do. Its arena, where it needs one, is its standard input.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Errand {
+    pub(crate) subject: Subject,
+    pub(crate) id: CheckpointId,
+    pub(crate) part: Part,
+    /// Where it kills itself: system calls of its phase before that, and how much of a write is done, in thousandths.
+    pub(crate) death: Option<(u64, u64)>,
+}
+
+/// A part of a save.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Part {
+    /// Fill and seal a slot.
+    Fill { rank: u32, slot: u32 },
+    /// Write a sealed slot; the death comes in files with this ending.
+    Write {
+        store: PathBuf,
+        parent: Option<CheckpointId>,
+        slot: u32,
+        ending: String,
+    },
+    /// Commit, and then remove what retention does not keep; the death comes in the one or the other.
+    Commit {
+        store: PathBuf,
+        parent: Option<CheckpointId>,
+        seals: Vec<ShardSeal>,
+        removing: bool,
+    },
+}
+
+/// What a victim says when its phase begins and ends.
+pub(crate) const BEGIN: &str = "begin";
+pub(crate) const END: &str = "end";
+pub(crate) const COMMITTED: &str = "committed";
+
+/// Does an errand. Lines on standard output say how far it came.
+pub(crate) fn run(errand: &Errand) -> Result<(), TortureError> {
+    let Errand {
+        subject,
+        id,
+        part,
+        death,
+    } = errand;
+    match part {
+        Part::Fill { rank, slot } => {
+            let arena = arena()?;
+            // What it will copy is ready, as a trainer's tensors are; the phase is the copy alone.
+            let fill = subject.filling(*id, *rank);
+            say(BEGIN)?;
+            fill.into_slot(&arena, *slot)?;
+            say(END)
+        }
+        Part::Write {
+            store,
+            parent,
+            slot,
+            ending,
+        } => {
+            let (arena, store) = (arena()?, Store::at(store));
+            let image = arena.sealed(*slot)?;
+            let reaper = Reaper::watching(ending, *death);
+            say(BEGIN)?;
+            reaper.begin();
+            let seal = persist(&store, &image, *parent)?;
+            let calls = reaper.end();
+            say(END)?;
+            say(&calls.to_string())?;
+            say(&serde_json::to_string(&seal).map_err(TortureError::new)?)
+        }
+        Part::Commit {
+            store,
+            parent,
+            seals,
+            removing,
+        } => {
+            let store = Store::at(store);
+            let manifest = subject.manifest(*id, *parent, seals)?;
+            let reaper = Reaper::watching("", *death);
+            if *removing {
+                store.commit(&manifest)?;
+                say(COMMITTED)?;
+            }
+            say(BEGIN)?;
+            reaper.begin();
+            if *removing {
+                let left = collect(&store, &subject.job, KEPT, &[])?.problems;
+                if let Some(problem) = left.first() {
+                    return Err(TortureError(problem.to_string()));
+                }
+            } else {
+                store.commit(&manifest)?;
+            }
+            let calls = reaper.end();
+            if !*removing {
+                say(COMMITTED)?;
+            }
+            say(END)?;
+            say(&calls.to_string())
+        }
+    }
+}
+
+/// A line that the one who waits for it gets at once.
+fn say(line: &str) -> Result<(), TortureError> {
+    out::line(line);
+    Ok(out::finish()?)
+}
+
+/// The arena that this process was given as its standard input.
+fn arena() -> Result<Arena, TortureError> {
+    let fd: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
+    Ok(Arena::map(fd)?)
+}
+
+/// Counts the system calls of a phase, and ends this process at one of them.
+struct Reaper {
+    /// Only calls on files with this ending, or on their temporary forerunners.
+    ending: String,
+    death: Option<(u64, u64)>,
+    calls: AtomicU64,
+    watching: AtomicU64,
+}
+
+const RESTING: u64 = 0;
+const WATCHING: u64 = 1;
+const DYING: u64 = 2;
+
+static REAPER: OnceLock<Reaper> = OnceLock::new();
+
+impl Reaper {
+    fn watching(ending: &str, death: Option<(u64, u64)>) -> &'static Self {
+        let reaper = REAPER.get_or_init(|| Self {
+            ending: ending.to_owned(),
+            death,
+            calls: AtomicU64::new(0),
+            watching: AtomicU64::new(RESTING),
+        });
+        disk::install(reaper);
+        reaper
+    }
+
+    fn begin(&self) {
+        self.watching.store(WATCHING, Ordering::Relaxed);
+    }
+
+    /// How many calls there were.
+    fn end(&self) -> u64 {
+        self.watching.store(RESTING, Ordering::Relaxed);
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn die() -> ! {
+        // Nothing runs after this: no destructor, no buffer is written.
+        let _ = kill_process(getpid(), Signal::KILL);
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+impl Faults for Reaper {
+    fn strike(&self, op: Op, path: &Path, bytes: u64) -> Option<Strike> {
+        match self.watching.load(Ordering::Relaxed) {
+            RESTING => return None,
+            DYING => Self::die(),
+            _ => {}
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.contains(&self.ending) {
+            return None;
+        }
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let (at, part) = self.death?;
+        if call != at {
+            return None;
+        }
+        if op != Op::Write || part == 0 {
+            Self::die();
+        }
+        self.watching.store(DYING, Ordering::Relaxed);
+        // The write is cut short, and the writer's next call, which is the rest of it, is its last.
+        Some(Strike::Short(bytes * part / 1000))
+    }
+}

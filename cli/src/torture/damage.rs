@@ -1,0 +1,290 @@
+//! What can happen to the files of a checkpoint, one kind a name.
+
+use std::collections::BTreeMap;
+
+use super::dice::Dice;
+
+/// Content of a store: path below its root to bytes.
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+
+/// A kind of damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// One bit of one file.
+    BitFlip,
+    /// 4 KiB of an image are zero.
+    Zeroed4Kib,
+    /// A file ends early.
+    Truncation,
+    /// A file has its length, and one half of it is zero.
+    ZeroHalf,
+    /// Two ranks' files stand under each other's names.
+    SwappedShards,
+    /// An image has one half, or some chunks, of another step.
+    MixedSteps,
+    /// The manifest is that of another step, another generation or another attempt; with or without its indexes.
+    StaleManifest,
+    /// A file, or a chunk's place in a file, is gone.
+    Missing,
+    /// An index is scribbled over, or is an intact one of another rank or step.
+    IndexDamage,
+    /// The file of an older checkpoint, from which this one takes unchanged chunks, is damaged.
+    OriginDamage,
+}
+
+impl Kind {
+    /// All of them.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::BitFlip,
+        Self::Zeroed4Kib,
+        Self::Truncation,
+        Self::ZeroHalf,
+        Self::SwappedShards,
+        Self::MixedSteps,
+        Self::StaleManifest,
+        Self::Missing,
+        Self::IndexDamage,
+        Self::OriginDamage,
+    ];
+
+    /// Its name in the report.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::BitFlip => "bit-flip",
+            Self::Zeroed4Kib => "zeroed-4-kib",
+            Self::Truncation => "truncation",
+            Self::ZeroHalf => "zero-half",
+            Self::SwappedShards => "swapped-shards",
+            Self::MixedSteps => "half-a-half-b",
+            Self::StaleManifest => "stale-manifest",
+            Self::Missing => "missing",
+            Self::IndexDamage => "index-damage",
+            Self::OriginDamage => "origin-damage",
+        }
+    }
+}
+
+/// The folders that damage chooses from. All have files of the same names.
+#[derive(Debug, Clone)]
+pub(crate) struct Folders {
+    /// The checkpoint that is damaged.
+    pub(crate) subject: String,
+    /// The one before it.
+    pub(crate) older: String,
+    /// One of the same step and another generation.
+    pub(crate) generation: String,
+    /// One of the same step and generation, of another attempt: what two controllers that both think they are the one
+    /// would write. It stands in a store of its own.
+    pub(crate) twin: String,
+}
+
+/// What was done: files with other content, or none any more.
+#[derive(Debug, Default)]
+pub(crate) struct Damage {
+    /// New content by path; `None` where the file goes.
+    pub(crate) files: BTreeMap<String, Option<Vec<u8>>>,
+    /// In words.
+    pub(crate) what: String,
+}
+
+const MANIFEST: &str = "MANIFEST";
+
+/// Rolls a damage of this kind that changes something. `golden` holds the files of all the folders.
+pub(crate) fn roll(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> Damage {
+    loop {
+        let mut damage = roll_once(kind, dice, golden, folders);
+        damage.files.retain(|path, bytes| golden.get(path) != bytes.as_ref());
+        if !damage.files.is_empty() {
+            return damage;
+        }
+    }
+}
+
+fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> Damage {
+    let names = |suffix: &str| -> Vec<String> {
+        let inside = golden.keys().filter_map(|path| path.strip_prefix(&folders.subject));
+        let names = inside.map(|name| name.trim_start_matches('/').to_owned());
+        names.filter(|name| name.ends_with(suffix)).collect()
+    };
+    let (all, shards, indexes) = (names(""), names(".shard"), names(".index"));
+    let at = |folder: &str, name: &str| format!("{folder}/{name}");
+    let subject = |name: &str| at(&folders.subject, name);
+    let bytes = |path: &str| golden[path].clone();
+    let mut damage = Damage::default();
+    match kind {
+        Kind::BitFlip => {
+            let path = subject(dice.pick(&all).as_str());
+            damage.change(&path, bytes(&path), "a bit is flipped", |bytes| flip(dice, bytes));
+        }
+        Kind::Zeroed4Kib => {
+            let path = subject(dice.pick(&shards).as_str());
+            damage.change(&path, bytes(&path), "4 KiB are zero", |bytes| {
+                let from = dice.below(bytes.len() as u64) as usize;
+                let from = if dice.coin() { from / 4096 * 4096 } else { from };
+                let to = (from + 4096).min(bytes.len());
+                bytes[from..to].fill(0);
+            });
+        }
+        Kind::Truncation => {
+            let path = subject(dice.pick(&all).as_str());
+            damage.change(&path, bytes(&path), "ends early", |bytes| {
+                let end = if dice.below(8) == 0 {
+                    0
+                } else {
+                    dice.below(bytes.len() as u64)
+                };
+                bytes.truncate(end as usize);
+            });
+        }
+        Kind::ZeroHalf => {
+            let path = subject(dice.pick(&all).as_str());
+            damage.change(&path, bytes(&path), "one half is zero", |bytes| {
+                let half = bytes.len() / 2;
+                if dice.coin() {
+                    bytes[half..].fill(0);
+                } else {
+                    bytes[..half].fill(0);
+                }
+            });
+        }
+        Kind::SwappedShards => {
+            let one = dice.below(shards.len() as u64) as usize;
+            let other = (one + 1 + dice.below(shards.len() as u64 - 1) as usize) % shards.len();
+            for names in [&shards, &indexes].into_iter().take(1 + dice.below(2) as usize) {
+                let (one, other) = (subject(&names[one]), subject(&names[other]));
+                damage.put(&one, bytes(&other), "swapped with another rank's");
+                damage.put(&other, bytes(&one), "swapped with another rank's");
+            }
+        }
+        Kind::MixedSteps => {
+            let name = dice.pick(&shards);
+            let donors = [folders.older.as_str(), folders.twin.as_str()];
+            let donor = *dice.pick(&donors);
+            let other = bytes(&at(donor, name));
+            damage.change(
+                &subject(name),
+                bytes(&subject(name)),
+                "is partly of another step",
+                |bytes| {
+                    mix_in(dice, bytes, &other);
+                },
+            );
+        }
+        Kind::StaleManifest => stale(dice, &mut damage, golden, folders, &indexes, &shards),
+        Kind::Missing if dice.coin() => {
+            let path = subject(dice.pick(&all).as_str());
+            damage.what = format!("{path} is missing");
+            damage.files.insert(path, None);
+        }
+        Kind::Missing => {
+            let path = subject(dice.pick(&shards).as_str());
+            damage.change(&path, bytes(&path), "a chunk is a hole", |bytes| {
+                let chunk = 8192;
+                let at = dice.below(bytes.len().div_ceil(chunk) as u64) as usize * chunk;
+                let to = (at + chunk).min(bytes.len());
+                bytes[at..to].fill(0);
+            });
+        }
+        Kind::IndexDamage => {
+            let name = dice.pick(&indexes);
+            match dice.below(3) {
+                0 => damage.change(&subject(name), bytes(&subject(name)), "is scribbled over", |bytes| {
+                    for _ in 0..=dice.below(16) {
+                        let at = dice.below(bytes.len() as u64) as usize;
+                        bytes[at] = dice.word() as u8;
+                    }
+                }),
+                1 => damage.put(
+                    &subject(name),
+                    bytes(&subject(dice.pick(&indexes).as_str())),
+                    "is another rank's",
+                ),
+                _ => {
+                    let donors = [&folders.older, &folders.generation, &folders.twin];
+                    let folder = *dice.pick(&donors);
+                    damage.put(&subject(name), bytes(&at(folder, name)), "is of another checkpoint");
+                }
+            }
+        }
+        Kind::OriginDamage => {
+            let path = at(&folders.older, dice.pick(&shards).as_str());
+            damage.change(&path, bytes(&path), "the older file is damaged", |bytes| {
+                match dice.below(3) {
+                    0 => flip(dice, bytes),
+                    1 => bytes.fill(0),
+                    _ => bytes.truncate(dice.below(bytes.len() as u64) as usize),
+                }
+            });
+        }
+    }
+    damage
+}
+
+fn stale(
+    dice: &mut Dice,
+    damage: &mut Damage,
+    golden: &Files,
+    folders: &Folders,
+    indexes: &[String],
+    shards: &[String],
+) {
+    let (folder, whose) = *dice.pick(&[
+        (&folders.older, "of another step"),
+        (&folders.generation, "of another generation"),
+        (&folders.twin, "of another attempt"),
+    ]);
+    let mut names = vec![MANIFEST.to_owned()];
+    match dice.below(3) {
+        0 => {}
+        1 => names.push(dice.pick(indexes).clone()),
+        _ => {
+            // All but one file: had all come, it would be another checkpoint, whole, and nothing in it could tell.
+            names.extend(indexes.iter().chain(shards).cloned());
+            if std::ptr::eq(folder, &folders.twin) {
+                let kept = dice.pick(indexes).clone();
+                names.retain(|name| *name != kept);
+            }
+        }
+    }
+    for name in names {
+        damage.put(
+            &format!("{}/{name}", folders.subject),
+            golden[&format!("{folder}/{name}")].clone(),
+            whose,
+        );
+    }
+}
+
+fn flip(dice: &mut Dice, bytes: &mut [u8]) {
+    let bit = dice.below(bytes.len() as u64 * 8) as usize;
+    bytes[bit / 8] ^= 1 << (bit % 8);
+}
+
+fn mix_in(dice: &mut Dice, bytes: &mut [u8], other: &[u8]) {
+    let shorter = bytes.len().min(other.len());
+    let half = shorter / 2;
+    match dice.below(3) {
+        0 => bytes[..half].copy_from_slice(&other[..half]),
+        1 => bytes[half..shorter].copy_from_slice(&other[half..shorter]),
+        _ => {
+            for from in (0..shorter).step_by(4096).filter(|_| dice.coin()) {
+                let to = (from + 4096).min(shorter);
+                bytes[from..to].copy_from_slice(&other[from..to]);
+            }
+        }
+    }
+}
+
+impl Damage {
+    fn change(&mut self, path: &str, mut bytes: Vec<u8>, what: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut bytes);
+        self.put(path, bytes, what);
+    }
+
+    fn put(&mut self, path: &str, bytes: Vec<u8>, what: &str) {
+        if self.what.is_empty() {
+            self.what = format!("{path} {what}");
+        }
+        self.files.insert(path.to_owned(), Some(bytes));
+    }
+}

@@ -1,0 +1,106 @@
+//! What `rankguard checkpoint torture` does: a real checkpoint of its own is damaged in every way we know and saved while
+//! processes die and disks fail, and what the engine makes of it is judged byte by byte.
+//!
+//! `subject` is the job whose every byte follows from its step; `damage` and `corruption` are the corruption matrix,
+//! `crash` is the crash matrix. The judge knows what was saved and nothing of how the engine checks it.
+//!
+//! Absent: damage to memory between a copy and its check, a whole checkpoint replaced by a whole other one of the same
+//! step and generation (nothing in a store can tell them apart), and a loss of power (what a disk claims to have synced).
+
+pub(crate) mod corruption;
+pub(crate) mod crash;
+mod damage;
+mod dice;
+mod subject;
+
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rankguard_checkpoint::StoreError;
+use rankguard_checkpoint::arena::{ArenaError, FillError};
+
+/// Why the torture itself could not go on: not a finding.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct TortureError(pub(crate) String);
+
+impl TortureError {
+    pub(crate) fn new(problem: impl std::error::Error) -> Self {
+        Self(told(&problem))
+    }
+}
+
+impl From<std::io::Error> for TortureError {
+    fn from(problem: std::io::Error) -> Self {
+        Self::new(problem)
+    }
+}
+
+impl From<StoreError> for TortureError {
+    fn from(problem: StoreError) -> Self {
+        Self::new(problem)
+    }
+}
+
+impl From<ArenaError> for TortureError {
+    fn from(problem: ArenaError) -> Self {
+        Self::new(problem)
+    }
+}
+
+impl From<FillError> for TortureError {
+    fn from(problem: FillError) -> Self {
+        Self::new(problem)
+    }
+}
+
+/// An error with its causes, as one line.
+pub(crate) fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Does every job once, on as many threads as there are cores. `hand` makes what one thread does its jobs with, from the
+/// thread's number. The first error ends it.
+pub(crate) fn on_threads<J: Sync, T: Send, W: FnMut(&J) -> Result<T, TortureError>>(
+    jobs: &[J],
+    hand: impl Fn(usize) -> Result<W, TortureError> + Sync,
+) -> Result<Vec<T>, TortureError> {
+    let (next, done, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(None));
+    let work = |worker| -> Result<(), TortureError> {
+        let mut hand = hand(worker)?;
+        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let one = hand(job)?;
+            done.lock().expect("nobody panics while it pushes").push(one);
+        }
+        Ok(())
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for worker in 0..threads.min(jobs.len()) {
+            let (work, failed, next) = (&work, &failed, &next);
+            scope.spawn(move || {
+                if let Err(problem) = work(worker) {
+                    next.store(jobs.len(), Ordering::Relaxed);
+                    failed
+                        .lock()
+                        .expect("nobody panics while it sets")
+                        .get_or_insert(problem);
+                }
+            });
+        }
+    });
+    match failed.into_inner().expect("nobody panics while it sets") {
+        Some(problem) => Err(problem),
+        None => Ok(done.into_inner().expect("nobody panics while it pushes")),
+    }
+}

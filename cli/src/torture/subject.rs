@@ -1,0 +1,286 @@
+//! What is tortured: a small job whose every byte follows from its step, so that any mix of two steps shows.
+
+use rankguard_checkpoint::arena::{ImageOf, SealedImage};
+use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox};
+use rankguard_checkpoint::restore::assemble;
+use rankguard_checkpoint::source::ChunkSource;
+use rankguard_checkpoint::{Arena, Checkpoint, Store};
+use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::TortureError;
+use super::dice::mix;
+
+/// A job's shape, and the seed of its contents.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Subject {
+    /// Its name in a store.
+    pub(crate) job: JobId,
+    /// Ranks.
+    pub(crate) world: u32,
+    /// Rows of its large table, a multiple of nothing in particular.
+    pub(crate) rows: u64,
+    /// Another seed, another job of the same shape.
+    pub(crate) seed: u64,
+    /// Padding of each rank's small state, bytes.
+    pub(crate) state_bytes: usize,
+}
+
+/// Columns of the large tables.
+const COLUMNS: u64 = 96;
+
+/// Size of a chunk: small, so that a small image has many.
+const CHUNK_BYTES: u32 = 8 << 10;
+
+pub(crate) fn id(step: u64, generation: u64) -> CheckpointId {
+    CheckpointId {
+        step: Step(step),
+        generation: Generation(generation),
+    }
+}
+
+impl Subject {
+    pub(crate) fn new(world: u32, rows: u64, seed: u64) -> Self {
+        Self {
+            job: JobId::from("torture"),
+            world,
+            rows,
+            seed,
+            state_bytes: 0,
+        }
+    }
+
+    /// What a rank holds: its rows of one table, its columns of another, its rows of one that never changes, and small
+    /// tensors whole on every rank, one without dimensions and one without bytes among them.
+    pub(crate) fn boxes(&self, rank: u32) -> Vec<TensorBox> {
+        let share = |all: u64| {
+            let (rank, world) = (u64::from(rank), u64::from(self.world));
+            all * rank / world..all * (rank + 1) / world
+        };
+        let mut columns = TensorBox::whole("layers.0.attn.weight", Dtype::Bf16, vec![self.rows, COLUMNS]);
+        let cut = share(COLUMNS);
+        (columns.offset[1], columns.shape[1]) = (cut.start, cut.end - cut.start);
+        let table = vec![self.rows, COLUMNS];
+        vec![
+            TensorBox::rows("layers.0.mlp.weight", Dtype::F32, table.clone(), share(self.rows)),
+            columns,
+            TensorBox::rows("embed.frozen.weight", Dtype::Bf16, table, share(self.rows)),
+            TensorBox::whole("norm.weight", Dtype::F32, vec![101]),
+            TensorBox::whole("optimizer.lr", Dtype::F64, vec![]),
+            TensorBox::whole("mask", Dtype::Bool, vec![7]),
+            TensorBox::whole("empty", Dtype::F32, vec![0, 4]),
+        ]
+    }
+
+    /// Every tensor, whole.
+    pub(crate) fn everything(&self) -> Vec<TensorBox> {
+        let whole = |boxed: TensorBox| TensorBox::whole(boxed.name, boxed.dtype, boxed.global_shape);
+        self.boxes(0).into_iter().map(whole).collect()
+    }
+
+    /// The bytes of a box after `step` steps.
+    fn bytes(&self, boxed: &TensorBox, step: Step) -> Vec<u8> {
+        let version = if boxed.name.contains("frozen") { 0 } else { step.0 };
+        let name = boxed
+            .name
+            .bytes()
+            .fold(0, |hash: u64, byte| mix(hash ^ u64::from(byte)));
+        let base = mix(self.seed ^ name) ^ mix(version);
+        let width = boxed.dtype.bytes() as usize;
+        let elements = boxed.shape.iter().product::<u64>();
+        let mut bytes = Vec::with_capacity(elements as usize * width);
+        let mut position = vec![0; boxed.shape.len()];
+        for _ in 0..elements {
+            let place = position
+                .iter()
+                .zip(&boxed.offset)
+                .zip(&boxed.global_shape)
+                .fold(0, |place, ((at, offset), extent)| place * extent + at + offset);
+            bytes.extend_from_slice(&mix(base ^ place).to_le_bytes()[..width]);
+            for dim in (0..position.len()).rev() {
+                position[dim] += 1;
+                if position[dim] < boxed.shape[dim] {
+                    break;
+                }
+                position[dim] = 0;
+            }
+        }
+        bytes
+    }
+
+    /// What those boxes hold, back to back.
+    pub(crate) fn expected(&self, wanted: &[TensorBox], step: Step) -> Vec<u8> {
+        wanted.iter().flat_map(|boxed| self.bytes(boxed, step)).collect()
+    }
+
+    /// A rank's small state.
+    pub(crate) fn state(&self, rank: u32, step: Step) -> Value {
+        json!({"step": step, "rank": rank, "loss": 1.0 / (step.0 as f64 + 3.0), "note": "x".repeat(self.state_bytes)})
+    }
+
+    /// Bytes of the largest image, with room for whatever lies between tensors.
+    pub(crate) fn image_bytes(&self) -> u64 {
+        let bytes = |rank| -> u64 {
+            let boxes = self.boxes(rank);
+            boxes
+                .iter()
+                .filter_map(TensorBox::bytes)
+                .map(|bytes| bytes + 4096)
+                .sum()
+        };
+        (0..self.world).map(bytes).max().unwrap_or(0)
+    }
+
+    /// An arena for a rank's images.
+    pub(crate) fn arena(&self, slots: u32) -> Result<Arena, TortureError> {
+        Ok(Arena::create("torture", slots, self.image_bytes())?)
+    }
+
+    /// A rank's tensors, ready to be copied.
+    pub(crate) fn filling(&self, id: CheckpointId, rank: u32) -> Filling<'_> {
+        let boxes = self.boxes(rank).into_iter();
+        let tensors = boxes.map(|boxed| {
+            let bytes = self.bytes(&boxed, id.step);
+            (boxed, bytes)
+        });
+        Filling {
+            subject: self,
+            id,
+            rank,
+            tensors: tensors.collect(),
+            state: self.state(rank, id.step),
+        }
+    }
+
+    /// Copies a rank's tensors into a slot and seals it.
+    pub(crate) fn fill(&self, arena: &Arena, slot: u32, id: CheckpointId, rank: u32) -> Result<(), TortureError> {
+        self.filling(id, rank).into_slot(arena, slot)
+    }
+
+    /// Writes every rank's shard through an arena of its own; gives the manifest that would commit them.
+    pub(crate) fn write(
+        &self,
+        store: &Store,
+        id: CheckpointId,
+        parent: Option<CheckpointId>,
+    ) -> Result<Manifest, TortureError> {
+        let arena = self.arena(1)?;
+        let mut seals = Vec::new();
+        for rank in 0..self.world {
+            self.fill(&arena, 0, id, rank)?;
+            seals.push(persist(store, &arena.sealed(0)?, parent)?);
+            arena.release(0)?;
+        }
+        self.manifest(id, parent, &seals)
+    }
+
+    /// The manifest over what was written.
+    pub(crate) fn manifest(
+        &self,
+        id: CheckpointId,
+        parent: Option<CheckpointId>,
+        seals: &[ShardSeal],
+    ) -> Result<Manifest, TortureError> {
+        Manifest::from_seals(&self.job, id, parent, seals).map_err(TortureError::new)
+    }
+
+    /// Writes and commits.
+    pub(crate) fn save(
+        &self,
+        store: &Store,
+        id: CheckpointId,
+        parent: Option<CheckpointId>,
+    ) -> Result<(), TortureError> {
+        store.commit(&self.write(store, id, parent)?)?;
+        Ok(())
+    }
+
+    /// Loads a checkpoint as its own ranks would, every byte of every shard, and then as one rank alone would; compares
+    /// each byte and each state with what was saved.
+    pub(crate) fn load(&self, checkpoint: &Checkpoint, sources: &[&dyn ChunkSource]) -> Outcome {
+        let step = checkpoint.manifest.step;
+        if checkpoint.manifest.world_size != self.world {
+            return Outcome::Wrong(format!("a world of {}", checkpoint.manifest.world_size));
+        }
+        for rank in 0..self.world {
+            // Nearest first: what this rank wrote supplies what several hold.
+            let mut indexes = checkpoint.indexes.clone();
+            indexes.sort_by_key(|index: &ShardIndex| (index.rank.0 != rank, index.rank));
+            if checkpoint.indexes[rank as usize].state != self.state(rank, step) {
+                return Outcome::Wrong(format!("state of rank {rank}"));
+            }
+            match self.compare(checkpoint, &indexes, &self.boxes(rank), sources) {
+                Outcome::Right => {}
+                other => return other,
+            }
+        }
+        self.compare(checkpoint, &checkpoint.indexes, &self.everything(), sources)
+    }
+
+    fn compare(
+        &self,
+        checkpoint: &Checkpoint,
+        indexes: &[ShardIndex],
+        wanted: &[TensorBox],
+        sources: &[&dyn ChunkSource],
+    ) -> Outcome {
+        let expected = self.expected(wanted, checkpoint.manifest.step);
+        let mut out = vec![0xA5; expected.len()];
+        match assemble(&checkpoint.manifest, indexes, wanted, sources, &mut out) {
+            Err(problem) => Outcome::Refused(super::told(&problem)),
+            Ok(_) if out == expected => Outcome::Right,
+            Ok(_) => {
+                let at = out.iter().zip(&expected).position(|(found, right)| found != right);
+                Outcome::Wrong(format!("byte {} of what was wanted", at.unwrap_or(0)))
+            }
+        }
+    }
+}
+
+/// What a rank is about to save.
+#[derive(Debug)]
+pub(crate) struct Filling<'a> {
+    subject: &'a Subject,
+    id: CheckpointId,
+    rank: u32,
+    tensors: Vec<(TensorBox, Vec<u8>)>,
+    state: Value,
+}
+
+impl Filling<'_> {
+    /// Copies it and seals it.
+    pub(crate) fn into_slot(self, arena: &Arena, slot: u32) -> Result<(), TortureError> {
+        let (subject, id) = (self.subject, self.id);
+        let lent = self.tensors.iter().map(|(boxed, bytes)| (boxed.clone(), &bytes[..]));
+        let tensors: Vec<(TensorBox, &[u8])> = lent.collect();
+        let of = ImageOf {
+            chunk_bytes: CHUNK_BYTES,
+            ..ImageOf::new(&subject.job, id.step, id.generation, Rank(self.rank), subject.world)
+        };
+        arena.fill(slot, &of, &tensors, &self.state)?;
+        Ok(())
+    }
+}
+
+/// Makes a sealed image durable; what the checkpoint `parent` has of it already is not written again.
+pub(crate) fn persist(
+    store: &Store,
+    image: &SealedImage<'_>,
+    parent: Option<CheckpointId>,
+) -> Result<ShardSeal, TortureError> {
+    let index = image.index();
+    let known = parent.map(|parent| store.known(&index.job, parent, index.rank));
+    Ok(store.write_new(index, image, &known.unwrap_or_default())?.seal)
+}
+
+/// How a load ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Every byte and every state is what was saved.
+    Right,
+    /// It ended with an error that says this.
+    Refused(String),
+    /// It gave other bytes, and said nothing. The worst there is.
+    Wrong(String),
+}
