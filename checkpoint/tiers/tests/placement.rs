@@ -66,7 +66,7 @@ fn four_nodes_of_two_racks_pair_across_them() {
         let keepers = plan.keepers(&member.node);
         assert_eq!(keepers.len(), 1);
         assert_ne!(keepers[0].as_str()[..1], member.node.as_str()[..1]);
-        assert_eq!(plan.kept_by(&keepers[0]), [member.node.clone()]);
+        assert_eq!(plan.kept_by(&keepers[0]), std::slice::from_ref(&member.node));
     }
 }
 
