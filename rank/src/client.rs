@@ -3,9 +3,10 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rankguard_checkpoint::arena::{Arena, ArenaError, FillError, ImageOf};
+use rankguard_checkpoint::arena::{Arena, ArenaError, FillError};
 use rankguard_checkpoint_format::TensorBox;
 use rankguard_model::{Rank, Step};
 use rankguard_proto::frame::FrameError;
@@ -14,14 +15,18 @@ use rankguard_proto::v1::from_rank::Kind as Say;
 use rankguard_proto::v1::to_rank::Kind as Hear;
 use serde_json::Value;
 
-use crate::RankEnv;
+use crate::slots::{Owner, Sealed, Slots};
 use crate::wire::Wire;
+use crate::{BackPressure, Counts, Part, RankEnv, SaveOutcome, Saved};
 
 /// Longest wait for an answer that costs the agent nothing.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
 /// Longest wait for a restore, which may read from other nodes and from disk.
 const RESTORE_WAIT: Duration = Duration::from_secs(120);
+
+/// How often a full arena is looked at: its owner is another process and rings no bell.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Why the agent could not be asked, or did not give.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +52,12 @@ pub enum ClientError {
     Arena(#[from] ArenaError),
     #[error("save into the arena")]
     Fill(#[from] FillError),
+    #[error("save beside the training: cannot start a thread")]
+    Thread(#[source] io::Error),
+    #[error("use {0:?} with an agent: it may be reading any image, so none can give way; wait or skip instead")]
+    Policy(BackPressure),
+    #[error("restore tensor {name}: it has {needs} bytes and the buffer {has}")]
+    Buffer { name: String, has: u64, needs: u64 },
     #[error("restore: asked for {wanted} bytes, the agent gave {got}")]
     RestoredBytes { wanted: u64, got: u64 },
     #[error("restore: the state of rank {rank} is no JSON")]
@@ -66,23 +77,13 @@ pub struct Restored {
     pub states: Vec<(Rank, Value)>,
 }
 
-/// What became of a save.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Saved {
-    /// How long the trainer waited.
-    pub stall: Duration,
-    /// Whether there is an image.
-    pub outcome: SaveOutcome,
-}
-
-/// Whether there is an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SaveOutcome {
-    /// Sealed in the arena; the agent takes it from there.
-    Sealed,
-    /// Earlier images are not on disk yet, so every slot is taken: this rank does not take part in this checkpoint,
-    /// which makes the attempt void. Training goes on.
-    SkippedNoFreeSlot,
+/// What a restore into the caller's own buffers gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RestoredInto {
+    /// Steps completed when it was saved.
+    pub step: Step,
+    /// The small state of every shard, by rank.
+    pub states: Vec<(Rank, Value)>,
 }
 
 /// A rank's connection to the agent of its node.
@@ -90,7 +91,8 @@ pub enum SaveOutcome {
 pub struct RankClient {
     env: RankEnv,
     wire: Wire,
-    arena: Option<Arena>,
+    slots: Slots,
+    policy: BackPressure,
     checkpoint_every: u64,
     /// Set with the first error of the socket; nothing is sent afterwards.
     lost: bool,
@@ -115,7 +117,8 @@ impl RankClient {
         let mut client = Self {
             env: env.clone(),
             wire: Wire::new(stream),
-            arena: None,
+            slots: Slots::default(),
+            policy: BackPressure::Skip,
             checkpoint_every: 0,
             lost: false,
             marks_dropped: 0,
@@ -147,29 +150,50 @@ impl RankClient {
     ///
     /// The arena is made for images of this size, so ask for what [`checkpoint`](Self::checkpoint) will save.
     pub fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
-        let sizes = sizes(wanted.iter())?;
-        self.take_arena(sizes.iter().sum())?;
-        let boxes = wanted.iter().map(to_wire).collect();
+        let mut tensors = Vec::with_capacity(wanted.len());
+        for size in sizes(wanted.iter())? {
+            tensors.push(vec![0; usize::try_from(size).unwrap_or(usize::MAX)]);
+        }
+        let mut places: Vec<(TensorBox, &mut [u8])> = wanted
+            .iter()
+            .cloned()
+            .zip(tensors.iter_mut().map(Vec::as_mut_slice))
+            .collect();
+        let restored = self.restore_into(&mut places)?;
+        Ok(restored.map(|RestoredInto { step, states }| Restored { step, tensors, states }))
+    }
+
+    /// The same straight into the caller's buffers, which are left alone when there is nothing to restore. After an error
+    /// they may hold a part of it.
+    pub fn restore_into(&mut self, wanted: &mut [(TensorBox, &mut [u8])]) -> Result<Option<RestoredInto>, ClientError> {
+        let sizes = sizes(wanted.iter().map(|(boxed, _)| boxed))?;
+        for ((boxed, buffer), needs) in wanted.iter().zip(&sizes) {
+            let (has, needs) = (buffer.len() as u64, *needs);
+            if has != needs {
+                let name = boxed.name.clone();
+                return Err(ClientError::Buffer { name, has, needs });
+            }
+        }
+        let wanted_bytes: u64 = sizes.iter().sum();
+        self.take_arena(wanted_bytes)?;
+        let boxes = wanted.iter().map(|(boxed, _)| to_wire(boxed)).collect();
         let what = "the restored tensors";
         let ready = match self.ask(Say::RestoreWanted(v1::RestoreWanted { boxes }), what, RESTORE_WAIT)? {
             Hear::NothingToRestore(_) => return Ok(None),
             Hear::RestoreReady(ready) => ready,
             other => return Err(unexpected(what, &other)),
         };
-        let wanted_bytes: u64 = sizes.iter().sum();
         if ready.bytes != wanted_bytes {
             return Err(ClientError::RestoredBytes {
                 wanted: wanted_bytes,
                 got: ready.bytes,
             });
         }
-        let arena = self.arena.as_ref().expect("taken above");
-        let (mut tensors, mut at) = (Vec::with_capacity(sizes.len()), 0);
-        for size in sizes {
-            let mut tensor = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
-            arena.read_image(ready.slot, at, &mut tensor)?;
-            tensors.push(tensor);
-            at += size;
+        let arena = self.slots.arena.as_ref().expect("taken above");
+        let mut at = 0;
+        for (_, buffer) in wanted.iter_mut() {
+            arena.read_image(ready.slot, at, buffer)?;
+            at += buffer.len() as u64;
         }
         arena.release(ready.slot)?;
         let states = ready.states.into_iter().map(|shard| {
@@ -179,9 +203,8 @@ impl RankClient {
                 .map(|state| (rank, state))
                 .map_err(|source| ClientError::RestoredState { rank, source })
         });
-        Ok(Some(Restored {
+        Ok(Some(RestoredInto {
             step: Step(ready.step),
-            tensors,
             states: states.collect::<Result<_, _>>()?,
         }))
     }
@@ -199,38 +222,89 @@ impl RankClient {
         self.marks_dropped += u64::from(!taken);
     }
 
-    /// Copies the tensors into the arena and tells the agent. When this returns they may be changed.
+    /// What a save does when no slot is free; skips unless told otherwise.
+    pub fn set_policy(&mut self, policy: BackPressure) -> Result<(), ClientError> {
+        if policy == BackPressure::ReplaceOldest {
+            return Err(ClientError::Policy(policy));
+        }
+        self.policy = policy;
+        Ok(())
+    }
+
+    /// What was saved and what was not.
+    pub fn counts(&self) -> Counts {
+        self.slots.counts
+    }
+
+    /// Copies the tensors into the arena and tells the agent. When this returns they may be changed. A save that was
+    /// begun and not finished is finished first.
     pub fn checkpoint(
         &mut self,
         step: Step,
         tensors: &[(TensorBox, &[u8])],
         state: &Value,
     ) -> Result<Saved, ClientError> {
-        let start = Instant::now();
+        let started = Instant::now();
+        let Some(slot) = self.claim(sizes(tensors.iter().map(|(b, _)| b))?.iter().sum())? else {
+            return Ok(skipped(started));
+        };
+        let owner = self.owner();
+        let sealed = self.slots.fill(slot, &owner, step, tensors, state, started)?;
+        self.tell(sealed, started)
+    }
+
+    /// Starts to copy beside the training. The tensors must not change until [`finish`](Self::finish) has returned: call
+    /// this after the optimizer's step and `finish` before the next one, so that forward and backward run meanwhile.
+    /// Gives what became of the save already when it was skipped.
+    pub fn begin(&mut self, step: Step, parts: Vec<Part>, state: Value) -> Result<Option<Saved>, ClientError> {
+        let started = Instant::now();
+        let Some(slot) = self.claim(sizes(parts.iter().map(|part| &part.boxed))?.iter().sum())? else {
+            return Ok(Some(skipped(started)));
+        };
+        let owner = self.owner();
+        let begun = self.slots.begin(slot, &owner, step, parts, state, started);
+        begun.map(|()| None).map_err(ClientError::Thread)
+    }
+
+    /// Waits for what is left of the copy that was begun and tells the agent. `None` when none was.
+    pub fn finish(&mut self) -> Result<Option<Saved>, ClientError> {
+        let Some(sealed) = self.slots.finish() else {
+            return Ok(None);
+        };
+        self.tell(sealed?, Instant::now()).map(Some)
+    }
+
+    fn owner(&self) -> Owner {
+        Owner {
+            job: self.env.job.clone(),
+            generation: self.env.generation,
+            rank: self.env.rank,
+            world_size: self.env.world_size,
+        }
+    }
+
+    /// A slot for an image of this size; `None` when the policy says to do without.
+    fn claim(&mut self, image_bytes: u64) -> Result<Option<u32>, ClientError> {
+        self.finish()?;
         if self.lost {
             let source = io::ErrorKind::NotConnected.into();
             return Err(ClientError::Lost { source });
         }
-        self.take_arena(sizes(tensors.iter().map(|(b, _)| b))?.iter().sum())?;
-        let env = &self.env;
-        let of = ImageOf::new(&env.job, step, env.generation, env.rank, env.world_size);
-        let arena = self.arena.as_ref().expect("taken above");
-        let Some(slot) = arena.empty_slots().first().copied() else {
-            return Ok(Saved {
-                stall: start.elapsed(),
-                outcome: SaveOutcome::SkippedNoFreeSlot,
-            });
-        };
-        arena.fill(slot, &of, tensors, state)?;
-        let stall = start.elapsed();
-        let sealed = Say::SlotSealed(v1::SlotSealed {
-            slot,
-            step: step.0,
-            stall_ms: stall.as_secs_f64() * 1e3,
+        self.take_arena(image_bytes)?;
+        let look = |left: Duration| std::thread::sleep(left.min(LOOK));
+        Ok(self.slots.claim(self.policy, look))
+    }
+
+    /// Tells the agent of a sealed slot; `since` is when the trainer began to wait for this.
+    fn tell(&mut self, sealed: Sealed, since: Instant) -> Result<Saved, ClientError> {
+        let say = Say::SlotSealed(v1::SlotSealed {
+            slot: sealed.slot,
+            step: sealed.step.0,
+            stall_ms: sealed.blocked.as_secs_f64() * 1e3,
         });
-        self.guard(|wire| wire.send(sealed, Instant::now() + ANSWER_WAIT))?;
+        self.guard(|wire| wire.send(say, Instant::now() + ANSWER_WAIT))?;
         Ok(Saved {
-            stall: start.elapsed(),
+            stall: sealed.blocked.max(since.elapsed()),
             outcome: SaveOutcome::Sealed,
         })
     }
@@ -243,7 +317,7 @@ impl RankClient {
 
     /// Makes sure that there is an arena; the first caller decides its size.
     fn take_arena(&mut self, image_bytes: u64) -> Result<(), ClientError> {
-        if self.arena.is_some() {
+        if self.slots.arena.is_some() {
             return Ok(());
         }
         let what = "the arena";
@@ -253,7 +327,7 @@ impl RankClient {
         }
         // The arena's own header says its shape; the message's numbers are for people who read along.
         let fd = self.wire.take_fd().ok_or(ClientError::NoDescriptor)?;
-        self.arena = Some(Arena::map(fd)?);
+        self.slots.arena = Some(Arc::new(Arena::map(fd)?));
         Ok(())
     }
 
@@ -278,7 +352,14 @@ impl RankClient {
     }
 }
 
-fn sizes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<Vec<u64>, ClientError> {
+fn skipped(started: Instant) -> Saved {
+    Saved {
+        stall: started.elapsed(),
+        outcome: SaveOutcome::SkippedNoFreeSlot,
+    }
+}
+
+pub(crate) fn sizes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<Vec<u64>, ClientError> {
     boxes
         .map(|b| b.bytes().ok_or_else(|| ClientError::Box { name: b.name.clone() }))
         .collect()
