@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rankguard_checkpoint::Store;
-use rankguard_checkpoint_format::{CheckpointId, Chunking, Dtype, Manifest, ShardDraft, TensorBox, crc32c};
+use rankguard_checkpoint_format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox};
 use rankguard_model::{Generation, JobId, Rank, Step};
 use serde_json::Value;
 
@@ -297,26 +297,19 @@ fn shard(store: &Store, id: CheckpointId, rank: u32) -> rankguard_model::ShardSe
         ),
         TensorBox::whole("bias", Dtype::U8, vec![100]),
     ];
-    let (tensors, end) = ShardDraft::lay_out(boxes);
+    let (tensors, end) = ShardIndex::lay_out(boxes);
     let bytes = end.expect("a small image");
     let image: Vec<u8> = (0..bytes).map(|at| (at ^ id.step.0) as u8).collect();
-    let chunking = Chunking::new(bytes, 1024).expect("chunks");
-    let draft = ShardDraft {
-        job: JobId::from("demo"),
-        step: id.step,
-        generation: id.generation,
+    let mut index = ShardIndex {
         rank: Rank(rank),
         world_size: 2,
         chunk_bytes: 1024,
         image_bytes: bytes,
         tensors,
-        crcs: chunking
-            .ranges()
-            .map(|range| crc32c(&image[range.start as usize..range.end as usize]))
-            .collect(),
-        state: Value::Null,
+        ..ShardIndex::new(&JobId::from("demo"), id)
     };
-    store.write_shard(&draft, &image.as_slice()).expect("written").seal
+    index.digest_image(&image);
+    store.write_shard(&index, &image.as_slice()).expect("written").seal
 }
 
 #[test]

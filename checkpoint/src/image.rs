@@ -1,20 +1,31 @@
 //! Where the bytes of an image come from or go to: a slot of an arena, or plain memory.
 
+use std::fs::File;
 use std::io;
+use std::ops::Range;
+
+use crate::arena::kernel;
+use crate::arena::mapping::Mapping;
+use crate::format::ChunkDigest;
 
 /// Something an image can be read from.
-pub trait ImageSource {
+pub trait ImageSource: Sync {
     /// Fills `out` with the bytes from `at` on.
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()>;
+
+    /// The image where it lies, if it can be written from there without a copy.
+    fn mapped(&self) -> Option<MappedImage<'_>> {
+        None
+    }
 }
 
-/// Something an image can be written to, piece by piece in any order.
+/// Something an image can be written to.
 pub trait ImageSink {
     /// How many bytes it takes.
     fn capacity(&self) -> u64;
 
-    /// Puts `bytes` at `at`.
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+    /// The places of `ranges`, which are in order, do not overlap and lie within the capacity; threads fill one each.
+    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<Piece<'_>>;
 }
 
 impl ImageSource for &[u8] {
@@ -30,11 +41,142 @@ impl ImageSink for &mut [u8] {
         self.len() as u64
     }
 
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let part = usize::try_from(at)
-            .ok()
-            .and_then(|at| self.get_mut(at..)?.get_mut(..bytes.len()));
-        part.ok_or(io::ErrorKind::WriteZero)?.copy_from_slice(bytes);
-        Ok(())
+    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<Piece<'_>> {
+        let (mut rest, mut at) = (&mut **self, 0);
+        let piece = |range: &Range<u64>| {
+            let (_, after) = std::mem::take(&mut rest).split_at_mut((range.start - at) as usize);
+            let (piece, after) = after.split_at_mut((range.end - range.start) as usize);
+            (rest, at) = (after, range.end);
+            Piece(Place::Memory(piece))
+        };
+        ranges.iter().map(piece).collect()
+    }
+}
+
+/// Several pieces of memory, one for each wanted box and in the same order: the tensors of a trainer.
+#[derive(Debug)]
+pub struct Scattered<'a>(pub Vec<&'a mut [u8]>);
+
+impl ImageSink for Scattered<'_> {
+    fn capacity(&self) -> u64 {
+        self.0.iter().map(|part| part.len() as u64).sum()
+    }
+
+    /// A restore asks for no range that spans two wanted boxes, so each range lies in one part when a part is a box or more.
+    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<Piece<'_>> {
+        let (mut pieces, mut ranges, mut end) = (Vec::with_capacity(ranges.len()), ranges, 0);
+        for part in &mut self.0 {
+            let start = end;
+            end += part.len() as u64;
+            let here = ranges.partition_point(|range| range.end <= end);
+            let (mine, rest) = ranges.split_at(here);
+            let local: Vec<Range<u64>> = mine
+                .iter()
+                .map(|range| range.start - start..range.end - start)
+                .collect();
+            let (mut rest_of_part, mut at) = (&mut **part, 0);
+            for range in local {
+                let (_, after) = std::mem::take(&mut rest_of_part).split_at_mut((range.start - at) as usize);
+                let (piece, after) = after.split_at_mut((range.end - range.start) as usize);
+                (rest_of_part, at) = (after, range.end);
+                pieces.push(Piece(Place::Memory(piece)));
+            }
+            ranges = rest;
+        }
+        pieces
+    }
+}
+
+/// A place that takes some bytes of an image.
+pub struct Piece<'a>(Place<'a>);
+
+enum Place<'a> {
+    Memory(&'a mut [u8]),
+    Mapped {
+        mapping: &'a Mapping,
+        at: usize,
+        length: usize,
+    },
+}
+
+impl<'a> Piece<'a> {
+    pub(crate) fn mapped(mapping: &'a Mapping, base: usize, range: &Range<u64>) -> Self {
+        Self(Place::Mapped {
+            mapping,
+            at: base + range.start as usize,
+            length: (range.end - range.start) as usize,
+        })
+    }
+
+    /// Its length.
+    pub(crate) fn len(&self) -> usize {
+        match &self.0 {
+            Place::Memory(memory) => memory.len(),
+            Place::Mapped { length, .. } => *length,
+        }
+    }
+
+    /// Puts `bytes`, exactly as many as it takes.
+    ///
+    /// # Panics
+    /// When they are fewer or more.
+    pub fn fill(mut self, bytes: &[u8]) {
+        let _ = self.put(bytes);
+    }
+
+    /// Puts `bytes`, exactly as many as it takes, and gives their digest.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> ChunkDigest {
+        assert_eq!(bytes.len(), self.len(), "a piece is filled whole");
+        match &mut self.0 {
+            Place::Memory(memory) => kernel::copy(bytes, memory),
+            Place::Mapped { mapping, at, .. } => mapping.copy_in(*at, bytes),
+        }
+    }
+
+    /// The memory, where it is private.
+    pub(crate) fn memory(&mut self) -> Option<&mut [u8]> {
+        match &mut self.0 {
+            Place::Memory(memory) => Some(memory),
+            Place::Mapped { .. } => None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Piece<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Piece").field("len", &self.len()).finish()
+    }
+}
+
+/// An image in shared memory. Its owner may change it at any moment, so its bytes are only digested and written.
+#[derive(Clone, Copy)]
+pub struct MappedImage<'a> {
+    mapping: &'a Mapping,
+    base: usize,
+    length: usize,
+}
+
+impl<'a> MappedImage<'a> {
+    pub(crate) fn new(mapping: &'a Mapping, base: usize, length: usize) -> Self {
+        Self { mapping, base, length }
+    }
+
+    /// Digest of a range that lies in it.
+    pub(crate) fn digest(&self, range: &Range<u64>) -> ChunkDigest {
+        self.mapping
+            .digest(self.base + range.start as usize, (range.end - range.start) as usize)
+    }
+
+    /// Writes bytes from `at` on to the same place of a file; gives how many it took.
+    pub(crate) fn write_to(&self, file: &File, at: u64, length: usize) -> io::Result<usize> {
+        self.mapping.write_to(file, at, self.base + at as usize, length)
+    }
+}
+
+impl std::fmt::Debug for MappedImage<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MappedImage")
+            .field("length", &self.length)
+            .finish_non_exhaustive()
     }
 }

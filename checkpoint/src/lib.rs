@@ -1,7 +1,7 @@
 //! Arena, tiers, commit, restore and verification of sharded checkpoints.
 //!
 //! The way of a checkpoint: the rank copies its tensors into a slot of the [`arena`] and seals it (training goes on);
-//! the agent checks the slot, digests it and writes it to the [`store`]; when every shard is there, the controller
+//! the agent checks the slot and writes it to the [`store`]; when every shard is there, the controller
 //! commits the manifest, and only then the checkpoint exists (RG-1). The way back: [`restore::assemble`] plans which
 //! bytes of which shards are wanted and takes each chunk from the nearest [`source`] whose copy has the right digest.
 //!
@@ -11,11 +11,11 @@
 //! - what lies in shared memory is written by another process and is not believed: every number read from it is
 //!   bounded first, and bytes are copied out before they are checked.
 //!
-//! `unsafe` stands in one file, `arena/mapping.rs`.
+//! `unsafe` stands in two files, `arena/mapping.rs` and `arena/kernel.rs`.
 //!
 //! Absent: replication and parity between agents (a peer is only a source of chunks that it happens to hold), object
-//! stores, O_DIRECT and io_uring writes, deduplication of identical shards, several threads in one restore, and writing
-//! a good copy over a damaged chunk on disk: a restore routes around the damage and says so, `verify` keeps naming it.
+//! stores, io_uring, and writing a good copy over a damaged chunk on disk: a restore routes around the damage and says so,
+//! `verify` keeps naming it.
 
 #![deny(unsafe_code)]
 
@@ -28,6 +28,6 @@ pub mod store;
 pub mod verify;
 
 pub use arena::Arena;
-pub use image::{ImageSink, ImageSource};
+pub use image::{ImageSink, ImageSource, MappedImage, Piece, Scattered};
 pub use rankguard_checkpoint_format as format;
 pub use store::{Checkpoint, Problem, Store, StoreError};

@@ -1,13 +1,23 @@
 //! From a committed checkpoint to the boxes a rank wants, on any number of ranks.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::num::NonZero;
+use std::sync::Mutex;
 
 use rankguard_model::{Rank, RestoreBytes};
 
-use crate::ImageSink;
-use crate::format::{Digest, Manifest, PlanError, RangeCopy, ShardIndex, TensorBox, plan};
-use crate::source::{ChunkId, ChunkSource, Tier};
+use crate::arena::kernel;
+use crate::format::{ChunkDigest, Manifest, PlanError, ShardIndex, TensorBox};
+use crate::image::{ImageSink, Piece};
+use crate::source::{ChunkBytes, ChunkId, ChunkSource, Tier};
+use crate::store::runs;
+
+mod pieces;
+
+use pieces::{Wanted, wanted_chunks};
+
+/// Threads of one restore: one waits for the disk while another digests and copies.
+const THREADS: usize = 4;
 
 /// What a restore did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,11 +26,13 @@ pub struct RestoreReport {
     pub bytes: RestoreBytes,
     /// Chunks that were read and checked; each once.
     pub chunks: u64,
+    /// Their bytes. More than what is wanted where only a part of a chunk is; less where several ranks want the same.
+    pub read: u64,
     /// Copies that were damaged or unreadable, and where a good one was found instead; a sentence each.
     pub repairs: Vec<String>,
 }
 
-/// Why a restore gives nothing. Bytes already written to the destination are good, but not all are there.
+/// Why a restore gives nothing. What the destination holds then is worth nothing.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum RestoreError {
@@ -37,8 +49,6 @@ pub enum RestoreError {
         chunk: u32,
         tries: Vec<Try>,
     },
-    #[error("cannot write {bytes} bytes at {at} of the destination")]
-    Write { at: u64, bytes: u64, source: io::Error },
 }
 
 /// A copy that was no good.
@@ -63,11 +73,12 @@ fn told(tries: &[Try]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// A piece of a chunk that is wanted.
-struct Piece {
-    in_chunk: usize,
-    dest_at: u64,
-    bytes: usize,
+/// What one rank wants, and where to.
+pub struct Request<'a> {
+    /// The boxes, in the order in which they lie in the destination, one after the other.
+    pub wanted: &'a [TensorBox],
+    /// Where to.
+    pub out: &'a mut dyn ImageSink,
 }
 
 /// Restores into memory; see [`assemble_into`].
@@ -78,18 +89,18 @@ pub fn assemble(
     sources: &[&dyn ChunkSource],
     mut out: &mut [u8],
 ) -> Result<RestoreReport, RestoreError> {
-    let wanted_bytes = wanted.iter().filter_map(TensorBox::bytes).fold(0, u64::saturating_add);
-    if wanted_bytes != out.len() as u64 {
+    let bytes = size(wanted);
+    if bytes != out.len() as u64 {
         return Err(RestoreError::Destination {
-            wanted: wanted_bytes,
+            wanted: bytes,
             capacity: out.len() as u64,
         });
     }
     assemble_into(manifest, indexes, wanted, sources, &mut out)
 }
 
-/// Puts the wanted boxes, back to back in the order asked, into `out`. Each needed chunk is fetched once, from the first
-/// source whose copy has the digest that its index states (RG-2). `indexes` are those of [`crate::Checkpoint`]; where
+/// Puts the wanted boxes, one after the other in the order asked, into `out`. Each needed chunk is fetched once, from the
+/// first source whose copy has the digest that its index states (RG-2). `indexes` are those of [`crate::Checkpoint`]; where
 /// several ranks hold the same box, the earlier index supplies it, so put ranks of this node first.
 pub fn assemble_into(
     manifest: &Manifest,
@@ -98,37 +109,52 @@ pub fn assemble_into(
     sources: &[&dyn ChunkSource],
     out: &mut dyn ImageSink,
 ) -> Result<RestoreReport, RestoreError> {
+    assemble_many(manifest, indexes, &mut [Request { wanted, out }], sources)
+}
+
+/// The same for several ranks at once: a chunk that more than one of them wants is read once.
+pub fn assemble_many(
+    manifest: &Manifest,
+    indexes: &[ShardIndex],
+    requests: &mut [Request<'_>],
+    sources: &[&dyn ChunkSource],
+) -> Result<RestoreReport, RestoreError> {
     indexes.iter().try_for_each(|index| belongs(manifest, index))?;
-    let copies = plan(wanted, indexes)?;
-    let wanted_bytes = wanted.iter().filter_map(TensorBox::bytes).fold(0, u64::saturating_add);
-    if wanted_bytes > out.capacity() {
-        return Err(RestoreError::Destination {
-            wanted: wanted_bytes,
-            capacity: out.capacity(),
-        });
+    for request in &*requests {
+        let (wanted, capacity) = (size(request.wanted), request.out.capacity());
+        if wanted > capacity {
+            return Err(RestoreError::Destination { wanted, capacity });
+        }
     }
     let by_rank: BTreeMap<Rank, &ShardIndex> = indexes.iter().map(|index| (index.rank, index)).collect();
-    let mut report = RestoreReport::default();
-    for ((rank, chunk), pieces) in pieces_by_chunk(&copies, &by_rank) {
-        let index = by_rank[&rank];
-        let (bytes, tier) = fetch(index, chunk, sources, &mut report)?;
-        for piece in pieces {
-            let part = &bytes[piece.in_chunk..piece.in_chunk + piece.bytes];
-            out.write_at(piece.dest_at, part)
-                .map_err(|source| RestoreError::Write {
-                    at: piece.dest_at,
-                    bytes: piece.bytes as u64,
-                    source,
-                })?;
-            *match tier {
-                Tier::Arena => &mut report.bytes.arena,
-                Tier::Peer => &mut report.bytes.peer,
-                Tier::Disk => &mut report.bytes.disk,
-            } += piece.bytes as u64;
-        }
-        report.chunks += 1;
-    }
+    let wanted = wanted_chunks(requests, indexes)?;
+    let jobs = Jobs {
+        queue: Mutex::new(runs_of(wanted)),
+        by_rank,
+        sources,
+        report: Mutex::default(),
+    };
+    let threads = std::thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .max(2)
+        .min(THREADS);
+    let threads = threads.min(jobs.queue.lock().expect("nobody has it yet").len());
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| jobs.work())).collect();
+        let mine = jobs.work();
+        let all = others
+            .into_iter()
+            .map(|other| other.join().expect("a restore does not panic"));
+        // The first error by thread, not by time: which chunk is named first is of no matter.
+        all.fold(mine, Result::and)
+    })?;
+    let mut report = jobs.report.into_inner().expect("no holder of the report panics");
+    report.repairs.sort();
     Ok(report)
+}
+
+fn size(wanted: &[TensorBox]) -> u64 {
+    wanted.iter().filter_map(TensorBox::bytes).fold(0, u64::saturating_add)
 }
 
 /// Never a mix of two checkpoints.
@@ -147,94 +173,174 @@ fn belongs(manifest: &Manifest, index: &ShardIndex) -> Result<(), RestoreError> 
     }
 }
 
-/// What is wanted of each chunk, in order of rank and chunk.
-fn pieces_by_chunk(copies: &[RangeCopy], by_rank: &BTreeMap<Rank, &ShardIndex>) -> BTreeMap<(Rank, u32), Vec<Piece>> {
-    let mut pieces: BTreeMap<(Rank, u32), Vec<Piece>> = BTreeMap::new();
-    for copy in copies {
-        let chunking = by_rank[&copy.shard_rank].chunking();
-        let (mut at, end) = (copy.source_at, copy.source_at + copy.bytes);
-        while at < end {
-            let chunk = chunking.chunk_at(at);
-            let range = chunking.range(chunk).expect("a plan stays within checked images");
-            let to = end.min(range.end);
-            pieces.entry((copy.shard_rank, chunk)).or_default().push(Piece {
-                in_chunk: (at - range.start) as usize,
-                dest_at: copy.dest_at + (at - copy.source_at),
-                bytes: (to - at) as usize,
-            });
-            at = to;
-        }
-    }
-    pieces
+/// Chunks that lie near each other, to be fetched in one go.
+fn runs_of(wanted: Vec<Wanted<'_>>) -> Vec<Vec<Wanted<'_>>> {
+    let places = (0u32..).zip(&wanted).map(|(nth, one)| (nth, one.id.place)).collect();
+    let mut wanted: Vec<Option<Wanted<'_>>> = wanted.into_iter().map(Some).collect();
+    let run = |run: runs::Run| {
+        let chunks = run.chunks.iter();
+        chunks.filter_map(|(nth, _)| wanted[*nth as usize].take()).collect()
+    };
+    let mut all: Vec<Vec<Wanted<'_>>> = runs::of(places).into_iter().map(run).collect();
+    // Taken from the end.
+    all.reverse();
+    all
 }
 
-/// A good copy of a chunk, and where it came from.
-fn fetch(
-    index: &ShardIndex,
-    chunk: u32,
-    sources: &[&dyn ChunkSource],
-    report: &mut RestoreReport,
-) -> Result<(Vec<u8>, Tier), RestoreError> {
-    let range = index
-        .chunking()
-        .range(chunk)
-        .expect("a plan stays within checked images");
-    let id = ChunkId {
-        job: index.job.clone(),
-        checkpoint: index.id(),
-        rank: index.rank,
-        chunk,
-        at: range.start,
-        bytes: (range.end - range.start) as u32,
-        digest: index.chunks[chunk as usize],
-    };
-    let mut tries = Vec::new();
-    for source in sources {
-        match checked(*source, &id) {
-            Ok(None) => {}
-            Ok(Some(bytes)) => {
-                if !tries.is_empty() {
-                    report.repairs.push(repair(index, chunk, &tries, *source));
-                }
-                return Ok((bytes, source.tier()));
+/// What the threads of a restore share.
+struct Jobs<'a> {
+    queue: Mutex<Vec<Vec<Wanted<'a>>>>,
+    by_rank: BTreeMap<Rank, &'a ShardIndex>,
+    sources: &'a [&'a dyn ChunkSource],
+    report: Mutex<RestoreReport>,
+}
+
+impl Jobs<'_> {
+    fn work(&self) -> Result<(), RestoreError> {
+        let mut report = RestoreReport::default();
+        let next = || self.queue.lock().expect("no holder of the queue panics").pop();
+        while let Some(run) = next() {
+            if let Err(error) = self.fetch(run, &mut report) {
+                // Nobody needs what is left.
+                self.queue.lock().expect("no holder of the queue panics").clear();
+                return Err(error);
             }
-            Err(problem) => tries.push(Try {
-                tier: source.tier(),
-                source: source.name(),
-                problem,
-            }),
+        }
+        let mut all = self.report.lock().expect("no holder of the report panics");
+        all.bytes.arena += report.bytes.arena;
+        all.bytes.peer += report.bytes.peer;
+        all.bytes.disk += report.bytes.disk;
+        (all.chunks, all.read) = (all.chunks + report.chunks, all.read + report.read);
+        all.repairs.append(&mut report.repairs);
+        Ok(())
+    }
+
+    /// Asks one source after the other until every chunk of a run has come with the right digest.
+    fn fetch(&self, mut open: Vec<Wanted<'_>>, report: &mut RestoreReport) -> Result<(), RestoreError> {
+        for source in self.sources {
+            let mut good = vec![false; open.len()];
+            let ids: Vec<ChunkId> = open.iter().map(|wanted| wanted.id.clone()).collect();
+            let ids: Vec<&ChunkId> = ids.iter().collect();
+            source.chunks(&ids, &mut |nth, answer| {
+                let Some(wanted) = open.get_mut(nth).filter(|_| !good[nth]) else {
+                    return;
+                };
+                let problem = match answer {
+                    Ok(None) => return,
+                    Ok(Some(bytes)) => match wanted.take(bytes) {
+                        Ok(()) => {
+                            good[nth] = true;
+                            return;
+                        }
+                        Err(problem) => problem,
+                    },
+                    Err(error) => crate::store::chain(error.as_ref()),
+                };
+                wanted.tries.push(Try {
+                    tier: source.tier(),
+                    source: source.name(),
+                    problem,
+                });
+            });
+            for (wanted, _) in open.iter().zip(&good).filter(|(_, good)| **good) {
+                self.took(wanted, *source, report);
+            }
+            let mut nth = 0;
+            open.retain(|_| {
+                nth += 1;
+                !good[nth - 1]
+            });
+            if open.is_empty() {
+                return Ok(());
+            }
+        }
+        let wanted = open.swap_remove(0);
+        let index = self.by_rank[&wanted.id.rank];
+        Err(RestoreError::NoGoodCopy {
+            tensor: index.tensor_in(wanted.id.chunk).to_owned(),
+            rank: wanted.id.rank,
+            chunk: wanted.id.chunk,
+            tries: wanted.tries,
+        })
+    }
+
+    fn took(&self, wanted: &Wanted<'_>, source: &dyn ChunkSource, report: &mut RestoreReport) {
+        report.chunks += 1;
+        report.read += u64::from(wanted.id.bytes());
+        *match source.tier() {
+            Tier::Arena => &mut report.bytes.arena,
+            Tier::Peer => &mut report.bytes.peer,
+            Tier::Disk => &mut report.bytes.disk,
+        } += wanted.bytes();
+        if !wanted.tries.is_empty() {
+            let tensor = self.by_rank[&wanted.id.rank].tensor_in(wanted.id.chunk);
+            report.repairs.push(format!(
+                "checkpoint {}, rank {}, chunk {}, tensor {tensor}: {}; taken from {} instead",
+                wanted.id.checkpoint,
+                wanted.id.rank,
+                wanted.id.chunk,
+                told(&wanted.tries),
+                source.name()
+            ));
         }
     }
-    Err(RestoreError::NoGoodCopy {
-        tensor: index.tensors_in(chunk).join(", "),
-        rank: index.rank,
-        chunk,
-        tries,
-    })
 }
 
-fn checked(source: &dyn ChunkSource, id: &ChunkId) -> Result<Option<Vec<u8>>, String> {
-    let given = source.chunk(id).map_err(|error| crate::store::chain(error.as_ref()))?;
-    let Some(bytes) = given else {
-        return Ok(None);
-    };
-    if bytes.len() != id.bytes as usize {
-        return Err(format!("gave {} bytes where the chunk has {}", bytes.len(), id.bytes));
+impl Wanted<'_> {
+    /// Puts a chunk where it is wanted, if it is the right one. The digest is taken on the way: what a wrong chunk leaves in
+    /// a destination is overwritten by the right one, or the whole restore fails.
+    fn take(&mut self, bytes: ChunkBytes<'_>) -> Result<(), String> {
+        let length = self.id.bytes() as usize;
+        match bytes {
+            ChunkBytes::Private(bytes) if bytes.len() != length => {
+                Err(format!("gave {} bytes where the chunk has {length}", bytes.len()))
+            }
+            ChunkBytes::Private(bytes) => self.take_private(bytes),
+            ChunkBytes::Sealed(image) => {
+                let out_of_arena = |problem: crate::arena::ArenaError| problem.to_string();
+                let whole = match self.pieces.as_mut_slice() {
+                    [(_, piece)] if piece.len() == length => piece.memory(),
+                    _ => None,
+                };
+                if let Some(memory) = whole {
+                    return self.id.check(image.copy_out(self.id.at, memory).map_err(out_of_arena)?);
+                }
+                let mut private = vec![0; length];
+                image.copy_out(self.id.at, &mut private).map_err(out_of_arena)?;
+                self.take_private(&private)
+            }
+        }
     }
-    let found = Digest::of(&bytes);
-    if found != id.digest {
-        return Err(format!("damaged: digest is {found}, the index says {}", id.digest));
+
+    fn take_private(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let mut pieces = self.pieces.iter_mut();
+        match pieces.next() {
+            Some((_, first)) if first.len() == bytes.len() => self.id.check(first.put(bytes))?,
+            first => {
+                self.id.check(kernel::digest(bytes))?;
+                first.into_iter().for_each(|piece| put(piece, bytes));
+            }
+        }
+        pieces.for_each(|piece| put(piece, bytes));
+        Ok(())
     }
-    Ok(Some(bytes))
+
+    /// Wanted bytes of it, over all destinations.
+    fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|(_, piece)| piece.len() as u64).sum()
+    }
 }
 
-fn repair(index: &ShardIndex, chunk: u32, bad: &[Try], good: &dyn ChunkSource) -> String {
-    let tensors = index.tensors_in(chunk).join(", ");
-    format!(
-        "checkpoint {}, rank {}, chunk {chunk}, tensor {tensors}: {}; taken from {} instead",
-        index.id(),
-        index.rank,
-        told(bad),
-        good.name()
-    )
+fn put((from, piece): &mut (usize, Piece<'_>), bytes: &[u8]) {
+    let to = *from + piece.len();
+    piece.put(&bytes[*from..to]);
+}
+
+impl ChunkId {
+    fn check(&self, found: ChunkDigest) -> Result<(), String> {
+        if found == self.digest {
+            return Ok(());
+        }
+        Err(format!("damaged: digest is {found}, the index says {}", self.digest))
+    }
 }

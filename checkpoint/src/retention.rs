@@ -19,7 +19,7 @@ pub struct Collected {
 }
 
 /// Keeps the newest `keep` (at least one) checkpoints that load, and whatever is in `pinned` (being restored from), and
-/// removes every folder that is older than those. Folders without a manifest go when they are older than the newest
+/// removes every folder that is older than those, but for shards that one which stays borrows chunks from. Folders without a manifest go when they are older than the newest
 /// good checkpoint: whoever was writing them has been overtaken. While no checkpoint loads, nothing is removed; a
 /// damaged one that is newer than the oldest that is kept stays, for someone to look at.
 pub fn collect(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Collected, StoreError> {
@@ -40,17 +40,23 @@ pub fn collect(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -
     let (Some(newest), Some(oldest)) = (kept.first(), kept.last()) else {
         return Ok(collected);
     };
-    for (id, committed) in folders {
-        let goes = if committed { id < *oldest } else { id < *newest };
-        if pinned.contains(&id) || !goes {
+    let goes = |(id, committed): &(CheckpointId, bool)| {
+        let overtaken = if *committed { id < oldest } else { id < newest };
+        overtaken && !pinned.contains(id)
+    };
+    let stay = folders.iter().filter(|folder| folder.1 && !goes(folder));
+    let lent = store.lent_to(job, stay.map(|(id, _)| *id))?;
+    for (id, committed) in folders.iter().copied() {
+        if !goes(&(id, committed)) {
             if committed {
                 collected.temps += store.clear_temps(job, id)?;
             }
             continue;
         }
-        match store.remove(job, id) {
-            Ok(()) if committed => collected.checkpoints.push(id),
-            Ok(()) => collected.torn.push(id),
+        match store.remove_unlent(job, id, &lent) {
+            Ok(_) if committed => collected.checkpoints.push(id),
+            Ok(true) => {}
+            Ok(false) => collected.torn.push(id),
             Err(error) => collected
                 .problems
                 .push(Problem::of(id, store.dir(job, id)?, None, &error)),

@@ -1,15 +1,17 @@
 //! Tiers: where a chunk may come from.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::unix::fs::FileExt;
 
 use rankguard_model::{JobId, Rank};
 use serde::Serialize;
 
-use crate::arena::{Arena, ArenaError};
-use crate::format::{CheckpointId, Digest};
-use crate::store::Store;
+use crate::arena::{Arena, ArenaError, SealedImage};
+use crate::format::{CheckpointId, ChunkDigest, ChunkPlace};
+use crate::store::direct::{Aligned, Reader};
+use crate::store::runs::{self, Run};
+use crate::store::{Store, StoreError, chain};
 
 /// How far away a copy is, nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -33,31 +35,51 @@ impl fmt::Display for Tier {
     }
 }
 
-/// One chunk of one shard, and what its bytes must hash to.
+/// One chunk of one shard, where it is kept, and what its bytes must hash to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkId {
     /// The job.
     pub job: JobId,
     /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// The rank that wrote the shard.
+    /// The rank whose image it belongs to.
     pub rank: Rank,
-    /// Its number, from 0.
+    /// Its number in that image, from 0.
     pub chunk: u32,
-    /// Its first byte in the image.
+    /// Its first byte in that image.
     pub at: u64,
-    /// Its length.
-    pub bytes: u32,
+    /// The file that keeps it, its first byte there, and its length.
+    pub place: ChunkPlace,
     /// Its digest.
-    pub digest: Digest,
+    pub digest: ChunkDigest,
+}
+
+impl ChunkId {
+    /// Its length.
+    pub fn bytes(&self) -> u32 {
+        self.place.bytes
+    }
 }
 
 /// Why a source that should have a chunk cannot give it.
 pub type ChunkError = Box<dyn std::error::Error + Send + Sync>;
 
+/// The bytes of a chunk where a source has them.
+#[derive(Debug, Clone, Copy)]
+pub enum ChunkBytes<'a> {
+    /// In memory that nobody changes.
+    Private(&'a [u8]),
+    /// In a sealed slot, whose rank may still scribble over it: they are digested while they are copied out.
+    Sealed(&'a SealedImage<'a>),
+}
+
+/// What a source says of one of the chunks it was asked for: its bytes, that it has nothing to do with it, or why it
+/// cannot give it.
+pub type Answer<'a> = Result<Option<ChunkBytes<'a>>, ChunkError>;
+
 /// Something that may hold chunks. What it gives is checked by the caller, so it need not be trusted; it must answer
-/// within a deadline of its own, and should stop trying a peer that does not answer (RG-9).
-pub trait ChunkSource {
+/// within a deadline of its own, and should stop trying a peer that does not answer (RG-9). Several threads ask at once.
+pub trait ChunkSource: Sync {
     /// How far away it is.
     fn tier(&self) -> Tier;
 
@@ -68,21 +90,32 @@ pub trait ChunkSource {
 
     /// The chunk; `None` when this source has nothing to do with that shard.
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError>;
+
+    /// Answers for each of `ids` once, by its place among them: chunks that lie near each other in one file, in the order of
+    /// their places. A source that can give them in one go does.
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+        for (nth, id) in ids.iter().enumerate() {
+            match self.chunk(id) {
+                Ok(bytes) => answer(nth, Ok(bytes.as_deref().map(ChunkBytes::Private))),
+                Err(error) => answer(nth, Err(error)),
+            }
+        }
+    }
 }
 
 /// The sealed images of a node's arenas, as they were when this was made. An image that is replaced meanwhile gives bytes
 /// of the wrong digest, which the caller refuses like any other damage.
 pub struct ArenaSource<'a> {
-    images: BTreeMap<(JobId, CheckpointId, Rank), crate::arena::SealedImage<'a>>,
+    images: BTreeMap<(JobId, CheckpointId, Rank), SealedImage<'a>>,
 }
 
 impl<'a> ArenaSource<'a> {
     /// Looks into `arenas`.
     pub fn new(arenas: impl IntoIterator<Item = &'a Arena>) -> Self {
         let images = arenas.into_iter().flat_map(Arena::sealed_images);
-        let key = |image: &crate::arena::SealedImage<'a>| {
-            let draft = image.draft();
-            (draft.job.clone(), draft.id(), draft.rank)
+        let key = |image: &SealedImage<'a>| {
+            let index = image.index();
+            (index.job.clone(), index.id(), index.rank)
         };
         Self {
             images: images.map(|image| (key(&image), image)).collect(),
@@ -94,7 +127,7 @@ impl<'a> ArenaSource<'a> {
         self.images.contains_key(&(job.clone(), checkpoint, rank))
     }
 
-    /// A chunk by name, checked against the rank's own checksum only: what another agent asks for. `None` when there is
+    /// A chunk by name, checked against the rank's own digest only: what another agent asks for. `None` when there is
     /// no such shard or chunk here.
     pub fn sealed_chunk(
         &self,
@@ -118,6 +151,13 @@ impl ChunkSource for ArenaSource<'_> {
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
         Ok(self.sealed_chunk(&id.job, id.checkpoint, id.rank, id.chunk)?)
     }
+
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+        for (nth, id) in ids.iter().enumerate() {
+            let image = self.images.get(&(id.job.clone(), id.checkpoint, id.rank));
+            answer(nth, Ok(image.map(ChunkBytes::Sealed)));
+        }
+    }
 }
 
 impl ChunkSource for Store {
@@ -126,9 +166,58 @@ impl ChunkSource for Store {
     }
 
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
-        let (file, _) = crate::store::open_file(&self.shard_path(&id.job, id.checkpoint, id.rank)?)?;
-        let mut bytes = vec![0; id.bytes as usize];
-        file.read_exact_at(&mut bytes, id.at)?;
-        Ok(Some(bytes))
+        let mut bytes = None;
+        self.chunks(&[id], &mut |_, given| bytes = Some(given.map(private)));
+        bytes.unwrap_or(Ok(None))
+    }
+
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+        let places = (0u32..).zip(ids).map(|(nth, id)| (nth, id.place)).collect();
+        for run in runs::of(places) {
+            // All are of one job: they belong to one checkpoint.
+            let job = &ids[run.chunks[0].0 as usize].job;
+            if self.read_run(job, &run, answer).is_ok() {
+                continue;
+            }
+            // One bad sector is not everything around it.
+            for alone in run.chunks.iter().flat_map(|chunk| runs::of(vec![*chunk])) {
+                if let Err(error) = self.read_run(job, &alone, answer) {
+                    answer(alone.chunks[0].0 as usize, Err(chain(&error).into()));
+                }
+            }
+        }
+    }
+}
+
+impl Store {
+    fn read_run(&self, job: &JobId, run: &Run, answer: &mut dyn FnMut(usize, Answer<'_>)) -> Result<(), StoreError> {
+        thread_local! {
+            /// Fresh memory costs more than the read: each thread keeps its own.
+            static BUFFER: RefCell<Aligned> = RefCell::default();
+        }
+        let path = self.shard_path(job, run.file.id(), run.file.rank)?;
+        let reader = Reader::open(&path)?;
+        BUFFER.with_borrow_mut(|buffer| {
+            let bytes = reader
+                .read(&(run.at..run.end), buffer)
+                .map_err(|source| StoreError::Io {
+                    what: "read",
+                    path,
+                    source,
+                })?;
+            for (nth, place) in &run.chunks {
+                let from = (place.at - run.at) as usize;
+                let part = &bytes[from..from + place.bytes as usize];
+                answer(*nth as usize, Ok(Some(ChunkBytes::Private(part))));
+            }
+            Ok(())
+        })
+    }
+}
+
+fn private(given: Option<ChunkBytes<'_>>) -> Option<Vec<u8>> {
+    match given? {
+        ChunkBytes::Private(bytes) => Some(bytes.to_vec()),
+        ChunkBytes::Sealed(_) => None,
     }
 }

@@ -1,12 +1,14 @@
 //! Reading every byte of a store.
 
-use std::io::Read;
+use std::collections::BTreeMap;
 
 use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
-use crate::format::{CheckpointId, Digest, ShardIndex};
-use crate::store::{Checkpoint, Problem, Store, StoreError, open_file};
+use crate::format::{CheckpointId, ShardIndex};
+use crate::store::direct::{Aligned, Reader};
+use crate::store::runs;
+use crate::store::{Checkpoint, Problem, Store, StoreError};
 
 /// What a whole-store check found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -50,7 +52,9 @@ pub fn verify(store: &Store, job: &JobId, step: Option<Step>) -> Result<Report, 
             continue;
         }
         if !committed {
-            report.torn.push(id);
+            if !store.is_lent(job, id)? {
+                report.torn.push(id);
+            }
             continue;
         }
         let (verified, problems) = verify_one(store, job, id)?;
@@ -102,33 +106,45 @@ pub(crate) fn verify_images(store: &Store, checkpoint: &Checkpoint) -> Result<Ve
     Ok(problems)
 }
 
+/// Reads every chunk of a shard, wherever it lies.
 fn verify_image(store: &Store, index: &ShardIndex) -> Result<Vec<Problem>, StoreError> {
-    let path = store.shard_path(&index.job, index.id(), index.rank)?;
-    let mut file = match open_file(&path) {
-        Ok((file, _)) => file,
-        Err(error) => return Ok(vec![Problem::of(index.id(), path, Some(index.rank), &error)]),
-    };
-    let (mut problems, mut buffer) = (Vec::new(), Vec::new());
-    for ((chunk, range), stated) in (0..).zip(index.chunking().ranges()).zip(&index.chunks) {
-        buffer.resize((range.end - range.start) as usize, 0);
-        let what = match file.read_exact(&mut buffer) {
-            Ok(()) if Digest::of(&buffer) == *stated => continue,
-            Ok(()) => format!("damaged: digest is {}, the index says {stated}", Digest::of(&buffer)),
-            Err(error) => format!("cannot be read: {error}"),
+    let (mut problems, mut buffer) = (Vec::new(), Aligned::default());
+    let (chunking, mut readers) = (index.chunking(), BTreeMap::new());
+    let runs = runs::of((0u32..).zip(index.places()).collect());
+    for run in runs {
+        let path = store.shard_path(&index.job, run.file.id(), run.file.rank)?;
+        let reader = readers.entry(run.file).or_insert_with(|| Reader::open(&path));
+        let reader = match reader {
+            Ok(reader) => reader,
+            Err(error) => {
+                let named = problems.iter().any(|problem: &Problem| problem.file == path);
+                if !named {
+                    problems.push(Problem::of(index.id(), path, Some(index.rank), error));
+                }
+                continue;
+            }
         };
-        let unreadable = what.starts_with("cannot");
-        problems.push(Problem {
-            checkpoint: Some(index.id()),
-            file: path.clone(),
-            rank: Some(index.rank),
-            chunk: Some(chunk),
-            tensors: index.tensors_in(chunk).into_iter().map(str::to_owned).collect(),
-            what,
-        });
-        if unreadable {
-            // The place in the file is lost; the chunks behind it would be judged by the wrong bytes.
-            break;
-        }
+        let damage = match reader.read(&run.range(reader.bytes()), &mut buffer) {
+            Ok(bytes) => run.damage(index, bytes),
+            Err(error) => run
+                .chunks
+                .iter()
+                .map(|(chunk, _)| (*chunk, format!("cannot be read: {error}")))
+                .collect(),
+        };
+        problems.extend(damage.into_iter().map(|(chunk, what)| {
+            let tensor = chunking
+                .tensor_of(chunk)
+                .map(|place| index.tensors[place].boxed.name.clone());
+            Problem {
+                checkpoint: Some(index.id()),
+                file: path.clone(),
+                rank: Some(index.rank),
+                chunk: Some(chunk),
+                tensors: tensor.into_iter().collect(),
+                what,
+            }
+        }));
     }
     Ok(problems)
 }

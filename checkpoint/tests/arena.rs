@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 
 use common::{Dice, Job, SMALL, id, job};
 use proptest::prelude::*;
-use rankguard_checkpoint::arena::{Arena, ArenaError, FillError, SlotState};
-use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardDraft, TensorBox};
+use rankguard_checkpoint::arena::{Arena, ArenaError, FillError, SealedImage, SlotState};
+use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardIndex, TensorBox};
 use rankguard_checkpoint::{ImageSink, ImageSource};
 use rankguard_model::Generation;
 use serde_json::json;
@@ -37,6 +37,17 @@ fn fill(arena: &Arena, slot: u32, of: Job, at: CheckpointId, rank: u32) -> Resul
     Ok(filled.bytes)
 }
 
+/// Every chunk, checked.
+fn chunks_of(sealed: &SealedImage<'_>) -> Vec<Vec<u8>> {
+    (0..).map_while(|chunk| sealed.chunk(chunk).unwrap()).collect()
+}
+
+/// The same out of a plain image.
+fn chunks_in(index: &ShardIndex, image: &[u8]) -> Vec<Vec<u8>> {
+    let cut = |range: std::ops::Range<u64>| image[range.start as usize..range.end as usize].to_vec();
+    index.chunking().ranges().map(cut).collect()
+}
+
 #[test]
 fn what_a_rank_seals_the_agent_reads() {
     let agent = Arena::create("test", 3, 4096).unwrap();
@@ -47,13 +58,9 @@ fn what_a_rank_seals_the_agent_reads() {
     assert_eq!(agent.slot(1).unwrap(), (SlotState::Sealed, Generation(2)));
     assert_eq!(agent.empty_slots(), [0, 2]);
     let sealed = agent.sealed(1).unwrap();
-    let (draft, image) = SMALL.sealed(id(7, 2), 1);
-    assert_eq!(sealed.draft(), &draft);
-    let chunks: Vec<u8> = (0..)
-        .map_while(|chunk| sealed.chunk(chunk).unwrap())
-        .flatten()
-        .collect();
-    assert_eq!(chunks, image);
+    let (index, image) = SMALL.sealed(id(7, 2), 1);
+    assert_eq!(sealed.index(), &index);
+    assert_eq!(chunks_of(&sealed), chunks_in(sealed.index(), &image));
     let mut whole = vec![0; image.len()];
     sealed.read_at(0, &mut whole).unwrap();
     assert_eq!(whole, image);
@@ -69,9 +76,9 @@ fn a_large_image_is_copied_by_several_threads_without_a_seam() {
     };
     let agent = Arena::create("test", 1, 11 << 20).unwrap();
     fill(&agent, 0, large, id(3, 1), 0).unwrap();
-    let (draft, image) = large.sealed(id(3, 1), 0);
+    let (index, image) = large.sealed(id(3, 1), 0);
     let sealed = agent.sealed(0).unwrap();
-    assert!(sealed.draft() == &draft, "checksums differ");
+    assert!(sealed.index() == &index, "digests differ");
     let mut read = vec![0; image.len()];
     sealed.read_at(0, &mut read).unwrap();
     assert!(read == image, "bytes differ");
@@ -80,11 +87,16 @@ fn a_large_image_is_copied_by_several_threads_without_a_seam() {
 #[test]
 fn a_smaller_image_leaves_nothing_of_a_larger_one() {
     let arena = Arena::create("test", 1, 4096).unwrap();
-    let wide = Job { columns: 200, ..SMALL };
+    let wide = Job { columns: 300, ..SMALL };
     fill(&arena, 0, wide, id(1, 1), 0).unwrap();
     arena.release(0).unwrap();
     fill(&arena, 0, SMALL, id(2, 1), 0).unwrap();
-    assert_eq!(arena.sealed(0).unwrap().draft(), &SMALL.sealed(id(2, 1), 0).0);
+    let (index, image) = SMALL.sealed(id(2, 1), 0);
+    let sealed = arena.sealed(0).unwrap();
+    assert_eq!(sealed.index(), &index);
+    let mut whole = vec![1; image.len()];
+    sealed.read_at(0, &mut whole).unwrap();
+    assert_eq!(whole, image, "the zeros between tensors too");
 }
 
 #[test]
@@ -99,7 +111,7 @@ fn rg_1_a_sealed_slot_is_not_overwritten() {
             ..
         })
     ));
-    assert_eq!(arena.sealed(0).unwrap().draft().step.0, 1);
+    assert_eq!(arena.sealed(0).unwrap().index().step.0, 1);
 }
 
 #[test]
@@ -173,8 +185,11 @@ fn a_restored_image_goes_to_the_rank_and_the_slot_comes_back() {
     let agent = Arena::create("test", 2, 4096).unwrap();
     let rank = other_side(&agent);
     let mut restored = agent.begin_restore(0, Generation(4)).unwrap();
-    restored.write_at(3, b"weights").unwrap();
-    assert!(restored.write_at(4090, b"weights").is_err());
+    assert_eq!(restored.capacity(), 4096);
+    let (first, second) = (3..6, 6..10);
+    for (place, bytes) in restored.split(&[first, second]).into_iter().zip(["wei", "ghts"]) {
+        place.fill(bytes.as_bytes());
+    }
     assert!(agent.begin_restore(0, Generation(4)).is_err());
     assert_eq!(rank.slot(0).unwrap(), (SlotState::Restored, Generation(4)));
     let mut bytes = [0; 7];
@@ -191,8 +206,8 @@ fn rg_2_a_bit_that_changes_after_the_seal_is_noticed() {
     let scribbler = File::from(agent.as_fd().try_clone_to_owned().unwrap());
     let image_at = agent.geometry().total() - agent.geometry().image_bytes;
     let mut byte = [0];
-    scribbler.read_exact_at(&mut byte, image_at + 30).unwrap();
-    scribbler.write_all_at(&[byte[0] ^ 1], image_at + 30).unwrap();
+    scribbler.read_exact_at(&mut byte, image_at + 100).unwrap();
+    scribbler.write_all_at(&[byte[0] ^ 1], image_at + 100).unwrap();
     let sealed = agent.sealed(0).unwrap();
     assert!(sealed.chunk(0).is_ok());
     assert!(matches!(sealed.chunk(1), Err(ArenaError::Damaged { chunk: 1, .. })));
@@ -223,8 +238,8 @@ fn a_forged_slot_is_refused_by_what_is_wrong_with_it() {
     let file = File::from(arena.as_fd().try_clone_to_owned().unwrap());
     let (header, meta) = (4096, 8192);
     // A slot sealed by generation 1 with a description that is sound in itself, of whatever image.
-    let forge = |draft: &ShardDraft| {
-        let text = draft.to_bytes();
+    let forge = |index: &ShardIndex| {
+        let text = index.to_bytes();
         file.write_all_at(&text, meta).unwrap();
         file.write_all_at(&(text.len() as u64).to_le_bytes(), header + 8)
             .unwrap();
@@ -276,7 +291,7 @@ proptest! {
             for slot in 0..2 {
                 let _ = arena.slot(slot);
                 if let Ok(sealed) = arena.sealed(slot) {
-                    prop_assert_eq!(sealed.draft(), &SMALL.sealed(id(1, 1), 0).0);
+                    prop_assert_eq!(sealed.index(), &SMALL.sealed(id(1, 1), 0).0);
                     let _ = (sealed.chunk(0), sealed.chunk(1), sealed.chunk(u32::MAX));
                 }
             }
@@ -339,15 +354,12 @@ fn rg_1_a_rank_killed_at_any_moment_of_a_fill_leaves_whole_images_or_none() {
         for slot in 1..3 {
             match arena.sealed(slot) {
                 Ok(sealed) => {
-                    let chunks: Vec<u8> = (0..)
-                        .map_while(|chunk| sealed.chunk(chunk).unwrap())
-                        .flatten()
-                        .collect();
-                    let (_, image) = CHILD.sealed(id(sealed.draft().step.0, 1), 0);
+                    let chunks = chunks_of(&sealed);
+                    let (_, image) = CHILD.sealed(id(sealed.index().step.0, 1), 0);
                     assert!(
-                        chunks == image,
+                        chunks == chunks_in(sealed.index(), &image),
                         "slot {slot} is sealed and not what step {} made",
-                        sealed.draft().step
+                        sealed.index().step
                     );
                 }
                 Err(ArenaError::State { .. }) => unsealed += 1,
@@ -355,7 +367,7 @@ fn rg_1_a_rank_killed_at_any_moment_of_a_fill_leaves_whole_images_or_none() {
             }
         }
         assert_eq!(
-            arena.sealed(0).unwrap().draft().step.0,
+            arena.sealed(0).unwrap().index().step.0,
             0,
             "the older image is untouched"
         );

@@ -46,16 +46,16 @@ fn rg_1_nothing_is_overwritten() {
     // The same content again is fine, and changes nothing.
     assert_eq!(SMALL.write(&store, id(10, 1), None).unwrap(), first);
     // Other content under the same name is refused, for each kind of file.
-    let (mut draft, image) = SMALL.sealed(id(10, 1), 0);
-    draft.state = serde_json::json!("other");
-    let error = store.write_shard(&draft, &image.as_slice()).unwrap_err();
+    let (mut index, image) = SMALL.sealed(id(10, 1), 0);
+    index.state = serde_json::json!("other");
+    let error = store.write_shard(&index, &image.as_slice()).unwrap_err();
     assert!(
         matches!(&error, StoreError::Conflict { path } if path.ends_with("rank-00000.index")),
         "{error}"
     );
-    let (mut draft, image) = SMALL.sealed(id(11, 1), 0);
-    draft.step = id(10, 1).step;
-    let error = store.write_shard(&draft, &image.as_slice()).unwrap_err();
+    let (mut index, image) = SMALL.sealed(id(11, 1), 0);
+    index.step = id(10, 1).step;
+    let error = store.write_shard(&index, &image.as_slice()).unwrap_err();
     assert!(
         matches!(&error, StoreError::Conflict { path } if path.ends_with("rank-00000.shard")),
         "{error}"
@@ -97,23 +97,23 @@ fn rg_3_a_stale_generation_cannot_commit_and_could_never_be_newest() {
 #[test]
 fn rg_2_an_image_that_changed_after_its_seal_is_not_written() {
     let (_dir, store) = store();
-    let (draft, mut image) = SMALL.sealed(id(10, 1), 1);
-    image[30] ^= 4;
-    let error = store.write_shard(&draft, &image.as_slice()).unwrap_err();
+    let (index, mut image) = SMALL.sealed(id(10, 1), 1);
+    image[200] ^= 4;
+    let error = store.write_shard(&index, &image.as_slice()).unwrap_err();
     let StoreError::ImageDamaged {
         rank, chunk, tensor, ..
     } = &error
     else {
         panic!("{error}");
     };
-    assert_eq!((*rank, *chunk, tensor.as_str()), (Rank(1), 1, "bias"));
+    assert_eq!((*rank, *chunk, tensor.as_str()), (Rank(1), 3, "bias"));
     assert_eq!(
         files_below(store.root()),
         Vec::<String>::new(),
         "something was left behind"
     );
     image.truncate(20);
-    let error = store.write_shard(&draft, &image.as_slice()).unwrap_err();
+    let error = store.write_shard(&index, &image.as_slice()).unwrap_err();
     assert!(matches!(error, StoreError::ImageUnreadable { chunk: 0, .. }), "{error}");
     assert_eq!(
         files_below(store.root()),
@@ -303,7 +303,7 @@ fn rg_1_a_file_size_limit_ends_a_save_with_its_path_and_size() {
     let output = full_child_under(&format!("trap '' XFSZ; ulimit -f 1024; {CHILD}"), dir.path());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.success() && said.contains("full: no space for 1500033 bytes"),
+        output.status.success() && said.contains("full: no space for 1500065 bytes"),
         "{said}"
     );
 }

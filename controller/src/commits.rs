@@ -99,10 +99,12 @@ mod tests {
             generation: Generation(2),
             world_size: 1,
             parent: None,
+            ledger: None,
             shards: vec![ManifestShard {
                 rank: Rank(0),
                 index: Digest::of(b"an index that nobody wrote"),
                 bytes: 8,
+                schema: String::new(),
             }],
         }
     }

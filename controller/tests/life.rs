@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{Agent, DEADLINE, Running, job, settings};
 use rankguard_checkpoint::Store;
-use rankguard_checkpoint::format::{Dtype, ShardDraft, TensorBox, crc32c};
+use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardIndex, TensorBox};
 use rankguard_controller::journal::{self, JOURNAL_FILE, JournalError};
 use rankguard_controller::{ControllerError, run};
 use rankguard_core::Event;
@@ -173,26 +173,14 @@ async fn timers_of_an_earlier_life_fire_in_this_one() {
 /// Writes a shard as an agent would and gives its seal.
 fn write_shard(store: &Store, job: &JobId, generation: Generation, step: Step) -> ShardSeal {
     let image = [7_u8; 64];
-    let (tensors, _) = ShardDraft::lay_out([TensorBox {
-        name: "weight".to_owned(),
-        dtype: Dtype::U8,
-        global_shape: vec![64],
-        offset: vec![0],
-        shape: vec![64],
-    }]);
-    let draft = ShardDraft {
-        job: job.clone(),
-        step,
-        generation,
-        rank: Rank(0),
-        world_size: 1,
-        chunk_bytes: 4_096,
+    let (tensors, _) = ShardIndex::lay_out([TensorBox::whole("weight", Dtype::U8, vec![64])]);
+    let mut index = ShardIndex {
         image_bytes: 64,
         tensors,
-        crcs: vec![crc32c(&image)],
-        state: serde_json::json!({}),
+        ..ShardIndex::new(job, CheckpointId { step, generation })
     };
-    store.write_shard(&draft, &image.as_slice()).expect("room").seal
+    index.digest_image(&image);
+    store.write_shard(&index, &image.as_slice()).expect("room").seal
 }
 
 #[tokio::test]

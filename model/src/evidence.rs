@@ -182,6 +182,21 @@ pub struct ShardSeal {
     pub index: String,
     /// Size of the image, bytes.
     pub bytes: u64,
+    /// The part of the job's stream of samples that is in the image, where the rank says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<Ledger>,
+    /// What the rank's small state is: a name with a version; empty where the rank gave none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub schema: String,
+}
+
+/// An interval of a job's stream of samples: what training has seen of it. The same at every world size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Its first sample.
+    pub first: u64,
+    /// The sample after its last.
+    pub end: u64,
 }
 
 /// Bytes of one restore by the tier that supplied them.

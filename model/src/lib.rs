@@ -16,7 +16,7 @@ mod view;
 
 pub use case::{Case, CaseState, Delays, Mitigation, Reason, Severity, Verdict};
 pub use entity::{Device, DeviceKind, Entity};
-pub use evidence::{Body, Evidence, EvidenceId, Finding, Mark, RestoreBytes, Role, ShardSeal, Source};
+pub use evidence::{Body, Evidence, EvidenceId, Finding, Ledger, Mark, RestoreBytes, Role, ShardSeal, Source};
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
 pub use job::{CheckpointPolicy, Exit, JobSpec, NodeInfo, NodeRange, Placement, RankRef, RunningRank};
 pub use order::{Launch, Order, Peer, RankSlot, RestorePoint};

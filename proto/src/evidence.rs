@@ -1,8 +1,8 @@
 //! Evidence, its body and its marks on the wire.
 
 use rankguard_model::{
-    Body, ClassId, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, OrderId, Rank, RestoreBytes, Role, Sequence,
-    ShardSeal, Source, Step, Timestamp,
+    Body, ClassId, Evidence, EvidenceId, Generation, JobId, Ledger, Mark, NodeId, OrderId, Rank, RestoreBytes, Role,
+    Sequence, ShardSeal, Source, Step, Timestamp,
 };
 
 use crate::WireError;
@@ -129,6 +129,8 @@ impl From<&ShardSeal> for v1::ShardSeal {
             world_size: seal.world_size,
             index: seal.index.clone(),
             bytes: seal.bytes,
+            ledger: seal.ledger.map(|Ledger { first, end }| v1::Ledger { first, end }),
+            schema: seal.schema.clone(),
         }
     }
 }
@@ -150,6 +152,8 @@ impl TryFrom<v1::ShardSeal> for ShardSeal {
             world_size: seal.world_size,
             index: seal.index,
             bytes: seal.bytes,
+            ledger: seal.ledger.map(|v1::Ledger { first, end }| Ledger { first, end }),
+            schema: seal.schema,
         })
     }
 }

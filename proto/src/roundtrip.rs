@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use prost::Message;
 use rankguard_model::{
     Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation,
-    JobId, JobSpec, Launch, Mark, NodeId, NodeInfo, NodeRange, Order, OrderId, Peer, Rank, RankRef, RankSlot,
+    JobId, JobSpec, Launch, Ledger, Mark, NodeId, NodeInfo, NodeRange, Order, OrderId, Peer, Rank, RankRef, RankSlot,
     RestoreBytes, RestorePoint, Role, RunningRank, Sequence, ShardSeal, Source, Step, Timestamp,
 };
 
@@ -93,14 +93,16 @@ fn entity() -> impl Strategy<Value = Entity> {
 }
 
 fn seal() -> impl Strategy<Value = ShardSeal> {
-    (0_u32..64, step(), 64_u32.., "[0-9a-f]{64}", any::<u64>()).prop_map(|(rank, step, world_size, index, bytes)| {
-        ShardSeal {
-            rank: Rank(rank),
-            step,
-            world_size,
-            index,
-            bytes,
-        }
+    let ledger = proptest::option::of(any::<(u64, u64)>());
+    let place = (0_u32..64, step(), 64_u32.., "[0-9a-f]{64}", any::<u64>());
+    (place, ledger, "[a-z/0-9]{0,8}").prop_map(|((rank, step, world_size, index, bytes), ledger, schema)| ShardSeal {
+        rank: Rank(rank),
+        step,
+        world_size,
+        index,
+        bytes,
+        ledger: ledger.map(|(first, end)| Ledger { first, end }),
+        schema,
     })
 }
 

@@ -130,8 +130,8 @@ fn a_save_is_read_back_by_the_agent_and_a_full_arena_skips() {
             };
             assert_eq!(sealed.step, 5);
             let image = arena.sealed(sealed.slot).unwrap();
-            assert_eq!(image.draft().step, Step(5));
-            assert_eq!(image.draft().state, json!({"epoch": 1}));
+            assert_eq!(image.index().step, Step(5));
+            assert_eq!(image.index().state, json!({"epoch": 1}));
             assert_eq!(image.chunk(0).unwrap().unwrap(), [weights_seen, bias_seen].concat());
             assert!(matches!(agent.hear(), Some(Heard::Done(_))));
             assert!(agent.hear().is_none());

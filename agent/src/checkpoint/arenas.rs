@@ -79,7 +79,7 @@ impl Arenas {
         let Some(list) = by_job.get_mut(job) else { return };
         for held in list.iter() {
             for image in held.arena.sealed_images() {
-                if which((image.draft().generation, image.draft().step)) {
+                if which((image.index().generation, image.index().step)) {
                     let _ = held.arena.release(image.slot());
                 }
             }
@@ -94,7 +94,7 @@ impl Arenas {
         if !arena.empty_slots().is_empty() {
             return;
         }
-        let name = |image: &SealedImage<'_>| (image.draft().generation, image.draft().step);
+        let name = |image: &SealedImage<'_>| (image.index().generation, image.index().step);
         let images = arena.sealed_images();
         let spare = images
             .iter()
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn steps(arena: &Arena) -> Vec<u64> {
-        let mut steps: Vec<u64> = arena.sealed_images().iter().map(|image| image.draft().step.0).collect();
+        let mut steps: Vec<u64> = arena.sealed_images().iter().map(|image| image.index().step.0).collect();
         steps.sort_unstable();
         steps
     }

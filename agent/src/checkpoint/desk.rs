@@ -55,7 +55,7 @@ impl DeskError {
         match self {
             Self::Arena(_) | Self::NoArena | Self::NoSlot => false,
             Self::Store(problem) => !problem.is_retryable(),
-            Self::Restore(problem) => !matches!(problem, RestoreError::Destination { .. } | RestoreError::Write { .. }),
+            Self::Restore(problem) => !matches!(problem, RestoreError::Destination { .. }),
         }
     }
 }
@@ -91,7 +91,7 @@ impl Desk {
         let entity = self.all.roster.entity(&self.rank);
         let bytes = arena
             .sealed(slot)
-            .map(|image| image.draft().image_bytes)
+            .map(|image| image.index().image_bytes)
             .unwrap_or_default();
         let seal = Body::ShardSealed { step, stall_ms, bytes };
         self.all
@@ -196,15 +196,15 @@ fn persist(
 ) -> Result<ShardSeal, Void> {
     let refuse = |reason: String| Void { reason, class: None };
     let image = arena.sealed(slot).map_err(|problem| Void::of(&problem))?;
-    let draft = image.draft();
+    let index = image.index();
     if arena.fence() > rank.generation {
         return Err(refuse(format!("generation {} may no longer act", rank.generation)));
     }
-    let told = (&draft.job, draft.generation, draft.rank, draft.step, draft.world_size);
+    let told = (&index.job, index.generation, index.rank, index.step, index.world_size);
     if told != (&rank.job, rank.generation, rank.rank, step, world_size) {
         return Err(refuse("the image says it is another's".to_owned()));
     }
-    let written = Store::at(store).write_shard(draft, &image).map_err(|problem| Void {
+    let written = Store::at(store).write_shard(index, &image).map_err(|problem| Void {
         class: Some(if problem.is_no_space() {
             "disk-full"
         } else {

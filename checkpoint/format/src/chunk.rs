@@ -1,80 +1,181 @@
-//! How an image is cut into chunks.
+//! How an image is cut into chunks: tensor by tensor.
 
 use std::ops::Range;
 
-/// Chunk size that writers use unless told otherwise: small enough for one message between agents, large enough that
-/// its digest is a rounding error.
-pub const DEFAULT_CHUNK_BYTES: u32 = 1 << 20;
+use crate::TensorEntry;
+
+/// Chunk size that writers use for images up to 4 GiB: small enough that a changed or damaged place costs little, large
+/// enough that the table of digests is a four-thousandth of the image.
+pub const DEFAULT_CHUNK_BYTES: u32 = 64 << 10;
 
 /// Largest chunk that a reader accepts.
 pub const MAX_CHUNK_BYTES: u32 = 64 << 20;
 
-/// Most chunks that a reader accepts in one image (4 TiB at the default size).
+/// Most chunks that a reader accepts in one image.
 pub const MAX_CHUNKS: u64 = 1 << 22;
 
-/// An image's length and the size of its chunks. The last chunk may be shorter; an empty image has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where a tensor may begin in an image, and a chunk in a file: at multiples of this, so that every chunk can be copied
+/// with stores of a whole cache line. The bytes between are zero.
+pub const TENSOR_ALIGN: u64 = 64;
+
+/// Images have this many chunks of the default size before chunks grow.
+const TABLE_ROWS: u64 = 1 << 16;
+
+/// The chunk size for an image: the default, doubled until the table of digests is bounded again (beyond 4 GiB).
+pub fn chunk_bytes_for(image_bytes: u64) -> u32 {
+    let mut chunk_bytes = DEFAULT_CHUNK_BYTES;
+    while image_bytes.div_ceil(u64::from(chunk_bytes)) > TABLE_ROWS && chunk_bytes < MAX_CHUNK_BYTES {
+        chunk_bytes *= 2;
+    }
+    chunk_bytes
+}
+
+/// The chunks of an image. Every tensor starts a new chunk and is cut every `chunk_bytes`, so a chunk never spans two
+/// tensors, equal boxes have equal chunks on every rank, and a tensor without bytes has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunking {
-    image_bytes: u64,
-    chunk_bytes: u32,
+    chunk_bytes: u64,
+    spans: Vec<Span>,
+    count: u32,
+}
+
+/// A tensor's bytes in the image and its first chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    at: u64,
+    bytes: u64,
+    first: u32,
 }
 
 impl Chunking {
-    /// `None` when the chunk size is out of bounds or there would be too many chunks.
-    pub fn new(image_bytes: u64, chunk_bytes: u32) -> Option<Self> {
-        let fits =
-            (1..=MAX_CHUNK_BYTES).contains(&chunk_bytes) && image_bytes.div_ceil(u64::from(chunk_bytes)) <= MAX_CHUNKS;
-        fits.then_some(Self {
-            image_bytes,
+    /// `None` when the chunk size is out of bounds or no multiple of [`TENSOR_ALIGN`], an entry's size exceeds 64 bits, or
+    /// there would be too many chunks.
+    pub fn new(tensors: &[TensorEntry], chunk_bytes: u32) -> Option<Self> {
+        let sound = (1..=MAX_CHUNK_BYTES).contains(&chunk_bytes) && u64::from(chunk_bytes).is_multiple_of(TENSOR_ALIGN);
+        if !sound {
+            return None;
+        }
+        let chunk_bytes = u64::from(chunk_bytes);
+        let mut spans = Vec::with_capacity(tensors.len());
+        let mut count = 0u64;
+        for entry in tensors {
+            let bytes = entry.boxed.bytes()?;
+            entry.at.checked_add(bytes)?;
+            spans.push(Span {
+                at: entry.at,
+                bytes,
+                first: u32::try_from(count).ok()?,
+            });
+            count = count
+                .checked_add(bytes.div_ceil(chunk_bytes))
+                .filter(|count| *count <= MAX_CHUNKS)?;
+        }
+        Some(Self {
             chunk_bytes,
+            spans,
+            count: count as u32,
         })
     }
 
     /// Number of chunks.
-    pub fn count(self) -> u32 {
-        let count = self.image_bytes.div_ceil(u64::from(self.chunk_bytes));
-        u32::try_from(count).expect("checked when made: at most MAX_CHUNKS")
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Place in the tensor table of the tensor that `chunk` belongs to; `None` past the end.
+    pub fn tensor_of(&self, chunk: u32) -> Option<usize> {
+        // The last of equal first chunks: tensors before it that begin there have no bytes.
+        (chunk < self.count).then(|| self.spans.partition_point(|span| span.first <= chunk) - 1)
+    }
+
+    /// The chunks of the tensor at `place` of the tensor table.
+    pub fn chunks_of(&self, place: usize) -> Range<u32> {
+        let first = |place: usize| self.spans.get(place).map_or(self.count, |span| span.first);
+        first(place)..first(place.saturating_add(1))
     }
 
     /// Where a chunk lies in the image; `None` past the end.
-    pub fn range(self, chunk: u32) -> Option<Range<u64>> {
-        let start = u64::from(chunk) * u64::from(self.chunk_bytes);
-        let end = (start + u64::from(self.chunk_bytes)).min(self.image_bytes);
-        (start < end).then_some(start..end)
+    pub fn range(&self, chunk: u32) -> Option<Range<u64>> {
+        let span = self.spans[self.tensor_of(chunk)?];
+        let from = u64::from(chunk - span.first) * self.chunk_bytes;
+        let to = (from + self.chunk_bytes).min(span.bytes);
+        Some(span.at + from..span.at + to)
     }
 
-    /// The chunk that holds the byte at `at`, which must lie in the image.
-    pub fn chunk_at(self, at: u64) -> u32 {
-        u32::try_from(at / u64::from(self.chunk_bytes)).unwrap_or(u32::MAX)
+    /// The chunk that holds the byte at `at` of the image; past the last chunk, the number of chunks. Tensors lie in the order
+    /// of their places.
+    pub fn chunk_holding(&self, at: u64) -> u32 {
+        let behind = self.spans.partition_point(|span| span.at + span.bytes <= at);
+        let span = self.spans.get(behind);
+        span.map_or(self.count, |span| {
+            span.first + (at.saturating_sub(span.at) / self.chunk_bytes) as u32
+        })
     }
 
     /// The ranges of all chunks, in order.
-    pub fn ranges(self) -> impl Iterator<Item = Range<u64>> {
-        (0..self.count()).filter_map(move |chunk| self.range(chunk))
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.spans.iter().flat_map(|span| {
+            let cuts = (0..span.bytes.div_ceil(self.chunk_bytes)).map(|cut| cut * self.chunk_bytes);
+            cuts.map(|from| span.at + from..span.at + (from + self.chunk_bytes).min(span.bytes))
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Dtype, ShardIndex, TensorBox};
+
+    fn entries(sizes: &[u64]) -> Vec<TensorEntry> {
+        let boxes = sizes.iter().map(|size| TensorBox::whole("t", Dtype::U8, vec![*size]));
+        ShardIndex::lay_out(boxes).0
+    }
 
     #[test]
-    fn the_last_chunk_is_as_long_as_what_is_left() {
-        let chunking = Chunking::new(10, 4).expect("in bounds");
-        assert_eq!(chunking.ranges().collect::<Vec<_>>(), [0..4, 4..8, 8..10]);
-        assert_eq!(chunking.range(3), None);
-        assert_eq!(chunking.chunk_at(8), 2);
+    fn every_tensor_starts_a_chunk() {
+        let chunking = Chunking::new(&entries(&[130, 0, 64, 1]), 64).expect("in bounds");
+        let ranges: Vec<_> = chunking.ranges().collect();
+        assert_eq!(ranges, [0..64, 64..128, 128..130, 192..256, 256..257]);
+        assert_eq!(chunking.count(), 5);
+        for (chunk, range) in (0..).zip(&ranges) {
+            assert_eq!(chunking.range(chunk).as_ref(), Some(range));
+        }
+        assert_eq!(chunking.range(5), None);
+        assert_eq!(
+            [0, 2, 3, 4].map(|chunk| chunking.tensor_of(chunk)),
+            [Some(0), Some(0), Some(2), Some(3)]
+        );
+        assert_eq!(
+            [0, 1, 2, 9].map(|place| chunking.chunks_of(place)),
+            [0..3, 3..3, 3..4, 5..5]
+        );
+        assert_eq!(
+            [0, 64, 129, 192, 256, 257].map(|at| chunking.chunk_holding(at)),
+            [0, 1, 2, 3, 4, 5]
+        );
     }
 
     #[test]
     fn an_empty_image_has_no_chunks() {
-        assert_eq!(Chunking::new(0, 4).expect("in bounds").count(), 0);
+        assert_eq!(Chunking::new(&[], 64).expect("in bounds").count(), 0);
     }
 
     #[test]
     fn absurd_sizes_are_refused() {
-        assert_eq!(Chunking::new(1, 0), None);
-        assert_eq!(Chunking::new(1, MAX_CHUNK_BYTES + 1), None);
-        assert_eq!(Chunking::new(u64::MAX, MAX_CHUNK_BYTES), None);
+        let small = entries(&[1]);
+        for chunk_bytes in [0, 1, 63, 65, MAX_CHUNK_BYTES + 64] {
+            assert_eq!(Chunking::new(&small, chunk_bytes), None, "{chunk_bytes}");
+        }
+        assert_eq!(Chunking::new(&entries(&[u64::MAX]), MAX_CHUNK_BYTES), None);
+        assert_eq!(Chunking::new(&entries(&[MAX_CHUNKS * 64 + 1]), 64), None);
+    }
+
+    #[test]
+    fn chunks_grow_with_the_image_so_that_the_table_does_not() {
+        assert_eq!(chunk_bytes_for(0), DEFAULT_CHUNK_BYTES);
+        assert_eq!(chunk_bytes_for(4 << 30), DEFAULT_CHUNK_BYTES);
+        assert_eq!(chunk_bytes_for((4 << 30) + 1), 2 * DEFAULT_CHUNK_BYTES);
+        assert_eq!(chunk_bytes_for(80 << 30), 32 * DEFAULT_CHUNK_BYTES);
+        assert_eq!(chunk_bytes_for(u64::MAX), MAX_CHUNK_BYTES);
     }
 }

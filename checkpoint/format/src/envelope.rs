@@ -1,7 +1,7 @@
 //! The outside of every text file of a checkpoint.
 //!
 //! ```text
-//! rankguard-manifest 1\n       magic word and version
+//! rankguard-manifest 2\n       magic word and version
 //! blake3 <64 hex digits>\n     digest of the first line and the body
 //! <JSON>\n                     body
 //! ```
@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use crate::Digest;
 
 /// The version that this crate writes, of every kind of file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Why bytes are no such file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum EnvelopeError {
     #[error("does not begin with the magic word {magic}")]
     NotOne { magic: &'static str },
     #[error(
-        "is a {magic} of version {version}, and this program reads version {VERSION}; use the program that wrote it or a newer one"
+        "is a {magic} of version {version}, and this program reads version {VERSION}; load it with the program that wrote it, or save anew"
     )]
     Version { magic: &'static str, version: String },
     #[error("is cut off or has a damaged header")]
@@ -147,10 +147,10 @@ mod tests {
     fn an_unknown_version_is_named() {
         let newer = String::from_utf8(seal(MAGIC, &[1]))
             .expect("text")
-            .replacen(" 1\n", " 2\n", 1);
-        let error = read(newer.as_bytes()).expect_err("version 2 is unknown");
+            .replacen(" 2\n", " 3\n", 1);
+        let error = read(newer.as_bytes()).expect_err("version 3 is unknown");
         assert!(
-            matches!(&error, EnvelopeError::Version { version, .. } if version == "2"),
+            matches!(&error, EnvelopeError::Version { version, .. } if version == "3"),
             "{error}"
         );
     }

@@ -1,11 +1,16 @@
-//! What lies where in one rank's image, and the digest of every chunk of it.
+//! What lies where in one rank's image, the digest of every chunk of it, and where each chunk's bytes are kept.
 
-use rankguard_model::{Generation, JobId, Rank, Step};
+use rankguard_model::{Generation, JobId, Ledger, Rank, Step};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::chunk::TENSOR_ALIGN;
+use crate::chunk_digest::{ChunkDigest, table};
 use crate::envelope::{self, EnvelopeError};
-use crate::{BoxError, CheckpointId, Chunking, Digest, MAX_WORLD_SIZE, NameError, TensorBox, check_job};
+use crate::origin::{self, Borrowed, MAX_ORIGINS, Origin};
+use crate::{
+    BoxError, CheckpointId, Chunking, DEFAULT_CHUNK_BYTES, Digest, MAX_WORLD_SIZE, NameError, TensorBox, check_job,
+};
 
 const MAGIC: &str = "rankguard-shard-index";
 
@@ -23,9 +28,20 @@ pub const MAX_TENSORS: usize = 1 << 20;
 pub struct TensorEntry {
     /// The part.
     pub boxed: TensorBox,
-    /// Its first byte in the image. Entries may share bytes (tied weights).
+    /// Its first byte in the image: the end of the tensor before it, up to the next multiple of
+    /// [`TENSOR_ALIGN`](crate::TENSOR_ALIGN).
     pub at: u64,
+    /// Which copy of the part this is: 0 is the primary, and all others must be equal to it.
+    #[serde(default, skip_serializing_if = "is_primary")]
+    pub replica: u32,
 }
+
+fn is_primary(replica: &u32) -> bool {
+    *replica == 0
+}
+
+/// Longest name of a schema.
+pub const MAX_SCHEMA_BYTES: usize = 128;
 
 /// The index of one rank's shard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,8 +62,23 @@ pub struct ShardIndex {
     pub image_bytes: u64,
     /// What lies where.
     pub tensors: Vec<TensorEntry>,
-    /// Digest of each chunk, in order.
-    pub chunks: Vec<Digest>,
+    /// Digest of each chunk, in order of [`Chunking`].
+    #[serde(with = "table")]
+    pub chunks: Vec<ChunkDigest>,
+    /// [`ChunkDigest::root`] over the table of chunks: two images with the same root are the same.
+    pub root: ChunkDigest,
+    /// Shards in whose files chunks of this one lie.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<Origin>,
+    /// Which chunks lie there; in order, without overlap.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub borrowed: Vec<Borrowed>,
+    /// The part of the job's stream of samples that is in this state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<Ledger>,
+    /// What the rank's small state is, for those who read it: a name with a version; empty where nobody said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub schema: String,
     /// The rank's small state.
     pub state: Value,
 }
@@ -64,19 +95,86 @@ pub enum ShardLayoutError {
     Box(#[from] BoxError),
     #[error("rank {rank} is outside a world of {world_size}; worlds have 1 to {MAX_WORLD_SIZE} ranks")]
     Rank { rank: Rank, world_size: u32 },
-    #[error("cannot cut {image_bytes} bytes into chunks of {chunk_bytes}")]
+    #[error(
+        "cannot cut {image_bytes} bytes into chunks of {chunk_bytes}: chunks are multiples of {TENSOR_ALIGN}, and neither too large nor too many"
+    )]
     Chunking { image_bytes: u64, chunk_bytes: u32 },
     #[error("names {found} chunks where the image has {expected}")]
     ChunkCount { expected: u32, found: usize },
     #[error("names {found} tensors, more than {MAX_TENSORS}")]
     TensorCount { found: usize },
-    #[error("tensor {name} lies at byte {at}, beyond the image's {image_bytes}")]
-    TensorOutside { name: String, at: u64, image_bytes: u64 },
+    #[error("tensor {name} lies at byte {at} where the tensors before it and its size want {expected}")]
+    TensorPlace { name: String, at: u64, expected: u64 },
+    #[error("states an image of {stated} bytes where its tensors have {found}")]
+    ImageLength { stated: u64, found: u64 },
+    #[error("has a table of chunks with root {found} where it states {stated}")]
+    Root { stated: ChunkDigest, found: ChunkDigest },
+    #[error("borrows from {found} shards, more than {MAX_ORIGINS}")]
+    OriginCount { found: usize },
+    #[error("borrows from rank {rank} of checkpoint {checkpoint}, which is itself or not older")]
+    Origin { checkpoint: CheckpointId, rank: Rank },
+    #[error("borrows chunks from {first} on that are out of order, out of bounds or from nowhere")]
+    Borrowed { first: u32 },
+    #[error("ledger ends at sample {end}, before its first {first}")]
+    Ledger { first: u64, end: u64 },
+    #[error("name of the state's schema is longer than {MAX_SCHEMA_BYTES} bytes or has control characters")]
+    Schema,
     #[error("has {bytes} bytes of state, more than {MAX_STATE_BYTES}; keep large data in tensors")]
     State { bytes: usize },
 }
 
 impl ShardIndex {
+    /// An index without tensors, of rank 0 in a world of one; for writers to fill.
+    pub fn new(job: &JobId, id: CheckpointId) -> Self {
+        Self {
+            job: job.clone(),
+            step: id.step,
+            generation: id.generation,
+            rank: Rank(0),
+            world_size: 1,
+            chunk_bytes: DEFAULT_CHUNK_BYTES,
+            image_bytes: 0,
+            tensors: Vec::new(),
+            chunks: Vec::new(),
+            root: ChunkDigest::root(&[]),
+            origins: Vec::new(),
+            borrowed: Vec::new(),
+            ledger: None,
+            schema: String::new(),
+            state: Value::Null,
+        }
+    }
+
+    /// Lays `boxes` one after the other, each at a multiple of [`TENSOR_ALIGN`](crate::TENSOR_ALIGN), as primary copies;
+    /// gives the length of the image too, `None` when it exceeds 64 bits. Checks nothing.
+    pub fn lay_out(boxes: impl IntoIterator<Item = TensorBox>) -> (Vec<TensorEntry>, Option<u64>) {
+        let mut end = Some(0u64);
+        let place = |boxed: TensorBox| {
+            let at = end.and_then(|end| end.checked_next_multiple_of(TENSOR_ALIGN));
+            end = at.and_then(|at| at.checked_add(boxed.bytes()?));
+            TensorEntry {
+                boxed,
+                at: at.unwrap_or(u64::MAX),
+                replica: 0,
+            }
+        };
+        let entries = boxes.into_iter().map(place).collect();
+        (entries, end)
+    }
+
+    /// Puts the digests of all chunks in, and their root.
+    pub fn set_chunks(&mut self, chunks: Vec<ChunkDigest>) {
+        self.root = ChunkDigest::root(&chunks);
+        self.chunks = chunks;
+    }
+
+    /// Digests every chunk of `image`, which is laid out as the tensors say.
+    pub fn digest_image(&mut self, image: &[u8]) {
+        let cut = |range: std::ops::Range<u64>| ChunkDigest::of(&image[range.start as usize..range.end as usize]);
+        let chunks = self.chunking().ranges().map(cut).collect();
+        self.set_chunks(chunks);
+    }
+
     /// Which checkpoint it belongs to.
     pub fn id(&self) -> CheckpointId {
         CheckpointId {
@@ -103,68 +201,24 @@ impl ShardIndex {
         Digest::of(&self.to_bytes())
     }
 
-    /// How the image is cut.
+    /// How the image is cut. Costs a pass over the tensors: keep it.
     pub fn chunking(&self) -> Chunking {
-        Chunking::new(self.image_bytes, self.chunk_bytes).expect("an index is checked when read or built")
+        Chunking::new(&self.tensors, self.chunk_bytes).expect("an index is checked when read or built")
     }
 
-    /// Names of the tensors that have bytes in `chunk`, in image order: whom damage to it hits.
-    pub fn tensors_in(&self, chunk: u32) -> Vec<&str> {
-        let Some(range) = self.chunking().range(chunk) else {
-            return Vec::new();
-        };
-        let touches = |entry: &&TensorEntry| {
-            let end = entry.at.saturating_add(entry.boxed.bytes().unwrap_or(0));
-            entry.at < range.end && end > range.start
-        };
-        let mut found: Vec<&TensorEntry> = self.tensors.iter().filter(touches).collect();
-        found.sort_by_key(|entry| entry.at);
-        found.into_iter().map(|entry| entry.boxed.name.as_str()).collect()
+    /// Name of the tensor that `chunk` belongs to: whom damage to it hits. Empty past the end.
+    pub fn tensor_in(&self, chunk: u32) -> &str {
+        let place = self.chunking().tensor_of(chunk);
+        place.map_or("", |place| self.tensors[place].boxed.name.as_str())
     }
 
     /// Refuses an index that contradicts itself. Everything that reads an index may rely on this.
     pub fn check(&self) -> Result<(), ShardLayoutError> {
-        Layout {
-            job: &self.job,
-            rank: self.rank,
-            world_size: self.world_size,
-            chunk_bytes: self.chunk_bytes,
-            image_bytes: self.image_bytes,
-            tensors: &self.tensors,
-            chunks: self.chunks.len(),
-        }
-        .check()
-    }
-}
-
-/// What an index and a draft have in common.
-pub(crate) struct Layout<'a> {
-    pub(crate) job: &'a JobId,
-    pub(crate) rank: Rank,
-    pub(crate) world_size: u32,
-    pub(crate) chunk_bytes: u32,
-    pub(crate) image_bytes: u64,
-    pub(crate) tensors: &'a [TensorEntry],
-    pub(crate) chunks: usize,
-}
-
-impl Layout<'_> {
-    pub(crate) fn check(&self) -> Result<(), ShardLayoutError> {
-        check_job(self.job)?;
+        check_job(&self.job)?;
         if self.rank.0 >= self.world_size || self.world_size > MAX_WORLD_SIZE {
             return Err(ShardLayoutError::Rank {
                 rank: self.rank,
                 world_size: self.world_size,
-            });
-        }
-        let chunking = Chunking::new(self.image_bytes, self.chunk_bytes).ok_or(ShardLayoutError::Chunking {
-            image_bytes: self.image_bytes,
-            chunk_bytes: self.chunk_bytes,
-        })?;
-        if chunking.count() as usize != self.chunks {
-            return Err(ShardLayoutError::ChunkCount {
-                expected: chunking.count(),
-                found: self.chunks,
             });
         }
         if self.tensors.len() > MAX_TENSORS {
@@ -172,18 +226,50 @@ impl Layout<'_> {
                 found: self.tensors.len(),
             });
         }
-        self.tensors.iter().try_for_each(|entry| self.check_entry(entry))
+        self.check_tensors()?;
+        let chunking = Chunking::new(&self.tensors, self.chunk_bytes).ok_or(ShardLayoutError::Chunking {
+            image_bytes: self.image_bytes,
+            chunk_bytes: self.chunk_bytes,
+        })?;
+        if chunking.count() as usize != self.chunks.len() {
+            return Err(ShardLayoutError::ChunkCount {
+                expected: chunking.count(),
+                found: self.chunks.len(),
+            });
+        }
+        let (stated, found) = (self.root, ChunkDigest::root(&self.chunks));
+        if stated != found {
+            return Err(ShardLayoutError::Root { stated, found });
+        }
+        if let Some(Ledger { first, end }) = self.ledger
+            && end < first
+        {
+            return Err(ShardLayoutError::Ledger { first, end });
+        }
+        if self.schema.len() > MAX_SCHEMA_BYTES || self.schema.chars().any(char::is_control) {
+            return Err(ShardLayoutError::Schema);
+        }
+        origin::check(self, &chunking)
     }
 
-    fn check_entry(&self, entry: &TensorEntry) -> Result<(), ShardLayoutError> {
-        entry.boxed.check()?;
-        let end = entry.boxed.bytes().and_then(|bytes| entry.at.checked_add(bytes));
-        if end.is_none_or(|end| end > self.image_bytes) {
-            return Err(ShardLayoutError::TensorOutside {
-                name: entry.boxed.name.clone(),
-                at: entry.at,
-                image_bytes: self.image_bytes,
-            });
+    fn check_tensors(&self) -> Result<(), ShardLayoutError> {
+        let mut end = 0u64;
+        for entry in &self.tensors {
+            entry.boxed.check()?;
+            let expected = end.checked_next_multiple_of(TENSOR_ALIGN).unwrap_or(u64::MAX);
+            let ends = entry.boxed.bytes().and_then(|bytes| expected.checked_add(bytes));
+            if entry.at != expected || ends.is_none() {
+                return Err(ShardLayoutError::TensorPlace {
+                    name: entry.boxed.name.clone(),
+                    at: entry.at,
+                    expected,
+                });
+            }
+            end = ends.unwrap_or(u64::MAX);
+        }
+        if self.image_bytes != end {
+            let (stated, found) = (self.image_bytes, end);
+            return Err(ShardLayoutError::ImageLength { stated, found });
         }
         Ok(())
     }
@@ -196,27 +282,45 @@ mod tests {
     use proptest::prelude::*;
 
     fn small() -> ShardIndex {
-        ShardIndex {
-            job: JobId::from("demo"),
+        let id = CheckpointId {
             step: Step(7),
             generation: Generation(2),
+        };
+        let boxes = [
+            TensorBox::rows("w", Dtype::F32, vec![80, 2], 40..60),
+            TensorBox::whole("b", Dtype::F32, vec![2]),
+        ];
+        let (tensors, end) = ShardIndex::lay_out(boxes);
+        let mut index = ShardIndex {
             rank: Rank(1),
             world_size: 2,
-            chunk_bytes: 16,
-            image_bytes: 40,
-            tensors: vec![
-                TensorEntry {
-                    boxed: TensorBox::rows("w", Dtype::F32, vec![8, 2], 4..8),
-                    at: 0,
-                },
-                TensorEntry {
-                    boxed: TensorBox::whole("b", Dtype::F32, vec![2]),
-                    at: 32,
-                },
-            ],
-            chunks: vec![Digest::of(b"a"), Digest::of(b"b"), Digest::of(b"c")],
+            chunk_bytes: 64,
+            image_bytes: end.expect("small"),
+            tensors,
+            ledger: Some(Ledger { first: 0, end: 640 }),
+            schema: "counters/1".to_owned(),
             state: serde_json::json!({"loss": 0.1 + 0.2, "seed": u64::MAX}),
-        }
+            ..ShardIndex::new(&JobId::from("demo"), id)
+        };
+        index.tensors[1].replica = 1;
+        index.digest_image(&[7; 200]);
+        index
+    }
+
+    #[test]
+    fn tensors_begin_at_whole_cache_lines() {
+        let index = small();
+        assert_eq!(
+            (index.tensors[0].at, index.tensors[1].at, index.image_bytes),
+            (0, 192, 200)
+        );
+        assert_eq!(index.chunks.len(), 4);
+    }
+
+    #[test]
+    fn an_image_beyond_64_bits_has_no_length() {
+        let huge = || TensorBox::whole("x", Dtype::U8, vec![u64::MAX]);
+        assert_eq!(ShardIndex::lay_out([huge(), huge(), huge()]).1, None);
     }
 
     #[test]
@@ -253,26 +357,33 @@ mod tests {
         ));
         assert!(matches!(
             broken(|i| i.image_bytes = u64::MAX),
-            ShardLayoutError::Chunking { .. }
+            ShardLayoutError::ImageLength { .. }
         ));
         assert!(matches!(
             broken(|i| i.chunks.truncate(2)),
-            ShardLayoutError::ChunkCount { expected: 3, found: 2 }
+            ShardLayoutError::ChunkCount { expected: 4, found: 2 }
+        ));
+        assert!(matches!(broken(|i| i.chunks.swap(0, 3)), ShardLayoutError::Root { .. }));
+        for at in [0, 191, 193, 256, u64::MAX] {
+            let mut index = small();
+            index.tensors[1].at = at;
+            let error = ShardIndex::from_bytes(&index.to_bytes()).expect_err("not where it belongs");
+            assert!(matches!(error, ShardLayoutError::TensorPlace { .. }), "{at}");
+        }
+        assert!(matches!(
+            broken(|i| i.ledger = Some(Ledger { first: 2, end: 1 })),
+            ShardLayoutError::Ledger { .. }
         ));
         assert!(matches!(
-            broken(|i| i.tensors[1].at = 33),
-            ShardLayoutError::TensorOutside { .. }
-        ));
-        assert!(matches!(
-            broken(|i| i.tensors[1].at = u64::MAX),
-            ShardLayoutError::TensorOutside { .. }
+            broken(|i| i.schema = "a\nb".to_owned()),
+            ShardLayoutError::Schema
         ));
         assert!(matches!(
             broken(|i| i.job = JobId::from("../etc")),
             ShardLayoutError::Name(_)
         ));
         assert!(matches!(
-            broken(|i| i.tensors[0].boxed.offset[0] = 9),
+            broken(|i| i.tensors[0].boxed.offset[0] = 61),
             ShardLayoutError::Box(_)
         ));
     }
@@ -280,9 +391,21 @@ mod tests {
     #[test]
     fn damage_to_a_chunk_names_the_tensors_it_hits() {
         let index = small();
-        assert_eq!(index.tensors_in(0), ["w"]);
-        assert_eq!(index.tensors_in(2), ["b"]);
-        assert!(index.tensors_in(3).is_empty());
+        assert_eq!([0, 2, 3, 4].map(|chunk| index.tensor_in(chunk)), ["w", "w", "b", ""]);
+    }
+
+    #[test]
+    fn version_1_is_refused_by_its_number() {
+        let old = String::from_utf8(small().to_bytes())
+            .expect("text")
+            .replacen(" 2\n", " 1\n", 1);
+        let error = ShardIndex::from_bytes(old.as_bytes())
+            .expect_err("an older version")
+            .to_string();
+        assert!(
+            error.contains("of version 1") && error.contains("reads version 2"),
+            "{error}"
+        );
     }
 
     proptest! {
@@ -304,7 +427,7 @@ mod tests {
             index.tensors[0].boxed.shape = numbers[5..7].to_vec();
             index.tensors[0].boxed.global_shape = numbers[7..9].to_vec();
             if let Ok(index) = ShardIndex::from_bytes(&index.to_bytes()) {
-                let _ = (index.tensors_in(0), index.chunking().ranges().count());
+                let _ = (index.tensor_in(0), index.places(), index.chunking().ranges().count());
             }
         }
     }

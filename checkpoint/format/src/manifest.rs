@@ -1,6 +1,6 @@
 //! The commit point of a checkpoint.
 
-use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
+use rankguard_model::{Generation, JobId, Ledger, Rank, ShardSeal, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::envelope::{self, EnvelopeError};
@@ -27,6 +27,9 @@ pub struct Manifest {
     pub world_size: u32,
     /// The checkpoint that this generation's work goes back to: the one committed before, or restored from.
     pub parent: Option<(Step, Generation)>,
+    /// The part of the job's stream of samples that is in this checkpoint, where the ranks say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<Ledger>,
     /// The shards, by rank.
     pub shards: Vec<ManifestShard>,
 }
@@ -38,8 +41,11 @@ pub struct ManifestShard {
     pub rank: Rank,
     /// Digest of its `.index` file.
     pub index: Digest,
-    /// Size of its `.shard` file.
+    /// Size of its image. Its `.shard` file is shorter where it borrows chunks from other files.
     pub bytes: u64,
+    /// What its small state is: the name that the rank gave it, with a version; empty where it gave none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub schema: String,
 }
 
 /// Why there is no such manifest.
@@ -64,6 +70,8 @@ pub enum ManifestError {
     TooLarge,
     #[error("shard of rank {rank} is of step {step} in a world of {world_size}")]
     Foreign { rank: Rank, step: Step, world_size: u32 },
+    #[error("rank {rank} says the samples are {found:?} where others say {stated:?}")]
+    Ledger { rank: Rank, stated: Ledger, found: Ledger },
     #[error("its parent {parent} is not older than itself")]
     Parent { parent: CheckpointId },
 }
@@ -90,8 +98,12 @@ impl Manifest {
                 .index
                 .parse()
                 .map_err(|problem| ManifestError::Seal { rank, problem })?;
-            let bytes = seal.bytes;
-            Ok(ManifestShard { rank, index, bytes })
+            Ok(ManifestShard {
+                rank,
+                index,
+                bytes: seal.bytes,
+                schema: seal.schema.clone(),
+            })
         };
         let mut shards = seals.iter().map(shard).collect::<Result<Vec<_>, _>>()?;
         shards.sort_by_key(|shard| shard.rank);
@@ -101,6 +113,7 @@ impl Manifest {
             generation: id.generation,
             world_size,
             parent: parent.map(|parent| (parent.step, parent.generation)),
+            ledger: ledger(seals)?,
             shards,
         };
         manifest.check()?;
@@ -164,6 +177,22 @@ impl Manifest {
     }
 }
 
+/// The interval of samples that all ranks which state one agree on.
+fn ledger(seals: &[ShardSeal]) -> Result<Option<Ledger>, ManifestError> {
+    let mut stated: Option<Ledger> = None;
+    for seal in seals {
+        match (stated, seal.ledger) {
+            (Some(stated), Some(found)) if stated != found => {
+                let rank = seal.rank;
+                return Err(ManifestError::Ledger { rank, stated, found });
+            }
+            (None, found) => stated = found,
+            _ => {}
+        }
+    }
+    Ok(stated)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +210,8 @@ mod tests {
             world_size: 2,
             index: Digest::of(&[rank as u8]).to_string(),
             bytes: 100,
+            ledger: Some(Ledger { first: 0, end: 512 }),
+            schema: "counters/1".to_owned(),
         }
     }
 
@@ -219,6 +250,17 @@ mod tests {
             Err(ManifestError::Foreign { .. })
         ));
         assert!(matches!(build(&[seal(0), no_digest]), Err(ManifestError::Seal { .. })));
+    }
+
+    #[test]
+    fn ranks_that_count_other_samples_make_no_checkpoint() {
+        let (mut silent, mut other) = (seal(0), seal(1));
+        silent.ledger = None;
+        let manifest = build(&[silent, seal(1)]).expect("whole");
+        assert_eq!(manifest.ledger, Some(Ledger { first: 0, end: 512 }));
+        assert_eq!(manifest.shards[1].schema, "counters/1");
+        other.ledger = Some(Ledger { first: 0, end: 513 });
+        assert!(matches!(build(&[seal(0), other]), Err(ManifestError::Ledger { .. })));
     }
 
     #[test]

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// File whose presence makes a folder a checkpoint.
 pub const MANIFEST_FILE: &str = "MANIFEST";
 
+/// File that marks a folder whose checkpoint was removed and whose shards later checkpoints still borrow chunks from.
+pub const LENT_FILE: &str = "LENT";
+
 /// Which checkpoint of a job.
 ///
 /// Ordered by generation first, then step, and "newest" means greatest in this order: a generation starts from a

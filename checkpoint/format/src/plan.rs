@@ -339,23 +339,28 @@ fn merged(copies: Vec<RangeCopy>) -> Vec<RangeCopy> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Digest, TensorEntry};
+    use crate::CheckpointId;
     use rankguard_model::{Generation, JobId, Step};
 
     /// A shard whose only tensor is the `shape` part at `offset` of a 4 x 6 table of bytes.
     fn shard(rank: u32, offset: [u64; 2], shape: [u64; 2]) -> ShardIndex {
         let boxed = part(offset, shape);
-        ShardIndex {
-            job: JobId::from("demo"),
-            step: Step(1),
-            generation: Generation(1),
+        let mut index = ShardIndex {
             rank: Rank(rank),
             world_size: 8,
             chunk_bytes: 64,
             image_bytes: boxed.bytes().expect("small"),
-            tensors: vec![TensorEntry { boxed, at: 0 }],
-            chunks: vec![Digest::of(b"")],
-            state: serde_json::Value::Null,
+            tensors: ShardIndex::lay_out([boxed]).0,
+            ..ShardIndex::new(&JobId::from("demo"), id())
+        };
+        index.digest_image(&[0; 24]);
+        index
+    }
+
+    fn id() -> CheckpointId {
+        CheckpointId {
+            step: Step(1),
+            generation: Generation(1),
         }
     }
 

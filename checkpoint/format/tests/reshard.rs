@@ -1,9 +1,7 @@
 //! A checkpoint of W1 ranks loaded by W2 ranks gives the original bytes, whatever the boxes.
 
 use proptest::prelude::*;
-use rankguard_checkpoint_format::{
-    DEFAULT_CHUNK_BYTES, Digest, Dtype, PlanError, RangeCopy, ShardDraft, ShardIndex, TensorBox, plan,
-};
+use rankguard_checkpoint_format::{CheckpointId, Dtype, PlanError, RangeCopy, ShardIndex, TensorBox, plan};
 use rankguard_model::{Generation, JobId, Rank, Step};
 
 /// A tensor with its bytes.
@@ -91,28 +89,25 @@ fn cut_out(tensor: &Tensor, boxed: &TensorBox) -> Vec<u8> {
 fn deal(tensors: &[Tensor], boxes: &[TensorBox], world: u32) -> Vec<(ShardIndex, Vec<u8>)> {
     let shard = |rank: u32| {
         let mine = boxes.iter().skip(rank as usize).step_by(world as usize).cloned();
-        let (entries, end) = ShardDraft::lay_out(mine);
-        let image: Vec<u8> = entries
-            .iter()
-            .flat_map(|entry| {
-                let tensor = tensors.iter().find(|tensor| tensor.name == entry.boxed.name);
-                cut_out(tensor.expect("boxes are cut from these tensors"), &entry.boxed)
-            })
-            .collect();
-        assert_eq!(end, Some(image.len() as u64));
-        let chunks = image.chunks(DEFAULT_CHUNK_BYTES as usize).map(Digest::of).collect();
-        let index = ShardIndex {
-            job: JobId::from("demo"),
+        let (entries, end) = ShardIndex::lay_out(mine);
+        let mut image = vec![0; end.expect("small") as usize];
+        for entry in &entries {
+            let tensor = tensors.iter().find(|tensor| tensor.name == entry.boxed.name);
+            let bytes = cut_out(tensor.expect("boxes are cut from these tensors"), &entry.boxed);
+            image[entry.at as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        let id = CheckpointId {
             step: Step(1),
             generation: Generation(1),
+        };
+        let mut index = ShardIndex {
             rank: Rank(rank),
             world_size: world,
-            chunk_bytes: DEFAULT_CHUNK_BYTES,
             image_bytes: image.len() as u64,
             tensors: entries,
-            chunks,
-            state: serde_json::Value::Null,
+            ..ShardIndex::new(&JobId::from("demo"), id)
         };
+        index.digest_image(&image);
         index.check().expect("a sound index");
         (index, image)
     };

@@ -6,7 +6,7 @@ use rankguard_model::Generation;
 use rustix::io::Errno;
 
 use crate::arena::SlotState;
-use crate::format::{BoxError, ShardLayoutError};
+use crate::format::{BoxError, ChunkDigest, ShardLayoutError};
 
 /// What can go wrong with an arena.
 #[derive(Debug, thiserror::Error)]
@@ -41,15 +41,13 @@ pub enum ArenaError {
     #[error("slot {slot} describes an image of {bytes} bytes where {capacity} fit")]
     ImageLength { slot: u32, bytes: u64, capacity: u64 },
     #[error("description of slot {slot}: {problem}")]
-    Draft { slot: u32, problem: ShardLayoutError },
-    #[error(
-        "chunk {chunk} of slot {slot} has CRC-32C {found:08x}, the rank said {stated:08x}: changed after it was sealed"
-    )]
+    Index { slot: u32, problem: ShardLayoutError },
+    #[error("chunk {chunk} of slot {slot} has digest {found}, the rank said {stated}: changed after it was sealed")]
     Damaged {
         slot: u32,
         chunk: u32,
-        stated: u32,
-        found: u32,
+        stated: ChunkDigest,
+        found: ChunkDigest,
     },
 }
 

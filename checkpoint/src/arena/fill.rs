@@ -1,8 +1,7 @@
-//! The rank's side: one pass that copies and sums, on several threads when the image is large.
+//! The rank's side: one pass that copies and digests, on several threads when the image is large.
 
 use std::num::NonZero;
-use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Generation, JobId, Rank, Step};
@@ -10,10 +9,16 @@ use serde_json::Value;
 
 use crate::arena::state::{self, EMPTY, MAX_GENERATION, SlotState};
 use crate::arena::{Arena, ArenaError, FillError};
-use crate::format::{Chunking, Crc32c, DEFAULT_CHUNK_BYTES, MAX_STATE_BYTES, ShardDraft, ShardLayoutError, TensorBox};
+use crate::format::{
+    CheckpointId, ChunkDigest, Chunking, Ledger, MAX_STATE_BYTES, ShardIndex, ShardLayoutError, TENSOR_ALIGN,
+    TensorBox, chunk_bytes_for,
+};
 
 /// Images up to this size are copied by the calling thread: starting another costs as much as copying a megabyte.
 const ONE_THREAD_BYTES: u64 = 8 << 20;
+
+/// What a thread takes at a time.
+const JOB_BYTES: u64 = 1 << 20;
 
 /// More copying threads than this do not copy faster on any memory we know.
 const MAX_THREADS: usize = 8;
@@ -31,12 +36,20 @@ pub struct ImageOf<'a> {
     pub rank: Rank,
     /// Ranks in its generation.
     pub world_size: u32,
-    /// Size of a chunk; [`DEFAULT_CHUNK_BYTES`] unless there is a reason.
+    /// Size of a chunk; 0 for what suits the image ([`chunk_bytes_for`]).
     pub chunk_bytes: u32,
+    /// For each tensor, which copy of the part it is; where this is shorter than the tensors, primary copies.
+    pub replicas: &'a [u32],
+    /// The part of the stream of samples that is in the state.
+    pub ledger: Option<Ledger>,
+    /// What the small state is: a name with a version; may be empty.
+    pub schema: &'a str,
+    /// Most threads that copy, the caller's among them; 0 for as many as there are cores, up to eight.
+    pub threads: usize,
 }
 
 impl<'a> ImageOf<'a> {
-    /// With chunks of the usual size.
+    /// With what suits most: primary copies, chunks of the usual size, all cores.
     pub fn new(job: &'a JobId, step: Step, generation: Generation, rank: Rank, world_size: u32) -> Self {
         Self {
             job,
@@ -44,7 +57,11 @@ impl<'a> ImageOf<'a> {
             generation,
             rank,
             world_size,
-            chunk_bytes: DEFAULT_CHUNK_BYTES,
+            chunk_bytes: 0,
+            replicas: &[],
+            ledger: None,
+            schema: "",
+            threads: 0,
         }
     }
 }
@@ -61,7 +78,7 @@ pub struct Filled {
 }
 
 impl Arena {
-    /// Copies `tensors`, back to back in the order given, and `state` into an empty slot and seals it. When this
+    /// Copies `tensors`, one after the other in the order given, and `state` into an empty slot and seals it. When this
     /// returns, the trainer may change its tensors; the agent can read the image even if the rank dies.
     pub fn fill(
         &self,
@@ -71,8 +88,8 @@ impl Arena {
         state: &Value,
     ) -> Result<Filled, FillError> {
         let start = Instant::now();
-        let mut draft = draft(of, tensors, state)?;
-        let bytes = draft.image_bytes;
+        let mut index = describe(of, tensors, state)?;
+        let bytes = index.image_bytes;
         if bytes > self.geometry.image_bytes {
             let capacity = self.geometry.image_bytes;
             return Err(FillError::Image { bytes, capacity });
@@ -87,7 +104,7 @@ impl Arena {
             wanted: SlotState::Empty,
         })?;
         let written = self
-            .write_image(slot, &mut draft, tensors)
+            .write_image(slot, &mut index, tensors, of.threads)
             .and_then(|()| self.unfenced(of.generation));
         if let Err(error) = written {
             // Only if it is still ours: the agent may have taken it back and given it away.
@@ -112,50 +129,69 @@ impl Arena {
         Ok(())
     }
 
-    fn write_image(&self, slot: u32, draft: &mut ShardDraft, tensors: &[(TensorBox, &[u8])]) -> Result<(), FillError> {
-        let base = self.geometry.image_place(slot, 0, draft.image_bytes)? as usize;
-        let pieces: Vec<(u64, &[u8])> = draft
-            .tensors
-            .iter()
-            .map(|entry| entry.at)
-            .zip(tensors.iter().map(|(_, data)| *data))
-            .collect();
-        let chunking = draft.chunking();
-        let threads = threads_for(draft.image_bytes, chunking);
-        let share = draft.crcs.len().div_ceil(threads).max(1);
-        let copy = |first: usize, crcs: &mut [u32]| {
-            for (chunk, crc) in (first as u32..).zip(crcs) {
-                let range = chunking.range(chunk).expect("a draft has one checksum a chunk");
-                *crc = self.copy_chunk(base, range, &pieces);
+    fn write_image(
+        &self,
+        slot: u32,
+        index: &mut ShardIndex,
+        tensors: &[(TensorBox, &[u8])],
+        threads: usize,
+    ) -> Result<(), FillError> {
+        let base = self.geometry.image_place(slot, 0, index.image_bytes)? as usize;
+        let chunking = index.chunking();
+        let jobs = jobs(&chunking);
+        let threads = threads_for(threads, index.image_bytes, jobs.len());
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                for chunk in job.clone() {
+                    done.push((chunk, self.copy_chunk(base, index, &chunking, tensors, chunk)));
+                }
             }
+            done
         };
-        std::thread::scope(|scope| {
-            let mut shares = draft.crcs.chunks_mut(share).enumerate();
-            let mine = shares.next();
-            for (nth, crcs) in shares {
-                scope.spawn(move || copy(nth * share, crcs));
+        let done = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let mut done = work();
+            for other in others {
+                done.extend(other.join().expect("copying does not panic: all places are checked"));
             }
-            if let Some((_, crcs)) = mine {
-                copy(0, crcs);
-            }
+            done
         });
-        self.write_meta(slot, &draft.to_bytes())
+        let mut chunks = vec![ChunkDigest::default(); chunking.count() as usize];
+        for (chunk, digest) in done {
+            chunks[chunk as usize] = digest;
+        }
+        self.zero_gaps(base, index);
+        index.set_chunks(chunks);
+        self.write_meta(slot, &index.to_bytes())
     }
 
-    /// Copies the part of the image that is `range`; gives its checksum.
-    fn copy_chunk(&self, base: usize, range: Range<u64>, pieces: &[(u64, &[u8])]) -> u32 {
-        let mut crc = Crc32c::default();
-        let first = pieces.partition_point(|(at, data)| at + data.len() as u64 <= range.start);
-        for (at, data) in &pieces[first..] {
-            if *at >= range.end {
-                break;
+    /// Copies one chunk; gives its digest.
+    fn copy_chunk(
+        &self,
+        base: usize,
+        index: &ShardIndex,
+        chunking: &Chunking,
+        tensors: &[(TensorBox, &[u8])],
+        chunk: u32,
+    ) -> ChunkDigest {
+        let (range, place) = (chunking.range(chunk), chunking.tensor_of(chunk));
+        let (range, place) = range.zip(place).expect("jobs are made of the image's chunks");
+        let at = index.tensors[place].at;
+        let part = &tensors[place].1[(range.start - at) as usize..(range.end - at) as usize];
+        self.mapping.copy_in(base + range.start as usize, part)
+    }
+
+    /// What lies between tensors is zero, whatever an earlier image has left there.
+    fn zero_gaps(&self, base: usize, index: &ShardIndex) {
+        for entry in &index.tensors {
+            let end = entry.at + entry.boxed.bytes().unwrap_or(0);
+            let next = end.next_multiple_of(TENSOR_ALIGN).min(index.image_bytes);
+            if next > end {
+                self.mapping.zero(base + end as usize, (next - end) as usize);
             }
-            let end = at + data.len() as u64;
-            let (from, to) = (range.start.max(*at), range.end.min(end));
-            let part = &data[(from - at) as usize..(to - at) as usize];
-            self.mapping.write_summed(base + from as usize, part, &mut crc);
         }
-        crc.value()
     }
 
     fn write_meta(&self, slot: u32, meta: &[u8]) -> Result<(), FillError> {
@@ -170,8 +206,8 @@ impl Arena {
     }
 }
 
-/// Everything about the image but its checksums.
-fn draft(of: &ImageOf<'_>, tensors: &[(TensorBox, &[u8])], state: &Value) -> Result<ShardDraft, FillError> {
+/// Everything about the image but its digests.
+fn describe(of: &ImageOf<'_>, tensors: &[(TensorBox, &[u8])], state: &Value) -> Result<ShardIndex, FillError> {
     for (boxed, data) in tensors {
         boxed.check()?;
         let (has, needs) = (data.len() as u64, boxed.bytes().unwrap_or(u64::MAX));
@@ -184,32 +220,61 @@ fn draft(of: &ImageOf<'_>, tensors: &[(TensorBox, &[u8])], state: &Value) -> Res
     if state_bytes > MAX_STATE_BYTES {
         return Err(ShardLayoutError::State { bytes: state_bytes }.into());
     }
-    let (entries, end) = ShardDraft::lay_out(tensors.iter().map(|(boxed, _)| boxed.clone()));
+    let (mut entries, end) = ShardIndex::lay_out(tensors.iter().map(|(boxed, _)| boxed.clone()));
+    for (entry, replica) in entries.iter_mut().zip(of.replicas) {
+        entry.replica = *replica;
+    }
     let image_bytes = end.unwrap_or(u64::MAX);
-    let chunking = Chunking::new(image_bytes, of.chunk_bytes).ok_or(ShardLayoutError::Chunking {
+    let chunk_bytes = match of.chunk_bytes {
+        0 => chunk_bytes_for(image_bytes),
+        given => given,
+    };
+    let chunking = Chunking::new(&entries, chunk_bytes).ok_or(ShardLayoutError::Chunking {
         image_bytes,
-        chunk_bytes: of.chunk_bytes,
+        chunk_bytes,
     })?;
-    let draft = ShardDraft {
-        job: of.job.clone(),
+    let id = CheckpointId {
         step: of.step,
         generation: of.generation,
+    };
+    let mut index = ShardIndex {
         rank: of.rank,
         world_size: of.world_size,
-        chunk_bytes: of.chunk_bytes,
+        chunk_bytes,
         image_bytes,
         tensors: entries,
-        crcs: vec![0; chunking.count() as usize],
+        ledger: of.ledger,
+        schema: of.schema.to_owned(),
         state: state.clone(),
+        ..ShardIndex::new(of.job, id)
     };
-    draft.check()?;
-    Ok(draft)
+    // What can be wrong is found before the first byte is copied.
+    index.set_chunks(vec![ChunkDigest::default(); chunking.count() as usize]);
+    index.check()?;
+    Ok(index)
 }
 
-fn threads_for(image_bytes: u64, chunking: Chunking) -> usize {
+/// The chunks in pieces of about a megabyte, for threads to take: one that is held up elsewhere takes fewer.
+fn jobs(chunking: &Chunking) -> Vec<std::ops::Range<u32>> {
+    let (mut jobs, mut bytes, mut first) = (Vec::new(), 0, 0);
+    for (chunk, range) in (0u32..).zip(chunking.ranges()) {
+        bytes += range.end - range.start;
+        if bytes >= JOB_BYTES {
+            jobs.push(first..chunk + 1);
+            (bytes, first) = (0, chunk + 1);
+        }
+    }
+    if first < chunking.count() {
+        jobs.push(first..chunking.count());
+    }
+    jobs
+}
+
+fn threads_for(wanted: usize, image_bytes: u64, jobs: usize) -> usize {
     if image_bytes <= ONE_THREAD_BYTES {
         return 1;
     }
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    cores.min(MAX_THREADS).min(chunking.count() as usize).max(1)
+    let most = if wanted == 0 { cores.min(MAX_THREADS) } else { wanted };
+    most.min(jobs).max(1)
 }

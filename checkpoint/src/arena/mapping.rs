@@ -1,24 +1,22 @@
-//! The shared mapping, and all the `unsafe` of this crate.
+//! The shared mapping.
 //!
-//! Another process may write to these pages at any moment, so no reference to their bytes is ever made: bytes go in by
-//! raw copy, come out by `pread` on the file (see [`super::Arena::read_image`]), and the few words that both sides race
-//! for are atomics.
+//! Another process may write to these pages at any moment, so nothing here reads them by a reference: bytes go in and out by
+//! raw copy, are digested by raw loads, go to a file by a system call that is given their place, and the few words that both
+//! sides race for are atomics.
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use crate::format::Crc32c;
-
-/// Bytes that are copied and then summed while they are still in the nearest cache.
-const BLOCK: usize = 16 << 10;
+use super::kernel;
+use crate::format::ChunkDigest;
 
 /// A shared, writable mapping of a whole file whose size is sealed.
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<c_void>,
     length: usize,
 }
@@ -32,7 +30,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `length` bytes and puts every page in place.
-    pub(super) fn new(fd: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+    pub(crate) fn new(fd: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address the kernel chooses; it overlaps nothing of ours.
         let base = unsafe { mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, fd, 0) }?;
@@ -48,7 +46,7 @@ impl Mapping {
     }
 
     /// The atomic word at `at`.
-    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         assert!(
             at.is_multiple_of(8) && at < self.length && self.length - at >= 8,
             "a word lies in the mapping"
@@ -57,29 +55,60 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().byte_add(at).cast()) }
     }
 
-    /// Copies `bytes` to `at`.
-    pub(super) fn write(&self, at: usize, bytes: &[u8]) {
+    fn check(&self, at: usize, length: usize) {
         assert!(
-            at <= self.length && self.length - at >= bytes.len(),
-            "a copy lies in the mapping"
+            at <= self.length && self.length - at >= length,
+            "what is touched lies in the mapping"
         );
-        // SAFETY: the destination is in bounds; the source is a live slice, which cannot overlap a mapping that no
-        // slice is ever made of.
-        unsafe {
-            let to = self.base.as_ptr().byte_add(at).cast::<u8>();
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
-        }
     }
 
-    /// Copies `bytes` to `at` and takes them into `crc`, each block while it is warm. The sum is over the source: it
-    /// says what the rank meant to write.
-    pub(super) fn write_summed(&self, at: usize, bytes: &[u8], crc: &mut Crc32c) {
-        let mut to = at;
-        for block in bytes.chunks(BLOCK) {
-            self.write(to, block);
-            crc.update(block);
-            to += block.len();
-        }
+    fn place(&self, at: usize) -> *mut u8 {
+        self.base.as_ptr().cast::<u8>().wrapping_add(at)
+    }
+
+    /// Copies `bytes` to `at`.
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+        self.check(at, bytes.len());
+        // SAFETY: the destination is in bounds; the source is a live slice, which cannot overlap a mapping that no
+        // slice for reading is ever made of.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.place(at), bytes.len()) }
+    }
+
+    /// Copies `bytes` to `at`; gives the digest of the source: of what the rank meant to write.
+    pub(crate) fn copy_in(&self, at: usize, bytes: &[u8]) -> ChunkDigest {
+        self.check(at, bytes.len());
+        // SAFETY: as for `write`.
+        unsafe { kernel::copy_raw(bytes.as_ptr(), self.place(at), bytes.len()) }
+    }
+
+    /// Copies what lies at `at` out; gives the digest of what came.
+    pub(crate) fn copy_out(&self, at: usize, out: &mut [u8]) -> ChunkDigest {
+        self.check(at, out.len());
+        // SAFETY: the source is in bounds; the destination is an exclusive slice of private memory.
+        unsafe { kernel::copy_raw(self.place(at), out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Makes `length` bytes at `at` zero.
+    pub(crate) fn zero(&self, at: usize, length: usize) {
+        self.check(at, length);
+        // SAFETY: in bounds, and no reference points there.
+        unsafe { std::ptr::write_bytes(self.place(at), 0, length) }
+    }
+
+    /// The digest of `length` bytes at `at`.
+    pub(crate) fn digest(&self, at: usize, length: usize) -> ChunkDigest {
+        self.check(at, length);
+        // SAFETY: in bounds.
+        unsafe { kernel::digest_raw(self.place(at), length) }
+    }
+
+    /// Writes `length` bytes at `at` to a file, without a copy where the file was opened for that; gives how many it took.
+    pub(crate) fn write_to(&self, file: impl AsFd, file_at: u64, at: usize, length: usize) -> io::Result<usize> {
+        self.check(at, length);
+        // SAFETY: in bounds. Another process may change these bytes, so the slice goes nowhere but into the system call,
+        // of which the compiler knows nothing; no instruction of this program reads through it.
+        let bytes = unsafe { std::slice::from_raw_parts(self.place(at), length) };
+        Ok(rustix::io::pwrite(file, bytes, file_at)?)
     }
 }
 

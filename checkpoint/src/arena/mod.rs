@@ -20,8 +20,8 @@
 //! 8      bytes used of the meta area     u64
 //! ```
 //!
-//! The meta area holds a [`ShardDraft`](crate::format::ShardDraft) in its own digested envelope: the tensor table, a
-//! CRC-32C for each chunk and the rank's small state. So a sealed slot describes and checks itself.
+//! The meta area holds a [`ShardIndex`](crate::format::ShardIndex) in its own digested envelope: the tensor table, an
+//! XXH3-128 for each chunk and the rank's small state. So a sealed slot describes and checks itself.
 //!
 //! # Life of a slot
 //!
@@ -35,14 +35,17 @@
 //!
 //! # Trust
 //!
-//! The agent takes geometry from what it made itself, never from the memory, reads with `pread` into its own buffers
-//! and checks what it has copied, so a rank that scribbles over a slot can spoil its own checkpoint and nothing else.
+//! The agent takes geometry from what it made itself, never from the memory, and checks every description that it has
+//! copied out and every chunk that it writes or hands on, so a rank that scribbles over a slot can spoil its own checkpoint
+//! and nothing else. What a rank changes between the check and the write is found by every later load.
 
 mod error;
 mod fill;
+#[allow(unsafe_code)]
+pub(crate) mod kernel;
 mod layout;
 #[allow(unsafe_code)]
-mod mapping;
+pub(crate) mod mapping;
 mod sealed;
 mod state;
 

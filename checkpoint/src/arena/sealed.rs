@@ -1,21 +1,22 @@
 //! The agent's side: reading sealed images without believing them, and putting restored ones in place.
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use rankguard_model::Generation;
 
 use crate::arena::state::{self, EMPTY, SlotState};
 use crate::arena::{Arena, ArenaError};
-use crate::format::{ShardDraft, crc32c};
-use crate::{ImageSink, ImageSource};
+use crate::format::{ChunkDigest, ShardIndex};
+use crate::image::{ImageSink, ImageSource, MappedImage, Piece};
 
 /// A sealed slot with its description, read and bounded.
 #[derive(Debug, Clone)]
 pub struct SealedImage<'a> {
     arena: &'a Arena,
     slot: u32,
-    draft: ShardDraft,
+    index: ShardIndex,
 }
 
 /// A slot that is being given a restored image.
@@ -46,13 +47,13 @@ impl Arena {
                 source,
             }
         })?;
-        let draft = ShardDraft::from_bytes(&meta).map_err(|problem| ArenaError::Draft { slot, problem })?;
-        let (bytes, capacity) = (draft.image_bytes, self.geometry.image_bytes);
+        let index = ShardIndex::from_bytes(&meta).map_err(|problem| ArenaError::Index { slot, problem })?;
+        let (bytes, capacity) = (index.image_bytes, self.geometry.image_bytes);
         if bytes > capacity {
             return Err(ArenaError::ImageLength { slot, bytes, capacity });
         }
-        if draft.generation != sealed {
-            let described = draft.generation;
+        if index.generation != sealed {
+            let described = index.generation;
             return Err(ArenaError::Generation {
                 slot,
                 sealed,
@@ -62,7 +63,7 @@ impl Arena {
         Ok(SealedImage {
             arena: self,
             slot,
-            draft,
+            index,
         })
     }
 
@@ -90,8 +91,8 @@ impl Arena {
 
 impl SealedImage<'_> {
     /// What the rank said of it.
-    pub fn draft(&self) -> &ShardDraft {
-        &self.draft
+    pub fn index(&self) -> &ShardIndex {
+        &self.index
     }
 
     /// The slot it is in.
@@ -99,14 +100,16 @@ impl SealedImage<'_> {
         self.slot
     }
 
-    /// A private copy of one chunk, checked against the rank's checksum. `None` past the end.
+    /// A private copy of one chunk, checked against the rank's digest. `None` past the end.
     pub fn chunk(&self, chunk: u32) -> Result<Option<Vec<u8>>, ArenaError> {
-        let Some(range) = self.draft.chunking().range(chunk) else {
+        let Some(range) = self.index.chunking().range(chunk) else {
             return Ok(None);
         };
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        self.arena.read_image(self.slot, range.start, &mut bytes)?;
-        let (stated, found) = (self.draft.crcs[chunk as usize], crc32c(&bytes));
+        let (stated, found) = (
+            self.index.chunks[chunk as usize],
+            self.copy_out(range.start, &mut bytes)?,
+        );
         if stated != found {
             let slot = self.slot;
             return Err(ArenaError::Damaged {
@@ -118,11 +121,23 @@ impl SealedImage<'_> {
         }
         Ok(Some(bytes))
     }
+
+    /// Copies the image's bytes from `at` on out; gives the digest of what came.
+    pub(crate) fn copy_out(&self, at: u64, out: &mut [u8]) -> Result<ChunkDigest, ArenaError> {
+        let place = self.arena.geometry.image_place(self.slot, at, out.len() as u64)?;
+        Ok(self.arena.mapping.copy_out(place as usize, out))
+    }
 }
 
 impl ImageSource for SealedImage<'_> {
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
         Ok(self.arena.read_image(self.slot, at, out)?)
+    }
+
+    fn mapped(&self) -> Option<MappedImage<'_>> {
+        let bytes = self.arena.geometry.image_bytes;
+        let base = self.arena.geometry.image_place(self.slot, 0, bytes).ok()?;
+        Some(MappedImage::new(&self.arena.mapping, base as usize, bytes as usize))
     }
 }
 
@@ -131,9 +146,13 @@ impl ImageSink for RestoredSlot<'_> {
         self.arena.geometry.image_bytes
     }
 
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let place = self.arena.geometry.image_place(self.slot, at, bytes.len() as u64)?;
-        self.arena.mapping.write(place as usize, bytes);
-        Ok(())
+    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<Piece<'_>> {
+        let base = self
+            .arena
+            .geometry
+            .image_place(self.slot, 0, 0)
+            .expect("its slot exists");
+        let piece = |range: &Range<u64>| Piece::mapped(&self.arena.mapping, base as usize, range);
+        ranges.iter().map(piece).collect()
     }
 }

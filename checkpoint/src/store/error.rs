@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rankguard_model::{JobId, Rank};
 use rustix::io::Errno;
 
-use crate::format::{CheckpointId, Digest, ManifestError, NameError, ShardLayoutError};
+use crate::format::{CheckpointId, ChunkDigest, Digest, ManifestError, NameError, ShardLayoutError};
 
 /// What can go wrong with a store. Every message names the file.
 #[derive(Debug, thiserror::Error)]
@@ -27,18 +27,18 @@ pub enum StoreError {
     #[error(transparent)]
     Name(#[from] NameError),
     #[error("image of rank {rank}: {problem}")]
-    Draft { rank: Rank, problem: ShardLayoutError },
+    Image { rank: Rank, problem: ShardLayoutError },
     #[error("image of rank {rank}: cannot read chunk {chunk}")]
     ImageUnreadable { rank: Rank, chunk: u32, source: io::Error },
     #[error(
-        "image of rank {rank}: chunk {chunk} (tensor {tensor}) has CRC-32C {found:08x}, the rank said {stated:08x}: changed after it was sealed"
+        "image of rank {rank}: chunk {chunk} (tensor {tensor}) has digest {found}, the rank said {stated}: changed after it was sealed"
     )]
     ImageDamaged {
         rank: Rank,
         chunk: u32,
         tensor: String,
-        stated: u32,
-        found: u32,
+        stated: ChunkDigest,
+        found: ChunkDigest,
     },
     #[error("{} is already there with other content, and nothing is overwritten", path.display())]
     Conflict { path: PathBuf },
@@ -58,6 +58,8 @@ pub enum StoreError {
     Index { path: PathBuf, problem: ShardLayoutError },
     #[error("{} {problem}", path.display())]
     Manifest { path: PathBuf, problem: ManifestError },
+    #[error("{} borrows chunks from {}, which cannot give them", path.display(), origin.display())]
+    Origin { path: PathBuf, origin: PathBuf },
     #[error("{} belongs to {belongs}, not to {expected}", path.display())]
     Foreign {
         path: PathBuf,
@@ -110,9 +112,10 @@ impl StoreError {
             | Self::Digest { path, .. }
             | Self::Index { path, .. }
             | Self::Manifest { path, .. }
+            | Self::Origin { path, .. }
             | Self::Foreign { path, .. } => Some(path),
             Self::Name(_)
-            | Self::Draft { .. }
+            | Self::Image { .. }
             | Self::ImageUnreadable { .. }
             | Self::ImageDamaged { .. }
             | Self::Fenced { .. } => None,

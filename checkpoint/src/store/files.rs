@@ -2,13 +2,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, FallocateFlags, RenameFlags, fallocate, renameat_with};
 use rustix::io::Errno;
 
+use crate::image::MappedImage;
 use crate::store::StoreError;
+use crate::store::direct;
 
 /// What temporary files begin with.
 pub(super) const TEMP_PREFIX: &str = ".tmp-";
@@ -26,18 +29,30 @@ pub(super) struct Temp {
     path: PathBuf,
     target: PathBuf,
     bytes: u64,
+    /// Transfers go past the page cache, and so must be whole sectors.
+    direct: bool,
 }
 
 impl Temp {
     /// Starts `<dir>/<name>`, which will have `bytes` bytes. Room for all of them is taken now, where the filesystem can
     /// do that, so that a full disk is found before the work and not after it.
     pub(super) fn start(dir: &Path, name: &str, bytes: u64) -> Result<Self, StoreError> {
-        let (file, path) = create(dir, name)?;
+        Self::begin(dir, name, bytes, false)
+    }
+
+    /// The same for transfers past the page cache, where the filesystem allows them.
+    pub(super) fn start_direct(dir: &Path, name: &str, bytes: u64) -> Result<Self, StoreError> {
+        Self::begin(dir, name, bytes, true)
+    }
+
+    fn begin(dir: &Path, name: &str, bytes: u64, direct: bool) -> Result<Self, StoreError> {
+        let (file, direct, path) = create(dir, name, direct)?;
         let temp = Self {
             file,
             target: dir.join(name),
             path,
             bytes,
+            direct,
         };
         if bytes > 0 {
             match fallocate(&temp.file, FallocateFlags::empty(), 0, bytes) {
@@ -51,6 +66,28 @@ impl Temp {
     /// Adds bytes at the end.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.file.write_all(bytes).map_err(|error| self.failed("write", error))
+    }
+
+    /// Writes the bytes of an image from `at` on, from where they lie.
+    pub(super) fn write_mapped(&mut self, image: MappedImage<'_>, at: u64, end: u64) -> Result<(), StoreError> {
+        let write = |at, length| image.write_to(&self.file, at, length);
+        direct::write_all(&self.file, &mut self.direct, at..end, write).map_err(|error| self.failed("write", error))
+    }
+
+    /// Writes `bytes` at `at`, a multiple of a sector. Their place is one too, and what lies behind them up to a whole sector
+    /// belongs to the caller: it may be written with them.
+    pub(super) fn write_block(&mut self, at: u64, bytes: &[u8], length: usize) -> Result<(), StoreError> {
+        let write = |place: u64, length: usize| {
+            let from = (place - at) as usize;
+            FileExt::write_at(&self.file, &bytes[from..from + length], place)
+        };
+        let range = at..at + length as u64;
+        direct::write_all(&self.file, &mut self.direct, range, write).map_err(|error| self.failed("write", error))
+    }
+
+    /// Cuts off what whole sectors have written behind the end.
+    pub(super) fn cut(&self) -> Result<(), StoreError> {
+        self.file.set_len(self.bytes).map_err(|error| self.failed("cut", error))
     }
 
     /// Syncs it and gives it its final name, unless that is taken.
@@ -89,13 +126,19 @@ impl Drop for Temp {
 }
 
 /// A new file with a name no one else uses: process, then a number.
-fn create(dir: &Path, name: &str) -> Result<(File, PathBuf), StoreError> {
+fn create(dir: &Path, name: &str, direct: bool) -> Result<(File, bool, PathBuf), StoreError> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("{TEMP_PREFIX}{name}-{}-{number}", std::process::id()));
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(file) => return Ok((file, path)),
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        let opened = match direct {
+            true => direct::open(&mut options, &path),
+            false => options.open(&path).map(|file| (file, false)),
+        };
+        match opened {
+            Ok((file, direct)) => return Ok((file, direct, path)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(StoreError::writing("create", &path, 0, error)),
         }
@@ -149,6 +192,15 @@ pub(super) fn names(dir: &Path) -> Result<Option<Vec<String>>, StoreError> {
 
 /// Opens a regular file; anything else (a fifo would block for ever) is refused. Gives its length too.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), StoreError> {
+    open_with(path, |path| File::open(path).map(|file| (file, false))).map(|(file, _, bytes)| (file, bytes))
+}
+
+/// The same for transfers past the page cache; says whether the filesystem allows them.
+pub(super) fn open_direct(path: &Path) -> Result<(File, bool, u64), StoreError> {
+    open_with(path, |path| direct::open(OpenOptions::new().read(true), path))
+}
+
+fn open_with(path: &Path, open: impl Fn(&Path) -> io::Result<(File, bool)>) -> Result<(File, bool, u64), StoreError> {
     let found = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => StoreError::Missing { path: path.to_owned() },
         _ => StoreError::io("open", path)(error),
@@ -157,9 +209,9 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64), StoreError> {
     if !kind.is_file() {
         return Err(StoreError::NotAFile { path: path.to_owned() });
     }
-    let file = File::open(path).map_err(found)?;
+    let (file, direct) = open(path).map_err(found)?;
     let bytes = file.metadata().map_err(found)?.len();
-    Ok((file, bytes))
+    Ok((file, direct, bytes))
 }
 
 /// Reads a file of at most `max` bytes; of a longer one, just enough for its reader to see that it is too long.

@@ -1,5 +1,6 @@
 //! What a store holds.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use rankguard_model::{JobId, Rank};
 use serde::Serialize;
 
 use crate::format::{
-    CheckpointId, Digest, MANIFEST_FILE, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, ShardIndex, check_job,
+    CheckpointId, Digest, Known, MANIFEST_FILE, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, ShardIndex, check_job,
 };
 use crate::store::{Store, StoreError, files};
 use crate::verify::verify_images;
@@ -162,7 +163,9 @@ impl Store {
         let mut listing = Listing::default();
         for (id, committed) in self.folders(job)? {
             if !committed {
-                listing.torn.push(id);
+                if !self.is_lent(job, id)? {
+                    listing.torn.push(id);
+                }
                 continue;
             }
             match self.manifest(job, id) {
@@ -194,8 +197,40 @@ impl Store {
         Ok(manifest)
     }
 
-    /// A rank's index, if it is the one that the manifest names and describes the shard that stands beside it.
+    /// A rank's index, if it is the one that the manifest names and describes the shard that stands beside it, and the
+    /// files that it borrows from are long enough for that.
     pub fn load_index(&self, manifest: &Manifest, rank: Rank) -> Result<ShardIndex, StoreError> {
+        let index = self.read_index(manifest, rank)?;
+        let (job, own) = (&manifest.job, index.own());
+        let mut ends = BTreeMap::from([(own, 0)]);
+        for place in index.places() {
+            let end: &mut u64 = ends.entry(place.file).or_default();
+            *end = (*end).max(place.at + u64::from(place.bytes));
+        }
+        for (origin, end) in ends {
+            let path = self.shard_path(job, origin.id(), origin.rank)?;
+            let found = files::open(&path).map(|(_, bytes)| bytes);
+            match found {
+                Ok(found) if found == end || origin != own && found > end => {}
+                Ok(found) if origin == own => {
+                    let stated = end;
+                    return Err(StoreError::Size { path, stated, found });
+                }
+                Err(error) if origin == own => return Err(error),
+                _ => {
+                    let borrower = self.index_path(job, index.id(), rank)?;
+                    return Err(StoreError::Origin {
+                        path: borrower,
+                        origin: path,
+                    });
+                }
+            }
+        }
+        Ok(index)
+    }
+
+    /// A rank's index, if it is the one that the manifest names.
+    pub(crate) fn read_index(&self, manifest: &Manifest, rank: Rank) -> Result<ShardIndex, StoreError> {
         let (job, id) = (&manifest.job, manifest.id());
         let path = self.index_path(job, id, rank)?;
         let shard = manifest.shards.get(rank.0 as usize);
@@ -223,17 +258,22 @@ impl Store {
                 expected,
             });
         }
-        let image = self.shard_path(job, id, rank)?;
-        for (stated, found) in [(shard.bytes, index.image_bytes), (shard.bytes, files::open(&image)?.1)] {
-            if stated != found {
-                return Err(StoreError::Size {
-                    path: image,
-                    stated,
-                    found,
-                });
-            }
+        if shard.bytes != index.image_bytes {
+            let (stated, found) = (shard.bytes, index.image_bytes);
+            return Err(StoreError::Size { path, stated, found });
         }
         Ok(index)
+    }
+
+    /// Chunks that a new shard of `rank` need not write again: those of the same rank in the committed checkpoint `parent`.
+    /// What cannot be read is not known.
+    pub fn known(&self, job: &JobId, parent: CheckpointId, rank: Rank) -> Known {
+        let mut known = Known::default();
+        let manifest = self.manifest(job, parent).ok();
+        if let Some(index) = manifest.and_then(|manifest| self.load_index(&manifest, rank).ok()) {
+            known.add(&index);
+        }
+        known
     }
 
     pub(crate) fn load_indexes(&self, manifest: &Manifest) -> Result<Vec<ShardIndex>, StoreError> {

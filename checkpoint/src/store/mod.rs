@@ -1,8 +1,8 @@
 //! The disk tier: a directory that may be shared by all nodes.
 //!
 //! ```text
-//! <store>/<job>/<step:012>-g<generation>/rank-00000.shard   image, raw
-//!                                        rank-00000.index   what lies where, digest of every chunk
+//! <store>/<job>/<step:012>-g<generation>/rank-00000.shard   image, raw, or what is new of it
+//!                                        rank-00000.index   what lies where, digest and place of every chunk
 //!                                        MANIFEST           digest of every index; the commit point
 //! ```
 //!
@@ -24,10 +24,12 @@
 //! [`CheckpointId`]'s order, and is never loaded in its place.
 
 mod commit;
+pub(crate) mod direct;
 mod error;
 mod files;
 mod list;
 mod remove;
+pub(crate) mod runs;
 mod shard;
 
 use std::path::{Path, PathBuf};
@@ -36,7 +38,6 @@ use rankguard_model::{JobId, Rank};
 
 pub use commit::Committed;
 pub use error::StoreError;
-pub(crate) use files::open as open_file;
 pub(crate) use list::chain;
 pub use list::{Checkpoint, Depth, Listing, Newest, Problem};
 pub use shard::Written;

@@ -1,13 +1,16 @@
 //! Writing one rank's shard.
 
-use std::io::Read;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rankguard_model::ShardSeal;
 
-use crate::ImageSource;
-use crate::format::{CheckpointId, Digest, ShardDraft, ShardIndex, crc32c, index_file, shard_file};
+use crate::arena::kernel;
+use crate::format::{Digest, Known, ShardIndex, TENSOR_ALIGN, index_file, shard_file};
+use crate::image::{ImageSource, MappedImage};
+use crate::store::direct::{Aligned, BLOCK, Reader};
 use crate::store::files::{self, Put, Temp};
+use crate::store::runs::{self, Run};
 use crate::store::{Store, StoreError};
 
 /// A shard that is durable.
@@ -15,38 +18,42 @@ use crate::store::{Store, StoreError};
 pub struct Written {
     /// What the manifest needs to know of it.
     pub seal: ShardSeal,
-    /// Its index.
+    /// Its index, as it stands on disk.
     pub index: ShardIndex,
+    /// Bytes of the image that were written; the rest lies in other files already.
+    pub new_bytes: u64,
 }
 
 impl Store {
-    /// Makes a sealed image durable: checks each chunk against the rank's checksum, digests that same copy and writes it,
-    /// then the index. When this returns, both files are whole, synced and under their names. May be repeated: a shard
-    /// that is there with the same content is fine, with other content it is an error.
+    /// Makes a sealed image durable, all of it: checks every chunk against the rank's digest and writes it, then the index.
+    /// When this returns, both files are whole, synced and under their names. May be repeated: a shard that is there with
+    /// the same content is fine, with other content it is an error.
     ///
     /// The caller has made sure that the generation may still act (RG-3).
-    pub fn write_shard(&self, draft: &ShardDraft, image: &dyn ImageSource) -> Result<Written, StoreError> {
-        let rank = draft.rank;
-        draft.check().map_err(|problem| StoreError::Draft { rank, problem })?;
-        let dir = self.ensure_checkpoint_dir(draft)?;
+    pub fn write_shard(&self, index: &ShardIndex, image: &dyn ImageSource) -> Result<Written, StoreError> {
+        self.write_new(index, image, &Known::default())
+    }
+
+    /// The same, but chunks that are `known` to lie in other files of this job's store are not written again.
+    pub fn write_new(&self, index: &ShardIndex, image: &dyn ImageSource, known: &Known) -> Result<Written, StoreError> {
+        let rank = index.rank;
+        index.check().map_err(|problem| StoreError::Image { rank, problem })?;
+        let index = index.borrowing(known);
+        files::ensure_dir(&self.job_dir(&index.job)?)?;
+        let dir = self.dir(&index.job, index.id())?;
+        files::ensure_dir(&dir)?;
         let (shard_name, index_name) = (shard_file(rank), index_file(rank));
         files::clear_temps(&dir, Some(&shard_name))?;
         files::clear_temps(&dir, Some(&index_name))?;
 
-        let mut shard = Temp::start(&dir, &shard_name, draft.image_bytes)?;
-        let mut digests = Vec::with_capacity(draft.crcs.len());
-        let mut buffer = Vec::new();
-        for chunk in 0..draft.chunking().count() {
-            read_checked(draft, image, chunk, &mut buffer)?;
-            digests.push(Digest::of(&buffer));
-            shard.write(&buffer)?;
-        }
-        let put = shard.put()?;
-        let index = draft
-            .clone()
-            .into_index(digests)
-            .map_err(|problem| StoreError::Draft { rank, problem })?;
-        if put == Put::AlreadyThere && !holds(&dir.join(&shard_name), &index)? {
+        let file_bytes = index.file_bytes();
+        let mut shard = Temp::start_direct(&dir, &shard_name, file_bytes)?;
+        let new_bytes = match image.mapped().filter(|_| index.borrowed.is_empty()) {
+            Some(mapped) => write_mapped(&mut shard, &index, mapped, file_bytes)?,
+            None => write_packed(&mut shard, &index, image)?,
+        };
+        shard.cut()?;
+        if shard.put()? == Put::AlreadyThere && !holds(&dir.join(&shard_name), &index)? {
             return Err(StoreError::Conflict {
                 path: dir.join(shard_name),
             });
@@ -64,63 +71,139 @@ impl Store {
             world_size: index.world_size,
             index: Digest::of(&bytes).to_string(),
             bytes: index.image_bytes,
+            ledger: index.ledger,
+            schema: index.schema.clone(),
         };
-        Ok(Written { seal, index })
-    }
-
-    fn ensure_checkpoint_dir(&self, draft: &ShardDraft) -> Result<std::path::PathBuf, StoreError> {
-        let id: CheckpointId = draft.id();
-        files::ensure_dir(&self.job_dir(&draft.job)?)?;
-        let dir = self.dir(&draft.job, id)?;
-        files::ensure_dir(&dir)?;
-        Ok(dir)
+        Ok(Written { seal, index, new_bytes })
     }
 }
 
-/// Puts a private copy of a chunk into `buffer` and checks it: what is digested and written is what was checked, even if
-/// the rank changes the slot meanwhile.
-fn read_checked(
-    draft: &ShardDraft,
-    image: &dyn ImageSource,
-    chunk: u32,
-    buffer: &mut Vec<u8>,
-) -> Result<(), StoreError> {
-    let rank = draft.rank;
-    let range = draft.chunking().range(chunk).expect("counted by the same chunking");
-    buffer.resize((range.end - range.start) as usize, 0);
-    let read = image.read_at(range.start, buffer);
-    read.map_err(|source| StoreError::ImageUnreadable { rank, chunk, source })?;
-    let (stated, found) = (draft.crcs[chunk as usize], crc32c(buffer));
-    if stated == found {
-        return Ok(());
-    }
-    let hit = |at: u64, bytes: u64| at < range.end && at.saturating_add(bytes) > range.start;
-    let tensor = draft
-        .tensors
-        .iter()
-        .find(|entry| hit(entry.at, entry.boxed.bytes().unwrap_or(0)));
-    Err(StoreError::ImageDamaged {
-        rank,
-        chunk,
-        tensor: tensor.map_or_else(String::new, |entry| entry.boxed.name.clone()),
-        stated,
-        found,
+/// Writes an image from where it lies, while another thread digests it. Both must be done before the file gets its name,
+/// so their order does not matter.
+fn write_mapped(
+    shard: &mut Temp,
+    index: &ShardIndex,
+    image: MappedImage<'_>,
+    file_bytes: u64,
+) -> Result<u64, StoreError> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let checking = scope.spawn(|| {
+            for ((chunk, range), stated) in (0u32..).zip(index.chunking().ranges()).zip(&index.chunks) {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let found = image.digest(&range);
+                if found != *stated {
+                    stop.store(true, Ordering::Relaxed);
+                    return Err(damaged(index, chunk, found));
+                }
+            }
+            Ok(())
+        });
+        let mut at = 0;
+        let mut written = Ok(());
+        while at < file_bytes && written.is_ok() && !stop.load(Ordering::Relaxed) {
+            let end = (at + BLOCK as u64).min(file_bytes);
+            written = shard.write_mapped(image, at, end);
+            at = end;
+        }
+        stop.fetch_or(written.is_err(), Ordering::Relaxed);
+        checking
+            .join()
+            .expect("digesting does not panic: the image lies in its slot")?;
+        written.map(|()| file_bytes)
     })
 }
 
-/// Whether the file at `path` is exactly the image that `index` describes.
+/// Writes the chunks that are new one after the other, each from a private copy that was checked.
+fn write_packed(shard: &mut Temp, index: &ShardIndex, image: &dyn ImageSource) -> Result<u64, StoreError> {
+    let (own, chunking) = (index.own(), index.chunking());
+    let mut buffer = Aligned::default();
+    let buffer = buffer.take(BLOCK + index.chunk_bytes as usize + TENSOR_ALIGN as usize);
+    // The file from `start` on is in the buffer, `filled` bytes of it.
+    let (mut start, mut filled, mut new_bytes) = (0u64, 0usize, 0u64);
+    for (chunk, place) in (0u32..).zip(index.places()).filter(|(_, place)| place.file == own) {
+        let at = (place.at - start) as usize;
+        buffer[filled..at].fill(0);
+        let part = &mut buffer[at..at + place.bytes as usize];
+        let range = chunking.range(chunk).expect("places are made of the image's chunks");
+        image
+            .read_at(range.start, part)
+            .map_err(|source| StoreError::ImageUnreadable {
+                rank: index.rank,
+                chunk,
+                source,
+            })?;
+        let found = kernel::digest(part);
+        if found != index.chunks[chunk as usize] {
+            return Err(damaged(index, chunk, found));
+        }
+        filled = at + place.bytes as usize;
+        new_bytes += u64::from(place.bytes);
+        while filled >= BLOCK {
+            shard.write_block(start, &buffer[..BLOCK], BLOCK)?;
+            buffer.copy_within(BLOCK..filled, 0);
+            (start, filled) = (start + BLOCK as u64, filled - BLOCK);
+        }
+    }
+    // Room for whole sectors: there is a chunk's worth behind every block.
+    let room = filled
+        .next_multiple_of(crate::store::direct::SECTOR as usize)
+        .min(buffer.len());
+    buffer[filled..room].fill(0);
+    shard.write_block(start, &buffer[..room], filled)?;
+    Ok(new_bytes)
+}
+
+fn damaged(index: &ShardIndex, chunk: u32, found: crate::format::ChunkDigest) -> StoreError {
+    StoreError::ImageDamaged {
+        rank: index.rank,
+        chunk,
+        tensor: index.tensor_in(chunk).to_owned(),
+        stated: index.chunks[chunk as usize],
+        found,
+    }
+}
+
+/// Whether the file at `path` is exactly the file that `index` describes.
 fn holds(path: &Path, index: &ShardIndex) -> Result<bool, StoreError> {
-    let (mut file, bytes) = files::open(path)?;
-    if bytes != index.image_bytes {
+    let file = Reader::open(path)?;
+    if file.bytes() != index.file_bytes() {
         return Ok(false);
     }
-    let mut buffer = Vec::new();
-    for (range, digest) in index.chunking().ranges().zip(&index.chunks) {
-        buffer.resize((range.end - range.start) as usize, 0);
-        file.read_exact(&mut buffer).map_err(StoreError::io("read", path))?;
-        if Digest::of(&buffer) != *digest {
+    let (own, mut buffer) = (index.own(), Aligned::default());
+    let places: Vec<_> = (0u32..)
+        .zip(index.places())
+        .filter(|(_, place)| place.file == own)
+        .collect();
+    for run in runs::of(places) {
+        let bytes = file
+            .read(&run.range(file.bytes()), &mut buffer)
+            .map_err(StoreError::io("read", path))?;
+        if !run.damage(index, bytes).is_empty() {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+impl Run {
+    /// Chunks of it whose bytes in `bytes`, which begin where the run does, are not those of `index`, or are followed by
+    /// something where nothing belongs; with what is wrong.
+    pub(crate) fn damage(&self, index: &ShardIndex, bytes: &[u8]) -> Vec<(u32, String)> {
+        let mut damage = Vec::new();
+        for (chunk, place) in &self.chunks {
+            let from = (place.at - self.at) as usize;
+            let to = from + place.bytes as usize;
+            let padding = to.next_multiple_of(TENSOR_ALIGN as usize).min(bytes.len());
+            let (stated, found) = (index.chunks[*chunk as usize], kernel::digest(&bytes[from..to]));
+            if found != stated {
+                damage.push((*chunk, format!("damaged: digest is {found}, the index says {stated}")));
+            } else if bytes[to..padding].iter().any(|byte| *byte != 0) {
+                damage.push((*chunk, "damaged: bytes behind it are not zero".to_owned()));
+            }
+        }
+        damage
+    }
 }

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use rankguard_checkpoint::arena::ImageOf;
-use rankguard_checkpoint::format::{CheckpointId, Chunking, Dtype, Manifest, ShardDraft, TensorBox, crc32c};
+use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox};
 use rankguard_checkpoint::restore::{RestoreError, RestoreReport, assemble};
 use rankguard_checkpoint::source::ChunkSource;
 use rankguard_checkpoint::{Checkpoint, Store, StoreError};
@@ -20,12 +20,12 @@ pub struct Job {
     pub chunk_bytes: u32,
 }
 
-/// Two ranks, images of 48 and some bytes, three chunks each.
+/// Two ranks, images of 225 bytes, four chunks each: three of the weight, one of the bias.
 pub const SMALL: Job = Job {
     world: 2,
     rows: 6,
-    columns: 5,
-    chunk_bytes: 24,
+    columns: 45,
+    chunk_bytes: 64,
 };
 
 pub fn job() -> JobId {
@@ -81,35 +81,32 @@ impl Job {
     }
 
     /// A sealed image as it would come out of an arena.
-    pub fn sealed(&self, id: CheckpointId, rank: u32) -> (ShardDraft, Vec<u8>) {
+    pub fn sealed(&self, id: CheckpointId, rank: u32) -> (ShardIndex, Vec<u8>) {
         let tensors = self.tensors(rank, id.step.0);
-        let image: Vec<u8> = tensors.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
-        let (entries, end) = ShardDraft::lay_out(tensors.into_iter().map(|(boxed, _)| boxed));
-        let chunking = Chunking::new(end.unwrap(), self.chunk_bytes).unwrap();
-        let crcs = chunking
-            .ranges()
-            .map(|range| crc32c(&image[range.start as usize..range.end as usize]));
-        let draft = ShardDraft {
-            job: job(),
-            step: id.step,
-            generation: id.generation,
+        let (entries, end) = ShardIndex::lay_out(tensors.iter().map(|(boxed, _)| boxed.clone()));
+        let mut image = vec![0; end.unwrap() as usize];
+        for (entry, (_, bytes)) in entries.iter().zip(&tensors) {
+            image[entry.at as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        let mut index = ShardIndex {
             rank: Rank(rank),
             world_size: self.world,
             chunk_bytes: self.chunk_bytes,
             image_bytes: end.unwrap(),
             tensors: entries,
-            crcs: crcs.collect(),
             state: serde_json::json!({"step": id.step, "rank": rank}),
+            ..ShardIndex::new(&job(), id)
         };
-        (draft, image)
+        index.digest_image(&image);
+        (index, image)
     }
 
     /// Writes every shard; gives the manifest that would commit them.
     pub fn write(&self, store: &Store, id: CheckpointId, parent: Option<CheckpointId>) -> Result<Manifest, StoreError> {
         let mut seals = Vec::new();
         for rank in 0..self.world {
-            let (draft, image) = self.sealed(id, rank);
-            seals.push(store.write_shard(&draft, &image.as_slice())?.seal);
+            let (index, image) = self.sealed(id, rank);
+            seals.push(store.write_shard(&index, &image.as_slice())?.seal);
         }
         Ok(Manifest::from_seals(&job(), id, parent, &seals).unwrap())
     }

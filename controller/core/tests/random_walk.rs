@@ -359,6 +359,8 @@ impl Walk {
                     world_size: if world == 6 { 1 } else { plan.world_size() },
                     index: "0".repeat(64),
                     bytes: 1,
+                    ledger: None,
+                    schema: String::new(),
                 };
                 let rank = u8::try_from(seal.rank.0).unwrap_or(0);
                 self.rank_report(&job(number), rank, false, Body::ShardDurable { seal });
@@ -376,6 +378,8 @@ impl Walk {
                         world_size: plan.world_size(),
                         index: "0".repeat(64),
                         bytes: 1,
+                        ledger: None,
+                        schema: String::new(),
                     };
                     let rank = u8::try_from(rank).unwrap_or(0);
                     self.rank_report(&job(number), rank, false, Body::ShardDurable { seal });

@@ -121,6 +121,8 @@ impl World {
                     world_size: ranks.len() as u32,
                     index: Digest::of(format!("{generation} {now_at} {rank}").as_bytes()).to_string(),
                     bytes: 1 << 20,
+                    ledger: None,
+                    schema: String::new(),
                 };
                 self.report(node, Source::Checkpoint, entity, Body::ShardDurable { seal });
             }

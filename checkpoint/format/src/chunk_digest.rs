@@ -1,0 +1,175 @@
+//! The digest of a chunk: what a rank can afford for every byte while it copies.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use twox_hash::XxHash3_128;
+
+/// The XXH3-128 of a chunk's bytes (seed 0, canonical big-endian), written as 32 lowercase hex digits.
+///
+/// It finds damage, and equal bytes. It does not withstand somebody who wants a collision, and need not: the table of
+/// chunk digests stands in an index under a BLAKE3 [`crate::Digest`], and whoever may write chunks may write the index.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ChunkDigest(pub [u8; 16]);
+
+/// Text that is no chunk digest, or no table of them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a chunk digest is 32 lowercase hex digits, and a table of them nothing else")]
+pub struct ChunkDigestError;
+
+impl ChunkDigest {
+    /// The digest of `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        XxHash3_128::oneshot(bytes).into()
+    }
+
+    /// The root over a table of digests: the XXH3-128 of all of them, one after the other.
+    pub fn root(table: &[Self]) -> Self {
+        let mut hasher = ChunkHasher::default();
+        table.iter().for_each(|digest| hasher.update(&digest.0));
+        hasher.digest()
+    }
+}
+
+/// A chunk digest in the making, for bytes that come in pieces.
+#[derive(Clone, Default)]
+pub struct ChunkHasher(XxHash3_128);
+
+impl ChunkHasher {
+    /// Takes more bytes in.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    /// The digest of everything so far.
+    pub fn digest(&self) -> ChunkDigest {
+        self.0.finish_128().into()
+    }
+}
+
+impl fmt::Debug for ChunkHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChunkHasher").finish_non_exhaustive()
+    }
+}
+
+impl From<u128> for ChunkDigest {
+    fn from(value: u128) -> Self {
+        Self(value.to_be_bytes())
+    }
+}
+
+impl fmt::Display for ChunkDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for ChunkDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChunkDigest({self})")
+    }
+}
+
+impl FromStr for ChunkDigest {
+    type Err = ChunkDigestError;
+
+    fn from_str(text: &str) -> Result<Self, ChunkDigestError> {
+        match table::read(text)?.as_slice() {
+            [one] => Ok(*one),
+            _ => Err(ChunkDigestError),
+        }
+    }
+}
+
+impl Serialize for ChunkDigest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ChunkDigest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// A table of digests as one text: an image has thousands, and an array of texts would cost more than the digests.
+pub(crate) mod table {
+    use super::*;
+
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+    pub(crate) fn serialize<S: Serializer>(table: &[ChunkDigest], serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(table.len() * 32);
+        for byte in table.iter().flat_map(|digest| digest.0) {
+            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            text.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+        serializer.serialize_str(&text)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ChunkDigest>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        read(&text).map_err(de::Error::custom)
+    }
+
+    pub(super) fn read(text: &str) -> Result<Vec<ChunkDigest>, ChunkDigestError> {
+        let (rows, rest) = text.as_bytes().as_chunks::<32>();
+        if !rest.is_empty() {
+            return Err(ChunkDigestError);
+        }
+        rows.iter().map(row).collect()
+    }
+
+    fn row(digits: &[u8; 32]) -> Result<ChunkDigest, ChunkDigestError> {
+        let mut digest = ChunkDigest::default();
+        for (byte, pair) in digest.0.iter_mut().zip(digits.as_chunks::<2>().0) {
+            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        }
+        Ok(digest)
+    }
+
+    /// One spelling only: a flipped bit that turns `a` into `A` is damage, not style.
+    fn nibble(digit: u8) -> Result<u8, ChunkDigestError> {
+        match digit {
+            b'0'..=b'9' => Ok(digit - b'0'),
+            b'a'..=b'f' => Ok(digit - b'a' + 10),
+            _ => Err(ChunkDigestError),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the reference implementation's own test vectors: XXH3_128bits of nothing, seed 0.
+    #[test]
+    fn matches_the_published_value() {
+        let empty = "99aa06d3014798d86001c324468d497f";
+        assert_eq!(ChunkDigest::of(b"").to_string(), empty);
+        assert_eq!(empty.parse(), Ok(ChunkDigest::of(b"")));
+    }
+
+    #[test]
+    fn capital_digits_and_other_lengths_are_damage() {
+        let text = ChunkDigest::of(b"weights").to_string();
+        for bad in [text.to_uppercase(), text[1..].to_owned(), text.repeat(2), String::new()] {
+            assert_eq!(bad.parse::<ChunkDigest>(), Err(ChunkDigestError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_root_is_the_digest_of_all_digests() {
+        let table = [b"a", b"b"].map(|bytes| ChunkDigest::of(bytes));
+        assert_eq!(
+            ChunkDigest::root(&table),
+            ChunkDigest::of(&[table[0].0, table[1].0].concat())
+        );
+        assert_ne!(ChunkDigest::root(&table), ChunkDigest::root(&[table[1], table[0]]));
+        assert_eq!(ChunkDigest::root(&[]), ChunkDigest::of(b""));
+    }
+}

@@ -1,0 +1,114 @@
+//! What is wanted of each chunk, and where it goes.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use rankguard_model::Rank;
+
+use super::{Request, RestoreError, Try};
+use crate::format::{ChunkPlace, Chunking, ShardIndex, TensorBox, plan};
+use crate::image::Piece;
+use crate::source::ChunkId;
+
+/// A chunk of which something is wanted.
+pub(super) struct Wanted<'a> {
+    pub(super) id: ChunkId,
+    /// From which byte of the chunk on, and where to.
+    pub(super) pieces: Vec<(usize, Piece<'a>)>,
+    /// Copies that were no good.
+    pub(super) tries: Vec<Try>,
+}
+
+/// A part of a chunk and its place in a destination.
+struct Part {
+    rank: Rank,
+    chunk: u32,
+    from: usize,
+    to: Range<u64>,
+}
+
+/// What lies where in one image.
+struct Image<'a> {
+    index: &'a ShardIndex,
+    chunking: Chunking,
+    places: Vec<ChunkPlace>,
+}
+
+/// Every chunk of which a request wants something, in order of rank and chunk.
+pub(super) fn wanted_chunks<'a>(
+    requests: &'a mut [Request<'_>],
+    indexes: &[ShardIndex],
+) -> Result<Vec<Wanted<'a>>, RestoreError> {
+    let image = |index| Image {
+        index,
+        chunking: ShardIndex::chunking(index),
+        places: ShardIndex::places(index),
+    };
+    let images: BTreeMap<Rank, Image<'_>> = indexes.iter().map(|index| (index.rank, image(index))).collect();
+    let mut wanted: BTreeMap<(Rank, u32), Wanted<'a>> = BTreeMap::new();
+    for request in requests {
+        let mut parts = parts(request.wanted, indexes, &images)?;
+        parts.sort_by_key(|part| part.to.start);
+        let ranges: Vec<Range<u64>> = parts.iter().map(|part| part.to.clone()).collect();
+        for (part, piece) in parts.into_iter().zip(request.out.split(&ranges)) {
+            let (rank, chunk) = (part.rank, part.chunk);
+            let entry = wanted.entry((rank, chunk)).or_insert_with(|| Wanted {
+                id: images[&rank].chunk_id(chunk),
+                pieces: Vec::new(),
+                tries: Vec::new(),
+            });
+            entry.pieces.push((part.from, piece));
+        }
+    }
+    Ok(wanted.into_values().collect())
+}
+
+impl Image<'_> {
+    fn chunk_id(&self, chunk: u32) -> ChunkId {
+        let range = self.chunking.range(chunk).expect("a plan stays within checked images");
+        ChunkId {
+            job: self.index.job.clone(),
+            checkpoint: self.index.id(),
+            rank: self.index.rank,
+            chunk,
+            at: range.start,
+            place: self.places[chunk as usize],
+            digest: self.index.chunks[chunk as usize],
+        }
+    }
+}
+
+/// The plan of one request, cut where chunks and wanted boxes end.
+fn parts(
+    wanted: &[TensorBox],
+    indexes: &[ShardIndex],
+    images: &BTreeMap<Rank, Image<'_>>,
+) -> Result<Vec<Part>, RestoreError> {
+    let ends: Vec<u64> = wanted
+        .iter()
+        .scan(0u64, |end, boxed| {
+            *end += boxed.bytes().unwrap_or(0);
+            Some(*end)
+        })
+        .collect();
+    let mut parts = Vec::new();
+    for copy in plan(wanted, indexes)? {
+        let chunking = &images[&copy.shard_rank].chunking;
+        let (mut done, mut chunk) = (0, chunking.chunk_holding(copy.source_at));
+        while done < copy.bytes {
+            let (at, to) = (copy.source_at + done, copy.dest_at + done);
+            let range = chunking.range(chunk).expect("a plan stays within checked images");
+            let box_end = ends[ends.partition_point(|end| *end <= to)];
+            let bytes = (copy.bytes - done).min(range.end - at).min(box_end - to);
+            parts.push(Part {
+                rank: copy.shard_rank,
+                chunk,
+                from: (at - range.start) as usize,
+                to: to..to + bytes,
+            });
+            done += bytes;
+            chunk += u32::from(at + bytes == range.end);
+        }
+    }
+    Ok(parts)
+}

@@ -1,0 +1,133 @@
+//! Reading and writing shards past the page cache.
+//!
+//! A shard is written once and read rarely: in the page cache it would cost a copy, and push out what training reads. Where a
+//! filesystem refuses direct transfers (tmpfs, some network filesystems) everything goes through the cache instead.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+
+/// Bytes of one transfer: large enough that one writer keeps a disk busy, small enough to stay in a core's cache.
+pub(crate) const BLOCK: usize = 1 << 20;
+
+/// What places and lengths of a direct transfer are multiples of; the largest sector in use.
+pub(crate) const SECTOR: u64 = 4096;
+
+/// A buffer that begins at a multiple of [`SECTOR`].
+#[derive(Debug, Default)]
+pub(crate) struct Aligned {
+    bytes: Vec<u8>,
+}
+
+impl Aligned {
+    /// `length` bytes of it; grows as needed. What it held before is unspecified.
+    pub(crate) fn take(&mut self, length: usize) -> &mut [u8] {
+        let slack = SECTOR as usize;
+        if self.bytes.len() < length + slack {
+            self.bytes = vec![0; length + slack];
+        }
+        let start = self.bytes.as_ptr().align_offset(slack);
+        &mut self.bytes[start..start + length]
+    }
+}
+
+/// Opens for direct transfers where the filesystem lets us, and otherwise as usual. Says which.
+pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<(File, bool)> {
+    let flag = i32::try_from(OFlags::DIRECT.bits()).expect("flags of open are an int");
+    match options.custom_flags(flag).open(path) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+            Ok((options.custom_flags(0).open(path)?, false))
+        }
+        opened => Ok((opened?, true)),
+    }
+}
+
+/// From now on through the page cache: some filesystems accept the flag and refuse the transfer.
+pub(crate) fn give_up(file: &File) -> io::Result<()> {
+    let flags = fcntl_getfl(file)?;
+    Ok(fcntl_setfl(file, flags - OFlags::DIRECT)?)
+}
+
+/// Calls `write(at, length)` until `range` is written; lengths are whole sectors while transfers are direct.
+pub(crate) fn write_all(
+    file: &File,
+    direct: &mut bool,
+    range: Range<u64>,
+    write: impl Fn(u64, usize) -> io::Result<usize>,
+) -> io::Result<()> {
+    let mut at = range.start;
+    while at < range.end {
+        let left = (range.end - at).min(BLOCK as u64);
+        let length = if *direct { left.next_multiple_of(SECTOR) } else { left };
+        match write(at, length as usize) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            // A short direct write may end anywhere; the next one begins at a whole sector again.
+            Ok(took) if *direct && (took as u64) < length => match took as u64 / SECTOR * SECTOR {
+                0 => {
+                    give_up(file)?;
+                    *direct = false;
+                }
+                sectors => at += sectors,
+            },
+            Ok(took) => at += took as u64,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if *direct && Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                give_up(file)?;
+                *direct = false;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A file to read ranges of, from several threads.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    file: File,
+    direct: bool,
+    bytes: u64,
+}
+
+impl Reader {
+    pub(crate) fn open(path: &Path) -> Result<Self, crate::StoreError> {
+        let (file, direct, bytes) = super::files::open_direct(path)?;
+        Ok(Self { file, direct, bytes })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The bytes of `range`, read into `buffer`.
+    pub(crate) fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut Aligned) -> io::Result<&'b [u8]> {
+        if range.end > self.bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (from, to) = match self.direct {
+            true => (range.start / SECTOR * SECTOR, range.end.next_multiple_of(SECTOR)),
+            false => (range.start, range.end),
+        };
+        let needed = (range.end - from) as usize;
+        let space = buffer.take((to - from) as usize);
+        let mut got = 0;
+        while got < needed {
+            // A direct read ends short only at the end of the file, or where it was interrupted at a whole sector.
+            match self.file.read_at(&mut space[got..], from + got as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => got += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if self.direct && Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                    give_up(&self.file)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(&space[(range.start - from) as usize..needed])
+    }
+}

@@ -1,0 +1,105 @@
+//! Chunks that lie near each other in one file, to be read in one go.
+
+use std::ops::Range;
+
+use crate::format::{ChunkPlace, Origin, TENSOR_ALIGN};
+use crate::store::direct::{BLOCK, SECTOR};
+
+/// Chunks of one file in the order of their places, none further from the one before than a sector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Whose file.
+    pub(crate) file: Origin,
+    /// Where the first begins.
+    pub(crate) at: u64,
+    /// Where the last ends.
+    pub(crate) end: u64,
+    /// The chunks, by their number in the image.
+    pub(crate) chunks: Vec<(u32, ChunkPlace)>,
+}
+
+impl Run {
+    /// What to read of a file of `file_bytes`: the chunks and the zeros behind the last.
+    pub(crate) fn range(&self, file_bytes: u64) -> Range<u64> {
+        let padded = self.end.next_multiple_of(TENSOR_ALIGN);
+        // A file that is too short is found so when it is read.
+        self.at..if self.end <= file_bytes {
+            padded.min(file_bytes)
+        } else {
+            self.end
+        }
+    }
+}
+
+/// Runs of at most about a block, by file and place.
+pub(crate) fn of(mut chunks: Vec<(u32, ChunkPlace)>) -> Vec<Run> {
+    chunks.sort_by_key(|(_, place)| (place.file, place.at));
+    let mut runs: Vec<Run> = Vec::new();
+    for (chunk, place) in chunks {
+        let end = place.at + u64::from(place.bytes);
+        match runs.last_mut() {
+            Some(run) if run.file == place.file && place.at <= run.end + SECTOR && end <= run.at + BLOCK as u64 => {
+                run.end = run.end.max(end);
+                run.chunks.push((chunk, place));
+            }
+            _ => runs.push(Run {
+                file: place.file,
+                at: place.at,
+                end,
+                chunks: vec![(chunk, place)],
+            }),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::{Generation, Rank, Step};
+
+    use super::*;
+
+    fn place(rank: u32, at: u64, bytes: u32) -> ChunkPlace {
+        let file = Origin {
+            step: Step(1),
+            generation: Generation(1),
+            rank: Rank(rank),
+        };
+        ChunkPlace { file, at, bytes }
+    }
+
+    fn told(chunks: &[(u32, ChunkPlace)]) -> Vec<(u32, Range<u64>, Vec<u32>)> {
+        let told = |run: Run| {
+            let numbers = run.chunks.iter().map(|(chunk, _)| *chunk).collect();
+            (run.file.rank.0, run.range(1 << 30), numbers)
+        };
+        of(chunks.to_vec()).into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn neighbours_are_read_together_and_others_are_not() {
+        let far = SECTOR * 3;
+        let chunks = [
+            (3, place(0, far + 64, 10)),
+            (1, place(0, 0, 64)),
+            (2, place(0, 64, 1)),
+            (0, place(1, 128, 64)),
+        ];
+        assert_eq!(
+            told(&chunks),
+            [
+                (0, 0..128, vec![1, 2]),
+                (0, far + 64..far + 128, vec![3]),
+                (1, 128..192, vec![0])
+            ]
+        );
+    }
+
+    #[test]
+    fn a_run_is_no_longer_than_a_block_unless_a_chunk_is() {
+        let half = BLOCK as u32 / 2;
+        let chunks = [0, 1, 2].map(|nth| (nth, place(0, u64::from(nth * half), half)));
+        assert_eq!(told(&chunks).len(), 2);
+        assert_eq!(told(&[(0, place(0, 0, 3 * BLOCK as u32))]).len(), 1);
+    }
+}
