@@ -65,8 +65,10 @@ class Box:
     owner: Any
     #: Called after the bytes were restored, where they were restored beside the array.
     after: Optional[Callable[[], None]] = None
+    #: Which copy of the part this is: 0 is the primary, and all others must be equal to it.
+    replica: int = 0
 
-    def told(self) -> Tuple[str, str, List[int], List[int], List[int], int, int, Any]:
+    def told(self) -> Tuple[str, str, List[int], List[int], List[int], int, int, Any, int]:
         """As the native part takes it."""
         return (
             self.name,
@@ -77,6 +79,7 @@ class Box:
             self.address,
             self.nbytes,
             self.owner,
+            self.replica,
         )
 
 
@@ -86,6 +89,12 @@ class Staging:
 
     buffers: dict = field(default_factory=dict)
     stream: Any = None
+
+
+def torch_dtype(name: str) -> Any:
+    """The type of torch for an element type of the format."""
+    torch = _loaded("torch")
+    return getattr(torch, next(theirs for theirs, ours in _TORCH.items() if ours == name))
 
 
 def _loaded(name: str) -> Any:
@@ -169,13 +178,13 @@ def _numpy_box(name: str, array: Any, writable: bool) -> Box:
 
 def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging]) -> Optional[Box]:
     torch = _loaded("torch")
-    local, global_shape, offset = tensor.detach(), list(tensor.shape), [0] * tensor.dim()
+    local, global_shape, offset, replica = tensor.detach(), list(tensor.shape), [0] * tensor.dim(), 0
     dtensor = _loaded("torch.distributed.tensor")
     if dtensor is not None and isinstance(tensor, dtensor.DTensor):
         placed = _dtensor_part(name, tensor)
         if placed is None:
             return None
-        local, offset = placed
+        local, offset, replica = placed
     elif type(local).__name__ == "ShardedTensor":
         raise Unsavable(f"{name}: ShardedTensor is not supported; use DTensor (FSDP2)")
     dtype = _TORCH.get(str(local.dtype).rpartition(".")[2])
@@ -198,10 +207,10 @@ def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging
                 local.copy_(memory)
 
     nbytes = memory.numel() * memory.element_size()
-    return Box(name, dtype, global_shape, offset, shape, memory.data_ptr() if nbytes else 0, nbytes, memory, after)
+    return Box(name, dtype, global_shape, offset, shape, memory.data_ptr() if nbytes else 0, nbytes, memory, after, replica)
 
 
-def _dtensor_part(name: str, tensor: Any) -> Optional[Tuple[Any, List[int]]]:
+def _dtensor_part(name: str, tensor: Any) -> Optional[Tuple[Any, List[int], int]]:
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     if any(placement.is_partial() for placement in tensor.placements):
@@ -212,7 +221,11 @@ def _dtensor_part(name: str, tensor: Any) -> Optional[Tuple[Any, List[int]]]:
         return None
     if tuple(local.shape) != tuple(shape):
         raise Unsavable(f"{name}: its local part has shape {tuple(local.shape)} where its placement says {tuple(shape)}")
-    return local, [int(at) for at in offset]
+    replica, coordinate = 0, tensor.device_mesh.get_coordinate() or []
+    for placement, at, size in zip(tensor.placements, coordinate, tensor.device_mesh.shape):
+        if placement.is_replicate():
+            replica = replica * size + at
+    return local, [int(at) for at in offset], replica
 
 
 def _staged(name: str, tensor: Any, writable: bool, staging: Staging) -> Tuple[Any, Optional[Callable[[], None]]]:

@@ -94,7 +94,7 @@ class Session:
         step = self._step if step is None else int(step)
         flat = _tree.Flat(_top(state))
         told = self._boxes(flat)
-        sealed, stall_s = self._keeper.checkpoint(step, told, flat.text())
+        sealed, stall_s = self._keeper.checkpoint(step, told, flat.text(), _tree.SCHEMA)
         return self._saved(step, sealed, stall_s)
 
     def begin(self, state: Any, step: Optional[int] = None) -> Optional[Saved]:
@@ -104,7 +104,7 @@ class Session:
         """
         step = self._step if step is None else int(step)
         flat = _tree.Flat(_top(state))
-        begun = self._keeper.begin(step, self._boxes(flat), flat.text())
+        begun = self._keeper.begin(step, self._boxes(flat), flat.text(), _tree.SCHEMA)
         return None if begun is None else self._saved(step, *begun)
 
     def finish(self) -> Optional[Saved]:
@@ -122,21 +122,30 @@ class Session:
         """
         flat = _tree.Flat(_top(state))
         boxes = [self._place(leaf) for leaf in flat.leaves]
-        wanted = [box.told() for box in boxes if box is not None]
+        if self._agent is not None and step is not None:
+            raise ValueError("under an agent the controller chooses the checkpoint; leave step away")
+        given = self.restore_boxes([box for box in boxes if box is not None], step)
+        return None if given is None else self._adopt(state, flat, given[0], given[1], strict)
+
+    def save_boxes(self, boxes: List[_arrays.Box], text: str, schema: str, step: Optional[int]) -> Saved:
+        """Saves boxes that an adapter has made, with the JSON of this rank."""
+        step = self._step if step is None else int(step)
+        sealed, stall_s = self._keeper.checkpoint(step, [box.told() for box in boxes], text, schema)
+        return self._saved(step, sealed, stall_s)
+
+    def restore_boxes(self, boxes: List[_arrays.Box], step: Optional[int] = None) -> Optional[tuple]:
+        """Fills boxes that an adapter has made; the step and the JSON of every rank."""
+        told = [box.told() for box in boxes]
         if self._agent is not None:
-            if step is not None:
-                raise ValueError("under an agent the controller chooses the checkpoint; leave step away")
-            if self.checkpoint_every == 0:
-                return None
-            given = self._agent.restore(wanted)
+            given = None if self.checkpoint_every == 0 else self._agent.restore(told)
         else:
-            given = self._local_keeper().restore(wanted, step)
+            given = self._local_keeper().restore(told, step)
         if given is None:
             return None
         for box in boxes:
-            if box is not None and box.after is not None:
+            if box.after is not None:
                 box.after()
-        return self._adopt(state, flat, given[0], dict(given[1]), strict)
+        return given[0], dict(given[1])
 
     def wait(self, seconds: float = 600.0) -> Optional[int]:
         """Waits until what was saved is committed; its step. Only for a local store: under an agent the controller commits."""

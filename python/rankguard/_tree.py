@@ -139,6 +139,19 @@ def decode(text: str) -> Any:
     return _decode(outer.get(_STATE_KEY))
 
 
+def encode_plain(value: Any, name: str) -> Any:
+    """A value without tensors, as JSON; refuses one with its name."""
+    flat = Flat([value])
+    if flat.leaves:
+        raise Unsavable(f"{name}: a tensor stands where only plain state can be saved")
+    return flat._state[0]
+
+
+def decode_plain(value: Any) -> Any:
+    """What :func:`encode_plain` was given."""
+    return _decode(value)
+
+
 @dataclass(frozen=True)
 class Ref:
     """A tensor in a decoded state."""

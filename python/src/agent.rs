@@ -67,7 +67,8 @@ impl Agent {
         } else {
             BackPressure::Wait(limit)
         };
-        py.detach(|| lock(&self.client).set_policy(policy)).map_err(|problem| raise(&problem))
+        py.detach(|| lock(&self.client).set_policy(policy))
+            .map_err(|problem| raise(&problem))
     }
 
     /// Fills the buffers from the checkpoint that this generation starts from; `None` for a fresh start.
@@ -96,28 +97,50 @@ impl Agent {
     }
 
     /// Copies the tensors into the arena; they may be changed when it returns.
-    fn checkpoint(&self, py: Python<'_>, step: u64, tensors: Vec<Told>, state: &str) -> PyResult<Outcome> {
+    fn checkpoint(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        tensors: Vec<Told>,
+        state: &str,
+        schema: &str,
+    ) -> PyResult<Outcome> {
         let (tensors, state) = (entries(tensors)?, keeper::state(state)?);
-        let saved = py.detach(|| lock(&self.client).checkpoint(keeper::step(step), &keeper::borrowed(&tensors), &state));
+        let notes = keeper::notes(&tensors, schema);
+        let saved = py.detach(|| {
+            lock(&self.client).checkpoint_with(keeper::step(step), &keeper::borrowed(&tensors), &state, &notes)
+        });
         saved.map(keeper::outcome).map_err(|problem| raise(&problem))
     }
 
     /// Starts to copy beside the training; gives what became of it already when it was skipped.
-    fn begin(&self, py: Python<'_>, step: u64, tensors: Vec<Told>, state: &str) -> PyResult<Option<Outcome>> {
-        let (parts, state) = (keeper::parts(tensors)?, keeper::state(state)?);
-        let begun = py.detach(|| lock(&self.client).begin(keeper::step(step), parts, state));
-        begun.map(|saved| saved.map(keeper::outcome)).map_err(|problem| raise(&problem))
+    fn begin(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        tensors: Vec<Told>,
+        state: &str,
+        schema: &str,
+    ) -> PyResult<Option<Outcome>> {
+        let (state, (parts, notes)) = (keeper::state(state)?, keeper::parts(tensors, schema)?);
+        let begun = py.detach(|| lock(&self.client).begin(keeper::step(step), parts, state, notes));
+        begun
+            .map(|saved| saved.map(keeper::outcome))
+            .map_err(|problem| raise(&problem))
     }
 
     /// Waits for what is left of the copy that was begun; `None` when none was.
     fn finish(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
         let finished = py.detach(|| lock(&self.client).finish());
-        finished.map(|saved| saved.map(keeper::outcome)).map_err(|problem| raise(&problem))
+        finished
+            .map(|saved| saved.map(keeper::outcome))
+            .map_err(|problem| raise(&problem))
     }
 
     /// Tells that all work of this rank is done.
     fn done(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| lock(&self.client).done()).map_err(|problem| raise(&problem))
+        py.detach(|| lock(&self.client).done())
+            .map_err(|problem| raise(&problem))
     }
 }
 

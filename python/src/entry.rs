@@ -6,7 +6,7 @@ use rankguard_checkpoint_format::{Dtype, TensorBox};
 
 use crate::memory::Lent;
 
-/// Name, element type, global shape, offset, shape, address, bytes, owner.
+/// Name, element type, global shape, offset, shape, address, bytes, owner, which copy of the part.
 pub(crate) type Told = (
     String,
     String,
@@ -16,6 +16,7 @@ pub(crate) type Told = (
     usize,
     usize,
     Py<PyAny>,
+    u32,
 );
 
 /// A part and its bytes.
@@ -23,6 +24,7 @@ pub(crate) type Told = (
 pub(crate) struct Entry {
     pub(crate) boxed: TensorBox,
     pub(crate) data: Lent,
+    pub(crate) replica: u32,
 }
 
 /// Reads what Python told, naming the tensor in every refusal.
@@ -30,7 +32,7 @@ pub(crate) fn entries(told: Vec<Told>) -> PyResult<Vec<Entry>> {
     told.into_iter().map(entry).collect()
 }
 
-fn entry((name, dtype, global_shape, offset, shape, address, bytes, owner): Told) -> PyResult<Entry> {
+fn entry((name, dtype, global_shape, offset, shape, address, bytes, owner, replica): Told) -> PyResult<Entry> {
     let wrong = |what: String| PyValueError::new_err(format!("tensor {name}: {what}"));
     let dtype: Dtype = dtype.parse().map_err(|problem| wrong(format!("{problem}")))?;
     let boxed = TensorBox {
@@ -47,5 +49,6 @@ fn entry((name, dtype, global_shape, offset, shape, address, bytes, owner): Told
     Ok(Entry {
         boxed,
         data: Lent::new(address, bytes, owner)?,
+        replica,
     })
 }

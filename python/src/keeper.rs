@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rankguard_checkpoint_format::TensorBox;
 use rankguard_model::{Rank, Step};
-use rankguard_rank::{Counts, Part, RestoredInto, SaveOutcome, Saved};
+use rankguard_rank::{Counts, Notes, Part, RestoredInto, SaveOutcome, Saved};
 use serde_json::Value;
 
 use crate::entry::{Entry, Told, entries};
@@ -46,21 +46,38 @@ pub(crate) fn state(text: &str) -> PyResult<Value> {
 
 /// The tensors as a save wants them: borrowed.
 pub(crate) fn borrowed(entries: &[Entry]) -> Vec<(TensorBox, &[u8])> {
-    entries.iter().map(|entry| (entry.boxed.clone(), entry.data.as_ref())).collect()
+    entries
+        .iter()
+        .map(|entry| (entry.boxed.clone(), entry.data.as_ref()))
+        .collect()
 }
 
 /// The buffers as a restore wants them.
 pub(crate) fn places(entries: &mut [Entry]) -> Vec<(TensorBox, &mut [u8])> {
-    entries.iter_mut().map(|entry| (entry.boxed.clone(), entry.data.as_mut())).collect()
+    entries
+        .iter_mut()
+        .map(|entry| (entry.boxed.clone(), entry.data.as_mut()))
+        .collect()
+}
+
+/// What is said of them besides.
+pub(crate) fn notes(entries: &[Entry], schema: &str) -> Notes {
+    Notes {
+        schema: schema.to_owned(),
+        replicas: entries.iter().map(|entry| entry.replica).collect(),
+        ledger: None,
+    }
 }
 
 /// The tensors as a save beside the training wants them: shared.
-pub(crate) fn parts(told: Vec<Told>) -> PyResult<Vec<Part>> {
+pub(crate) fn parts(told: Vec<Told>, schema: &str) -> PyResult<(Vec<Part>, Notes)> {
+    let entries = entries(told)?;
+    let notes = notes(&entries, schema);
     let part = |entry: Entry| Part {
         boxed: entry.boxed,
         data: Arc::new(entry.data),
     };
-    Ok(entries(told)?.into_iter().map(part).collect())
+    Ok((entries.into_iter().map(part).collect(), notes))
 }
 
 pub(crate) fn step(step: u64) -> Step {

@@ -62,7 +62,9 @@ impl Local {
         env.job = job.map_or(env.job, JobId);
         if env.rank.0 >= env.world_size {
             let (rank, world) = (env.rank, env.world_size);
-            return Err(PyValueError::new_err(format!("rank {rank} is outside a world of {world}")));
+            return Err(PyValueError::new_err(format!(
+                "rank {rank} is outside a world of {world}"
+            )));
         }
         let policy = match when_full {
             "wait" => BackPressure::Wait(duration(wait_s)?),
@@ -115,18 +117,37 @@ impl Local {
     }
 
     /// Copies the tensors into memory of its own; they may be changed when it returns. A thread writes and commits.
-    fn checkpoint(&self, py: Python<'_>, step: u64, tensors: Vec<Told>, state: &str) -> PyResult<Outcome> {
+    fn checkpoint(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        tensors: Vec<Told>,
+        state: &str,
+        schema: &str,
+    ) -> PyResult<Outcome> {
         let (tensors, state) = (entries(tensors)?, keeper::state(state)?);
+        let notes = keeper::notes(&tensors, schema);
         self.with(py, |rank| {
-            let saved = rank.checkpoint(keeper::step(step), &keeper::borrowed(&tensors), &state)?;
+            let saved = rank.checkpoint(keeper::step(step), &keeper::borrowed(&tensors), &state, &notes)?;
             Ok(keeper::outcome(saved))
         })
     }
 
     /// Starts to copy beside the training; gives what became of it already when it was skipped.
-    fn begin(&self, py: Python<'_>, step: u64, tensors: Vec<Told>, state: &str) -> PyResult<Option<Outcome>> {
-        let (parts, state) = (keeper::parts(tensors)?, keeper::state(state)?);
-        self.with(py, |rank| Ok(rank.begin(keeper::step(step), parts, state)?.map(keeper::outcome)))
+    fn begin(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        tensors: Vec<Told>,
+        state: &str,
+        schema: &str,
+    ) -> PyResult<Option<Outcome>> {
+        let (state, (parts, notes)) = (keeper::state(state)?, keeper::parts(tensors, schema)?);
+        self.with(py, |rank| {
+            Ok(rank
+                .begin(keeper::step(step), parts, state, notes)?
+                .map(keeper::outcome))
+        })
     }
 
     /// Waits for what is left of the copy that was begun; `None` when none was.

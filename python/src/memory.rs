@@ -22,7 +22,9 @@ impl Lent {
     /// anything but nothing.
     pub(crate) fn new(address: usize, bytes: usize, owner: Py<PyAny>) -> PyResult<Self> {
         if bytes > 0 && (address == 0 || address.checked_add(bytes).is_none()) || bytes > isize::MAX as usize {
-            return Err(PyValueError::new_err(format!("{bytes} bytes at address {address:#x} are no memory")));
+            return Err(PyValueError::new_err(format!(
+                "{bytes} bytes at address {address:#x} are no memory"
+            )));
         }
         Ok(Self {
             address,

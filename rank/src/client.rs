@@ -15,9 +15,9 @@ use rankguard_proto::v1::from_rank::Kind as Say;
 use rankguard_proto::v1::to_rank::Kind as Hear;
 use serde_json::Value;
 
-use crate::slots::{Owner, Sealed, Slots};
+use crate::slots::{Owner, Sealed, Slots, image_bytes};
 use crate::wire::Wire;
-use crate::{BackPressure, Counts, Part, RankEnv, SaveOutcome, Saved};
+use crate::{BackPressure, Counts, Notes, Part, RankEnv, SaveOutcome, Saved};
 
 /// Longest wait for an answer that costs the agent nothing.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
@@ -148,7 +148,8 @@ impl RankClient {
 
     /// Asks for exactly these boxes of the checkpoint that this generation starts from; `None` for a fresh start.
     ///
-    /// The arena is made for images of this size, so ask for what [`checkpoint`](Self::checkpoint) will save.
+    /// The arena is made for images of this size, so ask for what [`checkpoint`](Self::checkpoint) will save: then every
+    /// page is in place before the first save. Asking for nothing gives the states alone.
     pub fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
         let mut tensors = Vec::with_capacity(wanted.len());
         for size in sizes(wanted.iter())? {
@@ -175,7 +176,7 @@ impl RankClient {
             }
         }
         let wanted_bytes: u64 = sizes.iter().sum();
-        self.take_arena(wanted_bytes)?;
+        self.take_arena(whole(wanted.iter().map(|(boxed, _)| boxed))?)?;
         let boxes = wanted.iter().map(|(boxed, _)| to_wire(boxed)).collect();
         let what = "the restored tensors";
         let ready = match self.ask(Say::RestoreWanted(v1::RestoreWanted { boxes }), what, RESTORE_WAIT)? {
@@ -244,25 +245,42 @@ impl RankClient {
         tensors: &[(TensorBox, &[u8])],
         state: &Value,
     ) -> Result<Saved, ClientError> {
+        self.checkpoint_with(step, tensors, state, &Notes::default())
+    }
+
+    /// The same with more to say of it.
+    pub fn checkpoint_with(
+        &mut self,
+        step: Step,
+        tensors: &[(TensorBox, &[u8])],
+        state: &Value,
+        notes: &Notes,
+    ) -> Result<Saved, ClientError> {
         let started = Instant::now();
-        let Some(slot) = self.claim(sizes(tensors.iter().map(|(b, _)| b))?.iter().sum())? else {
+        let Some(slot) = self.claim(whole(tensors.iter().map(|(boxed, _)| boxed))?)? else {
             return Ok(skipped(started));
         };
         let owner = self.owner();
-        let sealed = self.slots.fill(slot, &owner, step, tensors, state, started)?;
+        let sealed = self.slots.fill(slot, &owner, step, tensors, (state, notes), started)?;
         self.tell(sealed, started)
     }
 
     /// Starts to copy beside the training. The tensors must not change until [`finish`](Self::finish) has returned: call
     /// this after the optimizer's step and `finish` before the next one, so that forward and backward run meanwhile.
     /// Gives what became of the save already when it was skipped.
-    pub fn begin(&mut self, step: Step, parts: Vec<Part>, state: Value) -> Result<Option<Saved>, ClientError> {
+    pub fn begin(
+        &mut self,
+        step: Step,
+        parts: Vec<Part>,
+        state: Value,
+        notes: Notes,
+    ) -> Result<Option<Saved>, ClientError> {
         let started = Instant::now();
-        let Some(slot) = self.claim(sizes(parts.iter().map(|part| &part.boxed))?.iter().sum())? else {
+        let Some(slot) = self.claim(whole(parts.iter().map(|part| &part.boxed))?)? else {
             return Ok(Some(skipped(started)));
         };
         let owner = self.owner();
-        let begun = self.slots.begin(slot, &owner, step, parts, state, started);
+        let begun = self.slots.begin(slot, &owner, step, parts, (state, notes), started);
         begun.map(|()| None).map_err(ClientError::Thread)
     }
 
@@ -315,9 +333,11 @@ impl RankClient {
         self.guard(|wire| wire.send(done, Instant::now() + ANSWER_WAIT))
     }
 
-    /// Makes sure that there is an arena; the first caller decides its size.
+    /// Makes sure that there is an arena for images of this size. A larger one takes the place of a smaller one, whose
+    /// images the agent keeps for as long as they are worth something.
     fn take_arena(&mut self, image_bytes: u64) -> Result<(), ClientError> {
-        if self.slots.arena.is_some() {
+        let fits = |arena: &Arc<Arena>| arena.geometry().image_bytes >= image_bytes;
+        if self.slots.arena.as_ref().is_some_and(fits) {
             return Ok(());
         }
         let what = "the arena";
@@ -359,7 +379,14 @@ fn skipped(started: Instant) -> Saved {
     }
 }
 
-pub(crate) fn sizes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<Vec<u64>, ClientError> {
+/// Size of the image that a save of these boxes makes.
+fn whole<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<u64, ClientError> {
+    image_bytes(boxes).ok_or_else(|| ClientError::Box {
+        name: "all together".to_owned(),
+    })
+}
+
+fn sizes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<Vec<u64>, ClientError> {
     boxes
         .map(|b| b.bytes().ok_or_else(|| ClientError::Box { name: b.name.clone() }))
         .collect()

@@ -15,7 +15,8 @@
 //! - every other call ends within its deadline, with an error that names what it waited for (RG-9);
 //! - a restore gives the whole of what was asked for, or an error (RG-2).
 //!
-//! Calls are synchronous; threads copy and write, and none of them calls back. Absent: reconnecting (ranks end with the agent that started them, since a rank without an owner cannot be fenced).
+//! Calls are synchronous; threads copy and write, and none of them calls back. Absent: reconnecting (ranks end
+//! with the agent that started them, since a rank without an owner cannot be fenced).
 
 mod client;
 mod env;
@@ -27,4 +28,4 @@ mod writer;
 pub use client::{ClientError, RankClient, Restored, RestoredInto};
 pub use env::{EnvError, RankEnv};
 pub use local::{LocalError, LocalOptions, LocalRank};
-pub use slots::{BackPressure, Counts, Part, SaveOutcome, Saved};
+pub use slots::{BackPressure, Counts, Notes, Part, SaveOutcome, Saved};

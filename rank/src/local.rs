@@ -9,18 +9,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankguard_checkpoint::Store;
-use rankguard_checkpoint::StoreError;
 use rankguard_checkpoint::arena::{Arena, ArenaError, FillError};
 use rankguard_checkpoint::format::{BoxError, CheckpointId, ManifestError, ShardLayoutError, TensorBox};
-use rankguard_checkpoint::restore::{RestoreError, assemble};
+use rankguard_checkpoint::restore::{RestoreError, assemble_into};
 use rankguard_checkpoint::source::ChunkSource;
+use rankguard_checkpoint::{Scattered, Store, StoreError};
 use rankguard_model::{Generation, JobId, Rank, Step};
 use serde_json::Value;
 
-use crate::slots::{Owner, Sealed, Slots};
+use crate::slots::{self, Owner, Sealed, Slots};
 use crate::writer::{Destination, Writer};
-use crate::{BackPressure, Counts, Part, RankEnv, RestoredInto, SaveOutcome, Saved};
+use crate::{BackPressure, Counts, Notes, Part, RankEnv, RestoredInto, SaveOutcome, Saved};
 
 /// How a rank without an agent keeps its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +63,10 @@ pub enum LocalError {
     #[error("start a thread")]
     Thread(#[source] io::Error),
     #[error("restore checkpoint {id}: {problem}")]
-    Restore { id: CheckpointId, problem: Box<RestoreError> },
+    Restore {
+        id: CheckpointId,
+        problem: Box<RestoreError>,
+    },
     #[error("restore tensor {name}: it has {needs} bytes and the buffer {has}")]
     Buffer { name: String, has: u64, needs: u64 },
     #[error("no checkpoint of step {step} is committed in {}", path.display())]
@@ -153,7 +155,11 @@ impl LocalRank {
         }
         // The old one goes when its last image is written.
         self.slots.arena = None;
-        self.slots.arena = Some(Arc::new(Arena::create("rankguard-local", self.slot_count, image_bytes)?));
+        self.slots.arena = Some(Arc::new(Arena::create(
+            "rankguard-local",
+            self.slot_count,
+            image_bytes,
+        )?));
         Ok(())
     }
 
@@ -189,25 +195,15 @@ impl LocalRank {
         first_problem.map_or(Ok(None), Err)
     }
 
-    fn restore_one(
-        &self,
-        id: CheckpointId,
-        wanted: &mut [(TensorBox, &mut [u8])],
-    ) -> Result<RestoredInto, LocalError> {
+    fn restore_one(&self, id: CheckpointId, wanted: &mut [(TensorBox, &mut [u8])]) -> Result<RestoredInto, LocalError> {
         let checkpoint = self.to.store.load(&self.to.owner.job, id)?;
         let sources: [&dyn ChunkSource; 1] = [&self.to.store];
         let boxes: Vec<TensorBox> = wanted.iter().map(|(boxed, _)| boxed.clone()).collect();
-        let mut out = vec![0; wanted.iter().map(|(_, buffer)| buffer.len()).sum()];
-        assemble(&checkpoint.manifest, &checkpoint.indexes, &boxes, &sources, &mut out).map_err(|problem| {
+        let mut out = Scattered(wanted.iter_mut().map(|(_, buffer)| &mut **buffer).collect());
+        assemble_into(&checkpoint.manifest, &checkpoint.indexes, &boxes, &sources, &mut out).map_err(|problem| {
             let problem = Box::new(problem);
             LocalError::Restore { id, problem }
         })?;
-        let mut rest = out.as_slice();
-        for (_, buffer) in wanted {
-            let (head, tail) = rest.split_at(buffer.len());
-            buffer.copy_from_slice(head);
-            rest = tail;
-        }
         let states = checkpoint.indexes.into_iter().map(|index| (index.rank, index.state));
         Ok(RestoredInto {
             step: id.step,
@@ -226,6 +222,7 @@ impl LocalRank {
         step: Step,
         tensors: &[(TensorBox, &[u8])],
         state: &Value,
+        notes: &Notes,
     ) -> Result<Saved, LocalError> {
         let started = Instant::now();
         let sizes = tensors.iter().map(|(boxed, data)| (boxed, data.len() as u64));
@@ -233,19 +230,27 @@ impl LocalRank {
             return Ok(skipped(started));
         };
         let owner = self.to.owner.clone();
-        let sealed = self.slots.fill(slot, &owner, step, tensors, state, started)?;
+        let sealed = self.slots.fill(slot, &owner, step, tensors, (state, notes), started)?;
         Ok(self.queue(sealed, started))
     }
 
     /// Starts to copy beside the training, as [`crate::RankClient::begin`] does.
-    pub fn begin(&mut self, step: Step, parts: Vec<Part>, state: Value) -> Result<Option<Saved>, LocalError> {
+    pub fn begin(
+        &mut self,
+        step: Step,
+        parts: Vec<Part>,
+        state: Value,
+        notes: Notes,
+    ) -> Result<Option<Saved>, LocalError> {
         let started = Instant::now();
-        let sizes = parts.iter().map(|part| (&part.boxed, (*part.data).as_ref().len() as u64));
+        let sizes = parts
+            .iter()
+            .map(|part| (&part.boxed, (*part.data).as_ref().len() as u64));
         let Some(slot) = self.claim(image_bytes(sizes)?)? else {
             return Ok(Some(skipped(started)));
         };
         let owner = self.to.owner.clone();
-        let begun = self.slots.begin(slot, &owner, step, parts, state, started);
+        let begun = self.slots.begin(slot, &owner, step, parts, (state, notes), started);
         begun.map(|()| None).map_err(LocalError::Thread)
     }
 
@@ -328,7 +333,7 @@ fn next_generation(store: &Store, job: &JobId) -> Result<Generation, LocalError>
 
 /// Size of the image of these parts, each checked against what it holds.
 fn image_bytes<'a>(parts: impl Iterator<Item = (&'a TensorBox, u64)>) -> Result<u64, LocalError> {
-    let mut sum = 0u64;
+    let mut boxes = Vec::new();
     for (boxed, has) in parts {
         boxed.check()?;
         let needs = boxed.bytes().unwrap_or(u64::MAX);
@@ -336,9 +341,10 @@ fn image_bytes<'a>(parts: impl Iterator<Item = (&'a TensorBox, u64)>) -> Result<
             let name = boxed.name.clone();
             return Err(LocalError::Buffer { name, has, needs });
         }
-        sum = sum.saturating_add(needs);
+        boxes.push(boxed);
     }
-    Ok(sum)
+    // Larger than any memory, and refused as such.
+    Ok(slots::image_bytes(boxes.into_iter()).unwrap_or(u64::MAX))
 }
 
 fn skipped(started: Instant) -> Saved {

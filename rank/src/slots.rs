@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::arena::{Arena, FillError, Filled, ImageOf};
-use rankguard_checkpoint_format::TensorBox;
-use rankguard_model::{Generation, JobId, Rank, Step};
+use rankguard_checkpoint_format::{ShardIndex, TensorBox};
+use rankguard_model::{Generation, JobId, Ledger, Rank, Step};
 use serde_json::Value;
 
 /// What a save does when every slot of the arena still holds an image that is not safe elsewhere.
@@ -55,6 +55,18 @@ pub struct Counts {
     pub replaced: u64,
 }
 
+/// What a save says of its tensors and its small state besides.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// What the small state is: a name with a version; may be empty.
+    pub schema: String,
+    /// For each tensor, which copy of the part it is: 0 is the primary, and all others must be equal to it. Where this is
+    /// shorter than the tensors, primary copies.
+    pub replicas: Vec<u32>,
+    /// The part of the stream of samples that is in the state.
+    pub ledger: Option<Ledger>,
+}
+
 /// One tensor of a save that goes on beside the training. The bytes are borrowed for as long as the copy takes, without
 /// being copied first: whoever changes them earlier spoils this image, and only this one.
 #[derive(Clone)]
@@ -67,8 +79,15 @@ pub struct Part {
 
 impl std::fmt::Debug for Part {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Part").field("boxed", &self.boxed).finish_non_exhaustive()
+        f.debug_struct("Part")
+            .field("boxed", &self.boxed)
+            .finish_non_exhaustive()
     }
+}
+
+/// Size of the image of these parts: one after the other, each at its alignment. `None` when it exceeds 64 bits.
+pub(crate) fn image_bytes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Option<u64> {
+    ShardIndex::lay_out(boxes.cloned()).1
 }
 
 /// Whose images they are.
@@ -81,8 +100,13 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    fn of(&self, step: Step) -> ImageOf<'_> {
-        ImageOf::new(&self.job, step, self.generation, self.rank, self.world_size)
+    fn of<'a>(&'a self, step: Step, notes: &'a Notes) -> ImageOf<'a> {
+        ImageOf {
+            replicas: &notes.replicas,
+            ledger: notes.ledger,
+            schema: &notes.schema,
+            ..ImageOf::new(&self.job, step, self.generation, self.rank, self.world_size)
+        }
     }
 }
 
@@ -155,11 +179,11 @@ impl Slots {
         owner: &Owner,
         step: Step,
         tensors: &[(TensorBox, &[u8])],
-        state: &Value,
+        state: (&Value, &Notes),
         started: Instant,
     ) -> Result<Sealed, FillError> {
         let arena = self.arena.as_ref().expect("a slot of it was claimed");
-        arena.fill(slot, &owner.of(step), tensors, state)?;
+        arena.fill(slot, &owner.of(step, state.1), tensors, state.0)?;
         self.counts.sealed += 1;
         Ok(Sealed {
             slot,
@@ -175,7 +199,7 @@ impl Slots {
         owner: &Owner,
         step: Step,
         parts: Vec<Part>,
-        state: Value,
+        state: (Value, Notes),
         started: Instant,
     ) -> std::io::Result<()> {
         let arena = self.arena.clone().expect("a slot of it was claimed");
@@ -185,9 +209,11 @@ impl Slots {
                 .iter()
                 .map(|part| (part.boxed.clone(), (*part.data).as_ref()))
                 .collect();
-            arena.fill(slot, &owner.of(step), &tensors, &state)
+            arena.fill(slot, &owner.of(step, &state.1), &tensors, &state.0)
         };
-        let worker = std::thread::Builder::new().name("rankguard-copy".to_owned()).spawn(copy)?;
+        let worker = std::thread::Builder::new()
+            .name("rankguard-copy".to_owned())
+            .spawn(copy)?;
         self.copying = Some(Copying {
             step,
             blocked: started.elapsed(),

@@ -49,12 +49,11 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Task>,
-    /// The task in work has given its slot back already, or there is none.
+    /// A task is in work.
     busy: bool,
     stop: bool,
     failures: VecDeque<(Step, String)>,
     failed: u64,
-    committed: Option<CheckpointId>,
 }
 
 #[derive(Debug)]
@@ -131,11 +130,6 @@ impl Writer {
     pub(crate) fn failed(&self) -> u64 {
         self.shared.lock().failed
     }
-
-    /// The newest checkpoint that this process has committed.
-    pub(crate) fn committed(&self) -> Option<CheckpointId> {
-        self.shared.lock().committed
-    }
 }
 
 impl Drop for Writer {
@@ -166,24 +160,19 @@ fn run(shared: &Shared, to: &Destination) {
             }
         };
         let step = task.step;
-        let ended = persist(&task, to).and_then(|written| {
-            let _ = task.arena.release(task.slot);
-            shared.changed.notify_all();
-            to.conclude(&written)
-        });
+        let written = persist(&task, to);
+        // Durable or void, the slot serves the next one; the commit needs the files alone.
+        let _ = task.arena.release(task.slot);
+        shared.changed.notify_all();
+        let ended = written.and_then(|written| to.conclude(&written));
         let mut state = shared.lock();
         state.busy = false;
-        match ended {
-            Ok(committed) => state.committed = committed.or(state.committed),
-            Err(problem) => {
-                // The attempt is void; the slot serves the next one.
-                let _ = task.arena.release(task.slot);
-                state.failed += 1;
-                if state.failures.len() == MAX_FAILURES {
-                    state.failures.pop_front();
-                }
-                state.failures.push_back((step, told(&problem)));
+        if let Err(problem) = ended {
+            state.failed += 1;
+            if state.failures.len() == MAX_FAILURES {
+                state.failures.pop_front();
             }
+            state.failures.push_back((step, told(&problem)));
         }
         drop(state);
         shared.changed.notify_all();
@@ -192,14 +181,14 @@ fn run(shared: &Shared, to: &Destination) {
 
 fn persist(task: &Task, to: &Destination) -> Result<Written, LocalError> {
     let image = task.arena.sealed(task.slot)?;
-    Ok(to.store.write_shard(image.draft(), &image)?)
+    Ok(to.store.write_shard(image.index(), &image)?)
 }
 
 impl Destination {
     /// What follows a durable shard: rank 0 commits when the others are there too.
-    pub(crate) fn conclude(&self, written: &Written) -> Result<Option<CheckpointId>, LocalError> {
+    fn conclude(&self, written: &Written) -> Result<(), LocalError> {
         if self.owner.rank != Rank(0) {
-            return Ok(None);
+            return Ok(());
         }
         let (job, id) = (&self.owner.job, written.index.id());
         let until = Instant::now() + self.commit_within;
@@ -211,11 +200,11 @@ impl Destination {
         if self.keep > 0 {
             retention::collect(&self.store, job, self.keep, &[])?;
         }
-        Ok(Some(id))
+        Ok(())
     }
 
     /// Commits a checkpoint whose shards are all durable.
-    pub(crate) fn commit(&self, id: CheckpointId, seals: &[ShardSeal]) -> Result<(), LocalError> {
+    fn commit(&self, id: CheckpointId, seals: &[ShardSeal]) -> Result<(), LocalError> {
         let job = &self.owner.job;
         let older = self.store.committed_ids(job)?.into_iter().rev();
         let parent = older.into_iter().find(|other| *other < id);
@@ -255,6 +244,8 @@ impl Destination {
             world_size: index.world_size,
             index: Digest::of(&bytes).to_string(),
             bytes: index.image_bytes,
+            ledger: index.ledger,
+            schema: index.schema,
         })
     }
 
