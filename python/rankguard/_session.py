@@ -149,10 +149,12 @@ class Session:
 
     def wait(self, seconds: float = 600.0) -> Optional[int]:
         """Waits until what was saved is committed; its step. Only for a local store: under an agent the controller commits."""
-        if self._local is None:
-            raise RankguardError("under an agent the controller commits; `rankguard status` and `checkpoint ls` show it")
         waited = self._local_keeper().wait(seconds)
         return None if waited is None else waited[0]
+
+    def idle(self) -> bool:
+        """Whether nothing of this rank is being copied, written or committed. Only for a local store."""
+        return self._local_keeper().idle()
 
     def counts(self) -> Dict[str, int]:
         """Saves since the start: sealed, skipped, waited, replaced, failed; under an agent also step marks dropped."""
@@ -174,7 +176,8 @@ class Session:
 
     def _local_keeper(self) -> Local:
         keeper = self._keeper
-        assert isinstance(keeper, Local)
+        if not isinstance(keeper, Local):
+            raise RankguardError("under an agent the agent writes and the controller commits; `rankguard status` shows it")
         return keeper
 
     def _boxes(self, flat: _tree.Flat) -> List[Any]:

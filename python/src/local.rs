@@ -161,6 +161,11 @@ impl Local {
         self.with(py, |rank| Ok(rank.wait(limit)?.map(|id| (id.step.0, id.generation.0))))
     }
 
+    /// Whether nothing is being copied, written or committed by this rank.
+    fn idle(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |rank| Ok(rank.is_idle()))
+    }
+
     /// Steps that could not be made durable since this was last asked, each with the reason.
     fn take_failures(&self, py: Python<'_>) -> PyResult<Vec<(u64, String)>> {
         self.with(py, |rank| {

@@ -287,6 +287,11 @@ impl LocalRank {
         Ok(Some(id))
     }
 
+    /// Whether nothing is being copied, written or committed by this rank.
+    pub fn is_idle(&self) -> bool {
+        !self.slots.is_copying() && self.writer.drain(Duration::ZERO)
+    }
+
     /// Images that could not be made durable since this was last asked, each with the reason; at most the newest 16.
     pub fn take_failures(&self) -> Vec<(Step, String)> {
         self.writer.take_failures()

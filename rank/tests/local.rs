@@ -236,6 +236,7 @@ fn a_state_that_grows_gets_a_larger_arena_and_a_wrong_size_is_refused_by_name() 
     let large = (TensorBox::whole("large", Dtype::U8, vec![1 << 20]), vec![9; 1 << 20]);
     save(&mut local, 2, &large, &json!(null));
     assert_eq!(local.wait(LIMIT).unwrap().map(|id| id.step), Some(Step(2)));
+    assert!(local.is_idle());
     let short = (TensorBox::whole("short", Dtype::F32, vec![4]), vec![0; 15]);
     let tensors = [(short.0, short.1.as_slice())];
     let error = local
