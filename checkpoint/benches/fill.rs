@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use rankguard_checkpoint::arena::{ImageOf, SealedImage};
-use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardDraft, ShardIndex, TensorBox, plan};
+use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardIndex, TensorBox, plan};
 use rankguard_checkpoint::{Arena, Store};
 use rankguard_model::{Generation, JobId, Rank, Step};
 use serde_json::Value;
@@ -46,7 +46,7 @@ fn fill(c: &mut Criterion) {
     group.bench_function("memcpy, all threads", |b| {
         b.iter(|| copy_on(threads, black_box(&source), &mut plain))
     });
-    group.bench_function("fill: copy and CRC-32C, all threads", |b| {
+    group.bench_function("fill: copy and XXH3-128, all threads", |b| {
         b.iter(|| {
             arena.release(0).expect("slot 0");
             arena.fill(0, &of, &tensors, &Value::Null).expect("it fits")
@@ -73,7 +73,7 @@ fn fill(c: &mut Criterion) {
     });
     let store = Store::open(dir.path().join("store")).expect("writable");
     let mut step = 0;
-    group.bench_function("write_shard: check, BLAKE3, write, sync, index", |b| {
+    group.bench_function("write_shard: check, write past the cache, sync, index", |b| {
         let next = || {
             let id = |step| CheckpointId {
                 step: Step(step),
@@ -86,7 +86,7 @@ fn fill(c: &mut Criterion) {
             arena.fill(0, &of, &tensors, &Value::Null).expect("it fits");
             arena.sealed(0).expect("just sealed")
         };
-        let write = |sealed: SealedImage<'_>| store.write_shard(sealed.draft(), &sealed).expect("room");
+        let write = |sealed: SealedImage<'_>| store.write_shard(sealed.index(), &sealed).expect("room");
         b.iter_batched(next, write, BatchSize::PerIteration);
     });
     group.finish();
@@ -102,40 +102,48 @@ fn copy_on(threads: usize, from: &[u8], to: &mut [u8]) {
     });
 }
 
-/// One tensor in `shards` rows, and the middle half of it.
-fn rows(shards: u64) -> (Vec<ShardIndex>, TensorBox) {
-    let shape = vec![shards * 4, 1024];
+const ID: CheckpointId = CheckpointId {
+    step: Step(1),
+    generation: Generation(1),
+};
+
+fn part(tensor: u64, rank: u64, world: u64) -> TensorBox {
+    const ROWS: u64 = 1536;
+    let rows = ROWS * rank / world..ROWS * (rank + 1) / world;
+    TensorBox::rows(format!("layers.{tensor}.weight"), Dtype::Bf16, vec![ROWS, 8], rows)
+}
+
+/// What every rank of `world` holds of `tensors` tensors.
+fn shards(tensors: u64, world: u64) -> Vec<ShardIndex> {
     let shard = |rank: u64| {
-        let part = TensorBox::rows("w", Dtype::F32, shape.clone(), rank * 4..rank * 4 + 4);
-        let (tensors, end) = ShardDraft::lay_out([part]);
+        let (entries, end) = ShardIndex::lay_out((0..tensors).map(|tensor| part(tensor, rank, world)));
         ShardIndex {
-            job: JobId::from("bench"),
-            step: Step(1),
-            generation: Generation(1),
             rank: Rank(rank as u32),
-            world_size: shards as u32,
-            chunk_bytes: 1 << 20,
+            world_size: world as u32,
             image_bytes: end.expect("small"),
-            tensors,
-            chunks: vec![],
-            state: Value::Null,
+            tensors: entries,
+            ..ShardIndex::new(&JobId::from("bench"), ID)
         }
     };
-    let wanted = TensorBox::rows("w", Dtype::F32, shape.clone(), shards..shards * 3);
-    ((0..shards).map(shard).collect(), wanted)
+    (0..world).map(shard).collect()
 }
 
 fn reshard(c: &mut Criterion) {
     let mut group = c.benchmark_group("plan");
-    group.sample_size(10).measurement_time(Duration::from_secs(1));
-    for shards in [1024, 4096, 16384] {
-        let (indexes, wanted) = rows(shards);
-        let wanted = [wanted];
-        group.throughput(Throughput::Elements(shards));
-        group.bench_function(format!("{shards} row shards"), |b| {
-            b.iter(|| plan(&wanted, &indexes).expect("covered"))
+    group.sample_size(10).measurement_time(Duration::from_secs(2));
+    for (tensors, from, to) in [(1000, 64, 96), (1000, 96, 64), (10_000, 512, 768)] {
+        let stored = shards(tensors, from);
+        let wanted: Vec<TensorBox> = (0..tensors).map(|tensor| part(tensor, to / 2, to)).collect();
+        group.throughput(Throughput::Elements(tensors * from));
+        group.bench_function(format!("{tensors} tensors, {from} to {to} ranks, one rank's part"), |b| {
+            b.iter(|| plan(&wanted, &stored).expect("covered"))
         });
     }
+    let (stored, whole) = (shards(1, 1024), TensorBox::whole("layers.0.weight", Dtype::Bf16, vec![1536, 8]));
+    let wanted = [whole];
+    group.bench_function("1 tensor of 1024 ranks, whole", |b| {
+        b.iter(|| plan(&wanted, &stored).expect("covered"))
+    });
     group.finish();
 }
 

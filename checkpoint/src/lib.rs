@@ -21,6 +21,7 @@
 
 pub mod arena;
 mod image;
+mod priority;
 pub mod restore;
 pub mod retention;
 pub mod source;
@@ -30,4 +31,5 @@ pub mod verify;
 pub use arena::Arena;
 pub use image::{ImageSink, ImageSource, MappedImage, Piece, Scattered};
 pub use rankguard_checkpoint_format as format;
+pub use priority::lower_priority;
 pub use store::{Checkpoint, Problem, Store, StoreError};

@@ -79,7 +79,9 @@ fn rg_2_every_flipped_bit_of_every_file_is_refused_with_its_place() {
     for entry in fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        for bit in 0..fs::metadata(&path).unwrap().len() as usize * 8 {
+        let bits = 0..fs::metadata(&path).unwrap().len() as usize * 8;
+        // Every bit of an image; of a text, whose every bit is tried in its own crate, one of each byte.
+        for bit in bits.filter(|bit| name.ends_with(".shard") || bit % 8 == bit / 8 % 8) {
             flips += 1;
             with_bit_flipped(&path, bit, || {
                 let place = format!("{name}, bit {bit}");

@@ -20,12 +20,14 @@
 
 mod client;
 mod env;
+mod error;
 mod local;
 mod slots;
 mod wire;
 mod writer;
 
-pub use client::{ClientError, RankClient, Restored, RestoredInto};
+pub use client::{RankClient, Restored, RestoredInto};
 pub use env::{EnvError, RankEnv};
+pub use error::ClientError;
 pub use local::{LocalError, LocalOptions, LocalRank};
 pub use slots::{BackPressure, Counts, Notes, Part, SaveOutcome, Saved};

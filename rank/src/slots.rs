@@ -138,7 +138,9 @@ pub(crate) struct Slots {
 impl Slots {
     /// Whether a copy is still under way.
     pub(crate) fn is_copying(&self) -> bool {
-        self.copying.as_ref().is_some_and(|copying| !copying.worker.is_finished())
+        self.copying
+            .as_ref()
+            .is_some_and(|copying| !copying.worker.is_finished())
     }
 
     /// An empty slot by the rules of `policy`. `make_room` is told how long it may take; it returns when a slot may have

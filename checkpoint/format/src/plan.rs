@@ -73,14 +73,20 @@ struct Area {
 /// The copies that fill the destination, by shard and place in its image. Where several shards hold the very same
 /// box, the earliest in `shards` supplies it: put the nearest first.
 pub fn plan(wanted: &[TensorBox], shards: &[ShardIndex]) -> Result<Vec<RangeCopy>, PlanError> {
-    let parts = parts_by_tensor(wanted, shards);
+    wanted.iter().try_for_each(TensorBox::check)?;
+    let mut tensors = Tensors::new(wanted);
+    shards.iter().try_for_each(|shard| tensors.take(shard))?;
+    let parts: Vec<Parts<'_>> = tensors.groups.into_iter().map(Group::into_parts).collect();
     let (mut copies, mut dest_at) = (Vec::new(), 0u64);
     for want in wanted {
-        want.check()?;
-        let parts = parts.get(want.name.as_str()).ok_or_else(|| PlanError::Absent {
-            tensor: want.name.clone(),
-        })?;
-        parts.agree_with(want)?;
+        let parts = &parts[tensors.by_name[want.name.as_str()]];
+        if !parts.stored {
+            return Err(PlanError::Absent {
+                tensor: want.name.clone(),
+            });
+        }
+        // All parts agree with the first box that is wanted of their tensor, so one of them speaks for all.
+        parts.sorted.first().map_or(Ok(()), |part| part.agree_with(want))?;
         parts.cover(want, dest_at, &mut copies)?;
         let end = want.bytes().and_then(|bytes| dest_at.checked_add(bytes));
         dest_at = end.ok_or(PlanError::TooLarge)?;
@@ -89,25 +95,122 @@ pub fn plan(wanted: &[TensorBox], shards: &[ShardIndex]) -> Result<Vec<RangeCopy
     Ok(merged(copies))
 }
 
-/// The stored parts of every wanted tensor, each list ready to be swept.
-fn parts_by_tensor<'a>(wanted: &[TensorBox], shards: &'a [ShardIndex]) -> BTreeMap<&'a str, Parts<'a>> {
-    let names: BTreeSet<&str> = wanted.iter().map(|want| want.name.as_str()).collect();
-    let mut found: BTreeMap<&str, Vec<Part<'_>>> = BTreeMap::new();
-    for shard in shards {
-        for entry in &shard.tensors {
-            if names.contains(entry.boxed.name.as_str()) {
-                found.entry(&entry.boxed.name).or_default().push(Part {
-                    rank: shard.rank,
-                    at: entry.at,
-                    boxed: &entry.boxed,
+/// Up to this many wanted boxes of a tensor, a stored part is compared with each; more are left to the sweep.
+const FEW: usize = 4;
+
+/// The wanted tensors, each with what is stored of it.
+struct Tensors<'a> {
+    by_name: BTreeMap<&'a str, usize>,
+    groups: Vec<Group<'a>>,
+}
+
+/// What is wanted of one tensor, and what is stored of that.
+struct Group<'a> {
+    wanted: Vec<&'a TensorBox>,
+    parts: Vec<Part<'a>>,
+    /// Some shard has a part of it, be it another one.
+    stored: bool,
+}
+
+impl<'a> Tensors<'a> {
+    fn new(wanted: &'a [TensorBox]) -> Self {
+        let mut tensors = Self {
+            by_name: BTreeMap::new(),
+            groups: Vec::new(),
+        };
+        for want in wanted {
+            let next = tensors.groups.len();
+            let group = *tensors.by_name.entry(&want.name).or_insert(next);
+            if group == next {
+                tensors.groups.push(Group {
+                    wanted: Vec::new(),
+                    parts: Vec::new(),
+                    stored: false,
                 });
             }
+            tensors.groups[group].wanted.push(want);
+        }
+        tensors
+    }
+
+    /// Takes what is wanted from a shard's tensors. Shards list tensors in the order in which ranks ask for them, as a rule, so
+    /// the next one is looked for there before it is looked up.
+    fn take(&mut self, shard: &'a ShardIndex) -> Result<(), PlanError> {
+        let mut next = 0;
+        for entry in &shard.tensors {
+            let expected = self.groups.get(next).filter(|group| group.wanted[0].name == entry.boxed.name);
+            let found = match expected {
+                Some(_) => next,
+                None => match self.by_name.get(entry.boxed.name.as_str()) {
+                    Some(group) => *group,
+                    None => continue,
+                },
+            };
+            next = found + 1;
+            self.groups[found].take(Part {
+                rank: shard.rank,
+                at: entry.at,
+                boxed: &entry.boxed,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Group<'a> {
+    fn take(&mut self, part: Part<'a>) -> Result<(), PlanError> {
+        self.stored = true;
+        let many = self.wanted.len() > FEW;
+        // Boxes of one tensor agree among themselves, unless the caller is at fault; then some part says so.
+        let compared = if many { &self.wanted[..1] } else { &self.wanted[..] };
+        let mut met = many;
+        for want in compared {
+            part.agree_with(want)?;
+            met = met || part.meets(want);
+        }
+        if met {
+            self.parts.push(part);
+        }
+        Ok(())
+    }
+
+    fn into_parts(self) -> Parts<'a> {
+        Parts {
+            stored: self.stored,
+            ..Parts::new(self.parts)
         }
     }
-    found
-        .into_iter()
-        .map(|(name, parts)| (name, Parts::new(parts)))
-        .collect()
+}
+
+impl Part<'_> {
+    fn agree_with(&self, want: &TensorBox) -> Result<(), PlanError> {
+        if self.boxed.dtype != want.dtype {
+            return Err(PlanError::Dtype {
+                tensor: want.name.clone(),
+                rank: self.rank,
+                stored: self.boxed.dtype,
+                wanted: want.dtype,
+            });
+        }
+        if self.boxed.global_shape != want.global_shape {
+            return Err(PlanError::Shape {
+                tensor: want.name.clone(),
+                rank: self.rank,
+                stored: self.boxed.global_shape.clone(),
+                wanted: want.global_shape.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether they have an element in common; boxes of the same tensor have the same dimensions.
+    fn meets(&self, want: &TensorBox) -> bool {
+        let (ours, theirs) = (&self.boxed, want);
+        (0..theirs.shape.len()).all(|dim| {
+            let start = ours.offset[dim].max(theirs.offset[dim]);
+            start < (ours.offset[dim] + ours.shape[dim]).min(theirs.offset[dim] + theirs.shape[dim])
+        })
+    }
 }
 
 /// The parts of one tensor, sorted along the dimension that tells most of them apart.
@@ -117,8 +220,8 @@ struct Parts<'a> {
     /// For each place, the furthest end of any part up to it: parts before a place whose reach is too short cannot
     /// meet what is wanted.
     reach: Vec<u64>,
-    /// A part that is of another type or shape than the first.
-    stranger: Option<usize>,
+    /// Some shard has a part of the tensor.
+    stored: bool,
 }
 
 impl<'a> Parts<'a> {
@@ -128,7 +231,11 @@ impl<'a> Parts<'a> {
             let offsets: BTreeSet<u64> = parts.iter().map(|part| part.boxed.offset[*dim]).collect();
             offsets.len()
         };
-        let dim = (0..dims).rev().max_by_key(distinct);
+        // With a few parts any dimension will do.
+        let dim = match parts.len() {
+            0..=8 => (dims > 0).then_some(0),
+            _ => (0..dims).rev().max_by_key(distinct),
+        };
         // Stable, so of equal boxes the earliest in the caller's order stays first; it alone is kept.
         match dim {
             Some(dim) => parts.sort_by(|a, b| {
@@ -144,40 +251,12 @@ impl<'a> Parts<'a> {
             furthest = furthest.max(end);
             furthest
         });
-        let kind = |part: &Part<'a>| (part.boxed.dtype, &part.boxed.global_shape);
         Self {
             reach: reach.collect(),
-            stranger: parts.iter().position(|part| kind(part) != kind(&parts[0])),
+            stored: true,
             dim,
             sorted: parts,
         }
-    }
-
-    fn agree_with(&self, want: &TensorBox) -> Result<(), PlanError> {
-        for part in self
-            .sorted
-            .first()
-            .into_iter()
-            .chain(self.stranger.map(|place| &self.sorted[place]))
-        {
-            if part.boxed.dtype != want.dtype {
-                return Err(PlanError::Dtype {
-                    tensor: want.name.clone(),
-                    rank: part.rank,
-                    stored: part.boxed.dtype,
-                    wanted: want.dtype,
-                });
-            }
-            if part.boxed.global_shape != want.global_shape {
-                return Err(PlanError::Shape {
-                    tensor: want.name.clone(),
-                    rank: part.rank,
-                    stored: part.boxed.global_shape.clone(),
-                    wanted: want.global_shape.clone(),
-                });
-            }
-        }
-        Ok(())
     }
 
     /// The parts that can meet `want`.

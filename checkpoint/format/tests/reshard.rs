@@ -199,6 +199,10 @@ proptest! {
             offset: numbers[2..4].to_vec(),
             shape: numbers[4..].to_vec(),
         };
-        let _ = plan(&[wanted.clone(), wanted], &indexes);
+        let _ = plan(&[wanted.clone(), wanted.clone()], &indexes);
+        // More boxes than are compared one by one.
+        let sound = split(&tensors[0], &Vec::new()).remove(0);
+        let many: Vec<TensorBox> = std::iter::repeat_n(sound, 5).chain([wanted]).collect();
+        let _ = plan(&many, &indexes);
     }
 }

@@ -1,8 +1,9 @@
 //! Figures of this program on this machine, beside what the machine can do at all and what other tools do with the same work.
 //!
-//! Everything runs on one thread; time is processor time, so that neighbours disturb little. The subjects take turns, and the
+//! Searches of logs run on one thread; time is processor time, so that neighbours disturb little. The subjects take turns, and the
 //! median of the rounds counts.
 
+pub(crate) mod checkpoint;
 mod healthy;
 mod peers;
 

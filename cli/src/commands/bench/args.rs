@@ -19,6 +19,65 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchAction {
     /// Search a log with every signature, and have grep and ripgrep do the same
     Match(BenchMatchArgs),
+    /// Save and load a training state, and copy, write and read the same bytes plainly
+    Checkpoint(BenchCheckpointArgs),
+    /// One rank of `bench checkpoint`
+    #[command(hide = true)]
+    CheckpointRank(BenchRankArgs),
+}
+
+/// `bench checkpoint`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchCheckpointArgs {
+    /// Size of the whole training state; 2 is what other programs are compared at
+    #[arg(long, value_name = "GIB", default_value_t = 0.5, value_parser = gib)]
+    pub(crate) gib: f64,
+    /// Ranks that save, each a process
+    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) ranks: u32,
+    /// Rounds that count, after one that does not
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = rounds)]
+    pub(crate) rounds: usize,
+    /// Where the store is made, on the disk that is to be measured; the folder for temporary files if absent
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// `bench checkpoint-rank`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchRankArgs {
+    /// Which one
+    #[arg(long)]
+    pub(crate) rank: u32,
+    /// Of how many
+    #[arg(long)]
+    pub(crate) world: u32,
+    /// Size of the whole state
+    #[arg(long, value_parser = gib)]
+    pub(crate) gib: f64,
+    /// Copying threads
+    #[arg(long)]
+    pub(crate) threads: usize,
+    /// Arenas of all ranks
+    #[arg(long = "arena")]
+    pub(crate) arenas: Vec<PathBuf>,
+}
+
+fn gib(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(gib) if (0.1..=1024.0).contains(&gib) => Ok(gib),
+        _ => Err("give a number of GiB from 0.1 to 1024".to_owned()),
+    }
+}
+
+fn rounds(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(rounds) if (1..=1000).contains(&rounds) => Ok(rounds),
+        _ => Err("give a number of rounds from 1 to 1000".to_owned()),
+    }
 }
 
 /// `bench match`.

@@ -2,10 +2,11 @@
 //! subject.
 
 mod args;
+mod checkpoint;
 mod matching;
 
 pub(crate) use args::BenchArgs;
-use args::{BenchAction, BenchMatchArgs};
+use args::{BenchAction, BenchCheckpointArgs, BenchMatchArgs, BenchRankArgs};
 use clap::CommandFactory as _;
 
 use crate::args::Cli;
@@ -16,6 +17,8 @@ use crate::out;
 pub(super) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
     match &args.what {
         Some(BenchAction::Match(args)) => matching::run(args),
+        Some(BenchAction::Checkpoint(args)) => checkpoint::run(args),
+        Some(BenchAction::CheckpointRank(args)) => checkpoint::run_one_rank(args),
         None => {
             let mut cli = Cli::command();
             // Built, so that options of the whole program are part of it.

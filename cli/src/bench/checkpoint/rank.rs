@@ -1,0 +1,324 @@
+//! One rank of the bench: a process of its own, as in training.
+
+use std::fs::{File, OpenOptions};
+use std::hint::black_box;
+use std::io::{self, BufRead};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use rankguard_checkpoint::arena::{Arena, ImageOf};
+use rankguard_checkpoint::format::{CheckpointId, TensorBox};
+use rankguard_checkpoint::restore::assemble_into;
+use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
+use rankguard_checkpoint::{Scattered, Store};
+use rankguard_model::{Generation, JobId, Rank, Step};
+use rustix::fs::OFlags;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+
+use super::llama;
+use super::words::{Ask, Tier, Told};
+use crate::out;
+
+/// Bytes of one transfer past the page cache.
+const BLOCK: usize = 1 << 20;
+
+/// Places and lengths of such transfers are multiples of this.
+const SECTOR: usize = 4096;
+
+/// Steps of training before the save, to know how long a step takes.
+const STEPS_BEFORE: usize = 40;
+
+/// Its place and its arenas.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) rank: u32,
+    pub(crate) world: u32,
+    pub(crate) gib: f64,
+    /// Copying threads.
+    pub(crate) threads: usize,
+    /// Paths of the arenas of all ranks that save; its own is the `rank`th.
+    pub(crate) arenas: Vec<PathBuf>,
+}
+
+struct State {
+    place: Place,
+    tensors: Vec<(TensorBox, Vec<u8>)>,
+    arenas: Vec<Arena>,
+    /// Where copies and loads go; touched before anything is measured.
+    spare: Vec<u8>,
+    bytes: usize,
+}
+
+/// Obeys until it is told to end or the bench is gone.
+pub(crate) fn run(place: Place) -> io::Result<()> {
+    let (say, heard) = channel();
+    // A thread of its own, so that training hears when to stop.
+    std::thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            let ask = serde_json::from_str::<Ask>(&line);
+            if !ask.is_ok_and(|ask| say.send(ask).is_ok()) {
+                return;
+            }
+        }
+    });
+    let mut state = State::new(place)?;
+    out::json_line(&Told::default());
+    while let Ok(ask) = heard.recv() {
+        if matches!(ask, Ask::End) {
+            break;
+        }
+        let told = state.obey(ask, &heard).unwrap_or_else(|problem| Told {
+            problem: Some(problem.to_string()),
+            ..Told::default()
+        });
+        out::json_line(&told);
+    }
+    Ok(())
+}
+
+impl State {
+    fn new(place: Place) -> io::Result<Self> {
+        let open = |path: &PathBuf| {
+            let file = OpenOptions::new().read(true).write(true).open(path)?;
+            Arena::map(OwnedFd::from(file)).map_err(io::Error::other)
+        };
+        let arenas = place.arenas.iter().map(open).collect::<io::Result<_>>()?;
+        let boxes = llama::boxes(place.gib, place.rank.into(), place.world.into());
+        let tensor = |boxed: TensorBox| {
+            let mut bytes = vec![0; boxed.bytes().unwrap_or(0) as usize];
+            llama::fill(&boxed, &mut bytes);
+            (boxed, bytes)
+        };
+        let tensors: Vec<_> = boxes.into_iter().map(tensor).collect();
+        let bytes = tensors.iter().map(|(_, data)| data.len()).sum::<usize>();
+        let mut state = Self {
+            place,
+            tensors,
+            arenas,
+            spare: Vec::new(),
+            bytes,
+        };
+        state.touch(bytes);
+        Ok(state)
+    }
+
+    /// Memory for `length` bytes that begins at a whole sector.
+    fn touch(&mut self, length: usize) -> &mut [u8] {
+        let needed = length.next_multiple_of(BLOCK) + SECTOR;
+        if self.spare.len() < needed {
+            self.spare = vec![1; needed];
+        }
+        let start = self.spare.as_ptr().align_offset(SECTOR);
+        &mut self.spare[start..start + length.next_multiple_of(BLOCK)]
+    }
+
+    fn obey(&mut self, ask: Ask, heard: &Receiver<Ask>) -> io::Result<Told> {
+        match ask {
+            Ask::Memcpy => Ok(self.memcpy()),
+            Ask::Fill { slot, step } => timed(|| self.fill(slot, step)),
+            Ask::Write { path } => {
+                let length = self.bytes.next_multiple_of(SECTOR);
+                let bytes = &*self.touch(length);
+                timed(|| write(&path, &bytes[..length]))
+            }
+            Ask::Read { path } => {
+                let length = self.bytes.next_multiple_of(SECTOR);
+                let bytes = self.touch(length);
+                timed(|| read(&path, &mut bytes[..length]))
+            }
+            Ask::Load {
+                store,
+                step,
+                rank,
+                world,
+                tier,
+                check,
+            } => self.load(&store, step, (rank, world), tier, check),
+            Ask::Train { slot, step } => self.train(slot, step, heard),
+            Ask::Stop | Ask::End => Ok(Told::default()),
+        }
+    }
+
+    /// With as many threads as the fill has, each a part of every tensor's bytes.
+    fn memcpy(&mut self) -> Told {
+        let (bytes, threads) = (self.bytes, self.place.threads);
+        self.touch(bytes);
+        let start = self.spare.as_ptr().align_offset(SECTOR);
+        let (spare, tensors) = (&mut self.spare[start..start + bytes], &self.tensors);
+        let mut rest = spare;
+        let mut shares: Vec<Vec<(&mut [u8], &[u8])>> = (0..threads).map(|_| Vec::new()).collect();
+        let (share, mut given) = (bytes.div_ceil(threads).max(1), 0);
+        for (_, data) in tensors {
+            let mut data = &data[..];
+            while !data.is_empty() {
+                let nth = given / share;
+                let length = data.len().min((nth + 1) * share - given);
+                let (to, after) = std::mem::take(&mut rest).split_at_mut(length);
+                shares[nth].push((to, &data[..length]));
+                (rest, data, given) = (after, &data[length..], given + length);
+            }
+        }
+        let copy = |share: Vec<(&mut [u8], &[u8])>| share.into_iter().for_each(|(to, from)| to.copy_from_slice(from));
+        let (cpu, start) = (cpu_seconds(), Instant::now());
+        std::thread::scope(|scope| {
+            let mine = shares.pop();
+            shares.into_iter().for_each(|share| drop(scope.spawn(move || copy(share))));
+            mine.into_iter().for_each(copy);
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        black_box(&self.spare);
+        Told {
+            seconds,
+            cpu: cpu_seconds() - cpu,
+            ..Told::default()
+        }
+    }
+
+    fn fill(&self, slot: u32, step: u64) -> io::Result<()> {
+        let job = JobId::from(super::JOB);
+        let of = ImageOf {
+            threads: self.place.threads,
+            ..ImageOf::new(&job, Step(step), Generation(1), Rank(self.place.rank), self.place.world)
+        };
+        let tensors: Vec<(TensorBox, &[u8])> = self.tensors.iter().map(|(boxed, data)| (boxed.clone(), &data[..])).collect();
+        let arena = &self.arenas[self.place.rank as usize];
+        arena.fill(slot, &of, &tensors, &json!({"step": step})).map_err(io::Error::other)?;
+        Ok(())
+    }
+
+    fn load(&mut self, store: &Path, step: u64, part: (u64, u64), tier: Tier, check: bool) -> io::Result<Told> {
+        let wanted = llama::boxes(self.place.gib, part.0, part.1);
+        let sizes: Vec<usize> = wanted.iter().map(|boxed| boxed.bytes().unwrap_or(0) as usize).collect();
+        let needed: usize = sizes.iter().sum();
+        self.touch(needed);
+        let start = self.spare.as_ptr().align_offset(SECTOR);
+        let mut rest = &mut self.spare[start..];
+        if check {
+            rest.fill(0);
+        }
+        let mut parts = Vec::new();
+        for size in &sizes {
+            let (part, after) = rest.split_at_mut(*size);
+            parts.push(part);
+            rest = after;
+        }
+        let store = Store::at(store);
+        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let id = CheckpointId {
+            step: Step(step),
+            generation: Generation(1),
+        };
+        let checkpoint = store.load(&JobId::from(super::JOB), id).map_err(io::Error::other)?;
+        let memory = ArenaSource::new(&self.arenas);
+        let source: &dyn ChunkSource = match tier {
+            Tier::Arena => &memory,
+            Tier::Disk => &store,
+        };
+        let mut out = Scattered(parts);
+        let report = assemble_into(&checkpoint.manifest, &checkpoint.indexes, &wanted, &[source], &mut out)
+            .map_err(io::Error::other)?;
+        let told = Told {
+            seconds: start.elapsed().as_secs_f64(),
+            cpu: cpu_seconds() - cpu,
+            read: report.read,
+            needed: needed as u64,
+            ..Told::default()
+        };
+        let sound = !check || wanted.iter().zip(&out.0).all(|(boxed, bytes)| llama::holds(boxed, bytes));
+        match sound {
+            true => Ok(told),
+            false => Err(io::Error::other("a load gave other bytes than were saved")),
+        }
+    }
+
+    /// What a save costs a trainer whose core has nothing to spare.
+    fn train(&self, slot: u32, step: u64, heard: &Receiver<Ask>) -> io::Result<Told> {
+        let mut work = Work::new();
+        let before: Vec<f64> = (0..STEPS_BEFORE).map(|_| work.step()).collect();
+        let usual = before.iter().skip(STEPS_BEFORE / 4).sum::<f64>() / (STEPS_BEFORE - STEPS_BEFORE / 4) as f64;
+        let start = Instant::now();
+        self.fill(slot, step)?;
+        let stall = start.elapsed().as_secs_f64();
+        out::json_line(&Told {
+            seconds: stall,
+            ..Told::default()
+        });
+        let mut slower = 0.0;
+        while heard.try_recv().is_err() {
+            slower += work.step() - usual;
+        }
+        Ok(Told {
+            seconds: stall,
+            lost: stall + slower,
+            ..Told::default()
+        })
+    }
+}
+
+/// A step of training as far as the processor sees it: arithmetic on what its caches hold.
+struct Work {
+    numbers: Vec<f32>,
+}
+
+impl Work {
+    fn new() -> Self {
+        Self {
+            numbers: (0..64 << 10).map(|nth| nth as f32 * 1e-6).collect(),
+        }
+    }
+
+    /// About ten milliseconds; gives how many seconds they were.
+    fn step(&mut self) -> f64 {
+        let start = Instant::now();
+        for _ in 0..1200 {
+            for number in &mut self.numbers {
+                *number = number.mul_add(0.999, 1e-3);
+            }
+            black_box(&mut self.numbers);
+        }
+        start.elapsed().as_secs_f64()
+    }
+}
+
+fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<Told> {
+    let (cpu, start) = (cpu_seconds(), Instant::now());
+    work()?;
+    Ok(Told {
+        seconds: start.elapsed().as_secs_f64(),
+        cpu: cpu_seconds() - cpu,
+        ..Told::default()
+    })
+}
+
+fn direct(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flag = i32::try_from(OFlags::DIRECT.bits()).expect("flags of open are an int");
+    let opened = options.custom_flags(flag).open(path);
+    // Where the filesystem knows no direct transfers, the floor is its usual ones.
+    opened.or_else(|_| options.custom_flags(0).open(path))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let file = direct(OpenOptions::new().write(true).create(true).truncate(true), path)?;
+    for (block, at) in bytes.chunks(BLOCK).zip((0..).step_by(BLOCK)) {
+        file.write_all_at(block, at)?;
+    }
+    file.sync_all()
+}
+
+fn read(path: &Path, bytes: &mut [u8]) -> io::Result<()> {
+    let file = direct(OpenOptions::new().read(true), path)?;
+    for (block, at) in bytes.chunks_mut(BLOCK).zip((0..).step_by(BLOCK)) {
+        file.read_exact_at(block, at)?;
+    }
+    Ok(())
+}
+
+/// Processor time of this process.
+pub(super) fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

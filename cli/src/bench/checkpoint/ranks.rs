@@ -1,0 +1,81 @@
+//! The ranks as the bench sees them: processes that are told what to do, one line a message.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use super::words::{Ask, Told};
+
+/// One process.
+#[derive(Debug)]
+pub(super) struct RankProcess {
+    child: Child,
+    say: ChildStdin,
+    hear: BufReader<ChildStdout>,
+}
+
+impl RankProcess {
+    /// Starts it and waits until it has made its state.
+    pub(super) fn start_all(world: u32, gib: f64, threads: usize, arenas: &[PathBuf]) -> io::Result<Vec<Self>> {
+        let start = |rank: u32| {
+            let mut command = Command::new(std::env::current_exe()?);
+            command
+                .args(["bench", "checkpoint-rank", "--rank", &rank.to_string()])
+                .args(["--world", &world.to_string(), "--gib", &gib.to_string()])
+                .args(["--threads", &threads.to_string()]);
+            arenas.iter().for_each(|arena| drop(command.arg("--arena").arg(arena)));
+            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+            let pipes = child.stdin.take().zip(child.stdout.take());
+            let (say, hear) = pipes.expect("both were asked for");
+            let hear = BufReader::new(hear);
+            Ok(Self { child, say, hear })
+        };
+        let mut all = (0..world).map(start).collect::<io::Result<Vec<_>>>()?;
+        for rank in &mut all {
+            rank.hear()?;
+        }
+        Ok(all)
+    }
+
+    /// Tells it to do something.
+    pub(super) fn say(&mut self, ask: &Ask) -> io::Result<()> {
+        let mut line = serde_json::to_vec(ask)?;
+        line.push(b'\n');
+        self.say.write_all(&line)
+    }
+
+    /// What it says of it.
+    pub(super) fn hear(&mut self) -> io::Result<Told> {
+        let mut line = String::new();
+        if self.hear.read_line(&mut line)? == 0 {
+            return Err(io::Error::other("a rank of the bench ended early; is there memory for it?"));
+        }
+        let told: Told = serde_json::from_str(&line)?;
+        match told.problem {
+            Some(problem) => Err(io::Error::other(problem)),
+            None => Ok(told),
+        }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+/// All of them do the same at the same time; gives what each says.
+pub(super) fn all_do(ranks: &mut [RankProcess], ask: impl Fn(usize) -> Ask) -> io::Result<Vec<Told>> {
+    for (nth, rank) in ranks.iter_mut().enumerate() {
+        rank.say(&ask(nth))?;
+    }
+    ranks.iter_mut().map(RankProcess::hear).collect()
+}
+
+impl Drop for RankProcess {
+    fn drop(&mut self) {
+        // It ends by itself when its input does; what became of it is of no interest any more.
+        if self.say(&Ask::End).is_err() {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,255 @@
+//! The rounds: references and the engine by turns.
+
+use std::hint::black_box;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rankguard_checkpoint::arena::Arena;
+use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox, plan};
+use rankguard_checkpoint::{Store, lower_priority};
+use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
+
+use super::rank::cpu_seconds;
+use super::ranks::{RankProcess, all_do};
+use super::words::{Ask, Tier, Told};
+use super::{Figures, JOB, Options, Reshard, llama, median, memory};
+
+/// Arenas of this node, one a rank, and the store they are written to.
+struct Node {
+    arenas: Vec<Arena>,
+    store: Store,
+    dir: PathBuf,
+}
+
+/// What one save took.
+#[derive(Debug, Clone, Copy, Default)]
+struct Save {
+    stall: f64,
+    durable: f64,
+    cpu: f64,
+}
+
+/// Saves, loads and references with the ranks that were asked for, then other numbers of ranks.
+pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) -> io::Result<()> {
+    let dir = tempfile::Builder::new().prefix("rankguard-bench-").tempdir_in(&options.dir)?;
+    let before = memory::of_process(std::process::id());
+    let node = Node::new(options, options.ranks, &dir.path().join("store"))?;
+    let mut ranks = RankProcess::start_all(options.ranks, options.gib, threads, &node.paths())?;
+    // The arenas are shared: of each page every process that maps it counts its part.
+    let held = |ranks: &[RankProcess]| -> u64 {
+        let ids = ranks.iter().map(RankProcess::id).chain([std::process::id()]);
+        ids.map(memory::of_process).sum()
+    };
+    let (mut memcpys, mut writes, mut reads) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut saves, mut colds, mut warms) = (Vec::new(), Vec::new(), Vec::new());
+    let mut peak = 0;
+    let with_arenas = held(&ranks);
+    let arena_bytes: u64 = node.arenas.iter().map(|arena| arena.geometry().total()).sum();
+    for round in 0..=options.rounds {
+        let step = round as u64 + 1;
+        let reference = |nth: usize| dir.path().join(format!("reference-{nth}"));
+        memcpys.push(slowest(&all_do(&mut ranks, |_| Ask::Memcpy)?));
+        saves.push(node.save(&mut ranks, step)?);
+        peak = peak.max(held(&ranks));
+        writes.push(slowest(&all_do(&mut ranks, |nth| Ask::Write { path: reference(nth) })?));
+        reads.push(slowest(&all_do(&mut ranks, |nth| Ask::Read { path: reference(nth) })?));
+        let check = round == 0;
+        let cold = node.load(&mut ranks, step, Tier::Disk, check)?;
+        let warm = node.load(&mut ranks, step, Tier::Arena, check)?;
+        colds.push(slowest(&cold));
+        warms.push(slowest(&warm));
+        figures.bytes_read_over_needed = ratio(&cold);
+        figures.raw.state_bytes = cold.iter().map(|told| told.needed).sum();
+        node.forget(step)?;
+    }
+    figures.lost_s_per_save = median(
+        (0..options.rounds.min(3))
+            .map(|nth| node.train(&mut ranks, 100 + nth as u64))
+            .collect::<io::Result<_>>()?,
+    );
+    let first = saves[0];
+    let of = |pick: fn(&Save) -> f64| median(saves[1..].iter().map(pick).collect());
+    let raw = &mut figures.raw;
+    (raw.stall_s, raw.durable_s, raw.save_cpu_s) = (of(|save| save.stall), of(|save| save.durable), of(|save| save.cpu));
+    (raw.memcpy_s, raw.first_stall_s) = (median(memcpys[1..].to_vec()), first.stall);
+    (raw.odirect_write_s, raw.odirect_read_s) = (median(writes[1..].to_vec()), median(reads[1..].to_vec()));
+    (raw.cold_load_s, raw.warm_load_s) = (median(colds[1..].to_vec()), median(warms[1..].to_vec()));
+    raw.extra_memory_bytes = arena_bytes + peak.saturating_sub(with_arenas);
+    let state = raw.state_bytes as f64;
+    let each = |ours: Vec<f64>, reference: &[f64]| {
+        median(ours.iter().zip(&reference[1..]).map(|(ours, reference)| ours / reference).collect())
+    };
+    figures.stall_over_memcpy = each(saves[1..].iter().map(|save| save.stall).collect(), &memcpys);
+    figures.durable_over_odirect_write = each(saves[1..].iter().map(|save| save.durable).collect(), &writes);
+    figures.load_over_odirect_read = each(colds[1..].to_vec(), &reads);
+    let raw = &figures.raw;
+    figures.first_stall_over_memcpy = raw.first_stall_s / raw.memcpy_s;
+    figures.warm_load_gb_per_s = state / raw.warm_load_s / 1e9;
+    figures.cpu_s_per_gib = raw.save_cpu_s / (state / f64::from(1 << 30));
+    figures.memory_over_state = raw.extra_memory_bytes as f64 / state;
+    let (read_s, rounds) = (raw.odirect_read_s, options.rounds.min(3));
+    drop(ranks);
+    drop(node);
+    for (from, to) in [(2, 1), (1, 2), (4, 3)] {
+        let row = reshard(options, from, to, read_s, rounds, dir.path())?;
+        figures.reshard.push(row);
+    }
+    figures.raw.left_bytes = memory::of_process(std::process::id()).saturating_sub(before);
+    Ok(())
+}
+
+fn slowest(told: &[Told]) -> f64 {
+    told.iter().map(|told| told.seconds).fold(0.0, f64::max)
+}
+
+/// Bytes read over bytes needed.
+fn ratio(told: &[Told]) -> f64 {
+    let sum = |pick: fn(&Told) -> u64| told.iter().map(pick).sum::<u64>() as f64;
+    sum(|told| told.read) / sum(|told| told.needed)
+}
+
+impl Node {
+    fn new(options: &Options, ranks: u32, dir: &Path) -> io::Result<Self> {
+        let arena = |rank: u32| {
+            let (_, bytes) = ShardIndex::lay_out(llama::boxes(options.gib, rank.into(), ranks.into()));
+            Arena::create(&format!("rankguard-bench-{rank}"), 1, bytes.unwrap_or(u64::MAX)).map_err(io::Error::other)
+        };
+        Ok(Self {
+            arenas: (0..ranks).map(arena).collect::<io::Result<_>>()?,
+            store: Store::open(dir).map_err(io::Error::other)?,
+            dir: dir.to_owned(),
+        })
+    }
+
+    /// Where other processes find the arenas.
+    fn paths(&self) -> Vec<PathBuf> {
+        let path = |arena: &Arena| format!("/proc/{}/fd/{}", std::process::id(), arena.as_fd().as_raw_fd()).into();
+        self.arenas.iter().map(path).collect()
+    }
+
+    /// All ranks save; each image is written as soon as it is sealed, and the manifest when all are there.
+    fn save(&self, ranks: &mut [RankProcess], step: u64) -> io::Result<Save> {
+        self.arenas.iter().try_for_each(|arena| arena.release(0)).map_err(io::Error::other)?;
+        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let told = self.write(ranks, step, &Ask::Fill { slot: 0, step })?;
+        Ok(Save {
+            durable: start.elapsed().as_secs_f64(),
+            stall: slowest(&told),
+            cpu: cpu_seconds() - cpu + told.iter().map(|told| told.cpu).sum::<f64>(),
+        })
+    }
+
+    fn write(&self, ranks: &mut [RankProcess], step: u64, ask: &Ask) -> io::Result<Vec<Told>> {
+        let done = std::thread::scope(|scope| {
+            let one = |(rank, arena): (&mut RankProcess, &Arena)| {
+                rank.say(ask)?;
+                let told = rank.hear()?;
+                // From here on as an agent does it: behind everything else that wants the processor.
+                lower_priority();
+                let image = arena.sealed(0).map_err(io::Error::other)?;
+                let written = self.store.write_shard(image.index(), &image).map_err(io::Error::other)?;
+                Ok((told, written.seal))
+            };
+            let threads: Vec<_> = ranks.iter_mut().zip(&self.arenas).map(|pair| scope.spawn(move || one(pair))).collect();
+            let joined = threads.into_iter().map(|thread| thread.join().expect("a save does not panic"));
+            joined.collect::<io::Result<Vec<(Told, ShardSeal)>>>()
+        })?;
+        let (told, seals): (Vec<Told>, Vec<ShardSeal>) = done.into_iter().unzip();
+        let manifest = Manifest::from_seals(&JobId::from(JOB), id(step), None, &seals).map_err(io::Error::other)?;
+        self.store.commit(&manifest).map_err(io::Error::other)?;
+        Ok(told)
+    }
+
+    /// Every rank loads what it holds.
+    fn load(&self, ranks: &mut [RankProcess], step: u64, tier: Tier, check: bool) -> io::Result<Vec<Told>> {
+        let world = ranks.len() as u64;
+        all_do(ranks, |nth| Ask::Load {
+            store: self.dir.clone(),
+            step,
+            rank: nth as u64,
+            world,
+            tier,
+            check,
+        })
+    }
+
+    /// Training time that one save costs when every core computes.
+    fn train(&self, ranks: &mut [RankProcess], step: u64) -> io::Result<f64> {
+        self.arenas.iter().try_for_each(|arena| arena.release(0)).map_err(io::Error::other)?;
+        self.write(ranks, step, &Ask::Train { slot: 0, step })?;
+        let told = all_do(ranks, |_| Ask::Stop)?;
+        self.forget(step)?;
+        Ok(told.iter().map(|told| told.lost).fold(0.0, f64::max))
+    }
+
+    fn forget(&self, step: u64) -> io::Result<()> {
+        self.store.remove(&JobId::from(JOB), id(step)).map_err(io::Error::other)
+    }
+}
+
+fn id(step: u64) -> CheckpointId {
+    CheckpointId {
+        step: Step(step),
+        generation: Generation(1),
+    }
+}
+
+/// Saved by `from` ranks, loaded by `to`.
+fn reshard(options: &Options, from: u32, to: u32, read_s: f64, rounds: usize, dir: &Path) -> io::Result<Reshard> {
+    let node = Node::new(options, from, &dir.join(format!("store-{from}-{to}")))?;
+    let mut savers = RankProcess::start_all(from, options.gib, 1, &node.paths())?;
+    node.save(&mut savers, 1)?;
+    drop(savers);
+    let mut loaders = RankProcess::start_all(to, options.gib, 1, &node.paths())?;
+    let (mut colds, mut warms) = (Vec::new(), Vec::new());
+    let mut row = Reshard {
+        from,
+        to,
+        ..Reshard::default()
+    };
+    let mut needed = 0;
+    for round in 0..=rounds {
+        let cold = node.load(&mut loaders, 1, Tier::Disk, round == 0)?;
+        let warm = node.load(&mut loaders, 1, Tier::Arena, round == 0)?;
+        row.bytes_read_over_needed = ratio(&cold);
+        needed = cold.iter().map(|told| told.needed).sum();
+        if round > 0 {
+            colds.push(slowest(&cold));
+            warms.push(slowest(&warm));
+        }
+    }
+    (row.cold_s, row.warm_s) = (median(colds), median(warms));
+    row.warm_gb_per_s = needed as f64 / row.warm_s / 1e9;
+    row.load_over_odirect_read = row.cold_s / read_s;
+    node.forget(1)?;
+    Ok(row)
+}
+
+/// Planning 10,000 tensors from 512 ranks on 768: all loads of one rank after the other would be the same work again, so the
+/// plan of every rank is counted together.
+pub(super) fn plan_seconds() -> io::Result<f64> {
+    const TENSORS: u64 = 10_000;
+    const ROWS: u64 = 1536;
+    let part = |tensor: u64, rank: u64, world: u64| {
+        let share = ROWS / world;
+        let rows = rank * share..(rank + 1) * share;
+        TensorBox::rows(format!("layers.{tensor}.weight"), Dtype::Bf16, vec![ROWS, 8], rows)
+    };
+    let shard = |rank: u64| {
+        let (tensors, end) = ShardIndex::lay_out((0..TENSORS).map(|tensor| part(tensor, rank, 512)));
+        ShardIndex {
+            rank: Rank(rank as u32),
+            world_size: 512,
+            image_bytes: end.unwrap_or(0),
+            tensors,
+            ..ShardIndex::new(&JobId::from(JOB), id(1))
+        }
+    };
+    let indexes: Vec<ShardIndex> = (0..512).map(shard).collect();
+    let wanted: Vec<TensorBox> = (0..TENSORS).map(|tensor| part(tensor, 300, 768)).collect();
+    let start = Instant::now();
+    black_box(plan(&wanted, &indexes).map_err(io::Error::other)?);
+    Ok(start.elapsed().as_secs_f64())
+}

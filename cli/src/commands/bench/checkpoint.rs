@@ -1,0 +1,113 @@
+//! `rankguard bench checkpoint`.
+
+use super::{BenchCheckpointArgs, BenchRankArgs};
+use crate::args::Format;
+use crate::bench::checkpoint::{Figures, Options, Place, measure, run_rank};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column};
+use crate::out;
+
+/// A figure, what it should be, and what it is made of.
+struct Row {
+    figure: &'static str,
+    value: f64,
+    aim: &'static str,
+}
+
+const COLUMNS: &[Column<Line>] = &[
+    ("figure", |it| it.figure.clone()),
+    ("value", |it| format!("{:.3}", it.value)),
+    ("aim", |it| it.aim.clone()),
+];
+
+/// One printed line.
+#[derive(Debug, serde::Serialize)]
+struct Line {
+    figure: String,
+    value: f64,
+    aim: String,
+}
+
+pub(super) fn run(args: &BenchCheckpointArgs) -> Result<Exit, CliError> {
+    let failed = |problem: std::io::Error| {
+        CliError::failure(
+            "could not be measured",
+            "is there memory for five times the state, and room in --dir for three times it?",
+        )
+        .because(problem)
+    };
+    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    std::fs::create_dir_all(&dir).map_err(failed)?;
+    let options = Options {
+        gib: args.gib,
+        ranks: args.ranks,
+        rounds: args.rounds,
+        dir,
+    };
+    let figures = measure(&options).map_err(failed)?;
+    match args.format.format {
+        Format::Json => out::json(&figures),
+        Format::Jsonl => out::json_line(&figures),
+        format => {
+            listing::print(format, &lines(&figures), COLUMNS);
+            let machine = &figures.machine;
+            out::note(&format!(
+                "{} ranks, each a process, on {} cores; {}; load average {:.1} before and {:.1} after",
+                machine.ranks, machine.cores, machine.filesystem, machine.load_average_before, machine.load_average_after
+            ));
+        }
+    }
+    Ok(Exit::Fine)
+}
+
+fn lines(figures: &Figures) -> Vec<Line> {
+    let row = |figure, value, aim| Row { figure, value, aim };
+    let rows = [
+        row("stall / memcpy", figures.stall_over_memcpy, "1.10 at most"),
+        row("first stall / memcpy", figures.first_stall_over_memcpy, "1.10 at most"),
+        row("durable / O_DIRECT write", figures.durable_over_odirect_write, "1.2 at most"),
+        row("cold load / O_DIRECT read", figures.load_over_odirect_read, "1.18 at most"),
+        row("warm load, GB/s", figures.warm_load_gb_per_s, "6 at least"),
+        row("bytes read / needed", figures.bytes_read_over_needed, "1.02 at most"),
+        row("CPU seconds a GiB saved", figures.cpu_s_per_gib, "0.35 at most"),
+        row("extra memory / state", figures.memory_over_state, "1.0 at most"),
+        row("training seconds lost a save", figures.lost_s_per_save, "0.5 at most at 2 GiB"),
+        row("plan 10,000 tensors 512 to 768, s", figures.plan_10000_tensors_512_to_768_s, "1 at most"),
+        row("memcpy, s", figures.raw.memcpy_s, ""),
+        row("stall, s", figures.raw.stall_s, ""),
+        row("O_DIRECT write, s", figures.raw.odirect_write_s, ""),
+        row("durable, s", figures.raw.durable_s, ""),
+        row("O_DIRECT read, s", figures.raw.odirect_read_s, ""),
+        row("cold load, s", figures.raw.cold_load_s, ""),
+        row("warm load, s", figures.raw.warm_load_s, ""),
+    ];
+    let line = |figure: String, value, aim: &str| Line {
+        figure,
+        value,
+        aim: aim.to_owned(),
+    };
+    let mut lines: Vec<Line> = rows.into_iter().map(|row| line(row.figure.to_owned(), row.value, row.aim)).collect();
+    for reshard in &figures.reshard {
+        let name = |what: &str| format!("{} to {} ranks, {what}", reshard.from, reshard.to);
+        lines.push(line(name("cold / O_DIRECT read"), reshard.load_over_odirect_read, "1.18 at most"));
+        lines.push(line(name("warm GB/s"), reshard.warm_gb_per_s, "6 at least"));
+        lines.push(line(name("read / needed"), reshard.bytes_read_over_needed, "1.02 at most"));
+    }
+    lines
+}
+
+/// `bench checkpoint-rank`: one rank of the bench.
+pub(super) fn run_one_rank(args: &BenchRankArgs) -> Result<Exit, CliError> {
+    let place = Place {
+        rank: args.rank,
+        world: args.world,
+        gib: args.gib,
+        threads: args.threads,
+        arenas: args.arenas.clone(),
+    };
+    run_rank(place).map_err(|problem| {
+        CliError::failure("a rank of the bench failed", "run `rankguard bench checkpoint`").because(problem)
+    })?;
+    Ok(Exit::Fine)
+}
