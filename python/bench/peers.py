@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import datetime
 import logging
 import os
 import platform
@@ -142,12 +143,14 @@ class Bench:
         return time.perf_counter() - start
 
     def once(self, method: methods.Method, nth: int) -> None:
+        if self.rank == 0:
+            print(f"round {nth}: {method.name}", file=sys.stderr, flush=True)
         path = f"{self.args.scratch}/{type(method).__name__}-{nth}"
         if self.rank == 0:
             os.makedirs(path)
         dist.barrier(group=self.group)
         cpu, start = used(), time.perf_counter()
-        method.save(path, nth + 1)
+        method.save(path, 2 * nth + 1)
         method.before_optimizer()
         stall = time.perf_counter() - start
         method.finish()
@@ -189,7 +192,7 @@ class Bench:
         dist.barrier(group=self.group)
         calm = [self.step(method) for _ in range(30)]
         start = time.perf_counter()
-        method.save(path, self.args.rounds + nth + 1)
+        method.save(path, 2 * nth + 2)
         stall, slow = time.perf_counter() - start, []
         while not method.over() and len(slow) < 5000:
             slow.append(self.step(method))
@@ -247,8 +250,9 @@ def main() -> None:
     args = parser.parse_args()
     args.scratch = os.path.abspath(args.scratch or f"{args.out}/scratch")
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=5))
     if dist.get_rank() == 0:
+        shutil.rmtree(args.scratch, ignore_errors=True)
         os.makedirs(args.scratch, exist_ok=True)
     dist.barrier()
     bench = Bench(args)

@@ -15,7 +15,8 @@ $pip install --no-deps torch==2.15.0
 $pip install filelock==4.2.11 typing_extensions==4.16.0 sympy==1.14.0 networkx==3.7 Jinja2==3.1.6 fsspec==2026.9.0 \
     numpy==2.5.5 setuptools==84.2.1
 $pip install --no-deps nvidia-cuda-runtime==13.2.86 nvidia-cuda-cupti==13.2.86 nvidia-cufile==1.17.1.22
-$pip install pytest==9.2.0 maturin==1.16.0 psutil==7.2.2 grpcio==1.85.1 protobuf==7.36.2
+$pip install pytest==9.2.0 maturin==1.16.0 psutil==7.2.2 grpcio==1.85.1 protobuf==7.36.2 \
+    requests deprecated pyyaml packaging
 $pip install --no-deps safetensors==0.8.0 dlrover==0.6.1
 site=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 "$folder/bin/python" "$here/cuda_stubs.py" "$site"

@@ -278,12 +278,14 @@ impl LocalRank {
             step,
             generation: self.to.owner.generation,
         };
-        let path = self.to.store.manifest_path(&self.to.owner.job, id)?;
-        self.to.wait_for(&path, until, || LocalError::NotCommitted {
-            step,
-            within: limit,
-            path: path.clone(),
-        })?;
+        if !self.to.wait_committed(id, until)? {
+            let path = self.to.store.manifest_path(&self.to.owner.job, id)?;
+            return Err(LocalError::NotCommitted {
+                step,
+                within: limit,
+                path,
+            });
+        }
         Ok(Some(id))
     }
 

@@ -216,12 +216,15 @@ impl Destination {
     /// The shard of another rank, as soon as its index is there: an index appears after the image is durable.
     fn seal_of(&self, id: CheckpointId, rank: Rank, until: Instant) -> Result<ShardSeal, LocalError> {
         let path = self.store.index_path(&self.owner.job, id, rank)?;
-        self.wait_for(&path, until, || LocalError::Missing {
-            step: id.step,
-            rank,
-            within: self.commit_within,
-            path: path.clone(),
-        })?;
+        if !looking(until, || path.symlink_metadata().is_ok()) {
+            let (step, within) = (id.step, self.commit_within);
+            return Err(LocalError::Missing {
+                step,
+                rank,
+                within,
+                path,
+            });
+        }
         let unreadable = |source| LocalError::Read {
             path: path.clone(),
             source,
@@ -249,24 +252,34 @@ impl Destination {
         })
     }
 
-    /// Waits for a file that another rank makes.
-    pub(crate) fn wait_for(
-        &self,
-        path: &std::path::Path,
-        until: Instant,
-        late: impl FnOnce() -> LocalError,
-    ) -> Result<(), LocalError> {
-        let mut pause = LOOKS.0;
-        while path.symlink_metadata().is_err() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(late());
+    /// Waits until this checkpoint is committed, or was and has been overtaken and cleared away since; `false` when that
+    /// does not happen in time.
+    pub(crate) fn wait_committed(&self, id: CheckpointId, until: Instant) -> Result<bool, LocalError> {
+        let job = &self.owner.job;
+        let mut failed = None;
+        let there = looking(until, || match self.store.committed_ids(job) {
+            Ok(ids) => ids.last().is_some_and(|newest| *newest >= id),
+            Err(problem) => {
+                failed = Some(problem);
+                true
             }
-            std::thread::sleep(pause.min(left));
-            pause = (pause * 2).min(LOOKS.1);
-        }
-        Ok(())
+        });
+        failed.map_or(Ok(there), |problem| Err(problem.into()))
     }
+}
+
+/// Looks again and again for what another rank leaves; `false` when it is not there in time.
+fn looking(until: Instant, mut there: impl FnMut() -> bool) -> bool {
+    let mut pause = LOOKS.0;
+    while !there() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(LOOKS.1);
+    }
+    true
 }
 
 /// An error with everything below it, on one line.

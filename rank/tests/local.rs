@@ -229,6 +229,24 @@ fn a_later_run_takes_the_next_generation_and_sees_what_the_first_left() {
 }
 
 #[test]
+fn a_checkpoint_that_was_overtaken_and_cleared_away_was_committed_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LocalOptions {
+        generation: Some(Generation(1)),
+        keep: 1,
+        ..LocalOptions::default()
+    };
+    let mut local = LocalRank::open(dir.path(), &place(0, 1), &options).unwrap();
+    // The second is older than the first, so it goes with its own commit.
+    for step in [9, 4] {
+        save(&mut local, step, &rows(0..8), &json!(null));
+        assert_eq!(local.wait(LIMIT).unwrap().map(|id| id.step), Some(Step(step)));
+    }
+    let left = local.committed().unwrap();
+    assert_eq!(left.iter().map(|id| id.step).collect::<Vec<_>>(), [Step(9)]);
+}
+
+#[test]
 fn a_state_that_grows_gets_a_larger_arena_and_a_wrong_size_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let mut local = open(dir.path(), 0, 1, 1);
