@@ -44,6 +44,7 @@ def undisturbed(example: str, folder: pathlib.Path, ranks: int = 2):
 @pytest.mark.parametrize("example", ["ddp.py", "fsdp2.py"])
 def test_a_job_whose_ranks_are_killed_trains_as_if_nothing_had_happened(running, tmp_path, example):
     script, store, out = str(EXAMPLES / example), tmp_path / "store", tmp_path / "out"
+    store.mkdir()
     out.mkdir()
     command = [sys.executable, script, f"--steps={STEPS}", f"--out={out}", "--step-ms=100"]
     job = running.run("train", command, 2, store, 5)
