@@ -48,12 +48,12 @@ class Leaf:
 class Flat:
     """A state taken apart."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: Any, path: Tuple[Any, ...] = ()) -> None:
         self.leaves: List[Leaf] = []
         self._names: Dict[str, str] = {}
         self._stateful: List[Tuple[Any, Any]] = []
         self._seen: List[int] = []
-        self._state = self._encode(state, (), None)
+        self._state = self._encode(state, path, None)
 
     def text(self) -> str:
         """The state of this rank, as JSON."""
@@ -141,10 +141,10 @@ def decode(text: str) -> Any:
 
 def encode_plain(value: Any, name: str) -> Any:
     """A value without tensors, as JSON; refuses one with its name."""
-    flat = Flat([value])
+    flat = Flat(value, (name,))
     if flat.leaves:
         raise Unsavable(f"{name}: a tensor stands where only plain state can be saved")
-    return flat._state[0]
+    return flat._state
 
 
 def decode_plain(value: Any) -> Any:
