@@ -20,6 +20,21 @@ clippy:
 test:
     cargo test --workspace
 
+# The Rust tests, then the Python package's: with TORCH_ENV (python/tests/torch_env.sh makes one) also torch, DCP and jobs.
+test-all: test
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build --release -p rankguard
+    env=${TORCH_ENV:-}
+    if [ -z "$env" ]; then
+        echo "SKIPPED: TORCH_ENV is not set, so nothing of torch, DCP, DDP and FSDP2 is tested" >&2
+        env=target/python-env
+        [ -x $env/bin/pytest ] || { python3 -m venv $env && $env/bin/pip install -q maturin numpy pytest; }
+    fi
+    export VIRTUAL_ENV=$(cd "$env" && pwd)
+    (cd python && "$VIRTUAL_ENV/bin/maturin" develop --release)
+    "$VIRTUAL_ENV/bin/python" -m pytest python/tests -rs
+
 # The demo under random kills: seeds FROM to TO.
 chaos FROM="1" TO="20":
     cargo build --release

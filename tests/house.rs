@@ -10,7 +10,7 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-const RANKS: [(&str, u32); 21] = [
+const RANKS: [(&str, u32); 22] = [
     ("rankguard-model", 0),
     ("rankguard-pickle", 0),
     ("rankguard-faults", 1),
@@ -27,6 +27,7 @@ const RANKS: [(&str, u32); 21] = [
     ("rankguard-rank", 3),
     ("rankguard-offline", 4),
     ("rankguard-trainer", 4),
+    ("rankguard-python", 4),
     ("rankguard-agent", 4),
     ("rankguard-core", 4),
     ("rankguard-controller", 5),

@@ -177,7 +177,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (store, job) = (Store::open(dir.path()).expect("a store"), JobId::from("digits"));
         let mut commits = Commits::default();
-        let mut manifest_of = |step: u64, wrong: u8| {
+        let manifest_of = |step: u64, wrong: u8| {
             let id = CheckpointId {
                 step: Step(step),
                 generation: Generation(1),

@@ -12,8 +12,8 @@ use rankguard_controller::journal::{self, JOURNAL_FILE, JournalError};
 use rankguard_controller::{ControllerError, run};
 use rankguard_core::Event;
 use rankguard_model::{
-    Body, CaseId, CheckpointPolicy, Exit, Generation, JobId, JobState, Launch, NodeRange, NodeState, Order, Rank,
-    ShardSeal, Step,
+    Body, CaseId, CheckpointPolicy, Exit, Generation, JobId, JobState, Launch, NodeRange, NodeState, Order, ShardSeal,
+    Step,
 };
 use rankguard_proto::v1;
 use tokio::time::timeout;

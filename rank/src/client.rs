@@ -2,20 +2,21 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rankguard_checkpoint::arena::{Arena, ArenaError, FillError, ImageOf};
-use rankguard_checkpoint_format::{ShardIndex, TensorBox};
+use rankguard_checkpoint::Arena;
+use rankguard_checkpoint_format::TensorBox;
 use rankguard_model::{Rank, Step};
-use rankguard_proto::frame::FrameError;
 use rankguard_proto::v1;
 use rankguard_proto::v1::from_rank::Kind as Say;
 use rankguard_proto::v1::to_rank::Kind as Hear;
 use serde_json::Value;
 
-use crate::RankEnv;
+use crate::ClientError;
+use crate::slots::{Owner, Sealed, Slots, image_bytes};
 use crate::wire::Wire;
+use crate::{BackPressure, Counts, Notes, Part, RankEnv, SaveOutcome, Saved};
 
 /// Longest wait for an answer that costs the agent nothing.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
@@ -23,37 +24,8 @@ const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// Longest wait for a restore, which may read from other nodes and from disk.
 const RESTORE_WAIT: Duration = Duration::from_secs(120);
 
-/// Why the agent could not be asked, or did not give.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what each field holds")]
-pub enum ClientError {
-    #[error("connect to the agent at {}; is it still running?", path.display())]
-    Connect { path: PathBuf, source: io::Error },
-    #[error("speak to the agent: it is gone")]
-    Lost { source: io::Error },
-    #[error("wait for {what}: the deadline passed")]
-    Deadline { what: &'static str },
-    #[error("read the agent's frame")]
-    Frame(#[source] FrameError),
-    #[error("read the agent's frame: it is of a kind that this version does not know")]
-    Unknown,
-    #[error("wait for {wanted}: the agent answered with {got} instead")]
-    Answer { wanted: &'static str, got: &'static str },
-    #[error("be served by the agent: refused, {reason}")]
-    Refused { reason: String },
-    #[error("take the arena: no file descriptor came with it")]
-    NoDescriptor,
-    #[error("use the arena")]
-    Arena(#[from] ArenaError),
-    #[error("save into the arena")]
-    Fill(#[from] FillError),
-    #[error("restore: asked for {wanted} bytes, the agent gave {got}")]
-    RestoredBytes { wanted: u64, got: u64 },
-    #[error("restore: the state of rank {rank} is no JSON")]
-    RestoredState { rank: Rank, source: serde_json::Error },
-    #[error("ask for tensor {name}: its size cannot be told")]
-    Box { name: String },
-}
+/// How often a full arena is looked at: its owner is another process and rings no bell.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What a restore gave.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,23 +38,13 @@ pub struct Restored {
     pub states: Vec<(Rank, Value)>,
 }
 
-/// What became of a save.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Saved {
-    /// How long the trainer waited.
-    pub stall: Duration,
-    /// Whether there is an image.
-    pub outcome: SaveOutcome,
-}
-
-/// Whether there is an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SaveOutcome {
-    /// Sealed in the arena; the agent takes it from there.
-    Sealed,
-    /// Earlier images are not on disk yet, so every slot is taken: this rank does not take part in this checkpoint,
-    /// which makes the attempt void. Training goes on.
-    SkippedNoFreeSlot,
+/// What a restore into the caller's own buffers gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RestoredInto {
+    /// Steps completed when it was saved.
+    pub step: Step,
+    /// The small state of every shard, by rank.
+    pub states: Vec<(Rank, Value)>,
 }
 
 /// A rank's connection to the agent of its node.
@@ -90,7 +52,8 @@ pub enum SaveOutcome {
 pub struct RankClient {
     env: RankEnv,
     wire: Wire,
-    arena: Option<Arena>,
+    slots: Slots,
+    policy: BackPressure,
     checkpoint_every: u64,
     /// Set with the first error of the socket; nothing is sent afterwards.
     lost: bool,
@@ -115,7 +78,8 @@ impl RankClient {
         let mut client = Self {
             env: env.clone(),
             wire: Wire::new(stream),
-            arena: None,
+            slots: Slots::default(),
+            policy: BackPressure::Skip,
             checkpoint_every: 0,
             lost: false,
             marks_dropped: 0,
@@ -145,31 +109,53 @@ impl RankClient {
 
     /// Asks for exactly these boxes of the checkpoint that this generation starts from; `None` for a fresh start.
     ///
-    /// The arena is made for images of this size, so ask for what [`checkpoint`](Self::checkpoint) will save.
+    /// The arena is made for images of this size, so ask for what [`checkpoint`](Self::checkpoint) will save: then every
+    /// page is in place before the first save. Asking for nothing gives the states alone.
     pub fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
-        let sizes = sizes(wanted.iter())?;
-        self.take_arena(wanted.iter())?;
-        let boxes = wanted.iter().map(to_wire).collect();
+        let mut tensors = Vec::with_capacity(wanted.len());
+        for size in sizes(wanted.iter())? {
+            tensors.push(vec![0; usize::try_from(size).unwrap_or(usize::MAX)]);
+        }
+        let mut places: Vec<(TensorBox, &mut [u8])> = wanted
+            .iter()
+            .cloned()
+            .zip(tensors.iter_mut().map(Vec::as_mut_slice))
+            .collect();
+        let restored = self.restore_into(&mut places)?;
+        Ok(restored.map(|RestoredInto { step, states }| Restored { step, tensors, states }))
+    }
+
+    /// The same straight into the caller's buffers, which are left alone when there is nothing to restore. After an error
+    /// they may hold a part of it.
+    pub fn restore_into(&mut self, wanted: &mut [(TensorBox, &mut [u8])]) -> Result<Option<RestoredInto>, ClientError> {
+        let sizes = sizes(wanted.iter().map(|(boxed, _)| boxed))?;
+        for ((boxed, buffer), needs) in wanted.iter().zip(&sizes) {
+            let (has, needs) = (buffer.len() as u64, *needs);
+            if has != needs {
+                let name = boxed.name.clone();
+                return Err(ClientError::Buffer { name, has, needs });
+            }
+        }
+        let wanted_bytes: u64 = sizes.iter().sum();
+        self.take_arena(whole(wanted.iter().map(|(boxed, _)| boxed))?)?;
+        let boxes = wanted.iter().map(|(boxed, _)| to_wire(boxed)).collect();
         let what = "the restored tensors";
         let ready = match self.ask(Say::RestoreWanted(v1::RestoreWanted { boxes }), what, RESTORE_WAIT)? {
             Hear::NothingToRestore(_) => return Ok(None),
             Hear::RestoreReady(ready) => ready,
             other => return Err(unexpected(what, &other)),
         };
-        let wanted_bytes: u64 = sizes.iter().sum();
         if ready.bytes != wanted_bytes {
             return Err(ClientError::RestoredBytes {
                 wanted: wanted_bytes,
                 got: ready.bytes,
             });
         }
-        let arena = self.arena.as_ref().expect("taken above");
-        let (mut tensors, mut at) = (Vec::with_capacity(sizes.len()), 0);
-        for size in sizes {
-            let mut tensor = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
-            arena.read_image(ready.slot, at, &mut tensor)?;
-            tensors.push(tensor);
-            at += size;
+        let arena = self.slots.arena.as_ref().expect("taken above");
+        let mut at = 0;
+        for (_, buffer) in wanted.iter_mut() {
+            arena.read_image(ready.slot, at, buffer)?;
+            at += buffer.len() as u64;
         }
         arena.release(ready.slot)?;
         let states = ready.states.into_iter().map(|shard| {
@@ -179,9 +165,8 @@ impl RankClient {
                 .map(|state| (rank, state))
                 .map_err(|source| ClientError::RestoredState { rank, source })
         });
-        Ok(Some(Restored {
+        Ok(Some(RestoredInto {
             step: Step(ready.step),
-            tensors,
             states: states.collect::<Result<_, _>>()?,
         }))
     }
@@ -199,38 +184,106 @@ impl RankClient {
         self.marks_dropped += u64::from(!taken);
     }
 
-    /// Copies the tensors into the arena and tells the agent. When this returns they may be changed.
+    /// What a save does when no slot is free; skips unless told otherwise.
+    pub fn set_policy(&mut self, policy: BackPressure) -> Result<(), ClientError> {
+        if policy == BackPressure::ReplaceOldest {
+            return Err(ClientError::Policy(policy));
+        }
+        self.policy = policy;
+        Ok(())
+    }
+
+    /// What was saved and what was not.
+    pub fn counts(&self) -> Counts {
+        self.slots.counts
+    }
+
+    /// Copies the tensors into the arena and tells the agent. When this returns they may be changed. A save that was
+    /// begun and not finished is finished first.
     pub fn checkpoint(
         &mut self,
         step: Step,
         tensors: &[(TensorBox, &[u8])],
         state: &Value,
     ) -> Result<Saved, ClientError> {
-        let start = Instant::now();
+        self.checkpoint_with(step, tensors, state, &Notes::default())
+    }
+
+    /// The same with more to say of it.
+    pub fn checkpoint_with(
+        &mut self,
+        step: Step,
+        tensors: &[(TensorBox, &[u8])],
+        state: &Value,
+        notes: &Notes,
+    ) -> Result<Saved, ClientError> {
+        let started = Instant::now();
+        let Some(slot) = self.claim(whole(tensors.iter().map(|(boxed, _)| boxed))?)? else {
+            return Ok(skipped(started));
+        };
+        let owner = self.owner();
+        let sealed = self.slots.fill(slot, &owner, step, tensors, (state, notes), started)?;
+        self.tell(sealed, started)
+    }
+
+    /// Starts to copy beside the training. The tensors must not change until [`finish`](Self::finish) has returned: call
+    /// this after the optimizer's step and `finish` before the next one, so that forward and backward run meanwhile.
+    /// Gives what became of the save already when it was skipped.
+    pub fn begin(
+        &mut self,
+        step: Step,
+        parts: Vec<Part>,
+        state: Value,
+        notes: Notes,
+    ) -> Result<Option<Saved>, ClientError> {
+        let started = Instant::now();
+        let Some(slot) = self.claim(whole(parts.iter().map(|part| &part.boxed))?)? else {
+            return Ok(Some(skipped(started)));
+        };
+        let owner = self.owner();
+        let begun = self.slots.begin(slot, &owner, step, parts, (state, notes), started);
+        begun.map(|()| None).map_err(ClientError::Thread)
+    }
+
+    /// Waits for what is left of the copy that was begun and tells the agent. `None` when none was.
+    pub fn finish(&mut self) -> Result<Option<Saved>, ClientError> {
+        let Some(sealed) = self.slots.finish() else {
+            return Ok(None);
+        };
+        self.tell(sealed?, Instant::now()).map(Some)
+    }
+
+    fn owner(&self) -> Owner {
+        Owner {
+            job: self.env.job.clone(),
+            generation: self.env.generation,
+            rank: self.env.rank,
+            world_size: self.env.world_size,
+        }
+    }
+
+    /// A slot for an image of this size; `None` when the policy says to do without.
+    fn claim(&mut self, image_bytes: u64) -> Result<Option<u32>, ClientError> {
+        self.finish()?;
         if self.lost {
             let source = io::ErrorKind::NotConnected.into();
             return Err(ClientError::Lost { source });
         }
-        self.take_arena(tensors.iter().map(|(b, _)| b))?;
-        let env = &self.env;
-        let of = ImageOf::new(&env.job, step, env.generation, env.rank, env.world_size);
-        let arena = self.arena.as_ref().expect("taken above");
-        let Some(slot) = arena.empty_slots().first().copied() else {
-            return Ok(Saved {
-                stall: start.elapsed(),
-                outcome: SaveOutcome::SkippedNoFreeSlot,
-            });
-        };
-        arena.fill(slot, &of, tensors, state)?;
-        let stall = start.elapsed();
-        let sealed = Say::SlotSealed(v1::SlotSealed {
-            slot,
-            step: step.0,
-            stall_ms: stall.as_secs_f64() * 1e3,
+        self.take_arena(image_bytes)?;
+        let look = |left: Duration| std::thread::sleep(left.min(LOOK));
+        Ok(self.slots.claim(self.policy, look))
+    }
+
+    /// Tells the agent of a sealed slot; `since` is when the trainer began to wait for this.
+    fn tell(&mut self, sealed: Sealed, since: Instant) -> Result<Saved, ClientError> {
+        let say = Say::SlotSealed(v1::SlotSealed {
+            slot: sealed.slot,
+            step: sealed.step.0,
+            stall_ms: sealed.blocked.as_secs_f64() * 1e3,
         });
-        self.guard(|wire| wire.send(sealed, Instant::now() + ANSWER_WAIT))?;
+        self.guard(|wire| wire.send(say, Instant::now() + ANSWER_WAIT))?;
         Ok(Saved {
-            stall: start.elapsed(),
+            stall: sealed.blocked.max(since.elapsed()),
             outcome: SaveOutcome::Sealed,
         })
     }
@@ -241,15 +294,13 @@ impl RankClient {
         self.guard(|wire| wire.send(done, Instant::now() + ANSWER_WAIT))
     }
 
-    /// Makes sure that there is an arena; the first caller decides its size.
-    fn take_arena<'a>(&mut self, boxes: impl Iterator<Item = &'a TensorBox>) -> Result<(), ClientError> {
-        if self.arena.is_some() {
+    /// Makes sure that there is an arena for images of this size. A larger one takes the place of a smaller one, whose
+    /// images the agent keeps for as long as they are worth something.
+    fn take_arena(&mut self, image_bytes: u64) -> Result<(), ClientError> {
+        let fits = |arena: &Arc<Arena>| arena.geometry().image_bytes >= image_bytes;
+        if self.slots.arena.as_ref().is_some_and(fits) {
             return Ok(());
         }
-        let mut last = String::new();
-        let named = boxes.inspect(|boxed| last.clone_from(&boxed.name)).cloned();
-        let (_, image_bytes) = ShardIndex::lay_out(named);
-        let image_bytes = image_bytes.ok_or(ClientError::Box { name: last })?;
         let what = "the arena";
         match self.ask(Say::ArenaWanted(v1::ArenaWanted { image_bytes }), what, ANSWER_WAIT)? {
             Hear::ArenaReady(_) => {}
@@ -257,7 +308,7 @@ impl RankClient {
         }
         // The arena's own header says its shape; the message's numbers are for people who read along.
         let fd = self.wire.take_fd().ok_or(ClientError::NoDescriptor)?;
-        self.arena = Some(Arena::map(fd)?);
+        self.slots.arena = Some(Arc::new(Arena::map(fd)?));
         Ok(())
     }
 
@@ -280,6 +331,20 @@ impl RankClient {
         self.lost |= result.is_err();
         result
     }
+}
+
+fn skipped(started: Instant) -> Saved {
+    Saved {
+        stall: started.elapsed(),
+        outcome: SaveOutcome::SkippedNoFreeSlot,
+    }
+}
+
+/// Size of the image that a save of these boxes makes.
+fn whole<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<u64, ClientError> {
+    image_bytes(boxes).ok_or_else(|| ClientError::Box {
+        name: "all together".to_owned(),
+    })
 }
 
 fn sizes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<Vec<u64>, ClientError> {

@@ -3,7 +3,10 @@
 //! A trainer reads its place with [`RankEnv`], connects with [`RankClient::connect`], asks once for the boxes it wants
 //! ([`RankClient::restore`]), then calls [`RankClient::step`] after every step and [`RankClient::checkpoint`] every so
 //! many. Images go through an arena in shared memory that the agent owns: saving is one pass of copy and checksum, and
-//! what was sealed outlives the rank.
+//! what was sealed outlives the rank. With [`RankClient::begin`] and [`RankClient::finish`] the copy runs beside forward and
+//! backward and blocks only for what is left of it before the optimizer's step.
+//!
+//! Without an agent, [`LocalRank`] does the agent's work in the trainer: its arena goes with it, and rank 0 commits.
 //!
 //! Invariants:
 //! - no new failure mode: without an agent there is no client, and the trainer just trains; an agent that is lost later
@@ -12,12 +15,19 @@
 //! - every other call ends within its deadline, with an error that names what it waited for (RG-9);
 //! - a restore gives the whole of what was asked for, or an error (RG-2).
 //!
-//! Synchronous and single-threaded: a trainer has its own ideas about threads. Absent: bindings for other languages, and
-//! reconnecting (ranks end with the agent that started them, since a rank without an owner cannot be fenced).
+//! Calls are synchronous; threads copy and write, and none of them calls back. Absent: reconnecting (ranks end
+//! with the agent that started them, since a rank without an owner cannot be fenced).
 
 mod client;
 mod env;
+mod error;
+mod local;
+mod slots;
 mod wire;
+mod writer;
 
-pub use client::{ClientError, RankClient, Restored, SaveOutcome, Saved};
+pub use client::{RankClient, Restored, RestoredInto};
 pub use env::{EnvError, RankEnv};
+pub use error::ClientError;
+pub use local::{LocalError, LocalOptions, LocalRank};
+pub use slots::{BackPressure, Counts, Notes, Part, SaveOutcome, Saved};

@@ -5,7 +5,9 @@ use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use rankguard_checkpoint::Arena;
 use rankguard_checkpoint_format::{Dtype, TensorBox};
@@ -14,7 +16,7 @@ use rankguard_proto::frame::{self, FrameReader};
 use rankguard_proto::v1::from_rank::Kind as Heard;
 use rankguard_proto::v1::to_rank::Kind as Said;
 use rankguard_proto::v1::{self, FromRank, ToRank};
-use rankguard_rank::{ClientError, RankClient, RankEnv, SaveOutcome};
+use rankguard_rank::{BackPressure, ClientError, Notes, Part, RankClient, RankEnv, SaveOutcome};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::json;
 
@@ -132,6 +134,7 @@ fn a_save_is_read_back_by_the_agent_and_a_full_arena_skips() {
             let image = arena.sealed(sealed.slot).unwrap();
             assert_eq!(image.index().step, Step(5));
             assert_eq!(image.index().state, json!({"epoch": 1}));
+            // Each tensor begins a chunk of its own.
             assert_eq!(image.chunk(0).unwrap().unwrap(), weights_seen);
             assert_eq!(image.chunk(1).unwrap().unwrap(), bias_seen);
             assert!(matches!(agent.hear(), Some(Heard::Done(_))));
@@ -284,6 +287,108 @@ fn rg9_a_step_never_waits_for_an_agent_that_does_not_read() {
                 client.step(Step(step), None, 1.0);
             }
             release.send(()).unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_save_beside_the_training_is_told_when_it_is_finished() {
+    let (weights, bias) = (vec![3_u8; 24], vec![4_u8; 7]);
+    check(
+        |mut agent| {
+            agent.welcome();
+            let arena = agent.give_arena(1);
+            let Some(Heard::SlotSealed(sealed)) = agent.hear() else {
+                panic!("a sealed slot was to be told");
+            };
+            let image = arena.sealed(sealed.slot).unwrap();
+            assert_eq!(image.index().schema, "test/1");
+            assert_eq!(image.index().tensors[1].replica, 2);
+            assert_eq!(image.chunk(1).unwrap().unwrap(), [4; 7]);
+            assert!(agent.hear().is_none());
+        },
+        |client| {
+            let mut client = client.unwrap();
+            let data: [Arc<dyn AsRef<[u8]> + Send + Sync>; 2] = [Arc::new(weights), Arc::new(bias)];
+            let parts = boxes().into_iter().zip(data).map(|(boxed, data)| Part { boxed, data });
+            let notes = Notes {
+                schema: "test/1".to_owned(),
+                replicas: vec![0, 2],
+                ledger: None,
+            };
+            let begun = client.begin(Step(2), parts.collect(), json!(null), notes).unwrap();
+            assert_eq!(begun, None);
+            let saved = client.finish().unwrap().expect("one was begun");
+            assert_eq!(saved.outcome, SaveOutcome::Sealed);
+            assert_eq!(client.finish().unwrap(), None);
+        },
+    );
+}
+
+#[test]
+fn rg9_a_wait_for_a_slot_gets_the_one_that_the_agent_frees_and_ends_in_time() {
+    let (weights, bias) = (vec![1_u8; 24], vec![2_u8; 7]);
+    check(
+        |mut agent| {
+            agent.welcome();
+            let arena = agent.give_arena(1);
+            for _ in 0..2 {
+                let Some(Heard::SlotSealed(sealed)) = agent.hear() else {
+                    panic!("a sealed slot was to be told");
+                };
+                // The second one stays where it is.
+                if sealed.step == 1 {
+                    arena.release(sealed.slot).unwrap();
+                }
+            }
+            assert!(agent.hear().is_none());
+        },
+        |client| {
+            let mut client = client.unwrap();
+            let data: Vec<_> = boxes().into_iter().zip([&weights[..], &bias]).collect();
+            client.set_policy(BackPressure::Wait(Duration::from_secs(60))).unwrap();
+            for step in [1, 2] {
+                let saved = client.checkpoint(Step(step), &data, &json!(null)).unwrap();
+                assert_eq!(saved.outcome, SaveOutcome::Sealed);
+            }
+            client
+                .set_policy(BackPressure::Wait(Duration::from_millis(20)))
+                .unwrap();
+            let saved = client.checkpoint(Step(3), &data, &json!(null)).unwrap();
+            assert_eq!(saved.outcome, SaveOutcome::SkippedNoFreeSlot);
+            let counts = client.counts();
+            assert_eq!((counts.sealed, counts.skipped), (2, 1));
+            assert!(counts.waited >= 1);
+        },
+    );
+}
+
+#[test]
+fn no_image_gives_way_while_an_agent_may_read_it() {
+    check(
+        |mut agent| agent.welcome(),
+        |client| {
+            let error = client.unwrap().set_policy(BackPressure::ReplaceOldest).unwrap_err();
+            assert!(matches!(error, ClientError::Policy(_)), "{error}");
+        },
+    );
+}
+
+#[test]
+fn a_buffer_of_another_size_is_refused_before_the_agent_is_asked() {
+    check(
+        |mut agent| {
+            agent.welcome();
+            assert!(agent.hear().is_none());
+        },
+        |client| {
+            let mut short = [0; 6];
+            let mut wanted = [(TensorBox::whole("b", Dtype::U8, vec![7]), &mut short[..])];
+            let error = client.unwrap().restore_into(&mut wanted).unwrap_err();
+            assert!(
+                matches!(&error, ClientError::Buffer { name, has: 6, needs: 7 } if name == "b"),
+                "{error}"
+            );
         },
     );
 }

@@ -54,7 +54,7 @@ pub(super) fn run(args: &RepairArgs) -> Result<Exit, CliError> {
         mirrors.push(Store::at(dir));
     }
     let mirrors: Vec<&dyn Mirror> = mirrors.iter().map(|mirror| mirror as &dyn Mirror).collect();
-    let (store, jobs) = open(&args.store)?;
+    let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
     let step = args.step.map(Step);
     let (mut lines, mut looked_at) = (Vec::new(), 0);
     for job in jobs {

@@ -14,7 +14,7 @@ use crate::out;
 use crate::words;
 
 pub(super) fn run(args: &ScrubArgs) -> Result<Exit, CliError> {
-    let (store, jobs) = open(&args.store)?;
+    let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
     let (mut found, mut problems, mut intact) = (Vec::new(), 0, 0);
     let mut pace = Pace::new(args.rate);
     for job in jobs {

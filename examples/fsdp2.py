@@ -1,0 +1,99 @@
+"""A small FSDP2 job (`fully_shard`) that saves beside forward and backward and resumes to the last bit: gloo on CPUs.
+
+    rankguard run --ranks-per-node 2 --checkpoint-dir STORE --checkpoint-every 5 -- python examples/fsdp2.py --steps 60
+    torchrun --nproc-per-node 2 examples/fsdp2.py --steps 60 --local-dir STORE --every 5
+
+Each rank saves its shards as DTensors say; another number of ranks loads them all the same, and then sees other batches.
+"""
+
+import argparse
+import json
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+import rankguard
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 3 * width), nn.Linear(3 * width, width)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + self.down(torch.nn.functional.gelu(self.up(self.norm(inputs))))
+
+
+def main() -> None:
+    args = arguments()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Linear(20, 33), Block(33), Block(33), nn.Linear(33, 7))
+    mesh = init_device_mesh("cpu", (world,))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    rankguard.init(args.local_dir)
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments, "losses": []}
+    restored = rankguard.restore(state)
+    if restored is not None:
+        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    losses = state["losses"]
+    every = rankguard.checkpoint_every() or args.every
+
+    for n in range(restored.step + 1 if restored else 1, args.steps + 1):
+        inputs, targets = batch(n, rank, world)
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        # The copy that was begun after the last step ran beside forward and backward; it ends before the weights change.
+        rankguard.finish()
+        optimizer.step()
+        losses.append(loss.item())
+        rankguard.step(n, loss=losses[-1])
+        if n % every == 0:
+            weights, moments = get_state_dict(model, optimizer)
+            rankguard.begin({"model": weights, "optimizer": moments, "losses": losses}, step=n)
+        time.sleep(args.step_ms / 1e3)
+    rankguard.finish()
+
+    if args.out:
+        with open(os.path.join(args.out, f"losses-{rank}.json"), "w") as file:
+            # As text, bit by bit.
+            json.dump({"losses": [loss.hex() for loss in losses], "restored": restored and restored.step}, file)
+    dist.barrier()
+    rankguard.done()
+    dist.destroy_process_group()
+
+
+def batch(n: int, rank: int, world: int) -> "tuple[torch.Tensor, torch.Tensor]":
+    """What this rank sees in step n: of the step and the rank alone, so a resumed run sees it again."""
+    source = torch.Generator().manual_seed(n * world + rank)
+    inputs = torch.randn(16, 20, generator=source)
+    return inputs, (inputs[:, :7] * 3).argmax(dim=1)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--every", type=int, default=5, help="steps between checkpoints, without an agent")
+    parser.add_argument("--local-dir", help="where checkpoints go, without an agent")
+    parser.add_argument("--step-ms", type=float, default=0.0, help="pause after each step")
+    parser.add_argument("--out", help="folder for the losses of each rank")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

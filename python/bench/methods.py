@@ -1,0 +1,335 @@
+"""The ways to save that are compared, and the limits of the machine they are measured against.
+
+A method saves one state again and again. ``save`` returns when the trainer may go on; ``finish`` returns when the method
+itself says that the save is over. Where it does not sync what it wrote (``synced`` is false), the benchmark does, and counts
+that into the time until the save is durable.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import mmap
+import os
+import shutil
+import time
+from typing import Any, Dict, List, Tuple
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+from torch.distributed.tensor import DTensor
+
+DIRECT_BLOCK = 16 << 20
+
+
+def local(value: Any) -> Any:
+    """The part that this rank holds."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def tensors(state: Dict[str, Any], prefix: str = "") -> List[Tuple[str, torch.Tensor]]:
+    """The local tensors of a nested state, by name."""
+    found = []
+    for key, value in state.items():
+        if isinstance(value, dict):
+            found += tensors(value, f"{prefix}{key}.")
+        elif isinstance(value, torch.Tensor):
+            found.append((prefix + key, local(value)))
+    return found
+
+
+def localized(state: Dict[str, Any]) -> Dict[str, Any]:
+    """The same with plain local tensors."""
+    return {key: localized(value) if isinstance(value, dict) else local(value) for key, value in state.items()}
+
+
+def raw(tensor: torch.Tensor) -> torch.Tensor:
+    """Its bytes, without a copy."""
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+class Method:
+    """One way to save. ``path`` is a folder of this save alone, which is there already."""
+
+    name = ""
+    #: Whether the method syncs files and says "over" only after that.
+    synced = True
+    #: A limit of the machine rather than somebody's way to save.
+    limit = False
+
+    def __init__(self, state: Dict[str, Any], group: Any, root: str) -> None:
+        self.state, self.group, self.root, self.rank = state, group, root, dist.get_rank()
+
+    def save(self, path: str, step: int) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Returns when the save is over."""
+
+    def load(self, path: str, into: Dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def over(self) -> bool:
+        """Whether the save is over; asked beside the training."""
+        return True
+
+    def before_optimizer(self) -> None:
+        """What the trainer must call before it changes its tensors."""
+
+    def close(self) -> None:
+        """Gives everything back."""
+
+
+class Memcpy(Method):
+    name, limit = "memcpy (limit)", True
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.copies = [torch.zeros_like(tensor) for _, tensor in tensors(self.state)]
+
+    def save(self, path: str, step: int) -> None:
+        for copy, (_, tensor) in zip(self.copies, tensors(self.state)):
+            copy.copy_(tensor)
+
+
+class Direct(Method):
+    """Two bounce buffers, one thread that writes past the page cache, fsync."""
+
+    name, limit = "O_DIRECT write (limit)", True
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.maps = [mmap.mmap(-1, DIRECT_BLOCK) for _ in range(2)]
+        self.views = [torch.frombuffer(one, dtype=torch.uint8) for one in self.maps]
+
+    def save(self, path: str, step: int) -> None:
+        file = os.open(f"{path}/{self.rank}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_DIRECT)
+        with concurrent.futures.ThreadPoolExecutor(1) as writer:
+            writes: List[Any] = [None, None]
+            turn = filled = at = 0
+            for _, tensor in tensors(self.state):
+                data, done = raw(tensor), 0
+                while done < len(data):
+                    part = min(len(data) - done, DIRECT_BLOCK - filled)
+                    self.views[turn][filled : filled + part].copy_(data[done : done + part])
+                    done, filled = done + part, filled + part
+                    if filled == DIRECT_BLOCK:
+                        writes[turn] = writer.submit(os.pwrite, file, memoryview(self.maps[turn]), at)
+                        turn, filled, at = 1 - turn, 0, at + DIRECT_BLOCK
+                        if writes[turn]:
+                            writes[turn].result()
+            if filled:
+                end = -(-filled // 4096) * 4096
+                writes[turn] = writer.submit(os.pwrite, file, memoryview(self.maps[turn])[:end], at)
+            for write in writes:
+                if write:
+                    write.result()
+        os.fsync(file)
+        os.close(file)
+
+    def load(self, path: str, into: Dict[str, Any]) -> None:
+        file = os.open(f"{path}/{self.rank}", os.O_RDONLY)
+        for _, tensor in tensors(into):
+            data = memoryview(raw(tensor).numpy())
+            while data:
+                data = data[os.readv(file, [data[: 64 << 20]]) :]
+        os.close(file)
+
+
+class TorchSave(Method):
+    name, synced = "torch.save", False
+
+    def save(self, path: str, step: int) -> None:
+        torch.save(localized(self.state), f"{path}/{self.rank}.pt")
+
+    def load(self, path: str, into: Dict[str, Any]) -> None:
+        there = dict(tensors(torch.load(f"{path}/{self.rank}.pt", weights_only=True)))
+        for name, tensor in tensors(into):
+            tensor.copy_(there[name])
+
+
+class Safetensors(Method):
+    name, synced = "safetensors", False
+
+    def save(self, path: str, step: int) -> None:
+        from safetensors.torch import save_file
+
+        save_file(dict(tensors(self.state)), f"{path}/{self.rank}.safetensors")
+
+    def load(self, path: str, into: Dict[str, Any]) -> None:
+        from safetensors import safe_open
+
+        with safe_open(f"{path}/{self.rank}.safetensors", "pt") as file:
+            for name, tensor in tensors(into):
+                tensor.copy_(file.get_tensor(name))
+
+
+class DcpSave(Method):
+    name = "DCP save"
+
+    def save(self, path: str, step: int) -> None:
+        dcp.save(self.state, checkpoint_id=path, process_group=self.group)
+
+    def load(self, path: str, into: Dict[str, Any]) -> None:
+        dcp.load(into, checkpoint_id=path, process_group=self.group)
+
+
+class DcpAsync(DcpSave):
+    name = "DCP async, thread (default)"
+    options: Dict[str, Any] = {}
+    future: Any = None
+
+    def save(self, path: str, step: int) -> None:
+        self.future = dcp.async_save(self.state, checkpoint_id=path, process_group=self.group, **self.options)
+
+    def finish(self) -> None:
+        self.future.result()
+
+    def over(self) -> bool:
+        return self.future.done()
+
+
+class DcpAsyncReused(DcpAsync):
+    name = "DCP async, thread, stager kept"
+    shared, kind = False, AsyncCheckpointerType.THREAD
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.options = {
+            "async_stager": DefaultStager(StagingOptions(False, self.shared, False, False)),
+            "async_checkpointer_type": self.kind,
+        }
+
+    def close(self) -> None:
+        self.options["async_stager"].close()
+
+
+class DcpAsyncProcess(DcpAsyncReused):
+    name = "DCP async, process, stager kept"
+    shared, kind = True, AsyncCheckpointerType.PROCESS
+
+
+class DlRover(Method):
+    name, synced = "DLRover flash, to disk", False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        from dlrover.trainer.torch.flash_checkpoint.checkpointer import StorageType
+        from dlrover.trainer.torch.flash_checkpoint.ddp import DdpCheckpointer
+
+        world = dist.get_world_size()
+        self.kind, self.step = StorageType.DISK, 0
+        self.folder = f"{self.root}/dlrover"
+        os.makedirs(self.folder, exist_ok=True)
+        self.keeper = DdpCheckpointer(self.folder, local_shard_num=world, global_shard_num=world)
+
+    def save(self, path: str, step: int) -> None:
+        self.step += 1
+        self.keeper.save_checkpoint(self.step, localized(self.state), path=f"{path}/{self.rank}.pt", storage_type=self.kind)
+
+    def over(self) -> bool:
+        try:
+            with open(f"{self.folder}/dlrover_latest.txt") as file:
+                return int(file.read() or 0) >= self.step
+        except (OSError, ValueError):
+            return False
+
+    def finish(self) -> None:
+        end = time.monotonic() + 300
+        while not self.over():
+            if time.monotonic() > end:
+                raise TimeoutError("DLRover's tracker did not reach the step")
+            time.sleep(0.005)
+
+    def load(self, path: str, into: Dict[str, Any]) -> None:
+        found = self.keeper.load_checkpoint()
+        there = dict(tensors(found if "model" in found else found["model_states"]))
+        for name, tensor in tensors(into):
+            tensor.copy_(there[name])
+
+
+class Rankguard(Method):
+    """Without an agent: the arena is the trainer's own, a thread writes, rank 0 commits."""
+
+    name = "rankguard"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        import rankguard
+
+        self.store = f"{self.root}/store-{type(self).__name__}"
+        self.session = rankguard.connect(self.store, job="bench", keep=1)
+        # As a trainer does: asking for a restore first makes the memory.
+        self.session.restore(self.state)
+
+    def save(self, path: str, step: int) -> None:
+        self.session.checkpoint(self.state, step=step)
+
+    def finish(self) -> None:
+        self.session.finish()
+        self.session.wait()
+
+    def over(self) -> bool:
+        return self.session.idle()
+
+    def load(self, path: str, into: Dict[str, Any]) -> None:
+        assert self.session.restore(into) is not None
+
+    def close(self) -> None:
+        self.session.done()
+        dist.barrier(group=self.group)
+        if self.rank == 0:
+            shutil.rmtree(self.store, ignore_errors=True)
+
+
+class RankguardOverlapped(Rankguard):
+    name = "rankguard, beside the training"
+
+    def save(self, path: str, step: int) -> None:
+        self.session.begin(self.state, step=step)
+
+    def before_optimizer(self) -> None:
+        self.session.finish()
+
+
+class RankguardDcp(Rankguard):
+    name = "rankguard through dcp.async_save"
+    future: Any = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        import rankguard.dcp
+
+        self.writer = rankguard.dcp.StorageWriter(session=self.session)
+        self.reader = rankguard.dcp.StorageReader(session=self.session)
+
+    def save(self, path: str, step: int) -> None:
+        self.writer.step = step
+        self.future = dcp.async_save(self.state, storage_writer=self.writer, process_group=self.group)
+
+    def finish(self) -> None:
+        self.future.result()
+
+    def over(self) -> bool:
+        return self.future.done()
+
+    def load(self, path: str, into: Dict[str, Any]) -> None:
+        dcp.load(into, storage_reader=self.reader, process_group=self.group)
+
+
+ALL = [
+    Memcpy,
+    Direct,
+    TorchSave,
+    Safetensors,
+    DcpSave,
+    DcpAsync,
+    DcpAsyncReused,
+    DcpAsyncProcess,
+    DlRover,
+    Rankguard,
+    RankguardOverlapped,
+    RankguardDcp,
+]

@@ -1,0 +1,287 @@
+"""Rankguard beside its peers: one state, one machine, one run, in turns.
+
+    torchrun --standalone --nproc-per-node 2 python/bench/peers.py --gib 2 --rounds 6 --out FOLDER
+
+Every rank holds its half of a Llama-like state (bf16 weight, fp32 master and two moments a parameter) as DTensors. In each
+round every method saves once; the first round is shown apart and left out of the medians. Written are `peers.csv` (every
+measurement), `peers.md` and `peers.svg`. What a method does not sync itself is synced by the benchmark, files and folders,
+inside the time until durable. Loads are checked bit by bit. Rows that we lose stand where they belong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import logging
+import os
+import platform
+import resource
+import shutil
+import statistics
+import sys
+import time
+import traceback
+import warnings
+from typing import Any, Dict, List
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor import DTensor, Shard  # noqa: E402
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import methods  # noqa: E402
+import tables  # noqa: E402
+
+PARTS = (("weight", torch.bfloat16), ("master", torch.float32), ("exp_avg", torch.float32), ("exp_avg_sq", torch.float32))
+
+
+def shapes(gib: float) -> Dict[str, tuple]:
+    """Parameters of a Llama-like model whose training state has about this size: 14 bytes a parameter."""
+    width, inner = (256, 704) if gib < 0.4 else (1024, 2816)
+    layer = 4 * width * width + 3 * width * inner + 2 * width
+    vocabulary = 8 * width
+    layers = max(1, round((gib * (1 << 30) / 14 - vocabulary * width) / layer))
+    named = {"embed": (vocabulary, width), "norm": (width,)}
+    for at in range(layers):
+        named.update({f"layers.{at}.attention.{name}": (width, width) for name in "qkvo"})
+        named.update({f"layers.{at}.mlp.{name}": (inner, width) for name in ("gate", "up")})
+        named[f"layers.{at}.mlp.down"] = (width, inner)
+        named.update({f"layers.{at}.norm{nth}": (width,) for nth in (1, 2)})
+    return named
+
+
+def build(gib: float, mesh: Any, seed: int) -> Dict[str, Any]:
+    """The state, of random bytes that never spell NaN; the same for the same seed."""
+    source = torch.Generator().manual_seed(seed * 1000 + mesh.get_rank())
+    rank, world = mesh.get_local_rank(), mesh.size()
+    model: Dict[str, Any] = {}
+    for name, shape in shapes(gib).items():
+        share = -(-shape[0] // world)
+        rows = max(0, min(share, shape[0] - rank * share))
+        for part, dtype in PARTS:
+            inner = torch.randn(rows, *shape[1:], generator=source).to(dtype)
+            stride = torch.empty(shape, device="meta").stride()
+            whole = DTensor.from_local(inner, mesh, [Shard(0)], run_check=False, shape=torch.Size(shape), stride=stride)
+            model[f"{name}.{part}"] = whole
+    return {"model": model, "step": seed}
+
+
+def most(value: float, group: Any) -> float:
+    """The slowest rank's."""
+    told = torch.tensor([value], dtype=torch.float64)
+    dist.all_reduce(told, dist.ReduceOp.MAX, group=group)
+    return told.item()
+
+
+def used() -> float:
+    """CPU seconds of this rank and of its children that have ended."""
+    who = [resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in who) + sum(_alive())
+
+
+def _alive() -> List[float]:
+    import psutil
+
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        try:
+            found.append(sum(child.cpu_times()[:2]))
+        except psutil.Error:
+            pass
+    return found
+
+
+def sync(path: str) -> None:
+    """Files and folders, as a method would have to."""
+    for folder, _, files in os.walk(path):
+        for name in [*files, ""]:
+            file = os.open(os.path.join(folder, name), os.O_RDONLY)
+            os.fsync(file)
+            os.close(file)
+
+
+def drop(path: str) -> None:
+    """What is read next comes from the disk."""
+    for folder, _, files in os.walk(path):
+        for name in files:
+            file = os.open(os.path.join(folder, name), os.O_RDONLY)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(file)
+
+
+class Bench:
+    """One run."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.rank = args, dist.get_rank()
+        self.group = dist.new_group(backend="gloo")
+        self.mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        self.state = build(args.gib, self.mesh, 1)
+        self.into = build(args.gib, self.mesh, 2)
+        held = sum(methods.raw(tensor).numel() for _, tensor in methods.tensors(self.state))
+        total = torch.tensor([held])
+        dist.all_reduce(total, group=self.group)
+        self.bytes = int(total.item())
+        self.rows: List[Dict[str, Any]] = []
+        self.failed: Dict[str, str] = {}
+        self.square = torch.randn(args.matrix, args.matrix)
+
+    def note(self, method: methods.Method, what: str, value: float, nth: int) -> None:
+        self.rows.append({"method": method.name, "limit": int(method.limit), "what": what, "round": nth, "value": value})
+
+    def step(self, method: methods.Method) -> float:
+        """One step of training on this rank: a product, then what comes before the optimizer."""
+        start = time.perf_counter()
+        torch.mm(self.square, self.square)
+        method.before_optimizer()
+        return time.perf_counter() - start
+
+    def once(self, method: methods.Method, nth: int) -> None:
+        if self.rank == 0:
+            print(f"round {nth}: {method.name}", file=sys.stderr, flush=True)
+        path = f"{self.args.scratch}/{type(method).__name__}-{nth}"
+        if self.rank == 0:
+            os.makedirs(path)
+        dist.barrier(group=self.group)
+        cpu, start = used(), time.perf_counter()
+        method.save(path, 2 * nth + 1)
+        method.before_optimizer()
+        stall = time.perf_counter() - start
+        method.finish()
+        if not method.synced and not method.limit and self.rank == 0:
+            sync(path)
+        durable = time.perf_counter() - start
+        dist.barrier(group=self.group)
+        cpu = used() - cpu
+        self.note(method, "stall", most(stall, self.group), nth)
+        self.note(method, "durable", most(durable, self.group), nth)
+        spent = torch.tensor([cpu], dtype=torch.float64)
+        dist.all_reduce(spent, group=self.group)
+        self.note(method, "cpu", spent.item(), nth)
+        if type(method).load is not methods.Method.load and nth == self.args.rounds - 1:
+            self.load(method, path, nth)
+        dist.barrier(group=self.group)
+        if self.rank == 0:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def load(self, method: methods.Method, path: str, nth: int) -> None:
+        for what in ("cold", "warm"):
+            for _, tensor in methods.tensors(self.into):
+                tensor.zero_()
+            if what == "cold":
+                drop(self.args.scratch)
+            dist.barrier(group=self.group)
+            start = time.perf_counter()
+            method.load(path, self.into)
+            self.note(method, f"load {what}", most(time.perf_counter() - start, self.group), nth)
+            pairs = zip(methods.tensors(self.state), methods.tensors(self.into))
+            wrong = sum(not torch.equal(methods.raw(one), methods.raw(two)) for (_, one), (_, two) in pairs)
+            self.note(method, "wrong tensors", most(wrong, self.group), nth)
+
+    def train(self, method: methods.Method, nth: int) -> None:
+        """Training time lost to one save: the stall, and how much slower the steps were until it was over."""
+        path = f"{self.args.scratch}/{type(method).__name__}-train-{nth}"
+        if self.rank == 0:
+            os.makedirs(path)
+        dist.barrier(group=self.group)
+        calm = [self.step(method) for _ in range(30)]
+        start = time.perf_counter()
+        method.save(path, 2 * nth + 2)
+        stall, slow = time.perf_counter() - start, []
+        while not method.over() and len(slow) < 5000:
+            slow.append(self.step(method))
+        if not slow:
+            slow.append(self.step(method))
+        method.finish()
+        calm += [self.step(method) for _ in range(30)]
+        lost = stall + sum(slow) - len(slow) * statistics.mean(calm)
+        self.note(method, "lost", most(lost, self.group), nth)
+        self.note(method, "slowest step", most(max(slow) / statistics.median(calm), self.group), nth)
+        dist.barrier(group=self.group)
+        if self.rank == 0:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def run(self) -> None:
+        chosen = [one for one in methods.ALL if not self.args.only or one.__name__ in self.args.only]
+        made: Dict[str, Any] = {}
+        for nth in range(self.args.rounds):
+            for kind in chosen:
+                self.tried(kind, made, nth)
+        for method in made.values():
+            try:
+                method.close()
+            except Exception as problem:  # noqa: BLE001
+                print(f"{method.name}: {problem}", file=sys.stderr)
+
+    def tried(self, kind: Any, made: Dict[str, Any], nth: int) -> None:
+        """A method that fails is named in the table and does not end the run; its ranks fail together or not at all."""
+        if kind.name in self.failed:
+            return
+        problem = ""
+        try:
+            if kind.name not in made:
+                made[kind.name] = kind(self.state, self.group, self.args.scratch)
+            self.once(made[kind.name], nth)
+            if self.args.train:
+                self.train(made[kind.name], nth)
+        except Exception as raised:  # noqa: BLE001
+            problem = repr(raised)[:200]
+            if self.rank == 0:
+                traceback.print_exc()
+        if most(float(bool(problem)), self.group):
+            self.failed[kind.name] = problem or "another rank failed"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gib", type=float, default=2.0, help="size of the state, over all ranks")
+    parser.add_argument("--rounds", type=int, default=6, help="saves of each method; the first is shown apart")
+    parser.add_argument("--out", default="peers", help="folder of the results")
+    parser.add_argument("--scratch", help="folder of the saves [default: in --out]")
+    parser.add_argument("--only", nargs="*", help="names of classes in methods.py")
+    parser.add_argument("--train", action="store_true", help="measure the training time lost to a save too")
+    parser.add_argument("--matrix", type=int, default=768, help="size of the product that is a step")
+    args = parser.parse_args()
+    args.scratch = os.path.abspath(args.scratch or f"{args.out}/scratch")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=5))
+    if dist.get_rank() == 0:
+        shutil.rmtree(args.scratch, ignore_errors=True)
+        os.makedirs(args.scratch, exist_ok=True)
+    dist.barrier()
+    bench = Bench(args)
+    bench.run()
+    if dist.get_rank() == 0:
+        shutil.rmtree(args.scratch, ignore_errors=True)
+        with open(f"{args.out}/peers.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, ["method", "limit", "what", "round", "value"])
+            writer.writeheader()
+            writer.writerows(bench.rows)
+        load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+        about = (
+            f"{bench.bytes / (1 << 30):.2f} GiB in {len(bench.state['model'])} tensors on {dist.get_world_size()} ranks, "
+            f"{args.rounds - 1} rounds after a first one that is shown apart; torch {torch.__version__}, Python "
+            f"{platform.python_version()}, {os.cpu_count()} cores, load average at the end {load}."
+        )
+        table = tables.Table(bench.rows, bench.failed, bench.bytes)
+        with open(f"{args.out}/peers.md", "w") as file:
+            file.write(table.markdown(about))
+        with open(f"{args.out}/peers.svg", "w") as file:
+            file.write(table.svg())
+        print(table.markdown(about))
+    dist.barrier()
+    # DLRover leaves threads and children that nothing ends.
+    sys.stdout.flush()
+    for child in __import__("psutil").Process().children(recursive=True):
+        child.kill()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Checkpoints that a SIGKILL cannot take, for trainers in Python.
+
+Under ``rankguard run`` the agent of the node owns the memory that images are sealed in, makes them durable, and the
+controller commits; without an agent, ``init(local_dir=...)`` does the same inside the trainer, with less safety::
+
+    import rankguard
+
+    rankguard.init()
+    state = {"model": model, "optimizer": optimizer, "epoch": 0}
+    restored = rankguard.restore(state)
+    for n in range(restored.step + 1 if restored else 1, steps + 1):
+        loss = train_one(...)
+        rankguard.step(n, loss=loss)
+        if rankguard.due():
+            rankguard.checkpoint(state)
+    rankguard.done()
+
+Nothing is pickled. numpy, torch and JAX are looked for among the modules that are loaded, never imported.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Optional, Union
+
+from ._arrays import Shard, Unsavable
+from ._rankguard import RankguardError
+from ._session import Restored, Saved, Session, connect
+from ._tree import SCHEMA, PerRank
+
+__all__ = [
+    "SCHEMA",
+    "PerRank",
+    "RankguardError",
+    "Restored",
+    "Saved",
+    "Session",
+    "Shard",
+    "Unsavable",
+    "begin",
+    "checkpoint",
+    "checkpoint_every",
+    "connect",
+    "counts",
+    "done",
+    "due",
+    "finish",
+    "init",
+    "restore",
+    "session",
+    "step",
+    "wait",
+]
+
+_session: Optional[Session] = None
+
+
+def init(local_dir: Optional[Union[str, "os.PathLike[str]"]] = None, **options: Any) -> Session:
+    """Begins: with the agent of this node, else with a store in ``local_dir``.
+
+    Call it after ``torch.distributed.init_process_group`` where there is one: without an agent, rank 0 then chooses the
+    generation for all. Options of a local store: ``job``, ``rank``, ``world_size``, ``generation``, ``slots`` (images in
+    memory at a time, 1 to 3), ``when_full`` (``"wait"``, ``"replace-oldest"``, ``"skip"``), ``wait_s``,
+    ``commit_within_s``, ``keep`` (committed checkpoints, 0 for all). Under an agent, ``when_full`` and ``wait_s`` alone
+    have a meaning; it skips unless told to wait.
+    """
+    global _session
+    if _session is not None and not _session.closed:
+        raise RankguardError("rankguard.init() was called already; call done() before another")
+    _session = connect(local_dir, **options)
+    return _session
+
+
+def session() -> Session:
+    """The session of this process."""
+    if _session is None:
+        raise RankguardError("call rankguard.init() first")
+    return _session
+
+
+def step(n: int, loss: Any = None, grad_norm: Any = None) -> None:
+    """See :meth:`Session.step`."""
+    session().step(n, loss, grad_norm)
+
+
+def due(step: Optional[int] = None) -> bool:
+    """See :meth:`Session.due`."""
+    return session().due(step)
+
+
+def checkpoint_every() -> int:
+    """See :attr:`Session.checkpoint_every`."""
+    return session().checkpoint_every
+
+
+def checkpoint(state: Any, step: Optional[int] = None) -> Saved:
+    """See :meth:`Session.checkpoint`."""
+    return session().checkpoint(state, step)
+
+
+def begin(state: Any, step: Optional[int] = None) -> Optional[Saved]:
+    """See :meth:`Session.begin`."""
+    return session().begin(state, step)
+
+
+def finish() -> Optional[Saved]:
+    """See :meth:`Session.finish`."""
+    return session().finish()
+
+
+def restore(state: Any, step: Optional[int] = None, strict: bool = True) -> Optional[Restored]:
+    """See :meth:`Session.restore`."""
+    return session().restore(state, step, strict)
+
+
+def wait(seconds: float = 600.0) -> Optional[int]:
+    """See :meth:`Session.wait`."""
+    return session().wait(seconds)
+
+
+def counts() -> Dict[str, int]:
+    """See :meth:`Session.counts`."""
+    return session().counts()
+
+
+def done() -> None:
+    """See :meth:`Session.done`."""
+    session().done()

@@ -1,0 +1,258 @@
+"""What counts as a tensor, and where its bytes lie.
+
+No library is imported here unless the trainer has imported it already: an object of torch can only come from somebody who
+did. Each kind of array becomes a :class:`Box`: name, element type, place in the global tensor, address, and an owner that
+keeps the memory in place.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+#: numpy's kind and size, or its name, to the element types of the format.
+_NUMPY = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "uint16": "U16",
+    "int16": "I16",
+    "float16": "F16",
+    "uint32": "U32",
+    "int32": "I32",
+    "float32": "F32",
+    "uint64": "U64",
+    "int64": "I64",
+    "float64": "F64",
+    "complex64": "C64",
+    # ml_dtypes, as JAX uses it.
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
+
+_TORCH = dict(_NUMPY)
+
+
+class Unsavable(TypeError):
+    """A value that is neither a tensor nor plain state; the message names its key."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of a larger array: ``array`` lies at ``offset`` in a tensor of ``global_shape``.
+
+    For arrays that do not say it themselves (numpy parts of something larger); a DTensor does.
+    """
+
+    array: Any
+    global_shape: Tuple[int, ...]
+    offset: Tuple[int, ...]
+
+
+@dataclass
+class Box:
+    """A tensor's part and its bytes."""
+
+    name: str
+    dtype: str
+    global_shape: List[int]
+    offset: List[int]
+    shape: List[int]
+    address: int
+    nbytes: int
+    owner: Any
+    #: Called after the bytes were restored, where they were restored beside the array.
+    after: Optional[Callable[[], None]] = None
+    #: Which copy of the part this is: 0 is the primary, and all others must be equal to it.
+    replica: int = 0
+
+    def told(self) -> Tuple[str, str, List[int], List[int], List[int], int, int, Any, int]:
+        """As the native part takes it."""
+        return (
+            self.name,
+            self.dtype,
+            self.global_shape,
+            self.offset,
+            self.shape,
+            self.address,
+            self.nbytes,
+            self.owner,
+            self.replica,
+        )
+
+
+@dataclass
+class Staging:
+    """Host memory for arrays of a device, kept from save to save: pinned memory is dear to make."""
+
+    buffers: dict = field(default_factory=dict)
+    stream: Any = None
+
+
+def torch_dtype(name: str) -> Any:
+    """The type of torch for an element type of the format."""
+    torch = _loaded("torch")
+    return getattr(torch, next(theirs for theirs, ours in _TORCH.items() if ours == name))
+
+
+def _loaded(name: str) -> Any:
+    return sys.modules.get(name)
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is a tensor of numpy, torch or JAX, or a :class:`Shard` of one."""
+    return isinstance(value, Shard) or _is_numpy(value) or _is_torch(value) or is_jax(value)
+
+
+def _is_numpy(value: Any) -> bool:
+    numpy = _loaded("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _is_torch(value: Any) -> bool:
+    torch = _loaded("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_jax(value: Any) -> bool:
+    """Whether it is an array of JAX, which nobody can write into."""
+    jax = _loaded("jax")
+    return jax is not None and isinstance(value, jax.Array)
+
+
+def box_of(name: str, value: Any, *, writable: bool, staging: Optional[Staging] = None) -> Optional[Box]:
+    """The part of the tensor that this process holds; ``None`` when it holds nothing of it.
+
+    With ``writable`` the box is for a restore: bytes go in, and ``after`` brings them where they belong if the array itself
+    cannot take them. Otherwise it is for a save.
+    """
+    if isinstance(value, Shard):
+        inner = box_of(name, value.array, writable=writable, staging=staging)
+        if inner is None:
+            return None
+        inner.global_shape, inner.offset = _part_of(name, inner.shape, value)
+        return inner
+    if _is_torch(value):
+        return _torch_box(name, value, writable, staging)
+    if is_jax(value):
+        if writable:
+            raise Unsavable(f"{name}: an array of JAX cannot be written into; restore() replaces it in its container")
+        if not value.is_fully_addressable:
+            raise Unsavable(f"{name}: parts of this JAX array are on other hosts; save its addressable shards as Shard")
+        return _numpy_box(name, _loaded("numpy").asarray(value), False)
+    return _numpy_box(name, value, writable)
+
+
+def _part_of(name: str, shape: Sequence[int], part: Shard) -> Tuple[List[int], List[int]]:
+    global_shape, offset = [int(n) for n in part.global_shape], [int(n) for n in part.offset]
+    fits = len(global_shape) == len(offset) == len(shape) and all(
+        0 <= at and at + extent <= whole for at, extent, whole in zip(offset, shape, global_shape)
+    )
+    if not fits:
+        raise ValueError(f"{name}: a part of shape {list(shape)} at {offset} is not inside {global_shape}")
+    return global_shape, offset
+
+
+def _numpy_box(name: str, array: Any, writable: bool) -> Box:
+    numpy = _loaded("numpy")
+    dtype = _NUMPY.get(array.dtype.name)
+    if dtype is None or array.dtype.hasobject:
+        raise Unsavable(f"{name}: arrays of {array.dtype} cannot be saved")
+    if not array.dtype.isnative:
+        raise Unsavable(f"{name}: its bytes are in the other order; use .astype(array.dtype.newbyteorder('='))")
+    if writable and not array.flags.writeable:
+        raise Unsavable(f"{name}: the array is read-only, so nothing can be restored into it")
+    shape, memory, after = list(array.shape), array, None
+    if not array.flags.c_contiguous:
+        memory = numpy.ascontiguousarray(array)
+        if writable:
+
+            def after() -> None:
+                array[...] = memory
+
+    address = memory.__array_interface__["data"][0]
+    return Box(name, dtype, shape, [0] * len(shape), shape, address, memory.nbytes, memory, after)
+
+
+def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging]) -> Optional[Box]:
+    torch = _loaded("torch")
+    local, global_shape, offset, replica = tensor.detach(), list(tensor.shape), [0] * tensor.dim(), 0
+    dtensor = _loaded("torch.distributed.tensor")
+    if dtensor is not None and isinstance(tensor, dtensor.DTensor):
+        placed = _dtensor_part(name, tensor)
+        if placed is None:
+            return None
+        local, offset, replica = placed
+    elif type(local).__name__ == "ShardedTensor":
+        raise Unsavable(f"{name}: ShardedTensor is not supported; use DTensor (FSDP2)")
+    dtype = _TORCH.get(str(local.dtype).rpartition(".")[2])
+    if dtype is None:
+        raise Unsavable(f"{name}: tensors of {local.dtype} cannot be saved")
+    if local.layout is not torch.strided or local.device.type == "meta" or local.is_quantized:
+        raise Unsavable(f"{name}: {local.layout} tensors on {local.device} cannot be saved; only dense ones with data")
+    if local.is_conj() or local.is_neg():
+        if writable:
+            raise Unsavable(f"{name}: a lazily conjugated or negated tensor cannot be restored into")
+        local = local.resolve_conj().resolve_neg()
+    shape, memory, after = list(local.shape), local, None
+    if local.device.type != "cpu":
+        memory, after = _staged(name, local, writable, staging or Staging())
+    elif not local.is_contiguous():
+        memory = local.contiguous()
+        if writable:
+
+            def after() -> None:
+                local.copy_(memory)
+
+    nbytes = memory.numel() * memory.element_size()
+    return Box(name, dtype, global_shape, offset, shape, memory.data_ptr() if nbytes else 0, nbytes, memory, after, replica)
+
+
+def _dtensor_part(name: str, tensor: Any) -> Optional[Tuple[Any, List[int], int]]:
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    if any(placement.is_partial() for placement in tensor.placements):
+        raise Unsavable(f"{name}: a partial DTensor has no value yet; reduce it first (redistribute)")
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    local = tensor.to_local().detach()
+    if local.numel() == 0 and tensor.numel() > 0:
+        return None
+    if tuple(local.shape) != tuple(shape):
+        raise Unsavable(f"{name}: its local part has shape {tuple(local.shape)} where its placement says {tuple(shape)}")
+    replica, coordinate = 0, tensor.device_mesh.get_coordinate() or []
+    for placement, at, size in zip(tensor.placements, coordinate, tensor.device_mesh.shape):
+        if placement.is_replicate():
+            replica = replica * size + at
+    return local, [int(at) for at in offset], replica
+
+
+def _staged(name: str, tensor: Any, writable: bool, staging: Staging) -> Tuple[Any, Optional[Callable[[], None]]]:
+    """A pinned copy of a device's tensor. Copies are queued on a side stream; :func:`synchronize` waits for them."""
+    torch = _loaded("torch")
+    if tensor.device.type != "cuda":
+        raise Unsavable(f"{name}: tensors on {tensor.device} cannot be saved; move it to the CPU first")
+    memory = staging.buffers.get(name)
+    if memory is None or memory.shape != tensor.shape or memory.dtype != tensor.dtype:
+        memory = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        staging.buffers[name] = memory
+    if writable:
+
+        def after() -> None:
+            tensor.copy_(memory)
+
+        return memory, after
+    if staging.stream is None:
+        staging.stream = torch.cuda.Stream(tensor.device)
+    # Behind the optimizer's step that was queued last, beside whatever is queued next.
+    staging.stream.wait_stream(torch.cuda.current_stream(tensor.device))
+    with torch.cuda.stream(staging.stream):
+        memory.copy_(tensor, non_blocking=True)
+    return memory, None
+
+
+def synchronize(staging: Staging) -> None:
+    """Waits for the copies from the device that were queued."""
+    if staging.stream is not None:
+        staging.stream.synchronize()

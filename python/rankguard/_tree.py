@@ -1,0 +1,332 @@
+"""A nested state, taken apart: tensors by name, and everything else as JSON.
+
+JSON alone loses what Python has: tuples, bytes, integers beyond 64 bits, NaN, floats to the last bit, keys that are no
+strings. Such values become ``{"$": kind, ...}``; a name of this encoding (:data:`SCHEMA`) goes with every state, and what is
+none of these is refused with its key. Nothing is ever pickled.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+
+from . import _arrays
+from ._arrays import Unsavable
+
+#: Name and version of the encoding.
+SCHEMA = "rankguard.python/1"
+
+#: Names the schema and the state in the JSON of a rank.
+_SCHEMA_KEY, _STATE_KEY = "schema", "state"
+
+_WORD = 1 << 63
+
+
+@dataclass(frozen=True)
+class PerRank:
+    """A value that belongs to this rank alone, such as the state of its random numbers.
+
+    It is saved in the rank's own state, tensors included, so keep it small. A rank that has no counterpart in the
+    checkpoint (another world size) keeps what it has; ``Restored.kept`` names it.
+    """
+
+    value: Any
+
+
+@dataclass
+class Leaf:
+    """A tensor in the tree."""
+
+    name: str
+    value: Any
+    #: Puts another value in its place, where the container allows it.
+    replace: Optional[Callable[[Any], None]]
+
+
+class Flat:
+    """A state taken apart."""
+
+    def __init__(self, state: Any, path: Tuple[Any, ...] = ()) -> None:
+        self.leaves: List[Leaf] = []
+        self._names: Dict[str, str] = {}
+        self._stateful: List[Tuple[Any, Any]] = []
+        self._seen: List[int] = []
+        self._state = self._encode(state, path, None)
+
+    def text(self) -> str:
+        """The state of this rank, as JSON."""
+        return json.dumps({_SCHEMA_KEY: SCHEMA, _STATE_KEY: self._state}, separators=(",", ":"), allow_nan=False)
+
+    def load(self) -> None:
+        """Hands restored state back to the objects that it was asked of."""
+        for owner, state in self._stateful:
+            owner.load_state_dict(state)
+
+    def _encode(self, value: Any, path: Tuple[Any, ...], replace: Optional[Callable[[Any], None]]) -> Any:
+        if value is None or value is True or value is False or type(value) is str:
+            return value
+        if type(value) is int:
+            return value if -_WORD <= value < _WORD else {"$": "int", "v": str(value)}
+        if type(value) is float:
+            # As text: a reader of JSON may round the last bit, and there is no NaN.
+            return {"$": "float", "v": repr(value)}
+        if type(value) in (bytes, bytearray):
+            return {"$": "bytes", "v": base64.b64encode(value).decode("ascii")}
+        if _arrays.is_array(value):
+            name = self._name(path)
+            self.leaves.append(Leaf(name, value, replace))
+            return {"$": "tensor", "v": name}
+        if isinstance(value, PerRank):
+            return {"$": "per-rank", "v": _inline(value.value, _text(path))}
+        if _is_numpy_scalar(value):
+            array = value.reshape(())
+            return {"$": "scalar", "d": value.dtype.str, "v": base64.b64encode(array.tobytes()).decode("ascii")}
+        return self._container(value, path)
+
+    def _container(self, value: Any, path: Tuple[Any, ...]) -> Any:
+        if id(value) in self._seen:
+            raise Unsavable(f"{_text(path)}: the state contains itself")
+        self._seen.append(id(value))
+        try:
+            if isinstance(value, dict):
+                return self._dict(value, path)
+            if type(value) is list:
+                items = enumerate(value)
+                return [self._encode(item, (*path, at), _setter(value, at)) for at, item in items]
+            if isinstance(value, tuple) and not hasattr(value, "_fields"):
+                # Nothing can be put into a tuple; restored values that are no tensors rebuild it as a whole.
+                items = enumerate(value)
+                return {"$": "tuple", "v": [self._encode(item, (*path, at), None) for at, item in items]}
+            if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
+                state = value.state_dict()
+                self._stateful.append((value, state))
+                return {"$": "stateful", "v": self._encode(state, path, None)}
+        finally:
+            self._seen.pop()
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise Unsavable(f"{_text(path)}: a {kind} is neither a tensor nor plain state; save what it is made of")
+
+    def _dict(self, value: Dict[Any, Any], path: Tuple[Any, ...]) -> Any:
+        plain = all(type(key) is str for key in value) and "$" not in value
+        encoded = [
+            (self._key(key, path), self._encode(item, (*path, key), _setter(value, key))) for key, item in value.items()
+        ]
+        return dict(encoded) if plain else {"$": "dict", "v": [list(pair) for pair in encoded]}
+
+    def _key(self, key: Any, path: Tuple[Any, ...]) -> Any:
+        if key is None or type(key) in (str, int, float, bool, bytes):
+            return self._encode(key, path, None)
+        if type(key) is tuple:
+            return {"$": "tuple", "v": [self._key(item, path) for item in key]}
+        raise Unsavable(f"{_text(path)}: a key of type {type(key).__name__} cannot be saved: {key!r}")
+
+    def _name(self, path: Tuple[Any, ...]) -> str:
+        name = _text(path)
+        spelt = repr(path)
+        if self._names.setdefault(name, spelt) != spelt:
+            raise Unsavable(f"{name}: two tensors have this name, at {self._names[name]} and {spelt}")
+        return name
+
+
+def decode(text: str) -> Any:
+    """The state in a rank's JSON; tensors are :class:`Ref`. Refuses another encoding by its name."""
+    outer = json.loads(text)
+    schema = outer.get(_SCHEMA_KEY) if isinstance(outer, dict) else None
+    if schema != SCHEMA:
+        raise ValueError(f"the state of the checkpoint is of schema {schema!r}; this version reads {SCHEMA!r}")
+    return _decode(outer.get(_STATE_KEY))
+
+
+def encode_plain(value: Any, name: str) -> Any:
+    """A value without tensors, as JSON; refuses one with its name."""
+    flat = Flat(value, (name,))
+    if flat.leaves:
+        raise Unsavable(f"{name}: a tensor stands where only plain state can be saved")
+    return flat._state
+
+
+def decode_plain(value: Any) -> Any:
+    """What :func:`encode_plain` was given."""
+    return _decode(value)
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A tensor in a decoded state."""
+
+    name: str
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$" not in value:
+        return {key: _decode(item) for key, item in value.items()}
+    kind, inner = value["$"], value.get("v")
+    if kind == "float":
+        return float(inner)
+    if kind == "int":
+        return int(inner)
+    if kind == "bytes":
+        return base64.b64decode(inner)
+    if kind == "tensor":
+        return Ref(inner)
+    if kind == "tuple":
+        return tuple(_decode(item) for item in inner)
+    if kind == "dict":
+        return {_decode(key): _decode(item) for key, item in inner}
+    if kind == "stateful":
+        return _decode(inner)
+    if kind == "per-rank":
+        return PerRank(_outline(inner))
+    if kind == "scalar":
+        import numpy
+
+        return numpy.frombuffer(base64.b64decode(inner), dtype=value["d"])[0]
+    raise ValueError(f"the state of the checkpoint has a value of kind {kind!r}, which this version does not know")
+
+
+def refs(state: Any) -> Iterable[str]:
+    """Names of the tensors in a decoded state."""
+    if isinstance(state, Ref):
+        yield state.name
+    elif isinstance(state, dict):
+        for item in state.values():
+            yield from refs(item)
+    elif isinstance(state, (list, tuple)):
+        for item in state:
+            yield from refs(item)
+
+
+class Merge:
+    """Puts the plain state of a checkpoint into a live state; tensors are left where they are."""
+
+    def __init__(self, own: bool, flat: Flat) -> None:
+        #: Whether the state is this rank's own; another rank's says nothing of what belongs to one rank.
+        self.own = own
+        self.kept: List[str] = []
+        self._states = {id(owner): state for owner, state in flat._stateful}
+
+    def into(self, live: Any, saved: Any, path: Tuple[Any, ...] = ()) -> Any:
+        """What belongs at this place: ``live`` itself where it can be changed in place, else a value for it."""
+        if isinstance(saved, Ref) or _arrays.is_array(live):
+            if isinstance(saved, Ref) and _arrays.is_array(live):
+                return live
+            raise ValueError(f"{_text(path)}: a tensor stands on one side and plain state on the other")
+        if isinstance(live, PerRank) or isinstance(saved, PerRank):
+            return self._per_rank(live, saved, path)
+        if id(live) in self._states:
+            self.into(self._states[id(live)], saved, path)
+            return live
+        if isinstance(live, dict) and isinstance(saved, dict):
+            gone = [key for key in live if key not in saved and not _has_tensors(live[key])] if self.own else []
+            for key in gone:
+                del live[key]
+            for key, item in saved.items():
+                if key in live:
+                    live[key] = self.into(live[key], item, (*path, key))
+                elif not any(True for _ in refs(item)):
+                    live[key] = item
+            return live
+        if type(live) is list and isinstance(saved, list):
+            if len(live) == len(saved):
+                for at, item in enumerate(saved):
+                    live[at] = self.into(live[at], item, (*path, at))
+            elif _has_tensors(live) or any(True for _ in refs(saved)):
+                raise ValueError(f"{_text(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
+            else:
+                live[:] = saved
+            return live
+        if isinstance(live, tuple) and isinstance(saved, tuple) and _has_tensors(live):
+            if len(live) != len(saved):
+                raise ValueError(f"{_text(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
+            return tuple(self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))
+        return saved
+
+    def _per_rank(self, live: Any, saved: Any, path: Tuple[Any, ...]) -> Any:
+        if self.own and isinstance(saved, PerRank):
+            return saved
+        self.kept.append(_text(path))
+        return live
+
+
+def _has_tensors(live: Any) -> bool:
+    if isinstance(live, dict):
+        return any(_has_tensors(item) for item in live.values())
+    if isinstance(live, (list, tuple)):
+        return any(_has_tensors(item) for item in live)
+    return _arrays.is_array(live)
+
+
+def _setter(container: Any, key: Any) -> Callable[[Any], None]:
+    def put(value: Any) -> None:
+        container[key] = value
+
+    return put
+
+
+def _text(path: Tuple[Any, ...]) -> str:
+    return ".".join(str(part) for part in path) or "state"
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    import sys
+
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic) and not value.dtype.hasobject
+
+
+def _inline(value: Any, name: str) -> Any:
+    """A value of one rank with its tensors in it."""
+    flat = Flat(value)
+    tensors = {}
+    for leaf in flat.leaves:
+        box = _arrays.box_of(f"{name}.{leaf.name}", leaf.value, writable=False)
+        if box is None or box.shape != box.global_shape:
+            raise Unsavable(f"{name}: a part of a larger tensor cannot belong to one rank alone")
+        tensors[leaf.name] = [box.dtype, box.shape, base64.b64encode(_bytes_of(box)).decode("ascii"), _kind(leaf.value)]
+    return {"state": flat._state, "tensors": tensors}
+
+
+def _outline(inner: Any) -> Any:
+    tensors = inner["tensors"]
+
+    def back(value: Any) -> Any:
+        if isinstance(value, Ref):
+            return _array_of(*tensors[value.name])
+        if isinstance(value, dict):
+            return {key: back(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [back(item) for item in value]
+        if isinstance(value, tuple):
+            return tuple(back(item) for item in value)
+        return value
+
+    return back(_decode(inner["state"]))
+
+
+def _kind(value: Any) -> str:
+    return "torch" if type(value).__module__.startswith("torch") else "numpy"
+
+
+def _bytes_of(box: _arrays.Box) -> bytes:
+    import ctypes
+
+    return ctypes.string_at(box.address, box.nbytes) if box.nbytes else b""
+
+
+def _array_of(dtype: str, shape: List[int], data: str, kind: str) -> Any:
+    name = next(name for name, known in _arrays._NUMPY.items() if known == dtype)
+    raw = base64.b64decode(data)
+    if kind == "torch":
+        import torch
+
+        flat = torch.frombuffer(bytearray(raw), dtype=getattr(torch, name)) if raw else torch.empty(0)
+        return flat.to(getattr(torch, name)).reshape(shape)
+    import numpy
+
+    return numpy.frombuffer(bytearray(raw), dtype=name).reshape(shape)

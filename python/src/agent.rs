@@ -1,0 +1,151 @@
+//! The agent of the node, from Python.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rankguard_model::Step;
+use rankguard_rank::{BackPressure, RankClient, RankEnv};
+
+use crate::entry::{Told, entries};
+use crate::error::raise;
+use crate::keeper::{self, Given, Outcome, lock};
+
+/// Marks that wait while another thread saves; of more, the oldest are dropped and counted.
+const MAX_MARKS: usize = 1024;
+
+/// A rank's connection to the agent of its node. Calls may come from any thread; one at a time is served.
+#[pyclass(frozen, module = "rankguard._rankguard")]
+pub(crate) struct Agent {
+    client: Mutex<RankClient>,
+    marks: Mutex<Marks>,
+}
+
+#[derive(Debug, Default)]
+struct Marks {
+    waiting: VecDeque<(Step, Option<f64>, f64)>,
+    dropped: u64,
+}
+
+#[pymethods]
+impl Agent {
+    /// Connects to the agent that the environment names; `None` when it names none.
+    #[staticmethod]
+    fn connect(py: Python<'_>) -> PyResult<Option<Self>> {
+        let client = py.detach(|| {
+            let env = RankEnv::from_env().map_err(|problem| raise(&problem))?;
+            RankClient::connect(&env).map_err(|problem| raise(&problem))
+        })?;
+        Ok(client.map(|client| Self {
+            client: Mutex::new(client),
+            marks: Mutex::default(),
+        }))
+    }
+
+    /// Steps between checkpoints; 0 without checkpoints.
+    fn checkpoint_every(&self, py: Python<'_>) -> u64 {
+        py.detach(|| lock(&self.client).checkpoint_every())
+    }
+
+    /// What was saved and what was not, and step marks that nobody heard.
+    fn counts(&self, py: Python<'_>) -> Vec<(&'static str, u64)> {
+        py.detach(|| {
+            let client = lock(&self.client);
+            let mut counts = keeper::counted(client.counts());
+            counts.push(("marks_dropped", client.marks_dropped() + lock(&self.marks).dropped));
+            counts
+        })
+    }
+
+    /// What a save does when no slot is free: waits so many seconds, or skips with 0.
+    fn set_wait(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        let limit = duration(seconds)?;
+        let policy = if limit.is_zero() {
+            BackPressure::Skip
+        } else {
+            BackPressure::Wait(limit)
+        };
+        py.detach(|| lock(&self.client).set_policy(policy))
+            .map_err(|problem| raise(&problem))
+    }
+
+    /// Fills the buffers from the checkpoint that this generation starts from; `None` for a fresh start.
+    fn restore(&self, py: Python<'_>, wanted: Vec<Told>) -> PyResult<Option<Given>> {
+        let mut wanted = entries(wanted)?;
+        let restored = py.detach(|| {
+            let restored = lock(&self.client).restore_into(&mut keeper::places(&mut wanted));
+            restored.map(|restored| restored.map(keeper::given))
+        });
+        restored.map_err(|problem| raise(&problem))
+    }
+
+    /// Tells that a step was completed. Never waits: while another thread saves, marks are kept for the next call.
+    fn step(&self, step: u64, loss: Option<f64>, step_ms: f64) {
+        let mut marks = lock(&self.marks);
+        if marks.waiting.len() == MAX_MARKS {
+            marks.waiting.pop_front();
+            marks.dropped += 1;
+        }
+        marks.waiting.push_back((Step(step), loss, step_ms));
+        if let Ok(mut client) = self.client.try_lock() {
+            for (step, loss, step_ms) in marks.waiting.drain(..) {
+                client.step(step, loss, step_ms);
+            }
+        }
+    }
+
+    /// Copies the tensors into the arena; they may be changed when it returns.
+    fn checkpoint(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        tensors: Vec<Told>,
+        state: &str,
+        schema: &str,
+    ) -> PyResult<Outcome> {
+        let (tensors, state) = (entries(tensors)?, keeper::state(state)?);
+        let notes = keeper::notes(&tensors, schema);
+        let saved = py.detach(|| {
+            lock(&self.client).checkpoint_with(keeper::step(step), &keeper::borrowed(&tensors), &state, &notes)
+        });
+        saved.map(keeper::outcome).map_err(|problem| raise(&problem))
+    }
+
+    /// Starts to copy beside the training; gives what became of it already when it was skipped.
+    fn begin(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        tensors: Vec<Told>,
+        state: &str,
+        schema: &str,
+    ) -> PyResult<Option<Outcome>> {
+        let (state, (parts, notes)) = (keeper::state(state)?, keeper::parts(tensors, schema)?);
+        let begun = py.detach(|| lock(&self.client).begin(keeper::step(step), parts, state, notes));
+        begun
+            .map(|saved| saved.map(keeper::outcome))
+            .map_err(|problem| raise(&problem))
+    }
+
+    /// Waits for what is left of the copy that was begun; `None` when none was.
+    fn finish(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
+        let finished = py.detach(|| lock(&self.client).finish());
+        finished
+            .map(|saved| saved.map(keeper::outcome))
+            .map_err(|problem| raise(&problem))
+    }
+
+    /// Tells that all work of this rank is done.
+    fn done(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| lock(&self.client).done())
+            .map_err(|problem| raise(&problem))
+    }
+}
+
+/// Seconds as Python gives them.
+pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds to wait")))
+}

@@ -1,0 +1,54 @@
+//! A tensor's part as Python tells it: a box and where its bytes lie.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rankguard_checkpoint_format::{Dtype, TensorBox};
+
+use crate::memory::Lent;
+
+/// Name, element type, global shape, offset, shape, address, bytes, owner, which copy of the part.
+pub(crate) type Told = (
+    String,
+    String,
+    Vec<u64>,
+    Vec<u64>,
+    Vec<u64>,
+    usize,
+    usize,
+    Py<PyAny>,
+    u32,
+);
+
+/// A part and its bytes.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) boxed: TensorBox,
+    pub(crate) data: Lent,
+    pub(crate) replica: u32,
+}
+
+/// Reads what Python told, naming the tensor in every refusal.
+pub(crate) fn entries(told: Vec<Told>) -> PyResult<Vec<Entry>> {
+    told.into_iter().map(entry).collect()
+}
+
+fn entry((name, dtype, global_shape, offset, shape, address, bytes, owner, replica): Told) -> PyResult<Entry> {
+    let wrong = |what: String| PyValueError::new_err(format!("tensor {name}: {what}"));
+    let dtype: Dtype = dtype.parse().map_err(|problem| wrong(format!("{problem}")))?;
+    let boxed = TensorBox {
+        name: name.clone(),
+        dtype,
+        global_shape,
+        offset,
+        shape,
+    };
+    boxed.check().map_err(|problem| wrong(problem.to_string()))?;
+    if boxed.bytes() != Some(bytes as u64) {
+        return Err(wrong(format!("{bytes} bytes are not what its shape and type make")));
+    }
+    Ok(Entry {
+        boxed,
+        data: Lent::new(address, bytes, owner)?,
+        replica,
+    })
+}

@@ -1,0 +1,85 @@
+//! What agent and local store have in common, as Python uses them.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rankguard_checkpoint_format::TensorBox;
+use rankguard_model::{Rank, Step};
+use rankguard_rank::{Counts, Notes, Part, RestoredInto, SaveOutcome, Saved};
+use serde_json::Value;
+
+use crate::entry::{Entry, Told, entries};
+
+/// Whether there is an image, and how long the trainer waited, seconds.
+pub(crate) type Outcome = (bool, f64);
+
+/// Step, and the state of every rank as JSON text.
+pub(crate) type Given = (u64, Vec<(u32, String)>);
+
+/// Nobody panics while holding it; if somebody did, what it guards is still whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+pub(crate) fn outcome(saved: Saved) -> Outcome {
+    (saved.outcome == SaveOutcome::Sealed, saved.stall.as_secs_f64())
+}
+
+pub(crate) fn given(restored: RestoredInto) -> Given {
+    let text = |(rank, state): (Rank, Value)| (rank.0, state.to_string());
+    (restored.step.0, restored.states.into_iter().map(text).collect())
+}
+
+pub(crate) fn counted(counts: Counts) -> Vec<(&'static str, u64)> {
+    vec![
+        ("sealed", counts.sealed),
+        ("skipped", counts.skipped),
+        ("waited", counts.waited),
+        ("replaced", counts.replaced),
+    ]
+}
+
+pub(crate) fn state(text: &str) -> PyResult<Value> {
+    serde_json::from_str(text).map_err(|problem| PyValueError::new_err(format!("the state is no JSON: {problem}")))
+}
+
+/// The tensors as a save wants them: borrowed.
+pub(crate) fn borrowed(entries: &[Entry]) -> Vec<(TensorBox, &[u8])> {
+    entries
+        .iter()
+        .map(|entry| (entry.boxed.clone(), entry.data.as_ref()))
+        .collect()
+}
+
+/// The buffers as a restore wants them.
+pub(crate) fn places(entries: &mut [Entry]) -> Vec<(TensorBox, &mut [u8])> {
+    entries
+        .iter_mut()
+        .map(|entry| (entry.boxed.clone(), entry.data.as_mut()))
+        .collect()
+}
+
+/// What is said of them besides.
+pub(crate) fn notes(entries: &[Entry], schema: &str) -> Notes {
+    Notes {
+        schema: schema.to_owned(),
+        replicas: entries.iter().map(|entry| entry.replica).collect(),
+        ledger: None,
+    }
+}
+
+/// The tensors as a save beside the training wants them: shared.
+pub(crate) fn parts(told: Vec<Told>, schema: &str) -> PyResult<(Vec<Part>, Notes)> {
+    let entries = entries(told)?;
+    let notes = notes(&entries, schema);
+    let part = |entry: Entry| Part {
+        boxed: entry.boxed,
+        data: Arc::new(entry.data),
+    };
+    Ok((entries.into_iter().map(part).collect(), notes))
+}
+
+pub(crate) fn step(step: u64) -> Step {
+    Step(step)
+}

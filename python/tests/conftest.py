@@ -1,0 +1,27 @@
+"""What the tests share. Without torch, its tests say loudly that they did not run."""
+
+import importlib.util
+import warnings
+
+import pytest
+
+TORCH = importlib.util.find_spec("torch") is not None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: "list[pytest.Item]") -> None:
+    if TORCH:
+        return
+    warnings.warn("SKIPPED: torch is not installed, so nothing of torch, DCP, DDP and FSDP2 was tested", stacklevel=1)
+    skip = pytest.mark.skip(reason="torch is not installed (python/tests/torch_env.sh makes an environment)")
+    for item in items:
+        if "torch" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def session(tmp_path):
+    import rankguard
+
+    session = rankguard.connect(tmp_path / "store", job="test", rank=0, world_size=1)
+    yield session
+    session.done()

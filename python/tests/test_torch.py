@@ -1,0 +1,228 @@
+"""Tensors of torch, DTensors and DCP on one machine, gloo, CPU."""
+
+import math
+import multiprocessing
+import os
+import pathlib
+
+import pytest
+
+import rankguard
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import torch.distributed as dist  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
+
+import rankguard.dcp  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+]
+
+
+def same(one, two):
+    return one.dtype == two.dtype and torch.equal(
+        one.contiguous().reshape(-1).view(torch.uint8), two.contiguous().reshape(-1).view(torch.uint8)
+    )
+
+
+def random(shape, dtype=torch.float32, seed=0):
+    source = torch.Generator().manual_seed(seed)
+    raw = torch.randint(0, 2, (math.prod(shape) * dtype.itemsize,), dtype=torch.uint8, generator=source)
+    return raw.view(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_type_comes_back_bit_by_bit(session, dtype):
+    state = {"one": random((3, 5), dtype, 1), "scalar": random((), dtype, 2), "none": torch.empty(0, 4, dtype=dtype)}
+    session.checkpoint(state, step=1)
+    session.wait()
+    live = {name: torch.zeros_like(value) for name, value in state.items()}
+    session.restore(live)
+    assert all(same(state[name], live[name]) for name in state)
+
+
+def test_strided_tensors_and_parameters_are_restored_in_place(session):
+    base = random((6, 8), seed=1)
+    state = {"t": base.t(), "every": base[:, ::3], "p": nn.Parameter(random((4,), seed=2))}
+    wanted = {name: value.detach().clone() for name, value in state.items()}
+    session.checkpoint(state, step=1)
+    session.wait()
+    live = torch.zeros(6, 8)
+    places = {"t": live.t(), "every": torch.zeros(6, 8)[:, ::3], "p": nn.Parameter(torch.zeros(4))}
+    session.restore(places)
+    assert all(same(wanted[name], places[name].detach()) for name in wanted)
+    assert same(live, base) and places["p"].requires_grad
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (torch.zeros(3).to_sparse(), "sparse"),
+        (torch.zeros(3, device="meta"), "meta"),
+        (torch.zeros(2, dtype=torch.complex128), "complex128"),
+    ],
+    ids=["sparse", "meta", "complex128"],
+)
+def test_tensors_that_cannot_be_saved_are_refused_by_their_key(session, value, why):
+    with pytest.raises(rankguard.Unsavable, match=f"^layer.w: .*{why}"):
+        session.checkpoint({"layer": {"w": value}}, step=1)
+
+
+def test_a_model_and_its_optimizer_resume_to_the_last_bit(session):
+    def make():
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(5, 9), nn.BatchNorm1d(9), nn.Linear(9, 2))
+        return model, torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True)
+
+    def train(model, optimizer, steps):
+        source = torch.Generator().manual_seed(3)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(torch.randn(8, 5, generator=source)).square().mean().backward()
+            optimizer.step()
+
+    model, optimizer = make()
+    train(model, optimizer, 4)
+    session.checkpoint({"model": model, "optimizer": optimizer}, step=4)
+    session.wait()
+    other, moments = make()
+    with pytest.raises(ValueError, match="no place for: optimizer.state.0"):
+        session.restore({"model": other, "optimizer": moments})
+    train(other, moments, 1)
+    session.restore({"model": other, "optimizer": moments})
+    train(model, optimizer, 3)
+    train(other, moments, 3)
+    for want, got in zip(model.state_dict().values(), other.state_dict().values()):
+        assert same(want, got)
+
+
+# Several ranks, each a process of its own.
+
+
+#: One process imports torch and gives birth to the ranks: an import for each would take most of the tests' time.
+RANKS = multiprocessing.get_context("forkserver")
+RANKS.set_forkserver_preload(["torch.distributed.checkpoint", "torch.distributed.tensor", "rankguard.dcp"])
+
+
+def spawn(work, ranks, *args):
+    """Runs ``work(rank, ranks, *args)`` in a gloo group."""
+    port = _free_port()
+    children = [RANKS.Process(target=_in_group, args=(rank, ranks, port, work, args)) for rank in range(ranks)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(240)
+    codes = [child.exitcode for child in children]
+    for child in children:
+        child.kill()
+    assert codes == [0] * ranks, codes
+
+
+def _free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _in_group(rank, ranks, port, work, args):
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(ranks))
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    work(rank, ranks, *args)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def sharded(mesh, placements, zero=False):
+    """Tensors of all manners of size, the same on every rank, spread over the mesh."""
+    shapes = {"even": (12, 8), "uneven": (7, 5), "tiny": (1, 3), "vector": (11,)}
+    state = {}
+    for seed, (name, shape) in enumerate(shapes.items()):
+        whole = random(shape, seed=seed) if not zero else torch.zeros(shape)
+        fitting = [place if not place.is_shard() or place.dim < len(shape) else Shard(0) for place in placements]
+        state[name] = distribute_tensor(whole, mesh, fitting)
+    return {"model": state, "extra": {"step": 0 if zero else 41, "betas": (0.9, 0.95), "names": ["a", "b"]}}
+
+
+def check_whole(state):
+    for seed, (name, tensor) in enumerate(state["model"].items()):
+        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        assert same(whole, random(tuple(whole.shape), seed=seed)), name
+    assert state["extra"] == {"step": 41, "betas": (0.9, 0.95), "names": ["a", "b"]}
+
+
+def save_sharded(rank, ranks, folder, how):
+    rankguard.init(folder, job="mesh")
+    state = sharded(init_device_mesh("cpu", (ranks,)), [Shard(0)])
+    if how == "checkpoint":
+        rankguard.checkpoint(state, step=41)
+    elif how == "dcp":
+        dcp.save(state, storage_writer=rankguard.dcp.StorageWriter(step=41))
+    else:
+        future = dcp.async_save(state, storage_writer=rankguard.dcp.StorageWriter(step=41))
+        # What was staged is safe from the next step.
+        for tensor in state["model"].values():
+            tensor.to_local().zero_()
+        future.result()
+    rankguard.done()
+
+
+def load_sharded(rank, ranks, folder, how, mesh_shape, placements):
+    rankguard.init(folder, job="mesh")
+    state = sharded(init_device_mesh("cpu", mesh_shape), placements, zero=True)
+    if how == "checkpoint":
+        assert rankguard.restore(state).step == 41
+    else:
+        dcp.load(state, storage_reader=rankguard.dcp.StorageReader())
+    check_whole(state)
+    rankguard.done()
+
+
+@pytest.mark.parametrize("how", ["checkpoint", "dcp", "dcp-async"])
+def test_dtensors_saved_on_two_ranks_are_loaded_on_other_meshes(tmp_path, how):
+    spawn(save_sharded, 2, str(tmp_path), how)
+    spawn(load_sharded, 1, str(tmp_path), how, (1,), [Shard(0)])
+    spawn(load_sharded, 3, str(tmp_path), how, (3,), [Shard(1)])
+    spawn(load_sharded, 4, str(tmp_path), how, (2, 2), [Replicate(), Shard(0)])
+
+
+def test_dcp_refuses_what_it_would_have_to_pickle(session):
+    with pytest.raises(Exception, match="thing: a .*object is neither"):
+        dcp.save({"thing": object()}, storage_writer=rankguard.dcp.StorageWriter(step=1, session=session), no_dist=True)
+
+
+def test_dcp_takes_the_step_from_the_end_of_the_id(session):
+    state = {"w": torch.arange(5.0)}
+    dcp.save(state, checkpoint_id="run/step-12", storage_writer=rankguard.dcp.StorageWriter(session=session), no_dist=True)
+    state["w"].zero_()
+    reader = rankguard.dcp.StorageReader(session=session)
+    dcp.load(state, checkpoint_id="run/step-12", storage_reader=reader, no_dist=True)
+    assert state["w"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_no_pickle_stands_in_what_was_written(tmp_path):
+    spawn(save_sharded, 2, str(tmp_path), "dcp")
+    for path in pathlib.Path(tmp_path).rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            assert b"torch" not in data and b"\x80\x02" not in data[:2], path

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Makes an environment with torch on CPUs and what the tests and the peers' benchmark want, outside the checkout:
+#   python/tests/torch_env.sh FOLDER [PYTHON]
+# About 600 MB from PyPI, 1.4 GB on disk. The CUDA libraries that torch wants are stand-ins (cuda_stubs.py), which is why
+# nothing here is for a machine with a GPU.
+set -eu
+folder=${1:?usage: torch_env.sh FOLDER [PYTHON]}
+python=${2:-python3.12}
+here=$(cd "$(dirname "$0")" && pwd)
+case "$folder" in "$(cd "$here/../.." && pwd)"/*) echo "$folder lies in the checkout; choose another place" >&2; exit 2;; esac
+
+"$python" -m venv "$folder"
+pip="$folder/bin/pip --disable-pip-version-check --quiet"
+$pip install --no-deps torch==2.15.0
+$pip install filelock==4.2.11 typing_extensions==4.16.0 sympy==1.14.0 networkx==3.7 Jinja2==3.1.6 fsspec==2026.9.0 \
+    numpy==2.5.5 setuptools==84.2.1
+$pip install --no-deps nvidia-cuda-runtime==13.2.86 nvidia-cuda-cupti==13.2.86 nvidia-cufile==1.17.1.22
+$pip install pytest==9.2.0 maturin==1.16.0 psutil==7.2.2 grpcio==1.85.1 protobuf==7.36.2 \
+    requests deprecated pyyaml packaging
+$pip install --no-deps safetensors==0.8.0 dlrover==0.6.1
+site=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+"$folder/bin/python" "$here/cuda_stubs.py" "$site"
+"$folder/bin/python" -c 'import torch; assert not torch.cuda.is_available(); print("torch", torch.__version__)'

@@ -1,0 +1,362 @@
+//! A rank without an agent: it writes its own images into a store, and rank 0 commits.
+//!
+//! Weaker than with an agent, and meant for one machine, notebooks and tests: what was sealed dies with the process, nobody
+//! fences an older run off, and each restore reads from the store alone. What is committed is as good as any other
+//! checkpoint (RG-1, RG-2).
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rankguard_checkpoint::arena::{Arena, ArenaError, FillError};
+use rankguard_checkpoint::format::{BoxError, CheckpointId, ManifestError, ShardLayoutError, TensorBox};
+use rankguard_checkpoint::restore::{RestoreError, assemble_into};
+use rankguard_checkpoint::source::ChunkSource;
+use rankguard_checkpoint::{Scattered, Store, StoreError};
+use rankguard_model::{Generation, JobId, Rank, Step};
+use serde_json::Value;
+
+use crate::slots::{self, Owner, Sealed, Slots};
+use crate::writer::{Destination, Writer};
+use crate::{BackPressure, Counts, Notes, Part, RankEnv, RestoredInto, SaveOutcome, Saved};
+
+/// How a rank without an agent keeps its state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalOptions {
+    /// Images in memory at a time, 1 to 3: each costs as much memory as the state.
+    pub slots: u32,
+    /// What a save does when all of them are taken.
+    pub policy: BackPressure,
+    /// How long rank 0 waits for the shards of the others.
+    pub commit_within: Duration,
+    /// Committed checkpoints to keep; 0 for all.
+    pub keep: u32,
+    /// The generation of this run. Every rank must have the same; `None` takes the one after the newest in the store.
+    pub generation: Option<Generation>,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        Self {
+            slots: 1,
+            policy: BackPressure::Wait(Duration::from_secs(600)),
+            commit_within: Duration::from_secs(600),
+            keep: 0,
+            generation: None,
+        }
+    }
+}
+
+/// Why a local store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum LocalError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("use the arena")]
+    Arena(#[from] ArenaError),
+    #[error("save into the arena")]
+    Fill(#[from] FillError),
+    #[error("save tensor: {0}")]
+    Box(#[from] BoxError),
+    #[error("start a thread")]
+    Thread(#[source] io::Error),
+    #[error("restore checkpoint {id}: {problem}")]
+    Restore {
+        id: CheckpointId,
+        problem: Box<RestoreError>,
+    },
+    #[error("restore tensor {name}: it has {needs} bytes and the buffer {has}")]
+    Buffer { name: String, has: u64, needs: u64 },
+    #[error("no checkpoint of step {step} is committed in {}", path.display())]
+    NoSuchStep { step: Step, path: PathBuf },
+    #[error(
+        "commit step {step}: rank {rank} has left no shard within {within:?} ({} is missing); did it skip this step, or take another generation?",
+        path.display()
+    )]
+    Missing {
+        step: Step,
+        rank: Rank,
+        within: Duration,
+        path: PathBuf,
+    },
+    #[error("wait for the commit of step {step}: rank 0 has not made {} within {within:?}", path.display())]
+    NotCommitted {
+        step: Step,
+        within: Duration,
+        path: PathBuf,
+    },
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} {problem}", path.display())]
+    Index { path: PathBuf, problem: ShardLayoutError },
+    #[error("commit: {0}")]
+    Manifest(#[from] ManifestError),
+    #[error("step {step} was not made durable: {reason}")]
+    NotDurable { step: Step, reason: String },
+    #[error("wait until all is written: the deadline of {limit:?} passed")]
+    Deadline { limit: Duration },
+}
+
+/// A rank that keeps its state in a store of its own choice.
+#[derive(Debug)]
+pub struct LocalRank {
+    // Before the writer: a copy that was begun ends first.
+    slots: Slots,
+    to: Destination,
+    slot_count: u32,
+    policy: BackPressure,
+    /// The newest step that was sealed.
+    sealed: Option<Step>,
+    writer: Writer,
+}
+
+impl LocalRank {
+    /// Opens the store in `dir` for the job, rank and world size that `env` names.
+    pub fn open(dir: impl Into<PathBuf>, env: &RankEnv, options: &LocalOptions) -> Result<Self, LocalError> {
+        let store = Store::open(dir)?;
+        let generation = match options.generation {
+            Some(generation) => generation,
+            None => next_generation(&store, &env.job)?.max(env.generation),
+        };
+        let owner = Owner {
+            job: env.job.clone(),
+            generation,
+            rank: env.rank,
+            world_size: env.world_size,
+        };
+        let to = Destination {
+            store,
+            owner,
+            commit_within: options.commit_within,
+            keep: options.keep,
+        };
+        Ok(Self {
+            slots: Slots::default(),
+            writer: Writer::start(to.clone()).map_err(LocalError::Thread)?,
+            to,
+            slot_count: options.slots,
+            policy: options.policy,
+            sealed: None,
+        })
+    }
+
+    /// The generation that this run saves under.
+    pub fn generation(&self) -> Generation {
+        self.to.owner.generation
+    }
+
+    /// Makes the arena for images of this size, with every page in place, so that the first save is as fast as the next.
+    pub fn arm(&mut self, image_bytes: u64) -> Result<(), LocalError> {
+        let fits = |arena: &Arc<Arena>| arena.geometry().image_bytes >= image_bytes;
+        if self.slots.arena.as_ref().is_some_and(fits) {
+            return Ok(());
+        }
+        // The old one goes when its last image is written.
+        self.slots.arena = None;
+        self.slots.arena = Some(Arc::new(Arena::create(
+            "rankguard-local",
+            self.slot_count,
+            image_bytes,
+        )?));
+        Ok(())
+    }
+
+    /// Steps of committed checkpoints, oldest first.
+    pub fn committed(&self) -> Result<Vec<CheckpointId>, LocalError> {
+        Ok(self.to.store.committed_ids(&self.to.owner.job)?)
+    }
+
+    /// Fills the buffers from the newest checkpoint, or from that of `step`; `None` when there is none. A damaged one is
+    /// passed over only in a world of one: ranks that choose for themselves would restore different steps.
+    pub fn restore_into(
+        &mut self,
+        wanted: &mut [(TensorBox, &mut [u8])],
+        step: Option<Step>,
+    ) -> Result<Option<RestoredInto>, LocalError> {
+        let image_bytes = image_bytes(wanted.iter().map(|(boxed, buffer)| (boxed, buffer.len() as u64)))?;
+        self.arm(image_bytes)?;
+        let committed = self.committed()?;
+        let asked = |id: &&CheckpointId| step.is_none_or(|step| id.step == step);
+        let candidates: Vec<_> = committed.iter().rev().filter(asked).copied().collect();
+        if let (Some(step), true) = (step, candidates.is_empty()) {
+            let path = self.to.store.job_dir(&self.to.owner.job)?;
+            return Err(LocalError::NoSuchStep { step, path });
+        }
+        let mut first_problem = None;
+        for id in candidates {
+            match self.restore_one(id, wanted) {
+                Ok(restored) => return Ok(Some(restored)),
+                Err(problem) if self.to.owner.world_size > 1 => return Err(problem),
+                Err(problem) => first_problem = first_problem.or(Some(problem)),
+            }
+        }
+        first_problem.map_or(Ok(None), Err)
+    }
+
+    fn restore_one(&self, id: CheckpointId, wanted: &mut [(TensorBox, &mut [u8])]) -> Result<RestoredInto, LocalError> {
+        let checkpoint = self.to.store.load(&self.to.owner.job, id)?;
+        let sources: [&dyn ChunkSource; 1] = [&self.to.store];
+        let boxes: Vec<TensorBox> = wanted.iter().map(|(boxed, _)| boxed.clone()).collect();
+        let mut out = Scattered(wanted.iter_mut().map(|(_, buffer)| &mut **buffer).collect());
+        assemble_into(&checkpoint.manifest, &checkpoint.indexes, &boxes, &sources, &mut out).map_err(|problem| {
+            let problem = Box::new(problem);
+            LocalError::Restore { id, problem }
+        })?;
+        let states = checkpoint.indexes.into_iter().map(|index| (index.rank, index.state));
+        Ok(RestoredInto {
+            step: id.step,
+            states: states.collect(),
+        })
+    }
+
+    /// What was saved and what was not.
+    pub fn counts(&self) -> Counts {
+        self.slots.counts
+    }
+
+    /// Copies the tensors into memory of its own; they may be changed when this returns. A thread writes and commits.
+    pub fn checkpoint(
+        &mut self,
+        step: Step,
+        tensors: &[(TensorBox, &[u8])],
+        state: &Value,
+        notes: &Notes,
+    ) -> Result<Saved, LocalError> {
+        let started = Instant::now();
+        let sizes = tensors.iter().map(|(boxed, data)| (boxed, data.len() as u64));
+        let Some(slot) = self.claim(image_bytes(sizes)?)? else {
+            return Ok(skipped(started));
+        };
+        let owner = self.to.owner.clone();
+        let sealed = self.slots.fill(slot, &owner, step, tensors, (state, notes), started)?;
+        Ok(self.queue(sealed, started))
+    }
+
+    /// Starts to copy beside the training, as [`crate::RankClient::begin`] does.
+    pub fn begin(
+        &mut self,
+        step: Step,
+        parts: Vec<Part>,
+        state: Value,
+        notes: Notes,
+    ) -> Result<Option<Saved>, LocalError> {
+        let started = Instant::now();
+        let sizes = parts
+            .iter()
+            .map(|part| (&part.boxed, (*part.data).as_ref().len() as u64));
+        let Some(slot) = self.claim(image_bytes(sizes)?)? else {
+            return Ok(Some(skipped(started)));
+        };
+        let owner = self.to.owner.clone();
+        let begun = self.slots.begin(slot, &owner, step, parts, (state, notes), started);
+        begun.map(|()| None).map_err(LocalError::Thread)
+    }
+
+    /// Waits for what is left of the copy that was begun. `None` when none was.
+    pub fn finish(&mut self) -> Result<Option<Saved>, LocalError> {
+        let Some(sealed) = self.slots.finish() else {
+            return Ok(None);
+        };
+        let sealed = sealed?;
+        Ok(Some(self.queue(sealed, Instant::now())))
+    }
+
+    /// Waits until everything sealed is durable and committed, and says what was not.
+    pub fn wait(&mut self, limit: Duration) -> Result<Option<CheckpointId>, LocalError> {
+        let until = Instant::now() + limit;
+        self.finish()?;
+        if !self.writer.drain(limit) {
+            return Err(LocalError::Deadline { limit });
+        }
+        if let Some((step, reason)) = self.take_failures().into_iter().next() {
+            return Err(LocalError::NotDurable { step, reason });
+        }
+        let Some(step) = self.sealed else { return Ok(None) };
+        let id = CheckpointId {
+            step,
+            generation: self.to.owner.generation,
+        };
+        if !self.to.wait_committed(id, until)? {
+            let path = self.to.store.manifest_path(&self.to.owner.job, id)?;
+            return Err(LocalError::NotCommitted {
+                step,
+                within: limit,
+                path,
+            });
+        }
+        Ok(Some(id))
+    }
+
+    /// Whether nothing is being copied, written or committed by this rank.
+    pub fn is_idle(&self) -> bool {
+        !self.slots.is_copying() && self.writer.drain(Duration::ZERO)
+    }
+
+    /// Images that could not be made durable since this was last asked, each with the reason; at most the newest 16.
+    pub fn take_failures(&self) -> Vec<(Step, String)> {
+        self.writer.take_failures()
+    }
+
+    /// How many images could not be made durable, in all.
+    pub fn failed(&self) -> u64 {
+        self.writer.failed()
+    }
+
+    fn claim(&mut self, image_bytes: u64) -> Result<Option<u32>, LocalError> {
+        self.finish()?;
+        self.arm(image_bytes)?;
+        let (writer, policy) = (&self.writer, self.policy);
+        Ok(self.slots.claim(policy, |left| {
+            if policy == BackPressure::ReplaceOldest {
+                writer.give_up_oldest();
+            } else {
+                writer.wait_for_change(left);
+            }
+        }))
+    }
+
+    fn queue(&mut self, sealed: Sealed, since: Instant) -> Saved {
+        let arena = self.slots.arena.clone().expect("it was filled");
+        self.sealed = Some(sealed.step);
+        self.writer.push(arena, sealed.slot, sealed.step);
+        Saved {
+            stall: sealed.blocked.max(since.elapsed()),
+            outcome: SaveOutcome::Sealed,
+        }
+    }
+}
+
+/// The generation after the newest that left anything in the store.
+fn next_generation(store: &Store, job: &JobId) -> Result<Generation, LocalError> {
+    let listing = store.manifests(job)?;
+    let committed = listing.manifests.iter().map(|manifest| manifest.generation);
+    let torn = listing.torn.iter().map(|id| id.generation);
+    let unreadable = listing.problems.iter().filter_map(|problem| problem.checkpoint);
+    let newest = committed.chain(torn).chain(unreadable.map(|id| id.generation)).max();
+    Ok(Generation(newest.map_or(1, |newest| newest.0.saturating_add(1))))
+}
+
+/// Size of the image of these parts, each checked against what it holds.
+fn image_bytes<'a>(parts: impl Iterator<Item = (&'a TensorBox, u64)>) -> Result<u64, LocalError> {
+    let mut boxes = Vec::new();
+    for (boxed, has) in parts {
+        boxed.check()?;
+        let needs = boxed.bytes().unwrap_or(u64::MAX);
+        if has != needs {
+            let name = boxed.name.clone();
+            return Err(LocalError::Buffer { name, has, needs });
+        }
+        boxes.push(boxed);
+    }
+    // Larger than any memory, and refused as such.
+    Ok(slots::image_bytes(boxes.into_iter()).unwrap_or(u64::MAX))
+}
+
+fn skipped(started: Instant) -> Saved {
+    Saved {
+        stall: started.elapsed(),
+        outcome: SaveOutcome::SkippedNoFreeSlot,
+    }
+}

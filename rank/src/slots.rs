@@ -1,0 +1,255 @@
+//! Filling the slots of an arena, at once or beside the training, and what happens when none is free.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rankguard_checkpoint::arena::{Arena, FillError, Filled, ImageOf};
+use rankguard_checkpoint_format::{ShardIndex, TensorBox};
+use rankguard_model::{Generation, JobId, Ledger, Rank, Step};
+use serde_json::Value;
+
+/// What a save does when every slot of the arena still holds an image that is not safe elsewhere.
+///
+/// Whatever it does is counted in [`Counts`]: an image is never dropped silently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackPressure {
+    /// Waits for a slot, at most this long; then the save is skipped and counted.
+    Wait(Duration),
+    /// The oldest image that nobody has begun to write gives way, and is counted; without one, as `Skip`. Only where this
+    /// process writes its own images ([`crate::LocalRank`]): an agent may be reading any of them at any moment.
+    ReplaceOldest,
+    /// This rank takes no part in the checkpoint, which makes the attempt void. Training goes on.
+    Skip,
+}
+
+/// What became of a save.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Saved {
+    /// How long the trainer waited, in all calls together.
+    pub stall: Duration,
+    /// Whether there is an image.
+    pub outcome: SaveOutcome,
+}
+
+/// Whether there is an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SaveOutcome {
+    /// Sealed in the arena; whoever owns the arena takes it from there.
+    Sealed,
+    /// Earlier images are not on disk yet, so every slot is taken: this rank does not take part in this checkpoint,
+    /// which makes the attempt void. Training goes on.
+    SkippedNoFreeSlot,
+}
+
+/// What was saved and what was not, since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Images sealed.
+    pub sealed: u64,
+    /// Saves for which no slot was free.
+    pub skipped: u64,
+    /// Saves that had to wait for a slot, whether they got one or not.
+    pub waited: u64,
+    /// Sealed images that gave way to a newer one before they were written.
+    pub replaced: u64,
+}
+
+/// What a save says of its tensors and its small state besides.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// What the small state is: a name with a version; may be empty.
+    pub schema: String,
+    /// For each tensor, which copy of the part it is: 0 is the primary, and all others must be equal to it. Where this is
+    /// shorter than the tensors, primary copies.
+    pub replicas: Vec<u32>,
+    /// The part of the stream of samples that is in the state.
+    pub ledger: Option<Ledger>,
+}
+
+/// One tensor of a save that goes on beside the training. The bytes are borrowed for as long as the copy takes, without
+/// being copied first: whoever changes them earlier spoils this image, and only this one.
+#[derive(Clone)]
+pub struct Part {
+    /// Which part of which tensor it is.
+    pub boxed: TensorBox,
+    /// Its bytes, and whatever keeps them alive.
+    pub data: Arc<dyn AsRef<[u8]> + Send + Sync>,
+}
+
+impl std::fmt::Debug for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Part")
+            .field("boxed", &self.boxed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Size of the image of these parts: one after the other, each at its alignment. `None` when it exceeds 64 bits.
+pub(crate) fn image_bytes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Option<u64> {
+    ShardIndex::lay_out(boxes.cloned()).1
+}
+
+/// Whose images they are.
+#[derive(Debug, Clone)]
+pub(crate) struct Owner {
+    pub(crate) job: JobId,
+    pub(crate) generation: Generation,
+    pub(crate) rank: Rank,
+    pub(crate) world_size: u32,
+}
+
+impl Owner {
+    fn of<'a>(&'a self, step: Step, notes: &'a Notes) -> ImageOf<'a> {
+        ImageOf {
+            replicas: &notes.replicas,
+            ledger: notes.ledger,
+            schema: &notes.schema,
+            ..ImageOf::new(&self.job, step, self.generation, self.rank, self.world_size)
+        }
+    }
+}
+
+/// A sealed slot that its taker must be told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) slot: u32,
+    pub(crate) step: Step,
+    /// How long the trainer has waited for it so far.
+    pub(crate) blocked: Duration,
+}
+
+/// A copy on its way.
+#[derive(Debug)]
+struct Copying {
+    step: Step,
+    blocked: Duration,
+    worker: JoinHandle<Result<Filled, FillError>>,
+}
+
+/// The rank's end of an arena.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    pub(crate) arena: Option<Arc<Arena>>,
+    pub(crate) counts: Counts,
+    copying: Option<Copying>,
+}
+
+impl Slots {
+    /// Whether a copy is still under way.
+    pub(crate) fn is_copying(&self) -> bool {
+        self.copying
+            .as_ref()
+            .is_some_and(|copying| !copying.worker.is_finished())
+    }
+
+    /// An empty slot by the rules of `policy`. `make_room` is told how long it may take; it returns when a slot may have
+    /// become free.
+    pub(crate) fn claim(&mut self, policy: BackPressure, mut make_room: impl FnMut(Duration)) -> Option<u32> {
+        let arena = self.arena.clone()?;
+        let free = || arena.empty_slots().first().copied();
+        if let Some(slot) = free() {
+            return Some(slot);
+        }
+        match policy {
+            BackPressure::Wait(limit) => {
+                self.counts.waited += 1;
+                let until = Instant::now() + limit;
+                loop {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    make_room(left);
+                    if let Some(slot) = free() {
+                        return Some(slot);
+                    }
+                }
+            }
+            BackPressure::ReplaceOldest => {
+                make_room(Duration::ZERO);
+                if let Some(slot) = free() {
+                    self.counts.replaced += 1;
+                    return Some(slot);
+                }
+            }
+            BackPressure::Skip => {}
+        }
+        self.counts.skipped += 1;
+        None
+    }
+
+    /// Copies and seals; when it returns, the tensors may be changed.
+    pub(crate) fn fill(
+        &mut self,
+        slot: u32,
+        owner: &Owner,
+        step: Step,
+        tensors: &[(TensorBox, &[u8])],
+        state: (&Value, &Notes),
+        started: Instant,
+    ) -> Result<Sealed, FillError> {
+        let arena = self.arena.as_ref().expect("a slot of it was claimed");
+        arena.fill(slot, &owner.of(step, state.1), tensors, state.0)?;
+        self.counts.sealed += 1;
+        Ok(Sealed {
+            slot,
+            step,
+            blocked: started.elapsed(),
+        })
+    }
+
+    /// Starts the copy on a thread of its own.
+    pub(crate) fn begin(
+        &mut self,
+        slot: u32,
+        owner: &Owner,
+        step: Step,
+        parts: Vec<Part>,
+        state: (Value, Notes),
+        started: Instant,
+    ) -> std::io::Result<()> {
+        let arena = self.arena.clone().expect("a slot of it was claimed");
+        let owner = owner.clone();
+        let copy = move || {
+            let tensors: Vec<(TensorBox, &[u8])> = parts
+                .iter()
+                .map(|part| (part.boxed.clone(), (*part.data).as_ref()))
+                .collect();
+            arena.fill(slot, &owner.of(step, &state.1), &tensors, &state.0)
+        };
+        let worker = std::thread::Builder::new()
+            .name("rankguard-copy".to_owned())
+            .spawn(copy)?;
+        self.copying = Some(Copying {
+            step,
+            blocked: started.elapsed(),
+            worker,
+        });
+        Ok(())
+    }
+
+    /// Waits for what is left of the copy that was begun. `None` when none was.
+    pub(crate) fn finish(&mut self) -> Option<Result<Sealed, FillError>> {
+        let Copying { step, blocked, worker } = self.copying.take()?;
+        let started = Instant::now();
+        let filled = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Some(filled.map(|filled| {
+            self.counts.sealed += 1;
+            Sealed {
+                slot: filled.slot,
+                step,
+                blocked: blocked + started.elapsed(),
+            }
+        }))
+    }
+}
+
+impl Drop for Slots {
+    /// The trainer's memory is being read until the copy ends.
+    fn drop(&mut self) {
+        if let Some(copying) = self.copying.take() {
+            let _ = copying.worker.join();
+        }
+    }
+}

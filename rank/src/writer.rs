@@ -1,0 +1,297 @@
+//! The thread that makes sealed images durable and commits them, where no agent does.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rankguard_checkpoint::arena::Arena;
+use rankguard_checkpoint::format::{CheckpointId, Digest, MAX_INDEX_BYTES, Manifest, ShardIndex};
+use rankguard_checkpoint::store::Written;
+use rankguard_checkpoint::{Store, retention};
+use rankguard_model::{Rank, ShardSeal, Step};
+
+use crate::local::LocalError;
+use crate::slots::Owner;
+
+/// First and longest pause between two looks at what other ranks have left in the store. No event crosses a shared file
+/// system.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// Failures that are kept for the caller; of more, the newest.
+const MAX_FAILURES: usize = 16;
+
+/// Where images go.
+#[derive(Debug, Clone)]
+pub(crate) struct Destination {
+    pub(crate) store: Store,
+    pub(crate) owner: Owner,
+    /// How long rank 0 waits for the shards of the others, and they for its commit.
+    pub(crate) commit_within: Duration,
+    /// Committed checkpoints to keep; 0 for all.
+    pub(crate) keep: u32,
+}
+
+/// The writer, from the trainer's side.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Task>,
+    /// A task is in work.
+    busy: bool,
+    stop: bool,
+    failures: VecDeque<(Step, String)>,
+    failed: u64,
+}
+
+#[derive(Debug)]
+struct Task {
+    arena: Arc<Arena>,
+    slot: u32,
+    step: Step,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the writer's state panics")
+    }
+}
+
+impl Writer {
+    pub(crate) fn start(destination: Destination) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let work = {
+            let shared = shared.clone();
+            move || run(&shared, &destination)
+        };
+        let thread = std::thread::Builder::new()
+            .name("rankguard-write".to_owned())
+            .spawn(work)?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    pub(crate) fn push(&self, arena: Arc<Arena>, slot: u32, step: Step) {
+        self.shared.lock().queue.push_back(Task { arena, slot, step });
+        self.shared.changed.notify_all();
+    }
+
+    /// Gives the slot of the oldest image back that is not being written; `None` when there is none.
+    pub(crate) fn give_up_oldest(&self) -> Option<Step> {
+        let task = self.shared.lock().queue.pop_front()?;
+        let _ = task.arena.release(task.slot);
+        self.shared.changed.notify_all();
+        Some(task.step)
+    }
+
+    /// Returns when a slot may have become free, at the latest after `limit`.
+    pub(crate) fn wait_for_change(&self, limit: Duration) {
+        let state = self.shared.lock();
+        if !state.queue.is_empty() || state.busy {
+            drop(self.shared.changed.wait_timeout(state, limit));
+        }
+    }
+
+    /// Returns when nothing is left to write: `false` when that takes longer than `limit`.
+    pub(crate) fn drain(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut state = self.shared.lock();
+        while !state.queue.is_empty() || state.busy {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.expect("no holder of the writer's state panics").0;
+        }
+        true
+    }
+
+    /// What could not be made durable since this was last asked, oldest first.
+    pub(crate) fn take_failures(&self) -> Vec<(Step, String)> {
+        self.shared.lock().failures.drain(..).collect()
+    }
+
+    /// How many images could not be made durable, in all.
+    pub(crate) fn failed(&self) -> u64 {
+        self.shared.lock().failed
+    }
+}
+
+impl Drop for Writer {
+    /// What is sealed is written first: each write and each wait for the others ends within its deadline.
+    fn drop(&mut self) {
+        self.shared.lock().stop = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(shared: &Shared, to: &Destination) {
+    loop {
+        let task = {
+            let mut state = shared.lock();
+            loop {
+                if let Some(task) = state.queue.pop_front() {
+                    state.busy = true;
+                    break task;
+                }
+                if state.stop {
+                    return;
+                }
+                let waited = shared.changed.wait(state);
+                state = waited.expect("no holder of the writer's state panics");
+            }
+        };
+        let step = task.step;
+        let written = persist(&task, to);
+        // Durable or void, the slot serves the next one; the commit needs the files alone.
+        let _ = task.arena.release(task.slot);
+        shared.changed.notify_all();
+        let ended = written.and_then(|written| to.conclude(&written));
+        let mut state = shared.lock();
+        state.busy = false;
+        if let Err(problem) = ended {
+            state.failed += 1;
+            if state.failures.len() == MAX_FAILURES {
+                state.failures.pop_front();
+            }
+            state.failures.push_back((step, told(&problem)));
+        }
+        drop(state);
+        shared.changed.notify_all();
+    }
+}
+
+fn persist(task: &Task, to: &Destination) -> Result<Written, LocalError> {
+    let image = task.arena.sealed(task.slot)?;
+    Ok(to.store.write_shard(image.index(), &image)?)
+}
+
+impl Destination {
+    /// What follows a durable shard: rank 0 commits when the others are there too.
+    fn conclude(&self, written: &Written) -> Result<(), LocalError> {
+        if self.owner.rank != Rank(0) {
+            return Ok(());
+        }
+        let (job, id) = (&self.owner.job, written.index.id());
+        let until = Instant::now() + self.commit_within;
+        let mut seals = vec![written.seal.clone()];
+        for rank in (1..self.owner.world_size).map(Rank) {
+            seals.push(self.seal_of(id, rank, until)?);
+        }
+        self.commit(id, &seals)?;
+        if self.keep > 0 {
+            retention::collect(&self.store, job, self.keep, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Commits a checkpoint whose shards are all durable.
+    fn commit(&self, id: CheckpointId, seals: &[ShardSeal]) -> Result<(), LocalError> {
+        let job = &self.owner.job;
+        let older = self.store.committed_ids(job)?.into_iter().rev();
+        let parent = older.into_iter().find(|other| *other < id);
+        let manifest = Manifest::from_seals(job, id, parent, seals)?;
+        self.store.commit(&manifest)?;
+        Ok(())
+    }
+
+    /// The shard of another rank, as soon as its index is there: an index appears after the image is durable.
+    fn seal_of(&self, id: CheckpointId, rank: Rank, until: Instant) -> Result<ShardSeal, LocalError> {
+        let path = self.store.index_path(&self.owner.job, id, rank)?;
+        if !looking(until, || path.symlink_metadata().is_ok()) {
+            let (step, within) = (id.step, self.commit_within);
+            return Err(LocalError::Missing {
+                step,
+                rank,
+                within,
+                path,
+            });
+        }
+        let unreadable = |source| LocalError::Read {
+            path: path.clone(),
+            source,
+        };
+        let length = path.metadata().map_err(unreadable)?.len();
+        if length > MAX_INDEX_BYTES as u64 {
+            return Err(unreadable(io::Error::other("it is larger than an index may be")));
+        }
+        let bytes = std::fs::read(&path).map_err(unreadable)?;
+        let index = ShardIndex::from_bytes(&bytes).map_err(|problem| LocalError::Index {
+            path: path.clone(),
+            problem,
+        })?;
+        if (index.rank, index.id()) != (rank, id) {
+            return Err(unreadable(io::Error::other("it is the index of another shard")));
+        }
+        Ok(ShardSeal {
+            rank,
+            step: index.step,
+            world_size: index.world_size,
+            index: Digest::of(&bytes).to_string(),
+            bytes: index.image_bytes,
+            ledger: index.ledger,
+            schema: index.schema,
+        })
+    }
+
+    /// Waits until this checkpoint is committed, or was and has been overtaken and cleared away since; `false` when that
+    /// does not happen in time.
+    pub(crate) fn wait_committed(&self, id: CheckpointId, until: Instant) -> Result<bool, LocalError> {
+        let job = &self.owner.job;
+        let mut failed = None;
+        let there = looking(until, || match self.store.committed_ids(job) {
+            Ok(ids) => ids.last().is_some_and(|newest| *newest >= id),
+            Err(problem) => {
+                failed = Some(problem);
+                true
+            }
+        });
+        failed.map_or(Ok(there), |problem| Err(problem.into()))
+    }
+}
+
+/// Looks again and again for what another rank leaves; `false` when it is not there in time.
+fn looking(until: Instant, mut there: impl FnMut() -> bool) -> bool {
+    let mut pause = LOOKS.0;
+    while !there() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(LOOKS.1);
+    }
+    true
+}
+
+/// An error with everything below it, on one line.
+pub(crate) fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(cause) = below {
+        let next = cause.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        below = cause.source();
+    }
+    text
+}
