@@ -237,6 +237,8 @@ def connect(local_dir: Optional[Union[str, os.PathLike]] = None, **options: Any)
             "there is no agent here (RANKGUARD_SOCKET is not set) and no local store: start the trainer with "
             "`rankguard run`, or call rankguard.init(local_dir=...) to save into a directory"
         )
+    # Not torchrun's run id: that is another one in every run, and the directory was chosen to be found again.
+    options.setdefault("job", os.environ.get("RANKGUARD_JOB") or "local")
     return Session(None, _agreed(local_dir, options))
 
 

@@ -207,7 +207,7 @@ def test_dtensors_saved_on_two_ranks_are_loaded_on_other_meshes(tmp_path, how):
 
 
 def test_dcp_refuses_what_it_would_have_to_pickle(session):
-    with pytest.raises(Exception, match="thing: a .*object is neither"):
+    with pytest.raises(dcp.CheckpointException, match="thing: a .*object is neither"):
         dcp.save({"thing": object()}, storage_writer=rankguard.dcp.StorageWriter(step=1, session=session), no_dist=True)
 
 

@@ -108,8 +108,8 @@ def test_fsdp2_saved_by_two_ranks_is_loaded_by_three_and_by_one(tmp_path):
         out.mkdir()
         args = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         args += [str(EXAMPLES / "fsdp2.py"), f"--steps={steps}", f"--out={out}", f"--local-dir={store}", "--every=5"]
-        env = {**cluster.clean(), "OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "reshard"}
-        subprocess.run([*args, "--rdzv-id=reshard"], check=True, timeout=300, env=env, capture_output=True)
+        env = {**cluster.clean(), "OMP_NUM_THREADS": "1"}
+        subprocess.run(args, check=True, timeout=300, env=env, capture_output=True)
         told = losses(out, ranks)
         assert all(rank["restored"] == (steps - 5 if kept else None) for rank in told)
         if kept:
