@@ -333,3 +333,22 @@ fn rg_1_a_full_disk_ends_a_save_with_its_path_and_size() {
         "{said}"
     );
 }
+
+/// The disk did not answer when the first attempt asked what it could borrow; the second one knows.
+#[test]
+fn rg_1_an_attempt_can_be_made_again_whatever_the_first_one_borrowed() {
+    let (_dir, store) = store();
+    SMALL.save(&store, id(10, 1), None).unwrap();
+    let known = store.known(&job(), id(10, 1), Rank(0));
+    let (index, image) = SMALL.sealed(id(20, 1), 0);
+    let first = store.write_shard(&index, &image.as_slice()).unwrap();
+    assert_eq!(
+        store.write_new(&index, &image.as_slice(), &known).unwrap().seal,
+        first.seal
+    );
+    // It ended after the shard and before the index.
+    fs::remove_file(store.index_path(&job(), id(20, 1), Rank(0)).unwrap()).unwrap();
+    store.write_new(&index, &image.as_slice(), &known).unwrap();
+    let again = store.write_shard(&index, &image.as_slice()).unwrap();
+    assert_eq!(again.new_bytes, 0, "what is there is taken as it is");
+}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rankguard_model::ShardSeal;
 
 use crate::arena::kernel;
-use crate::format::{Digest, Known, ShardIndex, TENSOR_ALIGN, index_file, shard_file};
+use crate::format::{Digest, Known, MANIFEST_FILE, MAX_INDEX_BYTES, ShardIndex, TENSOR_ALIGN, index_file, shard_file};
 use crate::image::{ImageSource, MappedImage};
 use crate::store::direct::{Aligned, BLOCK, Reader};
 use crate::store::files::{self, Put, Temp};
@@ -27,7 +27,8 @@ pub struct Written {
 impl Store {
     /// Makes a sealed image durable, all of it: checks every chunk against the rank's digest and writes it, then the index.
     /// When this returns, both files are whole, synced and under their names. May be repeated: a shard that is there with
-    /// the same content is fine, with other content it is an error.
+    /// the same content is fine, with other content it is an error, unless nothing names it yet: then an attempt before
+    /// this one left it.
     ///
     /// The caller has made sure that the generation may still act (RG-3).
     pub fn write_shard(&self, index: &ShardIndex, image: &dyn ImageSource) -> Result<Written, StoreError> {
@@ -38,10 +39,13 @@ impl Store {
     pub fn write_new(&self, index: &ShardIndex, image: &dyn ImageSource, known: &Known) -> Result<Written, StoreError> {
         let rank = index.rank;
         index.check().map_err(|problem| StoreError::Image { rank, problem })?;
-        let index = index.borrowing(known);
         files::ensure_dir(&self.job_dir(&index.job)?)?;
         let dir = self.dir(&index.job, index.id())?;
         files::ensure_dir(&dir)?;
+        if let Some(written) = earlier(&dir, index)? {
+            return Ok(written);
+        }
+        let index = index.borrowing(known);
         let (shard_name, index_name) = (shard_file(rank), index_file(rank));
         files::clear_temps(&dir, Some(&shard_name))?;
         files::clear_temps(&dir, Some(&index_name))?;
@@ -53,6 +57,10 @@ impl Store {
             None => write_packed(&mut shard, &index, image)?,
         };
         shard.cut()?;
+        if !dir.join(&index_name).exists() && !dir.join(MANIFEST_FILE).exists() {
+            // An attempt that ended between shard and index may have known of other files to borrow from.
+            files::remove_file(&dir.join(&shard_name))?;
+        }
         if shard.put()? == Put::AlreadyThere && !holds(&dir.join(&shard_name), &index)? {
             return Err(StoreError::Conflict {
                 path: dir.join(shard_name),
@@ -65,17 +73,44 @@ impl Store {
                 return Err(StoreError::Conflict { path });
             }
         }
-        let seal = ShardSeal {
-            rank,
-            step: index.step,
-            world_size: index.world_size,
-            index: Digest::of(&bytes).to_string(),
-            bytes: index.image_bytes,
-            ledger: index.ledger,
-            schema: index.schema.clone(),
-        };
+        let seal = seal(&index, &bytes);
         Ok(Written { seal, index, new_bytes })
     }
+}
+
+/// What the manifest needs to know of an index that stands on disk as `bytes`.
+fn seal(index: &ShardIndex, bytes: &[u8]) -> ShardSeal {
+    ShardSeal {
+        rank: index.rank,
+        step: index.step,
+        world_size: index.world_size,
+        index: Digest::of(bytes).to_string(),
+        bytes: index.image_bytes,
+        ledger: index.ledger,
+        schema: index.schema.clone(),
+    }
+}
+
+/// The shard as an earlier attempt at the same image wrote it, whatever that borrowed.
+fn earlier(dir: &Path, index: &ShardIndex) -> Result<Option<Written>, StoreError> {
+    let bytes = match files::read(&dir.join(index_file(index.rank)), MAX_INDEX_BYTES) {
+        Ok(bytes) => bytes,
+        Err(StoreError::Missing { .. }) => return Ok(None),
+        Err(problem) => return Err(problem),
+    };
+    let Ok(there) = ShardIndex::from_bytes(&bytes) else {
+        return Ok(None);
+    };
+    let mut own = there.clone();
+    (own.origins, own.borrowed) = (index.origins.clone(), index.borrowed.clone());
+    if own != *index || !holds(&dir.join(shard_file(index.rank)), &there)? {
+        return Ok(None);
+    }
+    Ok(Some(Written {
+        seal: seal(&there, &bytes),
+        index: there,
+        new_bytes: 0,
+    }))
 }
 
 /// Writes an image from where it lies, while another thread digests it. Both must be done before the file gets its name,

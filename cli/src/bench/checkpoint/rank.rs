@@ -125,10 +125,17 @@ impl State {
                 let bytes = &*self.touch(length);
                 timed(|| write(&path, &bytes[..length]))
             }
-            Ask::Read { path } => {
-                let length = self.bytes.next_multiple_of(SECTOR);
-                let bytes = self.touch(length);
-                timed(|| read(&path, &mut bytes[..length]))
+            Ask::Read { paths, rank, world } => {
+                let lengths = paths.iter().map(|path| Ok(std::fs::metadata(path)?.len()));
+                let all: u64 = lengths.sum::<io::Result<u64>>()?;
+                let bytes = self.touch((all / world) as usize + (paths.len() + 1) * BLOCK);
+                timed(|| {
+                    let mut at = 0;
+                    for path in &paths {
+                        at += read(path, rank, world, &mut bytes[at..])?;
+                    }
+                    Ok(())
+                })
             }
             Ask::Load {
                 store,
@@ -321,12 +328,25 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-fn read(path: &Path, bytes: &mut [u8]) -> io::Result<()> {
+/// Reads part `rank` of `world` of a file, in whole blocks; gives how many bytes that are, rounded up to a block.
+fn read(path: &Path, rank: u64, world: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let file = direct(OpenOptions::new().read(true), path)?;
-    for (block, at) in bytes.chunks_mut(BLOCK).zip((0..).step_by(BLOCK)) {
-        file.read_exact_at(block, at)?;
+    let blocks = file.metadata()?.len().div_ceil(BLOCK as u64);
+    let (from, to) = (blocks * rank / world, blocks * (rank + 1) / world);
+    for (block, nth) in bytes.chunks_mut(BLOCK).zip(from..to) {
+        // The last block ends with the file.
+        let mut got = 0;
+        while got < BLOCK {
+            match file.read_at(&mut block[got..], nth * BLOCK as u64 + got as u64)? {
+                0 => break,
+                count => got += count,
+            }
+            if got % SECTOR != 0 {
+                break;
+            }
+        }
     }
-    Ok(())
+    Ok((to - from) as usize * BLOCK)
 }
 
 /// Processor time of this process.

@@ -56,9 +56,9 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
         saves.push(node.save(&mut ranks, step)?);
         peak = peak.max(held(&ranks));
         writes.push(slowest(&all_do(&mut ranks, |nth| Ask::Write { path: reference(nth) })?));
-        reads.push(slowest(&all_do(&mut ranks, |nth| Ask::Read { path: reference(nth) })?));
         let check = round == 0;
-        let cold = node.load(&mut ranks, step, Tier::Disk, check)?;
+        let (cold, read_s) = node.cold(&mut ranks, step, check)?;
+        reads.push(read_s);
         let warm = node.load(&mut ranks, step, Tier::Arena, check)?;
         colds.push(slowest(&cold));
         warms.push(slowest(&warm));
@@ -97,11 +97,11 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
     figures.warm_load_gb_per_s = state / raw.warm_load_s / 1e9;
     figures.cpu_s_per_gib = raw.save_cpu_s / (state / f64::from(1 << 30));
     figures.memory_over_state = raw.extra_memory_bytes as f64 / state;
-    let (read_s, rounds) = (raw.odirect_read_s, options.rounds.min(3));
+    let rounds = options.rounds.min(3);
     drop(ranks);
     drop(node);
     for (from, to) in [(2, 1), (1, 2), (4, 3)] {
-        let row = reshard(options, from, to, read_s, rounds, dir.path())?;
+        let row = reshard(options, from, to, rounds, dir.path())?;
         figures.reshard.push(row);
     }
     figures.raw.left_bytes = memory::of_process(std::process::id()).saturating_sub(before);
@@ -129,6 +129,30 @@ impl Node {
             store: Store::open(dir).map_err(io::Error::other)?,
             dir: dir.to_owned(),
         })
+    }
+
+    /// A load from disk, between two plain reads of the same files: what the disk gives changes from second to second. Gives
+    /// what every rank says of the load, and how long a read took on average.
+    fn cold(&self, ranks: &mut [RankProcess], step: u64, check: bool) -> io::Result<(Vec<Told>, f64)> {
+        let paths: Vec<PathBuf> = (0..self.arenas.len())
+            .map(|rank| {
+                let rank = Rank(u32::try_from(rank).unwrap_or(u32::MAX));
+                let path = self.store.shard_path(&JobId::from(super::JOB), id(step), rank);
+                path.map_err(io::Error::other)
+            })
+            .collect::<io::Result<_>>()?;
+        let world = ranks.len() as u64;
+        let read = |ranks: &mut [RankProcess]| {
+            let told = all_do(ranks, |nth| Ask::Read {
+                paths: paths.clone(),
+                rank: nth as u64,
+                world,
+            })?;
+            io::Result::Ok(slowest(&told))
+        };
+        let before = read(ranks)?;
+        let cold = self.load(ranks, step, Tier::Disk, check)?;
+        Ok((cold, f64::midpoint(before, read(ranks)?)))
     }
 
     /// Where other processes find the arenas.
@@ -220,13 +244,13 @@ fn id(step: u64) -> CheckpointId {
 }
 
 /// Saved by `from` ranks, loaded by `to`.
-fn reshard(options: &Options, from: u32, to: u32, read_s: f64, rounds: usize, dir: &Path) -> io::Result<Reshard> {
+fn reshard(options: &Options, from: u32, to: u32, rounds: usize, dir: &Path) -> io::Result<Reshard> {
     let node = Node::new(options, from, &dir.join(format!("store-{from}-{to}")))?;
     let mut savers = RankProcess::start_all(from, options.gib, 1, &node.paths())?;
     node.save(&mut savers, 1)?;
     drop(savers);
     let mut loaders = RankProcess::start_all(to, options.gib, 1, &node.paths())?;
-    let (mut colds, mut warms) = (Vec::new(), Vec::new());
+    let (mut colds, mut reads, mut warms) = (Vec::new(), Vec::new(), Vec::new());
     let mut row = Reshard {
         from,
         to,
@@ -234,18 +258,20 @@ fn reshard(options: &Options, from: u32, to: u32, read_s: f64, rounds: usize, di
     };
     let mut needed = 0;
     for round in 0..=rounds {
-        let cold = node.load(&mut loaders, 1, Tier::Disk, round == 0)?;
+        let (cold, read_s) = node.cold(&mut loaders, 1, round == 0)?;
         let warm = node.load(&mut loaders, 1, Tier::Arena, round == 0)?;
         row.bytes_read_over_needed = ratio(&cold);
         needed = cold.iter().map(|told| told.needed).sum();
         if round > 0 {
             colds.push(slowest(&cold));
+            reads.push(read_s);
             warms.push(slowest(&warm));
         }
     }
+    let ratios = colds.iter().zip(&reads).map(|(cold, read)| cold / read).collect();
     (row.cold_s, row.warm_s) = (median(colds), median(warms));
     row.warm_gb_per_s = needed as f64 / row.warm_s / 1e9;
-    row.load_over_odirect_read = row.cold_s / read_s;
+    row.load_over_odirect_read = median(ratios);
     node.forget(1)?;
     Ok(row)
 }

@@ -13,8 +13,8 @@ pub(super) enum Ask {
     Fill { slot: u32, step: u64 },
     /// Writes as many bytes as the image has to a file, past the page cache, and syncs it: the floor of a save.
     Write { path: PathBuf },
-    /// Reads them back, past the page cache: the floor of a load.
-    Read { path: PathBuf },
+    /// Reads this rank's share, part `rank` of `world`, of each file, past the page cache: the floor of a load of them.
+    Read { paths: Vec<PathBuf>, rank: u64, world: u64 },
     /// Loads what rank `rank` of `world` holds.
     Load {
         store: PathBuf,
