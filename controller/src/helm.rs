@@ -39,7 +39,7 @@ enum Happened {
     /// Sessions or operators said something.
     Inputs(Vec<Input>),
     /// A commit ended.
-    CommitEnded(Event),
+    CommitEnded(Box<Event>),
     /// An alarm is due.
     AlarmDue,
     /// It is time to look for silent nodes.
@@ -117,7 +117,7 @@ impl Helm {
             () = stop => Happened::Stop,
             // The senders outlive the loop, so at least one input has come.
             _ = self.inputs.recv_many(&mut inputs, INPUTS_MAX) => Happened::Inputs(inputs),
-            event = self.commits.next() => Happened::CommitEnded(event),
+            event = self.commits.next() => Happened::CommitEnded(Box::new(event)),
             () = sleep(alarm) => Happened::AlarmDue,
             _ = self.liveness_check.tick() => Happened::LivenessDue,
         }
@@ -137,7 +137,7 @@ impl Helm {
         match happened {
             Happened::Started => intake.event(Event::ControllerStarted, After::Nothing),
             Happened::Inputs(inputs) => inputs.into_iter().for_each(|input| intake.take(input)),
-            Happened::CommitEnded(event) => intake.event(event, After::Nothing),
+            Happened::CommitEnded(event) => intake.event(*event, After::Nothing),
             Happened::AlarmDue => {
                 for event in self.timers.take_due(now) {
                     intake.event(event, After::Nothing);
