@@ -144,7 +144,11 @@ fn shards_under_parity_come_back() {
     let done = rankguard(&protect).expect(0);
     let done: Vec<Value> = serde_json::from_str(&done.stdout).expect("JSON");
     assert_eq!((done.len(), done[0]["parity_bytes"].as_u64()), (2, Some(4096)));
-    assert_eq!(store.jobs().expect("listed"), std::slice::from_ref(&job), "parity is no job");
+    assert_eq!(
+        store.jobs().expect("listed"),
+        std::slice::from_ref(&job),
+        "parity is no job"
+    );
     let checkpoint = store.load(&job, id(20)).expect("it loads");
     for rank in [0, 2] {
         fs::remove_file(store.shard_path(&job, id(20), Rank(rank)).expect("a path")).expect("removed");
