@@ -13,9 +13,12 @@
 //!
 //! `unsafe` stands in two files, `arena/mapping.rs` and `arena/kernel.rs`.
 //!
-//! Absent: replication and parity between agents (a peer is only a source of chunks that it happens to hold), object
-//! stores, io_uring, and writing a good copy over a damaged chunk on disk: a restore routes around the damage and says so,
-//! `verify` keeps naming it.
+//! Beside it: [`repair`] writes checked copies over what is damaged; object stores, parity and sockets between agents are a
+//! crate of their own (`checkpoint/tiers`), and so are intervals and agreement (`checkpoint/schedule`) and foreign formats
+//! (`checkpoint/exchange`).
+//!
+//! Absent: io_uring; arenas that outlive their agent; agents that write deltas ([`Store::write_new`] can, but nothing yet
+//! keeps retention from removing what an attempt in flight borrows).
 
 #![deny(unsafe_code)]
 
