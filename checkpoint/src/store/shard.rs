@@ -57,7 +57,9 @@ impl Store {
             None => write_packed(&mut shard, &index, image)?,
         };
         shard.cut()?;
-        if !dir.join(&index_name).exists() && !dir.join(MANIFEST_FILE).exists() {
+        // A folder that cannot be listed says nothing of what is absent.
+        let there = files::names(&dir)?.unwrap_or_default();
+        if !there.iter().any(|name| *name == index_name || name == MANIFEST_FILE) {
             // An attempt that ended between shard and index may have known of other files to borrow from.
             files::remove_file(&dir.join(&shard_name))?;
         }
