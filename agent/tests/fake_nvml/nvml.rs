@@ -1,7 +1,8 @@
 //! A stand-in for the GPU management library, with its C interface. Compiled by the tests of the GPU collector, one library
 //! a test, with the path of that test's scenario built in.
 //!
-//! The scenario is read again at every call, so a test changes it while the collector runs. One fact a line:
+//! The scenario is read once in every call, so a test changes it while the collector runs and no call sees parts of
+//! two. One fact a line:
 //!
 //! ```text
 //! count 2               devices that are listed
@@ -21,26 +22,56 @@ const SUCCESS: c_uint = 0;
 const INVALID_ARGUMENT: c_uint = 2;
 const NOT_SUPPORTED: c_uint = 3;
 
-/// The numbers behind `words`, the first line that begins with them.
-fn find(words: &[&str]) -> Option<String> {
-    let scenario = std::fs::read_to_string(env!("FAKE_NVML_SCENARIO")).unwrap_or_default();
-    scenario.lines().find_map(|line| {
-        let mut parts = line.split_whitespace();
-        let same = words.iter().all(|word| parts.next() == Some(word));
-        same.then(|| parts.next().unwrap_or_default().to_owned())
-    })
-}
+/// The scenario as one call sees it.
+struct Scenario(String);
 
-fn number(words: &[&str]) -> Option<u64> {
-    find(words)?.parse().ok()
-}
-
-/// What every call does first.
-fn enter(call: &str) -> Result<(), c_uint> {
-    while find(&["hang", call]).is_some() {
-        std::thread::sleep(Duration::from_millis(5));
+impl Scenario {
+    /// What every call does first: it hangs or fails where the scenario says so.
+    fn enter(call: &str) -> Result<Self, c_uint> {
+        let mut now = Self::read();
+        while now.find(&["hang", call]).is_some() {
+            std::thread::sleep(Duration::from_millis(5));
+            now = Self::read();
+        }
+        match now.number(&["fail"]) {
+            Some(code) => Err(code as c_uint),
+            None => Ok(now),
+        }
     }
-    number(&["fail"]).map_or(Ok(()), |code| Err(code as c_uint))
+
+    fn read() -> Self {
+        Self(std::fs::read_to_string(env!("FAKE_NVML_SCENARIO")).unwrap_or_default())
+    }
+
+    /// The word behind `words`, of the first line that begins with them.
+    fn find(&self, words: &[&str]) -> Option<String> {
+        self.0.lines().find_map(|line| {
+            let mut parts = line.split_whitespace();
+            let same = words.iter().all(|word| parts.next() == Some(word));
+            same.then(|| parts.next().unwrap_or_default().to_owned())
+        })
+    }
+
+    fn number(&self, words: &[&str]) -> Option<u64> {
+        self.find(words)?.parse().ok()
+    }
+
+    /// Devices that are listed.
+    fn count(&self) -> c_uint {
+        self.number(&["count"]).unwrap_or(0) as c_uint
+    }
+
+    /// A device that gives an error gives it for every call.
+    fn device(&self, index: &str) -> Result<(), c_uint> {
+        match self.number(&["error", index]) {
+            Some(code) => Err(code as c_uint),
+            None => Ok(()),
+        }
+    }
+
+    fn value(&self, name: &str, index: &str) -> Result<u64, c_uint> {
+        self.number(&[name, index]).ok_or(NOT_SUPPORTED)
+    }
 }
 
 /// A device is its index and one, because a null handle is none.
@@ -49,12 +80,9 @@ fn index(device: *mut c_void) -> String {
 }
 
 fn of_device(call: &str, device: *mut c_void) -> Result<u64, c_uint> {
-    enter(call)?;
-    let device = index(device);
-    match number(&["error", &device]) {
-        Some(code) => Err(code as c_uint),
-        None => number(&[call, &device]).ok_or(NOT_SUPPORTED),
-    }
+    let (now, index) = (Scenario::enter(call)?, index(device));
+    now.device(&index)?;
+    now.value(call, &index)
 }
 
 fn put<T>(result: Result<T, c_uint>, to: *mut T) -> c_uint {
@@ -70,7 +98,7 @@ fn put<T>(result: Result<T, c_uint>, to: *mut T) -> c_uint {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> c_uint {
-    match number(&["init"]) {
+    match Scenario::read().number(&["init"]) {
         Some(code) => code as c_uint,
         None => SUCCESS,
     }
@@ -83,20 +111,18 @@ pub extern "C" fn nvmlShutdown() -> c_uint {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> c_uint {
-    let found = enter("count").map(|()| number(&["count"]).unwrap_or(0) as c_uint);
+    let found = Scenario::enter("count").map(|now| now.count());
     put(found, count)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut *mut c_void) -> c_uint {
-    let found = enter("handle").and_then(|()| {
-        if u64::from(index) >= number(&["count"]).unwrap_or(0) {
+    let found = Scenario::enter("handle").and_then(|now| {
+        if index >= now.count() {
             return Err(INVALID_ARGUMENT);
         }
-        match number(&["error", &index.to_string()]) {
-            Some(code) => Err(code as c_uint),
-            None => Ok((index as usize + 1) as *mut c_void),
-        }
+        now.device(&index.to_string())?;
+        Ok((index as usize + 1) as *mut c_void)
     });
     put(found, device)
 }
@@ -114,13 +140,12 @@ pub struct PciInfo {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetPciInfo_v3(device: *mut c_void, info: *mut PciInfo) -> c_uint {
-    if let Err(code) = of_device("address", device)
-        && code != NOT_SUPPORTED
-    {
-        return code;
-    }
     let index = index(device);
-    let bus = find(&["address", &index]).unwrap_or_else(|| format!("{index:0>2}"));
+    let now = match Scenario::enter("address").and_then(|now| now.device(&index).map(|()| now)) {
+        Ok(now) => now,
+        Err(code) => return code,
+    };
+    let bus = now.find(&["address", &index]).unwrap_or_else(|| format!("{index:0>2}"));
     let mut bus_id = [0; 32];
     for (to, from) in bus_id.iter_mut().zip(format!("00000000:{bus}:00.0").bytes()) {
         *to = from as c_char;
@@ -175,17 +200,17 @@ pub struct FieldValue {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetFieldValues(device: *mut c_void, count: c_int, values: *mut FieldValue) -> c_uint {
-    if let Err(code) = of_device("fields", device)
-        && code != NOT_SUPPORTED
-    {
-        return code;
-    }
+    let index = index(device);
+    let now = match Scenario::enter("fields").and_then(|now| now.device(&index).map(|()| now)) {
+        Ok(now) => now,
+        Err(code) => return code,
+    };
     // The caller's array of `count` entries, by the interface's contract.
     let values = unsafe { std::slice::from_raw_parts_mut(values, count as usize) };
     for value in values {
         let found = match value.field {
-            144 => of_device("remapped", device),
-            145 => of_device("unrepaired", device),
+            144 => now.value("remapped", &index),
+            145 => now.value("unrepaired", &index),
             _ => Err(NOT_SUPPORTED),
         };
         // An unsigned int.
