@@ -10,13 +10,15 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-const RANKS: [(&str, u32); 22] = [
+const RANKS: [(&str, u32); 25] = [
     ("rankguard-model", 0),
+    ("rankguard-console", 0),
     ("rankguard-pickle", 0),
     ("rankguard-faults", 1),
     ("rankguard-flight", 1),
     ("rankguard-stragglers", 1),
     ("rankguard-templates", 1),
+    ("rankguard-datasets", 1),
     ("rankguard-checkpoint-format", 1),
     ("rankguard-checkpoint-schedule", 1),
     ("rankguard-checkpoint", 2),
@@ -33,6 +35,7 @@ const RANKS: [(&str, u32); 22] = [
     ("rankguard-controller", 5),
     ("rankguard-sim", 6),
     ("rankguard", 7),
+    ("rankguard-history", 7),
 ];
 
 /// Crates that know no clock, no randomness, no files, no sockets and no async.

@@ -1,10 +1,12 @@
 //! Words of the command line, as typed. What they mean is decided by the commands.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::checkpoint::CheckpointArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub(crate) use rankguard_console::{Format, FormatArgs};
 
 /// Keeps long training runs alive on clusters that fail, and tells truthfully what failed and why.
 #[derive(Debug, Parser)]
@@ -71,6 +73,14 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Show published failure taxonomies, and where our classes stand in them
     Taxonomy(TaxonomyArgs),
+    /// Read published failure data and one's own as canonical tables
+    Dataset(HistoryArgs),
+    /// Answer a question from failure data, beside the published figures
+    Study(HistoryArgs),
+    /// Feed history through the same brain that runs live
+    Replay(HistoryArgs),
+    /// Compare recovery policies on failure and capacity traces
+    Simulate(HistoryArgs),
     /// Write the report page of a running controller
     Report(ReportArgs),
     /// Measure this program on this machine, beside the machine's limits and other tools
@@ -82,27 +92,13 @@ pub(crate) enum Command {
     DemoRank(DemoRankArgs),
 }
 
-/// How a listing is printed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// For people
-    #[default]
-    #[value(alias = "text")]
-    Table,
-    /// One document
-    Json,
-    /// One document a line
-    Jsonl,
-    /// Comma-separated, with a header
-    Csv,
-}
-
-/// How to print.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub(crate) struct FormatArgs {
-    /// How to print
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) format: Format,
+/// Words for the program of the history commands, help included.
+#[derive(Debug, Clone, Args)]
+#[command(disable_help_flag = true, disable_version_flag = true)]
+pub(crate) struct HistoryArgs {
+    /// Its words
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
+    pub(crate) words: Vec<OsString>,
 }
 
 /// Where the controller is.

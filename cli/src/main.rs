@@ -1,8 +1,8 @@
-//! Rankguard's one binary: what people and machines type, and the only crate that prints.
+//! Rankguard: what people and machines type.
 //!
 //! Each command is a file in `commands`; what they share is small: `args` (words as typed), `config` (settings from
-//! file, environment and flags), `client` (the controller as people see it), `listing` (one list, four formats), `out`
-//! (the two ways out), `report` (the page).
+//! file, environment and flags), `client` (the controller as people see it), `report` (the page).
+//! How it prints, lists and ends is `rankguard-console`; the history commands are a binary of their own beside it.
 //!
 //! Absent: shell completions, a manual page, colours, and talking to a controller that is not on this machine except
 //! through a tunnel.
@@ -14,15 +14,13 @@ mod commands;
 mod config;
 mod demo;
 mod diagnose;
-mod error;
-mod exit;
-mod listing;
 mod logging;
-mod out;
 mod report;
 mod signals;
 mod torture;
 mod words;
+
+pub(crate) use rankguard_console::{error, exit, listing, out};
 
 fn main() -> std::process::ExitCode {
     commands::main().into()

@@ -11,6 +11,7 @@ mod controller;
 mod demo_rank;
 mod diagnose;
 mod explain;
+mod history;
 mod node;
 mod report;
 mod run;
@@ -95,6 +96,10 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Classify(args) => classify::run(args),
         Command::Diagnose(args) => diagnose::run(args),
         Command::Explain(args) => explain::run(&args),
+        Command::Dataset(args) => Err(history::become_it("dataset", args.words)),
+        Command::Study(args) => Err(history::become_it("study", args.words)),
+        Command::Replay(args) => Err(history::become_it("replay", args.words)),
+        Command::Simulate(args) => Err(history::become_it("simulate", args.words)),
         Command::Taxonomy(args) => taxonomy::run(&args),
         Command::Report(args) => {
             let client = client(&args.address, common)?;

@@ -206,11 +206,13 @@ fn a_call_that_never_returns_is_evidence_once_and_holds_up_nothing() {
     let mut rig = Rig::with(HEALTHY);
     rig.settle();
     rig.now(&format!("{HEALTHY}hang temperature\n"));
-    assert_eq!(
-        rig.told(1)[0],
+    let told = rig.told(1)[0].clone();
+    // Either device may have been next when the call began to hang.
+    let device = told.strip_prefix(
         "node a | gpu-driver-fault | the GPU management library has not answered for 0.3 s in: \
-         read the temperature of device 0000:9b:00"
+         read the temperature of device ",
     );
+    assert!(matches!(device, Some("0000:9b:00" | "0000:bb:00")), "{told}");
     rig.stop.wait(Duration::from_millis(700));
     rig.settle();
     assert_eq!(rig.told.len(), 1, "{:?}", rig.told);

@@ -7,14 +7,14 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 
-use crate::args::Format;
+use crate::Format;
 use crate::out;
 
 /// A column: its heading and what stands in it.
-pub(crate) type Column<T> = (&'static str, fn(&T) -> String);
+pub type Column<T> = (&'static str, fn(&T) -> String);
 
 /// Prints a list. Machines get the whole items, people and spreadsheets the columns.
-pub(crate) fn print<T: Serialize>(format: Format, items: &[T], columns: &[Column<T>]) {
+pub fn print<T: Serialize>(format: Format, items: &[T], columns: &[Column<T>]) {
     match format {
         Format::Json => out::json(items),
         Format::Jsonl => items.iter().for_each(out::json_line),
@@ -24,7 +24,7 @@ pub(crate) fn print<T: Serialize>(format: Format, items: &[T], columns: &[Column
 }
 
 /// A table without lines, cut to the terminal where there is one.
-pub(crate) fn table<T>(items: &[T], columns: &[Column<T>]) -> String {
+pub fn table<T>(items: &[T], columns: &[Column<T>]) -> String {
     let mut table = Table::new();
     table
         .load_style(NOTHING)
@@ -43,7 +43,7 @@ pub(crate) fn table<T>(items: &[T], columns: &[Column<T>]) -> String {
 }
 
 /// Foreign text may hold control characters, which would act on the terminal that shows it.
-pub(crate) fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     text.chars()
         .map(|c| {
             if c.is_control() && c != '\n' {

@@ -13,22 +13,22 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 static PROBLEM: Mutex<Option<io::Error>> = Mutex::new(None);
 
 /// One line of data.
-pub(crate) fn line(text: &str) {
+pub fn line(text: &str) {
     write(&[text.as_bytes(), b"\n"]);
 }
 
 /// Data that brings its own line ends.
-pub(crate) fn text(text: &str) {
+pub fn text(text: &str) {
     write(&[text.as_bytes()]);
 }
 
 /// Data that is already encoded.
-pub(crate) fn bytes(bytes: &[u8]) {
+pub fn bytes(bytes: &[u8]) {
     write(&[bytes]);
 }
 
 /// A document for machines, indented.
-pub(crate) fn json<T: Serialize + ?Sized>(document: &T) {
+pub fn json<T: Serialize + ?Sized>(document: &T) {
     match serde_json::to_string_pretty(document) {
         Ok(text) => line(&text),
         Err(problem) => remember(problem.into()),
@@ -36,7 +36,7 @@ pub(crate) fn json<T: Serialize + ?Sized>(document: &T) {
 }
 
 /// A document for machines on one line.
-pub(crate) fn json_line<T: Serialize + ?Sized>(document: &T) {
+pub fn json_line<T: Serialize + ?Sized>(document: &T) {
     match serde_json::to_string(document) {
         Ok(text) => line(&text),
         Err(problem) => remember(problem.into()),
@@ -44,12 +44,12 @@ pub(crate) fn json_line<T: Serialize + ?Sized>(document: &T) {
 }
 
 /// One line for the person who watches. Standard error may be closed; there is nobody left to tell.
-pub(crate) fn note(text: &str) {
+pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Hands over what is still buffered; the first problem there was with standard output.
-pub(crate) fn finish() -> io::Result<()> {
+pub fn finish() -> io::Result<()> {
     if !CLOSED.load(Ordering::Relaxed)
         && let Err(problem) = io::stdout().lock().flush()
     {

@@ -7,7 +7,7 @@ use crate::exit::Exit;
 
 /// A failure of a command, ready to be shown.
 #[derive(Debug)]
-pub(crate) struct CliError {
+pub struct CliError {
     exit: Exit,
     what: String,
     source: Option<Box<dyn Error + Send + Sync>>,
@@ -16,7 +16,7 @@ pub(crate) struct CliError {
 
 impl CliError {
     /// It could not be done. `hint` says what a person may try.
-    pub(crate) fn failure(what: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub fn failure(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             exit: Exit::Failure,
             what: what.into(),
@@ -26,7 +26,7 @@ impl CliError {
     }
 
     /// It was asked for in a way that cannot be understood.
-    pub(crate) fn usage(what: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub fn usage(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             exit: Exit::Usage,
             ..Self::failure(what, hint)
@@ -34,7 +34,7 @@ impl CliError {
     }
 
     /// Adds the cause.
-    pub(crate) fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self {
             source: Some(source.into()),
             ..self
@@ -42,12 +42,12 @@ impl CliError {
     }
 
     /// Its exit code.
-    pub(crate) fn exit(&self) -> Exit {
+    pub fn exit(&self) -> Exit {
         self.exit
     }
 
     /// The lines for standard error.
-    pub(crate) fn lines(&self) -> String {
+    pub fn lines(&self) -> String {
         let mut text = format!("error: {self}");
         let mut cause = self.source();
         while let Some(error) = cause {

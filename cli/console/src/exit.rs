@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// Exit codes, the same for every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// It did what was asked and found nothing wrong: 0.
     Fine,
     /// It did what was asked and found something wrong (a case, a damaged checkpoint, a mistake in a file): 1.

@@ -1,0 +1,10 @@
+//! How the programs of this workspace print, list, fail and end: the same words, forms and exit codes for `rankguard`
+//! and for the program of its history commands, which is a binary of its own because it is slow to build.
+
+pub mod error;
+pub mod exit;
+mod format;
+pub mod listing;
+pub mod out;
+
+pub use format::{Format, FormatArgs};

@@ -1,0 +1,1 @@
+//! Published and own failure data as canonical tables.

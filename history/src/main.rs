@@ -1,0 +1,62 @@
+//! The commands that read history: `rankguard dataset | study | replay | simulate`.
+//!
+//! A binary of its own, which `rankguard` starts from the folder it lies in: these commands stand on polars, and
+//! nothing that keeps a job alive should wait for that to be built (decision 8).
+
+use clap::{Parser, Subcommand};
+use rankguard_console::error::CliError;
+use rankguard_console::exit::Exit;
+use rankguard_console::out;
+
+/// Published failure data and one's own: tables, studies, replay, what-if.
+#[derive(Debug, Parser)]
+#[command(name = "rankguard", version, propagate_version = true, max_term_width = 100)]
+struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Command {}
+
+fn main() -> std::process::ExitCode {
+    let exit = match Cli::try_parse() {
+        Ok(cli) => dispatch(cli).unwrap_or_else(|error| {
+            out::note(&error.lines());
+            error.exit()
+        }),
+        Err(problem) => usage(&problem),
+    };
+    match out::finish() {
+        Ok(()) => exit.into(),
+        Err(problem) => {
+            out::note(&format!(
+                "error: cannot write to standard output: {problem}\nhint: is the disk full?"
+            ));
+            Exit::Failure.into()
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<Exit, CliError> {
+    match cli.command {}
+}
+
+/// Help and version are data that was asked for; everything else is a mistake.
+fn usage(problem: &clap::Error) -> Exit {
+    let text = problem.render().to_string();
+    if !problem.use_stderr() {
+        out::text(&text);
+        return Exit::Fine;
+    }
+    let text = text
+        .trim_end()
+        .trim_end_matches("For more information, try '--help'.")
+        .trim_end();
+    out::note(&format!(
+        "{text}\nhint: `rankguard COMMAND --help` shows what each command takes"
+    ));
+    Exit::Usage
+}
