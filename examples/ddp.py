@@ -38,7 +38,6 @@ def main() -> None:
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         torch.set_rng_state(state["rng"].value)
     losses = state["losses"]
-    every = rankguard.checkpoint_every() or args.every
 
     for n in range(restored.step + 1 if restored else 1, args.steps + 1):
         inputs, targets = batch(n, rank, world)
@@ -49,7 +48,7 @@ def main() -> None:
         optimizer.step()
         losses.append(loss.item())
         rankguard.step(n, loss=losses[-1], grad_norm=norm)
-        if n % every == 0:
+        if rankguard.due(n) or (args.local_dir and n % args.every == 0):
             weights, moments = get_state_dict(model, optimizer)
             rng = rankguard.PerRank(torch.get_rng_state())
             rankguard.checkpoint({"model": weights, "optimizer": moments, "rng": rng, "losses": losses}, step=n)

@@ -51,7 +51,6 @@ def main() -> None:
     if restored is not None:
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     losses = state["losses"]
-    every = rankguard.checkpoint_every() or args.every
 
     for n in range(restored.step + 1 if restored else 1, args.steps + 1):
         inputs, targets = batch(n, rank, world)
@@ -63,7 +62,7 @@ def main() -> None:
         optimizer.step()
         losses.append(loss.item())
         rankguard.step(n, loss=losses[-1])
-        if n % every == 0:
+        if rankguard.due(n) or (args.local_dir and n % args.every == 0):
             weights, moments = get_state_dict(model, optimizer)
             rankguard.begin({"model": weights, "optimizer": moments, "losses": losses}, step=n)
         time.sleep(args.step_ms / 1e3)

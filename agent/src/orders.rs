@@ -92,10 +92,12 @@ impl Orders {
                 generation,
                 grace_ms,
             } => self.stop(&job, generation, Duration::from_millis(grace_ms)),
-            Order::Checkpoint { job, generation, .. } => {
-                let reason = "ranks follow the rule of their launch and hear of no other step".to_owned();
-                self.failed(id, &job, generation, reason);
-            }
+            Order::Checkpoint {
+                job,
+                generation,
+                number,
+                call,
+            } => self.roster.call(&job, generation, number, call),
         }
     }
 

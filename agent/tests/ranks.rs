@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use rankguard_agent::{Ended, KernelLogSource, Settings, run};
-use rankguard_model::{Body, Exit, Generation, JobId, NodeId, Order};
+use rankguard_model::{Body, CheckpointCall, Exit, Generation, JobId, NodeId, Order, Step};
+use rankguard_rank::{RankClient, RankEnv};
 use support::{FakeController, gone, launch, lives};
 use tokio::sync::oneshot;
 
@@ -257,4 +258,60 @@ async fn a_clean_end_takes_the_ranks_along() {
     .await;
     assert_eq!((ended.ranks_ended, ended.left_behind.len()), (1, 0));
     assert!(!lives(*pid.lock().unwrap()));
+}
+
+/// A call reaches a rank that was still starting, and what the rank cannot keep reaches the controller.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("socket");
+    with_agent(|controller| async move {
+        let script = format!(
+            "echo $RANKGUARD_SOCKET > {0}.new; mv {0}.new {0}; sleep 300",
+            place.display()
+        );
+        controller
+            .order(&Order::Launch(launch(1, &["sh", "-c", &script])))
+            .await;
+        controller.wait_body("start", started).await;
+        let call = |number, step| Order::Checkpoint {
+            job: JobId::from("train"),
+            generation: Generation(1),
+            number,
+            call: CheckpointCall::At { step: Step(step) },
+        };
+        controller.order(&call(1, 3)).await;
+        let missed = tokio::task::spawn_blocking(move || {
+            let until = std::time::Instant::now() + support::LIMIT;
+            while !place.exists() {
+                assert!(std::time::Instant::now() < until, "the rank does not start");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let socket = std::fs::read_to_string(&place).unwrap();
+            let vars = [
+                ("RANKGUARD_SOCKET", socket.trim()),
+                ("RANKGUARD_JOB", "train"),
+                ("RANKGUARD_GENERATION", "1"),
+            ];
+            let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let env = RankEnv::from_vars(&vars.into_iter().collect()).unwrap();
+            let mut client = RankClient::connect(&env).unwrap().unwrap();
+            // Until the call is there: a rank never waits for one.
+            while !client.due(Step(3)) && std::time::Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+                client = RankClient::connect(&env).unwrap().unwrap();
+            }
+            client.step(Step(4), None, 1.0);
+            client
+        });
+        let client = missed.await.unwrap();
+        let failed = |body: &Body| match body {
+            Body::ShardFailed { step, reason } => Some((*step, reason.clone())),
+            _ => None,
+        };
+        let told = controller.wait_body("missed step", failed).await;
+        assert_eq!(told, (Step(3), "no image of it was taken".to_owned()));
+        drop(client);
+    })
+    .await;
 }

@@ -104,6 +104,7 @@ mod tests {
             generation: 3,
             rank,
             pid: 4711,
+            follows: true,
         }
     }
 

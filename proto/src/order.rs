@@ -7,7 +7,7 @@ use rankguard_model::{
 use crate::WireError;
 use crate::error::{name, optional, port, repeated};
 use crate::v1;
-use crate::v1::order::checkpoint::Call;
+use crate::v1::checkpoint_called::Call;
 use crate::v1::order::{Checkpoint, Fence, Keep, Kind, Stop};
 
 impl From<&Order> for v1::Order {
@@ -45,14 +45,7 @@ impl From<&Order> for v1::Order {
             } => Kind::Checkpoint(Checkpoint {
                 job: job.0.clone(),
                 generation: generation.0,
-                number: *number,
-                call: Some(match call {
-                    CheckpointCall::At { step } => Call::At(step.0),
-                    CheckpointCall::Every { from, every } => Call::Every(v1::CheckpointRule {
-                        from: from.0,
-                        every: *every,
-                    }),
-                }),
+                called: Some(v1::CheckpointCalled::from((*number, *call))),
             }),
         };
         Self { kind: Some(kind) }
@@ -80,19 +73,50 @@ impl TryFrom<v1::Order> for Order {
                 generation: Generation(stop.generation),
                 grace_ms: stop.grace_ms,
             },
-            Kind::Checkpoint(checkpoint) => Self::Checkpoint {
-                job: JobId(name("checkpoint.job", checkpoint.job)?),
-                generation: Generation(checkpoint.generation),
-                number: checkpoint.number,
-                call: match checkpoint.call.ok_or_else(|| WireError::absent("checkpoint.call"))? {
-                    Call::At(step) => CheckpointCall::At { step: Step(step) },
-                    Call::Every(rule) => CheckpointCall::Every {
-                        from: Step(rule.from),
-                        every: rule.every,
-                    },
-                },
-            },
+            Kind::Checkpoint(checkpoint) => {
+                let called = checkpoint
+                    .called
+                    .ok_or_else(|| WireError::absent("checkpoint.called"))?;
+                let (number, call) = called
+                    .try_into()
+                    .map_err(|e: WireError| e.within("checkpoint.called"))?;
+                Self::Checkpoint {
+                    job: JobId(name("checkpoint.job", checkpoint.job)?),
+                    generation: Generation(checkpoint.generation),
+                    number,
+                    call,
+                }
+            }
         })
+    }
+}
+
+/// A call travels with its number.
+impl From<(u64, CheckpointCall)> for v1::CheckpointCalled {
+    fn from((number, call): (u64, CheckpointCall)) -> Self {
+        let call = match call {
+            CheckpointCall::At { step } => Call::At(step.0),
+            CheckpointCall::Every { from, every } => Call::Every(v1::CheckpointRule { from: from.0, every }),
+        };
+        Self {
+            number,
+            call: Some(call),
+        }
+    }
+}
+
+impl TryFrom<v1::CheckpointCalled> for (u64, CheckpointCall) {
+    type Error = WireError;
+
+    fn try_from(called: v1::CheckpointCalled) -> Result<Self, WireError> {
+        let call = match called.call.ok_or_else(|| WireError::absent("call"))? {
+            Call::At(step) => CheckpointCall::At { step: Step(step) },
+            Call::Every(rule) => CheckpointCall::Every {
+                from: Step(rule.from),
+                every: rule.every,
+            },
+        };
+        Ok((called.number, call))
     }
 }
 

@@ -67,9 +67,13 @@ class Session:
         return self._agent is not None
 
     def due(self, step: Optional[int] = None) -> bool:
-        """Whether a checkpoint is to be made after this step (the last one that was told)."""
-        every, step = self.checkpoint_every, self._step if step is None else step
-        return every > 0 and step > 0 and step % every == 0
+        """Whether a checkpoint is to be made after this step (the last one that was told).
+
+        Under an agent it follows the rule of ``rankguard run --checkpoint-every`` and the steps that the controller
+        calls, so ask it after every step. Without an agent nothing is due.
+        """
+        step = self._step if step is None else int(step)
+        return self._agent is not None and not self.closed and step > 0 and self._agent.due(step)
 
     def step(self, n: int, loss: Any = None, grad_norm: Any = None) -> None:
         """Tells that step ``n`` was completed: ``n`` steps are done. Never waits and never fails for want of an agent.

@@ -49,6 +49,11 @@ impl Agent {
         py.detach(|| lock(&self.client).checkpoint_every())
     }
 
+    /// Whether to checkpoint at the end of this step.
+    fn due(&self, py: Python<'_>, step: u64) -> bool {
+        py.detach(|| lock(&self.client).due(Step(step)))
+    }
+
     /// What was saved and what was not, and step marks that nobody heard.
     fn counts(&self, py: Python<'_>) -> Vec<(&'static str, u64)> {
         py.detach(|| {

@@ -1,5 +1,6 @@
 //! What a trainer calls.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -7,13 +8,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rankguard_checkpoint::Arena;
 use rankguard_checkpoint_format::TensorBox;
-use rankguard_model::{Rank, Step};
+use rankguard_model::{CheckpointCall, Rank, Step};
 use rankguard_proto::v1;
 use rankguard_proto::v1::from_rank::Kind as Say;
 use rankguard_proto::v1::to_rank::Kind as Hear;
 use serde_json::Value;
 
 use crate::ClientError;
+use crate::calls::Calls;
 use crate::slots::{Owner, Sealed, Slots, image_bytes};
 use crate::wire::Wire;
 use crate::{BackPressure, Counts, Notes, Part, RankEnv, SaveOutcome, Saved};
@@ -55,6 +57,9 @@ pub struct RankClient {
     slots: Slots,
     policy: BackPressure,
     checkpoint_every: u64,
+    calls: Calls,
+    /// Steps of which no image will be taken, still to be told.
+    missed: BTreeMap<Step, &'static str>,
     /// Set with the first error of the socket; nothing is sent afterwards.
     lost: bool,
     marks_dropped: u64,
@@ -81,6 +86,8 @@ impl RankClient {
             slots: Slots::default(),
             policy: BackPressure::Skip,
             checkpoint_every: 0,
+            calls: Calls::new(env.generation, Step(0), 0),
+            missed: BTreeMap::new(),
             lost: false,
             marks_dropped: 0,
         };
@@ -89,17 +96,29 @@ impl RankClient {
             generation: env.generation.0,
             rank: env.rank.0,
             pid: std::process::id(),
+            follows: true,
         });
         match client.ask(hello, "the agent's welcome", ANSWER_WAIT)? {
-            Hear::Welcome(welcome) => client.checkpoint_every = welcome.checkpoint_every,
+            Hear::Welcome(welcome) => {
+                client.checkpoint_every = welcome.checkpoint_every;
+                client.calls = Calls::new(env.generation, Step(0), welcome.checkpoint_every);
+            }
             other => return Err(unexpected("the agent's welcome", &other)),
         }
         Ok(client)
     }
 
-    /// Steps between checkpoints; 0 without checkpoints.
+    /// Steps between checkpoints by the rule of the launch; 0 without checkpoints. The controller may call other steps
+    /// and another rule: [`due`](Self::due) knows.
     pub fn checkpoint_every(&self) -> u64 {
         self.checkpoint_every
+    }
+
+    /// Whether to checkpoint at the end of this step: by the rule of the launch, or because the controller called it. Ask
+    /// once all is done that belongs to the step; asked again about the same step, the answer is the same. Never waits.
+    pub fn due(&mut self, step: Step) -> bool {
+        self.listen(step);
+        self.calls.due(step)
     }
 
     /// Step marks that the agent was not told, because it did not read or is gone.
@@ -151,6 +170,7 @@ impl RankClient {
                 got: ready.bytes,
             });
         }
+        self.calls = Calls::new(self.env.generation, Step(ready.step), self.checkpoint_every);
         let arena = self.slots.arena.as_ref().expect("taken above");
         let mut at = 0;
         for (_, buffer) in wanted.iter_mut() {
@@ -182,6 +202,37 @@ impl RankClient {
         });
         let taken = !self.lost && self.guard(|wire| wire.offer(mark)).unwrap_or(false);
         self.marks_dropped += u64::from(!taken);
+        self.listen(step);
+    }
+
+    /// Heeds the calls that have arrived, and tells of those that were not kept before this step. Never waits: what the
+    /// agent does not take now is told later.
+    fn listen(&mut self, step: Step) {
+        while !self.lost
+            && let Ok(Some(called)) = self.guard(Wire::called)
+        {
+            // A call that this version cannot read is one it does not follow.
+            if let Ok((number, call)) = <(u64, CheckpointCall)>::try_from(called)
+                && let Some(step) = self.calls.hear(number, call)
+            {
+                self.missed.insert(step, "the call came too late");
+            }
+        }
+        for step in self.calls.missed(step) {
+            self.missed.insert(step, "no image of it was taken");
+        }
+        while !self.lost
+            && let Some((step, why)) = self.missed.pop_first()
+        {
+            let say = Say::Missed(v1::CheckpointMissed {
+                step: step.0,
+                reason: why.to_owned(),
+            });
+            if !self.guard(|wire| wire.offer(say)).unwrap_or(false) {
+                self.missed.insert(step, why);
+                return;
+            }
+        }
     }
 
     /// What a save does when no slot is free; skips unless told otherwise.
@@ -223,6 +274,7 @@ impl RankClient {
         };
         let owner = self.owner();
         let sealed = self.slots.fill(slot, &owner, step, tensors, (state, notes), started)?;
+        self.calls.taken(step);
         self.tell(sealed, started)
     }
 
@@ -242,7 +294,9 @@ impl RankClient {
         };
         let owner = self.owner();
         let begun = self.slots.begin(slot, &owner, step, parts, (state, notes), started);
-        begun.map(|()| None).map_err(ClientError::Thread)
+        begun.map_err(ClientError::Thread)?;
+        self.calls.taken(step);
+        Ok(None)
     }
 
     /// Waits for what is left of the copy that was begun and tells the agent. `None` when none was.
@@ -370,6 +424,7 @@ fn unexpected(wanted: &'static str, got: &Hear) -> ClientError {
         Hear::RestoreReady(_) => "restored tensors",
         Hear::NothingToRestore(_) => "nothing to restore",
         Hear::Refused(_) => "a refusal",
+        Hear::Called(_) => "a call",
     };
     ClientError::Answer { wanted, got }
 }

@@ -2,7 +2,7 @@
 //!
 //! A trainer reads its place with [`RankEnv`], connects with [`RankClient::connect`], asks once for the boxes it wants
 //! ([`RankClient::restore`]), then calls [`RankClient::step`] after every step and [`RankClient::checkpoint`] every so
-//! many. Images go through an arena in shared memory that the agent owns: saving is one pass of copy and checksum, and
+//! many, or whenever [`RankClient::due`] says so: then it follows the steps that the controller calls, too. Images go through an arena in shared memory that the agent owns: saving is one pass of copy and checksum, and
 //! what was sealed outlives the rank. With [`RankClient::begin`] and [`RankClient::finish`] the copy runs beside forward and
 //! backward and blocks only for what is left of it before the optimizer's step.
 //!
@@ -18,6 +18,7 @@
 //! Calls are synchronous; threads copy and write, and none of them calls back. Absent: reconnecting (ranks end
 //! with the agent that started them, since a rank without an owner cannot be fenced).
 
+mod calls;
 mod client;
 mod env;
 mod error;

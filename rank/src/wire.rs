@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rankguard_proto::frame::{self, FrameReader};
-use rankguard_proto::v1::{FromRank, ToRank, from_rank, to_rank};
+use rankguard_proto::v1::{CheckpointCalled, FromRank, ToRank, from_rank, to_rank};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
@@ -24,6 +24,8 @@ pub(crate) struct Wire {
     stream: UnixStream,
     reader: FrameReader,
     fds: VecDeque<OwnedFd>,
+    /// Calls that were heard and not yet heeded: they come between a question and its answer, too.
+    called: VecDeque<CheckpointCalled>,
     /// Bytes of frames that the socket did not take yet: a frame that was begun must be finished.
     unsent: Vec<u8>,
 }
@@ -34,6 +36,7 @@ impl Wire {
             stream,
             reader: FrameReader::new(),
             fds: VecDeque::new(),
+            called: VecDeque::new(),
             unsent: Vec::new(),
         }
     }
@@ -74,6 +77,9 @@ impl Wire {
     pub(crate) fn receive(&mut self, until: Instant, what: &'static str) -> Result<to_rank::Kind, ClientError> {
         loop {
             match self.reader.next::<ToRank>().map_err(ClientError::Frame)? {
+                Some(ToRank {
+                    kind: Some(to_rank::Kind::Called(called)),
+                }) => self.called.push_back(called),
                 Some(ToRank { kind: Some(kind) }) => return Ok(kind),
                 Some(ToRank { kind: None }) => return Err(ClientError::Unknown),
                 None => {
@@ -82,6 +88,21 @@ impl Wire {
                 }
             }
         }
+    }
+
+    /// The oldest call that is there already; never waits.
+    pub(crate) fn called(&mut self) -> Result<Option<CheckpointCalled>, ClientError> {
+        if self.called.is_empty() {
+            self.read()?;
+            while let Some(message) = self.reader.next::<ToRank>().map_err(ClientError::Frame)? {
+                match message.kind {
+                    Some(to_rank::Kind::Called(called)) => self.called.push_back(called),
+                    // Nothing was asked.
+                    _ => return Err(ClientError::Unknown),
+                }
+            }
+        }
+        Ok(self.called.pop_front())
     }
 
     /// The oldest descriptor received and not yet taken.

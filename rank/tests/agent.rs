@@ -6,12 +6,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 use rankguard_checkpoint::Arena;
 use rankguard_checkpoint_format::{Dtype, TensorBox};
-use rankguard_model::{Rank, Step};
+use rankguard_model::{CheckpointCall, Rank, Step};
 use rankguard_proto::frame::{self, FrameReader};
 use rankguard_proto::v1::from_rank::Kind as Heard;
 use rankguard_proto::v1::to_rank::Kind as Said;
@@ -389,6 +390,55 @@ fn a_buffer_of_another_size_is_refused_before_the_agent_is_asked() {
                 matches!(&error, ClientError::Buffer { name, has: 6, needs: 7 } if name == "b"),
                 "{error}"
             );
+        },
+    );
+}
+
+/// The controller calls steps at any time, between a question and its answer too.
+#[test]
+fn a_called_step_is_due_and_one_that_cannot_be_kept_is_told() {
+    let (told, ready) = channel();
+    let at = |number, step| {
+        Said::Called(v1::CheckpointCalled::from((
+            number,
+            CheckpointCall::At { step: Step(step) },
+        )))
+    };
+    check(
+        move |mut agent| {
+            agent.welcome();
+            let _arena = agent.give_arena(1);
+            assert!(matches!(agent.hear(), Some(Heard::RestoreWanted(_))));
+            agent.say(at(1, 7));
+            agent.say(Said::NothingToRestore(v1::NothingToRestore {}));
+            // It hears of 3 only when that lies behind it, and takes no image of 7.
+            while !matches!(agent.hear(), Some(Heard::StepDone(done)) if done.step == 4) {}
+            agent.say(at(2, 3));
+            told.send(()).unwrap();
+            let mut missed = Vec::new();
+            while let Some(heard) = agent.hear() {
+                if let Heard::Missed(miss) = heard {
+                    missed.push((miss.step, miss.reason));
+                }
+            }
+            let late = (3, "the call came too late".to_owned());
+            let untaken = (7, "no image of it was taken".to_owned());
+            assert_eq!(missed, [late, untaken]);
+        },
+        move |client| {
+            let mut client = client.unwrap();
+            assert!(client.restore(&boxes()).unwrap().is_none());
+            let mut due = Vec::new();
+            for step in 1..=4 {
+                client.step(Step(step), None, 1.0);
+                due.extend(client.due(Step(step)).then_some(step));
+            }
+            ready.recv().unwrap();
+            for step in 5..=10 {
+                client.step(Step(step), None, 1.0);
+                due.extend(client.due(Step(step)).then_some(step));
+            }
+            assert_eq!(due, [5, 7, 10]);
         },
     );
 }

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 /// What the trainer asks of whoever keeps its state.
 pub trait Checkpointer {
-    /// Steps between checkpoints; 0 without.
-    fn every(&self) -> u64;
+    /// Whether to save at the end of this step.
+    fn due(&mut self, step: Step) -> bool;
     /// Exactly these boxes of the checkpoint to start from; `None` for a fresh start.
     fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError>;
     /// A step was completed.
@@ -20,8 +20,8 @@ pub trait Checkpointer {
 }
 
 impl Checkpointer for RankClient {
-    fn every(&self) -> u64 {
-        self.checkpoint_every()
+    fn due(&mut self, step: Step) -> bool {
+        Self::due(self, step)
     }
 
     fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
@@ -50,8 +50,8 @@ impl Checkpointer for RankClient {
 pub struct NoAgent;
 
 impl Checkpointer for NoAgent {
-    fn every(&self) -> u64 {
-        0
+    fn due(&mut self, _: Step) -> bool {
+        false
     }
 
     fn restore(&mut self, _: &[TensorBox]) -> Result<Option<Restored>, ClientError> {

@@ -144,8 +144,7 @@ impl Course {
         self.step_ms.push(step_ms);
         let step = trainer.step;
         checkpointer.step(Step(step), loss, step_ms);
-        let every = checkpointer.every();
-        if every > 0 && step.is_multiple_of(every) {
+        if checkpointer.due(Step(step)) {
             self.save(env, trainer, checkpointer, log);
         }
         if env.rank.0 == 0 && step.is_multiple_of(trainer.schedule.steps_per_epoch()) {

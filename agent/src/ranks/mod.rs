@@ -2,6 +2,7 @@
 
 mod environment;
 mod launch;
+mod line;
 mod port;
 mod roster;
 mod session;

@@ -3,15 +3,19 @@
 //! Evidence about a process often arrives after its end (the kernel's OOM lines, the last words in its log), so ranks are
 //! remembered for a while.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Entity, Generation, JobId, Launch, NodeId, Rank, RankRef, RunningRank, Step};
+use super::line::Line;
+use rankguard_model::{CheckpointCall, Entity, Generation, JobId, Launch, NodeId, Rank, RankRef, RunningRank, Step};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How long a rank that ended is remembered.
 const MEMORY: Duration = Duration::from_secs(60);
+
+/// Calls that are kept for a rank which has not connected yet: the controller has no more open at a time.
+const CALLS_KEPT: usize = 8;
 
 /// All ranks of this node. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -34,6 +38,10 @@ struct Entry {
     launch: Arc<Launch>,
     step: Option<Step>,
     ended: Option<Instant>,
+    /// Its connection, once it has said that it heeds calls.
+    line: Option<Line>,
+    /// Calls for its generation, the newest: a rank that is still starting hears them when it connects.
+    calls: VecDeque<(u64, CheckpointCall)>,
 }
 
 impl Roster {
@@ -62,6 +70,8 @@ impl Roster {
             launch,
             step: None,
             ended: None,
+            line: None,
+            calls: VecDeque::new(),
         };
         ranks.insert(rank, entry);
     }
@@ -77,6 +87,7 @@ impl Roster {
     pub(crate) fn ended(&self, rank: &RankRef) {
         if let Some(entry) = self.lock().get_mut(rank) {
             entry.ended = Some(Instant::now());
+            entry.line = None;
         }
         self.shared.ended.notify_all();
     }
@@ -85,6 +96,34 @@ impl Roster {
     pub(crate) fn stepped(&self, rank: &RankRef, step: Step) {
         if let Some(entry) = self.lock().get_mut(rank) {
             entry.step = entry.step.max(Some(step));
+        }
+    }
+
+    /// It heeds calls, and hears those that were made while it started.
+    pub(crate) fn follows(&self, rank: &RankRef, line: &Line) {
+        if let Some(entry) = self.lock().get_mut(rank) {
+            for (number, call) in &entry.calls {
+                line.call(*number, *call);
+            }
+            entry.line = Some(line.clone());
+        }
+    }
+
+    /// Passes a call on to all ranks of a generation, and to those of them that have yet to connect.
+    pub(crate) fn call(&self, job: &JobId, generation: Generation, number: u64, call: CheckpointCall) {
+        let theirs = |(rank, entry): &(&RankRef, &mut Entry)| {
+            rank.job == *job && rank.generation == generation && entry.ended.is_none()
+        };
+        for (_, entry) in self.lock().iter_mut().filter(theirs) {
+            if let Some(line) = &entry.line {
+                line.call(number, call);
+            }
+            if entry.calls.iter().all(|(known, _)| *known != number) {
+                if entry.calls.len() == CALLS_KEPT {
+                    entry.calls.pop_front();
+                }
+                entry.calls.push_back((number, call));
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The conversation with one rank.
 
-use std::io::{self, IoSlice, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Read};
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -9,24 +9,22 @@ use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::format::TensorBox;
 use rankguard_model::{Body, Generation, JobId, Launch, Rank, RankRef, RestorePoint, Role, Source, Step, Timestamp};
-use rankguard_proto::frame::{self, FrameError, FrameReader};
+use rankguard_proto::frame::{FrameError, FrameReader};
 use rankguard_proto::v1::from_rank::Kind as Heard;
 use rankguard_proto::v1::to_rank::Kind as Said;
-use rankguard_proto::v1::{self, FromRank, ToRank};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rankguard_proto::v1::{self, FromRank};
 
 use crate::checkpoint::{Checkpoints, Desk};
 use crate::collectors::mark;
 use crate::intake::Intake;
 use crate::ranks::Roster;
+use crate::ranks::line::Line;
 use crate::sighting::Sighting;
-
-/// A rank that does not read for so long is not served any more (RG-9).
-const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
 /// One connection.
 pub(super) struct Session {
     stream: UnixStream,
+    line: Line,
     roster: Roster,
     intake: Intake,
     checkpoints: Arc<Checkpoints>,
@@ -60,8 +58,9 @@ impl Session {
         intake: Intake,
         checkpoints: Arc<Checkpoints>,
         pause: Duration,
-    ) -> Self {
-        Self {
+    ) -> io::Result<Self> {
+        Ok(Self {
+            line: Line::new(stream.try_clone()?)?,
             stream,
             roster,
             intake,
@@ -69,7 +68,7 @@ impl Session {
             pause,
             reported: None,
             held_back: None,
-        }
+        })
     }
 
     /// Until the rank closes the connection or breaks the protocol.
@@ -80,10 +79,11 @@ impl Session {
         if let Some(last) = self.held_back.take() {
             self.intake.push(last);
         }
+        // The roster holds the line, too.
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 
     fn converse(&mut self) -> Result<(), Broken> {
-        self.stream.set_write_timeout(Some(WRITE_LIMIT))?;
         let own = rustix::process::getuid();
         let peer = rustix::net::sockopt::socket_peercred(&self.stream).map_err(io::Error::from)?;
         if peer.uid != own && !peer.uid.is_root() {
@@ -111,6 +111,9 @@ impl Session {
         self.say(Said::Welcome(v1::RankWelcome {
             checkpoint_every: launch.checkpoint_every,
         }))?;
+        if hello.follows {
+            self.roster.follows(&rank, &self.line);
+        }
         let desk = self.checkpoints.desk(&rank, local_rank, &launch);
         let known = Known { rank, launch, desk };
         while let Some(heard) = self.hear(&mut reader)? {
@@ -129,7 +132,7 @@ impl Session {
                         slots: geometry.slots,
                         slot_bytes: geometry.image_bytes,
                     };
-                    self.say_with(Said::ArenaReady(ready), Some(arena.as_fd()))
+                    Ok(self.line.say(Said::ArenaReady(ready), Some(arena.as_fd()))?)
                 }
                 Err(problem) => self.refuse(problem.to_string()),
             },
@@ -140,6 +143,16 @@ impl Session {
             }
             Heard::SlotSealed(sealed) => {
                 known.desk.sealed(sealed.slot, Step(sealed.step), sealed.stall_ms);
+                Ok(())
+            }
+            Heard::Missed(missed) => {
+                let body = Body::ShardFailed {
+                    step: Step(missed.step),
+                    reason: missed.reason,
+                };
+                let entity = self.roster.entity(&known.rank);
+                self.intake
+                    .push(Sighting::now(Source::Checkpoint, entity, body).urgent());
                 Ok(())
             }
             Heard::Done(_) => {
@@ -258,23 +271,8 @@ impl Session {
         }
     }
 
-    fn say(&mut self, kind: Said) -> Result<(), Broken> {
-        self.say_with(kind, None)
-    }
-
-    fn say_with(&mut self, kind: Said, fd: Option<std::os::fd::BorrowedFd<'_>>) -> Result<(), Broken> {
-        let bytes = frame::encode(&ToRank { kind: Some(kind) });
-        let mut sent = 0;
-        if let Some(fd) = fd {
-            let fds = [fd];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            control.push(SendAncillaryMessage::ScmRights(&fds));
-            sent = sendmsg(&self.stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)
-                .map_err(io::Error::from)?;
-        }
-        self.stream.write_all(&bytes[sent..])?;
-        Ok(())
+    fn say(&self, kind: Said) -> Result<(), Broken> {
+        Ok(self.line.say(kind, None)?)
     }
 }
 

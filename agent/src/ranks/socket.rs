@@ -53,7 +53,7 @@ impl RankSocket {
                 let Ok((stream, _)) = listener.accept() else { continue };
                 let session = Session::new(stream, roster.clone(), intake.clone(), checkpoints.clone(), pause);
                 let thread = std::thread::Builder::new().name("rank-session".to_owned());
-                if let Err(problem) = thread.spawn(move || session.run()) {
+                if let Err(problem) = session.and_then(|session| thread.spawn(move || session.run())) {
                     tracing::error!(%problem, "cannot serve a rank");
                 }
             }

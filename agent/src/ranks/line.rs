@@ -1,0 +1,124 @@
+//! The agent's voice to one rank: answers of its session, and calls that come from elsewhere.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rankguard_model::CheckpointCall;
+use rankguard_proto::frame;
+use rankguard_proto::v1::to_rank::Kind as Said;
+use rankguard_proto::v1::{CheckpointCalled, ToRank};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
+
+/// A rank that does not read for so long is not served any more (RG-9).
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Calls that may wait for a rank which does not read; the oldest goes first, and its step is missed.
+const WAITING_MAX: usize = 32;
+
+/// The sending half of a rank's connection. Whole frames only, whoever speaks. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    stream: Arc<Mutex<UnixStream>>,
+    /// Frames of calls, for whoever holds the stream next.
+    waiting: Arc<Mutex<VecDeque<Vec<u8>>>>,
+}
+
+impl Line {
+    pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_write_timeout(Some(WRITE_LIMIT))?;
+        Ok(Self {
+            stream: Arc::new(Mutex::new(stream)),
+            waiting: Arc::default(),
+        })
+    }
+
+    /// Says something, and hands over a file with it.
+    pub(crate) fn say(&self, kind: Said, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let bytes = frame::encode(&ToRank { kind: Some(kind) });
+        {
+            let mut stream = self.stream.lock().expect("no holder of the line panics");
+            let mut sent = 0;
+            if let Some(fd) = fd {
+                let fds = [fd];
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut control = SendAncillaryBuffer::new(&mut space);
+                control.push(SendAncillaryMessage::ScmRights(&fds));
+                sent = sendmsg(&*stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+            }
+            stream.write_all(&bytes[sent..])?;
+        }
+        self.pass_on();
+        Ok(())
+    }
+
+    /// Passes a call on, now or behind what is being said. Never waits.
+    pub(crate) fn call(&self, number: u64, call: CheckpointCall) {
+        let kind = Some(Said::Called(CheckpointCalled::from((number, call))));
+        {
+            let mut waiting = self.waiting.lock().expect("no holder of the calls panics");
+            if waiting.len() == WAITING_MAX {
+                waiting.pop_front();
+            }
+            waiting.push_back(frame::encode(&ToRank { kind }));
+        }
+        self.pass_on();
+    }
+
+    /// Sends the calls that wait, as far as the socket takes them. Whoever has the stream does it when done.
+    fn pass_on(&self) {
+        let next = || self.waiting.lock().expect("no holder of the calls panics").pop_front();
+        let empty = || self.waiting.lock().expect("no holder of the calls panics").is_empty();
+        // Asked again after the stream was given back: a call may have come while it was held.
+        while !empty() {
+            let Ok(stream) = self.stream.try_lock() else { return };
+            while let Some(frame) = next() {
+                // A frame of this size is taken whole or not at all.
+                if send(&*stream, &frame, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_err() {
+                    let mut waiting = self.waiting.lock().expect("no holder of the calls panics");
+                    return waiting.push_front(frame);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::Step;
+    use rankguard_proto::frame::FrameReader;
+    use rankguard_proto::v1::RankWelcome;
+    use std::io::Read as _;
+
+    use super::*;
+
+    #[test]
+    fn calls_wait_for_room_and_keep_their_order() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let line = Line::new(ours).expect("a line");
+        let stream = line.stream.lock().expect("held");
+        line.call(1, CheckpointCall::At { step: Step(5) });
+        line.call(2, CheckpointCall::At { step: Step(6) });
+        drop(stream);
+        let welcome = Said::Welcome(RankWelcome { checkpoint_every: 3 });
+        line.say(welcome.clone(), None).expect("said");
+        let called = |number, step| {
+            let call = CheckpointCall::At { step: Step(step) };
+            Said::Called(CheckpointCalled::from((number, call)))
+        };
+        let (mut reader, mut heard) = (FrameReader::new(), Vec::new());
+        while heard.len() < 3 {
+            let mut bytes = [0; 512];
+            let count = theirs.read(&mut bytes).expect("read");
+            reader.push(&bytes[..count]);
+            while let Some(message) = reader.next::<ToRank>().expect("a frame") {
+                heard.extend(message.kind);
+            }
+        }
+        assert_eq!(heard, [welcome, called(1, 5), called(2, 6)]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Which boundaries between steps this rank takes an image at, and which calls it could not keep.
+
+use std::collections::BTreeSet;
+
+use rankguard_checkpoint_schedule::agreement::{Follower, Heard, Word};
+use rankguard_model::{CheckpointCall, Generation, Step};
+
+/// The calls that a rank has heard.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    follower: Follower,
+    /// The newest boundary that was asked about, and the answer: asking again changes nothing.
+    asked: Option<(Step, bool)>,
+    /// Called steps that it said it would take and has not yet.
+    promised: BTreeSet<Step>,
+}
+
+impl Calls {
+    /// A rank that goes on from the end of step `start`, with the rule of its launch.
+    pub(crate) fn new(generation: Generation, start: Step, every: u64) -> Self {
+        Self {
+            follower: Follower::new(generation, start, every),
+            asked: None,
+            promised: BTreeSet::new(),
+        }
+    }
+
+    /// Hears a call; gives the step of which it will take no image.
+    pub(crate) fn hear(&mut self, number: u64, call: CheckpointCall) -> Option<Step> {
+        let generation = self.follower.generation();
+        let heard = self.follower.hear(&Word {
+            generation,
+            number,
+            call,
+        });
+        match (heard, call) {
+            // A rule that comes late costs attempts between the old and the new one, which are void without a word.
+            (Heard::TooLate { step }, CheckpointCall::At { .. }) => Some(step),
+            (Heard::InTime, CheckpointCall::At { step }) => {
+                self.promised.insert(step);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether to take an image at the end of this step.
+    pub(crate) fn due(&mut self, step: Step) -> bool {
+        if let Some((asked, image)) = self.asked
+            && asked == step
+        {
+            return image;
+        }
+        let image = self.follower.boundary(step).image;
+        self.asked = Some((step, image));
+        image
+    }
+
+    /// An image of this step was taken.
+    pub(crate) fn taken(&mut self, step: Step) {
+        self.promised.remove(&step);
+    }
+
+    /// Called steps before this one of which no image was taken; each is given once.
+    pub(crate) fn missed(&mut self, before: Step) -> BTreeSet<Step> {
+        let later = self.promised.split_off(&before);
+        std::mem::replace(&mut self.promised, later)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(step: u64) -> CheckpointCall {
+        CheckpointCall::At { step: Step(step) }
+    }
+
+    #[test]
+    fn a_called_step_is_due_besides_the_rule_and_kept_by_its_image() {
+        let mut calls = Calls::new(Generation(1), Step(0), 5);
+        assert_eq!(calls.hear(1, at(7)), None);
+        let due: Vec<u64> = (1..=10)
+            .filter(|step| calls.due(Step(*step)) && calls.due(Step(*step)))
+            .collect();
+        assert_eq!(due, [5, 7, 10]);
+        calls.taken(Step(7));
+        assert_eq!(calls.missed(Step(11)), BTreeSet::new());
+        assert_eq!(calls.hear(2, at(10)), None, "it was taken by the rule");
+        assert_eq!(calls.hear(3, at(9)), Some(Step(9)), "it lies behind");
+    }
+
+    #[test]
+    fn a_promise_that_was_not_kept_is_told_once() {
+        let mut calls = Calls::new(Generation(1), Step(0), 0);
+        calls.hear(1, at(3));
+        calls.hear(2, at(4));
+        assert_eq!(calls.missed(Step(3)), BTreeSet::new());
+        assert_eq!(calls.missed(Step(4)), BTreeSet::from([Step(3)]));
+        assert!(calls.due(Step(4)));
+        // No slot was free.
+        assert_eq!(calls.missed(Step(5)), BTreeSet::from([Step(4)]));
+        assert_eq!(calls.missed(Step(99)), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_rule_of_the_controller_replaces_that_of_the_launch() {
+        let mut calls = Calls::new(Generation(1), Step(0), 5);
+        let rule = CheckpointCall::Every {
+            from: Step(8),
+            every: 3,
+        };
+        assert_eq!(calls.hear(1, rule), None);
+        let due: Vec<u64> = (1..=13).filter(|step| calls.due(Step(*step))).collect();
+        assert_eq!(due, [5, 9, 12]);
+    }
+}
