@@ -180,6 +180,21 @@ pub(crate) const KEYS: &[Key] = &[
         "where the controller listens; port 0 takes a free one",
     ),
     key(
+        "controller.policy.checkpoint_budget",
+        Kind::Count(1, 100),
+        "percent of the work that images may take, where the interval is adaptive",
+    ),
+    key(
+        "controller.policy.checkpoint_interval",
+        Kind::Choice(&["fixed", "adaptive"]),
+        "fixed: the job's own rule; adaptive: follows what images cost and how often the job fails",
+    ),
+    key(
+        "controller.policy.checkpoint_max_ms",
+        WAIT,
+        "longest interval between checkpoints, where it is adaptive",
+    ),
+    key(
         "controller.policy.cordon_share",
         Kind::Count(0, 100),
         "percent of the nodes that verdicts may keep out of use",
@@ -213,6 +228,11 @@ pub(crate) const KEYS: &[Key] = &[
         "controller.policy.pending_ms",
         WAIT,
         "how long a job waits for its smallest size before it is stopped",
+    ),
+    key(
+        "controller.policy.risk_ms",
+        ANY,
+        "a node at risk makes its job checkpoint at once, at most once in so long; 0 is never",
     ),
     key(
         "controller.policy.settle_ms",

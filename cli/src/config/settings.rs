@@ -11,6 +11,9 @@ use super::value::Value;
 
 /// Where the commands of people look for a controller.
 const CLIENT_CONTROLLER: &str = "127.0.0.1:7700";
+/// How often a job checkpoints: as its own rule says, or as the controller finds.
+const FIXED: &str = "fixed";
+const ADAPTIVE: &str = "adaptive";
 /// What is logged when nothing else was said.
 const LOG_FILTER: &str = "info";
 
@@ -22,6 +25,7 @@ impl Config {
             settings.listen = listen;
         }
         settings.silence_limit = self.wait("controller.silence_limit_ms");
+        settings.policy.adapt = self.text("controller.policy.checkpoint_interval") == ADAPTIVE;
         for (path, number) in policy(&mut settings) {
             match number {
                 Number::Wide(number) => *number = self.count(path),
@@ -123,6 +127,10 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
         ("agent.proc_root", path(&agent.proc_root)),
         ("agent.job_logs", Value::List(Vec::new())),
         ("agent.spool_bytes", Value::Count(agent.spool_bytes)),
+        (
+            "controller.policy.checkpoint_interval",
+            Value::Text(if controller.policy.adapt { ADAPTIVE } else { FIXED }.to_owned()),
+        ),
     ];
     all.extend(intervals(&mut agent.intervals).map(|(key, interval)| (key, millis(*interval))));
     all.extend(policy(&mut controller).into_iter().map(|(key, number)| {
@@ -141,7 +149,7 @@ enum Number<'a> {
     Narrow(&'a mut u32),
 }
 
-fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 10] {
+fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 13] {
     let policy = &mut settings.policy;
     [
         ("controller.policy.settle_ms", Number::Wide(&mut policy.settle_ms)),
@@ -150,6 +158,15 @@ fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Numb
         (
             "controller.policy.first_step_ms",
             Number::Wide(&mut policy.first_step_ms),
+        ),
+        ("controller.policy.risk_ms", Number::Wide(&mut policy.risk_ms)),
+        (
+            "controller.policy.checkpoint_max_ms",
+            Number::Wide(&mut policy.checkpoint_max_ms),
+        ),
+        (
+            "controller.policy.checkpoint_budget",
+            Number::Narrow(&mut policy.checkpoint_budget.0),
         ),
         ("controller.policy.stall_ms", Number::Wide(&mut policy.stall_ms)),
         ("controller.policy.gather_ms", Number::Wide(&mut policy.gather_ms)),

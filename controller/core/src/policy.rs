@@ -27,11 +27,9 @@ pub struct Policy {
     pub grow_ms: u64,
     /// How often a failure of the user's own program or data is tried again.
     pub user_retries: u32,
-    /// A node at risk makes the job checkpoint at once, at most once in so long, milliseconds; 0 for never. Agents and
-    /// ranks must know how to follow such a call.
+    /// A node at risk makes the job checkpoint at once, at most once in so long, milliseconds; 0 for never.
     pub risk_ms: u64,
-    /// Whether the interval of checkpoints follows what they cost and how often the job fails. Agents and ranks must know
-    /// how to follow such a call.
+    /// Whether the interval of checkpoints follows what they cost and how often the job fails.
     pub adapt: bool,
     /// The longest interval that it may then have, milliseconds: what a user is ready to lose.
     pub checkpoint_max_ms: u64,
@@ -58,7 +56,7 @@ impl Default for Policy {
             pending_ms: 600_000,
             grow_ms: 30_000,
             user_retries: 1,
-            risk_ms: 0,
+            risk_ms: 60_000,
             adapt: false,
             checkpoint_max_ms: 1_800_000,
             checkpoint_budget: Share(5),
