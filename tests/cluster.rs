@@ -324,3 +324,49 @@ fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
         "{told}"
     );
 }
+
+/// A node that an operator takes out of use: what was trained since the last checkpoint is brought to safety at once, at
+/// a step that both ranks agree on without waiting for each other.
+#[test]
+fn a_drain_makes_the_job_checkpoint_a_step_that_its_own_rule_does_not_name() {
+    let cluster = Cluster::start();
+    let (store, out) = (cluster.dir.path().join("store"), cluster.dir.path().join("out"));
+    for folder in [&store, &out] {
+        fs::create_dir(folder).expect("created");
+    }
+    let out_flag = format!("--out={}", out.display());
+    let words = [
+        "run",
+        "--detach",
+        "--name",
+        "train",
+        "--nodes",
+        "1:1",
+        "--ranks-per-node",
+        "2",
+        "--checkpoint-dir",
+        path(&store),
+        "--checkpoint-every",
+        "1000000",
+        "--",
+        env!("CARGO_BIN_EXE_rankguard"),
+        "demo-rank",
+        "--epochs=1000",
+        "--step-ms-min=20",
+        &out_flag,
+    ];
+    rankguard(&cluster.args(&words)).expect(0);
+    until("the first steps", LIMIT, || {
+        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        (jobs[0]["step"].as_u64()? >= 5).then_some(())
+    });
+    rankguard(&["node", "cordon", "n1", "--controller", &cluster.address]).expect(0);
+    let step = until("the checkpoint", LIMIT, || {
+        let listed = rankguard(&["checkpoint", "ls", "--dir", path(&store), "--format", "json"]);
+        let listed: Value = serde_json::from_str(&listed.stdout).ok()?;
+        listed[0]["step"].as_u64()
+    });
+    assert!((5..1_000_000).contains(&step), "{step}");
+    rankguard(&["checkpoint", "verify", "--dir", path(&store)]).expect(0);
+    rankguard(&["cancel", "train", "--controller", &cluster.address]).expect(0);
+}
