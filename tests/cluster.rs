@@ -325,6 +325,27 @@ fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
     );
 }
 
+/// A store that nobody can write to would fail every save: the job is refused before it starts.
+#[test]
+fn a_job_whose_store_cannot_be_made_is_refused() {
+    let cluster = Cluster::start();
+    let file = cluster.dir.path().join("file");
+    fs::write(&file, "not a folder").expect("written");
+    let inside = file.join("store");
+    let words = [
+        "run",
+        "--checkpoint-dir",
+        path(&inside),
+        "--checkpoint-every",
+        "5",
+        "--",
+        "true",
+    ];
+    rankguard(&cluster.args(&words)).expect(2).says(&[path(&inside)]);
+    let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+    assert_eq!(jobs.as_array().map(Vec::len), Some(0), "{jobs:#}");
+}
+
 /// A node that an operator takes out of use: what was trained since the last checkpoint is brought to safety at once, at
 /// a step that both ranks agree on without waiting for each other.
 #[test]

@@ -125,7 +125,7 @@ fn differing(indexes: &[ShardIndex]) -> Vec<Difference> {
 }
 
 /// An error with its causes, as one line for the journal.
-fn with_causes(error: &dyn Error) -> String {
+pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

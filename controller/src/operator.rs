@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rankguard_checkpoint::Store;
 use rankguard_model::{CaseId, JobId, JobSpec, NodeId};
 use rankguard_proto::v1;
 use serde::Serialize;
@@ -9,8 +10,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
+use crate::commits::with_causes;
 use crate::input::{Command, Input, Query, Refusal};
 use crate::session::stopping;
+use crate::submission;
 
 /// How long an operator waits for an answer: a journal on a disk that hangs must not hang people too.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
@@ -55,11 +58,36 @@ impl Operator {
     }
 }
 
+/// Makes the store of a job that is otherwise sound: one that cannot be made would fail every save later on.
+async fn store_can_be_used(spec: &JobSpec) -> Result<(), Status> {
+    let Some(store) = spec.checkpoint.as_ref().map(|checkpoint| checkpoint.store.clone()) else {
+        return Ok(());
+    };
+    if !submission::problems(spec).is_empty() {
+        return Ok(());
+    }
+    let path = store.clone();
+    let opened = tokio::task::spawn_blocking(move || Store::open(path));
+    match timeout(ANSWER_DEADLINE, opened).await {
+        Ok(Ok(Ok(_))) => Ok(()),
+        Ok(Ok(Err(problem))) => Err(Status::invalid_argument(format!(
+            "checkpoint: the controller cannot use the store {store}: {}",
+            with_causes(&problem)
+        ))),
+        Ok(Err(_)) => Err(stopping()),
+        Err(_) => Err(Status::deadline_exceeded(format!(
+            "the file system of the checkpoint store {store} has not answered within {} s",
+            ANSWER_DEADLINE.as_secs()
+        ))),
+    }
+}
+
 #[tonic::async_trait]
 impl v1::operator_server::Operator for Operator {
     async fn submit_job(&self, request: Request<v1::JobSpec>) -> Result<Response<v1::SubmitReply>, Status> {
         let spec = JobSpec::try_from(request.into_inner()).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let job = spec.id.0.clone();
+        store_can_be_used(&spec).await?;
         self.command(Command::Submit { spec }).await?;
         Ok(Response::new(v1::SubmitReply { job }))
     }

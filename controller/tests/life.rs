@@ -243,7 +243,8 @@ async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_o
     // The refusal may still be on its way: a restarted controller asks for what is not answered.
     controller.stop().await;
     let mut found = refused(dir.path());
-    if found.is_none() {
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while found.is_none() && std::time::Instant::now() < until {
         let controller = Running::start(settings(dir.path())).await;
         controller.status().await;
         controller.stop().await;
