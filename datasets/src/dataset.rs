@@ -199,9 +199,11 @@ pub(crate) fn file_read(head: &Head, role: Option<&'static str>) -> FileRead {
 /// Makes frames of what was loaded.
 pub(crate) fn assemble(source: &Source, load: Load) -> Result<Dataset, Error> {
     let spans = load.tables.iter().filter_map(|(table, rows)| rows.span(table.times()));
-    let window = load
-        .window
-        .or_else(|| spans.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))));
+    let window = load.window.or_else(|| {
+        spans
+            .filter(|_| !load.no_window)
+            .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+    });
     let mut tables = BTreeMap::new();
     let mut rows = BTreeMap::new();
     for (table, built) in load.tables {

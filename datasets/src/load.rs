@@ -21,6 +21,8 @@ pub(crate) struct Load {
     pub(crate) population: Option<Population>,
     /// Start and end where the publication states them.
     pub(crate) window: Option<(f64, f64)>,
+    /// The files count from different zeros: there is no window over all of them.
+    pub(crate) no_window: bool,
     line: u64,
     last: BTreeMap<Table, f64>,
     seen: HashSet<u64>,

@@ -59,7 +59,7 @@ pub(super) const DLROVER: Source = Source {
     clock: "events: wall clock without offset, counted as UTC; scrapes have no time",
     traps: &["consumed_train_samples begins anew after a step: a counter's reset, not lost work"],
     role: |head| {
-        if head.text.contains("XPU_TIMER_COMMON") {
+        if head.text.starts_with('#') && head.text.contains("\n# TYPE ") && head.text.contains("XPU_TIMER_COMMON") {
             Some("scrape")
         } else {
             trainer_event(head.line(0)).map(|_| "trainer events")
