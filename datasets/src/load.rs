@@ -94,6 +94,16 @@ impl Load {
         });
     }
 
+    /// Says so where the folder holds more files than are looked at.
+    pub(crate) fn whole_folder(&mut self, more: bool) {
+        if more {
+            self.line = 0;
+            self.say("limit", true, "", || {
+                "the folder is deeper or holds more files than are looked at".to_owned()
+            });
+        }
+    }
+
     /// A row that was already there, word for word: kept, because published counts keep it, and counted.
     pub(crate) fn repeat(&mut self, row: &str) {
         let mut hasher = DefaultHasher::new();

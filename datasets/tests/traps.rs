@@ -231,6 +231,11 @@ fn a_zip_that_is_broken_is_a_problem_and_no_end() {
     let data = open(folder.path()).expect("one file is known");
     assert_eq!(data.rows[&Table::Failures], 1);
     assert_eq!(data.files.len(), 3);
+    assert_eq!(
+        data.problems.count("truncated"),
+        2,
+        "both are told: what they held is not known"
+    );
 }
 
 #[test]
