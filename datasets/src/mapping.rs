@@ -233,7 +233,7 @@ fn row(mapping: &Mapping, get: impl Fn(&str) -> String, load: &mut Load) {
             .iter()
             .find(|(known, _)| known == column)
             .map(|(_, kind)| *kind);
-        if table.times().contains(&column.as_str()) {
+        if table.is_time(column) {
             numbers.push((column, moment(mapping, name, &text, load)));
         } else if kind == Some(Kind::Number) {
             let scale = mapping.written.scale.get(column).copied().unwrap_or(1.0);
