@@ -1,1 +1,37 @@
 //! Published and own failure data as canonical tables.
+//!
+//! [`open`] looks at what a folder or file holds (never at what it is called), names the [`Source`], reads every file
+//! that belongs to it and hands back a [`Dataset`]: tables as lazy frames, what was read and skipped, and every
+//! [`Problem`] as a value. Bad input never ends the reading: a row that cannot be read is counted and named, a value that
+//! cannot be read is null and named, memory stays bounded ([`MAX_LINE`], [`MAX_ROWS`]).
+//!
+//! Times are seconds in the data set's own clock: wall clocks without an offset are counted as if they were UTC, and
+//! elapsed columns of the source are kept because they are right where subtraction is an hour off. Rows keep the order of
+//! their file, exact repeats are kept and counted, and the population is what the publication or an inventory states,
+//! never the number of nodes that failed.
+//!
+//! Absent: downloads, writing into the sources' own formats, time zone names (POSIX rules and offsets only).
+
+mod csv;
+mod dataset;
+mod error;
+mod head;
+mod input;
+mod load;
+mod problem;
+mod record;
+mod rows;
+mod source;
+mod sources;
+mod table;
+mod time;
+mod zip;
+
+pub use dataset::{ClockRule, Dataset, FileRead, Population, open, recognise};
+pub use error::Error;
+pub use input::MAX_LINE;
+pub use problem::{Group, Problem, Problems};
+pub use rows::MAX_ROWS;
+pub use source::Source;
+pub use sources::sources;
+pub use table::{Kind, Table};

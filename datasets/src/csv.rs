@@ -1,0 +1,121 @@
+//! Delimited files with a header, record by record.
+
+use crate::input::{Input, MAX_LINE};
+use crate::load::{Load, cut};
+use crate::record::Record;
+
+/// How many lines one quoted record may span before its quote is taken for a mistake.
+const MOST_LINES: usize = 1000;
+
+/// A file whose first line names its columns.
+pub(crate) struct Csv<'a> {
+    input: &'a mut Input,
+    header: Vec<String>,
+    delimiter: &'static str,
+    record: Record,
+}
+
+impl<'a> Csv<'a> {
+    /// Reads the header.
+    pub(crate) fn new(input: &'a mut Input, delimiter: &'static str, load: &mut Load) -> Option<Self> {
+        let mut record = Record::default();
+        record.split(input.line(load)?, delimiter);
+        let header = record.fields().map(str::to_owned).collect();
+        Some(Self::with_header(input, delimiter, header))
+    }
+
+    /// A file whose columns are named elsewhere.
+    pub(crate) fn with_header(input: &'a mut Input, delimiter: &'static str, header: Vec<String>) -> Self {
+        Self {
+            input,
+            header,
+            delimiter,
+            record: Record::default(),
+        }
+    }
+
+    pub(crate) fn header(&self) -> &[String] {
+        &self.header
+    }
+
+    /// Moves to the next record that has as many fields as the header; those that have not are lost and said so.
+    pub(crate) fn next(&mut self, load: &mut Load) -> bool {
+        loop {
+            let Some(line) = self.input.line(load) else {
+                return false;
+            };
+            if line.trim().is_empty() {
+                continue;
+            }
+            load.read_row();
+            if !self.record.split(line, self.delimiter) {
+                let first = line.to_owned();
+                if !self.join(first, load) {
+                    load.lose("open-quote", "", || {
+                        "a quote that is never closed; the line is passed over".to_owned()
+                    });
+                    continue;
+                }
+            } else {
+                load.repeat(line);
+            }
+            let (found, wanted) = (self.record.len(), self.header.len());
+            // Some writers end every line with the delimiter.
+            if found == wanted || (found == wanted + 1 && self.record.at(wanted).is_empty()) {
+                return true;
+            }
+            load.lose("width", "", || {
+                format!("{found} fields where the header has {wanted}; passed over")
+            });
+        }
+    }
+
+    /// A record whose quote is open goes on in the next lines. Where it does not close, those lines are given back.
+    fn join(&mut self, first: String, load: &mut Load) -> bool {
+        let at = self.input.number();
+        let mut whole = first;
+        let mut taken = Vec::new();
+        while taken.len() < MOST_LINES && whole.len() < MAX_LINE {
+            let Some(line) = self.input.line(load) else {
+                break;
+            };
+            taken.push(line.to_owned());
+            whole.push('\n');
+            whole.push_str(line);
+            if self.record.split(&whole, self.delimiter) {
+                load.at(at);
+                return true;
+            }
+        }
+        self.input.unread(taken);
+        load.at(at);
+        false
+    }
+
+    /// The field of a column; empty where there is no such column.
+    pub(crate) fn get(&self, name: &str) -> &str {
+        let at = self.header.iter().position(|column| column == name);
+        at.map_or("", |at| self.record.at(at))
+    }
+
+    /// The field at a place, from 0.
+    pub(crate) fn at(&self, at: usize) -> &str {
+        self.record.at(at)
+    }
+
+    /// The number of a column.
+    pub(crate) fn num(&self, name: &str, load: &mut Load) -> Option<f64> {
+        load.number(name, self.get(name))
+    }
+
+    /// A required text: where it is empty the row is lost and said so.
+    pub(crate) fn need(&self, name: &str, load: &mut Load) -> Option<String> {
+        let text = self.get(name);
+        if text.is_empty() {
+            let row = cut(self.record.at(0));
+            load.lose("missing", name, || format!("empty in the row of {row:?}; passed over"));
+            return None;
+        }
+        Some(text.to_owned())
+    }
+}

@@ -1,0 +1,101 @@
+//! The beginning of a file, from which it is recognised.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::input::unpacked;
+
+/// How much is looked at, after unpacking.
+const LOOKED_AT: u64 = 64 << 10;
+/// How deep and how wide a folder is walked.
+const DEEP: usize = 8;
+const MOST_FILES: usize = 50_000;
+
+/// What is known of a file before it is read.
+#[derive(Debug)]
+pub(crate) struct Head {
+    /// Where it lies.
+    pub(crate) path: PathBuf,
+    /// The same, relative to what was opened.
+    pub(crate) relative: String,
+    /// Its beginning, read as Latin-1 where it is not UTF-8.
+    pub(crate) text: String,
+    /// Its beginning as it is.
+    pub(crate) bytes: Vec<u8>,
+    /// The header that lies beside a file without one, as `NAME.header`.
+    pub(crate) header: Option<String>,
+}
+
+impl Head {
+    fn new(root: &Path, path: PathBuf) -> Self {
+        let mut bytes = Vec::new();
+        if let Ok(reader) = unpacked(&path) {
+            // A file that is cut short still has a beginning.
+            let _ = reader.take(LOOKED_AT).read_to_end(&mut bytes);
+        }
+        let text = match std::str::from_utf8(&bytes) {
+            Ok(text) => text.to_owned(),
+            Err(problem) if problem.error_len().is_none() => {
+                String::from_utf8_lossy(&bytes[..problem.valid_up_to()]).into_owned()
+            }
+            Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect(),
+        };
+        let relative = match path.strip_prefix(root) {
+            Ok(inside) if !inside.as_os_str().is_empty() => inside.to_string_lossy().into_owned(),
+            _ => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        };
+        let header = fs::read_to_string(path.with_extension("header")).ok();
+        let header = header.filter(|_| path.extension().is_none_or(|extension| extension != "header"));
+        Self {
+            path,
+            relative,
+            text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text),
+            bytes,
+            header: header.filter(|text| text.len() < 4096),
+        }
+    }
+
+    /// The line at a place, from 0, without its end.
+    pub(crate) fn line(&self, at: usize) -> &str {
+        self.text.lines().nth(at).unwrap_or("").trim_end_matches('\r')
+    }
+
+    /// Whether the first line is a header of at least these fields, in any order.
+    pub(crate) fn has_columns(&self, delimiter: &str, wanted: &[&str]) -> bool {
+        let first = self.line(0);
+        wanted.iter().all(|name| {
+            first
+                .split(delimiter)
+                .any(|field| field.trim().trim_matches('"') == *name)
+        })
+    }
+}
+
+/// The files below a path, sorted.
+pub(crate) fn heads(root: &Path) -> io::Result<Vec<Head>> {
+    let mut paths = Vec::new();
+    if fs::metadata(root)?.is_dir() {
+        walk(root, 0, &mut paths)?;
+        paths.sort();
+    } else {
+        paths.push(root.to_owned());
+    }
+    Ok(paths.into_iter().map(|path| Head::new(root, path)).collect())
+}
+
+fn walk(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let Ok(about) = fs::metadata(&path) else {
+            continue;
+        };
+        if about.is_dir() && depth < DEEP {
+            // A folder that may not be listed has nothing to recognise.
+            let _ = walk(&path, depth + 1, paths);
+        } else if about.is_file() && paths.len() < MOST_FILES {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}

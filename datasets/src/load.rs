@@ -1,0 +1,160 @@
+//! What is being put together while the files of a data set are read.
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+
+use crate::dataset::{FileRead, Population};
+use crate::problem::{Problem, Problems};
+use crate::rows::{MAX_ROWS, Row, Rows};
+use crate::table::Table;
+
+/// How many rows of a file are remembered for the search for exact repeats.
+const REMEMBERED: usize = 20_000_000;
+
+/// Tables, files and problems so far, and the place that is being read.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) files: Vec<FileRead>,
+    pub(crate) tables: BTreeMap<Table, Rows>,
+    pub(crate) problems: Problems,
+    pub(crate) population: Option<Population>,
+    /// Start and end where the publication states them.
+    pub(crate) window: Option<(f64, f64)>,
+    line: u64,
+    last: BTreeMap<Table, f64>,
+    seen: HashSet<u64>,
+    /// Where rows past the bound go.
+    spill: Option<Rows>,
+}
+
+impl Load {
+    /// Nothing is read yet; the population that the publication states.
+    pub(crate) fn new(population: Option<Population>) -> Self {
+        Self {
+            population,
+            ..Self::default()
+        }
+    }
+
+    /// A file begins.
+    pub(crate) fn begin(&mut self, file: FileRead) {
+        self.files.push(file);
+        self.line = 0;
+        self.last.clear();
+        self.seen.clear();
+    }
+
+    /// The file that is being read, relative to what was opened.
+    pub(crate) fn file(&self) -> &str {
+        self.files.last().map_or("", |file| file.path.as_str())
+    }
+
+    /// The line that is being read, from 1.
+    pub(crate) fn at(&mut self, line: u64) {
+        self.line = line;
+    }
+
+    /// One more row of the file was looked at.
+    pub(crate) fn read_row(&mut self) {
+        if let Some(file) = self.files.last_mut() {
+            file.rows_read += 1;
+        }
+    }
+
+    /// The row at hand cannot be used.
+    pub(crate) fn lose(&mut self, kind: &'static str, field: &str, what: impl FnOnce() -> String) {
+        if let Some(file) = self.files.last_mut() {
+            file.rows_skipped += 1;
+        }
+        self.say(kind, true, field, what);
+    }
+
+    /// Something is odd and the row is kept.
+    pub(crate) fn odd(&mut self, kind: &'static str, field: &str, what: impl FnOnce() -> String) {
+        self.say(kind, false, field, what);
+    }
+
+    fn say(&mut self, kind: &'static str, loses: bool, field: &str, what: impl FnOnce() -> String) {
+        let (file, line) = (self.files.last().map_or("", |file| file.path.as_str()), self.line);
+        self.problems.add(kind, loses, || Problem {
+            file: file.to_owned(),
+            line,
+            field: field.to_owned(),
+            what: what(),
+        });
+    }
+
+    /// The file ends before its end; how many rows are lost is not known and counts as one.
+    pub(crate) fn cut_short(&mut self, problem: &io::Error) {
+        self.say("truncated", true, "", || {
+            format!("cannot be read from here on ({problem}); what came before is kept; fetch the file again")
+        });
+    }
+
+    /// A row that was already there, word for word: kept, because published counts keep it, and counted.
+    pub(crate) fn repeat(&mut self, row: &str) {
+        let mut hasher = DefaultHasher::new();
+        row.hash(&mut hasher);
+        if self.seen.len() < REMEMBERED && !self.seen.insert(hasher.finish()) {
+            self.odd("duplicate", "", || {
+                "the same as an earlier row of this file, kept".to_owned()
+            });
+        }
+    }
+
+    /// A new row of a table.
+    pub(crate) fn row(&mut self, table: Table) -> Row<'_> {
+        if self.tables.get(&table).map_or(0, Rows::len) >= MAX_ROWS {
+            self.lose("limit", "", || {
+                format!("table {} is full with {MAX_ROWS} rows", table.name())
+            });
+            return self.spill.insert(Rows::new(table)).row();
+        }
+        self.tables.entry(table).or_insert_with(|| Rows::new(table)).row()
+    }
+
+    /// Says so where this time lies before the last one of the table in this file.
+    pub(crate) fn in_order(&mut self, table: Table, time: Option<f64>) {
+        let Some(time) = time else {
+            return;
+        };
+        let Some(column) = table.ordered_by() else {
+            return;
+        };
+        if self.last.insert(table, time).is_some_and(|last| time < last) {
+            self.odd("order", column, || {
+                "earlier than the row before it; rows keep the order of the file".to_owned()
+            });
+        }
+    }
+
+    /// A number; null and said so where it is none.
+    pub(crate) fn number(&mut self, field: &str, text: &str) -> Option<f64> {
+        if text.is_empty() || text == "NULL" || text == "NA" {
+            return None;
+        }
+        let value = text.parse::<f64>().ok().filter(|value| value.is_finite());
+        if value.is_none() {
+            self.odd("bad-value", field, || format!("{:?} is no number, null", cut(text)));
+        }
+        value
+    }
+
+    /// A time that was tried; null and said so where it is none.
+    pub(crate) fn time(&mut self, field: &str, text: &str, read: impl FnOnce(&str) -> Option<f64>) -> Option<f64> {
+        if text.is_empty() {
+            return None;
+        }
+        let value = read(text);
+        if value.is_none() {
+            self.odd("bad-value", field, || format!("{:?} is no time, null", cut(text)));
+        }
+        value
+    }
+}
+
+/// The first characters of a foreign text, for a message.
+pub(crate) fn cut(text: &str) -> String {
+    text.chars().take(60).collect()
+}

@@ -1,0 +1,169 @@
+//! The eight canonical tables and their columns.
+
+use serde::Serialize;
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A double, null where absent. Times are seconds in the data set's own clock.
+    Number,
+    /// UTF-8 text, null where absent.
+    Text,
+}
+
+/// A canonical table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Table {
+    /// One row a job, as the scheduler accounts it.
+    Jobs,
+    /// One row a try of a job, or a step of it.
+    Attempts,
+    /// One row a node (or device, where the source counts devices) of an inventory.
+    Nodes,
+    /// One row a failure, as published: events, not incidents.
+    Failures,
+    /// One row an interval in which a node was up or down.
+    Outages,
+    /// From this time on so many nodes were available.
+    Capacity,
+    /// One row a measured or tabulated value.
+    Samples,
+    /// One row a log event.
+    Events,
+}
+
+const fn number(name: &'static str) -> (&'static str, Kind) {
+    (name, Kind::Number)
+}
+
+const fn text(name: &'static str) -> (&'static str, Kind) {
+    (name, Kind::Text)
+}
+
+impl Table {
+    /// All of them, in the order in which they are listed.
+    pub const ALL: [Self; 8] = [
+        Self::Jobs,
+        Self::Attempts,
+        Self::Nodes,
+        Self::Failures,
+        Self::Outages,
+        Self::Capacity,
+        Self::Samples,
+        Self::Events,
+    ];
+
+    /// Its name in commands and folders.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Jobs => "jobs",
+            Self::Attempts => "attempts",
+            Self::Nodes => "nodes",
+            Self::Failures => "failures",
+            Self::Outages => "outages",
+            Self::Capacity => "capacity",
+            Self::Samples => "samples",
+            Self::Events => "events",
+        }
+    }
+
+    /// The table of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|table| table.name() == name)
+    }
+
+    /// Its canonical columns. A source may add more, whose names begin with `x_`.
+    pub fn columns(self) -> &'static [(&'static str, Kind)] {
+        const JOBS: &[(&str, Kind)] = &[
+            text("job"),
+            text("user"),
+            text("queue"),
+            number("submit"),
+            number("start"),
+            number("end"),
+            number("elapsed_s"),
+            text("state"),
+            text("state_raw"),
+            number("nodes"),
+            number("gpus"),
+            text("exit_code"),
+        ];
+        const ATTEMPTS: &[(&str, Kind)] = &[
+            text("job"),
+            text("attempt"),
+            number("start"),
+            number("end"),
+            text("state"),
+            text("node"),
+        ];
+        const NODES: &[(&str, Kind)] = &[
+            text("node"),
+            text("kind"),
+            text("rack"),
+            text("system"),
+            number("installed"),
+            number("removed"),
+            number("gpus"),
+            number("cpus"),
+        ];
+        const FAILURES: &[(&str, Kind)] = &[
+            number("time"),
+            number("end"),
+            number("repair_s"),
+            text("node"),
+            text("device"),
+            text("system"),
+            text("class"),
+            text("subclass"),
+            text("level"),
+            text("job"),
+        ];
+        const OUTAGES: &[(&str, Kind)] = &[text("node"), number("start"), number("end"), text("state")];
+        const CAPACITY: &[(&str, Kind)] = &[number("time"), text("zone"), number("available")];
+        const SAMPLES: &[(&str, Kind)] = &[
+            number("time"),
+            text("node"),
+            text("metric"),
+            number("value"),
+            text("unit"),
+        ];
+        const EVENTS: &[(&str, Kind)] = &[
+            number("time"),
+            text("node"),
+            text("label"),
+            text("severity"),
+            text("message"),
+        ];
+        match self {
+            Self::Jobs => JOBS,
+            Self::Attempts => ATTEMPTS,
+            Self::Nodes => NODES,
+            Self::Failures => FAILURES,
+            Self::Outages => OUTAGES,
+            Self::Capacity => CAPACITY,
+            Self::Samples => SAMPLES,
+            Self::Events => EVENTS,
+        }
+    }
+
+    /// The columns that hold times, for the window.
+    pub(crate) fn times(self) -> &'static [&'static str] {
+        match self {
+            Self::Jobs => &["submit", "start", "end"],
+            Self::Attempts | Self::Outages => &["start", "end"],
+            Self::Nodes => &[],
+            Self::Failures => &["time", "end"],
+            Self::Capacity | Self::Samples | Self::Events => &["time"],
+        }
+    }
+
+    /// The column in whose order a log of this kind is written; accounting files have none.
+    pub(crate) fn ordered_by(self) -> Option<&'static str> {
+        match self {
+            Self::Failures | Self::Capacity | Self::Samples | Self::Events => Some("time"),
+            _ => None,
+        }
+    }
+}
