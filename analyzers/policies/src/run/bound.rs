@@ -22,7 +22,8 @@ impl Run<'_> {
                 (best.0.min(tier.0), best.1.min(tier.1))
             });
             let before = at_s - ready_s;
-            if self.now < before {
+            let in_time = self.now < before;
+            if in_time {
                 match self.spend(before - self.now, Part::Train) {
                     End::Over => {}
                     End::Came => {
@@ -34,7 +35,7 @@ impl Run<'_> {
             }
             // What is done from here to the failure cannot be kept by anybody.
             let held = self.done;
-            if self.now >= before && self.now - before <= 1e-6 * ready_s.max(1.0) {
+            if in_time {
                 self.tiers.iter_mut().for_each(|shelf| shelf.usable = Some(held));
                 match self.spend_through(self.now + stall_s, Part::Save) {
                     End::Over => {}
