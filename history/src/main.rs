@@ -3,6 +3,7 @@
 //! A binary of its own, which `rankguard` starts from the folder it lies in: these commands stand on polars, and
 //! nothing that keeps a job alive should wait for that to be built (decision 8).
 
+mod dataset;
 mod simulate;
 
 use clap::{Parser, Subcommand};
@@ -22,6 +23,8 @@ struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Published failure data and one's own: list, check, import, export.
+    Dataset(dataset::DatasetArgs),
     /// Compare recovery policies on failure and capacity traces
     Simulate(simulate::SimulateArgs),
 }
@@ -47,6 +50,7 @@ fn main() -> std::process::ExitCode {
 
 fn dispatch(cli: Cli) -> Result<Exit, CliError> {
     match cli.command {
+        Command::Dataset(args) => dataset::run(args),
         Command::Simulate(args) => simulate::run(&args),
     }
 }
