@@ -1,7 +1,9 @@
 //! `rankguard bench replay`: how much evidence a second goes through matcher and diagnosis on one core.
 //!
-//! Two figures. *Evidence*: marked lines, each matched and then diagnosed. *Events*: a made-up log in which one line in
-//! `--marked-every` is such a line and the others are healthy, through the same triage that reads live logs. Lines are
+//! Three figures. *Matching*: failing lines, each matched. *Storm*: such lines as evidence, ten a second and each from
+//! another node than the one before, diagnosed: nearly every one opens a case, the most that diagnosis can be asked.
+//! *Events*: a made-up log in which one line in `--marked-every` is a failing one and the others are healthy, through the
+//! same triage that reads live logs and on to diagnosis. Lines are
 //! made while they are read, so that any number of them needs no more memory than one block.
 
 use std::io::Write as _;
@@ -24,6 +26,8 @@ use crate::replay::{Brain, node};
 const BLOCK: usize = 1 << 20;
 /// Lines that the peer counts; its speed hardly depends on it.
 const PEER_LINES: u64 = 1_000_000;
+/// Failing lines of the storm.
+const STORM: u64 = 20_000;
 /// What the peer does: the same question, asked as one asks it of a table.
 const PEER: &str = r#"
 import sys, time
@@ -170,8 +174,27 @@ fn evidence(
     }
 }
 
-/// Every line is a failure: matched, made evidence, diagnosed.
-fn marked_lines(count: u64) -> Figure {
+/// Failing lines, matched.
+fn matching(count: u64) -> Figure {
+    let matcher = rankguard_faults::Matcher::builtin();
+    let begun = Instant::now();
+    let text = |number: u64| FAILURES[(number % FAILURES.len() as u64) as usize];
+    let marked = (0..count)
+        .filter(|number| !matcher.marks(Source::KernelLog, text(*number)).is_empty())
+        .count();
+    let seconds = begun.elapsed().as_secs_f64();
+    figure(
+        "matching: failing lines",
+        count,
+        marked as u64,
+        0,
+        seconds,
+        peak_rss("self"),
+    )
+}
+
+/// Every line is a failure of another node: matched, made evidence, diagnosed.
+fn storm(count: u64) -> Figure {
     let catalogue = Catalogue::builtin();
     let mut brain = Brain::new(catalogue);
     let matcher = brain.matcher();
@@ -190,7 +213,7 @@ fn marked_lines(count: u64) -> Figure {
     }
     brain.finish_with(|_, _| cases += 1);
     figure(
-        "evidence: matcher and diagnosis",
+        "storm: every line another node's failure",
         count,
         marked,
         cases,

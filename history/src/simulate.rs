@@ -134,6 +134,10 @@ fn on_history(
         ));
         vec![wanted]
     };
+    notes.push(
+        "replicates draw nodes and begin the clock anywhere; a job that takes all nodes of the trace is left with the clock, and its intervals tell nothing of another cluster"
+            .to_owned(),
+    );
     let mut scenarios = Vec::new();
     for spare in spares {
         let nodes = if args.nodes.is_empty() {

@@ -80,7 +80,7 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     let nodes = data.strings(Table::Failures, "node")?;
     let systems = data.strings(Table::Failures, "system")?;
     let classes = data.strings(Table::Failures, "class")?;
-    let system = choose("system", &systems, args.system.as_deref(), notes)?;
+    let system = choose("system", &systems, &[], args.system.as_deref(), notes)?;
     if repairs.iter().all(Option::is_none) && args.repair.is_none() {
         return Err(CliError::usage(
             format!("{} does not tell how long nodes are away", data.title),
@@ -180,16 +180,22 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     })
 }
 
-/// One of the values of a column: the one that is named, or the most frequent one; nothing where there is at most one.
+/// One of the values of a column: the one that is named, or that with the largest size, or else with the most rows;
+/// nothing where there is at most one.
 fn choose(
     what: &str,
     column: &Texts,
+    sizes: &[Option<f64>],
     named: Option<&str>,
     notes: &mut Vec<String>,
 ) -> Result<Option<String>, CliError> {
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for value in column.iter().flatten() {
-        *counts.entry(value).or_default() += 1;
+    let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for (at, value) in column.iter().enumerate() {
+        let Some(value) = value else { continue };
+        let (largest, rows) = counts.entry(value).or_default();
+        let size = sizes.get(at).copied().flatten().unwrap_or(0.0);
+        *largest = (*largest).max(size as u64);
+        *rows += 1;
     }
     let list = || counts.keys().copied().collect::<Vec<_>>().join(", ");
     match named {
@@ -205,7 +211,7 @@ fn choose(
                 .max_by_key(|(name, count)| (**count, std::cmp::Reverse(**name)));
             let most = most.map(|(name, _)| (*name).to_owned());
             notes.push(format!(
-                "{what} {} has the most rows and is taken; --{what} names another: {}",
+                "{what} {} is the largest and is taken; --{what} names another: {}",
                 most.as_deref().unwrap_or_default(),
                 list()
             ));
@@ -246,7 +252,7 @@ fn capacity(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     let times = data.f64s(Table::Capacity, "time")?;
     let zones = data.strings(Table::Capacity, "zone")?;
     let counts = data.f64s(Table::Capacity, "available")?;
-    let zone = choose("zone", &zones, args.zone.as_deref(), notes)?;
+    let zone = choose("zone", &zones, &counts, args.zone.as_deref(), notes)?;
     let mut points: Vec<(f64, u32)> = Vec::new();
     for ((time, count), of) in times.iter().zip(&counts).zip(&zones) {
         if zone.is_some() && *of != zone {
