@@ -102,7 +102,8 @@ const COLUMNS: &[Column<Figure>] = &[
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
     let What::Replay(args) = &args.what;
     let mut figures = vec![
-        marked_lines(args.events.min(2_000_000)),
+        matching(args.events.min(1_000_000)),
+        storm(args.events.min(STORM)),
         log(args.events, args.marked_every),
     ];
     match peer(args.marked_every) {
