@@ -10,7 +10,7 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-const RANKS: [(&str, u32); 25] = [
+const RANKS: [(&str, u32); 26] = [
     ("rankguard-model", 0),
     ("rankguard-console", 0),
     ("rankguard-pickle", 0),
@@ -21,6 +21,7 @@ const RANKS: [(&str, u32); 25] = [
     ("rankguard-datasets", 1),
     ("rankguard-checkpoint-format", 1),
     ("rankguard-checkpoint-schedule", 1),
+    ("rankguard-policies", 2),
     ("rankguard-checkpoint", 2),
     ("rankguard-checkpoint-exchange", 3),
     ("rankguard-proto", 2),
@@ -39,7 +40,7 @@ const RANKS: [(&str, u32); 25] = [
 ];
 
 /// Crates that know no clock, no randomness, no files, no sockets and no async.
-const PURE: [&str; 11] = [
+const PURE: [&str; 12] = [
     "model",
     "pickle",
     "analyzers/faults",
@@ -48,6 +49,7 @@ const PURE: [&str; 11] = [
     "analyzers/templates",
     "analyzers/diagnosis",
     "analyzers/offline",
+    "analyzers/policies",
     "checkpoint/format",
     "checkpoint/schedule",
     "controller/core",

@@ -3,7 +3,10 @@
 //! A binary of its own, which `rankguard` starts from the folder it lies in: these commands stand on polars, and
 //! nothing that keeps a job alive should wait for that to be built (decision 8).
 
+mod bench_replay;
 mod dataset;
+mod replay;
+mod simulate;
 
 use clap::{Parser, Subcommand};
 use rankguard_console::error::CliError;
@@ -24,6 +27,13 @@ struct Cli {
 enum Command {
     /// Published failure data and one's own: list, check, import, export.
     Dataset(dataset::DatasetArgs),
+    /// Feed history through the same brain that runs live
+    Replay(replay::ReplayArgs),
+    /// Measure the brain on history
+    #[command(hide = true)]
+    Bench(bench_replay::BenchArgs),
+    /// Compare recovery policies on failure and capacity traces
+    Simulate(simulate::SimulateArgs),
 }
 
 fn main() -> std::process::ExitCode {
@@ -48,6 +58,9 @@ fn main() -> std::process::ExitCode {
 fn dispatch(cli: Cli) -> Result<Exit, CliError> {
     match cli.command {
         Command::Dataset(args) => dataset::run(args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Bench(args) => bench_replay::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::args::FormatArgs;
+use crate::args::{FormatArgs, HistoryArgs};
 
 /// `bench`.
 #[derive(Debug, Clone, Args)]
@@ -21,6 +21,9 @@ pub(crate) enum BenchAction {
     Match(BenchMatchArgs),
     /// Save and load a training state, and copy, write and read the same bytes plainly
     Checkpoint(BenchCheckpointArgs),
+    /// Feed made-up history through the brain, and have pandas do the same
+    #[command(disable_help_flag = true)]
+    Replay(HistoryArgs),
     /// One rank of `bench checkpoint`
     #[command(hide = true)]
     CheckpointRank(BenchRankArgs),

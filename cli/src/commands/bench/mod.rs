@@ -18,6 +18,11 @@ pub(super) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
     match &args.what {
         Some(BenchAction::Match(args)) => matching::run(args),
         Some(BenchAction::Checkpoint(args)) => checkpoint::run(args),
+        Some(BenchAction::Replay(args)) => {
+            let mut words = vec!["replay".into()];
+            words.extend(args.words.iter().cloned());
+            Err(super::history::become_it("bench", words))
+        }
         Some(BenchAction::CheckpointRank(args)) => checkpoint::run_one_rank(args),
         None => {
             let mut cli = Cli::command();

@@ -1,0 +1,287 @@
+//! Rules for when to save, all through the code that plans a live job (`rankguard-checkpoint-schedule`).
+
+use std::fmt;
+use std::str::FromStr;
+
+use rankguard_checkpoint_schedule::governor::{Limits, in_steps};
+use rankguard_checkpoint_schedule::interval;
+use rankguard_checkpoint_schedule::plan::{PlanError, Question, Tier as PlannedTier};
+use rankguard_checkpoint_schedule::rates::Rate;
+use serde::Serialize;
+
+use crate::job::Job;
+
+/// A rule.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Policy {
+    /// Every so many seconds of work, on the last tier.
+    Fixed(f64),
+    /// Young's interval, on the last tier.
+    Young,
+    /// Daly's higher-order interval, on the last tier.
+    Daly,
+    /// The exact optimum of Daly's model, on the last tier.
+    Exact,
+    /// The planner's nested pattern over all tiers, told the failure rate of the whole trace.
+    MultiLevel,
+    /// The same pattern from a published prior that the job's own failures correct, as a live job plans.
+    Adaptive,
+    /// As often as one image can be persisted after the other, and two steps less often until the stall is below this
+    /// share of work (CheckFreq, FAST 2021; its artefact's rule); on the last tier.
+    CheckFreq(f64),
+    /// Whenever an image would take less than this share of the time since the last one (SCR); on the last tier.
+    Scr(f64),
+    /// The bound: knows every failure, begins the quickest image that outlives it just in time, and comes back from the
+    /// quickest tier. No policy can do better on the same weather.
+    Oracle,
+}
+
+impl Policy {
+    /// Those that are compared when none is named.
+    pub const USUAL: [Self; 11] = [
+        Self::Fixed(600.0),
+        Self::Fixed(1_800.0),
+        Self::Fixed(3_600.0),
+        Self::Young,
+        Self::Daly,
+        Self::Exact,
+        Self::CheckFreq(0.05),
+        Self::Scr(0.05),
+        Self::MultiLevel,
+        Self::Adaptive,
+        Self::Oracle,
+    ];
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(seconds) => write!(f, "fixed:{seconds}"),
+            Self::Young => f.write_str("young"),
+            Self::Daly => f.write_str("daly"),
+            Self::Exact => f.write_str("exact"),
+            Self::MultiLevel => f.write_str("multi-level"),
+            Self::Adaptive => f.write_str("adaptive"),
+            Self::CheckFreq(share) => write!(f, "checkfreq:{share}"),
+            Self::Scr(share) => write!(f, "scr:{share}"),
+            Self::Oracle => f.write_str("oracle"),
+        }
+    }
+}
+
+impl Serialize for Policy {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = match text.split_once(':') {
+            Some((name, value)) => {
+                let value: f64 = value.parse().map_err(|_| format!("{value:?} is no number"))?;
+                (name, Some(value))
+            }
+            None => (text, None),
+        };
+        let share = |value: Option<f64>| match value.unwrap_or(0.05) {
+            share if share > 0.0 && share < 1.0 => Ok(share),
+            share => Err(format!("{share} is no share between 0 and 1")),
+        };
+        let plain = |policy| match value {
+            None => Ok(policy),
+            Some(_) => Err(format!("{name} takes no value")),
+        };
+        match name {
+            "fixed" => match value {
+                Some(seconds) if seconds.is_finite() && seconds > 0.0 => Ok(Self::Fixed(seconds)),
+                _ => Err("say how many seconds of work: fixed:1800".to_owned()),
+            },
+            "young" => plain(Self::Young),
+            "daly" => plain(Self::Daly),
+            "exact" => plain(Self::Exact),
+            "multi-level" => plain(Self::MultiLevel),
+            "adaptive" => plain(Self::Adaptive),
+            "oracle" => plain(Self::Oracle),
+            "checkfreq" => share(value).map(Self::CheckFreq),
+            "scr" => share(value).map(Self::Scr),
+            _ => Err(format!(
+                "there is no policy {name:?}; there are fixed:SECONDS, young, daly, exact, multi-level, adaptive, checkfreq[:SHARE], scr[:SHARE], oracle"
+            )),
+        }
+    }
+}
+
+/// What the planner is told of the failures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Knowledge {
+    /// Failures a second of the job.
+    pub rate: f64,
+    /// For each tier the share of failures that its images outlive; below 1 for all but the last, however well copies
+    /// have done so far: who believes in 1 never saves to the last tier, and one bad day takes everything.
+    pub covers: Vec<f64>,
+    /// What is believed before the job ran, failures a node-hour; only [`Policy::Adaptive`] asks.
+    pub prior: Rate,
+}
+
+/// Work between two images of each tier, seconds; nothing where a tier is not used.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Schedule(pub Vec<Option<f64>>);
+
+impl Schedule {
+    /// What a policy does. The bound has none.
+    pub fn of(policy: Policy, job: &Job, known: &Knowledge) -> Result<Self, PlanError> {
+        let Some(last) = job.tiers.last() else {
+            return Err(PlanError::Tiers(0));
+        };
+        let mtbf_s = 1.0 / known.rate;
+        let shortest = interval::shortest(last.blocking_s, last.ready_s(), job.in_flight);
+        let alone = |wanted: f64| {
+            let mut all = vec![None; job.tiers.len()];
+            let steps = in_steps(wanted.max(shortest).min(1e12), job.step_s);
+            all[job.tiers.len() - 1] = Some(steps as f64 * job.step_s);
+            Ok(Self(all))
+        };
+        match policy {
+            Policy::Fixed(seconds) => alone(seconds),
+            Policy::Young => alone(interval::young(last.blocking_s, mtbf_s)),
+            Policy::Daly => alone(interval::daly(last.blocking_s, mtbf_s)),
+            Policy::Exact => alone(interval::exact(last.blocking_s, mtbf_s)),
+            Policy::CheckFreq(most) => alone(check_freq(last.ready_s(), last.blocking_s, job.step_s, most)),
+            Policy::Scr(allowed) => alone(last.blocking_s * (1.0 / allowed - 1.0)),
+            Policy::MultiLevel | Policy::Adaptive => Self::planned(job, known),
+            Policy::Oracle => Ok(Self(vec![None; job.tiers.len()])),
+        }
+    }
+
+    /// The planner's own answer. Tiers that outlive no more than a cheaper one are not asked about, and the last one
+    /// always is.
+    fn planned(job: &Job, known: &Knowledge) -> Result<Self, PlanError> {
+        let mut asked = Vec::new();
+        let mut below = 0.0;
+        let last = job.tiers.len().saturating_sub(1);
+        for (at, tier) in job.tiers.iter().enumerate() {
+            let covers = if at == last {
+                1.0
+            } else {
+                known.covers.get(at).copied().unwrap_or(0.0)
+            };
+            if covers > below && (at == last || covers < 1.0) {
+                asked.push((at, tier, covers));
+                below = covers;
+            }
+        }
+        let tiers = asked.iter().map(|(_, tier, covers)| PlannedTier {
+            name: tier.name.clone(),
+            blocking_s: tier.blocking_s,
+            latency_s: tier.ready_s(),
+            covers: *covers,
+            restore_s: tier.restore_s,
+        });
+        let question = Question {
+            tiers: tiers.collect(),
+            rate: known.rate,
+            detect_s: job.detect_s,
+            restart_s: job.restart_s,
+            queue_s: 0.0,
+            in_flight: job.in_flight,
+            step_s: Some(job.step_s),
+            limits: Limits {
+                max_s: f64::INFINITY,
+                ..Limits::default()
+            },
+        };
+        let plan = question.answer()?;
+        let mut all = vec![None; job.tiers.len()];
+        for ((at, _, _), tier) in asked.iter().zip(&plan.tiers) {
+            all[*at] = tier.interval_s;
+        }
+        Ok(Self(all))
+    }
+}
+
+/// CheckFreq's rule, seconds of work: `k = max(ceil((t_f - o) / t_i), 1)` steps for a persist time, a stall and a step,
+/// and `k + 2` while the stall is above its share.
+pub fn check_freq(persist_s: f64, stall_s: f64, step_s: f64, most: f64) -> f64 {
+    let mut steps = ((persist_s - stall_s) / step_s).ceil().max(1.0);
+    let enough = stall_s / (most * step_s);
+    if steps < enough {
+        steps += 2.0 * ((enough - steps) / 2.0).ceil();
+    }
+    steps * step_s
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Placement, Survives, Tier};
+
+    /// The artefact of CheckFreq: a persist time of 12 s, a stall of 0.9 s and a step of 0.5 s give 23 steps.
+    #[test]
+    fn checkfreq_is_that_of_its_artefact() {
+        assert!((check_freq(12.0, 0.9, 0.5, 1.0) - 23.0 * 0.5).abs() < 1e-9);
+        // 0.9 of 11.5 is 7.8 %: 5 % asks for 36 steps or more, in twos from 23.
+        assert!((check_freq(12.0, 0.9, 0.5, 0.05) - 37.0 * 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for policy in Policy::USUAL {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        for wrong in ["fixed", "fixed:-1", "fixed:x", "young:3", "scr:2", "best"] {
+            assert!(wrong.parse::<Policy>().is_err(), "{wrong}");
+        }
+    }
+
+    fn tier(name: &str, blocking_s: f64, survives: Survives) -> Tier {
+        Tier {
+            name: name.to_owned(),
+            blocking_s,
+            latency_s: blocking_s,
+            restore_s: 0.0,
+            survives,
+        }
+    }
+
+    /// One failure an hour, 75, 22 and 3 % by tier, images of 0.2, 2 and 120 s: the first-order optimum is an image of
+    /// the first tier each 43.8 s, of the second each 256 s, of the third each 89 min.
+    #[test]
+    fn the_pattern_is_the_planners() {
+        let job = Job {
+            step_s: 0.1,
+            tiers: vec![
+                tier("arena", 0.2, Survives::Process),
+                tier("peer", 2.0, Survives::Peers(Placement { copies: 2, stride: 1 })),
+                tier("store", 120.0, Survives::All),
+            ],
+            ..Job::bloom(64, 0.0, 0.0)
+        };
+        let known = Knowledge {
+            rate: 1.0 / 3_600.0,
+            covers: vec![0.75, 0.97, 1.0],
+            prior: Rate {
+                failures: 2.0,
+                node_hours: 2.0,
+            },
+        };
+        let found = Schedule::of(Policy::MultiLevel, &job, &known).expect("a plan").0;
+        for (found, wanted) in found.iter().zip([43.8, 256.0, 5_366.6]) {
+            let found = found.expect("every tier helps");
+            assert!((found / wanted - 1.0).abs() < 0.12, "{found} {wanted}");
+        }
+        // Tiers that outlive nothing more are left out, and the last one stays.
+        let useless = Knowledge {
+            covers: vec![0.0, 0.0, 1.0],
+            ..known
+        };
+        let found = Schedule::of(Policy::MultiLevel, &job, &useless).expect("a plan").0;
+        assert_eq!((found[0], found[1]), (None, None));
+        assert!(
+            (found[2].expect("the last tier") / 900.0 - 1.0).abs() < 0.1,
+            "{found:?}"
+        );
+    }
+}

@@ -1,0 +1,330 @@
+//! One job through one weather, event by event.
+//!
+//! A failure stops all ranks. Work goes on after it was noticed, enough nodes are there, the ranks were started and an
+//! image was read; a failure meanwhile begins all of that anew. An image holds the state of the moment at which it was
+//! begun and can be used once it is ready; those under way at a failure are given up. Once a job is back, its state is
+//! on every tier that is cheaper than the one it was read from, as restoring leaves it there.
+//!
+//! Absent: bandwidth that jobs share, images that fail, nodes that are slow.
+
+mod bound;
+mod recovery;
+
+use std::collections::VecDeque;
+
+use rankguard_checkpoint_schedule::plan::PlanError;
+
+use crate::job::Job;
+use crate::outcome::{CauseWaste, Outcome};
+use crate::policy::{Knowledge, Policy, Schedule};
+use crate::weather::{Event, Strike, Weather};
+
+/// Runs a job. `causes` is the number of causes of the trace.
+pub fn run(
+    job: &Job,
+    weather: &Weather,
+    policy: Policy,
+    known: &Knowledge,
+    causes: usize,
+) -> Result<Outcome, PlanError> {
+    let mut known = known.clone();
+    if policy == Policy::Adaptive {
+        known.rate = known.prior.mean() * f64::from(job.nodes) / 3_600.0;
+    }
+    let schedule = Schedule::of(policy, job, &known)?;
+    let mut run = Run {
+        job,
+        weather,
+        policy,
+        beliefs: known,
+        planned_rate: 0.0,
+        ticks: Ticks::of(&schedule),
+        now: 0.0,
+        next: 0,
+        vacant: weather.vacant,
+        size: job.nodes,
+        lost: Vec::new(),
+        done: Done::default(),
+        tiers: vec![Shelf::default(); job.tiers.len()],
+        cause: None,
+        outcome: Outcome {
+            wall_s: weather.span_s,
+            causes: vec![CauseWaste::default(); causes],
+            ..Outcome::default()
+        },
+    };
+    run.planned_rate = run.beliefs.rate;
+    run.all()?;
+    Ok(run.outcome)
+}
+
+/// What has been done and is not lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Done {
+    /// Seconds of the full job.
+    work_s: f64,
+    /// Seconds on the clock.
+    trained_s: f64,
+}
+
+/// Images of one tier.
+#[derive(Debug, Clone, Default)]
+struct Shelf {
+    usable: Option<Done>,
+    under_way: VecDeque<(f64, Done)>,
+}
+
+impl Shelf {
+    /// Images that are ready by now can be used.
+    fn settle(&mut self, now: f64) {
+        while let Some((_, done)) = self.under_way.pop_front_if(|(ready, _)| *ready <= now) {
+            self.usable = Some(done);
+        }
+    }
+}
+
+/// When images are due: every tier at a whole number of ticks.
+struct Ticks {
+    tick_s: f64,
+    every: Vec<Option<u64>>,
+}
+
+impl Ticks {
+    fn of(schedule: &Schedule) -> Self {
+        let tick_s = schedule.0.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        let every = |interval: &Option<f64>| interval.map(|interval| (interval / tick_s).round().max(1.0) as u64);
+        Self {
+            tick_s,
+            every: schedule.0.iter().map(every).collect(),
+        }
+    }
+}
+
+/// What a stretch of time is counted as.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Train,
+    Save,
+    Detect,
+    Wait,
+    Restore,
+    Reshard,
+}
+
+/// Why a stretch ended.
+enum End {
+    /// It was over.
+    Over,
+    /// Nodes came back.
+    Came,
+    /// A failure.
+    Struck,
+    /// So did the weather.
+    Finished,
+}
+
+struct Run<'a> {
+    job: &'a Job,
+    weather: &'a Weather,
+    policy: Policy,
+    beliefs: Knowledge,
+    planned_rate: f64,
+    ticks: Ticks,
+    now: f64,
+    next: usize,
+    vacant: u32,
+    size: u32,
+    lost: Vec<u32>,
+    done: Done,
+    tiers: Vec<Shelf>,
+    cause: Option<u16>,
+    outcome: Outcome,
+}
+
+impl Run<'_> {
+    fn all(&mut self) -> Result<(), PlanError> {
+        let mut running = self.start();
+        while running {
+            running = match self.train() {
+                End::Finished => false,
+                _ => self.recover()?,
+            };
+        }
+        self.outcome.useful_s = self.done.trained_s;
+        self.outcome.work_s = self.done.work_s;
+        Ok(())
+    }
+
+    /// The first start, which costs nothing but waiting for nodes.
+    fn start(&mut self) -> bool {
+        loop {
+            if self.job.working(self.vacant) > 0 {
+                self.size = self.job.working(self.vacant);
+                return true;
+            }
+            if matches!(self.spend(f64::INFINITY, Part::Wait), End::Finished) {
+                return false;
+            }
+        }
+    }
+
+    /// Trains and saves until a failure or the end.
+    fn train(&mut self) -> End {
+        if self.policy == Policy::Oracle {
+            return self.train_knowing();
+        }
+        // Ticks are counted from here: an image of this moment is there already.
+        let (mut tick, begun) = (0_u64, self.done.work_s);
+        loop {
+            let due = begun + (tick + 1) as f64 * self.ticks.tick_s;
+            let speed = f64::from(self.size) / f64::from(self.job.nodes);
+            match self.spend(((due - self.done.work_s) / speed).max(0.0), Part::Train) {
+                End::Over => {
+                    tick += 1;
+                    match self.save(tick) {
+                        End::Over => {}
+                        end => return end,
+                    }
+                }
+                End::Came => match self.reshape() {
+                    End::Over => {}
+                    end => return end,
+                },
+                end => return end,
+            }
+        }
+    }
+
+    /// Images of all tiers that are due at a tick.
+    fn save(&mut self, tick: u64) -> End {
+        let (begun, held) = (self.now, self.done);
+        let mut stall = 0.0;
+        for at in 0..self.job.tiers.len() {
+            if !self.ticks.every[at].is_some_and(|every| tick.is_multiple_of(every)) {
+                continue;
+            }
+            let tier = &self.job.tiers[at];
+            stall += tier.blocking_s;
+            match self.spend_through(begun + stall, Part::Save) {
+                End::Over => {}
+                end => return end,
+            }
+            self.tiers[at].settle(begun);
+            self.tiers[at]
+                .under_way
+                .push_back((begun + stall.max(tier.ready_s()), held));
+            self.outcome.images += 1;
+        }
+        // Nodes that came meanwhile join now.
+        self.reshape()
+    }
+
+    /// Takes nodes in that came back while the job runs.
+    fn reshape(&mut self) -> End {
+        loop {
+            let wanted = self.job.working(self.vacant);
+            if wanted <= self.size {
+                return End::Over;
+            }
+            self.size = wanted;
+            if self.policy == Policy::Oracle {
+                return End::Over;
+            }
+            match self.spend_through(self.now + self.job.reshard_s, Part::Reshard) {
+                End::Over => {}
+                end => return end,
+            }
+        }
+    }
+
+    /// Like [`spend`](Self::spend) up to a moment, but nodes that come back end nothing.
+    fn spend_through(&mut self, until: f64, part: Part) -> End {
+        loop {
+            match self.spend(until - self.now, part) {
+                End::Came => {}
+                end => return end,
+            }
+        }
+    }
+
+    /// Lets so many seconds go by, or less where something happens.
+    fn spend(&mut self, seconds: f64, part: Part) -> End {
+        let wanted = self.now + seconds.max(0.0);
+        let event = self.weather.events.get(self.next);
+        let until = wanted
+            .min(self.weather.span_s)
+            .min(event.map_or(f64::INFINITY, |event| event.at_s));
+        self.count(until - self.now, part);
+        self.now = until;
+        if until >= self.weather.span_s {
+            return End::Finished;
+        }
+        match event {
+            Some(event) if event.at_s <= until => {
+                self.next += 1;
+                self.happen(event)
+            }
+            _ => End::Over,
+        }
+    }
+
+    fn count(&mut self, seconds: f64, part: Part) {
+        let outcome = &mut self.outcome;
+        let total = match part {
+            Part::Train => {
+                self.done.trained_s += seconds;
+                self.done.work_s += seconds * f64::from(self.size) / f64::from(self.job.nodes);
+                return;
+            }
+            Part::Save => &mut outcome.saving_s,
+            Part::Detect => &mut outcome.detecting_s,
+            Part::Wait => &mut outcome.waiting_s,
+            Part::Restore => &mut outcome.restoring_s,
+            Part::Reshard => &mut outcome.resharding_s,
+        };
+        *total += seconds;
+        if let Some(cause) = self.cause {
+            self.outcome.causes[usize::from(cause)].seconds += seconds;
+        }
+    }
+
+    fn happen(&mut self, event: &Event) -> End {
+        self.vacant = event.vacant;
+        match &event.strike {
+            None => End::Came,
+            Some(strike) => {
+                self.strike(strike);
+                End::Struck
+            }
+        }
+    }
+
+    /// Work since the newest image that is left is lost.
+    fn strike(&mut self, strike: &Strike) {
+        self.lost.extend(&strike.lost);
+        self.lost.sort_unstable();
+        self.lost.dedup();
+        let (now, nodes) = (self.now, self.job.nodes);
+        let oracle = self.policy == Policy::Oracle;
+        for (tier, shelf) in self.job.tiers.iter().zip(&mut self.tiers) {
+            shelf.settle(now);
+            shelf.under_way.clear();
+            // What the bound keeps, it keeps.
+            if !oracle && !tier.survives.outlives(&self.lost, nodes) {
+                shelf.usable = None;
+            }
+        }
+        let usable = self.tiers.iter().filter_map(|shelf| shelf.usable);
+        let kept = usable
+            .max_by(|one, other| one.work_s.total_cmp(&other.work_s))
+            .unwrap_or_default();
+        let lost_s = self.done.trained_s - kept.trained_s;
+        self.done = kept;
+        self.outcome.lost_s += lost_s;
+        self.outcome.failures += 1;
+        self.cause = Some(strike.cause);
+        let waste = &mut self.outcome.causes[usize::from(strike.cause)];
+        waste.failures += 1;
+        waste.seconds += lost_s;
+    }
+}

@@ -1,0 +1,48 @@
+//! Who knows every failure.
+
+use super::{End, Part, Run};
+
+impl Run<'_> {
+    /// The bound: trains until the quickest image that outlives the next failure must begin.
+    pub(super) fn train_knowing(&mut self) -> End {
+        loop {
+            let rest = &self.weather.events[self.next..];
+            let strike = rest.iter().find(|event| event.strike.is_some());
+            let Some((at_s, strike)) = strike.and_then(|event| Some((event.at_s, event.strike.as_ref()?))) else {
+                match self.spend(f64::INFINITY, Part::Train) {
+                    End::Came => self.size = self.size.max(self.job.working(self.vacant)),
+                    end => return end,
+                }
+                continue;
+            };
+            let quickest = self
+                .outliving(&strike.lost)
+                .map(|tier| (tier.ready_s(), tier.blocking_s));
+            let (ready_s, stall_s) = quickest.fold((f64::INFINITY, f64::INFINITY), |best, tier| {
+                (best.0.min(tier.0), best.1.min(tier.1))
+            });
+            let before = at_s - ready_s;
+            let in_time = self.now < before;
+            if in_time {
+                match self.spend(before - self.now, Part::Train) {
+                    End::Over => {}
+                    End::Came => {
+                        self.size = self.size.max(self.job.working(self.vacant));
+                        continue;
+                    }
+                    end => return end,
+                }
+            }
+            // What is done from here to the failure cannot be kept by anybody.
+            let held = self.done;
+            if in_time {
+                self.tiers.iter_mut().for_each(|shelf| shelf.usable = Some(held));
+                match self.spend_through(self.now + stall_s, Part::Save) {
+                    End::Over => {}
+                    end => return end,
+                }
+            }
+            return self.spend_through(f64::INFINITY, Part::Train);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Traces that are made up: nodes fail by a renewal process of their own, and domains of nodes fail together.
+
+use rankguard_checkpoint_schedule::rates::{Rates, Scope};
+
+use crate::random::Random;
+use crate::trace::{Failure, Trace, TraceError};
+
+/// How nodes fail.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Synthetic {
+    /// Nodes of the cluster.
+    pub nodes: u32,
+    /// Length of the trace, seconds.
+    pub span_s: f64,
+    /// Failures a node-hour by what they take with them; one of a domain is one failure, however many nodes it strikes.
+    pub rates: Rates,
+    /// Weibull shape of the times between failures of a node: 1 for exponential, below it they come in clusters. Nodes
+    /// begin new, so that with a shape below 1 the beginning of a trace has more failures than its end.
+    pub shape: f64,
+    /// Nodes of a domain (rack, switch, power).
+    pub domain: u32,
+    /// Mean of the (exponential) time until a lost node can be used again, seconds.
+    pub repair_s: f64,
+}
+
+impl Synthetic {
+    /// One history.
+    pub fn trace(&self, random: &mut Random) -> Result<Trace, TraceError> {
+        let causes = Scope::ALL.iter().map(ToString::to_string).collect();
+        let mut failures = Vec::new();
+        for (at, scope) in Scope::ALL.into_iter().enumerate() {
+            let per_hour = self.rates.get(scope).map_or(0.0, |rate| rate.mean());
+            if per_hour <= 0.0 {
+                continue;
+            }
+            let size = if scope == Scope::Domain { self.domain.max(1) } else { 1 };
+            let mean_s = 3_600.0 / (per_hour * f64::from(size));
+            let scale = mean_s / gamma(1.0 + 1.0 / self.shape);
+            for first in (0..self.nodes).step_by(size as usize) {
+                let mut now = 0.0;
+                loop {
+                    now += random.weibull(self.shape, scale);
+                    if now.is_nan() || now >= self.span_s {
+                        break;
+                    }
+                    let repair_s = random.exponential(self.repair_s);
+                    for node in first..self.nodes.min(first.saturating_add(size)) {
+                        failures.push(Failure {
+                            at_s: now,
+                            node,
+                            repair_s,
+                            cause: at as u16,
+                            scope: scope.min(Scope::Node),
+                        });
+                    }
+                }
+            }
+        }
+        Trace::new(self.nodes, self.span_s, causes, failures)
+    }
+}
+
+/// The gamma function above 0: Stirling's series, moved up to where it is exact.
+fn gamma(x: f64) -> f64 {
+    let (mut x, mut below) = (x, 1.0);
+    while x < 10.0 {
+        below *= x;
+        x += 1.0;
+    }
+    let series = 1.0 / (12.0 * x) - 1.0 / (360.0 * x.powi(3)) + 1.0 / (1_260.0 * x.powi(5));
+    ((x - 0.5) * x.ln() - x + 0.5 * std::f64::consts::TAU.ln() + series).exp() / below
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_checkpoint_schedule::rates::Rate;
+
+    use super::*;
+
+    fn rates(of: &[(Scope, f64)]) -> Rates {
+        let mut rates = Rates::default();
+        for (scope, per_hour) in of {
+            let rate = Rate {
+                failures: 1.0,
+                node_hours: 1.0 / per_hour,
+            };
+            rates.insert(*scope, rate);
+        }
+        rates
+    }
+
+    #[test]
+    fn gamma_is_known_at_halves_and_wholes() {
+        for (x, known) in [
+            (1.0, 1.0),
+            (5.0, 24.0),
+            (0.5, 1.772_453_850_905_516),
+            (1.5, 0.886_226_925_452_758),
+        ] {
+            assert!((gamma(x) / known - 1.0).abs() < 1e-8, "{x}: {}", gamma(x));
+        }
+    }
+
+    #[test]
+    fn the_rate_asked_for_is_the_rate_there_is() {
+        let wanted = Synthetic {
+            nodes: 2_000,
+            span_s: 3_600.0 * 1_000.0,
+            rates: rates(&[(Scope::Process, 1e-3), (Scope::Node, 2e-3), (Scope::Domain, 5e-4)]),
+            shape: 1.0,
+            domain: 16,
+            repair_s: 600.0,
+        };
+        let trace = wanted.trace(&mut Random::new(5)).expect("a trace");
+        for (cause, of_one, per_node_hour) in [(0, 1.0, 1e-3), (1, 1.0, 2e-3), (2, 16.0, 5e-4)] {
+            let of = trace.failures().iter().filter(|failure| failure.cause == cause);
+            let failures = of.count() as f64 / of_one;
+            assert!(
+                (failures / (per_node_hour * 2e6) - 1.0).abs() < 0.1,
+                "{cause}: {failures}"
+            );
+        }
+    }
+
+    /// The coefficient of variation of a Weibull of shape 0.7 is 1.46: gaps of a node spread more than exponential ones.
+    #[test]
+    fn a_low_shape_spreads_the_gaps() {
+        let mut wanted = Synthetic {
+            nodes: 50,
+            span_s: 3.6e7,
+            rates: rates(&[(Scope::Node, 0.02)]),
+            shape: 0.7,
+            domain: 1,
+            repair_s: 0.0,
+        };
+        let spread = |wanted: &Synthetic| {
+            let trace = wanted.trace(&mut Random::new(9)).expect("a trace");
+            let mut last = vec![0.0; 50];
+            let mut gaps = Vec::new();
+            for failure in trace.failures() {
+                let last = &mut last[failure.node as usize];
+                gaps.push(failure.at_s - *last);
+                *last = failure.at_s;
+            }
+            let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+            let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+            variance.sqrt() / mean
+        };
+        assert!((spread(&wanted) - 1.46).abs() < 0.08, "{}", spread(&wanted));
+        wanted.shape = 1.0;
+        assert!((spread(&wanted) - 1.0).abs() < 0.05, "{}", spread(&wanted));
+    }
+}

@@ -1,0 +1,322 @@
+//! What happened to a set of nodes: failures and absences, as a data set tells them or as they are made up.
+
+use rankguard_checkpoint_schedule::rates::Scope;
+
+use crate::random::Random;
+
+/// One node that is struck.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Failure {
+    /// When, seconds from the beginning of the trace.
+    pub at_s: f64,
+    /// Which node, `0..nodes`.
+    pub node: u32,
+    /// Until it can be used again, seconds; nothing of it counts for [`Scope::Process`], where the node stays.
+    pub repair_s: f64,
+    /// Why, an index into the causes of the trace.
+    pub cause: u16,
+    /// What is lost: the ranks only, or the node. Nodes that go together are failures of the same moment.
+    pub scope: Scope,
+}
+
+/// A trace of so many nodes over so long.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    nodes: u32,
+    span_s: f64,
+    causes: Vec<String>,
+    failures: Vec<Failure>,
+    order: Order,
+}
+
+/// Whether the number of a node says anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Any node may stand for any other: replicates draw nodes at random.
+    Alike,
+    /// Node `i` is there while more than `i` are (a count of nodes): the first ones are always taken.
+    Count,
+}
+
+/// Why a trace is none.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum TraceError {
+    /// No nodes or no time.
+    #[error("a trace needs nodes and a span above 0; it has {nodes} nodes and {span_s} s")]
+    Empty {
+        /// Nodes.
+        nodes: u32,
+        /// Seconds.
+        span_s: f64,
+    },
+    /// A failure that cannot be.
+    #[error("failure {row}: {what}")]
+    Failure {
+        /// Its place in the list, from 0.
+        row: usize,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A count that cannot be.
+    #[error("sample {row} of the capacity: {what}")]
+    Capacity {
+        /// Its place in the list, from 0.
+        row: usize,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+impl Trace {
+    /// Failures in any order.
+    pub fn new(nodes: u32, span_s: f64, causes: Vec<String>, mut failures: Vec<Failure>) -> Result<Self, TraceError> {
+        if nodes == 0 || !(span_s.is_finite() && span_s > 0.0) {
+            return Err(TraceError::Empty { nodes, span_s });
+        }
+        for (row, failure) in failures.iter().enumerate() {
+            let what = if !(failure.at_s >= 0.0 && failure.at_s <= span_s) {
+                "its time lies outside the span"
+            } else if failure.node >= nodes {
+                "its node is not one of the trace"
+            } else if !(failure.repair_s >= 0.0 && failure.repair_s.is_finite()) {
+                "its repair is no number of seconds, or below 0"
+            } else if usize::from(failure.cause) >= causes.len() {
+                "its cause has no name"
+            } else {
+                continue;
+            };
+            return Err(TraceError::Failure { row, what });
+        }
+        failures.sort_by(|one, other| one.at_s.total_cmp(&other.at_s).then(one.node.cmp(&other.node)));
+        Ok(Self {
+            nodes,
+            span_s,
+            causes,
+            failures,
+            order: Order::Alike,
+        })
+    }
+
+    /// A count of nodes that changes: `(seconds, available)` in order of time, the last value until the end. Which
+    /// nodes go is not told by a count: the last that came is the first to go.
+    pub fn of_capacity(points: &[(f64, u32)], span_s: f64) -> Result<Self, TraceError> {
+        let nodes = points.iter().map(|(_, count)| *count).max().unwrap_or(0);
+        let mut gone: Vec<Option<f64>> = vec![None; nodes as usize];
+        let mut failures = Vec::new();
+        let mut now = f64::NEG_INFINITY;
+        let mut push = |since: f64, until: f64, node: usize| {
+            failures.push(Failure {
+                at_s: since,
+                node: node as u32,
+                repair_s: until - since,
+                cause: 0,
+                scope: Scope::Node,
+            });
+        };
+        for (row, (at_s, count)) in points.iter().enumerate() {
+            if at_s.is_nan() || *at_s < now || *at_s < 0.0 {
+                let what = "its time is before that of the sample before it, below 0, or none";
+                return Err(TraceError::Capacity { row, what });
+            }
+            now = *at_s;
+            if now >= span_s {
+                break;
+            }
+            // What was there before the first sample is not known: it counts from the beginning.
+            let since = if row == 0 { 0.0 } else { now };
+            for (node, gone) in gone.iter_mut().enumerate() {
+                let here = node < *count as usize;
+                match *gone {
+                    None if !here => *gone = Some(since),
+                    Some(began) if here => {
+                        push(began, now, node);
+                        *gone = None;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (node, since) in gone.iter().enumerate() {
+            if let Some(since) = since {
+                push(*since, span_s, node);
+            }
+        }
+        let trace = Self::new(nodes, span_s, vec!["capacity taken away".to_owned()], failures)?;
+        Ok(Self {
+            order: Order::Count,
+            ..trace
+        })
+    }
+
+    /// Nodes.
+    pub fn nodes(&self) -> u32 {
+        self.nodes
+    }
+
+    /// Length, seconds.
+    pub fn span_s(&self) -> f64 {
+        self.span_s
+    }
+
+    /// Names of the causes.
+    pub fn causes(&self) -> &[String] {
+        &self.causes
+    }
+
+    /// The failures in order of time.
+    pub fn failures(&self) -> &[Failure] {
+        &self.failures
+    }
+
+    /// Whether nodes may stand for each other.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Failures a node-hour, time in repair included.
+    pub fn per_node_hour(&self) -> f64 {
+        self.failures.len() as f64 / (f64::from(self.nodes) * self.span_s / 3_600.0)
+    }
+
+    /// Share of node-time in which nodes are away, each moment of a node counted once.
+    pub fn away(&self) -> f64 {
+        let mut until = vec![0.0_f64; self.nodes as usize];
+        let mut away = 0.0;
+        for failure in self.failures.iter().filter(|failure| failure.scope != Scope::Process) {
+            let known = &mut until[failure.node as usize];
+            let end = (failure.at_s + failure.repair_s).min(self.span_s);
+            away += (end - failure.at_s.max(*known)).max(0.0);
+            *known = known.max(end);
+        }
+        away / (f64::from(self.nodes) * self.span_s)
+    }
+
+    /// Another stretch of the same history: `nodes` of its nodes, and the clock begun anywhere, the end joined to the
+    /// beginning. Nodes are drawn at random where they are alike. A circular draw keeps every gap between failures of a
+    /// node but the one that spans the seam; it is right as far as the trace does not drift.
+    pub fn draw(&self, nodes: u32, random: &mut Random) -> Self {
+        let chosen = match self.order {
+            Order::Alike => random.sample(nodes, self.nodes),
+            Order::Count => (0..nodes.min(self.nodes)).collect(),
+        };
+        let mut place = vec![None; self.nodes as usize];
+        for (new, old) in chosen.iter().enumerate() {
+            place[*old as usize] = Some(new as u32);
+        }
+        let begin = random.unit() * self.span_s;
+        let mut failures = Vec::new();
+        for failure in &self.failures {
+            let Some(node) = place[failure.node as usize] else {
+                continue;
+            };
+            let at_s = if failure.at_s >= begin {
+                failure.at_s - begin
+            } else {
+                failure.at_s - begin + self.span_s
+            };
+            failures.push(Failure { at_s, node, ..*failure });
+            // What was away across the seam is away at the new beginning.
+            let over = failure.at_s + failure.repair_s - begin;
+            if failure.scope != Scope::Process && failure.at_s < begin && over > 0.0 {
+                failures.push(Failure {
+                    at_s: 0.0,
+                    node,
+                    repair_s: over,
+                    ..*failure
+                });
+            }
+        }
+        failures.sort_by(|one, other| one.at_s.total_cmp(&other.at_s).then(one.node.cmp(&other.node)));
+        Self {
+            nodes: chosen.len() as u32,
+            failures,
+            ..self.clone_frame()
+        }
+    }
+
+    fn clone_frame(&self) -> Self {
+        Self {
+            nodes: self.nodes,
+            span_s: self.span_s,
+            causes: self.causes.clone(),
+            failures: Vec::new(),
+            order: self.order,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_becomes_absences_of_the_last_nodes() {
+        let trace = Trace::of_capacity(&[(0.0, 2), (10.0, 3), (20.0, 1), (25.0, 3)], 30.0).expect("a trace");
+        let told: Vec<_> = trace
+            .failures()
+            .iter()
+            .map(|failure| (failure.at_s, failure.node, failure.repair_s))
+            .collect();
+        assert_eq!(told, [(0.0, 2, 10.0), (20.0, 1, 5.0), (20.0, 2, 5.0)]);
+        assert!((trace.away() - 20.0 / 90.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn overlapping_repairs_of_a_node_are_counted_once() {
+        let failure = |at_s, repair_s| Failure {
+            at_s,
+            node: 0,
+            repair_s,
+            cause: 0,
+            scope: Scope::Node,
+        };
+        let trace = Trace::new(
+            2,
+            100.0,
+            vec!["x".to_owned()],
+            vec![failure(5.0, 10.0), failure(0.0, 10.0)],
+        );
+        assert!((trace.expect("a trace").away() - 15.0 / 200.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_row() {
+        let failure = Failure {
+            at_s: 1.0,
+            node: 3,
+            repair_s: 1.0,
+            cause: 0,
+            scope: Scope::Node,
+        };
+        let wrong = Trace::new(3, 10.0, vec!["x".to_owned()], vec![failure]).expect_err("there is no node 3");
+        assert_eq!(wrong.to_string(), "failure 0: its node is not one of the trace");
+        assert!(Trace::new(0, 10.0, Vec::new(), Vec::new()).is_err());
+        assert!(Trace::of_capacity(&[(5.0, 1), (4.0, 1)], 10.0).is_err());
+    }
+
+    #[test]
+    fn a_draw_keeps_failures_and_time_away() {
+        let mut random = Random::new(3);
+        let failures = (0..40)
+            .map(|at| Failure {
+                at_s: f64::from(at) * 25.0,
+                node: at % 4,
+                repair_s: 60.0,
+                cause: 0,
+                scope: Scope::Node,
+            })
+            .collect();
+        let trace = Trace::new(4, 1_000.0, vec!["x".to_owned()], failures).expect("a trace");
+        for _ in 0..50 {
+            let drawn = trace.draw(4, &mut random);
+            assert!(
+                (drawn.away() - trace.away()).abs() < 0.02,
+                "{} {}",
+                drawn.away(),
+                trace.away()
+            );
+            assert!(drawn.failures().len() >= 40 && drawn.failures().len() <= 44);
+            assert_eq!(trace.draw(2, &mut random).nodes(), 2);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! `rankguard bench replay`: how much evidence a second goes through matcher and diagnosis on one core.
+//!
+//! Three figures. *Matching*: failing lines, each matched. *Storm*: such lines as evidence, ten a second and each from
+//! another node than the one before, diagnosed: nearly every one opens a case, the most that diagnosis can be asked.
+//! *Events*: a made-up log in which one line in `--marked-every` is a failing one and the others are healthy, through the
+//! same triage that reads live logs and on to diagnosis. Lines are
+//! made while they are read, so that any number of them needs no more memory than one block.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use clap::{Args, Subcommand};
+use rankguard_console::FormatArgs;
+use rankguard_console::error::CliError;
+use rankguard_console::exit::Exit;
+use rankguard_console::listing::{self, Column};
+use rankguard_console::out;
+use rankguard_faults::{Catalogue, Stream, Triage};
+use rankguard_model::{Body, Entity, Evidence, EvidenceId, Sequence, Source, Timestamp};
+use serde::Serialize;
+
+use crate::replay::{Brain, node};
+
+/// Bytes of a block that is made at a time.
+const BLOCK: usize = 1 << 20;
+/// Lines that the peer counts; its speed hardly depends on it.
+const PEER_LINES: u64 = 1_000_000;
+/// Failing lines of the storm.
+const STORM: u64 = 20_000;
+/// What the peer does: the same question, asked as one asks it of a table.
+const PEER: &str = r#"
+import sys, time
+import pandas as pd
+begun = time.perf_counter()
+lines = pd.Series(open(sys.argv[1], encoding="utf-8", errors="replace").read().splitlines())
+hits = lines[lines.str.contains(r"NVRM: Xid|Out of memory: Killed|Uncorrectable|link is down|I/O error", regex=True)]
+parts = hits.str.extract(r"^(?P<time>\S+) (?P<node>\S+) kernel: (?P<text>.*)$")
+parts["time"] = pd.to_datetime(parts["time"])
+parts["code"] = parts["text"].str.extract(r"Xid [^:]*: (\d+)")
+parts = parts.sort_values(["node", "time"])
+parts["case"] = (parts.groupby("node")["time"].diff().dt.total_seconds().fillna(1e9) > 120).cumsum()
+print(len(hits), parts["case"].nunique(), time.perf_counter() - begun)
+"#;
+
+/// `bench`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure
+    #[command(subcommand)]
+    what: What,
+}
+
+/// `bench ...`.
+#[derive(Debug, Clone, Subcommand)]
+enum What {
+    /// Evidence through matcher and diagnosis on one core
+    Replay(ReplayArgs),
+}
+
+/// `bench replay`.
+#[derive(Debug, Clone, Args)]
+struct ReplayArgs {
+    /// Lines of the made-up log
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..=10_000_000_000))]
+    events: u64,
+    /// One line in so many tells of a failure
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    marked_every: u64,
+    /// How to print.
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// One figure.
+#[derive(Debug, Serialize)]
+struct Figure {
+    subject: &'static str,
+    count: u64,
+    marked: u64,
+    cases: u64,
+    seconds: f64,
+    per_s: f64,
+    /// Of the process since it began, bytes, where the system tells.
+    peak_rss_bytes: Option<u64>,
+}
+
+const COLUMNS: &[Column<Figure>] = &[
+    ("subject", |figure| figure.subject.to_owned()),
+    ("count", |figure| figure.count.to_string()),
+    ("marked", |figure| figure.marked.to_string()),
+    ("cases", |figure| figure.cases.to_string()),
+    ("seconds", |figure| format!("{:.2}", figure.seconds)),
+    ("a second", |figure| format!("{:.0}", figure.per_s)),
+    ("peak MB", |figure| {
+        figure
+            .peak_rss_bytes
+            .map_or("-".to_owned(), |bytes| format!("{:.0}", bytes as f64 / 1e6))
+    }),
+];
+
+pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
+    let What::Replay(args) = &args.what;
+    let mut figures = vec![
+        matching(args.events.min(1_000_000)),
+        storm(args.events.min(STORM)),
+        log(args.events, args.marked_every),
+    ];
+    match peer(args.marked_every) {
+        Ok(figure) => figures.push(figure),
+        Err(why) => out::note(&format!("ABSENT: pandas beside it was not measured: {why}")),
+    }
+    listing::print(args.format.format, &figures, COLUMNS);
+    out::note("one thread; aim: 1,000,000 events a second, 100,000,000 of them in less than 2 GB");
+    Ok(Exit::Fine)
+}
+
+/// Failing lines in turn.
+const FAILURES: [&str; 5] = [
+    "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.",
+    "NVRM: Xid (PCI:0000:86:00): 48, pid=77, name=python, DBE (double bit error) ECC Error",
+    "Out of memory: Killed process 4321 (python) total-vm:100kB, anon-rss:90kB, file-rss:0kB",
+    "mlx5_core 0000:17:00.0: Port module event: module 0, Cable error, Power budget exceeded",
+    "nvme nvme0: I/O 12 QID 3 timeout, aborting",
+];
+/// What healthy nodes say.
+const HEALTHY: [&str; 4] = [
+    "audit: type=1400 apparmor=STATUS operation=profile_load name=docker-default",
+    "eth0: renamed from veth1a2b3c4",
+    "systemd[1]: Started Session of user trainer.",
+    "perf: interrupt took too long (2504 > 2500), lowering kernel.perf_event_max_sample_rate",
+];
+
+/// Line `number` of the log that both read: an event a millisecond, a thousand nodes in turn.
+fn write_line(into: &mut Vec<u8>, number: u64, every: u64) {
+    let (seconds, millis) = (number / 1_000, number % 1_000);
+    let (day, hour, minute) = (seconds / 86_400 % 28 + 1, seconds / 3_600 % 24, seconds / 60 % 60);
+    let text = if number.is_multiple_of(every) {
+        FAILURES[(number / every % FAILURES.len() as u64) as usize]
+    } else {
+        HEALTHY[(number % HEALTHY.len() as u64) as usize]
+    };
+    let month = (seconds / 86_400 / 28 % 12) + 1;
+    // Writing to memory does not fail.
+    let _ = writeln!(
+        into,
+        "2025-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}.{millis:03}+00:00 node-{} kernel: {text}",
+        seconds % 60,
+        number.wrapping_mul(2_654_435_761) / 7 % 1_000
+    );
+}
+
+fn evidence(
+    number: u64,
+    at: Timestamp,
+    host: Option<String>,
+    text: String,
+    marks: Vec<rankguard_model::Mark>,
+) -> Evidence {
+    let node = host.map_or_else(|| node(number % 1_000), rankguard_model::NodeId);
+    Evidence {
+        id: EvidenceId {
+            node: node.clone(),
+            seq: Sequence(number + 1),
+        },
+        at,
+        source: Source::KernelLog,
+        entity: Entity::Node { node },
+        body: Body::Line {
+            text,
+            context: Vec::new(),
+            repeats: 1,
+        },
+        marks,
+    }
+}
+
+/// Failing lines, matched.
+fn matching(count: u64) -> Figure {
+    let matcher = rankguard_faults::Matcher::builtin();
+    let begun = Instant::now();
+    let text = |number: u64| FAILURES[(number % FAILURES.len() as u64) as usize];
+    let marked = (0..count)
+        .filter(|number| !matcher.marks(Source::KernelLog, text(*number)).is_empty())
+        .count();
+    let seconds = begun.elapsed().as_secs_f64();
+    figure(
+        "matching: failing lines",
+        count,
+        marked as u64,
+        0,
+        seconds,
+        peak_rss("self"),
+    )
+}
+
+/// Every line is a failure of another node: matched, made evidence, diagnosed.
+fn storm(count: u64) -> Figure {
+    let catalogue = Catalogue::builtin();
+    let mut brain = Brain::new(catalogue);
+    let matcher = brain.matcher();
+    let (mut marked, mut cases) = (0, 0);
+    let begun = Instant::now();
+    for number in 0..count {
+        let text = FAILURES[(number % FAILURES.len() as u64) as usize];
+        let marks = matcher.marks(Source::KernelLog, text);
+        if marks.is_empty() {
+            continue;
+        }
+        marked += 1;
+        // Ten a second: a cluster of a thousand nodes on its worst day.
+        let at = Timestamp::from_millis(i64::try_from(number * 100).unwrap_or(i64::MAX));
+        brain.observe(&evidence(number, at, None, text.to_owned(), marks), |_, _| cases += 1);
+    }
+    brain.finish_with(|_, _| cases += 1);
+    figure(
+        "storm: every line another node's failure",
+        count,
+        marked,
+        cases,
+        begun.elapsed().as_secs_f64(),
+        peak_rss("self"),
+    )
+}
+
+/// A log with a failure now and then.
+fn log(count: u64, every: u64) -> Figure {
+    let mut brain = Brain::new(Catalogue::builtin());
+    let mut triage = Triage::new(brain.matcher(), Stream::new(Source::KernelLog));
+    let (mut marked, mut cases, mut spent) = (0_u64, 0, 0.0);
+    let mut block = Vec::with_capacity(BLOCK + 512);
+    let mut number = 0;
+    while number < count {
+        block.clear();
+        while number < count && block.len() < BLOCK {
+            write_line(&mut block, number, every);
+            number += 1;
+        }
+        // Making the lines is no part of it.
+        let begun = Instant::now();
+        let mut found = triage.push_block(&block, Timestamp(0));
+        if number == count {
+            found.extend(triage.flush());
+        }
+        for seen in found {
+            marked += 1;
+            let at = seen.at.unwrap_or_default();
+            brain.observe(&evidence(marked, at, seen.host, seen.text, seen.marks), |_, _| {
+                cases += 1
+            });
+        }
+        spent += begun.elapsed().as_secs_f64();
+    }
+    let begun = Instant::now();
+    brain.finish_with(|_, _| cases += 1);
+    spent += begun.elapsed().as_secs_f64();
+    figure(
+        "events: a log through triage and diagnosis",
+        count,
+        marked,
+        cases,
+        spent,
+        peak_rss("self"),
+    )
+}
+
+fn figure(subject: &'static str, count: u64, marked: u64, cases: u64, seconds: f64, peak: Option<u64>) -> Figure {
+    Figure {
+        subject,
+        count,
+        marked,
+        cases,
+        seconds,
+        per_s: count as f64 / seconds.max(1e-9),
+        peak_rss_bytes: peak,
+    }
+}
+
+/// pandas over the first lines of the same log.
+fn peer(every: u64) -> Result<Figure, String> {
+    let said = |problem: std::io::Error| problem.to_string();
+    let path = std::env::temp_dir().join(format!("rankguard-bench-replay-{}.log", std::process::id()));
+    let mut text = Vec::new();
+    (0..PEER_LINES).for_each(|number| write_line(&mut text, number, every));
+    std::fs::write(&path, &text).map_err(said)?;
+    drop(text);
+    let ran = Command::new("python3")
+        .arg("-c")
+        .arg(PEER)
+        .arg(&path)
+        .stdin(Stdio::null())
+        .output();
+    let _ = std::fs::remove_file(&path);
+    let ran = ran.map_err(said)?;
+    if !ran.status.success() {
+        let problem = String::from_utf8_lossy(&ran.stderr);
+        return Err(problem.lines().last().unwrap_or("python3 failed").to_owned());
+    }
+    let answer = String::from_utf8_lossy(&ran.stdout);
+    let numbers: Vec<f64> = answer
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    match numbers[..] {
+        [hits, cases, seconds] => Ok(figure(
+            "pandas: five patterns, gaps of 120 s",
+            PEER_LINES,
+            hits as u64,
+            cases as u64,
+            seconds,
+            None,
+        )),
+        _ => Err(format!("it answered {answer:?}")),
+    }
+}
+
+/// The most memory that a process ever held, where the system tells.
+fn peak_rss(process: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1_024)
+}

@@ -1,0 +1,181 @@
+//! The replay for people and for machines.
+
+use std::collections::BTreeMap;
+
+use rankguard_console::Format;
+use rankguard_console::listing::{self, Column};
+use rankguard_console::out;
+use serde::Serialize;
+
+use super::tally::{Binary, CaseLine, Difference, Tally};
+
+/// One class.
+#[derive(Debug, Serialize)]
+struct ClassLine {
+    class: String,
+    cases: u64,
+    against: Option<u64>,
+}
+
+/// What a label was called.
+#[derive(Debug, Serialize)]
+struct Cell {
+    label: String,
+    class: String,
+    count: u64,
+}
+
+/// Agreement with labels.
+#[derive(Debug, Serialize)]
+struct Agreement {
+    #[serde(flatten)]
+    counts: Binary,
+    precision: Option<f64>,
+    recall: Option<f64>,
+}
+
+/// All of it, for machines.
+#[derive(Debug, Serialize)]
+struct Document {
+    lines: u64,
+    evidence: u64,
+    seconds: f64,
+    lines_per_s: f64,
+    evidence_per_s: f64,
+    delay_median_s: Option<f64>,
+    delay_p99_s: Option<f64>,
+    classes: Vec<ClassLine>,
+    labelled_lines: Option<Agreement>,
+    lines_by_label: Vec<Cell>,
+    labelled_cases: Option<Agreement>,
+    named_right: Option<f64>,
+    confusion: Vec<Cell>,
+    differences: Vec<Difference>,
+    cases: Vec<CaseLine>,
+    problems: Vec<String>,
+}
+
+const CLASSES: &[Column<ClassLine>] = &[
+    ("class", |line| line.class.clone()),
+    ("cases", |line| line.cases.to_string()),
+    ("with --against", |line| {
+        line.against.map_or("-".to_owned(), |count| count.to_string())
+    }),
+];
+
+const DIFFERENCES: &[Column<Difference>] = &[
+    ("before", |line| line.before.clone()),
+    ("after", |line| line.after.clone()),
+    ("lines", |line| line.lines.to_string()),
+    ("example", |line| line.example.clone()),
+];
+
+const CELLS: &[Column<Cell>] = &[
+    ("label", |cell| cell.label.clone()),
+    ("said", |cell| cell.class.clone()),
+    ("count", |cell| cell.count.to_string()),
+];
+
+fn agreement(counts: Binary) -> Option<Agreement> {
+    let all = counts.true_positive + counts.false_positive + counts.false_negative + counts.true_negative;
+    (all > 0).then(|| Agreement {
+        counts,
+        precision: counts.precision(),
+        recall: counts.recall(),
+    })
+}
+
+fn cells(of: &BTreeMap<(String, String), u64>) -> Vec<Cell> {
+    let cell = |((label, class), count): (&(String, String), &u64)| Cell {
+        label: label.clone(),
+        class: class.clone(),
+        count: *count,
+    };
+    of.iter().map(cell).collect()
+}
+
+fn document(tally: &Tally) -> Document {
+    let diff = !tally.classes[1].is_empty();
+    let mut names: Vec<&String> = tally.classes.iter().flat_map(BTreeMap::keys).collect();
+    names.sort();
+    names.dedup();
+    let of = |which: usize, name: &String| tally.classes[which].get(name).copied().unwrap_or(0);
+    let judged: u64 = tally.confusion.values().sum();
+    Document {
+        lines: tally.lines,
+        evidence: tally.evidence,
+        seconds: tally.seconds,
+        lines_per_s: tally.lines as f64 / tally.seconds.max(1e-9),
+        evidence_per_s: tally.evidence as f64 / tally.seconds.max(1e-9),
+        delay_median_s: tally.delay(0.5),
+        delay_p99_s: tally.delay(0.99),
+        classes: names
+            .into_iter()
+            .map(|name| ClassLine {
+                class: name.clone(),
+                cases: of(0, name),
+                against: diff.then(|| of(1, name)),
+            })
+            .collect(),
+        labelled_lines: agreement(tally.lines_judged),
+        lines_by_label: cells(&tally.lines_by_label),
+        labelled_cases: agreement(tally.cases_judged),
+        named_right: (judged > 0).then(|| tally.named_right as f64 / judged as f64),
+        confusion: cells(&tally.confusion),
+        differences: tally.differences.values().cloned().collect(),
+        cases: tally.listed.clone(),
+        problems: tally.told(),
+    }
+}
+
+pub(super) fn print(format: Format, tally: &Tally) {
+    let document = document(tally);
+    match format {
+        Format::Json => return out::json(&document),
+        Format::Jsonl => {
+            document.cases.iter().for_each(out::json_line);
+        }
+        _ => listing::print(format, &document.classes, CLASSES),
+    }
+    if format == Format::Table {
+        for (what, found) in [("lines", &document.lines_by_label), ("cases", &document.confusion)] {
+            if !found.is_empty() {
+                out::line(&format!("\nlabelled {what}"));
+                listing::print(format, found, CELLS);
+            }
+        }
+        if !document.differences.is_empty() {
+            out::line("\nwhat the other catalogue calls differently");
+            listing::print(format, &document.differences, DIFFERENCES);
+        }
+    }
+    super::tell(&document.problems);
+    let share = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
+    for (what, found) in [("lines", &document.labelled_lines), ("cases", &document.labelled_cases)] {
+        if let Some(found) = found {
+            out::note(&format!(
+                "labelled {what}: precision {}, recall {} (failure or none; {} right alarms, {} false, {} missed, {} rightly quiet)",
+                share(found.precision),
+                share(found.recall),
+                found.counts.true_positive,
+                found.counts.false_positive,
+                found.counts.false_negative,
+                found.counts.true_negative
+            ));
+        }
+    }
+    if let Some(right) = document.named_right {
+        out::note(&format!("class named as labelled: {right:.3}"));
+    }
+    let delay = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1} s"));
+    out::note(&format!(
+        "{} lines, {} pieces of evidence, {} cases in {:.2} s: {:.0} lines/s; from the first sign to the finding, in the log's own clock: median {}, 99 % within {}",
+        document.lines,
+        document.evidence,
+        tally.cases(),
+        document.seconds,
+        document.lines_per_s,
+        delay(document.delay_median_s),
+        delay(document.delay_p99_s)
+    ));
+}

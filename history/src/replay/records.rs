@@ -1,0 +1,68 @@
+//! Files of cases: JSON lines that hold the streams of one case each, and at times its answer.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use rankguard_offline::Record;
+use serde::Deserialize;
+
+use super::tally::Tally;
+
+/// Longest line of a case.
+const CASE_BYTES: u64 = 64 << 20;
+
+/// What somebody says of a case. Everything else in its line is read by the engine, which never sees this.
+#[derive(Deserialize)]
+struct Answer {
+    label: Option<String>,
+}
+
+/// Whether a file holds cases: its name says JSON lines.
+pub(super) fn holds_cases(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "jsonl")
+}
+
+/// Classifies every case and compares it with its answer.
+pub(super) fn replay(path: &Path, tally: &mut Tally) {
+    let mut reader = match File::open(path) {
+        Ok(file) => BufReader::new(file),
+        Err(problem) => return tally.problem(format!("{}: {problem}", path.display())),
+    };
+    let mut number = 0_u64;
+    loop {
+        number += 1;
+        let mut line = Vec::new();
+        match std::io::Read::take(&mut reader, CASE_BYTES).read_until(b'\n', &mut line) {
+            Ok(0) => return,
+            Ok(_) if line.len() as u64 == CASE_BYTES => {
+                return tally.problem(format!(
+                    "{}:{number}: longer than 64 MiB; the rest is not read",
+                    path.display()
+                ));
+            }
+            Ok(_) => {}
+            Err(problem) => return tally.problem(format!("{}:{number}: {problem}", path.display())),
+        }
+        let text = String::from_utf8_lossy(&line);
+        if text.trim().is_empty() {
+            continue;
+        }
+        match Record::parse(&text) {
+            Ok(record) => {
+                let lines: u64 = record.sources.iter().map(|source| source.lines.len() as u64).sum();
+                tally.lines += lines;
+                let case = record.classify();
+                tally.evidence += case.key_lines.len() as u64;
+                *tally.classes[0].entry(case.class.clone()).or_default() += 1;
+                let answer = serde_json::from_str::<Answer>(&text)
+                    .ok()
+                    .and_then(|answer| answer.label);
+                if let Some(label) = answer {
+                    tally.judge_case(&label, &case.class);
+                }
+            }
+            Err(problem) => tally.problem(format!("{}:{number}: {problem}", path.display())),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What came of a replay: cases, agreement with labels, delays, differences between catalogues.
+
+use std::collections::BTreeMap;
+
+use rankguard_diagnosis::Concluded;
+use rankguard_model::{Mark, Role, Timestamp};
+use serde::Serialize;
+
+use super::CASES;
+use super::brain::Counts;
+use super::feed::Item;
+
+/// Problems that are kept; more are counted.
+const PROBLEMS: usize = 200;
+
+/// A case as it is listed.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct CaseLine {
+    /// When it began, seconds of the log's clock.
+    pub(super) first_s: f64,
+    /// From its beginning until it was concluded, seconds of the log's clock.
+    pub(super) delay_s: f64,
+    pub(super) class: String,
+    pub(super) blamed: String,
+    pub(super) confidence: f64,
+    pub(super) findings: usize,
+    pub(super) headline: String,
+}
+
+/// Agreement with labels that say failure or none.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Binary {
+    pub(super) true_positive: u64,
+    pub(super) false_positive: u64,
+    pub(super) false_negative: u64,
+    pub(super) true_negative: u64,
+}
+
+impl Binary {
+    pub(super) fn precision(self) -> Option<f64> {
+        let said = self.true_positive + self.false_positive;
+        (said > 0).then(|| self.true_positive as f64 / said as f64)
+    }
+
+    pub(super) fn recall(self) -> Option<f64> {
+        let there = self.true_positive + self.false_negative;
+        (there > 0).then(|| self.true_positive as f64 / there as f64)
+    }
+}
+
+/// Another class of the same line.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Difference {
+    pub(super) before: String,
+    pub(super) after: String,
+    pub(super) lines: u64,
+    pub(super) example: String,
+}
+
+/// Everything that is counted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally {
+    pub(super) lines: u64,
+    /// Lines that go back in time, have no clock, or are not of the form of their log.
+    pub(super) back: u64,
+    pub(super) untimed: u64,
+    pub(super) odd: u64,
+    pub(super) evidence: u64,
+    pub(super) seconds: f64,
+    /// Cases by class, for each catalogue.
+    pub(super) classes: [Counts; 2],
+    pub(super) listed: Vec<CaseLine>,
+    /// Delays in buckets of a tenth of a second.
+    delays: BTreeMap<u64, u64>,
+    pub(super) lines_judged: Binary,
+    pub(super) lines_by_label: BTreeMap<(String, String), u64>,
+    /// Labelled cases: (label, class) and how often.
+    pub(super) confusion: BTreeMap<(String, String), u64>,
+    pub(super) cases_judged: Binary,
+    pub(super) named_right: u64,
+    pub(super) differences: BTreeMap<(String, String), Difference>,
+    pub(super) problems: Vec<String>,
+    more_problems: u64,
+}
+
+/// Whether marks say that something failed.
+fn alarming(marks: &[Mark]) -> bool {
+    marks.iter().any(|mark| mark.role != Role::Noise)
+}
+
+fn top(marks: &[Mark]) -> String {
+    marks
+        .iter()
+        .find(|mark| mark.role != Role::Noise)
+        .map_or("none".to_owned(), |mark| mark.class.to_string())
+}
+
+impl Tally {
+    pub(super) fn problem(&mut self, text: String) {
+        if self.problems.len() < PROBLEMS {
+            self.problems.push(text);
+        } else {
+            self.more_problems += 1;
+        }
+    }
+
+    pub(super) fn first_problem(&self) -> String {
+        self.problems
+            .first()
+            .cloned()
+            .unwrap_or_else(|| "there is no log".to_owned())
+    }
+
+    /// Problems, and how many more there are.
+    pub(super) fn told(&self) -> Vec<String> {
+        let mut told = self.problems.clone();
+        for (count, what) in [
+            (self.more_problems, "more problems"),
+            (self.back, "lines are earlier than one before them; the clock stays"),
+            (
+                self.untimed,
+                "marked lines have no clock of their own and take that of the line before",
+            ),
+            (self.odd, "lines are not of the form of their log and are passed over"),
+        ] {
+            if count > 0 {
+                told.push(format!("{count} {what}"));
+            }
+        }
+        told
+    }
+
+    /// A labelled line and what the first catalogue says of it.
+    pub(super) fn judge(&mut self, label: Option<&str>, marks: &[Mark]) {
+        let said = alarming(marks);
+        count(&mut self.lines_judged, label.is_some(), said);
+        if label.is_some() || said {
+            let label = label.unwrap_or("none").to_owned();
+            *self.lines_by_label.entry((label, top(marks))).or_default() += 1;
+        }
+    }
+
+    /// A labelled case and its verdict.
+    pub(super) fn judge_case(&mut self, label: &str, class: &str) {
+        count(&mut self.cases_judged, label != "none", class != "none");
+        self.named_right += u64::from(label == class);
+        *self.confusion.entry((label.to_owned(), class.to_owned())).or_default() += 1;
+    }
+
+    pub(super) fn conclude(&mut self, which: usize, case: &Concluded, now: Timestamp) {
+        let class = case.verdict.class.to_string();
+        *self.classes[which].entry(class.clone()).or_default() += 1;
+        if which > 0 {
+            return;
+        }
+        let delay_s = (now.0 - case.first_at.0) as f64 / 1e9;
+        *self.delays.entry((delay_s.clamp(0.0, 1e9) * 10.0) as u64).or_default() += 1;
+        if self.listed.len() < CASES {
+            self.listed.push(CaseLine {
+                first_s: case.first_at.0 as f64 / 1e9,
+                delay_s,
+                class,
+                blamed: case.verdict.blamed.to_string(),
+                confidence: case.verdict.confidence,
+                findings: case.findings.len(),
+                headline: case.headline.clone(),
+            });
+        }
+    }
+
+    /// Counts what two catalogues call differently.
+    pub(super) fn differ(&mut self, item: &Item) {
+        let [before, after] = &item.marks[..] else { return };
+        let (before, after) = (top(before), top(after));
+        if before == after {
+            return;
+        }
+        let entry = self.differences.entry((before.clone(), after.clone()));
+        let known = entry.or_insert_with(|| Difference {
+            before,
+            after,
+            lines: 0,
+            example: item.text.chars().take(160).collect(),
+        });
+        known.lines += 1;
+    }
+
+    pub(super) fn cases(&self) -> u64 {
+        self.classes[0].values().sum()
+    }
+
+    /// The delay that this share of cases does not exceed, seconds, to a tenth.
+    pub(super) fn delay(&self, share: f64) -> Option<f64> {
+        let all: u64 = self.delays.values().sum();
+        let wanted = ((all as f64 * share).ceil() as u64).max(1);
+        let mut seen = 0;
+        self.delays.iter().find_map(|(bucket, count)| {
+            seen += count;
+            (seen >= wanted).then_some(*bucket as f64 / 10.0)
+        })
+    }
+}
+
+fn count(table: &mut Binary, there: bool, said: bool) {
+    let cell = match (there, said) {
+        (true, true) => &mut table.true_positive,
+        (false, true) => &mut table.false_positive,
+        (true, false) => &mut table.false_negative,
+        (false, false) => &mut table.true_negative,
+    };
+    *cell += 1;
+}

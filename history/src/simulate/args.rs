@@ -1,0 +1,219 @@
+//! Words of `rankguard simulate`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use rankguard_console::FormatArgs;
+use rankguard_policies::job::{Placement, Survives, Tier};
+use rankguard_policies::policy::Policy;
+use serde::Serialize;
+
+/// Mean repair of made-up failures where nobody says another one, seconds.
+pub(super) const REPAIR_S: f64 = 14_400.0;
+
+/// `simulate`.
+#[derive(Debug, Clone, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["data", "synthetic"]))]
+pub(crate) struct SimulateArgs {
+    /// A data set with failures or capacity (`rankguard dataset ls`)
+    #[arg(long, value_name = "PATH")]
+    pub(super) data: Option<PathBuf>,
+    /// Made-up failures of jobs of these sizes instead
+    #[arg(long, value_name = "GPUS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(super) synthetic: Vec<u32>,
+    /// Policies: fixed:SECONDS, young, daly, exact, multi-level, adaptive, checkfreq[:SHARE], scr[:SHARE], oracle; all
+    /// when none is named
+    #[arg(long, value_name = "POLICY", value_delimiter = ',')]
+    pub(super) policy: Vec<Policy>,
+    /// Nodes of the job; those of the trace less the spares if absent
+    #[arg(long, value_name = "NODES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(super) nodes: Vec<u32>,
+    /// Nodes that stand by; as many as the planner asks for if absent
+    #[arg(long, value_name = "NODES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub(super) spares: Vec<u32>,
+    /// Whether the job goes on with fewer nodes: off, or how many come and go together
+    #[arg(long, value_name = "off|NODES", value_delimiter = ',')]
+    pub(super) elastic: Vec<ElasticArg>,
+    /// Where copies in the memory of other nodes are
+    #[arg(long, value_name = "WHERE", value_delimiter = ',')]
+    pub(super) copies: Vec<CopiesArg>,
+    /// Nodes that one switch or power supply takes with it
+    #[arg(long, value_name = "NODES", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(super) domain: u32,
+    /// A tier: NAME:BLOCKING:LATENCY:RESTORE:process|peers|all, seconds; cheapest first, the last one survives all
+    #[arg(long = "tier", value_name = "TIER", conflicts_with = "case")]
+    pub(super) tier: Vec<TierArg>,
+    /// A job that was published: bloom (step 105 s, 40 s for an image, one tier)
+    #[arg(long, value_name = "CASE")]
+    pub(super) case: Option<Case>,
+    /// Length of a step, seconds
+    #[arg(long, value_name = "SECONDS", value_parser = above_zero)]
+    pub(super) step: Option<f64>,
+    /// From a failure until it is noticed, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
+    pub(super) detect: f64,
+    /// Starting the ranks again, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
+    pub(super) restart: f64,
+    /// Changing the number of nodes, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    pub(super) reshard: f64,
+    /// How long a node is away where the data do not tell, seconds; the mean of made-up ones (4 h if absent)
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(super) repair: Option<f64>,
+    /// Nodes that were watched, failed or not, where the data do not tell
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(super) population: Option<u32>,
+    /// One system of a data set that has several
+    #[arg(long, value_name = "NAME")]
+    pub(super) system: Option<String>,
+    /// One zone of a data set of capacity
+    #[arg(long, value_name = "NAME")]
+    pub(super) zone: Option<String>,
+    /// Classes that count as failures; all if absent
+    #[arg(long = "class", value_name = "CLASS", value_delimiter = ',')]
+    pub(super) classes: Vec<String>,
+    /// GPUs of a node
+    #[arg(long, value_name = "GPUS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    pub(super) gpus_per_node: u32,
+    /// Published failure rate that made-up failures follow and the adaptive policy begins with
+    #[arg(long, value_name = "PRIOR", default_value = "meta-rsc-1")]
+    pub(super) prior: String,
+    /// Failures a node-hour instead of the published ones
+    #[arg(long, value_name = "RATE", value_parser = above_zero)]
+    pub(super) rate: Option<f64>,
+    /// Weibull shape of made-up times between failures; 1 is exponential
+    #[arg(long, value_name = "SHAPE", default_value_t = 1.0, value_parser = shape)]
+    pub(super) shape: f64,
+    /// Length of made-up traces, days
+    #[arg(long, value_name = "DAYS", default_value_t = 30.0, value_parser = days)]
+    pub(super) days: f64,
+    /// Runs of each policy, each with other nodes and another beginning
+    #[arg(long, value_name = "COUNT", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) replicates: u32,
+    /// Where chance begins
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub(super) seed: u64,
+    /// A picture of the comparison
+    #[arg(long, value_name = "FILE.svg")]
+    pub(super) plot: Option<PathBuf>,
+    /// How to print.
+    #[command(flatten)]
+    pub(super) format: FormatArgs,
+}
+
+/// Whether a job goes on with fewer nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ElasticArg {
+    /// It waits for all of them.
+    Off,
+    /// So many come and go together.
+    Unit(u32),
+}
+
+impl FromStr for ElasticArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("off", _) => Ok(Self::Off),
+            (_, Ok(unit)) if unit > 0 => Ok(Self::Unit(unit)),
+            _ => Err("say off, or how many nodes come and go together".to_owned()),
+        }
+    }
+}
+
+/// Where copies in memory are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum CopiesArg {
+    /// On the next node
+    Neighbours,
+    /// On a node of the next domain
+    Spread,
+}
+
+/// A job that was published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Case {
+    /// BLOOM-176B
+    Bloom,
+}
+
+/// A tier as it is written.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct TierArg(Tier);
+
+impl FromStr for TierArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = "write NAME:BLOCKING:LATENCY:RESTORE:process|peers|all, for instance store:2:120:120:all";
+        let [name, blocking, latency, restore, survives] = text.split(':').collect::<Vec<_>>()[..] else {
+            return Err(form.to_owned());
+        };
+        let survives = match survives {
+            "process" => Survives::Process,
+            "peers" => Survives::Peers(Placement { copies: 2, stride: 1 }),
+            "all" => Survives::All,
+            _ => return Err(form.to_owned()),
+        };
+        Ok(Self(Tier {
+            name: name.to_owned(),
+            blocking_s: above_zero(blocking)?,
+            latency_s: seconds(latency)?,
+            restore_s: seconds(restore)?,
+            survives,
+        }))
+    }
+}
+
+impl SimulateArgs {
+    /// The tiers that were named, or those that are assumed.
+    pub(super) fn tiers(&self) -> Vec<Tier> {
+        if !self.tier.is_empty() {
+            return self.tier.iter().map(|tier| tier.0.clone()).collect();
+        }
+        let tier = |name: &str, blocking_s, latency_s, restore_s, survives| Tier {
+            name: name.to_owned(),
+            blocking_s,
+            latency_s,
+            restore_s,
+            survives,
+        };
+        let peers = Survives::Peers(Placement { copies: 2, stride: 1 });
+        vec![
+            tier("arena", 0.5, 0.5, 2.0, Survives::Process),
+            tier("peer", 0.5, 10.0, 10.0, peers),
+            tier("store", 2.0, 120.0, 120.0, Survives::All),
+        ]
+    }
+}
+
+fn number(text: &str, wanted: &str, fine: impl Fn(f64) -> bool) -> Result<f64, String> {
+    match text.parse() {
+        Ok(value) if fine(value) => Ok(value),
+        _ => Err(format!("{text:?} is not {wanted}")),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    number(text, "a number from 0 to 1e9", |value| (0.0..=1e9).contains(&value))
+}
+
+fn above_zero(text: &str) -> Result<f64, String> {
+    number(text, "a number above 0, at most 1e9", |value| {
+        value > 0.0 && value <= 1e9
+    })
+}
+
+fn shape(text: &str) -> Result<f64, String> {
+    number(text, "a shape from 0.2 to 10", |value| (0.2..=10.0).contains(&value))
+}
+
+fn days(text: &str) -> Result<f64, String> {
+    number(text, "a number of days from 0.1 to 3660", |value| {
+        (0.1..=3_660.0).contains(&value)
+    })
+}

@@ -1,0 +1,142 @@
+//! The comparison for people and for machines.
+
+use rankguard_console::Format;
+use rankguard_console::listing::{self, Column};
+use rankguard_console::out;
+use rankguard_policies::compare::{Estimate, Row};
+use serde::Serialize;
+
+use super::args::{Case, SimulateArgs};
+use super::{Answer, Scenario};
+
+/// One policy in one scenario.
+#[derive(Debug, Serialize)]
+struct Line {
+    job: String,
+    mtbf_h: Option<f64>,
+    #[serde(flatten)]
+    row: Row,
+}
+
+const COLUMNS: &[Column<Line>] = &[
+    ("job", |line| line.job.clone()),
+    ("mtbf h", |line| {
+        line.mtbf_h.map_or("-".to_owned(), |hours| format!("{hours:.2}"))
+    }),
+    ("policy", |line| line.row.policy.to_string()),
+    ("every s", |line| intervals(&line.row)),
+    ("goodput %", |line| percent(line.row.goodput)),
+    ("ETTR %", |line| percent(line.row.ettr)),
+    ("behind bound", |line| {
+        format!("{:.2}", 100.0 * line.row.behind_bound.mean)
+    }),
+    ("lost", |line| share(line.row.waste.lost)),
+    ("saving", |line| share(line.row.waste.saving)),
+    ("noticing", |line| share(line.row.waste.detecting)),
+    ("waiting", |line| share(line.row.waste.waiting)),
+    ("restoring", |line| share(line.row.waste.restoring)),
+    ("resharding", |line| share(line.row.waste.resharding)),
+    ("restarts/day", |line| format!("{:.2}", line.row.restarts_per_day)),
+    ("dearest cause", |line| {
+        let dearest = line.row.causes.first();
+        dearest.map_or("-".to_owned(), |cause| {
+            format!("{} {:.2}", cause.name, 100.0 * cause.share)
+        })
+    }),
+];
+
+fn share(value: f64) -> String {
+    format!("{:.2}", 100.0 * value)
+}
+
+/// A mean and its interval, percent.
+fn percent(of: Estimate) -> String {
+    format!("{:.2} [{:.2}, {:.2}]", 100.0 * of.mean, 100.0 * of.low, 100.0 * of.high)
+}
+
+fn intervals(row: &Row) -> String {
+    if row.intervals_s.iter().all(Option::is_none) {
+        return "-".to_owned();
+    }
+    let one = |interval: &Option<f64>| interval.map_or("-".to_owned(), |interval| format!("{interval:.0}"));
+    row.intervals_s.iter().map(one).collect::<Vec<_>>().join("/")
+}
+
+/// What a scenario is called.
+pub(super) fn label(of: &Scenario) -> String {
+    let mut text = format!("{} nodes", of.nodes);
+    if of.spares > 0 {
+        text.push_str(&format!(" + {}", of.spares));
+    }
+    if let Some(elastic) = of.elastic {
+        text.push_str(&format!(", elastic by {}", elastic.unit));
+    }
+    if of.copies == super::CopiesArg::Neighbours {
+        text.push_str(", copies next door");
+    }
+    text
+}
+
+/// What was assumed, in a sentence.
+pub(super) fn assumptions(args: &SimulateArgs) -> String {
+    let job = super::job(args, 2, 0, super::ElasticArg::Off, super::CopiesArg::Spread);
+    let tier = |tier: &rankguard_policies::job::Tier| {
+        format!(
+            "{} blocks {} s, usable after {} s, read in {} s",
+            tier.name, tier.blocking_s, tier.latency_s, tier.restore_s
+        )
+    };
+    let tiers: Vec<String> = job.tiers.iter().map(tier).collect();
+    let whose = match (args.case, args.tier.is_empty()) {
+        (Some(Case::Bloom), _) => "published for BLOOM (restore time: that of an image)",
+        (None, true) => "assumed",
+        (None, false) => "as given",
+    };
+    format!(
+        "step {} s; tiers, {whose}: {}; noticed in {} s, restart {} s, resharding {} s; {} replicates, seed {}",
+        job.step_s,
+        tiers.join("; "),
+        job.detect_s,
+        job.restart_s,
+        job.reshard_s,
+        args.replicates,
+        args.seed
+    )
+}
+
+pub(super) fn print(format: Format, answer: &Answer) {
+    if format == Format::Json {
+        out::json(answer);
+        return;
+    }
+    let lines: Vec<Line> = answer
+        .scenarios
+        .iter()
+        .flat_map(|scenario| {
+            scenario.comparison.rows.iter().map(move |row| Line {
+                job: label(scenario),
+                mtbf_h: scenario.comparison.mtbf_h,
+                row: row.clone(),
+            })
+        })
+        .collect();
+    listing::print(format, &lines, COLUMNS);
+    out::note(&answer.trace);
+    for note in &answer.notes {
+        out::note(note);
+    }
+    for scenario in &answer.scenarios {
+        if let Some(expected) = scenario.projection {
+            out::note(&format!(
+                "{} GPUs by arXiv 2410.21680: MTTF {:.3} h, and ETTR {:.1} % at {:.0} s between images of the last tier",
+                expected.gpus,
+                expected.mttf_h,
+                100.0 * expected.ettr,
+                expected.interval_s
+            ));
+        }
+    }
+    out::note(
+        "shares are percent of wall time; intervals in brackets are 95 % by bootstrap over replicates; the bound knows every failure",
+    );
+}

@@ -1,0 +1,291 @@
+//! Tables of a data set as a trace.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rankguard_checkpoint_schedule::rates::Scope;
+use rankguard_console::error::CliError;
+use rankguard_datasets::{Dataset, Table};
+use rankguard_policies::trace::{Failure, Trace};
+
+use super::args::SimulateArgs;
+
+/// A trace and what it is called.
+pub(super) struct Found {
+    pub(super) trace: Trace,
+    pub(super) name: String,
+}
+
+type Texts = Vec<Option<String>>;
+type Numbers = Vec<Option<f64>>;
+
+/// Reads a data set: its failures, or its capacity.
+pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) -> Result<Found, CliError> {
+    let wrong = |what: &str, problem: rankguard_datasets::Error| {
+        CliError::failure(
+            format!("{what} {}", path.display()),
+            "`rankguard dataset check` says what is in it",
+        )
+        .because(problem)
+    };
+    let data = rankguard_datasets::open(path).map_err(|problem| wrong("cannot read", problem))?;
+    let unusable = |problem| wrong("cannot use", problem);
+    if data.tables.contains_key(&Table::Failures) {
+        failures(&data, args, notes).map_err(|problem| problem.into_cli(unusable))
+    } else if data.tables.contains_key(&Table::Capacity) {
+        capacity(&data, args, notes).map_err(|problem| problem.into_cli(unusable))
+    } else {
+        let tables: Vec<&str> = data.tables.keys().map(|table| table.name()).collect();
+        Err(CliError::failure(
+            format!(
+                "{} has neither failures nor capacity, only {}",
+                data.title,
+                tables.join(", ")
+            ),
+            "name a data set of failures or of capacity",
+        ))
+    }
+}
+
+/// What goes wrong between a table and a trace.
+enum Problem {
+    Table(rankguard_datasets::Error),
+    Said(CliError),
+}
+
+impl Problem {
+    fn into_cli(self, table: impl FnOnce(rankguard_datasets::Error) -> CliError) -> CliError {
+        match self {
+            Self::Table(problem) => table(problem),
+            Self::Said(problem) => problem,
+        }
+    }
+}
+
+impl From<rankguard_datasets::Error> for Problem {
+    fn from(problem: rankguard_datasets::Error) -> Self {
+        Self::Table(problem)
+    }
+}
+
+impl From<CliError> for Problem {
+    fn from(problem: CliError) -> Self {
+        Self::Said(problem)
+    }
+}
+
+fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Result<Found, Problem> {
+    let times = data.f64s(Table::Failures, "time")?;
+    let repairs = data.f64s(Table::Failures, "repair_s")?;
+    let nodes = data.strings(Table::Failures, "node")?;
+    let systems = data.strings(Table::Failures, "system")?;
+    let classes = data.strings(Table::Failures, "class")?;
+    let system = choose("system", &systems, &[], args.system.as_deref(), notes)?;
+    if repairs.iter().all(Option::is_none) && args.repair.is_none() {
+        return Err(CliError::usage(
+            format!("{} does not tell how long nodes are away", data.title),
+            "--repair SECONDS says so, for every failure",
+        )
+        .into());
+    }
+    let mut window = data.window;
+    let (mut ids, mut causes) = (BTreeMap::new(), BTreeMap::new());
+    let (mut rows, mut without_node, mut without_time, mut without_repair) = (Vec::new(), 0_u64, 0_u64, 0_u64);
+    for (at, time) in times.iter().enumerate() {
+        if system.is_some() && systems[at].as_deref() != system.as_deref() {
+            continue;
+        }
+        let class = classes[at].as_deref().unwrap_or("unknown");
+        if !args.classes.is_empty() && !args.classes.iter().any(|wanted| wanted == class) {
+            continue;
+        }
+        let Some(time) = time.filter(|time| time.is_finite()) else {
+            without_time += 1;
+            continue;
+        };
+        let Some(node) = nodes[at].as_deref() else {
+            without_node += 1;
+            continue;
+        };
+        let Some(repair_s) = repairs[at].filter(|repair| *repair >= 0.0).or(args.repair) else {
+            without_repair += 1;
+            continue;
+        };
+        let next = ids.len() as u32;
+        let node = *ids.entry(node.to_owned()).or_insert(next);
+        let next = causes.len() as u16;
+        let cause = *causes.entry(class.to_owned()).or_insert(next);
+        rows.push((time, node, repair_s, cause));
+    }
+    for (count, what) in [
+        (without_time, "no time"),
+        (without_node, "no node"),
+        (without_repair, "no repair time, and --repair says none"),
+    ] {
+        if count > 0 {
+            notes.push(format!("{count} failures with {what} are left out"));
+        }
+    }
+    if repairs.iter().all(Option::is_none) {
+        let said = args.repair.unwrap_or_default();
+        notes.push(format!(
+            "every node is away for {said} s as --repair says; the data do not tell"
+        ));
+    }
+    // A part of a data set was not watched longer than its own rows tell.
+    if system.is_some() || window.is_none() {
+        let first = rows.iter().map(|row| row.0).fold(f64::INFINITY, f64::min);
+        let last = rows.iter().map(|row| row.0).fold(f64::NEG_INFINITY, f64::max);
+        window = (first < last).then_some((first, last));
+        notes.push("the time is that from the first to the last failure, as no other is told".to_owned());
+    }
+    let Some((begin, end)) = window else {
+        return Err(CliError::failure(
+            "there are no two failures at different times",
+            "--class and --system choose others",
+        )
+        .into());
+    };
+    let seen = ids.len() as u32;
+    let population = population(data, system.as_deref(), args)?;
+    let count = population.max(seen);
+    if count > population {
+        notes.push(format!(
+            "{seen} nodes appear, more than the {population} stated: {seen} are counted"
+        ));
+    }
+    let failures = rows.iter().map(|(time, node, repair_s, cause)| Failure {
+        at_s: (time - begin).clamp(0.0, end - begin),
+        node: *node,
+        repair_s: *repair_s,
+        cause: *cause,
+        scope: Scope::Node,
+    });
+    let mut names = vec![String::new(); causes.len()];
+    for (name, at) in causes {
+        names[usize::from(at)] = name;
+    }
+    let trace = Trace::new(count, end - begin, names, failures.collect()).map_err(|problem| {
+        CliError::failure("the failures are no trace", "`rankguard dataset check` says more").because(problem)
+    })?;
+    let system = system.map(|system| format!(", system {system}")).unwrap_or_default();
+    Ok(Found {
+        name: format!(
+            "{}{system}: {} failures of {count} nodes ({seen} of them failed) in {:.1} days",
+            data.title,
+            trace.failures().len(),
+            trace.span_s() / 86_400.0
+        ),
+        trace,
+    })
+}
+
+/// One of the values of a column: the one that is named, or that with the largest size, or else with the most rows;
+/// nothing where there is at most one.
+fn choose(
+    what: &str,
+    column: &Texts,
+    sizes: &[Option<f64>],
+    named: Option<&str>,
+    notes: &mut Vec<String>,
+) -> Result<Option<String>, CliError> {
+    let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for (at, value) in column.iter().enumerate() {
+        let Some(value) = value else { continue };
+        let (largest, rows) = counts.entry(value).or_default();
+        let size = sizes.get(at).copied().flatten().unwrap_or(0.0);
+        *largest = (*largest).max(size as u64);
+        *rows += 1;
+    }
+    let list = || counts.keys().copied().collect::<Vec<_>>().join(", ");
+    match named {
+        Some(name) if counts.contains_key(name) => Ok(Some(name.to_owned())),
+        Some(name) => Err(CliError::usage(
+            format!("there is no {what} {name:?}"),
+            format!("there are {}", list()),
+        )),
+        None if counts.len() < 2 => Ok(None),
+        None => {
+            let most = counts
+                .iter()
+                .max_by_key(|(name, count)| (**count, std::cmp::Reverse(**name)));
+            let most = most.map(|(name, _)| (*name).to_owned());
+            notes.push(format!(
+                "{what} {} is the largest and is taken; --{what} names another: {}",
+                most.as_deref().unwrap_or_default(),
+                list()
+            ));
+            Ok(most)
+        }
+    }
+}
+
+fn population(data: &Dataset, system: Option<&str>, args: &SimulateArgs) -> Result<u32, Problem> {
+    if let Some(given) = args.population {
+        return Ok(given);
+    }
+    if let (Some(system), true) = (system, data.tables.contains_key(&Table::Nodes)) {
+        let (names, counts) = (
+            data.strings(Table::Nodes, "system")?,
+            data.f64s(Table::Nodes, "x_nodes"),
+        );
+        let counts: Numbers = counts.unwrap_or_default();
+        let mut both = names.iter().zip(&counts);
+        if let Some((_, Some(count))) = both.find(|(name, _)| name.as_deref() == Some(system)) {
+            return Ok(*count as u32);
+        }
+    } else if let Some(told) = &data.population
+        && ["node", "server"]
+            .iter()
+            .any(|word| told.unit.to_lowercase().contains(word))
+    {
+        return Ok(told.count.min(u64::from(u32::MAX)) as u32);
+    }
+    Err(CliError::usage(
+        format!("{} does not tell how many nodes were watched", data.title),
+        "--population NODES says so; those that failed are not all",
+    )
+    .into())
+}
+
+fn capacity(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Result<Found, Problem> {
+    let times = data.f64s(Table::Capacity, "time")?;
+    let zones = data.strings(Table::Capacity, "zone")?;
+    let counts = data.f64s(Table::Capacity, "available")?;
+    let zone = choose("zone", &zones, &counts, args.zone.as_deref(), notes)?;
+    let mut points: Vec<(f64, u32)> = Vec::new();
+    for ((time, count), of) in times.iter().zip(&counts).zip(&zones) {
+        if zone.is_some() && *of != zone {
+            continue;
+        }
+        if let (Some(time), Some(count)) = (time, count)
+            && (0.0..=1e6).contains(count)
+        {
+            points.push((*time, *count as u32));
+        }
+    }
+    points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (Some((begin, _)), Some((last, _))) = (points.first().copied(), points.last().copied()) else {
+        return Err(CliError::failure("there is no capacity", "--zone names another zone").into());
+    };
+    // The last sample holds as long as samples usually do.
+    let tick = (last - begin) / (points.len().max(2) - 1) as f64;
+    for point in &mut points {
+        point.0 -= begin;
+    }
+    let trace = Trace::of_capacity(&points, last - begin + tick).map_err(|problem| {
+        CliError::failure("the capacity is no trace", "`rankguard dataset check` says more").because(problem)
+    })?;
+    notes.push("a count does not tell which nodes go: the last that came is the first to go".to_owned());
+    let zone = zone.map(|zone| format!(", zone {zone}")).unwrap_or_default();
+    Ok(Found {
+        name: format!(
+            "{}{zone}: at most {} nodes, {:.1} on average, in {:.1} days",
+            data.title,
+            trace.nodes(),
+            f64::from(trace.nodes()) * (1.0 - trace.away()),
+            trace.span_s() / 86_400.0
+        ),
+        trace,
+    })
+}
