@@ -16,6 +16,7 @@
 //! Absent: ranks that survive their agent, event sources of the GPU library (it is polled), ethtool, EDAC and the log of
 //! the previous boot, stacks of hung ranks, metrics endpoints, replication of images to peers.
 
+mod bounded;
 mod checkpoint;
 mod clock;
 mod collectors;
@@ -23,6 +24,7 @@ mod error;
 mod fences;
 mod intake;
 mod orders;
+mod preflight;
 mod ranks;
 mod run;
 mod settings;
@@ -31,6 +33,7 @@ mod spool;
 mod uplink;
 
 pub use error::{AgentError, Ended};
+pub use preflight::{Check, Need, Verdict, preflight};
 pub use run::run;
 pub use settings::{Intervals, KernelLogSource, Settings};
 pub use spool::SpoolError;
