@@ -101,7 +101,7 @@ pub(crate) fn run(words: &[OsString], bounds: Bounds) -> io::Result<Outcome> {
     unsafe {
         command.pre_exec(limit);
     }
-    let mut child = command.spawn()?;
+    let mut child = spawn(&mut command)?;
     let told = listen(&mut child, Instant::now() + bounds.deadline);
     // Before the leader is reaped, its number is nobody else's.
     if let Some(leader) = pid(child.id()) {
@@ -119,6 +119,19 @@ pub(crate) fn run(words: &[OsString], bounds: Bounds) -> io::Result<Outcome> {
         stderr: String::from_utf8_lossy(&stderr).into_owned(),
         strays,
     })
+}
+
+/// A program that was just installed is busy for as long as somebody else, forked meanwhile, holds it open for writing.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let until = Instant::now() + GONE;
+    loop {
+        match command.spawn() {
+            Err(problem) if problem.kind() == io::ErrorKind::ExecutableFileBusy && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
 }
 
 fn pid(number: u32) -> Option<Pid> {

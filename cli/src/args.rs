@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::checkpoint::CheckpointArgs;
+use crate::commands::preflight::PreflightArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use rankguard_console::{Format, FormatArgs};
 
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Controller(ControllerArgs),
     /// Run the agent of this node: observe, run ranks, keep checkpoints
     Agent(Box<AgentArgs>),
+    /// Say whether this node has what a job needs, before the job finds out
+    Preflight(Box<PreflightArgs>),
     /// Submit a training job and follow it to its end
     Run(RunArgs),
     /// Show nodes and jobs
