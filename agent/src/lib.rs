@@ -24,6 +24,7 @@ mod error;
 mod fences;
 mod intake;
 mod orders;
+mod outlets;
 mod preflight;
 mod ranks;
 mod run;
@@ -33,6 +34,9 @@ mod spool;
 mod uplink;
 
 pub use error::{AgentError, Ended};
+pub use outlets::{
+    AgentView, CheckView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView, ask_agent,
+};
 pub use preflight::{Check, Need, Verdict, preflight};
 pub use run::run;
 pub use settings::{Intervals, KernelLogSource, Settings};

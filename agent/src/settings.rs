@@ -22,6 +22,8 @@ pub struct Settings {
     pub failure_domain: String,
     /// Where the peer service listens; port 0 takes a free one.
     pub peer_listen: String,
+    /// Where numbers for Prometheus are served; nowhere when absent, port 0 takes a free one.
+    pub metrics_listen: Option<String>,
     /// Where the kernel's lines come from.
     pub kernel_log: KernelLogSource,
     /// The sysfs tree.
@@ -49,6 +51,7 @@ impl Settings {
             slots: 1,
             failure_domain: String::new(),
             peer_listen: "127.0.0.1:0".to_owned(),
+            metrics_listen: None,
             kernel_log: KernelLogSource::DevKmsg,
             sysfs_root: PathBuf::from("/sys"),
             proc_root: PathBuf::from("/proc"),

@@ -14,7 +14,7 @@ pub(crate) mod observe;
 mod ring;
 mod stop;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -14,7 +14,7 @@ type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// All numbers of an agent.
 pub(super) fn render(view: &AgentView) -> String {
-    let mut text = Text(String::new());
+    let mut text = Text::default();
     let seconds = |at: Timestamp| at.0 as f64 / 1e9;
     text.family("info", "gauge", "The agent of this node; always 1.");
     text.sample(vec![("node", view.node.as_str()), ("version", &view.version)], 1.0);
@@ -90,7 +90,11 @@ pub(super) fn render(view: &AgentView) -> String {
     for (edge, number) in edges {
         text.sample(vec![("edge", edge)], number as f64);
     }
-    text.family("uplink_connected", "gauge", "Whether there is a session with the controller.");
+    text.family(
+        "uplink_connected",
+        "gauge",
+        "Whether there is a session with the controller.",
+    );
     text.sample(vec![], f64::from(u8::from(view.uplink.connected)));
     text.family(
         "collector_last_look_age_seconds",
@@ -128,7 +132,7 @@ pub(super) fn render(view: &AgentView) -> String {
     for it in &view.checks {
         text.sample(vec![("check", &it.check)], it.took_s);
     }
-    text.0
+    text.lines
 }
 
 fn source(source: Source) -> &'static str {
@@ -147,32 +151,26 @@ fn source(source: Source) -> &'static str {
 }
 
 /// The text so far; samples belong to the family that was begun last.
-struct Text(String);
+#[derive(Default)]
+struct Text {
+    lines: String,
+    name: String,
+}
 
 impl Text {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP rankguard_agent_{name} {help}");
-        let _ = writeln!(self.0, "# TYPE rankguard_agent_{name} {kind}");
+        self.name = format!("rankguard_agent_{name}");
+        let _ = writeln!(self.lines, "# HELP {} {help}\n# TYPE {} {kind}", self.name, self.name);
     }
 
     fn sample(&mut self, labels: Labels<'_>, value: f64) {
-        // The name stands in the last line that begins with # TYPE.
-        let begun = self.0.rfind("# TYPE ").map(|at| at + "# TYPE ".len());
-        let name = begun
-            .and_then(|at| self.0.get(at..)?.split(' ').next())
-            .unwrap_or_default()
-            .to_owned();
-        self.0.push_str(&name);
+        self.lines.push_str(&self.name);
         for (at, (label, value)) in labels.iter().enumerate() {
-            let _ = write!(
-                self.0,
-                "{}{label}=\"{}\"",
-                if at == 0 { '{' } else { ',' },
-                escaped(value)
-            );
+            let before = if at == 0 { '{' } else { ',' };
+            let _ = write!(self.lines, "{before}{label}=\"{}\"", escaped(value));
         }
         let end = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{end} {value}");
+        let _ = writeln!(self.lines, "{end} {value}");
     }
 }
 

@@ -23,3 +23,6 @@ pub(crate) use snapshot::Snapshots;
 pub use view::{AgentView, CheckView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView};
 
 pub use local::ask as ask_agent;
+
+#[cfg(test)]
+mod tests;
