@@ -12,6 +12,7 @@ mod demo_rank;
 mod diagnose;
 mod explain;
 mod history;
+mod local;
 mod node;
 pub(crate) mod preflight;
 mod report;

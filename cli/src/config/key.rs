@@ -145,6 +145,11 @@ pub(crate) const KEYS: &[Key] = &[
         Kind::Name,
         "/dev/kmsg, a file that kernel lines are appended to, or off",
     ),
+    key(
+        "agent.metrics_listen",
+        Kind::Socket,
+        "where numbers for Prometheus are served; nowhere when not set, port 0 takes a free one",
+    ),
     key("agent.node", Kind::Name, "name of this node"),
     key(
         "agent.nvml_library",
