@@ -25,6 +25,8 @@ const WORD: &str = "RANKGUARD_BOUNDED";
 const KEPT: usize = 16 << 10;
 /// Bytes of output after which a program is ended: it tells nothing any more.
 const FLOOD: usize = 1 << 20;
+/// Longest wait before it is asked again whether anybody still wants to know.
+const HEAR: Duration = Duration::from_millis(200);
 /// How long killed processes may take to be gone.
 const GONE: Duration = Duration::from_secs(2);
 
@@ -46,6 +48,8 @@ pub(crate) enum End {
     Itself(Exit),
     /// Killed at the deadline.
     Deadline,
+    /// Killed because nobody wants to know any more.
+    Stopped,
     /// Killed because it wrote more than anybody reads.
     Flood,
 }
@@ -64,6 +68,11 @@ pub(crate) struct Outcome {
 
 /// Runs a program to its end. Waits on the calling thread, at most for the deadline and a moment.
 pub(crate) fn run(words: &[OsString], bounds: Bounds) -> io::Result<Outcome> {
+    run_until(words, bounds, || false)
+}
+
+/// As [`run`], but ended early, and within a moment, once `stopped`.
+pub(crate) fn run_until(words: &[OsString], bounds: Bounds, stopped: impl Fn() -> bool) -> io::Result<Outcome> {
     let (program, arguments) = words
         .split_first()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no command"))?;
@@ -102,7 +111,7 @@ pub(crate) fn run(words: &[OsString], bounds: Bounds) -> io::Result<Outcome> {
         command.pre_exec(limit);
     }
     let mut child = spawn(&mut command)?;
-    let told = listen(&mut child, Instant::now() + bounds.deadline);
+    let told = listen(&mut child, Instant::now() + bounds.deadline, stopped);
     // Before the leader is reaped, its number is nobody else's.
     if let Some(leader) = pid(child.id()) {
         let _ = kill_process_group(leader, Signal::KILL);
@@ -146,7 +155,11 @@ fn word() -> String {
 }
 
 /// Reads both streams until the leader has ended or has to be ended; in the latter case why.
-fn listen(child: &mut Child, deadline: Instant) -> io::Result<(Option<End>, Vec<u8>, Vec<u8>)> {
+fn listen(
+    child: &mut Child,
+    deadline: Instant,
+    stopped: impl Fn() -> bool,
+) -> io::Result<(Option<End>, Vec<u8>, Vec<u8>)> {
     let leader = pid(child.id()).ok_or_else(|| io::Error::other("a process without a number"))?;
     let ended = pidfd_open(leader, PidfdFlags::empty())?;
     let mut streams = [
@@ -158,6 +171,10 @@ fn listen(child: &mut Child, deadline: Instant) -> io::Result<(Option<End>, Vec<
         if left.is_zero() {
             break Some(End::Deadline);
         }
+        if stopped() {
+            break Some(End::Stopped);
+        }
+        let left = left.min(HEAR);
         let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(&ended, PollFlags::IN)];
         waited.extend(
             streams

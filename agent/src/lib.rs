@@ -14,7 +14,7 @@
 //! - No call into a driver, a file system or a rank can hold up another part; each has a thread or a deadline (RG-9, RG-12).
 //!
 //! Absent: ranks that survive their agent, event sources of the GPU library (it is polled), ethtool, EDAC and the log of
-//! the previous boot, stacks of hung ranks, metrics endpoints, replication of images to peers.
+//! the previous boot, stacks of hung ranks, replication of images to peers.
 
 mod bounded;
 mod checkpoint;
@@ -39,5 +39,5 @@ pub use outlets::{
 };
 pub use preflight::{Check, Need, Verdict, preflight};
 pub use run::run;
-pub use settings::{Intervals, KernelLogSource, Settings};
+pub use settings::{Intervals, KernelLogSource, PluginCheck, Settings};
 pub use spool::SpoolError;

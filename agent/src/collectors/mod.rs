@@ -2,6 +2,7 @@
 //! gap; none can hold up another, and none decides anything.
 
 mod all;
+pub(crate) mod check;
 pub(crate) mod file;
 mod followed;
 pub(crate) mod gpu;

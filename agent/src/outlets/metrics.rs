@@ -132,6 +132,12 @@ pub(super) fn render(view: &AgentView) -> String {
     for it in &view.checks {
         text.sample(vec![("check", &it.check)], it.took_s);
     }
+    text.family("check_value", "gauge", "What a plug-in check told, in its own units.");
+    for it in &view.checks {
+        for (label, value) in &it.values {
+            text.sample(vec![("check", &it.check), ("label", label)], *value);
+        }
+    }
     text.lines
 }
 

@@ -52,6 +52,7 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
         text: "WARNING".to_owned(),
         at: Timestamp(1),
         took_s: 0.25,
+        values: [("offset s".to_owned(), 0.5)].into(),
     });
     let batch = intake.drain();
     spool.append(&batch).expect("the spool takes it");

@@ -132,6 +132,8 @@ pub struct CheckView {
     pub at: Timestamp,
     /// How long it took, seconds.
     pub took_s: f64,
+    /// The values that it told, by label, in the units of the check.
+    pub values: BTreeMap<String, f64>,
 }
 
 /// Why an agent could not be asked.

@@ -137,7 +137,7 @@ fn import(module: &str, need: &Need) -> Check {
             let advice = format!("install it for {} on this node, or --python names another", need.python);
             check.bad(Verdict::Fail, why, advice)
         }
-        End::Deadline => check.bad(
+        End::Deadline | End::Stopped => check.bad(
             Verdict::Unknown,
             format!("not imported within {} s", need.deadline.as_secs_f64()),
             "a cold cache or a slow file system; --deadline-s waits longer",

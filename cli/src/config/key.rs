@@ -62,6 +62,11 @@ const fn key(path: &'static str, kind: Kind, doc: &'static str) -> Key {
 
 /// All settings, by path.
 pub(crate) const KEYS: &[Key] = &[
+    key(
+        "agent.checks",
+        Kind::Checks,
+        "plug-in checks: tables with name, command, interval_s, timeout_s, class, cpu_s, memory_mb",
+    ),
     key("agent.controller", Kind::Address, "address of the controller"),
     key(
         "agent.failure_domain",

@@ -55,6 +55,9 @@ impl Config {
             Some(Value::List(items)) => items.iter().map(PathBuf::from).collect(),
             _ => Vec::new(),
         };
+        if let Some(Value::Checks(checks)) = self.value("agent.checks") {
+            settings.checks.clone_from(checks);
+        }
         settings.spool_bytes = self.count("agent.spool_bytes");
         for (path, interval) in intervals(&mut settings.intervals) {
             *interval = self.wait(path);
@@ -215,7 +218,7 @@ mod tests {
             .map(|key| key.path)
             .filter(|path| !defaults().iter().any(|(default, _)| default == path))
             .collect();
-        assert_eq!(without, ["agent.metrics_listen", "agent.nvml_library"]);
+        assert_eq!(without, ["agent.checks", "agent.metrics_listen", "agent.nvml_library"]);
     }
 
     #[test]
