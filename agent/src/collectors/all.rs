@@ -55,6 +55,8 @@ impl Collectors {
             stop: stop.clone(),
         };
         let host = Host {
+            proc_root: settings.proc_root.clone(),
+            sysfs_root: settings.sysfs_root.clone(),
             interval: intervals.host,
             watched: vec![settings.state_dir.clone(), "/dev/shm".into(), "/tmp".into()],
             intake: intake.clone(),

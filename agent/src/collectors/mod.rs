@@ -16,6 +16,7 @@ mod ring;
 mod stop;
 #[cfg(test)]
 pub(crate) mod testing;
+mod vitals;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -22,13 +22,14 @@ pub(super) fn start(need: &Need) -> Vec<Pending> {
             advice: "is the server of this file system up? `stat` on it hangs as the job would",
         });
     };
-    for path in need.paths.iter().cloned() {
-        ask("path", &path.clone(), Box::new(move || readable(&path)));
+    for path in &need.paths {
+        let own = path.clone();
+        ask("path", path, Box::new(move || readable(&own)));
     }
-    for path in need.write_paths.iter().cloned() {
-        let (room, wanted) = (path.clone(), need.disk_bytes);
-        ask("write-path", &path.clone(), Box::new(move || writable(&path)));
-        ask("disk", &room.clone(), Box::new(move || has_room(&room, wanted)));
+    for path in &need.write_paths {
+        let (own, room, wanted) = (path.clone(), path.clone(), need.disk_bytes);
+        ask("write-path", path, Box::new(move || writable(&own)));
+        ask("disk", path, Box::new(move || has_room(&room, wanted)));
     }
     pending
 }
