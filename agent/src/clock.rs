@@ -13,6 +13,37 @@ pub(crate) fn now() -> Timestamp {
     Timestamp(nanos)
 }
 
+/// What the kernel says of its own clock (adjtimex, which only reads here and needs no rights).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KernelClock {
+    /// Whether a time service keeps it.
+    pub(crate) synchronised: bool,
+    /// How far it may be off at most, microseconds; grows when nobody corrects it.
+    pub(crate) max_error_us: i64,
+    /// How far the time service last found it to be off, microseconds.
+    pub(crate) offset_us: i64,
+}
+
+/// The state of the kernel's clock, where it tells.
+pub(crate) fn kernel_clock() -> Option<KernelClock> {
+    // SAFETY: the structure holds nothing but integers, for which zero is a value; `modes` 0 asks for reading only.
+    let mut state: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a whole structure that lives until the call returns, and nobody else has it.
+    if unsafe { libc::adjtimex(&raw mut state) } == -1 {
+        return None;
+    }
+    let offset = state.offset;
+    Some(KernelClock {
+        synchronised: state.status & libc::STA_UNSYNC == 0,
+        max_error_us: state.maxerror,
+        offset_us: if state.status & libc::STA_NANO == 0 {
+            offset
+        } else {
+            offset / 1000
+        },
+    })
+}
+
 /// Echoes that are remembered. At three heartbeats a second the best of the last 20 seconds counts: long enough to
 /// catch a quiet moment of the network, short enough to follow a clock that is being slewed.
 const WINDOW: usize = 64;

@@ -44,6 +44,24 @@ pub enum AgentError {
         #[source]
         source: io::Error,
     },
+    /// The numbers cannot be served.
+    #[error("serve metrics on {address} (set metrics_listen to a free address of this host, port 0 takes any)")]
+    MetricsListen {
+        /// The address.
+        address: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The socket for those who ask on this node cannot be made.
+    #[error("listen for questions in the state directory {path}")]
+    LocalSocket {
+        /// The state directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The socket for the ranks cannot be made.
     #[error("listen for ranks on {path}")]
     RankSocket {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::{Body, Entity, NodeId, Source};
 
+use crate::outlets::Board;
 use crate::sighting::Sighting;
 
 /// Sightings that may wait for the disk.
@@ -25,6 +26,8 @@ pub(crate) struct Intake {
 struct Shared {
     node: NodeId,
     capacity: usize,
+    /// What passed, for whoever asks on this node.
+    board: Board,
     queue: Mutex<Queue>,
     arrived: Condvar,
 }
@@ -48,6 +51,7 @@ impl Intake {
             shared: Arc::new(Shared {
                 node,
                 capacity,
+                board: Board::default(),
                 queue: Mutex::new(Queue::default()),
                 arrived: Condvar::new(),
             }),
@@ -70,11 +74,18 @@ impl Intake {
         &self.shared.node
     }
 
+    /// What passed so far.
+    pub(crate) fn board(&self) -> &Board {
+        &self.shared.board
+    }
+
     /// Takes a sighting without waiting.
     pub(crate) fn push(&self, sighting: Sighting) {
+        self.shared.board.note(&self.shared.node, &sighting);
         let mut queue = self.lock();
         if queue.waiting.len() >= self.shared.capacity {
             queue.lost += 1;
+            self.shared.board.dropped();
             match queue.waiting.iter().position(Sighting::is_droppable) {
                 Some(oldest) => drop(queue.waiting.remove(oldest)),
                 None => return,
@@ -146,6 +157,7 @@ impl Intake {
                 None => drop(queue.waiting.pop_back()),
             }
             queue.lost += 1;
+            self.shared.board.dropped();
         }
     }
 

@@ -14,8 +14,9 @@
 //! - No call into a driver, a file system or a rank can hold up another part; each has a thread or a deadline (RG-9, RG-12).
 //!
 //! Absent: ranks that survive their agent, event sources of the GPU library (it is polled), ethtool, EDAC and the log of
-//! the previous boot, stacks of hung ranks, metrics endpoints, replication of images to peers.
+//! the previous boot, stacks of hung ranks, replication of images to peers.
 
+mod bounded;
 mod checkpoint;
 mod clock;
 mod collectors;
@@ -23,6 +24,8 @@ mod error;
 mod fences;
 mod intake;
 mod orders;
+mod outlets;
+mod preflight;
 mod ranks;
 mod run;
 mod settings;
@@ -31,6 +34,10 @@ mod spool;
 mod uplink;
 
 pub use error::{AgentError, Ended};
+pub use outlets::{
+    AgentView, CheckView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView, ask_agent,
+};
+pub use preflight::{Check, Need, Verdict, preflight};
 pub use run::run;
-pub use settings::{Intervals, KernelLogSource, Settings};
+pub use settings::{Intervals, KernelLogSource, PluginCheck, Settings};
 pub use spool::SpoolError;

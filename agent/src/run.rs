@@ -19,6 +19,7 @@ use crate::collectors::{Collectors, Stop};
 use crate::fences::Fences;
 use crate::intake::Intake;
 use crate::orders::{self, Errand, Left, Orders};
+use crate::outlets::{LocalSocket, Snapshots, serve_metrics};
 use crate::ranks::{RankSocket, Roster};
 use crate::spool::Spool;
 use crate::uplink::Uplink;
@@ -59,6 +60,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     })?;
 
     let stop = Stop::default();
+    let started = clock::now();
     let intake = Intake::new(settings.node.clone());
     let roster = Roster::new(settings.node.clone());
     let checkpoints = Checkpoints::new(&settings, &intake, &roster, tokio::runtime::Handle::current());
@@ -114,8 +116,33 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         roster: roster.clone(),
         orders: errands.clone(),
         settings: settings.clone(),
+        board: intake.board().clone(),
     };
     let uplink = tokio::spawn(uplink.run());
+    let snapshots = Snapshots {
+        node: settings.node.clone(),
+        started,
+        board: intake.board().clone(),
+        spool: spool.clone(),
+        roster: roster.clone(),
+        stop: stop.clone(),
+    };
+    // They end with what they are held by.
+    let local = LocalSocket::start(&state_dir, snapshots.clone()).map_err(|source| AgentError::LocalSocket {
+        path: state_dir.clone(),
+        source,
+    })?;
+    let metrics = match &settings.metrics_listen {
+        Some(address) => Some(
+            serve_metrics(address, snapshots)
+                .await
+                .map_err(|source| AgentError::MetricsListen {
+                    address: address.clone(),
+                    source,
+                })?,
+        ),
+        None => None,
+    };
     tracing::info!(node = %settings.node, controller = settings.controller, peers = %peer_address, "agent runs");
 
     let unexpected = tokio::select! {
@@ -143,6 +170,11 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     // Aborted is not ended: the task holds the spool until it is, and the next agent of this directory must find it free.
     uplink.abort();
     let _ = uplink.await;
+    // They hold the spool, which must be free for the next agent of this directory.
+    local.end().await;
+    if let Some(metrics) = metrics {
+        metrics.end().await;
+    }
     let _ = end_peers.send(());
     peers.abort();
     let _ = peers.await;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_model::NodeId;
+use rankguard_model::{ClassId, NodeId};
+use serde::Serialize;
 
 /// Everything an agent needs to know.
 #[derive(Debug, Clone)]
@@ -22,6 +23,8 @@ pub struct Settings {
     pub failure_domain: String,
     /// Where the peer service listens; port 0 takes a free one.
     pub peer_listen: String,
+    /// Where numbers for Prometheus are served; nowhere when absent, port 0 takes a free one.
+    pub metrics_listen: Option<String>,
     /// Where the kernel's lines come from.
     pub kernel_log: KernelLogSource,
     /// The sysfs tree.
@@ -32,6 +35,8 @@ pub struct Settings {
     pub nvml_library: Option<PathBuf>,
     /// Log files to follow besides the output of the ranks.
     pub job_logs: Vec<PathBuf>,
+    /// Programs of others that look at something.
+    pub checks: Vec<PluginCheck>,
     /// Most bytes of unacknowledged evidence kept on disk; samples and progress go first when it is reached.
     pub spool_bytes: u64,
     /// How often things are done and how long they may take.
@@ -49,15 +54,37 @@ impl Settings {
             slots: 1,
             failure_domain: String::new(),
             peer_listen: "127.0.0.1:0".to_owned(),
+            metrics_listen: None,
             kernel_log: KernelLogSource::DevKmsg,
             sysfs_root: PathBuf::from("/sys"),
             proc_root: PathBuf::from("/proc"),
             nvml_library: None,
             job_logs: Vec::new(),
+            checks: Vec::new(),
             spool_bytes: 64 << 20,
             intervals: Intervals::default(),
         }
     }
+}
+
+/// A program that looks at something and tells with its exit code what it saw: 0 fine, 1 warning, 2 critical, 3 unknown
+/// (the convention of Nagios plug-ins).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PluginCheck {
+    /// What the check is called.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// From the end of one run to the next, seconds.
+    pub interval_s: u64,
+    /// Longest run, seconds.
+    pub timeout_s: u64,
+    /// The failure class that a critical state speaks of.
+    pub class: ClassId,
+    /// Processor seconds of each of its processes; no limit when absent.
+    pub cpu_s: Option<u64>,
+    /// Megabytes (2^20) of address space of each of its processes; no limit when absent.
+    pub memory_mb: Option<u64>,
 }
 
 /// Where the kernel's lines come from.

@@ -19,6 +19,7 @@ use tonic::transport::Endpoint;
 
 use crate::clock::{self, OffsetFilter};
 use crate::orders::Errand;
+use crate::outlets::Board;
 use crate::ranks::Roster;
 use crate::settings::Settings;
 use crate::spool::Spool;
@@ -36,6 +37,7 @@ pub(crate) struct Uplink {
     pub(crate) spool: Arc<Spool>,
     pub(crate) roster: Roster,
     pub(crate) orders: SyncSender<Errand>,
+    pub(crate) board: Board,
 }
 
 /// Why a session ended.
@@ -70,7 +72,9 @@ impl Uplink {
         let mut pause = self.settings.intervals.reconnect_min;
         loop {
             let started = Instant::now();
-            match self.session(&mut filter).await {
+            let lost = self.session(&mut filter).await;
+            self.board.session(&self.settings.controller, Some(lost.to_string()));
+            match lost {
                 Lost::Connect(problem) => tracing::debug!(%problem, "the controller does not answer"),
                 lost => tracing::warn!(%lost, "lost the session with the controller"),
             }
@@ -112,6 +116,7 @@ impl Uplink {
             return Err(Lost::Foreign("its first word was not `joined`".to_owned()));
         };
         self.spool.joined(Sequence(joined.acknowledged))?;
+        self.board.session(&self.settings.controller, None);
         tracing::info!(
             controller = self.settings.controller,
             acknowledged = joined.acknowledged,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::checkpoint::CheckpointArgs;
+use crate::commands::preflight::PreflightArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use rankguard_console::{Format, FormatArgs};
 
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Controller(ControllerArgs),
     /// Run the agent of this node: observe, run ranks, keep checkpoints
     Agent(Box<AgentArgs>),
+    /// Say whether this node has what a job needs, before the job finds out
+    Preflight(Box<PreflightArgs>),
     /// Submit a training job and follow it to its end
     Run(RunArgs),
     /// Show nodes and jobs
@@ -145,7 +148,11 @@ pub(crate) struct ControllerArgs {
 
 /// `agent`. Each flag is a setting of the same name in `[agent]`.
 #[derive(Debug, Clone, Default, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct AgentArgs {
+    /// What to do instead of running the agent.
+    #[command(subcommand)]
+    pub(crate) action: Option<AgentAction>,
     /// Name of this node [default: the host name]
     #[arg(long)]
     pub(crate) node: Option<String>,
@@ -167,6 +174,9 @@ pub(crate) struct AgentArgs {
     /// Where to serve chunks to other agents; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) peer_listen: Option<String>,
+    /// Where to serve numbers for Prometheus; port 0 takes a free one [default: nowhere]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics_listen: Option<String>,
     /// `/dev/kmsg`, a file that kernel lines are appended to, or `off`
     #[arg(long, value_name = "SOURCE")]
     pub(crate) kernel_log: Option<String>,
@@ -182,6 +192,24 @@ pub(crate) struct AgentArgs {
     /// The GPU management library
     #[arg(long, value_name = "FILE")]
     pub(crate) nvml_library: Option<PathBuf>,
+}
+
+/// `agent ...`.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum AgentAction {
+    /// Ask the agent of this node what it knows, without a controller
+    Status(AgentStatusArgs),
+}
+
+/// `agent status`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AgentStatusArgs {
+    /// Directory of the agent's own files [setting agent.state_dir]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// How to print; csv is not for so many things
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// `run`.
@@ -339,6 +367,12 @@ pub(crate) struct CasesListArgs {
     /// Only cases that are not over
     #[arg(long)]
     pub(crate) open: bool,
+    /// Ask the agent of this node instead of a controller: what its own newest findings amount to
+    #[arg(long, conflicts_with = "controller")]
+    pub(crate) local: bool,
+    /// With --local, directory of the agent's own files [setting agent.state_dir]
+    #[arg(long, value_name = "DIR", requires = "local")]
+    pub(crate) state_dir: Option<PathBuf>,
 }
 
 /// `cases show`.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::Source;
 
+use super::check::Check;
 use super::gpu::Gpu;
 use super::host::Host;
 use super::job_log::{JobLogs, job_logs};
@@ -54,6 +55,8 @@ impl Collectors {
             stop: stop.clone(),
         };
         let host = Host {
+            proc_root: settings.proc_root.clone(),
+            sysfs_root: settings.sysfs_root.clone(),
             interval: intervals.host,
             watched: vec![settings.state_dir.clone(), "/dev/shm".into(), "/tmp".into()],
             intake: intake.clone(),
@@ -85,6 +88,14 @@ impl Collectors {
         start("host", Source::Host, Box::new(|| host.run()))?;
         start("nic", Source::Nic, Box::new(|| nic.run()))?;
         start("gpu", Source::Gpu, Box::new(|| gpu.run()))?;
+        for plugin in &settings.checks {
+            let check = Check {
+                plugin: plugin.clone(),
+                intake: intake.clone(),
+                stop: stop.clone(),
+            };
+            start("check", Source::Host, Box::new(|| check.run()))?;
+        }
         Ok(Self {
             threads,
             job_logs: logs,

@@ -1,7 +1,7 @@
 //! The host: memory, disks, load. Only crossings of a threshold are reported, in both directions.
 //!
 //! They are witnesses, never causes: a full disk explains why a save failed, it does not fail by itself. Absent:
-//! pressure stalls (PSI), cgroup events, EDAC counters, mounts, clock state.
+//! mounts that hang, inodes, machine checks, blocked and dead processes, the clock source.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,9 @@ use std::time::Duration;
 use rankguard_model::{Role, Source};
 use sysinfo::{MemoryRefreshKind, System};
 
+use super::vitals::{self, Vitals};
 use super::{Stop, mark, sample};
+use crate::clock;
 use crate::intake::Intake;
 
 /// Below this part of memory available, allocation failures and OOM kills are near.
@@ -29,6 +31,8 @@ const LOAD_FINE: f64 = 2.0;
 /// Everything the collector needs.
 #[derive(Debug)]
 pub(crate) struct Host {
+    pub(crate) proc_root: PathBuf,
+    pub(crate) sysfs_root: PathBuf,
     pub(crate) interval: Duration,
     /// Directories whose file systems matter.
     pub(crate) watched: Vec<PathBuf>,
@@ -49,6 +53,7 @@ impl Host {
         let mut memory = Threshold::low(MEMORY_LOW, MEMORY_FINE);
         let mut load = Threshold::high(LOAD_HIGH, LOAD_FINE);
         let mut disks: BTreeMap<PathBuf, Threshold> = BTreeMap::new();
+        let mut vitals = Vitals::default();
         let processors = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         loop {
             system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
@@ -70,6 +75,11 @@ impl Host {
                 let metric = format!("host.disk_available {}", mount.display());
                 let threshold = disks.entry(mount).or_insert(Threshold::low(DISK_LOW, DISK_FINE));
                 self.judge(threshold, &metric, free, Some("disk-full"));
+            }
+            for told in vitals.take(vitals::look(&self.proc_root, &self.sysfs_root, clock::kernel_clock())) {
+                let node = self.intake.node_entity();
+                let sighting = sample(Source::Host, node, &told.metric, told.value, told.unit);
+                self.intake.push(sighting.marked(told.marks));
             }
             if self.stop.wait(self.interval) {
                 return;

@@ -119,6 +119,7 @@ impl JobLogReader {
             let stopping = self.stop.stopped();
             if stopping || Instant::now() >= next_look {
                 self.look(stopping);
+                self.stop.looked(self.pause());
                 next_look = Instant::now() + self.pause();
             }
             if stopping {

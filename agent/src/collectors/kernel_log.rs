@@ -81,6 +81,7 @@ impl KernelLog {
                 self.absent(&format!("cannot read {}: {error}", path.display()));
                 break;
             }
+            self.stop.looked(self.interval);
             wait_readable(&file, pause(self.interval, ring.deadline(), clock::now()));
         }
         ring.finish(clock::now(), &self.reporter);

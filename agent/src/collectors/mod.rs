@@ -2,6 +2,7 @@
 //! gap; none can hold up another, and none decides anything.
 
 mod all;
+pub(crate) mod check;
 pub(crate) mod file;
 mod followed;
 pub(crate) mod gpu;
@@ -14,7 +15,8 @@ pub(crate) mod observe;
 mod ring;
 mod stop;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
+mod vitals;
 
 use std::collections::BTreeMap;
 use std::io;

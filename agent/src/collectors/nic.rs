@@ -32,7 +32,32 @@ const COUNTERS: [(&str, &str); 12] = [
 ];
 
 /// A port state as the kernel numbers it.
-const ACTIVE: f64 = 4.0;
+pub(crate) const ACTIVE: f64 = 4.0;
+
+/// A port of an RDMA device as it is now. A value that cannot be read is absent.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RdmaPort {
+    pub(crate) device: String,
+    pub(crate) number: String,
+    /// State as the kernel numbers it.
+    pub(crate) state: Option<f64>,
+    /// Gigabits per second.
+    pub(crate) rate: Option<f64>,
+}
+
+/// All RDMA ports of a sysfs tree, by device.
+pub(crate) fn rdma_ports(sysfs: &Path) -> Vec<RdmaPort> {
+    let devices = entries(&sysfs.join("class/infiniband"));
+    let ports = devices.iter().flat_map(|device| {
+        entries(&device.join("ports")).into_iter().map(move |port| RdmaPort {
+            device: name(device),
+            number: name(&port),
+            state: first_number(&port.join("state")),
+            rate: first_number(&port.join("rate")),
+        })
+    });
+    ports.collect()
+}
 
 /// Everything the collector needs.
 #[derive(Debug)]

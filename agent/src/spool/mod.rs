@@ -21,6 +21,7 @@ use redb::{Database, Durability, ReadableDatabase, ReadableTable};
 use tokio::sync::watch;
 
 use crate::clock;
+use crate::outlets::SpoolView;
 use crate::sighting::Sighting;
 use table::{CURSORS, EVIDENCE, META, Record};
 
@@ -58,6 +59,8 @@ pub(crate) struct Spool {
     node: NodeId,
     limit: u64,
     state: Mutex<State>,
+    /// The state as it was after the last change, for those who must not wait for the disk.
+    view: Mutex<SpoolView>,
     durable: watch::Sender<u64>,
 }
 
@@ -76,6 +79,18 @@ struct State {
     joined: bool,
     /// Sightings that were refused and not yet recorded as a gap.
     refused: u64,
+}
+
+impl State {
+    fn view(&self, limit: u64) -> SpoolView {
+        SpoolView {
+            bytes: self.bytes,
+            limit_bytes: limit,
+            last: self.last,
+            sent: self.sent,
+            acknowledged: self.acked,
+        }
+    }
 }
 
 impl Spool {
@@ -110,6 +125,7 @@ impl Spool {
         };
         txn.commit().map_err(database)?;
         Ok(Self {
+            view: Mutex::new(state.view(limit)),
             db,
             node,
             limit,
@@ -120,6 +136,15 @@ impl Spool {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of the spool panics")
+    }
+
+    /// How full it is and which numbers it holds. Does not wait for the disk.
+    pub(crate) fn view(&self) -> SpoolView {
+        *self.view.lock().expect("no holder of the spool's view panics")
+    }
+
+    fn publish(&self, state: &State) {
+        *self.view.lock().expect("no holder of the spool's view panics") = state.view(self.limit);
     }
 
     /// Changes whenever there may be something new to send.
@@ -174,6 +199,7 @@ impl Spool {
         }
         txn.commit().map_err(database)?;
         (state.last, state.bytes, state.refused) = (last, bytes, refused);
+        self.publish(&state);
         drop(state);
         self.durable.send_replace(last);
         Ok(Sequence(last))
@@ -218,6 +244,7 @@ impl Spool {
         }
         if let Some(newest) = evidence.last() {
             state.sent = state.sent.max(newest.id.seq.0);
+            self.publish(&state);
         }
         Ok(evidence)
     }
@@ -251,6 +278,7 @@ impl Spool {
         state.acked = upto;
         state.sent = state.sent.max(upto);
         state.bytes = state.bytes.saturating_sub(freed);
+        self.publish(&state);
         Ok(())
     }
 
@@ -283,6 +311,7 @@ impl Spool {
                 txn.commit().map_err(database)?;
                 state.joined = true;
                 state.bytes += grown;
+                self.publish(&state);
                 self.durable.send_replace(state.last);
             }
         }

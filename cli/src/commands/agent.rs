@@ -1,7 +1,7 @@
 //! `rankguard agent`.
 
-use super::{block_on, settings};
-use crate::args::{AgentArgs, CommonArgs};
+use super::{block_on, local, settings};
+use crate::args::{AgentAction, AgentArgs, CommonArgs};
 use crate::config::Flag;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -9,6 +9,9 @@ use crate::signals::Stop;
 use crate::{logging, out};
 
 pub(super) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+    if let Some(AgentAction::Status(args)) = &args.action {
+        return local::status(args, common);
+    }
     let logs = (!args.job_logs.is_empty()).then(|| args.job_logs.join(":"));
     let config = settings(
         common,
@@ -24,6 +27,11 @@ pub(super) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<Exit, CliErro
                 args.failure_domain.as_deref(),
             ),
             Flag::of("agent.peer_listen", "--peer-listen", args.peer_listen.as_deref()),
+            Flag::of(
+                "agent.metrics_listen",
+                "--metrics-listen",
+                args.metrics_listen.as_deref(),
+            ),
             Flag::of("agent.kernel_log", "--kernel-log", args.kernel_log.as_deref()),
             Flag::of("agent.job_logs", "--job-log", logs),
             Flag::of("agent.sysfs_root", "--sysfs-root", args.sysfs_root.as_deref()),

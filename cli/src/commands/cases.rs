@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use rankguard_model::{Case, CaseId, CaseState, Delays, Reason, Timestamp};
 
-use super::{block_on, client};
+use super::{block_on, client, local};
 use crate::args::{CasesAction, CasesArgs, CasesListArgs, CasesShowArgs, CommonArgs, Format};
 use crate::client::Client;
 use crate::error::CliError;
@@ -27,6 +27,11 @@ const COLUMNS: &[Column<Case>] = &[
 
 pub(super) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError> {
     match args.action.unwrap_or(CasesAction::List(args.list)) {
+        CasesAction::List(args) if args.local => {
+            let cases = local::cases(args.state_dir.as_deref(), common)?;
+            print(&args, cases);
+            Ok(Exit::Fine)
+        }
         CasesAction::List(args) => {
             let client = client(&args.address, common)?;
             block_on(list(&args, &client))?
@@ -39,7 +44,11 @@ pub(super) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError
 }
 
 async fn list(args: &CasesListArgs, client: &Client) -> Result<Exit, CliError> {
-    let mut cases = client.cases().await?;
+    print(args, client.cases().await?);
+    Ok(Exit::Fine)
+}
+
+fn print(args: &CasesListArgs, mut cases: Vec<Case>) {
     cases.retain(|case| {
         let of_job = args
             .job
@@ -51,7 +60,6 @@ async fn list(args: &CasesListArgs, client: &Client) -> Result<Exit, CliError> {
     if cases.is_empty() {
         out::note("no cases");
     }
-    Ok(Exit::Fine)
 }
 
 async fn show(args: &CasesShowArgs, client: &Client) -> Result<Exit, CliError> {

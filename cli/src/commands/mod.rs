@@ -12,7 +12,9 @@ mod demo_rank;
 mod diagnose;
 mod explain;
 mod history;
+mod local;
 mod node;
+pub(crate) mod preflight;
 mod report;
 mod run;
 mod status;
@@ -78,6 +80,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         }),
         Command::Controller(args) => controller::run(&args, common),
         Command::Agent(args) => agent::run(&args, common),
+        Command::Preflight(args) => preflight::run(*args, common),
         Command::Run(args) => {
             let client = client(&args.address, common)?;
             block_on(run::run(args, &client))?

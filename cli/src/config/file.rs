@@ -102,6 +102,9 @@ fn unknown(path: &str, is_table: bool) -> String {
 }
 
 fn convert(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
+    if kind == Kind::Checks {
+        return super::checks::read(value.get_ref()).map(Value::Checks);
+    }
     let found = match value.get_ref() {
         DeValue::String(text) => Value::Text(text.to_string()),
         DeValue::Integer(number) => match u64::from_str_radix(number.as_str(), number.radix()) {

@@ -62,6 +62,11 @@ const fn key(path: &'static str, kind: Kind, doc: &'static str) -> Key {
 
 /// All settings, by path.
 pub(crate) const KEYS: &[Key] = &[
+    key(
+        "agent.checks",
+        Kind::Checks,
+        "plug-in checks: tables with name, command, interval_s, timeout_s, class, cpu_s, memory_mb",
+    ),
     key("agent.controller", Kind::Address, "address of the controller"),
     key(
         "agent.failure_domain",
@@ -144,6 +149,11 @@ pub(crate) const KEYS: &[Key] = &[
         "agent.kernel_log",
         Kind::Name,
         "/dev/kmsg, a file that kernel lines are appended to, or off",
+    ),
+    key(
+        "agent.metrics_listen",
+        Kind::Socket,
+        "where numbers for Prometheus are served; nowhere when not set, port 0 takes a free one",
     ),
     key("agent.node", Kind::Name, "name of this node"),
     key(

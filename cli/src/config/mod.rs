@@ -3,6 +3,7 @@
 //! Every mistake of all three is reported at once. A variable that begins like the environment name of a section but is
 //! no setting is a mistake, too: a mistyped name must not be ignored in silence.
 
+mod checks;
 mod file;
 mod key;
 mod mistake;

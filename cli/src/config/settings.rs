@@ -44,6 +44,7 @@ impl Config {
         settings.slots = u32::try_from(self.count("agent.slots")).unwrap_or(u32::MAX);
         settings.failure_domain = self.text("agent.failure_domain");
         settings.peer_listen = self.text("agent.peer_listen");
+        settings.metrics_listen = self.value("agent.metrics_listen").map(Value::show);
         settings.kernel_log = match self.text("agent.kernel_log").as_str() {
             "/dev/kmsg" => KernelLogSource::DevKmsg,
             "off" => KernelLogSource::Off,
@@ -58,6 +59,9 @@ impl Config {
             Some(Value::List(items)) => items.iter().map(PathBuf::from).collect(),
             _ => Vec::new(),
         };
+        if let Some(Value::Checks(checks)) = self.value("agent.checks") {
+            settings.checks.clone_from(checks);
+        }
         settings.spool_bytes = self.count("agent.spool_bytes");
         for (path, interval) in intervals(&mut settings.intervals) {
             *interval = self.wait(path);
@@ -231,7 +235,7 @@ mod tests {
             .map(|key| key.path)
             .filter(|path| !defaults().iter().any(|(default, _)| default == path))
             .collect();
-        assert_eq!(without, ["agent.nvml_library"]);
+        assert_eq!(without, ["agent.checks", "agent.metrics_listen", "agent.nvml_library"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a setting holds, and what it may hold.
 
+use rankguard_agent::PluginCheck;
 use serde::Serialize;
 
 /// The value of one setting.
@@ -12,6 +13,8 @@ pub(crate) enum Value {
     Count(u64),
     /// Several paths.
     List(Vec<String>),
+    /// Plug-in checks.
+    Checks(Vec<PluginCheck>),
 }
 
 impl Value {
@@ -21,6 +24,10 @@ impl Value {
             Self::Text(text) => text.clone(),
             Self::Count(count) => count.to_string(),
             Self::List(items) => items.join(":"),
+            Self::Checks(checks) => {
+                let names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
+                names.join(", ")
+            }
         }
     }
 }
@@ -44,6 +51,8 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
     /// Directives of a log filter.
     Filter,
+    /// Tables of plug-in checks, in the file only.
+    Checks,
 }
 
 impl Kind {
@@ -58,6 +67,7 @@ impl Kind {
             Self::Count(min, u64::MAX) => format!("a whole number of at least {min}"),
             Self::Count(min, max) => format!("a whole number of {min} to {max}"),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
+            Self::Checks => "tables [[agent.checks]] in the configuration file".to_owned(),
             Self::Filter => "log directives such as info or rankguard_agent=debug".to_owned(),
         }
     }
@@ -87,6 +97,7 @@ impl Kind {
             (Self::Filter, Value::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
             (Self::Choice(words), Value::Text(text)) => words.contains(&text.as_str()),
             (Self::Count(min, max), Value::Count(count)) => (min..=max).contains(count),
+            (Self::Checks, Value::Checks(_)) => true,
             (Self::Paths, Value::List(items)) => items.iter().all(|item| !item.is_empty()),
             _ => false,
         };

@@ -1,0 +1,361 @@
+//! A program of somebody else, run so that it can do no harm: a deadline, limits of its own, bounded output, and nothing
+//! of it left behind.
+//!
+//! It gets a process group and a word in its environment that its children inherit. At its end, or at the deadline, the
+//! group is killed, and whatever still carries the word is killed too: a program that moves to a session of its own
+//! leaves the group, but keeps its environment. Absent: cgroups, which need rights that an agent may not have.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rankguard_model::Exit;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_group, pidfd_open, pidfd_send_signal, setrlimit,
+};
+
+/// The variable that tells whose child a process is.
+const WORD: &str = "RANKGUARD_BOUNDED";
+/// Bytes of output that are kept, of each of the two streams.
+const KEPT: usize = 16 << 10;
+/// Bytes of output after which a program is ended: it tells nothing any more.
+const FLOOD: usize = 1 << 20;
+/// Longest wait before it is asked again whether anybody still wants to know.
+const HEAR: Duration = Duration::from_millis(200);
+/// How long killed processes may take to be gone.
+const GONE: Duration = Duration::from_secs(2);
+
+/// What a program may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Wall time until it is killed.
+    pub(crate) deadline: Duration,
+    /// Processor seconds of each of its processes; no limit when absent.
+    pub(crate) cpu_s: Option<u64>,
+    /// Bytes of address space of each of its processes; no limit when absent.
+    pub(crate) memory: Option<u64>,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum End {
+    /// By itself, or by a signal that was not ours.
+    Itself(Exit),
+    /// Killed at the deadline.
+    Deadline,
+    /// Killed because nobody wants to know any more.
+    Stopped,
+    /// Killed because it wrote more than anybody reads.
+    Flood,
+}
+
+/// What is left of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) end: End,
+    /// The beginning of its output, lossily decoded.
+    pub(crate) stdout: String,
+    /// The beginning of its complaints.
+    pub(crate) stderr: String,
+    /// Processes outside of its group that had to be ended.
+    pub(crate) strays: usize,
+}
+
+/// Runs a program to its end. Waits on the calling thread, at most for the deadline and a moment.
+pub(crate) fn run(words: &[OsString], bounds: Bounds) -> io::Result<Outcome> {
+    run_until(words, bounds, || false)
+}
+
+/// As [`run`], but ended early, and within a moment, once `stopped`.
+pub(crate) fn run_until(words: &[OsString], bounds: Bounds, stopped: impl Fn() -> bool) -> io::Result<Outcome> {
+    let (program, arguments) = words
+        .split_first()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no command"))?;
+    let word = word();
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env(WORD, &word)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let limit = move || {
+        let set = |resource, value| {
+            setrlimit(
+                resource,
+                Rlimit {
+                    current: Some(value),
+                    maximum: Some(value),
+                },
+            )
+            .map_err(io::Error::from)
+        };
+        set(Resource::Core, 0)?;
+        if let Some(seconds) = bounds.cpu_s {
+            set(Resource::Cpu, seconds)?;
+        }
+        if let Some(bytes) = bounds.memory {
+            set(Resource::As, bytes)?;
+        }
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)
+    };
+    // SAFETY: between fork and exec only setrlimit and prctl are called, which are async-signal-safe and touch no memory
+    // that another thread may have left locked.
+    unsafe {
+        command.pre_exec(limit);
+    }
+    let mut child = spawn(&mut command)?;
+    let told = listen(&mut child, Instant::now() + bounds.deadline, stopped);
+    // Before the leader is reaped, its number is nobody else's.
+    if let Some(leader) = pid(child.id()) {
+        let _ = kill_process_group(leader, Signal::KILL);
+    }
+    let status = child.wait()?;
+    let strays = end_strays(&word);
+    let (by_us, stdout, stderr) = told?;
+    let exit = status
+        .signal()
+        .map_or(Exit::Code(status.code().unwrap_or(-1)), Exit::Signal);
+    Ok(Outcome {
+        end: by_us.unwrap_or(End::Itself(exit)),
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        strays,
+    })
+}
+
+/// A program that was just installed is busy for as long as somebody else, forked meanwhile, holds it open for writing.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let until = Instant::now() + GONE;
+    loop {
+        match command.spawn() {
+            Err(problem) if problem.kind() == io::ErrorKind::ExecutableFileBusy && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn pid(number: u32) -> Option<Pid> {
+    i32::try_from(number).ok().and_then(Pid::from_raw)
+}
+
+/// A word that no other run of any agent of this machine has.
+fn word() -> String {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    let now = crate::clock::now().0;
+    format!("{}-{now}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Reads both streams until the leader has ended or has to be ended; in the latter case why.
+fn listen(
+    child: &mut Child,
+    deadline: Instant,
+    stopped: impl Fn() -> bool,
+) -> io::Result<(Option<End>, Vec<u8>, Vec<u8>)> {
+    let leader = pid(child.id()).ok_or_else(|| io::Error::other("a process without a number"))?;
+    let ended = pidfd_open(leader, PidfdFlags::empty())?;
+    let mut streams = [
+        Stream::of(child.stdout.take().map(OwnedFd::from))?,
+        Stream::of(child.stderr.take().map(OwnedFd::from))?,
+    ];
+    let by_us = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break Some(End::Deadline);
+        }
+        if stopped() {
+            break Some(End::Stopped);
+        }
+        let left = left.min(HEAR);
+        let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(&ended, PollFlags::IN)];
+        waited.extend(
+            streams
+                .iter()
+                .filter_map(|stream| stream.pipe.as_ref())
+                .map(|pipe| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)),
+        );
+        let timeout = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(&mut waited, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(problem) => return Err(problem.into()),
+        }
+        let over = waited.first().is_some_and(|fd| !fd.revents().is_empty());
+        streams.iter_mut().for_each(Stream::read);
+        if streams.iter().any(|stream| stream.seen > FLOOD) {
+            break Some(End::Flood);
+        }
+        if over {
+            break None;
+        }
+    };
+    let [stdout, stderr] = streams;
+    Ok((by_us, stdout.kept, stderr.kept))
+}
+
+/// One stream of output; its beginning is kept, the rest is counted.
+struct Stream {
+    pipe: Option<OwnedFd>,
+    kept: Vec<u8>,
+    seen: usize,
+}
+
+impl Stream {
+    fn of(pipe: Option<OwnedFd>) -> io::Result<Self> {
+        if let Some(pipe) = &pipe {
+            rustix::io::ioctl_fionbio(pipe, true)?;
+        }
+        Ok(Self {
+            pipe,
+            kept: Vec::new(),
+            seen: 0,
+        })
+    }
+
+    /// What is there now, without waiting.
+    fn read(&mut self) {
+        let mut buffer = [0; 16 << 10];
+        while let Some(pipe) = &self.pipe
+            && self.seen <= FLOOD
+        {
+            match rustix::io::read(pipe, &mut buffer[..]) {
+                Ok(0) => self.pipe = None,
+                Ok(count) => {
+                    self.seen += count;
+                    let room = KEPT.saturating_sub(self.kept.len()).min(count);
+                    self.kept.extend_from_slice(&buffer[..room]);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                Err(_) => self.pipe = None,
+            }
+        }
+    }
+}
+
+/// Kills every process that carries the word; says how many there were. New ones may be started while it looks, so it
+/// looks until there are none, or until the time is over.
+fn end_strays(word: &str) -> usize {
+    let wanted = format!("{WORD}={word}");
+    let until = Instant::now() + GONE;
+    let mut ended = std::collections::BTreeSet::new();
+    loop {
+        let alive = carriers(wanted.as_bytes());
+        if alive.is_empty() || Instant::now() >= until {
+            return ended.len();
+        }
+        for number in alive {
+            // Looked at again with the handle in hand: the number may be somebody else's by now.
+            let Some(pid) = pid(number) else { continue };
+            let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
+                continue;
+            };
+            if carries(number, wanted.as_bytes()) && pidfd_send_signal(handle, Signal::KILL).is_ok() {
+                ended.insert(number);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn carriers(wanted: &[u8]) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let numbers = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers.filter(|number| carries(*number, wanted)).collect()
+}
+
+/// A process that has ended and waits to be reaped has no environment any more.
+fn carries(number: u32, wanted: &[u8]) -> bool {
+    std::fs::read(format!("/proc/{number}/environ"))
+        .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|pair| pair == wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    const LONG: Bounds = Bounds {
+        deadline: Duration::from_secs(60),
+        cpu_s: None,
+        memory: None,
+    };
+
+    fn shell(script: &str, bounds: Bounds) -> Outcome {
+        run(&["sh".into(), "-c".into(), script.into()], bounds).unwrap()
+    }
+
+    #[test]
+    fn a_program_that_ends_is_told_with_its_words() {
+        let outcome = shell("echo out; echo err >&2; exit 3", LONG);
+        assert_eq!(outcome.end, End::Itself(Exit::Code(3)));
+        assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"));
+    }
+
+    #[test]
+    fn a_program_that_forks_and_hangs_leaves_nothing_behind() {
+        let short = Bounds {
+            deadline: Duration::from_millis(300),
+            ..LONG
+        };
+        // One child in the group, one in a session of its own.
+        let outcome = shell("sleep 4321 & setsid sleep 4321 & echo started; wait", short);
+        assert_eq!(outcome.end, End::Deadline);
+        assert_eq!(outcome.stdout, "started\n");
+        // Nobody carries a word of this process and this test any more: the run would have counted and waited for it.
+        assert!(outcome.strays <= 2, "{outcome:?}");
+        let left = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            line == b"sleep\x004321\0"
+        });
+        assert_eq!(left.count(), 0);
+    }
+
+    #[test]
+    fn a_program_that_ends_before_its_child_does_not_keep_us_waiting() {
+        let outcome = shell("setsid sleep 5432 & exit 1", LONG);
+        assert_eq!(outcome.end, End::Itself(Exit::Code(1)));
+        let left = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            line == b"sleep\x005432\0"
+        });
+        assert_eq!(left.count(), 0);
+    }
+
+    #[test]
+    fn a_flood_is_cut_and_ended() {
+        let outcome = shell("while :; do echo 0123456789012345678901234567890123456789; done", LONG);
+        assert_eq!(outcome.end, End::Flood);
+        assert_eq!(outcome.stdout.len(), KEPT);
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error_and_memory_has_a_limit() {
+        let missing = run(&["/no/such/program".into()], LONG).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        let small = Bounds {
+            memory: Some(1 << 20),
+            ..LONG
+        };
+        let outcome = run(&["sh".into(), "-c".into(), "echo fine".into()], small);
+        assert!(
+            outcome.is_err() || outcome.is_ok_and(|outcome| outcome.end != End::Itself(Exit::Code(0))),
+            "a megabyte of address space is not enough for any program"
+        );
+    }
+}

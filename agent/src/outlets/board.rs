@@ -1,0 +1,251 @@
+//! What the agent counts of what passes its intake. Bounded: a flood of kinds is counted, not kept.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rankguard_model::{Body, DeviceKind, Entity, Evidence, EvidenceId, NodeId, Role, Sequence, Source, Timestamp};
+
+use super::view::{CheckView, GapView, SeriesView, UplinkView};
+use crate::clock;
+use crate::sighting::Sighting;
+
+/// Series that are kept apart. A node has some ten devices and some ten classes that ever occur on them.
+const SERIES: usize = 1024;
+/// Pieces of evidence that are remembered for who asks on the node.
+const FINDINGS: usize = 256;
+
+/// What is counted. Cheap to clone; every clone counts on the same board.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Board(Arc<Mutex<Counts>>);
+
+/// The board's content at one moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counts {
+    pub(crate) evidence: BTreeMap<Source, u64>,
+    pub(crate) gaps: BTreeMap<Source, GapView>,
+    pub(crate) dropped: u64,
+    series: BTreeMap<Key, (u64, Timestamp)>,
+    pub(crate) beyond: u64,
+    pub(crate) findings: VecDeque<Evidence>,
+    noted: u64,
+    pub(crate) uplink: UplinkView,
+    pub(crate) checks: BTreeMap<String, CheckView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    class: String,
+    role: Role,
+    code: String,
+    kind: &'static str,
+    entity: String,
+}
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().expect("no holder of the board panics")
+    }
+
+    /// Counts a sighting that the intake takes.
+    pub(crate) fn note(&self, node: &NodeId, sighting: &Sighting) {
+        let mut counts = self.lock();
+        *counts.evidence.entry(sighting.source).or_default() += 1;
+        if let Body::Gap { what, lost } = &sighting.body {
+            let gap = counts.gaps.entry(sighting.source).or_default();
+            gap.count += 1;
+            gap.lost = gap.lost.saturating_add(lost.unwrap_or_default());
+            gap.at = sighting.at;
+            gap.what.clone_from(what);
+        }
+        for mark in &sighting.marks {
+            let (kind, entity) = named(&sighting.entity);
+            let code = ["xid", "sxid"].iter().find_map(|name| mark.fields.get(*name));
+            let key = Key {
+                class: mark.class.to_string(),
+                role: mark.role,
+                code: code.cloned().unwrap_or_default(),
+                kind,
+                entity,
+            };
+            let repeats = match &sighting.body {
+                Body::Line { repeats, .. } => u64::from(*repeats).max(1),
+                _ => 1,
+            };
+            if counts.series.len() >= SERIES && !counts.series.contains_key(&key) {
+                counts.beyond += 1;
+                continue;
+            }
+            let (count, last) = counts.series.entry(key).or_default();
+            *count = count.saturating_add(repeats);
+            *last = (*last).max(sighting.at);
+        }
+        let speaks = !sighting.marks.is_empty() || matches!(sighting.body, Body::RankExited { .. });
+        if speaks {
+            counts.noted += 1;
+            let seq = Sequence(counts.noted);
+            if counts.findings.len() >= FINDINGS {
+                counts.findings.pop_front();
+            }
+            counts.findings.push_back(Evidence {
+                id: EvidenceId {
+                    node: node.clone(),
+                    seq,
+                },
+                at: sighting.at,
+                source: sighting.source,
+                entity: sighting.entity.clone(),
+                body: sighting.body.clone(),
+                marks: sighting.marks.clone(),
+            });
+        }
+    }
+
+    /// Evidence was dropped before the spool.
+    pub(crate) fn dropped(&self) {
+        self.lock().dropped += 1;
+    }
+
+    /// A session with the controller has begun, or has ended for a reason.
+    pub(crate) fn session(&self, controller: &str, ended: Option<String>) {
+        let mut counts = self.lock();
+        let uplink = &mut counts.uplink;
+        let connected = ended.is_none();
+        if uplink.connected != connected || uplink.controller.is_empty() {
+            uplink.since = clock::now();
+        }
+        uplink.controller = controller.to_owned();
+        uplink.connected = connected;
+        if ended.is_some() {
+            uplink.problem = ended;
+        }
+    }
+
+    /// A plug-in check has ended.
+    pub(crate) fn checked(&self, check: CheckView) {
+        self.lock().checks.insert(check.check.clone(), check);
+    }
+
+    /// All of it, as it is now.
+    pub(crate) fn read(&self) -> Counts {
+        self.lock().clone()
+    }
+}
+
+impl Counts {
+    pub(crate) fn series(&self) -> Vec<SeriesView> {
+        let told = self.series.iter().map(|(key, (count, last))| SeriesView {
+            class: key.class.clone(),
+            role: role(key.role).to_owned(),
+            code: key.code.clone(),
+            kind: key.kind.to_owned(),
+            entity: key.entity.clone(),
+            count: *count,
+            last: *last,
+        });
+        told.collect()
+    }
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Root => "root",
+        Role::Cascade => "cascade",
+        Role::Confirmation => "confirmation",
+        Role::Noise => "noise",
+    }
+}
+
+/// Kind and name. Generations are left out: they would make a new series after every restart.
+fn named(entity: &Entity) -> (&'static str, String) {
+    match entity {
+        Entity::Node { node } => ("node", node.to_string()),
+        Entity::Device { device, .. } => {
+            let kind = match device.kind {
+                DeviceKind::Gpu => "gpu",
+                DeviceKind::Nic => "nic",
+                DeviceKind::Nvswitch => "nvswitch",
+                DeviceKind::Disk => "disk",
+            };
+            (kind, device.address.clone())
+        }
+        Entity::Rank { job, rank, .. } => ("rank", format!("{job}/{rank}")),
+        Entity::Job { job, .. } => ("job", job.to_string()),
+        other => ("unknown", other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::{Device, Mark};
+
+    use super::*;
+    use crate::collectors::mark;
+
+    fn line(address: &str, mark: Mark, repeats: u32) -> Sighting {
+        let entity = Entity::Device {
+            node: NodeId::from("a"),
+            device: Device {
+                kind: DeviceKind::Gpu,
+                address: address.to_owned(),
+            },
+        };
+        let body = Body::Line {
+            text: "NVRM: Xid".to_owned(),
+            context: Vec::new(),
+            repeats,
+        };
+        Sighting::now(Source::KernelLog, entity, body).marked(vec![mark])
+    }
+
+    #[test]
+    fn the_same_code_on_the_same_device_is_one_series_that_grows() {
+        let board = Board::default();
+        let mut says = mark("gpu-fallen-off-bus", Role::Root, 0.9, "xid");
+        says.fields.insert("xid".to_owned(), "79".to_owned());
+        board.note(&NodeId::from("a"), &line("0000:9b:00", says.clone(), 1));
+        board.note(&NodeId::from("a"), &line("0000:9b:00", says.clone(), 5));
+        board.note(&NodeId::from("a"), &line("0000:1b:00", says, 1));
+        let told: Vec<_> = board
+            .read()
+            .series()
+            .into_iter()
+            .map(|it| (it.entity, it.code, it.count))
+            .collect();
+        let one = |entity: &str, count| (entity.to_owned(), "79".to_owned(), count);
+        assert_eq!(told, [one("0000:1b:00", 1), one("0000:9b:00", 6)]);
+    }
+
+    #[test]
+    fn a_flood_of_kinds_is_counted_and_not_kept() {
+        let board = Board::default();
+        for number in 0..(SERIES as u64 + 10) {
+            let says = mark("unknown-xid", Role::Root, 0.9, "xid");
+            board.note(&NodeId::from("a"), &line(&format!("{number:08x}"), says, 1));
+        }
+        let counts = board.read();
+        assert_eq!((counts.series.len(), counts.beyond), (SERIES, 10));
+        assert_eq!(counts.findings.len(), FINDINGS);
+        assert_eq!(
+            counts.findings.back().map(|newest| newest.id.seq.0),
+            Some(SERIES as u64 + 10)
+        );
+    }
+
+    #[test]
+    fn what_was_lost_adds_up_and_the_newest_gap_is_told() {
+        let board = Board::default();
+        let entity = Entity::Unknown;
+        for (what, lost) in [("first", Some(u64::MAX)), ("second", Some(2)), ("third", None)] {
+            let body = Body::Gap {
+                what: what.to_owned(),
+                lost,
+            };
+            board.note(
+                &NodeId::from("a"),
+                &Sighting::now(Source::KernelLog, entity.clone(), body),
+            );
+        }
+        let gap = board.read().gaps.remove(&Source::KernelLog).unwrap_or_default();
+        assert_eq!((gap.count, gap.lost, gap.what.as_str()), (3, u64::MAX, "third"));
+    }
+}

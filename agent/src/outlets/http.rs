@@ -1,0 +1,187 @@
+//! `GET /metrics` over HTTP/1.1. One answer a connection; connections are bounded in number and time.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::metrics;
+use super::snapshot::Snapshots;
+
+/// Connections at a time. More wait in the kernel's queue.
+const CONNECTIONS: usize = 8;
+/// How long one connection may take, from its first byte to the last of the answer.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Bytes of a request that are read at most (the least that the library allows).
+const REQUEST_BYTES: usize = 8 << 10;
+/// After an accept that failed (too many open files), so that it is not tried in a circle.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The running outlet.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    task: JoinHandle<()>,
+    /// Where it listens.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the log tells people; only tests have to ask")
+    )]
+    pub(crate) address: SocketAddr,
+}
+
+impl Serving {
+    /// Ends it and everything it holds.
+    pub(crate) async fn end(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+/// Begins to serve.
+pub(crate) async fn serve(address: &str, snapshots: Snapshots) -> io::Result<Serving> {
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    tracing::info!(%address, "metrics are served");
+    let task = tokio::spawn(accept(listener, snapshots, DEADLINE));
+    Ok(Serving { task, address })
+}
+
+async fn accept(listener: TcpListener, snapshots: Snapshots, deadline: Duration) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    // Dropped with this task, and with it all connections.
+    let mut open = tokio::task::JoinSet::new();
+    loop {
+        while open.try_join_next().is_some() {}
+        let Ok(permit) = room.clone().acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let snapshots = snapshots.clone();
+                open.spawn(async move {
+                    let _ = tokio::time::timeout(deadline, answer(stream, snapshots)).await;
+                    drop(permit);
+                });
+            }
+            Err(problem) => {
+                tracing::debug!(%problem, "cannot take a connection for metrics");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn answer(stream: TcpStream, snapshots: Snapshots) {
+    let service = service_fn(|request| {
+        let response = respond(&request, &snapshots);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(REQUEST_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(problem) = connection.await {
+        tracing::debug!(%problem, "a connection for metrics ended");
+    }
+}
+
+fn respond(request: &Request<Incoming>, snapshots: &Snapshots) -> Response<Full<Bytes>> {
+    let plain = "text/plain; charset=utf-8";
+    let (status, kind, body) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => (
+            StatusCode::OK,
+            metrics::CONTENT_TYPE,
+            metrics::render(&snapshots.take()),
+        ),
+        (&Method::GET | &Method::HEAD, _) => (StatusCode::NOT_FOUND, plain, "only /metrics is here\n".to_owned()),
+        _ => (
+            StatusCode::METHOD_NOT_ALLOWED,
+            plain,
+            "only GET is understood\n".to_owned(),
+        ),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        let allowed = hyper::header::HeaderValue::from_static("GET, HEAD");
+        response.headers_mut().insert(ALLOW, allowed);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::outlets::tests::snapshots;
+
+    async fn get(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        let read = stream.read_to_string(&mut text);
+        tokio::time::timeout(Duration::from_secs(60), read)
+            .await
+            .unwrap()
+            .unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn metrics_are_served_and_nothing_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let serving = serve("127.0.0.1:0", snapshots(folder.path())).await.unwrap();
+        let page = get(serving.address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+        assert!(page.contains("content-type: text/plain; version=0.0.4"), "{page}");
+        assert!(page.contains("\nrankguard_agent_info{node=\"a\",version="), "{page}");
+        let other = get(serving.address, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(other.starts_with("HTTP/1.1 404 "), "{other}");
+        let post = get(
+            serving.address,
+            "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+        )
+        .await;
+        assert!(post.starts_with("HTTP/1.1 405 "), "{post}");
+        let garbage = get(serving.address, "\0\u{1}\u{2} nonsense\r\n\r\n").await;
+        assert!(!garbage.contains("200 OK"), "{garbage}");
+        serving.end().await;
+    }
+
+    /// RG-9: who says nothing has a deadline, and then the next one is served.
+    #[tokio::test]
+    async fn scrapers_that_never_ask_do_not_keep_others_out_for_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(accept(listener, snapshots(folder.path()), Duration::from_millis(200)));
+        let mut silent = Vec::new();
+        for _ in 0..CONNECTIONS * 2 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET /metr").await.unwrap();
+            silent.push(stream);
+        }
+        let page = get(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+        task.abort();
+    }
+}

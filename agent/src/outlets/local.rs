@@ -1,0 +1,191 @@
+//! The socket in the state directory at which the agent tells everything of itself, as one JSON document a connection.
+//!
+//! Only its own user and root may ask: the file is theirs alone, and whoever connects is asked for by the kernel as well,
+//! because a file has its mode only after it is there. The path is taken through the directory's handle, so that a state
+//! directory may have a longer name than a socket's address has room for.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::geteuid;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::snapshot::Snapshots;
+use super::view::{AgentView, LocalError};
+
+const NAME: &str = "agent.sock";
+/// Connections at a time.
+const CONNECTIONS: usize = 8;
+/// How long one answer may take to be read.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// An answer that is longer is none: some hundred pieces of evidence have a few kilobytes each.
+const ANSWER_BYTES: u64 = 64 << 20;
+/// After an accept that failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The socket; the file goes when this does.
+#[derive(Debug)]
+pub(crate) struct LocalSocket {
+    path: PathBuf,
+    task: JoinHandle<()>,
+}
+
+/// A short name of the socket for as long as the handle is open.
+fn through(folder: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{NAME}", folder.as_raw_fd()))
+}
+
+impl LocalSocket {
+    /// Begins to answer. The caller owns the state directory: what stands at the socket's place is of an agent that died.
+    pub(crate) fn start(state_dir: &Path, snapshots: Snapshots) -> io::Result<Self> {
+        let path = state_dir.join(NAME);
+        let _ = fs::remove_file(&path);
+        let folder = File::open(state_dir)?;
+        let listener = UnixListener::bind(through(&folder))?;
+        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        let task = tokio::spawn(accept(listener, snapshots));
+        Ok(Self { path, task })
+    }
+
+    /// Ends it and everything it holds.
+    pub(crate) async fn end(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for LocalSocket {
+    fn drop(&mut self) {
+        self.task.abort();
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+async fn accept(listener: UnixListener, snapshots: Snapshots) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut open = tokio::task::JoinSet::new();
+    loop {
+        while open.try_join_next().is_some() {}
+        let Ok(permit) = room.clone().acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let snapshots = snapshots.clone();
+                open.spawn(async move {
+                    let _ = tokio::time::timeout(DEADLINE, answer(stream, &snapshots)).await;
+                    drop(permit);
+                });
+            }
+            Err(problem) => {
+                tracing::debug!(%problem, "cannot take a question");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn answer(mut stream: UnixStream, snapshots: &Snapshots) -> io::Result<()> {
+    let asker = stream.peer_cred()?.uid();
+    if asker != 0 && asker != geteuid().as_raw() {
+        return Ok(());
+    }
+    let document = serde_json::to_vec(&snapshots.take())?;
+    stream.write_all(&document).await?;
+    stream.shutdown().await
+}
+
+/// Asks the agent that runs in a state directory. Waits at most for `deadline`.
+pub fn ask(state_dir: &Path, deadline: Duration) -> Result<AgentView, LocalError> {
+    let path = || state_dir.to_owned();
+    let absent = |source| LocalError::Absent { path: path(), source };
+    let broken = |source| LocalError::Broken { path: path(), source };
+    let folder = File::open(state_dir).map_err(absent)?;
+    let mut stream = std::os::unix::net::UnixStream::connect(through(&folder)).map_err(absent)?;
+    let until = Instant::now() + deadline;
+    let mut document = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(broken(io::ErrorKind::TimedOut.into()));
+        }
+        stream.set_read_timeout(Some(left)).map_err(broken)?;
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => document.extend_from_slice(&buffer[..count]),
+            Err(problem) if problem.kind() == io::ErrorKind::Interrupted => {}
+            Err(problem) => return Err(broken(problem)),
+        }
+        if document.len() as u64 > ANSWER_BYTES {
+            return Err(broken(io::Error::other("the answer does not end")));
+        }
+    }
+    if document.is_empty() {
+        let refused = io::Error::new(io::ErrorKind::PermissionDenied, "it answers its own user and root only");
+        return Err(broken(refused));
+    }
+    serde_json::from_slice(&document).map_err(|source| LocalError::Foreign { path: path(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::outlets::tests::snapshots;
+
+    #[tokio::test]
+    async fn an_agent_tells_itself_to_who_asks_in_its_directory_however_long_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("a".repeat(120));
+        fs::create_dir_all(&deep).unwrap();
+        let snapshots = snapshots(&deep);
+        let socket = LocalSocket::start(&deep, snapshots.clone()).unwrap();
+        let mode = fs::metadata(deep.join(NAME)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let asked = deep.clone();
+        let told = tokio::task::spawn_blocking(move || ask(&asked, Duration::from_secs(60)));
+        let told = told.await.unwrap().unwrap();
+        let mut wanted = snapshots.take();
+        wanted.now = told.now;
+        assert_eq!(told, wanted);
+        socket.end().await;
+        assert!(!deep.join(NAME).exists());
+        assert!(matches!(
+            ask(&deep, Duration::from_secs(1)),
+            Err(LocalError::Absent { .. })
+        ));
+    }
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced_and_a_foreign_answer_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join(NAME);
+        let stale = std::os::unix::net::UnixListener::bind(&place).unwrap();
+        let serve = std::thread::spawn(move || {
+            let (mut stream, _) = stale.accept().unwrap();
+            io::Write::write_all(&mut stream, b"{\"node\": 3}").unwrap();
+        });
+        let told = ask(folder.path(), Duration::from_secs(60));
+        assert!(matches!(told, Err(LocalError::Foreign { .. })), "{told:?}");
+        serve.join().unwrap();
+        assert!(matches!(
+            ask(folder.path(), Duration::from_secs(60)),
+            Err(LocalError::Absent { .. })
+        ));
+        let socket = LocalSocket::start(folder.path(), snapshots(folder.path())).unwrap();
+        let asked = folder.path().to_owned();
+        let told = tokio::task::spawn_blocking(move || ask(&asked, Duration::from_secs(60)));
+        told.await.unwrap().unwrap();
+        socket.end().await;
+    }
+}

@@ -1,0 +1,55 @@
+//! From the parts of a running agent to one view of it.
+
+use std::sync::Arc;
+
+use rankguard_model::{NodeId, Timestamp};
+
+use super::board::Board;
+use super::view::{AgentView, CollectorView};
+use crate::clock;
+use crate::collectors::Stop;
+use crate::ranks::Roster;
+use crate::spool::Spool;
+
+/// Makes views. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshots {
+    pub(crate) node: NodeId,
+    pub(crate) started: Timestamp,
+    pub(crate) board: Board,
+    pub(crate) spool: Arc<Spool>,
+    pub(crate) roster: Roster,
+    pub(crate) stop: Stop,
+}
+
+impl Snapshots {
+    /// The agent as it is now. Waits for nothing but locks that are held for a copy.
+    pub(crate) fn take(&self) -> AgentView {
+        let counts = self.board.read();
+        let looks = self.stop.looks().into_iter();
+        AgentView {
+            node: self.node.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            started: self.started,
+            now: clock::now(),
+            spool: self.spool.view(),
+            collectors: looks
+                .map(|(collector, look)| CollectorView {
+                    collector,
+                    last_look: look.at,
+                    next_look: look.next,
+                })
+                .collect(),
+            ranks: self.roster.running(),
+            series: counts.series(),
+            series_beyond_limit: counts.beyond,
+            uplink: counts.uplink,
+            dropped: counts.dropped,
+            evidence: counts.evidence,
+            gaps: counts.gaps,
+            checks: counts.checks.into_values().collect(),
+            findings: counts.findings.into(),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What the tests of the outlets share.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rankguard_model::{Body, Device, DeviceKind, Entity, NodeId, Role, Source, Step, Timestamp};
+
+use super::Snapshots;
+use super::view::CheckView;
+use crate::collectors::testing::{rank, run};
+use crate::collectors::{Stop, mark, sample};
+use crate::intake::Intake;
+use crate::ranks::Roster;
+use crate::sighting::Sighting;
+use crate::spool::Spool;
+
+/// An agent that has seen something of everything; its spool lies in `folder`.
+pub(crate) fn snapshots(folder: &Path) -> Snapshots {
+    let node = NodeId::from("a");
+    let spool = Spool::open(&folder.join("spool.redb"), node.clone(), 1 << 20).expect("a new spool opens");
+    let intake = Intake::new(node.clone());
+    let stop = Stop::default();
+    stop.wait(Duration::ZERO);
+    let roster = Roster::new(node.clone());
+    run(&roster, &rank(3), 4711);
+    roster.stepped(&rank(3), Step(17));
+    let device = Entity::Device {
+        node: node.clone(),
+        device: Device {
+            kind: DeviceKind::Gpu,
+            // As hostile as a name can be.
+            address: "00\"00:\\9b\n:00".to_owned(),
+        },
+    };
+    let mut says = mark("gpu-fallen-off-bus", Role::Root, 0.9, "xid");
+    says.fields.insert("xid".to_owned(), "79".to_owned());
+    intake.push(sample(Source::Gpu, device, "gpu.lost", 1.0, "bool").marked(vec![says]));
+    intake.gap(Source::KernelLog, "the ring was overrun", Some(12));
+    intake.push(Sighting::now(
+        Source::Ranks,
+        roster.entity(&rank(3)),
+        Body::RankExited {
+            pid: 4711,
+            exit: rankguard_model::Exit::Code(1),
+        },
+    ));
+    intake.board().session("127.0.0.1:7700", None);
+    intake.board().checked(CheckView {
+        check: "ntp".to_owned(),
+        status: 1,
+        text: "WARNING".to_owned(),
+        at: Timestamp(1),
+        took_s: 0.25,
+        values: [("offset s".to_owned(), 0.5)].into(),
+    });
+    let batch = intake.drain();
+    spool.append(&batch).expect("the spool takes it");
+    Snapshots {
+        node,
+        started: Timestamp(1_700_000_000_000_000_000),
+        board: intake.board().clone(),
+        spool: Arc::new(spool),
+        roster,
+        stop,
+    }
+}

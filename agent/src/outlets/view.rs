@@ -1,0 +1,169 @@
+//! The agent as it describes itself. The same structure feeds the numbers and the answer at the socket.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use rankguard_model::{Evidence, NodeId, RunningRank, Source, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Everything an agent tells of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentView {
+    /// The node's name.
+    pub node: NodeId,
+    /// Version of the agent.
+    pub version: String,
+    /// Its process id.
+    pub pid: u32,
+    /// When it started, on the node's clock.
+    pub started: Timestamp,
+    /// When this was told, on the node's clock.
+    pub now: Timestamp,
+    /// The session with the controller.
+    pub uplink: UplinkView,
+    /// Evidence on disk.
+    pub spool: SpoolView,
+    /// Pieces of evidence that were dropped before the spool since the agent started.
+    pub dropped: u64,
+    /// Its collectors, by name.
+    pub collectors: Vec<CollectorView>,
+    /// Pieces of evidence since the agent started, by the collector that saw them.
+    pub evidence: BTreeMap<Source, u64>,
+    /// Gaps since the agent started, by the collector that told them.
+    pub gaps: BTreeMap<Source, GapView>,
+    /// Counts by failure class and what it is about.
+    pub series: Vec<SeriesView>,
+    /// Marks that found no room among the series.
+    pub series_beyond_limit: u64,
+    /// Ranks that run.
+    pub ranks: Vec<RankView>,
+    /// Plug-in checks as they last came out.
+    pub checks: Vec<CheckView>,
+    /// The newest evidence that speaks of failures, oldest first. Numbered from 1 in the order in which this process saw
+    /// it; these are not the numbers of the spool.
+    pub findings: Vec<Evidence>,
+}
+
+/// The session with the controller.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UplinkView {
+    /// Address of the controller.
+    pub controller: String,
+    /// Whether there is a session now.
+    pub connected: bool,
+    /// Since when there is one, or none.
+    pub since: Timestamp,
+    /// Why the last one ended.
+    pub problem: Option<String>,
+}
+
+/// The spool as it is now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpoolView {
+    /// Bytes in use.
+    pub bytes: u64,
+    /// Bytes from which on samples and progress go first.
+    pub limit_bytes: u64,
+    /// Newest number that is on disk.
+    pub last: u64,
+    /// Newest number that may have been sent.
+    pub sent: u64,
+    /// Newest number that the controller has journalled.
+    pub acknowledged: u64,
+}
+
+/// A collector.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CollectorView {
+    /// Its name.
+    pub collector: String,
+    /// When it last ended a look.
+    pub last_look: Timestamp,
+    /// When the next is due.
+    pub next_look: Timestamp,
+}
+
+/// What a collector could not see.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GapView {
+    /// Gaps that were told.
+    pub count: u64,
+    /// Records that were lost, where that was known.
+    pub lost: u64,
+    /// When the newest was told.
+    pub at: Timestamp,
+    /// The newest, as a sentence.
+    pub what: String,
+}
+
+/// How often one failure class was seen of one thing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesView {
+    /// The failure class.
+    pub class: String,
+    /// Its part in a failure, as far as one line can tell.
+    pub role: String,
+    /// The number that names it further (an XID, an SXid); empty where there is none.
+    pub code: String,
+    /// Kind of what it is about: node, gpu, nic, nvswitch, disk, rank, job, unknown.
+    pub kind: String,
+    /// What it is about: an address, `job/rank`, a name.
+    pub entity: String,
+    /// How often.
+    pub count: u64,
+    /// When last.
+    pub last: Timestamp,
+}
+
+/// A rank that runs.
+pub type RankView = RunningRank;
+
+/// A plug-in check.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckView {
+    /// Its name.
+    pub check: String,
+    /// 0 ok, 1 warning, 2 critical, 3 unknown.
+    pub status: u8,
+    /// Its first line.
+    pub text: String,
+    /// When it last ended.
+    pub at: Timestamp,
+    /// How long it took, seconds.
+    pub took_s: f64,
+    /// The values that it told, by label, in the units of the check.
+    pub values: BTreeMap<String, f64>,
+}
+
+/// Why an agent could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// There is no socket, or nobody listens at it.
+    #[error("no agent answers in the state directory {path}")]
+    Absent {
+        /// The state directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It did not answer in time, or broke off.
+    #[error("the agent in the state directory {path} does not finish its answer")]
+    Broken {
+        /// The state directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Its answer is not understood.
+    #[error("the answer of the agent in the state directory {path} is not understood")]
+    Foreign {
+        /// The state directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+}

@@ -1,0 +1,166 @@
+//! Paths: there, readable, writable, with room.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::probe::{Pending, Probe};
+use super::{Check, Need, Verdict, gib};
+
+/// Part of the blocks or inodes of a file system below which saves begin to fail: the threshold of the host collector.
+const LOW: f64 = 0.02;
+
+pub(super) fn start(need: &Need) -> Vec<Pending> {
+    let mut pending = Vec::new();
+    let mut ask = |check: &'static str, path: &Path, question: Box<dyn FnOnce() -> Check + Send>| {
+        pending.push(Pending {
+            probe: Probe::start(question),
+            unanswered: Check::new(check, path.display().to_string(), "filesystem-hang"),
+            verdict: Verdict::Fail,
+            advice: "is the server of this file system up? `stat` on it hangs as the job would",
+        });
+    };
+    for path in &need.paths {
+        let own = path.clone();
+        ask("path", path, Box::new(move || readable(&own)));
+    }
+    for path in &need.write_paths {
+        let (own, room, wanted) = (path.clone(), path.clone(), need.disk_bytes);
+        ask("write-path", path, Box::new(move || writable(&own)));
+        ask("disk", path, Box::new(move || has_room(&room, wanted)));
+    }
+    pending
+}
+
+fn readable(path: &Path) -> Check {
+    let check = Check::new("path", path.display().to_string(), "path-not-found");
+    let read = || -> io::Result<&str> {
+        if fs::metadata(path)?.is_dir() {
+            if let Some(entry) = fs::read_dir(path)?.next() {
+                entry?;
+            }
+            return Ok("a folder that can be listed");
+        }
+        // A pipe without a writer would wait for one.
+        let mut options = OpenOptions::new();
+        let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+        let _ = options
+            .read(true)
+            .custom_flags(nonblock)
+            .open(path)?
+            .read(&mut [0; 1])?;
+        Ok("a file that can be read")
+    };
+    match read() {
+        Ok(found) => check.ok(found),
+        Err(problem) => refused(check, path, &problem),
+    }
+}
+
+/// What the operating system said, as a check that failed.
+pub(super) fn refused(check: Check, path: &Path, problem: &io::Error) -> Check {
+    match problem.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            let there = path.ancestors().skip(1).find(|parent| parent.exists());
+            let advice = match there.filter(|there| *there != Path::new("")) {
+                Some(there) => format!("only {} is there; is it mounted, is it spelt right?", there.display()),
+                None => "is it mounted, is it spelt right?".to_owned(),
+            };
+            check.bad(Verdict::Fail, "it is not there", advice)
+        }
+        ErrorKind::PermissionDenied => check.of_class("permission-denied").bad(
+            Verdict::Fail,
+            "this user may not",
+            "change owner or mode of the path, or run the job as somebody who may",
+        ),
+        ErrorKind::ReadOnlyFilesystem => check.of_class("filesystem-io-error").bad(
+            Verdict::Fail,
+            "the file system is read-only",
+            "did it go read-only after an error? `dmesg` says; else mount it writable",
+        ),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => check.of_class("disk-full").bad(
+            Verdict::Fail,
+            problem.to_string(),
+            "make room, or name a folder on another file system",
+        ),
+        ErrorKind::StaleNetworkFileHandle => {
+            check
+                .of_class("filesystem-io-error")
+                .bad(Verdict::Fail, problem.to_string(), "mount the file system anew")
+        }
+        _ => {
+            check
+                .of_class("filesystem-io-error")
+                .bad(Verdict::Fail, problem.to_string(), "the kernel log may say more")
+        }
+    }
+}
+
+fn writable(path: &Path) -> Check {
+    let check = Check::new("write-path", path.display().to_string(), "permission-denied");
+    let is_folder = match fs::metadata(path) {
+        Ok(found) => found.is_dir(),
+        Err(problem) => return refused(check.of_class("path-not-found"), path, &problem),
+    };
+    if !is_folder {
+        return check.of_class("path-not-found").bad(
+            Verdict::Fail,
+            "it is a file, not a folder",
+            "name the folder that the job writes into",
+        );
+    }
+    static FILES: AtomicU64 = AtomicU64::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let file = Temporary(path.join(format!(".rankguard-preflight-{}-{number}", std::process::id())));
+    let write = || -> io::Result<()> {
+        let mut open = File::create_new(&file.0)?;
+        open.write_all(&[0; 4096])?;
+        open.sync_all()
+    };
+    match write() {
+        Ok(()) => check.ok("4 KiB were written, synced and removed"),
+        Err(problem) => refused(check, path, &problem),
+    }
+}
+
+/// Removed whatever happens.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn has_room(path: &Path, wanted: Option<u64>) -> Check {
+    let check = Check::new("disk", path.display().to_string(), "disk-full");
+    let told = match rustix::fs::statvfs(path) {
+        Ok(told) => told,
+        Err(problem) => {
+            return check.bad(
+                Verdict::Unknown,
+                io::Error::from(problem).to_string(),
+                "the check of the path itself says why",
+            );
+        }
+    };
+    let free = told.f_bavail.saturating_mul(told.f_frsize);
+    let part = |free: u64, all: u64| if all == 0 { 1.0 } else { free as f64 / all as f64 };
+    let (blocks, inodes) = (part(told.f_bavail, told.f_blocks), part(told.f_favail, told.f_files));
+    let found = format!(
+        "{} free ({:.0} %), {:.0} % of the inodes free",
+        gib(free),
+        blocks * 100.0,
+        inodes * 100.0
+    );
+    let advice = "make room, or name a folder on another file system";
+    match wanted {
+        Some(wanted) if free < wanted => {
+            check.bad(Verdict::Fail, format!("{found}; {} are wanted", gib(wanted)), advice)
+        }
+        _ if blocks < LOW || inodes < LOW => check.bad(Verdict::Warn, found, advice),
+        _ => check.ok(found),
+    }
+}

@@ -1,0 +1,163 @@
+//! Memory, shared memory, limits and the clock of this node.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit};
+
+use super::{Check, Need, Verdict, gib};
+use crate::clock::{KernelClock, kernel_clock};
+use crate::collectors::nic::rdma_ports;
+
+/// What a container is given for shared memory when nobody says more, bytes (Docker's `--shm-size`).
+const SHM_DEFAULT: u64 = 64 << 20;
+/// Open files that a process may have when nobody raised the limit (the kernel's `INR_OPEN_CUR`).
+const FILES_DEFAULT: u64 = 1024;
+/// An error of the clock that a person would notice between the logs of two nodes, microseconds.
+const CLOCK_ERROR: i64 = 1_000_000;
+
+pub(super) fn checks(need: &Need) -> Vec<Check> {
+    let mut checks = vec![memory(need), shared_memory(need), open_files()];
+    if !rdma_ports(&need.sysfs_root).is_empty() {
+        checks.push(locked_memory());
+    }
+    checks.push(clock(kernel_clock()));
+    checks
+}
+
+/// What the ranks need against what the kernel and the cgroup would give.
+fn memory(need: &Need) -> Check {
+    let check = Check::new("memory", "host", "host-oom-kill");
+    let Some(free) = available(need) else {
+        return check.bad(
+            Verdict::Unknown,
+            format!("{} does not tell", need.proc_root.join("meminfo").display()),
+            "is this the proc tree of a Linux host?",
+        );
+    };
+    let (bytes, by) = free;
+    match need.memory_bytes {
+        Some(wanted) if bytes < wanted => check.bad(
+            Verdict::Fail,
+            format!("{} available {by}; {} are wanted", gib(bytes), gib(wanted)),
+            "fewer ranks on this node, less state each, or a larger limit",
+        ),
+        _ => check.ok(format!("{} available {by}", gib(bytes))),
+    }
+}
+
+/// The least of what the host has available and what each cgroup above this process still allows.
+fn available(need: &Need) -> Option<(u64, String)> {
+    let meminfo = fs::read_to_string(need.proc_root.join("meminfo")).ok()?;
+    let line = meminfo.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    let host = (kib.saturating_mul(1024), "on the host".to_owned());
+    let limits = cgroups(need).into_iter().filter_map(|folder| {
+        let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+        // "max" is no number, and no limit.
+        let room = number("memory.max")?.saturating_sub(number("memory.current")?);
+        Some((room, format!("in the cgroup {}", folder.display())))
+    });
+    limits.chain([host]).min_by_key(|(bytes, _)| *bytes)
+}
+
+/// The folders of this process's cgroup (version 2) and of those above it.
+fn cgroups(need: &Need) -> Vec<PathBuf> {
+    let text = fs::read_to_string(need.proc_root.join("self/cgroup")).unwrap_or_default();
+    let Some(own) = text.lines().find_map(|line| line.strip_prefix("0::/")) else {
+        return Vec::new();
+    };
+    let root = need.sysfs_root.join("fs/cgroup");
+    let own = Path::new(own.trim());
+    own.ancestors().map(|path| root.join(path)).collect()
+}
+
+fn shared_memory(need: &Need) -> Check {
+    let check = Check::new("shm", need.shm_root.display().to_string(), "shm-exhausted");
+    let advice =
+        "a larger /dev/shm: `--shm-size` of the container, an emptyDir of medium Memory, or `mount -o remount,size=`";
+    let told = match rustix::fs::statvfs(&need.shm_root) {
+        Ok(told) => told,
+        Err(problem) => return check.bad(Verdict::Warn, std::io::Error::from(problem).to_string(), advice),
+    };
+    let size = told.f_blocks.saturating_mul(told.f_frsize);
+    let free = told.f_bavail.saturating_mul(told.f_frsize);
+    let found = format!("{} free of {}", gib(free), gib(size));
+    match need.shm_bytes {
+        Some(wanted) if free < wanted => {
+            check.bad(Verdict::Fail, format!("{found}; {} are wanted", gib(wanted)), advice)
+        }
+        None if size <= SHM_DEFAULT => check.bad(
+            Verdict::Warn,
+            format!("{found}: what a container gets when nobody says more; data loader workers need it"),
+            advice,
+        ),
+        _ => check.ok(found),
+    }
+}
+
+fn open_files() -> Check {
+    let check = Check::new("limit", "open files", "too-many-open-files");
+    match getrlimit(Resource::Nofile).current {
+        None => check.ok("no limit"),
+        Some(limit) if limit <= FILES_DEFAULT => check.bad(
+            Verdict::Warn,
+            format!("{limit} for each process: what the kernel gives when nobody says more"),
+            "raise LimitNOFILE of the service, or `ulimit -n` before the job",
+        ),
+        Some(limit) => check.ok(format!("{limit} for each process")),
+    }
+}
+
+/// RDMA pins the memory that it works on.
+fn locked_memory() -> Check {
+    let check = Check::new("limit", "locked memory", "ib-rdma-error");
+    match getrlimit(Resource::Memlock).current {
+        None => check.ok("no limit"),
+        Some(bytes) => check.bad(
+            Verdict::Warn,
+            format!("{} on a node with RDMA adapters, which pin memory", gib(bytes)),
+            "set LimitMEMLOCK=infinity of the service, or `ulimit -l unlimited`",
+        ),
+    }
+}
+
+fn clock(kernel: Option<KernelClock>) -> Check {
+    let check = Check::new("clock", "kernel", "clock-skew");
+    let advice = "start chrony, ntpd or systemd-timesyncd; else the order of events between nodes is not known";
+    match kernel {
+        None => check.bad(
+            Verdict::Unknown,
+            "the kernel does not tell the state of its clock",
+            advice,
+        ),
+        Some(state) if !state.synchronised => check.bad(Verdict::Warn, "nobody keeps this clock in time", advice),
+        Some(state) if state.max_error_us > CLOCK_ERROR => check.bad(
+            Verdict::Warn,
+            format!("it may be wrong by {} ms", state.max_error_us / 1000),
+            advice,
+        ),
+        Some(state) => check.ok(format!("in time, to {} ms", state.max_error_us / 1000)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_nobody_keeps_is_told() {
+        let state = |synchronised, max_error_us| {
+            clock(Some(KernelClock {
+                synchronised,
+                max_error_us,
+                offset_us: 0,
+            }))
+            .verdict
+        };
+        assert_eq!(state(true, 5_000), Verdict::Ok);
+        assert_eq!(state(false, 5_000), Verdict::Warn);
+        assert_eq!(state(true, 16_000_000), Verdict::Warn);
+        assert_eq!(clock(None).verdict, Verdict::Unknown);
+    }
+}

@@ -1,0 +1,126 @@
+//! Ports of this node, its adapters, and names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, ToSocketAddrs};
+
+use super::probe::{Pending, Probe};
+use super::{Check, Need, Verdict};
+use crate::collectors::nic::{ACTIVE, rdma_ports};
+
+/// Whether somebody listens where the job wants to.
+pub(super) fn ports(need: &Need) -> Vec<Check> {
+    need.ports.iter().map(|port| free(*port)).collect()
+}
+
+fn free(port: u16) -> Check {
+    let check = Check::new("port", port.to_string(), "port-in-use");
+    if port == 0 {
+        return check.ok("any port: the kernel gives a free one");
+    }
+    let over_4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
+    // A socket of version 6 takes both, so the first one has to go.
+    let over_4 = over_4.map(drop);
+    let over_6 = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).map(drop);
+    let refused = [over_4, over_6]
+        .into_iter()
+        .filter_map(Result::err)
+        // A node without version 6 has no such address.
+        .find(|problem| matches!(problem.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied));
+    match refused.map(|problem| problem.kind()) {
+        None => check.ok("it is free"),
+        Some(ErrorKind::AddrInUse) => check.bad(
+            Verdict::Fail,
+            "somebody listens on it",
+            format!("`ss -ltnp sport = :{port}` says who: a rank of an old job? else choose another"),
+        ),
+        Some(_) => check.of_class("permission-denied").bad(
+            Verdict::Fail,
+            "this user may not listen on it",
+            "choose a port above 1023",
+        ),
+    }
+}
+
+/// RDMA ports: whether enough are active, and whether they are alike.
+pub(super) fn links(need: &Need) -> Vec<Check> {
+    let found = rdma_ports(&need.sysfs_root);
+    let all = Check::new("links", "rdma", "nic-link-down");
+    let active: Vec<_> = found.iter().filter(|port| port.state == Some(ACTIVE)).collect();
+    let count = u32::try_from(active.len()).unwrap_or(u32::MAX);
+    if let Some(wanted) = need.links.filter(|wanted| count < *wanted) {
+        return vec![all.bad(
+            Verdict::Fail,
+            format!("{count} of {} ports are active; {wanted} are wanted", found.len()),
+            "`ibstat` or `rdma link` names those that are down; look at cable, module and switch port",
+        )];
+    }
+    if found.is_empty() {
+        return vec![all.ok("there is no RDMA port here")];
+    }
+    let mut checks = vec![all.clone().ok(format!("{count} of {} ports are active", found.len()))];
+    for port in found.iter().filter(|port| port.state != Some(ACTIVE)) {
+        let subject = format!("{} port {}", port.device, port.number);
+        // A second port that nobody uses is no fault; a whole card that is down beside its sisters is one.
+        let sisters = active.iter().any(|other| other.device == port.device);
+        let check = Check::new("link", subject, "nic-link-down");
+        let state = port
+            .state
+            .map_or("not readable".to_owned(), |state| format!("state {state}"));
+        checks.push(if sisters || active.is_empty() && need.links.is_none() {
+            check.ok(format!("not active ({state})"))
+        } else {
+            check.bad(
+                Verdict::Warn,
+                format!("not active ({state}) beside {count} that are"),
+                "look at cable, module and switch port; jobs that use all adapters will be slow or fail",
+            )
+        });
+    }
+    let mut rates: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    for port in &active {
+        if let Some(rate) = port.rate {
+            rates.entry(rate as u64).or_default().insert(port.device.clone());
+        }
+    }
+    if rates.len() > 1 {
+        let told = rates
+            .iter()
+            .map(|(rate, devices)| format!("{rate} Gb/s: {}", devices.iter().cloned().collect::<Vec<_>>().join(" ")));
+        checks.push(Check::new("link-rates", "rdma", "network-slow").bad(
+            Verdict::Warn,
+            told.collect::<Vec<_>>().join("; "),
+            "adapters of one kind should run at one rate: a port may have trained down",
+        ));
+    }
+    checks
+}
+
+/// Whether names resolve. A resolver may take its time.
+pub(super) fn resolve(need: &Need) -> Vec<Pending> {
+    let ask = |host: &String| {
+        let name = host.clone();
+        let question = move || {
+            let check = Check::new("host", name.clone(), "dns-failure");
+            match (name.as_str(), 0_u16).to_socket_addrs() {
+                Ok(addresses) => {
+                    let mut told: Vec<String> = addresses.map(|address| address.ip().to_string()).collect();
+                    told.dedup();
+                    check.ok(told.join(" "))
+                }
+                Err(problem) => check.bad(
+                    Verdict::Fail,
+                    problem.to_string(),
+                    "look at /etc/hosts, /etc/resolv.conf and the spelling",
+                ),
+            }
+        };
+        Pending {
+            probe: Probe::start(question),
+            unanswered: Check::new("host", host.clone(), "dns-failure"),
+            verdict: Verdict::Fail,
+            advice: "do the name servers of /etc/resolv.conf answer?",
+        }
+    };
+    need.hosts.iter().map(ask).collect()
+}

@@ -1,0 +1,66 @@
+//! A question that may never be answered, asked on a thread of its own.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::{Check, Verdict};
+
+/// A question that was asked. The thread of one that is never answered is left behind: nothing can end it.
+pub(super) struct Probe<T> {
+    answer: Receiver<T>,
+    asked: Instant,
+}
+
+impl<T: Send + 'static> Probe<T> {
+    /// Asks. Should no thread be had, it is as if it did not answer.
+    pub(super) fn start(question: impl FnOnce() -> T + Send + 'static) -> Self {
+        let (say, answer) = sync_channel(1);
+        let asked = std::thread::Builder::new()
+            .name("preflight".to_owned())
+            .spawn(move || drop(say.send(question())));
+        if let Err(problem) = asked {
+            tracing::warn!(%problem, "no thread for a check");
+        }
+        Self {
+            answer,
+            asked: Instant::now(),
+        }
+    }
+
+    /// Waits until the deadline after it was asked.
+    pub(super) fn wait(&self, deadline: Duration) -> Result<T, Silence> {
+        let left = deadline.saturating_sub(self.asked.elapsed());
+        self.answer.recv_timeout(left).map_err(|problem| match problem {
+            RecvTimeoutError::Timeout => Silence::Deadline,
+            RecvTimeoutError::Disconnected => Silence::Gone,
+        })
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Silence {
+    Deadline,
+    Gone,
+}
+
+/// A check whose answer may not come.
+pub(super) struct Pending {
+    pub(super) probe: Probe<Check>,
+    /// What is told when it does not.
+    pub(super) unanswered: Check,
+    /// What silence means.
+    pub(super) verdict: Verdict,
+    pub(super) advice: &'static str,
+}
+
+impl Pending {
+    pub(super) fn take(self, deadline: Duration) -> Check {
+        let found = match self.probe.wait(deadline) {
+            Ok(check) => return check,
+            Err(Silence::Deadline) => format!("no answer within {} s", deadline.as_secs_f64()),
+            Err(Silence::Gone) => "it could not be asked".to_owned(),
+        };
+        self.unanswered.bad(self.verdict, found, self.advice)
+    }
+}

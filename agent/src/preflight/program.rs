@@ -1,0 +1,151 @@
+//! Programs and Python modules.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use rankguard_model::Exit;
+use rustix::fs::{Access, access};
+
+use super::files::refused;
+use super::{Check, Need, Verdict};
+use crate::bounded::{self, Bounds, End};
+
+/// Most of a script that is read for its first line; the kernel reads 256 bytes, too.
+const FIRST_LINE: usize = 256;
+
+pub(super) fn checks(need: &Need) -> Vec<Check> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let commands = need.commands.iter().map(|word| command(word, &path));
+    let imports = need.imports.iter().map(|module| import(module, need));
+    commands.chain(imports).collect()
+}
+
+/// Whether the shell would find it and the kernel would start it.
+pub(super) fn command(word: &str, path: &OsString) -> Check {
+    let check = Check::new("command", word, "path-not-found");
+    let found = if word.contains('/') {
+        Some(PathBuf::from(word)).filter(|file| file.exists())
+    } else {
+        let places = std::env::split_paths(path).map(|folder| folder.join(word));
+        let there: Vec<PathBuf> = places.filter(|file| file.is_file()).collect();
+        let first = there.first().cloned();
+        there.into_iter().find(|file| may_execute(file)).or(first)
+    };
+    let Some(file) = found else {
+        return check.bad(
+            Verdict::Fail,
+            format!("it is not there (PATH is {})", path.display()),
+            "install it on this node, or name it with its whole path",
+        );
+    };
+    if !file.is_file() {
+        return check.bad(
+            Verdict::Fail,
+            format!("{} is a folder", file.display()),
+            "name a program",
+        );
+    }
+    if !may_execute(&file) {
+        return check.of_class("permission-denied").bad(
+            Verdict::Fail,
+            format!("this user may not execute {}", file.display()),
+            "chmod +x, or is it on a file system that is mounted noexec?",
+        );
+    }
+    match interpreter(&file) {
+        Ok(Some(interpreter)) if !may_execute(&interpreter) => check.bad(
+            Verdict::Fail,
+            format!(
+                "{} wants the interpreter {}, which cannot be executed",
+                file.display(),
+                interpreter.display()
+            ),
+            "its first line names an interpreter that is not on this node",
+        ),
+        Err(problem) if problem.kind() != std::io::ErrorKind::PermissionDenied => refused(check, &file, &problem),
+        // A program that may be executed need not be readable.
+        _ => check.ok(file.display().to_string()),
+    }
+}
+
+fn may_execute(file: &Path) -> bool {
+    file.is_file() && access(file, Access::EXEC_OK).is_ok()
+}
+
+/// What the first line of a script names.
+fn interpreter(file: &Path) -> std::io::Result<Option<PathBuf>> {
+    let mut start = Vec::new();
+    std::fs::File::open(file)?
+        .take(FIRST_LINE as u64)
+        .read_to_end(&mut start)?;
+    let Some(line) = start
+        .strip_prefix(b"#!")
+        .and_then(|rest| rest.split(|byte| *byte == b'\n').next())
+    else {
+        return Ok(None);
+    };
+    let line = String::from_utf8_lossy(line);
+    Ok(line.split_ascii_whitespace().next().map(PathBuf::from))
+}
+
+/// Asks the job's own Python: whether a module is there is one question, whether it loads with all its libraries another.
+fn import(module: &str, need: &Need) -> Check {
+    let check = Check::new("import", module, "import-error");
+    let is_name = !module.is_empty()
+        && module.split('.').all(|part| {
+            part.starts_with(|c: char| c.is_alphabetic() || c == '_')
+                && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+        });
+    if !is_name {
+        return check.bad(
+            Verdict::Fail,
+            "it is no name of a module",
+            "write it as after `import`: torch, torch.distributed",
+        );
+    }
+    let program = "import importlib, sys\nmodule = importlib.import_module(sys.argv[1])\nprint(getattr(module, '__version__', ''), getattr(module, '__file__', '') or '')";
+    let words: Vec<OsString> = [need.python.as_str(), "-c", program, module].map(OsString::from).into();
+    let bounds = Bounds {
+        deadline: need.deadline,
+        cpu_s: None,
+        memory: None,
+    };
+    let outcome = match bounded::run(&words, bounds) {
+        Ok(outcome) => outcome,
+        Err(problem) => {
+            return check.bad(
+                Verdict::Fail,
+                format!("{} cannot be started: {problem}", need.python),
+                "--python names the Python of the job",
+            );
+        }
+    };
+    match outcome.end {
+        End::Itself(Exit::Code(0)) => {
+            let said = outcome.stdout.lines().last().unwrap_or_default().trim();
+            check.ok(format!("{said} by {}", need.python).trim_start().to_owned())
+        }
+        End::Itself(_) => {
+            let why = outcome.stderr.lines().rev().find(|line| !line.trim().is_empty());
+            let why = why.unwrap_or("it says nothing").trim().to_owned();
+            let check = if why.contains(".so") {
+                check.of_class("library-missing")
+            } else {
+                check
+            };
+            let advice = format!("install it for {} on this node, or --python names another", need.python);
+            check.bad(Verdict::Fail, why, advice)
+        }
+        End::Deadline | End::Stopped => check.bad(
+            Verdict::Unknown,
+            format!("not imported within {} s", need.deadline.as_secs_f64()),
+            "a cold cache or a slow file system; --deadline-s waits longer",
+        ),
+        End::Flood => check.bad(
+            Verdict::Unknown,
+            "the import writes without end",
+            "import it by hand on this node",
+        ),
+    }
+}

@@ -1,0 +1,209 @@
+//! `rankguard preflight`: whether this node has what a job needs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use rankguard_agent::{Check, Need, Verdict};
+use rankguard_console::{Format, FormatArgs};
+use serde::Serialize;
+
+use super::settings;
+use crate::args::CommonArgs;
+use crate::config::Flag;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column};
+use crate::{out, words};
+
+/// The taxonomy whose categories people see in the table; the other formats have all of them.
+const SHOWN: &str = "zhang-icse2020";
+
+/// `preflight`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Exit codes: 0 no check failed, 1 one did. What is not asked for is looked at and told, and does not fail.
+Each check names the failure class that it prevents; --format json adds its category in every published taxonomy.")]
+pub(crate) struct PreflightArgs {
+    /// A file or folder that must be there and readable; may be repeated
+    #[arg(long = "path", value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// A folder that must be there and writable (checkpoints, logs); may be repeated
+    #[arg(long = "write-path", value_name = "DIR")]
+    write_paths: Vec<PathBuf>,
+    /// A program that must be found and executable; may be repeated
+    #[arg(long = "command", value_name = "PROGRAM")]
+    commands: Vec<String>,
+    /// A Python module that must be importable; may be repeated
+    #[arg(long = "import", value_name = "MODULE")]
+    imports: Vec<String>,
+    /// The Python of the job
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: String,
+    /// A TCP port of this node that must be free; may be repeated
+    #[arg(long = "port", value_name = "PORT")]
+    ports: Vec<u16>,
+    /// A host name that must resolve; may be repeated
+    #[arg(long = "resolve", value_name = "HOST")]
+    hosts: Vec<String>,
+    /// GPUs that must answer
+    #[arg(long, alias = "min-gpus", value_name = "N")]
+    gpus: Option<u32>,
+    /// RDMA ports that must be active
+    #[arg(long, value_name = "N")]
+    links: Option<u32>,
+    /// Room that each --write-path must have
+    #[arg(long, value_name = "GIB", value_parser = gibibytes)]
+    disk_gib: Option<u64>,
+    /// Room that /dev/shm must have
+    #[arg(long, value_name = "GIB", value_parser = gibibytes)]
+    shm_gib: Option<u64>,
+    /// Host memory that the state of one rank takes; times --ranks it must be available
+    #[arg(long, value_name = "GIB", value_parser = gibibytes)]
+    state_gib: Option<u64>,
+    /// Ranks of the job on this node
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: u32,
+    /// Longest wait for anything that may not answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    deadline_s: u64,
+    /// The sysfs tree [setting agent.sysfs_root]
+    #[arg(long, value_name = "DIR")]
+    sysfs_root: Option<PathBuf>,
+    /// The procfs tree [setting agent.proc_root]
+    #[arg(long, value_name = "DIR")]
+    proc_root: Option<PathBuf>,
+    /// The GPU management library [setting agent.nvml_library]
+    #[arg(long, value_name = "FILE")]
+    nvml_library: Option<PathBuf>,
+    /// How to print.
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// `1.5` as bytes.
+fn gibibytes(text: &str) -> Result<u64, String> {
+    match text.parse::<f64>() {
+        Ok(gib) if gib.is_finite() && gib >= 0.0 => Ok((gib * f64::from(1 << 30)) as u64),
+        _ => Err("want a number of GiB".to_owned()),
+    }
+}
+
+/// A check, with its class spelt out.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    check: Check,
+    /// The categories in the taxonomy that the table shows, as a person reads them.
+    #[serde(skip)]
+    shown: String,
+}
+
+const COLUMNS: &[Column<Row>] = &[
+    ("result", |row| verdict(row.check.verdict).to_owned()),
+    ("check", |row| row.check.check.to_owned()),
+    ("subject", |row| row.check.subject.clone()),
+    ("found", |row| row.check.found.clone()),
+    ("prevents", |row| row.check.class.to_string()),
+    ("Zhang et al. category", |row| row.shown.clone()),
+    ("what to do", |row| row.check.advice.clone()),
+];
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Ok => "ok",
+        Verdict::Warn => "warn",
+        Verdict::Unknown => "unknown",
+        Verdict::Fail => "FAIL",
+    }
+}
+
+pub(super) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+    let flags = [
+        Flag::of("agent.sysfs_root", "--sysfs-root", args.sysfs_root.as_deref()),
+        Flag::of("agent.proc_root", "--proc-root", args.proc_root.as_deref()),
+        Flag::of("agent.nvml_library", "--nvml-library", args.nvml_library.as_deref()),
+    ];
+    let agent = settings(common, flags)?.agent();
+    let need = Need {
+        paths: args.paths,
+        write_paths: args.write_paths,
+        commands: args.commands,
+        imports: args.imports,
+        python: args.python,
+        ports: args.ports,
+        hosts: args.hosts,
+        gpus: args.gpus,
+        links: args.links,
+        disk_bytes: args.disk_gib,
+        shm_bytes: args.shm_gib,
+        memory_bytes: args.state_gib.map(|state| state.saturating_mul(u64::from(args.ranks))),
+        deadline: Duration::from_secs(args.deadline_s),
+        proc_root: agent.proc_root,
+        sysfs_root: agent.sysfs_root,
+        nvml_library: agent.nvml_library,
+        ..Need::default()
+    };
+    let checks = rankguard_agent::preflight(&need);
+    Ok(print(checks, args.format.format))
+}
+
+fn print(checks: Vec<Check>, format: Format) -> Exit {
+    let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
+    for check in &checks {
+        *counts.entry(check.verdict).or_default() += 1;
+    }
+    let rows: Vec<Row> = checks.into_iter().map(row).collect();
+    listing::print(format, &rows, COLUMNS);
+    let count = |verdict| counts.get(&verdict).copied().unwrap_or_default();
+    out::note(&format!(
+        "{} checks: {} ok, {} to be warned of, {} unknown, {} failed",
+        rows.len(),
+        count(Verdict::Ok),
+        count(Verdict::Warn),
+        count(Verdict::Unknown),
+        count(Verdict::Fail),
+    ));
+    if count(Verdict::Fail) > 0 {
+        Exit::Finding
+    } else {
+        Exit::Fine
+    }
+}
+
+fn row(check: Check) -> Row {
+    let categories = check.prevents.get(SHOWN).into_iter().flatten();
+    let names: Vec<String> = categories.map(|category| words::category(SHOWN, category)).collect();
+    Row {
+        shown: if names.is_empty() {
+            "-".to_owned()
+        } else {
+            names.join("; ")
+        },
+        check,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_path_prevents_what_the_study_of_4960_failed_jobs_calls_path_not_found() {
+        let checks = rankguard_agent::preflight(&Need {
+            paths: vec!["/no/such/path/at/all".into()],
+            ..Need::default()
+        });
+        let check = checks.into_iter().find(|check| check.check == "path");
+        let row = row(check.expect("the path was asked for"));
+        assert_eq!(row.check.verdict, Verdict::Fail);
+        assert!(row.shown.contains("Path Not Found"), "{}", row.shown);
+    }
+
+    #[test]
+    fn sizes_are_gibibytes() {
+        assert_eq!(gibibytes("1.5"), Ok(3 << 29));
+        assert!(gibibytes("-1").is_err() && gibibytes("NaN").is_err() && gibibytes("many").is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! `[[agent.checks]]`: plug-in checks as the file writes them.
+
+use rankguard_agent::PluginCheck;
+use rankguard_faults::Catalogue;
+use rankguard_model::ClassId;
+use toml::de::{DeTable, DeValue};
+
+/// Checks of one node: more is a mistake in a script that writes the file.
+const MOST: usize = 64;
+/// Seconds between two runs when nothing is said.
+const INTERVAL_S: u64 = 60;
+/// Seconds of one run when nothing is said: what Nagios gives its plug-ins.
+const TIMEOUT_S: u64 = 60;
+const DAY_S: u64 = 86_400;
+
+/// All checks, or what is wrong with the first that cannot be used.
+pub(super) fn read(value: &DeValue<'_>) -> Result<Vec<PluginCheck>, String> {
+    let DeValue::Array(tables) = value else {
+        return Err("agent.checks is a list of tables; want [[agent.checks]]".to_owned());
+    };
+    if tables.len() > MOST {
+        return Err(format!("{} checks; want at most {MOST}", tables.len()));
+    }
+    let mut checks: Vec<PluginCheck> = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        let here = |what: String| format!("check {} of agent.checks: {what}", at + 1);
+        let DeValue::Table(table) = table.get_ref() else {
+            return Err(here("want a table [[agent.checks]]".to_owned()));
+        };
+        let check = one(table).map_err(here)?;
+        if checks.iter().any(|other| other.name == check.name) {
+            return Err(here(format!("the name {:?} is taken", check.name)));
+        }
+        checks.push(check);
+    }
+    Ok(checks)
+}
+
+fn one(table: &DeTable<'_>) -> Result<PluginCheck, String> {
+    let mut name = None;
+    let mut command = Vec::new();
+    let mut class = None;
+    let (mut interval_s, mut timeout_s, mut cpu_s, mut memory_mb) = (INTERVAL_S, TIMEOUT_S, None, None);
+    for (key, value) in table {
+        let key = key.get_ref();
+        let value = value.get_ref();
+        match key.as_ref() {
+            "name" => name = Some(text(key, value)?),
+            "class" => class = Some(ClassId(text(key, value)?)),
+            "command" => {
+                let DeValue::Array(words) = value else {
+                    return Err("command is a list of program and arguments".to_owned());
+                };
+                command = words
+                    .iter()
+                    .map(|word| text(key, word.get_ref()))
+                    .collect::<Result<_, _>>()?;
+            }
+            "interval_s" => interval_s = number(key, value, DAY_S)?,
+            "timeout_s" => timeout_s = number(key, value, DAY_S)?,
+            "cpu_s" => cpu_s = Some(number(key, value, DAY_S)?),
+            "memory_mb" => memory_mb = Some(number(key, value, 1 << 24)?),
+            other => {
+                return Err(format!(
+                    "unknown {other}; want name, command, interval_s, timeout_s, class, cpu_s, memory_mb"
+                ));
+            }
+        }
+    }
+    let name = name.ok_or("name is missing")?;
+    let class = class.ok_or("class is missing; `rankguard taxonomy crosswalk` lists the classes")?;
+    if command.is_empty() {
+        return Err("command is missing".to_owned());
+    }
+    if Catalogue::builtin().class(&class).is_none() {
+        let close = Catalogue::builtin().similar_classes(class.as_str());
+        return Err(format!(
+            "there is no class {class}; did you mean {}?",
+            close.first().unwrap_or(&"none")
+        ));
+    }
+    Ok(PluginCheck {
+        name,
+        command,
+        interval_s,
+        timeout_s,
+        class,
+        cpu_s,
+        memory_mb,
+    })
+}
+
+fn text(key: &str, value: &DeValue<'_>) -> Result<String, String> {
+    match value.as_str() {
+        Some(text) if !text.is_empty() && !text.contains('\0') => Ok(text.to_owned()),
+        _ => Err(format!("{key}: want text that is not empty")),
+    }
+}
+
+fn number(key: &str, value: &DeValue<'_>, most: u64) -> Result<u64, String> {
+    let found = match value {
+        DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+        _ => None,
+    };
+    found
+        .filter(|number| (1..=most).contains(number))
+        .ok_or_else(|| format!("{key}: want a whole number of 1 to {most}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Vec<PluginCheck>, String> {
+        let table = DeTable::parse(text).expect("TOML");
+        read(table.get_ref().get("checks").expect("checks").get_ref())
+    }
+
+    #[test]
+    fn a_check_needs_a_name_a_command_and_a_class() {
+        let text =
+            "[[checks]]\nname = 'ntp'\ncommand = ['check_ntp', '-H', 'a']\nclass = 'clock-skew'\nmemory_mb = 64\n";
+        let check = parse(text).expect("it is fine").remove(0);
+        assert_eq!((check.interval_s, check.timeout_s, check.memory_mb), (60, 60, Some(64)));
+        assert_eq!(check.command.len(), 3);
+        for (broken, says) in [
+            ("[[checks]]\nname = 'a'\ncommand = ['b']\n", "class is missing"),
+            (
+                "[[checks]]\nname = 'a'\ncommand = ['b']\nclass = 'clock-skwe'\n",
+                "did you mean clock-skew?",
+            ),
+            ("[[checks]]\nname = 'a'\nclass = 'clock-skew'\n", "command is missing"),
+            ("[[checks]]\nname = 'a'\ntimeout_s = 0\n", "1 to 86400"),
+            ("[[checks]]\nnome = 'a'\n", "unknown nome"),
+            ("checks = 3\n", "list of tables"),
+        ] {
+            let problem = parse(broken).expect_err(says);
+            assert!(problem.contains(says), "{problem}");
+        }
+        assert!(
+            parse(&format!("{text}{text}")).is_err_and(|problem| problem.contains("is taken")),
+            "two of one name"
+        );
+    }
+}
