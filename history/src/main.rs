@@ -33,7 +33,7 @@ enum Command {
     #[command(hide = true)]
     Bench(bench_replay::BenchArgs),
     /// Compare recovery policies on failure and capacity traces
-    Simulate(simulate::SimulateArgs),
+    Simulate(Box<simulate::SimulateArgs>),
 }
 
 fn main() -> std::process::ExitCode {

@@ -92,9 +92,9 @@ fn another_catalogue_shows_what_it_would_have_changed() {
 #[test]
 fn long_lines_and_foreign_files_are_problems() {
     let folder = tempfile::tempdir().unwrap();
-    let mut text = "x".repeat(64 << 20);
+    let mut text = LOG.to_owned();
+    text.push_str(&"x".repeat(64 << 20));
     text.push('\n');
-    text.push_str(LOG);
     fs::write(folder.path().join("long.log"), text).unwrap();
     fs::write(folder.path().join("other.log"), [0_u8, 1, 2, 0]).unwrap();
     let found = json(&["replay", folder.path().to_str().unwrap(), "--format", "json"]);
