@@ -5,13 +5,15 @@ use crate::load::{Load, cut};
 use crate::record::Record;
 
 /// How many lines one quoted record may span before its quote is taken for a mistake.
-const MOST_LINES: usize = 1000;
+const MOST_LINES: usize = 100;
 
 /// A file whose first line names its columns.
 pub(crate) struct Csv<'a> {
     input: &'a mut Input,
     header: Vec<String>,
     delimiter: &'static str,
+    /// Whether a field may stand in quotes and hold the delimiter.
+    quotes: bool,
     record: Record,
 }
 
@@ -30,8 +32,19 @@ impl<'a> Csv<'a> {
             input,
             header,
             delimiter,
+            quotes: true,
             record: Record::default(),
         }
+    }
+
+    /// A file in which quotes mean nothing and a field may hold line breaks: short lines are joined with the next.
+    pub(crate) fn unquoted(input: &'a mut Input, delimiter: &'static str, load: &mut Load) -> Option<Self> {
+        let line = input.line(load)?;
+        let header = line.split(delimiter).map(|name| name.trim().to_owned()).collect();
+        Some(Self {
+            quotes: false,
+            ..Self::with_header(input, delimiter, header)
+        })
     }
 
     pub(crate) fn header(&self) -> &[String] {
@@ -70,10 +83,10 @@ impl<'a> Csv<'a> {
         }
     }
 
-    /// A record whose quote is open goes on in the next lines. Where it does not close, those lines are given back.
+    /// A record that is not whole goes on in the next lines. Where it does not end, those lines are given back.
     fn join(&mut self, first: String, load: &mut Load) -> bool {
         let at = self.input.number();
-        let mut whole = first;
+        let mut whole = first.clone();
         let mut taken = Vec::new();
         while taken.len() < MOST_LINES && whole.len() < MAX_LINE {
             let Some(line) = self.input.line(load) else {
@@ -82,14 +95,27 @@ impl<'a> Csv<'a> {
             taken.push(line.to_owned());
             whole.push('\n');
             whole.push_str(line);
-            if self.record.split(&whole, self.delimiter) {
+            if Self::complete(&mut self.record, &whole, self.delimiter, self.quotes, self.header.len()) {
                 load.at(at);
                 return true;
             }
+            if !self.quotes && self.record.len() > self.header.len() {
+                break;
+            }
         }
         self.input.unread(taken);
+        Self::complete(&mut self.record, &first, self.delimiter, self.quotes, self.header.len());
         load.at(at);
         false
+    }
+
+    /// Splits a line; whether it is a whole record.
+    fn complete(record: &mut Record, line: &str, delimiter: &str, quotes: bool, wanted: usize) -> bool {
+        if quotes {
+            return record.split(line, delimiter);
+        }
+        record.split_plain(line, delimiter);
+        record.len() == wanted || (record.len() == wanted + 1 && record.at(wanted).is_empty())
     }
 
     /// The field of a column; empty where there is no such column.

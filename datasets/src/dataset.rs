@@ -173,24 +173,26 @@ pub fn open(path: &Path) -> Result<Dataset, Error> {
 }
 
 fn read_file(source: &Source, head: &Head, role: Option<&'static str>, load: &mut Load) {
-    let digest = digest(&head.path);
-    let (sha256, bytes) = digest
-        .as_ref()
-        .map_or((String::new(), 0), |(hash, bytes)| (hash.clone(), *bytes));
-    load.begin(FileRead {
+    load.begin(file_read(head, role));
+    let Some(role) = role else {
+        return;
+    };
+    match unpacked(&head.path) {
+        Ok(reader) => (source.read)(role, head, &mut Input::new(reader), load),
+        Err(problem) => load.cut_short(&problem),
+    }
+}
+
+/// A file of which nothing is read yet. Its digest is empty where it cannot be read.
+pub(crate) fn file_read(head: &Head, role: Option<&'static str>) -> FileRead {
+    let (sha256, bytes) = digest(&head.path).unwrap_or_default();
+    FileRead {
         path: head.relative.clone(),
         role: role.unwrap_or(""),
         sha256,
         bytes,
         rows_read: 0,
         rows_skipped: 0,
-    });
-    let Some(role) = role else {
-        return;
-    };
-    match digest.and_then(|_| unpacked(&head.path)) {
-        Ok(reader) => (source.read)(role, head, &mut Input::new(reader), load),
-        Err(problem) => load.cut_short(&problem),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use crate::columnar;
 use crate::input::unpacked;
 
 /// How much is looked at, after unpacking.
@@ -23,6 +24,9 @@ pub(crate) struct Head {
     pub(crate) text: String,
     /// Its beginning as it is.
     pub(crate) bytes: Vec<u8>,
+    /// The columns and rows of a Parquet file.
+    pub(crate) columns: Vec<String>,
+    pub(crate) parquet_rows: u64,
     /// The header that lies beside a file without one, as `NAME.header`.
     pub(crate) header: Option<String>,
 }
@@ -45,6 +49,11 @@ impl Head {
             Ok(inside) if !inside.as_os_str().is_empty() => inside.to_string_lossy().into_owned(),
             _ => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         };
+        let (columns, parquet_rows) = if bytes.starts_with(b"PAR1") {
+            columnar::about(&path).unwrap_or_default()
+        } else {
+            Default::default()
+        };
         let header = fs::read_to_string(path.with_extension("header")).ok();
         let header = header.filter(|_| path.extension().is_none_or(|extension| extension != "header"));
         Self {
@@ -52,6 +61,8 @@ impl Head {
             relative,
             text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text),
             bytes,
+            columns,
+            parquet_rows,
             header: header.filter(|text| text.len() < 4096),
         }
     }

@@ -12,12 +12,15 @@
 //!
 //! Absent: downloads, writing into the sources' own formats, time zone names (POSIX rules and offsets only).
 
+mod accounting;
+mod columnar;
 mod csv;
 mod dataset;
 mod error;
 mod head;
 mod input;
 mod load;
+mod mapping;
 mod problem;
 mod record;
 mod rows;
@@ -25,13 +28,17 @@ mod source;
 mod sources;
 mod table;
 mod time;
+mod words;
+mod write;
 mod zip;
 
 pub use dataset::{ClockRule, Dataset, FileRead, Population, open, recognise};
 pub use error::Error;
 pub use input::MAX_LINE;
+pub use mapping::open_mapped;
 pub use problem::{Group, Problem, Problems};
 pub use rows::MAX_ROWS;
 pub use source::Source;
 pub use sources::sources;
 pub use table::{Kind, Table};
+pub use write::Shape;

@@ -56,6 +56,15 @@ impl Record {
         }
     }
 
+    /// Splits at the delimiter; quotes mean nothing.
+    pub(crate) fn split_plain(&mut self, line: &str, delimiter: &str) {
+        self.text.clear();
+        self.ends.clear();
+        for field in line.split(delimiter) {
+            self.push(field);
+        }
+    }
+
     /// Splits at runs of blanks.
     pub(crate) fn split_blanks(&mut self, line: &str) {
         self.text.clear();

@@ -3,6 +3,8 @@
 //! A binary of its own, which `rankguard` starts from the folder it lies in: these commands stand on polars, and
 //! nothing that keeps a job alive should wait for that to be built (decision 8).
 
+mod dataset;
+
 use clap::{Parser, Subcommand};
 use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
@@ -19,7 +21,10 @@ struct Cli {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    /// Published failure data and one's own: list, check, import, export.
+    Dataset(dataset::DatasetArgs),
+}
 
 fn main() -> std::process::ExitCode {
     let exit = match Cli::try_parse() {
@@ -41,7 +46,9 @@ fn main() -> std::process::ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<Exit, CliError> {
-    match cli.command {}
+    match cli.command {
+        Command::Dataset(args) => dataset::run(args),
+    }
 }
 
 /// Help and version are data that was asked for; everything else is a mistake.

@@ -1,12 +1,54 @@
-//! One file a source. The order decides where two claim equally much.
+//! One file a source. Of two that claim equally many files the one that is listed first is taken.
 
+mod alibaba_ssd;
+mod alpine;
+mod bamboo;
+mod bgl;
+mod counted;
+mod fta;
 mod infinitehbd;
+mod jobs_csv;
 mod lanl;
+mod loghub;
+mod node_logs;
+mod openb;
+mod pai2020;
+mod philly;
+mod skypilot;
+mod slurm;
+mod tables;
 mod titan;
 
 use crate::source::Source;
 
-static SOURCES: &[Source] = &[infinitehbd::SOURCE, titan::SOURCE, lanl::SOURCE];
+static SOURCES: &[Source] = &[
+    infinitehbd::SOURCE,
+    titan::SOURCE,
+    lanl::SOURCE,
+    fta::GRID5000,
+    fta::ANY,
+    bgl::FAILURES,
+    bgl::LABELLED,
+    alibaba_ssd::SOURCE,
+    openb::SOURCE,
+    alpine::SOURCE,
+    skypilot::SOURCE,
+    bamboo::SOURCE,
+    jobs_csv::EAGLE,
+    slurm::SOURCE,
+    loghub::SOURCE,
+    node_logs::SOURCE,
+    tables::SUMMARIES,
+    tables::PUBLISHED,
+    philly::SOURCE,
+    jobs_csv::HELIOS,
+    jobs_csv::ACME,
+    pai2020::SOURCE,
+    counted::STRAGGLERS,
+    counted::FLIGHT,
+    counted::DLROVER,
+    counted::CHRONICLES,
+];
 
 /// All that is known here.
 pub fn sources() -> &'static [Source] {

@@ -1,0 +1,103 @@
+//! Job accounting as CSV: what a source calls the columns of the canonical table.
+
+use std::collections::HashSet;
+
+use crate::csv::Csv;
+use crate::load::Load;
+use crate::table::Table;
+use crate::time;
+use crate::words;
+
+/// The source's names; an empty one is a column that it does not have.
+pub(crate) struct Columns {
+    pub(crate) job: &'static str,
+    pub(crate) user: &'static str,
+    pub(crate) queue: &'static str,
+    pub(crate) submit: &'static str,
+    pub(crate) start: &'static str,
+    pub(crate) end: &'static str,
+    pub(crate) elapsed: &'static str,
+    pub(crate) state: &'static str,
+    pub(crate) nodes: &'static str,
+    pub(crate) gpus: &'static str,
+    /// Texts that are kept as `x_NAME`.
+    pub(crate) texts: &'static [&'static str],
+    /// Numbers that are kept as `x_NAME`.
+    pub(crate) numbers: &'static [&'static str],
+}
+
+/// Times of one file that say where they are and times that do not cannot be compared: said once a row.
+#[derive(Debug, Default)]
+pub(crate) struct Offsets {
+    first: Option<bool>,
+}
+
+impl Offsets {
+    pub(crate) fn read(&mut self, field: &str, text: &str, load: &mut Load) -> Option<f64> {
+        if matches!(text, "" | "None" | "NULL" | "Unknown" | "NaT" | "nan" | "N/A" | "NA") {
+            return None;
+        }
+        // Some files count seconds.
+        if let Ok(seconds) = text.parse::<f64>() {
+            return Some(seconds).filter(|seconds| seconds.is_finite());
+        }
+        let Some((seconds, offset)) = time::iso(text) else {
+            return load.time(field, text, |_| None);
+        };
+        if *self.first.get_or_insert(offset.is_some()) != offset.is_some() {
+            load.odd("mixed-offsets", field, || {
+                "some times of this file have an offset and some have none; those without count as UTC".to_owned()
+            });
+        }
+        Some(seconds)
+    }
+}
+
+/// Reads jobs to the end of the file.
+pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
+    let mut offsets = Offsets::default();
+    let mut jobs = HashSet::new();
+    while csv.next(load) {
+        let Some(job) = csv.need(columns.job, load) else {
+            continue;
+        };
+        let submit = offsets.read(columns.submit, csv.get(columns.submit), load);
+        let start = offsets.read(columns.start, csv.get(columns.start), load);
+        let end = offsets.read(columns.end, csv.get(columns.end), load);
+        if start.zip(end).is_some_and(|(start, end)| end < start) {
+            load.odd("backwards", columns.end, || "ends before it starts; kept".to_owned());
+        }
+        let elapsed = csv.num(columns.elapsed, load);
+        let (nodes, gpus) = (csv.num(columns.nodes, load), csv.num(columns.gpus, load));
+        let numbers: Vec<_> = columns
+            .numbers
+            .iter()
+            .map(|name| (*name, csv.num(name, load)))
+            .collect();
+        if !jobs.insert(job.clone()) {
+            load.odd("reused-id", columns.job, || {
+                "the id of an earlier row: an array or a new try; the row is kept, the id is no key".to_owned()
+            });
+        }
+        let raw = csv.get(columns.state);
+        let mut row = load
+            .row(Table::Jobs)
+            .text("job", &job)
+            .text("user", csv.get(columns.user))
+            .text("queue", csv.get(columns.queue))
+            .num("submit", submit)
+            .num("start", start)
+            .num("end", end)
+            .num("elapsed_s", elapsed)
+            .text("state", if raw.is_empty() { "" } else { words::state(raw) })
+            .text("state_raw", raw)
+            .num("nodes", nodes)
+            .num("gpus", gpus);
+        for name in columns.texts {
+            row = row.text(&format!("x_{name}"), csv.get(name));
+        }
+        for (name, value) in numbers {
+            row = row.num(&format!("x_{name}"), value);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Parquet, in and out: plain doubles and UTF-8 strings, which every reader of the format knows.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
+use parquet::errors::Result;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::record::Field;
+use parquet::schema::types::Type;
+use polars::prelude::{DataFrame, DataType};
+
+/// Rows of one row group.
+const GROUP: usize = 1 << 17;
+
+/// The column names and the number of rows of a Parquet file.
+pub(crate) fn about(path: &Path) -> Option<(Vec<String>, u64)> {
+    let reader = SerializedFileReader::new(File::open(path).ok()?).ok()?;
+    let about = reader.metadata().file_metadata();
+    let names = about.schema().get_fields().iter().map(|field| field.name().to_owned());
+    Some((names.collect(), u64::try_from(about.num_rows()).unwrap_or(0)))
+}
+
+/// Every row as texts in the order of the columns, null as an empty text, until the reader says stop.
+pub(crate) fn rows(path: &Path, mut row: impl FnMut(Vec<String>)) -> io::Result<()> {
+    let wrong = |problem| io::Error::new(io::ErrorKind::InvalidData, problem);
+    let reader = SerializedFileReader::new(File::open(path)?).map_err(wrong)?;
+    for found in reader.get_row_iter(None).map_err(wrong)? {
+        let found = found.map_err(wrong)?;
+        row(found.get_column_iter().map(|(_, field)| text(field)).collect());
+    }
+    Ok(())
+}
+
+fn text(field: &Field) -> String {
+    match field {
+        Field::Null => String::new(),
+        Field::Str(text) => text.clone(),
+        Field::Bytes(bytes) => String::from_utf8_lossy(bytes.data()).into_owned(),
+        Field::TimestampMillis(millis) => (*millis as f64 / 1e3).to_string(),
+        Field::TimestampMicros(micros) => (*micros as f64 / 1e6).to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Writes a frame of number and text columns.
+pub(crate) fn write<W: Write + Send>(frame: &DataFrame, sink: W) -> std::result::Result<(), String> {
+    try_write(frame, sink).map_err(|problem| problem.to_string())
+}
+
+fn try_write<W: Write + Send>(frame: &DataFrame, sink: W) -> Result<()> {
+    let mut fields = Vec::new();
+    for column in frame.columns() {
+        let name = column.name().as_str();
+        let field = if *column.dtype() == DataType::String {
+            Type::primitive_type_builder(name, Physical::BYTE_ARRAY).with_logical_type(Some(LogicalType::String))
+        } else {
+            Type::primitive_type_builder(name, Physical::DOUBLE)
+        };
+        fields.push(Arc::new(field.with_repetition(Repetition::OPTIONAL).build()?));
+    }
+    let schema = Arc::new(Type::group_type_builder("table").with_fields(fields).build()?);
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let mut writer = SerializedFileWriter::new(sink, schema, Arc::new(properties))?;
+    let mut from = 0;
+    while from < frame.height() {
+        let part = frame.slice(from as i64, GROUP);
+        let mut group = writer.next_row_group()?;
+        for column in part.columns() {
+            let Some(mut target) = group.next_column()? else {
+                break;
+            };
+            if let Ok(texts) = column.str() {
+                let levels: Vec<i16> = texts.iter().map(|text| i16::from(text.is_some())).collect();
+                let values: Vec<ByteArray> = texts.iter().flatten().map(ByteArray::from).collect();
+                target
+                    .typed::<ByteArrayType>()
+                    .write_batch(&values, Some(&levels), None)?;
+            } else if let Ok(numbers) = column.f64() {
+                let levels: Vec<i16> = numbers.iter().map(|number| i16::from(number.is_some())).collect();
+                let values: Vec<f64> = numbers.iter().flatten().collect();
+                target.typed::<DoubleType>().write_batch(&values, Some(&levels), None)?;
+            }
+            target.close()?;
+        }
+        group.close()?;
+        from += GROUP;
+    }
+    writer.close()?;
+    Ok(())
+}

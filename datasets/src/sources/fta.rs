@@ -1,0 +1,159 @@
+//! The Failure Trace Archive's tab files: up and down intervals of every node, and the inventory. Grid'5000 is one of
+//! its systems and is told by its own name.
+
+use crate::dataset::Population;
+use crate::head::Head;
+use crate::input::Input;
+use crate::load::Load;
+use crate::record::Record;
+use crate::rows::Rows;
+use crate::source::Source;
+use crate::table::Table;
+
+const CITATION: &str = "D. Kondo, B. Javadi, A. Iosup, D. Epema, The Failure Trace Archive: Enabling Comparative Analysis of Failures in Diverse Distributed Systems, CCGrid 2010";
+const CLOCK: &str = "Unix seconds";
+const TRAPS: &[&str] = &[
+    "event_type 1 is available: the coding stands in the archive's documents, not in the file",
+    "first and last interval of a node are cut by the observation",
+    "component_id and event_id are no keys; nodes are told by node_name",
+    "no cause is recorded: maintenance is in it",
+];
+
+pub(super) const GRID5000: Source = Source {
+    name: "grid5000",
+    title: "Grid'5000 node availability 2005-2006 (Failure Trace Archive g5k06): 1,288 nodes, up and down intervals",
+    licence: "none stated, copyright Grid5000 team: use and cite, do not pass on",
+    citation: CITATION,
+    home: "Failure Trace Archive, system g5k06",
+    clock: CLOCK,
+    traps: TRAPS,
+    role,
+    sign: |heads| {
+        heads
+            .iter()
+            .any(|head| head.text.contains("Grid5000") || head.text.contains("Grid'5000"))
+    },
+    read,
+    finish,
+    ..Source::PLAIN
+};
+
+pub(super) const ANY: Source = Source {
+    name: "fta",
+    title: "Failure Trace Archive: tab files of any system",
+    licence: "as the system's creator.tab states",
+    citation: CITATION,
+    home: "Failure Trace Archive",
+    clock: CLOCK,
+    traps: TRAPS,
+    role,
+    read,
+    finish,
+    ..Source::PLAIN
+};
+
+const ROLES: [(&str, &[&str]); 7] = [
+    (
+        "intervals",
+        &[
+            "event_id",
+            "node_name",
+            "event_type",
+            "event_start_time",
+            "event_stop_time",
+        ],
+    ),
+    ("nodes", &["node_id", "node_name", "node_location", "num_procs"]),
+    (
+        "components",
+        &["component_id", "component_type", "trace_start", "trace_end"],
+    ),
+    ("platforms", &["platform_id", "platform_name", "platform_type"]),
+    ("creators", &["creator_id", "creator", "cite"]),
+    ("states of events", &["event_id", "component_id", "i_val", "s_val"]),
+    ("performance of nodes", &["metric_id", "node_id", "sfpop_speed"]),
+];
+
+fn role(head: &Head) -> Option<&'static str> {
+    let first = head.line(0).strip_prefix('#')?;
+    let has = |wanted: &&str| first.split_ascii_whitespace().any(|name| name == *wanted);
+    ROLES
+        .iter()
+        .find(|(_, columns)| columns.iter().all(|column| has(&column)))
+        .map(|(role, _)| *role)
+}
+
+fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+    let mut record = Record::default();
+    let Some(header) = input.line(load) else {
+        return;
+    };
+    record.split_blanks(header.trim_start_matches('#'));
+    let names: Vec<String> = record.fields().map(str::to_owned).collect();
+    let place = |wanted: &str| names.iter().position(|name| name == wanted).unwrap_or(usize::MAX);
+    let (node, kind, start, end) = (
+        place("node_name"),
+        place("event_type"),
+        place("event_start_time"),
+        place("event_stop_time"),
+    );
+    let (location, processors, per) = (place("node_location"), place("num_procs"), place("cores_per_proc"));
+    while let Some(line) = input.line(load) {
+        if line.trim().is_empty() {
+            continue;
+        }
+        record.split_blanks(line);
+        load.read_row();
+        match role {
+            "intervals" | "nodes" if record.len() != names.len() => {
+                let (found, wanted) = (record.len(), names.len());
+                load.lose("width", "", || {
+                    format!("{found} fields where the header has {wanted}; passed over")
+                });
+            }
+            "intervals" => {
+                let state = match record.at(kind) {
+                    "1" => "up",
+                    "0" => "down",
+                    _ => {
+                        load.lose("bad-value", "event_type", || "neither 0 nor 1; passed over".to_owned());
+                        continue;
+                    }
+                };
+                let from = load.number("event_start_time", record.at(start));
+                let to = load.number("event_stop_time", record.at(end));
+                if from.zip(to).is_some_and(|(from, to)| to < from) {
+                    load.odd("backwards", "event_stop_time", || {
+                        "ends before it starts; kept".to_owned()
+                    });
+                }
+                load.row(Table::Outages)
+                    .text("node", record.at(node))
+                    .num("start", from)
+                    .num("end", to)
+                    .text("state", state);
+            }
+            "nodes" => {
+                let count = load.number("num_procs", record.at(processors));
+                let cores = load.number("cores_per_proc", record.at(per));
+                let rack = record.at(location);
+                load.row(Table::Nodes)
+                    .text("node", record.at(node))
+                    .text("kind", "node")
+                    .text("rack", if rack == "NULL" { "" } else { rack })
+                    .num("cpus", count.map(|count| count * cores.unwrap_or(1.0)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The inventory counts nodes that were never down, too.
+fn finish(load: &mut Load) {
+    let nodes = load.tables.get(&Table::Nodes).map_or(0, Rows::len) as u64;
+    load.population = (nodes > 0).then_some(Population {
+        count: nodes,
+        unit: "nodes",
+        from: "the inventory, node.tab",
+    });
+}

@@ -1,0 +1,91 @@
+//! Alibaba cluster-trace-gpu-v2023: pods of a GPU cluster with their last phase, and its nodes.
+
+use crate::accounting::{self, Columns};
+use crate::csv::Csv;
+use crate::dataset::Population;
+use crate::head::Head;
+use crate::input::Input;
+use crate::load::Load;
+use crate::rows::Rows;
+use crate::source::Source;
+use crate::table::Table;
+
+pub(super) const SOURCE: Source = Source {
+    name: "openb",
+    title: "Alibaba cluster-trace-gpu-v2023 (openb): 8,152 pods and 1,523 nodes",
+    citation: "Q. Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent, USENIX ATC 2023",
+    home: "github.com/alibaba/clusterdata, cluster-trace-gpu-v2023",
+    clock: "relative: seconds from the start of the trace",
+    traps: &[
+        "the phase is the last one seen before deletion: Running is a pod deleted while it ran, here state `other`",
+        "start is null for the pods that were never scheduled",
+        "no node, no cause and no time of the failure: deletion is the upper bound",
+    ],
+    role,
+    read,
+    finish,
+    ..Source::PLAIN
+};
+
+const PODS: Columns = Columns {
+    job: "name",
+    user: "",
+    queue: "qos",
+    submit: "creation_time",
+    start: "scheduled_time",
+    end: "deletion_time",
+    elapsed: "",
+    state: "pod_phase",
+    nodes: "",
+    gpus: "num_gpu",
+    texts: &[],
+    numbers: &["gpu_milli", "cpu_milli", "memory_mib"],
+};
+
+fn role(head: &Head) -> Option<&'static str> {
+    if head.has_columns(
+        ",",
+        &["name", "num_gpu", "pod_phase", "creation_time", "scheduled_time"],
+    ) {
+        return Some("pods");
+    }
+    if !head.has_columns(",", &["sn", "cpu_milli", "memory_mib", "gpu", "model"]) {
+        return None;
+    }
+    // The list of all nodes begins with those without a GPU; the other list numbers its nodes anew.
+    let without = head.text.lines().any(|line| line.split(',').nth(3) == Some("0"));
+    Some(if without {
+        "all nodes"
+    } else {
+        "nodes with GPUs, counted only"
+    })
+}
+
+fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+    let Some(mut csv) = Csv::new(input, ",", load) else {
+        return;
+    };
+    if role == "pods" {
+        return accounting::read(&mut csv, &PODS, load);
+    }
+    while csv.next(load) {
+        let (gpus, cpus) = (csv.num("gpu", load), csv.num("cpu_milli", load));
+        if role == "all nodes" {
+            load.row(Table::Nodes)
+                .text("node", csv.get("sn"))
+                .text("kind", "node")
+                .num("gpus", gpus)
+                .num("cpus", cpus.map(|milli| milli / 1000.0))
+                .text("x_model", csv.get("model"));
+        }
+    }
+}
+
+fn finish(load: &mut Load) {
+    let nodes = load.tables.get(&Table::Nodes).map_or(0, Rows::len) as u64;
+    load.population = (nodes > 0).then_some(Population {
+        count: nodes,
+        unit: "nodes",
+        from: "the list of all nodes",
+    });
+}

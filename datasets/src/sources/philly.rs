@@ -1,0 +1,156 @@
+//! Microsoft's Philly trace: cluster_job_log, a JSON array of jobs with their attempts, and the list of machines.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use crate::accounting::Offsets;
+use crate::csv::Csv;
+use crate::dataset::Population;
+use crate::head::Head;
+use crate::input::Input;
+use crate::load::Load;
+use crate::rows::Rows;
+use crate::source::Source;
+use crate::table::Table;
+use crate::words;
+
+pub(super) const SOURCE: Source = Source {
+    name: "philly",
+    title: "Microsoft Philly trace: cluster_job_log (JSON) and cluster_machine_list",
+    licence: "CC BY 4.0",
+    citation: "M. Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads, USENIX ATC 2019",
+    home: "github.com/msr-fiddle/philly-traces",
+    clock: "wall clock of the cluster without offset, counted as UTC; where a time ends in PDT or PST it is an instant",
+    traps: &[
+        "Killed is a user's stop: state cancelled",
+        "two published splits of the states exist, with different filters",
+        "jobs are not attempts: both tables are filled",
+    ],
+    role,
+    read,
+    finish,
+    ..Source::PLAIN
+};
+
+#[derive(Deserialize)]
+struct Job {
+    jobid: String,
+    status: Option<String>,
+    vc: Option<String>,
+    user: Option<String>,
+    submitted_time: Option<String>,
+    #[serde(default)]
+    attempts: Vec<Attempt>,
+}
+
+#[derive(Deserialize)]
+struct Attempt {
+    start_time: Option<String>,
+    end_time: Option<String>,
+    #[serde(default)]
+    detail: Vec<Machine>,
+}
+
+#[derive(Deserialize)]
+struct Machine {
+    ip: Option<String>,
+    #[serde(default)]
+    gpus: Vec<String>,
+}
+
+fn role(head: &Head) -> Option<&'static str> {
+    let array = head.text.trim_start().starts_with('[');
+    if array
+        && ["\"jobid\"", "\"attempts\"", "\"vc\""]
+            .iter()
+            .all(|name| head.text.contains(name))
+    {
+        return Some("jobs");
+    }
+    head.line(0).starts_with("machineId").then_some("machines")
+}
+
+fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+    if role == "machines" {
+        return machines(input, load);
+    }
+    let mut offsets = Offsets::default();
+    let mut number = 0_u64;
+    while let Some(bytes) = input.element(load) {
+        let parsed = serde_json::from_slice::<Job>(bytes);
+        load.read_row();
+        number += 1;
+        match parsed {
+            Ok(parsed) => job(&parsed, &mut offsets, load),
+            Err(problem) => load.lose("bad-row", "", || format!("job {number}: {problem}; passed over")),
+        }
+    }
+}
+
+fn job(job: &Job, offsets: &mut Offsets, load: &mut Load) {
+    let mut time =
+        |field: &str, text: &Option<String>, load: &mut Load| offsets.read(field, text.as_deref().unwrap_or(""), load);
+    let submit = time("submitted_time", &job.submitted_time, load);
+    let (mut first, mut last) = (None, None);
+    let (mut nodes, mut gpus) = (None, None);
+    for (at, attempt) in job.attempts.iter().enumerate() {
+        let start = time("start_time", &attempt.start_time, load);
+        let end = time("end_time", &attempt.end_time, load);
+        first = first.or(start);
+        last = end;
+        let places: BTreeSet<&str> = attempt
+            .detail
+            .iter()
+            .filter_map(|machine| machine.ip.as_deref())
+            .collect();
+        let count: usize = attempt.detail.iter().map(|machine| machine.gpus.len()).sum();
+        if !places.is_empty() {
+            (nodes, gpus) = (Some(places.len() as f64), Some(count as f64));
+        }
+        let places: Vec<&str> = places.into_iter().collect();
+        load.row(Table::Attempts)
+            .text("job", &job.jobid)
+            .text("attempt", &at.to_string())
+            .num("start", start)
+            .num("end", end)
+            .text("node", &places.join(","))
+            .num("x_gpus", count as f64);
+    }
+    let raw = job.status.as_deref().unwrap_or("");
+    load.row(Table::Jobs)
+        .text("job", &job.jobid)
+        .text("user", job.user.as_deref().unwrap_or(""))
+        .text("queue", job.vc.as_deref().unwrap_or(""))
+        .num("submit", submit)
+        .num("start", first)
+        .num("end", last)
+        .text("state", if raw.is_empty() { "" } else { words::state(raw) })
+        .text("state_raw", raw)
+        .num("nodes", nodes)
+        .num("gpus", gpus)
+        .num("x_attempts", job.attempts.len() as f64);
+}
+
+fn machines(input: &mut Input, load: &mut Load) {
+    let Some(mut csv) = Csv::new(input, ",", load) else {
+        return;
+    };
+    let gpus = csv.header().get(1).cloned().unwrap_or_default();
+    while csv.next(load) {
+        let (node, gpus) = (csv.at(0).to_owned(), csv.num(&gpus, load));
+        load.row(Table::Nodes)
+            .text("node", &node)
+            .text("kind", "node")
+            .num("gpus", gpus);
+    }
+}
+
+fn finish(load: &mut Load) {
+    let nodes = load.tables.get(&Table::Nodes).map_or(0, Rows::len) as u64;
+    load.population = (nodes > 0).then_some(Population {
+        count: nodes,
+        unit: "nodes",
+        from: "the list of machines",
+    });
+}

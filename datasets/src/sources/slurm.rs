@@ -1,0 +1,114 @@
+//! What `sacct -P` prints, with any columns and with `|` or `|#` between them.
+
+use std::collections::HashSet;
+
+use crate::accounting::Offsets;
+use crate::csv::Csv;
+use crate::head::Head;
+use crate::input::Input;
+use crate::load::Load;
+use crate::source::Source;
+use crate::table::Table;
+use crate::words;
+
+pub(super) const SOURCE: Source = Source {
+    name: "slurm",
+    title: "Slurm accounting as sacct -P prints it; Meta's GCM test data among it",
+    licence: "one's own; GCM's samples: MIT",
+    citation: "for the samples: github.com/facebookresearch/gcm",
+    home: "sacct -P -D -a --format=...; github.com/facebookresearch/gcm, gcm/tests/data",
+    clock: "the cluster's wall clock without offset, counted as UTC; elapsed_s is ElapsedRaw, or Elapsed",
+    traps: &[
+        "records are jobs and steps: steps are attempts here, shares a record are not shares a job",
+        "CANCELLED by UID is cancelled; End of a running job is Unknown, here null",
+        "a comment may hold line breaks: short lines are joined with what follows",
+    ],
+    role: |head| delimiter(head).map(|_| "jobs and steps"),
+    read,
+    ..Source::PLAIN
+};
+
+fn delimiter(head: &Head) -> Option<&'static str> {
+    // The longer one first: the shorter is part of it.
+    ["|#", "|"]
+        .into_iter()
+        .find(|delimiter| head.has_columns(delimiter, &["JobID", "State"]))
+}
+
+fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
+    let Some(mut csv) = Csv::unquoted(input, delimiter(head).unwrap_or("|"), load) else {
+        return;
+    };
+    let mut offsets = Offsets::default();
+    let mut jobs = HashSet::new();
+    while csv.next(load) {
+        let Some(id) = csv.need("JobID", load) else {
+            continue;
+        };
+        let mut time = |name: &str, load: &mut Load| offsets.read(name, csv.get(name), load);
+        let (submit, start, end) = (time("Submit", load), time("Start", load), time("End", load));
+        let raw = csv.get("State");
+        let state = if raw.is_empty() { "" } else { words::state(raw) };
+        if let Some((job, step)) = id.split_once('.') {
+            load.row(Table::Attempts)
+                .text("job", job)
+                .text("attempt", step)
+                .num("start", start)
+                .num("end", end)
+                .text("state", state)
+                .text("node", csv.get("NodeList"))
+                .text("x_state_raw", raw)
+                .text("x_exit_code", csv.get("ExitCode"));
+            continue;
+        }
+        let elapsed = match csv.get("ElapsedRaw") {
+            "" => elapsed(csv.get("Elapsed")),
+            text => load.number("ElapsedRaw", text),
+        };
+        let nodes = if csv.get("NNodes").is_empty() {
+            "AllocNodes"
+        } else {
+            "NNodes"
+        };
+        let nodes = load.number(nodes, csv.get(nodes));
+        let gpus = gpus(csv.get("AllocTRES"));
+        if !jobs.insert(id.clone()) {
+            load.odd("reused-id", "JobID", || {
+                "the id of an earlier row: started again; kept, the id is no key".to_owned()
+            });
+        }
+        load.row(Table::Jobs)
+            .text("job", &id)
+            .text("user", csv.get("User"))
+            .text("queue", csv.get("Partition"))
+            .num("submit", submit)
+            .num("start", start)
+            .num("end", end)
+            .num("elapsed_s", elapsed)
+            .text("state", state)
+            .text("state_raw", raw)
+            .num("nodes", nodes)
+            .num("gpus", gpus)
+            .text("exit_code", csv.get("ExitCode"))
+            .text("x_nodes", csv.get("NodeList"));
+    }
+}
+
+/// `[DAYS-]HH:MM:SS`, in seconds.
+fn elapsed(text: &str) -> Option<f64> {
+    let (days, clock) = text.split_once('-').unwrap_or(("0", text));
+    let mut seconds = 0.0;
+    for part in clock.split(':') {
+        seconds = seconds * 60.0 + part.parse::<f64>().ok()?;
+    }
+    Some(days.parse::<f64>().ok()? * 86_400.0 + seconds)
+}
+
+/// How many GPUs `cpu=2,gres/gpu=8,node=1` grants; none where it says nothing of them but something of others.
+fn gpus(granted: &str) -> Option<f64> {
+    if granted.is_empty() {
+        return None;
+    }
+    let found = granted.split(',').find_map(|part| part.strip_prefix("gres/gpu="));
+    found.map_or(Some(0.0), |count| count.parse().ok())
+}

@@ -1,0 +1,116 @@
+//! Tables on their way out: a folder of Parquet a table, or one table as CSV, JSON lines or Parquet.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use polars::prelude::{AnyValue, DataFrame};
+
+use crate::columnar;
+use crate::dataset::Dataset;
+use crate::error::Error;
+use crate::table::Table;
+
+/// In what form a table is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// RFC 4180 with a header, null as an empty field.
+    Csv,
+    /// One JSON object a line, null as null.
+    Jsonl,
+    /// Parquet of doubles and UTF-8 strings, packed with Snappy.
+    Parquet,
+}
+
+impl Dataset {
+    /// Writes every table as `table=NAME/part-0.parquet` below a folder; what was written. A table that an earlier import
+    /// left there is replaced.
+    pub fn import(&self, folder: &Path) -> Result<Vec<PathBuf>, Error> {
+        let mut written = Vec::new();
+        for table in self.tables.keys() {
+            let inside = folder.join(format!("table={}", table.name()));
+            let path = inside.join("part-0.parquet");
+            let refused = |what: String| Error::Write {
+                path: path.clone(),
+                what,
+            };
+            fs::create_dir_all(&inside).map_err(|problem| refused(problem.to_string()))?;
+            // Written beside and renamed: a reader sees the old file or the new one.
+            let beside = inside.join(".part-0.parquet.new");
+            let file = File::create(&beside).map_err(|problem| refused(problem.to_string()))?;
+            columnar::write(&self.collect(*table)?, BufWriter::new(file)).map_err(refused)?;
+            fs::rename(&beside, &path).map_err(|problem| refused(problem.to_string()))?;
+            written.push(path);
+        }
+        Ok(written)
+    }
+
+    /// Writes one table.
+    pub fn export(&self, table: Table, shape: Shape, mut sink: impl Write + Send) -> Result<(), Error> {
+        let frame = self.collect(table)?;
+        let written = match shape {
+            Shape::Parquet => columnar::write(&frame, &mut sink),
+            Shape::Csv => csv(&frame, &mut sink),
+            Shape::Jsonl => jsonl(&frame, &mut sink),
+        };
+        let flushed = written.and_then(|()| sink.flush().map_err(|problem| problem.to_string()));
+        flushed.map_err(|what| Error::Write {
+            path: PathBuf::from(table.name()),
+            what,
+        })
+    }
+
+    /// A table in memory.
+    fn collect(&self, table: Table) -> Result<DataFrame, Error> {
+        let frame = self.frame(table).ok_or(Error::NoTable {
+            source_name: self.source,
+            table: table.name(),
+        })?;
+        frame.collect().map_err(|source| Error::Column {
+            table: table.name(),
+            column: "*".to_owned(),
+            source,
+        })
+    }
+}
+
+fn cells(frame: &DataFrame, row: usize) -> impl Iterator<Item = (&str, Option<AnyValue<'_>>)> {
+    let columns = frame.columns().iter();
+    columns.map(move |column| (column.name().as_str(), column.get(row).ok()))
+}
+
+fn csv(frame: &DataFrame, sink: impl Write) -> Result<(), String> {
+    let mut writer = ::csv::Writer::from_writer(sink);
+    let refused = |problem: ::csv::Error| problem.to_string();
+    let names = frame.columns().iter().map(|column| column.name().as_str());
+    writer.write_record(names).map_err(refused)?;
+    for row in 0..frame.height() {
+        for (_, cell) in cells(frame, row) {
+            let written = match cell {
+                Some(AnyValue::Float64(number)) => writer.write_field(number.to_string()),
+                Some(AnyValue::String(text)) => writer.write_field(text),
+                _ => writer.write_field(""),
+            };
+            written.map_err(refused)?;
+        }
+        writer.write_record(None::<&[u8]>).map_err(refused)?;
+    }
+    writer.flush().map_err(|problem| problem.to_string())
+}
+
+fn jsonl(frame: &DataFrame, mut sink: impl Write) -> Result<(), String> {
+    for row in 0..frame.height() {
+        let mut object = serde_json::Map::new();
+        for (name, cell) in cells(frame, row) {
+            let value = match cell {
+                Some(AnyValue::Float64(number)) => serde_json::Value::from(number),
+                Some(AnyValue::String(text)) => serde_json::Value::from(text),
+                _ => serde_json::Value::Null,
+            };
+            object.insert(name.to_owned(), value);
+        }
+        let line = serde_json::to_string(&object).map_err(|problem| problem.to_string())?;
+        writeln!(sink, "{line}").map_err(|problem| problem.to_string())?;
+    }
+    Ok(())
+}
