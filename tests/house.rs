@@ -10,7 +10,7 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-const RANKS: [(&str, u32); 25] = [
+const RANKS: [(&str, u32); 27] = [
     ("rankguard-model", 0),
     ("rankguard-console", 0),
     ("rankguard-pickle", 0),
@@ -21,10 +21,12 @@ const RANKS: [(&str, u32); 25] = [
     ("rankguard-datasets", 1),
     ("rankguard-checkpoint-format", 1),
     ("rankguard-checkpoint-schedule", 1),
+    ("rankguard-statistics", 2),
     ("rankguard-checkpoint", 2),
     ("rankguard-checkpoint-exchange", 3),
     ("rankguard-proto", 2),
     ("rankguard-checkpoint-tiers", 3),
+    ("rankguard-studies", 3),
     ("rankguard-diagnosis", 3),
     ("rankguard-rank", 3),
     ("rankguard-offline", 4),
@@ -39,7 +41,7 @@ const RANKS: [(&str, u32); 25] = [
 ];
 
 /// Crates that know no clock, no randomness, no files, no sockets and no async.
-const PURE: [&str; 11] = [
+const PURE: [&str; 12] = [
     "model",
     "pickle",
     "analyzers/faults",
@@ -48,6 +50,7 @@ const PURE: [&str; 11] = [
     "analyzers/templates",
     "analyzers/diagnosis",
     "analyzers/offline",
+    "analyzers/statistics",
     "checkpoint/format",
     "checkpoint/schedule",
     "controller/core",

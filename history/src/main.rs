@@ -4,6 +4,7 @@
 //! nothing that keeps a job alive should wait for that to be built (decision 8).
 
 mod dataset;
+mod study;
 
 use clap::{Parser, Subcommand};
 use rankguard_console::error::CliError;
@@ -24,6 +25,8 @@ struct Cli {
 enum Command {
     /// Published failure data and one's own: list, check, import, export.
     Dataset(dataset::DatasetArgs),
+    /// Questions to failure history, and published figures computed again.
+    Study(study::StudyArgs),
 }
 
 fn main() -> std::process::ExitCode {
@@ -48,6 +51,7 @@ fn main() -> std::process::ExitCode {
 fn dispatch(cli: Cli) -> Result<Exit, CliError> {
     match cli.command {
         Command::Dataset(args) => dataset::run(args),
+        Command::Study(args) => study::run(args),
     }
 }
 

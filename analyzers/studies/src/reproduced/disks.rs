@@ -122,7 +122,8 @@ pub(super) fn grid5000(data: &Dataset, figures: &mut Figures) -> Result<(), Stud
         ),
     ];
     for (up, name, printed, mean) in wanted {
-        let Some(sample) = Sample::new(&hours(&intervals, up), Zeros::Dropped) else {
+        let all = hours(&intervals, up);
+        let Some(sample) = Sample::new(&all, Zeros::Dropped) else {
             continue;
         };
         let (weibull, lognormal) = (sample.weibull().distribution, sample.lognormal().distribution);
@@ -141,10 +142,9 @@ pub(super) fn grid5000(data: &Dataset, figures: &mut Figures) -> Result<(), Stud
             let figure = figures.add("fits", &format!("{name}: {what}"), computed, expected, tolerance);
             figure.printed(text, BY).defined(HOURS);
         }
-        let length = sample.exponential().distribution.mean();
-        figures
-            .add("fits", &format!("{name}: mean, h"), length, mean, 0.000_5)
-            .defined(HOURS);
+        let length = Summary::of(&all).map_or(f64::NAN, |lengths| lengths.mean);
+        let figure = figures.add("fits", &format!("{name}: mean, h"), length, mean, 0.000_5);
+        figure.defined("mean of all intervals of this state, zero lengths too");
     }
     Ok(())
 }

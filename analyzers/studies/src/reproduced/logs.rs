@@ -9,16 +9,30 @@ use crate::reproduced::Figures;
 use crate::studies::coalesce::{Place, by_file};
 use crate::studies::mix::counts;
 
+/// Patterns of the authors that stand for more than one text: name, beginning, end. All others are the text itself.
+const PATTERNS: [(&str, &str, &str); 8] = [
+    ("fan read", "While reading FanModule ", ": Broken pipe"),
+    ("fan speed", "While setting fan speed ", ": Broken pipe"),
+    ("monitor pipe", "monitor caught ", ": Broken pipe and is stopping"),
+    ("monitor power", "monitor caught ", " not present and is stopping"),
+    ("pap failed", "MidplaneSwitchController::", " pap failed:"),
+    ("iap failed", "MidplaneSwitchController::", " iap failed:"),
+    ("power module", "No power module ", " found found on link card"),
+    ("L3 error", "", "L3 major internal error"),
+];
+
+fn pattern(text: &str) -> Option<&'static str> {
+    let fits = |(_, start, end): &&(&str, &str, &str)| text.starts_with(start) && text.ends_with(end);
+    PATTERNS.iter().find(fits).map(|(name, ..)| *name)
+}
+
 pub(super) fn bgl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     const BY: &str = "the authors' filtered logs in the same folder";
     let files = by_file(data)?;
-    let Some(all) = files
-        .iter()
-        .find(|(name, _)| name.contains("all-fail"))
-        .map(|(_, events)| events)
-    else {
+    let Some((_, mut all)) = files.into_iter().find(|(name, _)| name.contains("all-fail")) else {
         return Ok(());
     };
+    all.name(pattern);
     for (place, name, printed, expected) in [
         (Place::Any, "repeats anywhere", "1,435", 1_435.0),
         (

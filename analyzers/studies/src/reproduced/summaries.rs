@@ -15,7 +15,9 @@ impl Counts {
         let rows = data.strings(Table::Samples, "node")?;
         let metrics = data.strings(Table::Samples, "metric")?;
         let values = data.f64s(Table::Samples, "value")?;
-        let categories = data.strings(Table::Samples, "x_category")?;
+        // Only the table of interruptions has categories.
+        let categories = data.strings(Table::Samples, "x_category").unwrap_or_default();
+        let categories = categories.into_iter().chain(std::iter::repeat(None));
         let all = rows.into_iter().zip(metrics).zip(values).zip(categories);
         let whole = all.filter_map(|(((row, metric), value), category)| {
             Some((row?, metric?, category.unwrap_or_default(), value?))

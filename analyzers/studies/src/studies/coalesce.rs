@@ -31,6 +31,15 @@ pub(crate) enum Place {
 pub(crate) struct Events(Vec<(String, String, i64)>);
 
 impl Events {
+    /// Puts a name in place of each text: what is a repeat of what.
+    pub(crate) fn name(&mut self, of: impl Fn(&str) -> Option<&'static str>) {
+        for (_, message, _) in &mut self.0 {
+            if let Some(name) = of(message) {
+                name.clone_into(message);
+            }
+        }
+    }
+
     /// Events whose text holds a pattern.
     pub(crate) fn with(&self, pattern: &str) -> usize {
         self.0
