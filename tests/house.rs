@@ -237,7 +237,7 @@ fn agent_and_controller_never_import_each_other_and_only_sim_and_controller_impo
 }
 
 #[test]
-fn pure_crates_use_no_library_with_a_clock_or_a_socket_and_polars_is_nowhere() {
+fn pure_crates_use_no_library_with_a_clock_or_a_socket_and_polars_is_in_the_tables_only() {
     let metadata = metadata();
     for package in metadata.workspace_packages() {
         let folder = package
@@ -252,7 +252,9 @@ fn pure_crates_use_no_library_with_a_clock_or_a_socket_and_polars_is_nowhere() {
             .filter(|used| used.kind != DependencyKind::Development)
         {
             let name = dependency.name.as_str();
-            assert!(!name.starts_with("polars"), "{} uses {name}", package.name);
+            // Most of a clean build, and what keeps a job alive does not wait for it (decision 8).
+            let may = matches!(package.name.as_str(), "rankguard-datasets" | "rankguard-studies");
+            assert!(may || !name.starts_with("polars"), "{} uses {name}", package.name);
             assert!(
                 !is_pure || !IMPURE.contains(&name),
                 "{} is pure and uses {name}",

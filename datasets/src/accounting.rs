@@ -20,6 +20,8 @@ pub(crate) struct Columns {
     pub(crate) state: &'static str,
     pub(crate) nodes: &'static str,
     pub(crate) gpus: &'static str,
+    /// States that do not mean what they mean elsewhere: `other`.
+    pub(crate) other: &'static [&'static str],
     /// Texts that are kept as `x_NAME`.
     pub(crate) texts: &'static [&'static str],
     /// Numbers that are kept as `x_NAME`.
@@ -80,6 +82,11 @@ pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
             });
         }
         let raw = csv.get(columns.state);
+        let state = match raw {
+            "" => "",
+            raw if columns.other.contains(&raw) => "other",
+            raw => words::state(raw),
+        };
         let mut row = load
             .row(Table::Jobs)
             .text("job", &job)
@@ -89,7 +96,7 @@ pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
             .num("start", start)
             .num("end", end)
             .num("elapsed_s", elapsed)
-            .text("state", if raw.is_empty() { "" } else { words::state(raw) })
+            .text("state", state)
             .text("state_raw", raw)
             .num("nodes", nodes)
             .num("gpus", gpus);

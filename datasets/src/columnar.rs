@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,21 +19,35 @@ use polars::prelude::{DataFrame, DataType};
 /// Rows of one row group.
 const GROUP: usize = 1 << 17;
 
-/// The column names and the number of rows of a Parquet file.
-pub(crate) fn about(path: &Path) -> Option<(Vec<String>, u64)> {
-    let reader = SerializedFileReader::new(File::open(path).ok()?).ok()?;
-    let about = reader.metadata().file_metadata();
-    let names = about.schema().get_fields().iter().map(|field| field.name().to_owned());
-    Some((names.collect(), u64::try_from(about.num_rows()).unwrap_or(0)))
+/// The library that reads the format panics at some damaged files instead of saying so; here that is an error.
+fn guarded<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
+    let wrong = |problem: String| io::Error::new(io::ErrorKind::InvalidData, problem);
+    // What the closure touches is dropped with the file and never looked at again.
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(read) => read.map_err(|problem| wrong(problem.to_string())),
+        Err(_) => Err(wrong("the file is damaged".to_owned())),
+    }
 }
 
-/// Every row as texts in the order of the columns, null as an empty text, until the reader says stop.
+/// The column names and the number of rows of a Parquet file.
+pub(crate) fn about(path: &Path) -> Option<(Vec<String>, u64)> {
+    let file = File::open(path).ok()?;
+    let about = guarded(|| {
+        let reader = SerializedFileReader::new(file)?;
+        let about = reader.metadata().file_metadata();
+        let names = about.schema().get_fields().iter().map(|field| field.name().to_owned());
+        Ok((names.collect(), u64::try_from(about.num_rows()).unwrap_or(0)))
+    });
+    about.ok()
+}
+
+/// Every row as texts in the order of the columns, null as an empty text.
 pub(crate) fn rows(path: &Path, mut row: impl FnMut(Vec<String>)) -> io::Result<()> {
-    let wrong = |problem| io::Error::new(io::ErrorKind::InvalidData, problem);
-    let reader = SerializedFileReader::new(File::open(path)?).map_err(wrong)?;
-    for found in reader.get_row_iter(None).map_err(wrong)? {
-        let found = found.map_err(wrong)?;
-        row(found.get_column_iter().map(|(_, field)| text(field)).collect());
+    let file = File::open(path)?;
+    let reader = guarded(|| SerializedFileReader::new(file))?;
+    let mut found = guarded(|| reader.get_row_iter(None))?;
+    while let Some(next) = guarded(|| found.next().transpose())? {
+        row(next.get_column_iter().map(|(_, field)| text(field)).collect());
     }
     Ok(())
 }

@@ -61,16 +61,16 @@ impl<'a> Csv<'a> {
                 continue;
             }
             load.read_row();
-            if !self.record.split(line, self.delimiter) {
+            if Self::complete(&mut self.record, line, self.delimiter, self.quotes, self.header.len()) {
+                load.repeat(line);
+            } else {
                 let first = line.to_owned();
-                if !self.join(first, load) {
+                if !self.join(first, load) && self.quotes {
                     load.lose("open-quote", "", || {
                         "a quote that is never closed; the line is passed over".to_owned()
                     });
                     continue;
                 }
-            } else {
-                load.repeat(line);
             }
             let (found, wanted) = (self.record.len(), self.header.len());
             // Some writers end every line with the delimiter.

@@ -131,7 +131,7 @@ fn refused(table: Table, column: &str) -> impl FnOnce(polars::error::PolarsError
 
 /// Which source a folder or file is, by what it holds.
 pub fn recognise(path: &Path) -> Option<&'static Source> {
-    Some(choose(&heads(path).ok()?)?.0)
+    Some(choose(&heads(path).ok()?.0)?.0)
 }
 
 /// The source that claims the most files, and what each file is to it. Of equals the one that is listed first.
@@ -160,7 +160,7 @@ pub fn open(path: &Path) -> Result<Dataset, Error> {
         path: path.to_owned(),
         source,
     };
-    let heads = heads(path).map_err(unreadable)?;
+    let (heads, more) = heads(path).map_err(unreadable)?;
     let Some((source, roles)) = choose(&heads) else {
         return Err(Error::Unknown { path: path.to_owned() });
     };
@@ -168,12 +168,16 @@ pub fn open(path: &Path) -> Result<Dataset, Error> {
     for (head, role) in heads.iter().zip(roles) {
         read_file(source, head, role, &mut load);
     }
+    load.whole_folder(more);
     (source.finish)(&mut load);
     assemble(source, load)
 }
 
 fn read_file(source: &Source, head: &Head, role: Option<&'static str>, load: &mut Load) {
     load.begin(file_read(head, role));
+    if let Some(problem) = &head.unreadable {
+        return load.cut_short(problem);
+    }
     let Some(role) = role else {
         return;
     };
@@ -199,9 +203,11 @@ pub(crate) fn file_read(head: &Head, role: Option<&'static str>) -> FileRead {
 /// Makes frames of what was loaded.
 pub(crate) fn assemble(source: &Source, load: Load) -> Result<Dataset, Error> {
     let spans = load.tables.iter().filter_map(|(table, rows)| rows.span(table.times()));
-    let window = load
-        .window
-        .or_else(|| spans.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))));
+    let window = load.window.or_else(|| {
+        spans
+            .filter(|_| !load.no_window)
+            .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+    });
     let mut tables = BTreeMap::new();
     let mut rows = BTreeMap::new();
     for (table, built) in load.tables {

@@ -8,10 +8,10 @@ use crate::columnar;
 use crate::input::unpacked;
 
 /// How much is looked at, after unpacking.
-const LOOKED_AT: u64 = 64 << 10;
+const LOOKED_AT: u64 = 32 << 10;
 /// How deep and how wide a folder is walked.
 const DEEP: usize = 8;
-const MOST_FILES: usize = 50_000;
+const MOST_FILES: usize = 8_000;
 
 /// What is known of a file before it is read.
 #[derive(Debug)]
@@ -22,8 +22,10 @@ pub(crate) struct Head {
     pub(crate) relative: String,
     /// Its beginning, read as Latin-1 where it is not UTF-8.
     pub(crate) text: String,
-    /// Its beginning as it is.
+    /// Its beginning as it is, where that is no UTF-8.
     pub(crate) bytes: Vec<u8>,
+    /// Why not even the beginning can be read.
+    pub(crate) unreadable: Option<io::Error>,
     /// The columns and rows of a Parquet file.
     pub(crate) columns: Vec<String>,
     pub(crate) parquet_rows: u64,
@@ -34,36 +36,37 @@ pub(crate) struct Head {
 impl Head {
     fn new(root: &Path, path: PathBuf) -> Self {
         let mut bytes = Vec::new();
-        if let Ok(reader) = unpacked(&path) {
-            // A file that is cut short still has a beginning.
-            let _ = reader.take(LOOKED_AT).read_to_end(&mut bytes);
-        }
-        let text = match std::str::from_utf8(&bytes) {
-            Ok(text) => text.to_owned(),
+        // A file that is cut short still has a beginning.
+        let looked = unpacked(&path).and_then(|reader| reader.take(LOOKED_AT).read_to_end(&mut bytes));
+        let unreadable = looked.err().filter(|_| bytes.is_empty());
+        let (text, bytes) = match std::str::from_utf8(&bytes) {
+            Ok(text) => (text.to_owned(), Vec::new()),
+            // Cut in the middle of a character.
             Err(problem) if problem.error_len().is_none() => {
-                String::from_utf8_lossy(&bytes[..problem.valid_up_to()]).into_owned()
+                bytes.truncate(problem.valid_up_to());
+                (String::from_utf8(bytes).unwrap_or_default(), Vec::new())
             }
-            Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect(),
+            Err(_) => (bytes.iter().map(|byte| char::from(*byte)).collect(), bytes),
         };
         let relative = match path.strip_prefix(root) {
             Ok(inside) if !inside.as_os_str().is_empty() => inside.to_string_lossy().into_owned(),
             _ => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         };
-        let (columns, parquet_rows) = if bytes.starts_with(b"PAR1") {
+        let (columns, parquet_rows) = if text.starts_with("PAR1") {
             columnar::about(&path).unwrap_or_default()
         } else {
             Default::default()
         };
-        let header = fs::read_to_string(path.with_extension("header")).ok();
-        let header = header.filter(|_| path.extension().is_none_or(|extension| extension != "header"));
+        let header = beside(&path).filter(|_| path.extension().is_none_or(|extension| extension != "header"));
         Self {
             path,
             relative,
             text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text),
             bytes,
+            unreadable,
             columns,
             parquet_rows,
-            header: header.filter(|text| text.len() < 4096),
+            header,
         }
     }
 
@@ -83,19 +86,32 @@ impl Head {
     }
 }
 
-/// The files below a path, sorted.
-pub(crate) fn heads(root: &Path) -> io::Result<Vec<Head>> {
-    let mut paths = Vec::new();
-    if fs::metadata(root)?.is_dir() {
-        walk(root, 0, &mut paths)?;
-        paths.sort();
-    } else {
-        paths.push(root.to_owned());
-    }
-    Ok(paths.into_iter().map(|path| Head::new(root, path)).collect())
+/// The short file `NAME.header` beside `NAME.csv`.
+fn beside(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    let file = fs::File::open(path.with_extension("header")).ok()?;
+    file.take(4096).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
-fn walk(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> io::Result<()> {
+/// The files below a path, sorted, and whether there are more than are looked at.
+pub(crate) fn heads(root: &Path) -> io::Result<(Vec<Head>, bool)> {
+    let mut paths = Vec::new();
+    let mut more = false;
+    let about = fs::metadata(root)?;
+    if about.is_dir() {
+        walk(root, 0, &mut paths, &mut more)?;
+        paths.sort();
+    } else if about.is_file() {
+        paths.push(root.to_owned());
+    } else {
+        // Files are read twice, for their digest and for their rows.
+        return Err(io::Error::other("neither a file nor a folder"));
+    }
+    Ok((paths.into_iter().map(|path| Head::new(root, path)).collect(), more))
+}
+
+fn walk(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>, more: &mut bool) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let Ok(about) = fs::metadata(&path) else {
@@ -103,9 +119,11 @@ fn walk(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> io::Result<()>
         };
         if about.is_dir() && depth < DEEP {
             // A folder that may not be listed has nothing to recognise.
-            let _ = walk(&path, depth + 1, paths);
+            let _ = walk(&path, depth + 1, paths, more);
         } else if about.is_file() && paths.len() < MOST_FILES {
             paths.push(path);
+        } else if about.is_file() || about.is_dir() {
+            *more = true;
         }
     }
     Ok(())

@@ -21,6 +21,8 @@ pub(crate) struct Load {
     pub(crate) population: Option<Population>,
     /// Start and end where the publication states them.
     pub(crate) window: Option<(f64, f64)>,
+    /// The files count from different zeros: there is no window over all of them.
+    pub(crate) no_window: bool,
     line: u64,
     last: BTreeMap<Table, f64>,
     seen: HashSet<u64>,
@@ -90,6 +92,16 @@ impl Load {
         self.say("truncated", true, "", || {
             format!("cannot be read from here on ({problem}); what came before is kept; fetch the file again")
         });
+    }
+
+    /// Says so where the folder holds more files than are looked at.
+    pub(crate) fn whole_folder(&mut self, more: bool) {
+        if more {
+            self.line = 0;
+            self.say("limit", true, "", || {
+                "the folder is deeper or holds more files than are looked at".to_owned()
+            });
+        }
     }
 
     /// A row that was already there, word for word: kept, because published counts keep it, and counted.

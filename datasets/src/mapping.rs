@@ -97,7 +97,7 @@ pub fn open_mapped(path: &Path, mapping: &Path) -> Result<Dataset, Error> {
         unit: "nodes",
         from: "the mapping",
     }));
-    let found = heads(path).map_err(|source| Error::Read {
+    let (found, more) = heads(path).map_err(|source| Error::Read {
         path: path.to_owned(),
         source,
     })?;
@@ -105,6 +105,7 @@ pub fn open_mapped(path: &Path, mapping: &Path) -> Result<Dataset, Error> {
         load.begin(file_read(head, Some("mapped")));
         read(head, &mapping, &mut load);
     }
+    load.whole_folder(more);
     assemble(&MAPPED, load)
 }
 
@@ -150,6 +151,9 @@ fn parse(text: &str) -> Result<Mapping, Error> {
 }
 
 fn read(head: &Head, mapping: &Mapping, load: &mut Load) {
+    if let Some(problem) = &head.unreadable {
+        return load.cut_short(problem);
+    }
     if mapping.written.format == Form::Parquet {
         let names = head.columns.clone();
         missing(&names, mapping, load);
@@ -229,7 +233,7 @@ fn row(mapping: &Mapping, get: impl Fn(&str) -> String, load: &mut Load) {
             .iter()
             .find(|(known, _)| known == column)
             .map(|(_, kind)| *kind);
-        if table.times().contains(&column.as_str()) {
+        if table.is_time(column) {
             numbers.push((column, moment(mapping, name, &text, load)));
         } else if kind == Some(Kind::Number) {
             let scale = mapping.written.scale.get(column).copied().unwrap_or(1.0);

@@ -159,6 +159,11 @@ impl Table {
         }
     }
 
+    /// Whether this column holds a time.
+    pub(crate) fn is_time(self, column: &str) -> bool {
+        self.times().contains(&column) || (self == Self::Nodes && matches!(column, "installed" | "removed"))
+    }
+
     /// The column in whose order a log of this kind is written; accounting files have none.
     pub(crate) fn ordered_by(self) -> Option<&'static str> {
         match self {

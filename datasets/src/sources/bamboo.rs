@@ -40,6 +40,8 @@ fn role(head: &Head) -> Option<&'static str> {
 }
 
 fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+    // Milliseconds from a start and calendar days do not lie on one line.
+    load.no_window = true;
     let file = load.file().to_owned();
     let zone = file.rsplit_once('.').map_or(file.as_str(), |(stem, _)| stem).to_owned();
     let mut record = Record::default();

@@ -42,9 +42,9 @@ pub(super) const FLIGHT: Source = Source {
         "a rank with an empty list of entries is a suspect, not a rank without data",
     ],
     role: |head| {
-        let has = |wanted: &[u8]| head.bytes.windows(wanted.len()).any(|bytes| bytes == wanted);
-        let pickle = head.bytes.starts_with(&[0x80]) || head.bytes.starts_with(b"{");
-        (pickle && has(b"pg_config") && has(b"nccl_version")).then_some("dump of one rank")
+        let dump = head.bytes.starts_with(&[0x80]) || head.text.starts_with('{');
+        let known = head.text.contains("pg_config") && head.text.contains("nccl_version");
+        (dump && known).then_some("dump of one rank")
     },
     read: |_, _, _, load| load.read_row(),
     ..Source::PLAIN
@@ -59,7 +59,7 @@ pub(super) const DLROVER: Source = Source {
     clock: "events: wall clock without offset, counted as UTC; scrapes have no time",
     traps: &["consumed_train_samples begins anew after a step: a counter's reset, not lost work"],
     role: |head| {
-        if head.text.contains("XPU_TIMER_COMMON") {
+        if head.text.starts_with('#') && head.text.contains("\n# TYPE ") && head.text.contains("XPU_TIMER_COMMON") {
             Some("scrape")
         } else {
             trainer_event(head.line(0)).map(|_| "trainer events")

@@ -79,7 +79,7 @@ fn role(head: &Head) -> Option<&'static str> {
     let has = |wanted: &&str| first.split_ascii_whitespace().any(|name| name == *wanted);
     ROLES
         .iter()
-        .find(|(_, columns)| columns.iter().all(|column| has(&column)))
+        .find(|(_, columns)| columns.iter().all(has))
         .map(|(role, _)| *role)
 }
 

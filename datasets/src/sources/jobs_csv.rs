@@ -34,6 +34,7 @@ const EAGLE_COLUMNS: Columns = Columns {
     state: "state",
     nodes: "nodes_req",
     gpus: "gpus_req",
+    other: &[],
     texts: &["account", "qos"],
     numbers: &["wallclock_req", "processors_req", "mem_req"],
 };
@@ -77,6 +78,7 @@ const HELIOS_COLUMNS: Columns = Columns {
     state: "state",
     nodes: "node_num",
     gpus: "gpu_num",
+    other: &[],
     texts: &[],
     numbers: &["cpu_num", "queue"],
 };
@@ -108,6 +110,7 @@ const ACME_COLUMNS: Columns = Columns {
     state: "state",
     nodes: "node_num",
     gpus: "gpu_num",
+    other: &[],
     texts: &["fail_time", "stop_time"],
     numbers: &["cpu_num", "queue", "gpu_time"],
 };

@@ -38,6 +38,7 @@ const PODS: Columns = Columns {
     state: "pod_phase",
     nodes: "",
     gpus: "num_gpu",
+    other: &["Running"],
     texts: &[],
     numbers: &["gpu_milli", "cpu_milli", "memory_mib"],
 };

@@ -1,0 +1,100 @@
+//! `rankguard dataset` as a person calls it: exit codes, forms, what is written.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn rankguard(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rankguard-history"))
+        .arg("dataset")
+        .args(arguments)
+        .output()
+        .expect("the binary runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+const DISKS: &str = ",Timestamp,SSC,SSU,Enclosure,Slot,Seagate slot,Rack unit,Unique enclosure,Rack id,slot bin hor,slot bin ver\n\
+    0,2019-01-04T14:41:12-0500,2,g,1,29,28,1,1,8,7,3\n1,2019-01-04T15:47:17-0500,5,d,2,23,22,25,6,18,13,2\n";
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a temporary folder has a plain name")
+}
+
+#[test]
+fn a_check_ends_with_what_it_found() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("disks");
+    fs::write(&path, DISKS).expect("the file can be written");
+    let fine = rankguard(&["check", text(&path)]);
+    assert_eq!(fine.status.code(), Some(0));
+    let said = stdout(&fine);
+    for wanted in ["alpine", "failures  2 rows", "population", "not stated"] {
+        assert!(said.contains(wanted), "{wanted} is not in\n{said}");
+    }
+    fs::write(&path, format!("{DISKS}1,2,3\n")).expect("the file can be written");
+    let lost = rankguard(&["check", text(&path), "--format", "json"]);
+    assert_eq!(lost.status.code(), Some(1));
+    let document: serde_json::Value = serde_json::from_slice(&lost.stdout).expect("a document");
+    assert_eq!(document["rows_lost"], 1);
+    assert_eq!(document["tables"]["failures"], 2);
+    assert_eq!(document["problems"]["width"]["first"][0]["line"], 4);
+    assert_eq!(document["files"][0]["sha256"].as_str().map(str::len), Some(64));
+    fs::write(&path, "hello\n").expect("the file can be written");
+    let unknown = rankguard(&["check", text(&path)]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("hint:"));
+}
+
+#[test]
+fn what_is_known_is_listed_with_licence_and_citation() {
+    let listed = rankguard(&["ls", "--format", "json"]);
+    let known: Vec<serde_json::Value> = serde_json::from_slice(&listed.stdout).expect("a list");
+    assert!(known.len() > 20, "{}", known.len());
+    let mut names: Vec<&str> = known.iter().filter_map(|one| one["name"].as_str()).collect();
+    for one in &known {
+        for field in ["name", "title", "licence", "citation", "home", "clock"] {
+            assert!(
+                one[field].as_str().is_some_and(|text| !text.is_empty()),
+                "{field} of {one}"
+            );
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), known.len(), "two have one name");
+    let told = stdout(&rankguard(&["info", "infinitehbd"]));
+    assert!(told.contains("Apache-2.0") && told.contains("400"), "{told}");
+    assert_eq!(rankguard(&["info", "nothing"]).status.code(), Some(64));
+}
+
+#[test]
+fn tables_are_written_as_parquet_and_one_as_text() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("disks");
+    fs::write(&path, DISKS).expect("the file can be written");
+    let out = folder.path().join("out");
+    let imported = rankguard(&["import", text(&path), "--out", text(&out)]);
+    assert_eq!(
+        imported.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&imported.stderr)
+    );
+    let file = out.join("table=failures/part-0.parquet");
+    assert!(fs::read(&file).expect("it is there").starts_with(b"PAR1"));
+    let exported = rankguard(&["export", text(&path), "--table", "failures", "--as", "jsonl"]);
+    let first = stdout(&exported);
+    let first: serde_json::Value = serde_json::from_str(first.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(first["class"], "disk");
+    assert_eq!(
+        rankguard(&["export", text(&path), "--table", "jobs"]).status.code(),
+        Some(2)
+    );
+    assert_eq!(
+        rankguard(&["export", text(&path), "--table", "crashes"]).status.code(),
+        Some(64)
+    );
+}
