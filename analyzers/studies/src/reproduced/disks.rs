@@ -93,11 +93,14 @@ pub(super) fn alibaba(data: &Dataset, figures: &mut Figures) -> Result<(), Study
     Ok(())
 }
 
+/// A printed value, the same as a number, and how far it may differ.
+type Printed = (&'static str, f64, f64);
+
 pub(super) fn grid5000(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     const BY: &str = "FTA models as carried by OpenDC";
     const HOURS: &str = "intervals of this state in hours, all nodes together; maximum likelihood, location 0, zero lengths dropped; the first and last of a node not treated as censored";
     let intervals = intervals(data)?;
-    let wanted: [(bool, &str, [(&str, f64, f64); 4], f64); 2] = [
+    let wanted: [(bool, &str, [Printed; 4], f64); 2] = [
         (
             true,
             "availability",

@@ -82,9 +82,11 @@ pub(super) fn infinitehbd(data: &Dataset, figures: &mut Figures) -> Result<(), S
     Ok(())
 }
 
+type Repair = (&'static str, &'static [&'static str], f64, f64, f64, f64);
+
 /// Cause as the paper calls it, columns of the release, and minutes as this definition gave them: mean, median,
 /// deviation, and the count.
-const REPAIR: [(&str, &[&str], f64, f64, f64, f64); 6] = [
+const REPAIR: [Repair; 6] = [
     ("unknown", &["Undetermined", "(none)"], 396.8, 32.0, 6_090.7, 3_105.0),
     ("human", &["Human Error"], 163.1, 44.0, 421.5, 149.0),
     ("environment", &["Facilities"], 572.3, 276.0, 810.9, 362.0),
