@@ -26,7 +26,7 @@ impl fmt::Display for Cell {
         match self {
             Self::Text(text) => f.write_str(text),
             Self::Count(count) => write!(f, "{count}"),
-            Self::Number(x) if *x == 0.0 => f.write_str("0"),
+            Self::Number(x) if x.fract() == 0.0 && x.abs() < 1e9 => write!(f, "{x:.0}"),
             Self::Number(x) if x.abs() >= 1e9 || x.abs() < 1e-3 => write!(f, "{x:.4e}"),
             Self::Number(x) => {
                 let digits = (4.0 - x.abs().log10().floor()).clamp(0.0, 6.0) as usize;
