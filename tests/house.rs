@@ -10,7 +10,7 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-const RANKS: [(&str, u32); 26] = [
+const RANKS: [(&str, u32); 28] = [
     ("rankguard-model", 0),
     ("rankguard-console", 0),
     ("rankguard-pickle", 0),
@@ -22,10 +22,12 @@ const RANKS: [(&str, u32); 26] = [
     ("rankguard-checkpoint-format", 1),
     ("rankguard-checkpoint-schedule", 1),
     ("rankguard-policies", 2),
+    ("rankguard-statistics", 2),
     ("rankguard-checkpoint", 2),
     ("rankguard-checkpoint-exchange", 3),
     ("rankguard-proto", 2),
     ("rankguard-checkpoint-tiers", 3),
+    ("rankguard-studies", 3),
     ("rankguard-diagnosis", 3),
     ("rankguard-rank", 3),
     ("rankguard-offline", 4),
@@ -40,7 +42,7 @@ const RANKS: [(&str, u32); 26] = [
 ];
 
 /// Crates that know no clock, no randomness, no files, no sockets and no async.
-const PURE: [&str; 12] = [
+const PURE: [&str; 13] = [
     "model",
     "pickle",
     "analyzers/faults",
@@ -50,6 +52,7 @@ const PURE: [&str; 12] = [
     "analyzers/diagnosis",
     "analyzers/offline",
     "analyzers/policies",
+    "analyzers/statistics",
     "checkpoint/format",
     "checkpoint/schedule",
     "controller/core",

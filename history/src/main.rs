@@ -7,6 +7,7 @@ mod bench_replay;
 mod dataset;
 mod replay;
 mod simulate;
+mod study;
 
 use clap::{Parser, Subcommand};
 use rankguard_console::error::CliError;
@@ -34,6 +35,8 @@ enum Command {
     Bench(bench_replay::BenchArgs),
     /// Compare recovery policies on failure and capacity traces
     Simulate(Box<simulate::SimulateArgs>),
+    /// Questions to failure history, and published figures computed again.
+    Study(study::StudyArgs),
 }
 
 fn main() -> std::process::ExitCode {
@@ -61,6 +64,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Replay(args) => replay::run(&args),
         Command::Bench(args) => bench_replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Study(args) => study::run(args),
     }
 }
 

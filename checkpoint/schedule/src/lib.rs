@@ -24,6 +24,6 @@ pub mod priors;
 pub mod rates;
 pub mod retention;
 pub mod spares;
-mod special;
+pub mod special;
 pub mod survival;
 pub mod twins;

@@ -14,7 +14,7 @@ const LANCZOS: [f64; 9] = [
 ];
 
 /// `ln Γ(x)` for `x > 0`.
-pub(crate) fn ln_gamma(x: f64) -> f64 {
+pub fn ln_gamma(x: f64) -> f64 {
     if x < 0.5 {
         // Reflection keeps small arguments accurate.
         let sine = (std::f64::consts::PI * x).sin();
@@ -32,7 +32,7 @@ pub(crate) fn ln_gamma(x: f64) -> f64 {
 
 /// The regularised lower incomplete gamma function `P(a, x)`, for `a > 0` and `x >= 0`: the distribution function at `x`
 /// of a Gamma variable with shape `a` and rate 1.
-pub(crate) fn gamma_p(a: f64, x: f64) -> f64 {
+pub fn gamma_p(a: f64, x: f64) -> f64 {
     if x <= 0.0 {
         0.0
     } else if x < a + 1.0 {
@@ -43,7 +43,7 @@ pub(crate) fn gamma_p(a: f64, x: f64) -> f64 {
 }
 
 /// The upper one, `Q(a, x) = 1 - P(a, x)`, accurate also where it is tiny.
-pub(crate) fn gamma_q(a: f64, x: f64) -> f64 {
+pub fn gamma_q(a: f64, x: f64) -> f64 {
     if x <= 0.0 {
         1.0
     } else if x < a + 1.0 {

@@ -1,0 +1,71 @@
+//! Records that belong to one incident: repeats within a window, and chains of failures.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// Which records are kept when repeats are dropped. Records come in order; for each `place` the label and moment last
+/// seen are remembered, and a record is a repeat when its place's last had the same label not more than `window` ago.
+/// A repeat moves the moment forward (a sliding window); another label takes the place over. Moments are in the unit of
+/// the window; give whole seconds where the published filter did.
+pub fn coalesce<P: Ord, L: Ord>(records: impl IntoIterator<Item = (P, L, i64)>, window: i64) -> Vec<bool> {
+    let mut last: BTreeMap<P, (L, i64)> = BTreeMap::new();
+    records
+        .into_iter()
+        .map(|(place, label, time)| {
+            let repeat = last
+                .get(&place)
+                .is_some_and(|(seen, at)| *seen == label && time.saturating_sub(*at) <= window);
+            last.insert(place, (label, time));
+            !repeat
+        })
+        .collect()
+}
+
+/// A chain of failures, each less than the window after the one before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Burst {
+    /// Places of its members in the caller's slice, in time order.
+    pub members: Vec<usize>,
+    /// From the first to the last.
+    pub duration: f64,
+}
+
+/// Chains of at least two failures, each less than `window` after the one before; times that are not finite take no
+/// part.
+pub fn chains(times: &[f64], window: f64) -> Vec<Burst> {
+    let mut order: Vec<usize> = (0..times.len()).filter(|at| times[*at].is_finite()).collect();
+    order.sort_by(|a, b| times[*a].total_cmp(&times[*b]).then(a.cmp(b)));
+    order
+        .chunk_by(|a, b| times[*b] - times[*a] < window)
+        .filter(|members| members.len() > 1)
+        .map(|members| Burst {
+            members: members.to_vec(),
+            duration: times[members[members.len() - 1]] - times[members[0]],
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_slides_and_a_place_remembers_one_label() {
+        let at = |place: u8, label: char, time: i64| (place, label, time);
+        let sliding = [at(0, 'a', 0), at(0, 'a', 600), at(0, 'a', 1_200), at(0, 'a', 1_801)];
+        assert_eq!(coalesce(sliding, 600), [true, false, false, true]);
+        let alternating = [at(0, 'a', 0), at(0, 'b', 1), at(0, 'a', 2)];
+        assert_eq!(coalesce(alternating, 600), [true; 3]);
+        let places = [at(0, 'a', 0), at(1, 'a', 1), at(0, 'a', 2)];
+        assert_eq!(coalesce(places, 600), [true, true, false]);
+    }
+
+    #[test]
+    fn a_chain_ends_where_the_gap_reaches_the_window() {
+        let found = chains(&[1_800.0, 0.0, 899.0, 2_700.0, f64::NAN, 5_000.0, 5_000.0], 900.0);
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].members.as_slice(), found[0].duration), (&[1, 2][..], 899.0));
+        assert_eq!((found[1].members.as_slice(), found[1].duration), (&[5, 6][..], 0.0));
+    }
+}

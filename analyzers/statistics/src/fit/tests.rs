@@ -1,0 +1,102 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Durations at the middle of equal shares of a distribution: fits must give its parameters back, closely.
+fn quantiles(of: Distribution) -> Vec<f64> {
+    let count = 4_000;
+    (0..count)
+        .map(|i| {
+            let p = (f64::from(i) + 0.5) / f64::from(count);
+            let (mut low, mut high) = (-60.0_f64, 60.0_f64);
+            for _ in 0..100 {
+                let middle = 0.5 * (low + high);
+                if of.cdf(middle.exp()) < p {
+                    low = middle;
+                } else {
+                    high = middle;
+                }
+            }
+            low.exp()
+        })
+        .collect()
+}
+
+fn close(a: f64, b: f64, relative: f64) {
+    assert!((a / b - 1.0).abs() < relative, "{a} {b}");
+}
+
+#[test]
+fn each_family_finds_itself_and_wins_by_its_criterion() {
+    let weibull = Distribution::Weibull {
+        shape: 0.6,
+        scale: 50.0,
+    };
+    let sample = Sample::new(&quantiles(weibull), Zeros::Dropped).expect("a sample");
+    let Distribution::Weibull { shape, scale } = sample.weibull().distribution else {
+        panic!("a Weibull fit")
+    };
+    close(shape, 0.6, 0.01);
+    close(scale, 50.0, 0.01);
+    assert_eq!(sample.fit_all()[0].distribution.name(), "Weibull");
+    let gamma = Distribution::Gamma { shape: 3.0, scale: 2.0 };
+    let sample = Sample::new(&quantiles(gamma), Zeros::Dropped).expect("a sample");
+    let Distribution::Gamma { shape, scale } = sample.gamma().distribution else {
+        panic!("a gamma fit")
+    };
+    close(shape, 3.0, 0.01);
+    close(scale, 2.0, 0.01);
+    assert_eq!(sample.fit_all()[0].distribution.name(), "gamma");
+    let lognormal = Distribution::Lognormal { mu: 1.5, sigma: 2.4 };
+    let sample = Sample::new(&quantiles(lognormal), Zeros::Dropped).expect("a sample");
+    assert_eq!(sample.fit_all()[0].distribution.name(), "lognormal");
+    assert!(sample.fit_all()[0].ks < 0.001);
+}
+
+#[test]
+fn zeros_are_dropped_or_replaced_as_asked_and_counted() {
+    let durations = [0.0, 1.0, 2.0, -3.0, f64::NAN];
+    let dropped = Sample::new(&durations, Zeros::Dropped).expect("a sample");
+    assert_eq!(
+        (dropped.durations(), dropped.zeros, dropped.refused),
+        (&[1.0, 2.0][..], 1, 2)
+    );
+    let replaced = Sample::new(&durations, Zeros::Replaced(1e-6)).expect("a sample");
+    assert_eq!(replaced.durations(), [1e-6, 1.0, 2.0]);
+    assert!(Sample::new(&[0.0, 4.0, 4.0], Zeros::Dropped).is_none());
+    assert!(Sample::new(&[], Zeros::Dropped).is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// A maximum: no small step in either parameter makes the sample likelier.
+    #[test]
+    fn no_step_from_a_fit_is_likelier(durations in prop::collection::vec(1e-3..1e5_f64, 3..60)) {
+        let sample = Sample::new(&durations, Zeros::Dropped).expect("a sample");
+        let of = |d: Distribution| durations.iter().map(|x| d.ln_density(*x)).sum::<f64>();
+        let slack = 1e-7 * durations.len() as f64;
+        for (up, down) in [(1.001, 1.0), (0.999, 1.0), (1.0, 1.001), (1.0, 0.999)] {
+            let (weibull, gamma) = (sample.weibull(), sample.gamma());
+            if let Distribution::Weibull { shape, scale } = weibull.distribution {
+                let there = of(Distribution::Weibull { shape: shape * up, scale: scale * down });
+                prop_assert!(there <= weibull.ln_likelihood + slack);
+            }
+            if let Distribution::Gamma { shape, scale } = gamma.distribution {
+                let there = of(Distribution::Gamma { shape: shape * up, scale: scale * down });
+                prop_assert!(there <= gamma.ln_likelihood + slack);
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_of_unit_changes_scales_only(durations in prop::collection::vec(1e-2..1e4_f64, 5..60), unit in 1e-3..1e4_f64) {
+        let scaled: Vec<f64> = durations.iter().map(|x| x * unit).collect();
+        let (a, b) = (Sample::new(&durations, Zeros::Dropped).expect("one"), Sample::new(&scaled, Zeros::Dropped).expect("one"));
+        let shapes = |sample: &Sample| match (sample.weibull().distribution, sample.gamma().distribution) {
+            (Distribution::Weibull { shape: w, .. }, Distribution::Gamma { shape: g, .. }) => (w, g),
+            _ => (f64::NAN, f64::NAN),
+        };
+        let ((aw, ag), (bw, bg)) = (shapes(&a), shapes(&b));
+        prop_assert!((aw / bw - 1.0).abs() < 1e-6 && (ag / bg - 1.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,57 @@
+//! Shares of a count.
+
+use serde::Serialize;
+
+use crate::normal;
+
+/// A share with its interval (Wilson 1927), which stays within 0 and 1 and holds for small counts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Proportion {
+    /// Those that count.
+    pub part: u64,
+    /// All.
+    pub whole: u64,
+    /// `part / whole`.
+    pub share: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Proportion {
+    /// With an interval of probability `level`; `None` of nothing, or where the part is more than the whole.
+    pub fn new(part: u64, whole: u64, level: f64) -> Option<Self> {
+        if whole == 0 || part > whole {
+            return None;
+        }
+        let (n, share, z) = (whole as f64, part as f64 / whole as f64, normal::half_width(level));
+        let middle = (share + z * z / (2.0 * n)) / (1.0 + z * z / n);
+        let half = z / (1.0 + z * z / n) * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
+        Some(Self {
+            part,
+            whole,
+            share,
+            low: (middle - half).max(0.0),
+            high: (middle + half).min(1.0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Newcombe (1998), table I: 81 of 263 is 0.2553 to 0.3662, 0 of 20 is 0 to 0.1611.
+    #[test]
+    fn published_intervals() {
+        let many = Proportion::new(81, 263, 0.95).expect("a share");
+        assert!(
+            (many.low - 0.2553).abs() < 1e-4 && (many.high - 0.3662).abs() < 1e-4,
+            "{many:?}"
+        );
+        let none = Proportion::new(0, 20, 0.95).expect("a share");
+        assert!(none.low == 0.0 && (none.high - 0.1611).abs() < 1e-4, "{none:?}");
+        assert_eq!(Proportion::new(2, 1, 0.95), None);
+    }
+}

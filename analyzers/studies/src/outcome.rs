@@ -1,0 +1,147 @@
+//! What a study hands back.
+
+use std::fmt;
+
+use rankguard_datasets::Dataset;
+use serde::Serialize;
+
+use crate::plot::Plot;
+
+/// One value of a table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Cell {
+    /// Words.
+    Text(String),
+    /// A count.
+    Count(u64),
+    /// A measure; its unit stands in the heading.
+    Number(f64),
+    /// Not known or not defined.
+    Absent,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Number(x) if x.fract() == 0.0 && x.abs() < 1e9 => write!(f, "{x:.0}"),
+            Self::Number(x) if x.abs() >= 1e9 || x.abs() < 1e-3 => write!(f, "{x:.4e}"),
+            Self::Number(x) => {
+                let digits = (4.0 - x.abs().log10().floor()).clamp(0.0, 6.0) as usize;
+                write!(f, "{x:.digits$}")
+            }
+            Self::Absent => f.write_str("-"),
+        }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<usize> for Cell {
+    fn from(count: usize) -> Self {
+        Self::Count(count as u64)
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(x: f64) -> Self {
+        if x.is_finite() { Self::Number(x) } else { Self::Absent }
+    }
+}
+
+impl From<Option<f64>> for Cell {
+    fn from(x: Option<f64>) -> Self {
+        x.map_or(Self::Absent, Self::from)
+    }
+}
+
+/// A table of results.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Headings, with units.
+    pub columns: Vec<&'static str>,
+    /// Rows, each as long as the headings.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    pub(crate) fn new(title: impl Into<String>, columns: &[&'static str]) -> Self {
+        Self {
+            title: title.into(),
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+}
+
+/// The answer to one question.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The study's name.
+    pub study: &'static str,
+    /// The source of the data.
+    pub source: &'static str,
+    /// What is counted, and how.
+    pub definition: String,
+    /// Of how many, and who says so.
+    pub population: Option<String>,
+    /// First and last moment, seconds of the data set's clock.
+    pub window: Option<(f64, f64)>,
+    /// How times are counted.
+    pub clock: String,
+    /// Results.
+    pub tables: Vec<Table>,
+    /// Pictures.
+    pub plots: Vec<Plot>,
+    /// What one must know of the data and of what was left out.
+    pub problems: Vec<String>,
+}
+
+impl Outcome {
+    pub(crate) fn new(study: &'static str, data: &Dataset, definition: impl Into<String>) -> Self {
+        let problems = data.problems.kinds.iter().map(|(kind, group)| {
+            let first = group.first.first().map_or("", |problem| problem.what.as_str());
+            format!(
+                "{kind}: {} times, {} rows lost; the first: {first}",
+                group.count, group.rows_lost
+            )
+        });
+        Self {
+            study,
+            source: data.source,
+            definition: definition.into(),
+            population: data
+                .population
+                .map(|all| format!("{} {} ({})", all.count, all.unit, all.from)),
+            window: data.window,
+            clock: data.clock.to_string(),
+            tables: Vec::new(),
+            plots: Vec::new(),
+            problems: problems.collect(),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Logs and pods: BG/L, loghub, openb.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankguard_datasets::{Dataset, Table};
+
+use crate::error::StudyError;
+use crate::reproduced::Figures;
+use crate::studies::coalesce::{Place, by_file};
+use crate::studies::mix::counts;
+
+/// Patterns of the authors that stand for more than one text: name, beginning, end. All others are the text itself.
+const PATTERNS: [(&str, &str, &str); 8] = [
+    ("fan read", "While reading FanModule ", ": Broken pipe"),
+    ("fan speed", "While setting fan speed ", ": Broken pipe"),
+    ("monitor pipe", "monitor caught ", ": Broken pipe and is stopping"),
+    ("monitor power", "monitor caught ", " not present and is stopping"),
+    ("pap failed", "MidplaneSwitchController::", " pap failed:"),
+    ("iap failed", "MidplaneSwitchController::", " iap failed:"),
+    ("power module", "No power module ", " found found on link card"),
+    ("L3 error", "", "L3 major internal error"),
+];
+
+fn pattern(text: &str) -> Option<&'static str> {
+    let fits = |(_, start, end): &&(&str, &str, &str)| text.starts_with(start) && text.ends_with(end);
+    PATTERNS.iter().find(fits).map(|(name, ..)| *name)
+}
+
+pub(super) fn bgl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+    const BY: &str = "the authors' filtered logs in the same folder";
+    let files = by_file(data)?;
+    let Some((_, mut all)) = files.into_iter().find(|(name, _)| name.contains("all-fail")) else {
+        return Ok(());
+    };
+    all.name(pattern);
+    for (place, name, printed, expected) in [
+        (Place::Any, "repeats anywhere", "1,435", 1_435.0),
+        (
+            Place::Prefix,
+            "repeats before the colon of the location",
+            "27,370",
+            27_370.0,
+        ),
+        (Place::Full, "repeats at the full location", "61,944", 61_944.0),
+    ] {
+        let figure = figures.add(
+            "coalesce",
+            &format!("events left without {name}"),
+            all.left(place, 600) as f64,
+            expected,
+            0.0,
+        );
+        figure.printed(printed, BY).defined(
+            "in the order of the file; a repeat has the pattern its place had last, not more than 600 whole seconds ago, and moves that moment forward",
+        );
+    }
+    for (pattern, expected) in [
+        ("Lustre mount FAILED", 31_531.0),
+        ("rts: kernel terminated", 23_338.0),
+        ("rts panic!", 3_983.0),
+    ] {
+        let found = all.with(pattern) as f64;
+        let figure = figures.add("coalesce", &format!("events with {pattern:?}"), found, expected, 0.0);
+        figure.defined("lines of the whole failure log whose text holds this pattern");
+    }
+    Ok(())
+}
+
+/// Templates a system, as many as its template file has.
+const TEMPLATES: [(&str, f64); 10] = [
+    ("BGL", 120.0),
+    ("Thunderbird", 149.0),
+    ("Hadoop", 114.0),
+    ("HDFS", 14.0),
+    ("Spark", 36.0),
+    ("Linux", 118.0),
+    ("OpenStack", 43.0),
+    ("Zookeeper", 50.0),
+    ("Apache", 6.0),
+    ("OpenSSH", 27.0),
+];
+
+pub(super) fn loghub(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+    let systems = data.strings(Table::Events, "x_system")?;
+    let templates = data.strings(Table::Events, "x_template")?;
+    let labels = data.strings(Table::Events, "label")?;
+    let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (system, template) in systems.iter().zip(&templates) {
+        if let (Some(system), Some(template)) = (system, template) {
+            found.entry(system).or_default().insert(template);
+        }
+    }
+    for (system, expected) in TEMPLATES {
+        let Some(templates) = found.get(system) else {
+            continue;
+        };
+        let figure = figures.add(
+            "mix",
+            &format!("{system}: templates"),
+            templates.len() as f64,
+            expected,
+            0.0,
+        );
+        figure
+            .printed(&expected.to_string(), "loghub template files")
+            .defined("distinct event ids of the structured sample");
+    }
+    let alerts = systems.iter().zip(&labels).filter(|(system, label)| {
+        system.as_deref() == Some("BGL") && label.as_deref().is_some_and(|label| !label.is_empty() && label != "-")
+    });
+    let figure = figures.add("mix", "BGL: alerts", alerts.count() as f64, 143.0, 0.0);
+    figure.defined("lines of the sample whose label is not '-'");
+    Ok(())
+}
+
+pub(super) fn openb(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+    const BY: &str = "cluster-trace-gpu-v2023 README";
+    let phases = counts(&data.strings(Table::Jobs, "state_raw")?);
+    let pods: u64 = phases.iter().map(|(_, n)| n).sum();
+    let nodes = data.rows.get(&Table::Nodes).copied().unwrap_or(0);
+    figures
+        .add("jobs", "pods", pods as f64, 8_152.0, 0.0)
+        .printed("8,152", BY)
+        .defined("rows of the default pod list");
+    figures
+        .add("jobs", "nodes", nodes as f64, 1_523.0, 0.0)
+        .printed("1,523", BY)
+        .defined("rows of the list of all nodes");
+    for (phase, expected) in [
+        ("Running", 63.70),
+        ("Failed", 22.94),
+        ("Pending", 11.00),
+        ("Succeeded", 2.36),
+    ] {
+        let count = phases.iter().find(|(name, _)| name == phase).map_or(0, |(_, n)| *n);
+        let figure = figures.add(
+            "jobs",
+            &format!("{phase}, %"),
+            100.0 * count as f64 / pods as f64,
+            expected,
+            0.005,
+        );
+        figure.defined("pods by the last phase seen before deletion; Running is no success and no live pod");
+    }
+    Ok(())
+}

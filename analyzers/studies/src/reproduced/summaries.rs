@@ -1,0 +1,126 @@
+//! Tables that exist only as published counts: Llama 3, Summit, Helios, Acme, Philly.
+
+use std::collections::BTreeMap;
+
+use rankguard_datasets::{Dataset, Table};
+
+use crate::error::StudyError;
+use crate::reproduced::Figures;
+
+/// Row, metric, category and value of each number, in the order of the files.
+struct Counts(Vec<(String, String, String, f64)>);
+
+impl Counts {
+    fn of(data: &Dataset) -> Result<Self, StudyError> {
+        let rows = data.strings(Table::Samples, "node")?;
+        let metrics = data.strings(Table::Samples, "metric")?;
+        let values = data.f64s(Table::Samples, "value")?;
+        // Only the table of interruptions has categories.
+        let categories = data.strings(Table::Samples, "x_category").unwrap_or_default();
+        let categories = categories.into_iter().chain(std::iter::repeat(None));
+        let all = rows.into_iter().zip(metrics).zip(values).zip(categories);
+        let whole = all.filter_map(|(((row, metric), value), category)| {
+            Some((row?, metric?, category.unwrap_or_default(), value?))
+        });
+        Ok(Self(whole.collect()))
+    }
+
+    fn sum(&self, metric: &str, wanted: impl Fn(&str, &str) -> bool) -> f64 {
+        let rows = self
+            .0
+            .iter()
+            .filter(|(row, name, category, _)| name == metric && wanted(row, category));
+        rows.map(|(.., value)| value).sum()
+    }
+}
+
+pub(super) fn tables(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+    const LLAMA: &str = "The Llama 3 Herd of Models, table 5";
+    let counts = Counts::of(data)?;
+    let all = counts.sum("interruptions", |_, _| true);
+    let gpu = counts.sum("interruptions", |_, category| category == "GPU");
+    let faulty = counts.sum("interruptions", |row, _| row == "Faulty GPU");
+    if all > 0.0 {
+        let figure = figures.add("mix", "Llama 3: unexpected interruptions", all, 419.0, 0.0);
+        figure.printed("419", LLAMA).defined("sum of the table's counts");
+        let figure = figures.add(
+            "mtbf",
+            "Llama 3: hours between interruptions",
+            54.0 * 24.0 / all,
+            3.09,
+            0.005,
+        );
+        figure.defined("54 days over 419 interruptions of one job on 16,384 GPUs");
+        let printed = counts.sum("printed_percent", |_, category| category == "GPU");
+        let figure = figures.add("mix", "Llama 3: GPU rows, sum of printed %", printed, 58.7, 0.05);
+        figure
+            .printed("58.7", LLAMA)
+            .defined("sum of the printed per cents of the rows of GPUs");
+        let figure = figures.add("mix", "Llama 3: GPU rows, % of counts", 100.0 * gpu / all, 64.0, 0.05);
+        figure.defined("268 of 419; the paper's 58.7 is the sum of its printed per cents, of which one is wrong");
+        let figure = figures.add(
+            "mix",
+            "Llama 3: Faulty GPU, % of counts",
+            100.0 * faulty / all,
+            35.3,
+            0.05,
+        );
+        figure.defined("148 of 419; the table prints 30.1");
+    }
+    let xids = counts.sum("count", |_, _| true);
+    if xids > 0.0 {
+        let figure = figures.add("mix", "Summit: XID errors", xids, 251_859.0, 0.0);
+        figure.defined("sum of the counts, 27,756 GPUs, 2019-12-27 to 2021-01-31");
+        let nvlink = |metric| counts.sum(metric, |row, _| row == "NVLINK error");
+        let share = 100.0 * nvlink("max_on_one_node") / nvlink("count");
+        let figure = figures.add("lemons", "Summit: NVLINK errors on one node, %", share, 96.9, 0.05);
+        figure.defined("largest count on one node over all NVLINK errors");
+        let user = ["Memory page fault", "Graphics engine exception", "Stopped processing"];
+        let user = 100.0 * counts.sum("count", |row, _| user.contains(&row)) / xids;
+        let figure = figures.add("mix", "Summit: errors of user code, %", user, 95.9, 0.05);
+        figure.defined("page faults, exceptions and stopped processing over all; leave them out of any hardware rate");
+    }
+    Ok(())
+}
+
+pub(super) fn clusters(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+    const STATES: [&str; 3] = ["complete", "cancel", "fail"];
+    let counts = Counts::of(data)?;
+    let value = |cluster: &str, metric: &str| {
+        let row = counts.0.iter().find(|(row, name, ..)| row == cluster && name == metric);
+        row.map_or(f64::NAN, |(.., value)| *value)
+    };
+    let wanted: BTreeMap<&str, [f64; 3]> = BTreeMap::from([
+        ("Helios", [51.28, 39.38, 9.34]),
+        ("Seren", [21.20, 66.36, 12.44]),
+        ("Kalos", [31.27, 60.74, 7.99]),
+        ("Philly", [32.06, 29.38, 38.57]),
+    ]);
+    for (cluster, shares) in wanted {
+        let times = STATES.map(|state| value(cluster, &format!("{state}_gpu_time")));
+        let all: f64 = times.iter().sum();
+        for ((state, time), expected) in STATES.iter().zip(times).zip(shares) {
+            let rate = value(cluster, &format!("{state}_rate_gpu_time"));
+            let figure = figures.add(
+                "jobs",
+                &format!("{cluster}: GPU time of {state}, %"),
+                100.0 * time / all,
+                expected,
+                0.005,
+            );
+            figure.defined(
+                "the authors' GPU-seconds of this state over those of all three; TIMEOUT and NODE_FAIL are failed",
+            );
+            if rate.is_finite() {
+                figure.printed(&format!("{:.1}", 100.0 * rate), "AcmeTrace, cluster_summary.csv");
+            }
+        }
+    }
+    let clusters = ["Venus", "Earth", "Saturn", "Uranus"];
+    let jobs: f64 = clusters.iter().map(|cluster| value(cluster, "job_num")).sum();
+    let figure = figures.add("jobs", "Helios: jobs", jobs, 3_362_981.0, 0.0);
+    figure
+        .printed("3,362,981", "HeliosArtifact, total row")
+        .defined("sum of the four clusters");
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Failures that come in chains.
+
+use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_statistics::bursts::{Burst, chains};
+use rankguard_statistics::sample::Summary;
+
+use crate::error::StudyError;
+use crate::outcome::{Outcome, Table};
+use crate::studies::{Options, Study};
+
+pub(super) const STUDY: Study = Study {
+    name: "bursts",
+    about: "chains of failures, each within a window (900 s) after the one before",
+    needs: "failures: time; x_rack where there are racks",
+    run,
+};
+
+/// Chains of the data set's failures, how many failures have a time, and for each chain whether it stays in one rack.
+pub(crate) struct Bursts {
+    pub(crate) chains: Vec<Burst>,
+    pub(crate) failures: usize,
+    pub(crate) in_one_rack: Option<usize>,
+}
+
+impl Bursts {
+    pub(crate) fn of(data: &Dataset, window: f64) -> Result<Self, StudyError> {
+        let times = data.f64s(Canonical::Failures, "time")?;
+        let known: Vec<f64> = times.iter().map(|time| time.unwrap_or(f64::NAN)).collect();
+        let chains = chains(&known, window);
+        let racks = data.strings(Canonical::Failures, "x_rack").ok();
+        let in_one_rack = racks.map(|racks| {
+            let one = |burst: &&Burst| {
+                burst
+                    .members
+                    .windows(2)
+                    .all(|pair| racks[pair[0]].is_some() && racks[pair[0]] == racks[pair[1]])
+            };
+            chains.iter().filter(one).count()
+        });
+        Ok(Self {
+            chains,
+            failures: times.iter().flatten().count(),
+            in_one_rack,
+        })
+    }
+
+    pub(crate) fn members(&self) -> usize {
+        self.chains.iter().map(|burst| burst.members.len()).sum()
+    }
+
+    pub(crate) fn durations(&self) -> Vec<f64> {
+        self.chains.iter().map(|burst| burst.duration).collect()
+    }
+
+    pub(crate) fn of_two(&self) -> usize {
+        self.chains.iter().filter(|burst| burst.members.len() == 2).count()
+    }
+
+    pub(crate) fn largest(&self) -> usize {
+        self.chains.iter().map(|burst| burst.members.len()).max().unwrap_or(0)
+    }
+}
+
+fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+    let window = options.window_s.unwrap_or(900.0);
+    let bursts = Bursts::of(data, window)?;
+    let definition =
+        format!("chain of at least two failures, each less than {window} s after the one before, anywhere");
+    let mut outcome = Outcome::new("bursts", data, definition);
+    let mut table = Table::new("bursts", &["figure", "value"]);
+    let durations = Summary::of(&bursts.durations());
+    table.row(["failures".into(), bursts.failures.into()]);
+    table.row(["bursts".into(), bursts.chains.len().into()]);
+    table.row(["failures in bursts".into(), bursts.members().into()]);
+    table.row([
+        "their share".into(),
+        (bursts.members() as f64 / bursts.failures as f64).into(),
+    ]);
+    table.row(["median duration, s".into(), durations.map(|d| d.median).into()]);
+    table.row(["longest, s".into(), durations.map(|d| d.max).into()]);
+    table.row(["largest, failures".into(), bursts.largest().into()]);
+    table.row([
+        "share of exactly two".into(),
+        (bursts.of_two() as f64 / bursts.chains.len() as f64).into(),
+    ]);
+    if let Some(count) = bursts.in_one_rack {
+        table.row(["within one rack".into(), count.into()]);
+    }
+    outcome.tables.push(table);
+    Ok(outcome)
+}

@@ -1,0 +1,60 @@
+//! Failures that have another close by in time, at the same node or rack.
+
+use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_statistics::neighbours;
+
+use crate::error::StudyError;
+use crate::outcome::{Outcome, Table};
+use crate::studies::{Options, Study};
+
+pub(super) const STUDY: Study = Study {
+    name: "correlated",
+    about: "share of failures with another on the same node or rack within a window",
+    needs: "failures: time, node; x_rack where there are racks",
+    run,
+};
+
+/// Failures with another at the same place of this column not more than a window away, and all with a time.
+pub(crate) fn close(data: &Dataset, place: &str, window: f64) -> Result<(usize, usize), StudyError> {
+    let times = data.f64s(Canonical::Failures, "time")?;
+    let all = times.iter().flatten().count();
+    let places = data.strings(Canonical::Failures, place)?;
+    let failures: Vec<_> = places
+        .into_iter()
+        .zip(times.iter().map(|time| time.unwrap_or(f64::NAN)))
+        .collect();
+    Ok((neighbours::close(&neighbours::nearest(&failures), window), all))
+}
+
+fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+    let mut outcome = Outcome::new(
+        "correlated",
+        data,
+        "a failure counts when the previous or the next one of its place is not more than the window away; shares of all failures with a time",
+    );
+    let mut table = Table::new(
+        "failures with another close by",
+        &["place", "window s", "failures", "of", "share"],
+    );
+    let windows = options
+        .window_s
+        .map_or(vec![60.0, 1_800.0, 86_400.0], |window| vec![window]);
+    let places: Vec<&str> = options.by.as_deref().map_or(vec!["node", "x_rack"], |by| vec![by]);
+    for place in places
+        .iter()
+        .filter(|place| **place != "x_rack" || data.strings(Canonical::Failures, "x_rack").is_ok())
+    {
+        for window in &windows {
+            let (count, all) = close(data, place, *window)?;
+            table.row([
+                (*place).into(),
+                (*window).into(),
+                count.into(),
+                all.into(),
+                (count as f64 / all as f64).into(),
+            ]);
+        }
+    }
+    outcome.tables.push(table);
+    Ok(outcome)
+}

@@ -1,0 +1,60 @@
+//! What fails: shares of failures by any column.
+
+use std::collections::BTreeMap;
+
+use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_statistics::proportion::Proportion;
+
+use crate::error::StudyError;
+use crate::outcome::{Outcome, Table};
+use crate::plot::{Plot, Shape};
+use crate::studies::{LEVEL, Options, Study};
+
+pub(super) const STUDY: Study = Study {
+    name: "mix",
+    about: "shares of failures by class, or by any column (--by)",
+    needs: "failures: class",
+    run,
+};
+
+/// How often each text occurs, most often first; absent ones as `(none)`.
+pub(crate) fn counts(values: &[Option<String>]) -> Vec<(String, u64)> {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for value in values {
+        *counts.entry(value.as_deref().unwrap_or("(none)")).or_default() += 1;
+    }
+    let mut counts: Vec<(String, u64)> = counts.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    counts
+}
+
+fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+    let by = options.by("class");
+    let counts = counts(&data.strings(Canonical::Failures, by)?);
+    let all = counts.iter().map(|(_, n)| n).sum();
+    let definition =
+        format!("each row of failures counts once, repeats too; shares of all {all} with Wilson's 95 % interval");
+    let mut outcome = Outcome::new("mix", data, definition);
+    let mut table = Table::new(
+        format!("failures by {by}"),
+        &["value", "failures", "share", "low", "high"],
+    );
+    for (name, count) in &counts {
+        let share = Proportion::new(*count, all, LEVEL);
+        table.row([
+            name.as_str().into(),
+            (*count).into(),
+            share.map(|p| p.share).into(),
+            share.map(|p| p.low).into(),
+            share.map(|p| p.high).into(),
+        ]);
+    }
+    outcome.tables.push(table);
+    let bars = counts.into_iter().take(25).map(|(name, n)| (name, n as f64)).collect();
+    outcome.plots.push(Plot {
+        title: format!("failures by {by}"),
+        across: "failures".to_owned(),
+        shape: Shape::Bars(bars),
+    });
+    Ok(outcome)
+}

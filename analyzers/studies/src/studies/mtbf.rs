@@ -1,0 +1,56 @@
+//! How often something fails: all nodes together, and one node where the population is known.
+
+use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_statistics::rate::RateEstimate;
+
+use crate::error::StudyError;
+use crate::outcome::{Outcome, Table};
+use crate::studies::{LEVEL, Options, Study, length};
+
+pub(super) const STUDY: Study = Study {
+    name: "mtbf",
+    about: "mean time between failures of the whole and of one node, with exact intervals",
+    needs: "failures: time; a population",
+    run,
+};
+
+fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+    let failures = data.f64s(Canonical::Failures, "time")?.iter().flatten().count() as u64;
+    let (population, hours) = (options.population(data)?, length(data)? / 3_600.0);
+    let mut outcome = Outcome::new(
+        "mtbf",
+        data,
+        "rows of failures with a time, over the window, during which all of the population counts as exposed; exact Poisson 95 % intervals",
+    );
+    let mut table = Table::new(
+        "mean time between failures",
+        &[
+            "of",
+            "failures",
+            "exposure h",
+            "failures per h",
+            "low",
+            "high",
+            "mean h between",
+        ],
+    );
+    for (of, exposure) in [("all together", hours), ("one of the population", hours * population)] {
+        let Some(rate) = RateEstimate::new(failures, exposure, LEVEL) else {
+            continue;
+        };
+        table.row([
+            of.into(),
+            failures.into(),
+            exposure.into(),
+            rate.rate.into(),
+            rate.low.into(),
+            rate.high.into(),
+            rate.mean_between().into(),
+        ]);
+    }
+    outcome.tables.push(table);
+    if let Some(given) = options.population {
+        outcome.population = Some(format!("{given} (given)"));
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,144 @@
+//! How long devices live, by cohort.
+
+use std::collections::BTreeMap;
+
+use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_statistics::cox::{self, Subject, Ties};
+use rankguard_statistics::kaplan_meier::{self, Life};
+use rankguard_statistics::log_rank;
+
+use crate::error::StudyError;
+use crate::outcome::{Cell, Outcome, Table};
+use crate::plot::{Plot, Shape};
+use crate::studies::{LEVEL, Options, Study};
+
+const YEAR: f64 = 365.25 * 86_400.0;
+
+pub(super) const STUDY: Study = Study {
+    name: "survival",
+    about: "Kaplan-Meier curves by cohort (--by), log-rank test and Cox model",
+    needs: "nodes: x_time_s (seconds seen), x_dead (TRUE or FALSE), a cohort column (x_batch)",
+    run,
+};
+
+fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+    let by = options.by("x_batch");
+    let cohorts = cohorts(data, by)?;
+    let definition = format!(
+        "life: seconds in service as published, in years of 365.25 days; failure: dead by the source's rule, else censored; cohorts by {by}"
+    );
+    let mut outcome = Outcome::new("survival", data, definition);
+    let mut table = Table::new(
+        "Kaplan-Meier, Greenwood's 95 % interval on the log-log scale",
+        &["cohort", "lives", "failures", "year", "survival", "low", "high"],
+    );
+    let mut curves = Vec::new();
+    for (cohort, lives) in &cohorts {
+        let curve = kaplan_meier::curve(lives, LEVEL);
+        let failed = lives.iter().filter(|life| life.failed).count();
+        for year in 1..=7_u32 {
+            let after = curve.partition_point(|step| step.time <= f64::from(year));
+            if let Some(step) = after.checked_sub(1).map(|at| curve[at]) {
+                table.row([
+                    cohort.as_str().into(),
+                    lives.len().into(),
+                    failed.into(),
+                    u64::from(year).into(),
+                    step.survival.into(),
+                    step.low.into(),
+                    step.high.into(),
+                ]);
+            }
+        }
+        // A picture shows no more than some hundred steps.
+        let every = (curve.len() / 400).max(1);
+        let points = curve.iter().step_by(every).map(|step| (step.time, step.survival));
+        curves.push((cohort.clone(), std::iter::once((0.0, 1.0)).chain(points).collect()));
+    }
+    outcome.tables.push(table);
+    outcome.plots.push(Plot {
+        title: format!("survival by {by}"),
+        across: "years in service".to_owned(),
+        shape: Shape::Steps(curves),
+    });
+    let lives: Vec<Vec<Life>> = cohorts.values().cloned().collect();
+    if let Some(test) = log_rank::compare(&lives) {
+        let mut table = Table::new("log-rank", &["cohorts", "chi-squared", "degrees", "p"]);
+        table.row([
+            cohorts.len().into(),
+            test.chi_squared.into(),
+            test.degrees.into(),
+            test.p.into(),
+        ]);
+        outcome.tables.push(table);
+    }
+    outcome.tables.extend(hazards(&cohorts));
+    Ok(outcome)
+}
+
+fn cohorts(data: &Dataset, by: &str) -> Result<BTreeMap<String, Vec<Life>>, StudyError> {
+    let seen = data.f64s(Canonical::Nodes, "x_time_s");
+    let dead = data.strings(Canonical::Nodes, "x_dead");
+    let (Ok(seen), Ok(dead)) = (seen, dead) else {
+        return Err(StudyError::missing(
+            "no lifetimes: the data does not say how long each device was seen and whether it failed",
+            "give data whose nodes have x_time_s and x_dead",
+        ));
+    };
+    let mut cohorts: BTreeMap<String, Vec<Life>> = BTreeMap::new();
+    let rows = data.strings(Canonical::Nodes, by)?.into_iter().zip(seen).zip(dead);
+    for ((cohort, seconds), dead) in rows {
+        let (Some(seconds), Some(dead)) = (seconds, dead) else {
+            continue;
+        };
+        cohorts
+            .entry(cohort.unwrap_or_else(|| "(none)".to_owned()))
+            .or_default()
+            .push(Life {
+                time: seconds / YEAR,
+                failed: dead.eq_ignore_ascii_case("true") || dead == "1",
+            });
+    }
+    Ok(cohorts)
+}
+
+/// Cox: each cohort against the first in order.
+fn hazards(cohorts: &BTreeMap<String, Vec<Life>>) -> Option<Table> {
+    let names: Vec<&String> = cohorts.keys().collect();
+    if !(2..=20).contains(&names.len()) {
+        return None;
+    }
+    let subjects: Vec<Subject> = cohorts
+        .values()
+        .enumerate()
+        .flat_map(|(at, lives)| {
+            let covariates: Vec<f64> = (1..names.len()).map(|other| f64::from(u8::from(other == at))).collect();
+            lives.iter().map(move |life| Subject {
+                time: life.time,
+                failed: life.failed,
+                covariates: covariates.clone(),
+            })
+        })
+        .collect();
+    let title = format!("Cox, Efron's ties, hazard against {}", names[0]);
+    let mut table = Table::new(title, &["cohort", "hazard ratio", "low", "high", "p"]);
+    match cox::fit(&subjects, Ties::Efron, LEVEL) {
+        Ok(model) => model.effects.iter().zip(&names[1..]).for_each(|(effect, name)| {
+            table.row([
+                name.as_str().into(),
+                effect.hazard_ratio.into(),
+                effect.low.into(),
+                effect.high.into(),
+                effect.p.into(),
+            ]);
+        }),
+        Err(problem) => table.row([
+            Cell::Text(format!("no model: {problem}")),
+            Cell::Absent,
+            Cell::Absent,
+            Cell::Absent,
+            Cell::Absent,
+        ]),
+    }
+    Some(table)
+}

@@ -1,0 +1,134 @@
+//! `rankguard study` as a person calls it: exit codes, forms, what is written.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn rankguard(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rankguard-history"))
+        .arg("study")
+        .args(arguments)
+        .output()
+        .expect("the binary runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("UTF-8")
+}
+
+/// Two failures within 900 s on one rack, one an hour later on another, and one a day later.
+const DISKS: &str = ",Timestamp,SSC,SSU,Enclosure,Slot,Seagate slot,Rack unit,Unique enclosure,Rack id,slot bin hor,slot bin ver\n\
+    0,2019-01-04T14:41:12-0500,2,g,1,29,28,1,1,8,7,3\n1,2019-01-04T14:47:12-0500,5,d,2,23,22,25,1,8,13,2\n\
+    2,2019-01-04T15:47:12-0500,2,g,1,29,28,1,2,<b>,7,3\n3,2019-01-05T15:47:12-0500,5,d,2,23,22,25,6,18,13,2\n";
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a temporary folder has a plain name")
+}
+
+#[test]
+fn every_study_is_listed_with_what_it_needs() {
+    let listed = rankguard(&["ls", "--format", "json"]);
+    let known: Vec<serde_json::Value> = serde_json::from_slice(&listed.stdout).expect("a list");
+    assert_eq!(known.len(), 13);
+    assert!(
+        known
+            .iter()
+            .all(|one| one["needs"].as_str().is_some_and(|needs| !needs.is_empty()))
+    );
+}
+
+#[test]
+fn a_rate_wants_a_population_and_a_repair_time_wants_one() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("disks");
+    fs::write(&path, DISKS).expect("the file can be written");
+    let refused = rankguard(&["run", "mtbf", "--data", text(&path)]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("--population N"), "{}", stderr(&refused));
+    let given = rankguard(&[
+        "run",
+        "mtbf",
+        "--data",
+        text(&path),
+        "--population",
+        "100",
+        "--format",
+        "json",
+    ]);
+    let document: serde_json::Value = serde_json::from_slice(&given.stdout).expect("a document");
+    assert_eq!(document["population"], "100 (given)");
+    // 25.1 hours of 100 disks and four failures.
+    let between = document["tables"][0]["rows"][1][6].as_f64().expect("a number");
+    assert!((between - 25.1 * 100.0 / 4.0).abs() < 1e-9, "{between}");
+    let repair = rankguard(&["run", "repair", "--data", text(&path)]);
+    assert_eq!(repair.status.code(), Some(2));
+    assert!(stderr(&repair).contains("repair_s"), "{}", stderr(&repair));
+    let unknown = rankguard(&["run", "luck", "--data", text(&path)]);
+    assert_eq!(unknown.status.code(), Some(64));
+}
+
+#[test]
+fn an_answer_stands_with_its_definition_and_the_published_figures() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("disks");
+    fs::write(&path, DISKS).expect("the file can be written");
+    let said = stdout(&rankguard(&["run", "bursts", "--data", text(&path)]));
+    for wanted in [
+        "definition: chain of at least two",
+        "within one rack",
+        "281",
+        "differs",
+        "population: unknown",
+    ] {
+        assert!(said.contains(wanted), "{wanted} is not in\n{said}");
+    }
+    let csv = stdout(&rankguard(&["run", "bursts", "--data", text(&path), "--format", "csv"]));
+    assert!(
+        csv.starts_with("figure,value\nfailures,4\nbursts,1\nfailures in bursts,2\ntheir share,0.5\n"),
+        "{csv}"
+    );
+    let differs = rankguard(&["reproduce", "--data", text(folder.path())]);
+    assert_eq!(differs.status.code(), Some(1), "{}", stderr(&differs));
+}
+
+#[test]
+fn pictures_and_pages_are_written_and_foreign_text_is_only_text() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (path, svg, html) = (
+        folder.path().join("disks"),
+        folder.path().join("a.svg"),
+        folder.path().join("a.html"),
+    );
+    fs::write(&path, DISKS).expect("the file can be written");
+    let drawn = rankguard(&[
+        "run",
+        "mix",
+        "--data",
+        text(&path),
+        "--by",
+        "x_rack",
+        "--plot",
+        text(&svg),
+    ]);
+    assert_eq!(drawn.status.code(), Some(0), "{}", stderr(&drawn));
+    let picture = fs::read_to_string(&svg).expect("the picture");
+    assert!(picture.starts_with("<svg") && picture.contains("&lt;b&gt;") && !picture.contains("<b>"));
+    let none = rankguard(&["run", "bursts", "--data", text(&path), "--plot", text(&svg)]);
+    assert_eq!(none.status.code(), Some(64));
+    let page = rankguard(&[
+        "report",
+        "--data",
+        text(&path),
+        "--population",
+        "9",
+        "--out",
+        text(&html),
+    ]);
+    assert_eq!(page.status.code(), Some(0), "{}", stderr(&page));
+    let page = fs::read_to_string(&html).expect("the page");
+    assert!(page.contains("<h2>mtbf</h2>") && page.contains("<svg") && !page.contains("<script"));
+}
