@@ -13,7 +13,7 @@
 //! - Without a controller everything goes on: ranks train and seal, images become durable, evidence waits (RG-5).
 //! - No call into a driver, a file system or a rank can hold up another part; each has a thread or a deadline (RG-9, RG-12).
 //!
-//! Absent: ranks that survive their agent, event sources of the GPU library (it is polled), ethtool, EDAC and the log of
+//! Absent: ranks that survive their agent, ethtool, EDAC and the log of
 //! the previous boot, stacks of hung ranks, metrics endpoints, replication of images to peers.
 
 mod checkpoint;
@@ -30,6 +30,7 @@ mod sighting;
 mod spool;
 mod uplink;
 
+pub use collectors::gpu::serve_gpu_calls;
 pub use error::{AgentError, Ended};
 pub use run::run;
 pub use settings::{Intervals, KernelLogSource, Settings};
