@@ -11,6 +11,7 @@ mod controller;
 mod demo_rank;
 mod diagnose;
 mod explain;
+pub(crate) mod gpu_calls;
 mod history;
 mod node;
 mod report;
@@ -107,6 +108,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         }
         Command::Bench(args) => bench::run(&args),
         Command::Config(args) => config::run(&args, common),
+        Command::GpuCalls(args) => gpu_calls::run(&args),
         Command::DemoRank(args) => Ok(demo_rank::run(args)),
     }
 }
