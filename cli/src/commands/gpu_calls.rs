@@ -26,24 +26,20 @@ pub(super) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
 
 /// Completes the settings of an agent: who calls the library, and, for a scenario, which library.
 pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option<&Path>) -> Result<(), CliError> {
-    let program = std::env::current_exe().map_err(|problem| {
-        CliError::failure("cannot find this program's own file", "is /proc mounted?").because(problem)
-    })?;
+    let program = own_file()?;
     if let Some(scenario) = scenario {
-        let missing = |path: &Path, hint: &str| CliError::failure(format!("{} is not there", path.display()), hint);
         if !scenario.is_file() {
-            return Err(missing(scenario, "--simulate names the file of a scenario"));
+            return Err(CliError::failure(
+                format!("{} is not there", scenario.display()),
+                "--simulate names the file of a scenario",
+            ));
         }
         // It is read again and again, from a process that may stand elsewhere.
         settings.simulate = Some(std::path::absolute(scenario).unwrap_or_else(|_| scenario.to_owned()));
-        let library = settings.nvml_library.get_or_insert_with(|| stand_in(&program));
-        if !library.is_file() {
-            return Err(missing(
-                library,
-                "`cargo build -p rankguard-fake-nvml` makes it (with --release for a release build); \
-                 --nvml-library names another one",
-            ));
-        }
+        settings.nvml_library = Some(match settings.nvml_library.take() {
+            Some(library) => checked(library)?,
+            None => stand_in()?,
+        });
     }
     let mut words: Vec<OsString> = vec![program.into(), "gpu-calls".into(), "--deadline-ms".into()];
     words.push(settings.intervals.gpu_deadline.as_millis().to_string().into());
@@ -55,6 +51,24 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option
     Ok(())
 }
 
-fn stand_in(program: &Path) -> PathBuf {
-    program.with_file_name(STAND_IN)
+/// The stand-in for the GPU library that was built with this program.
+pub(crate) fn stand_in() -> Result<PathBuf, CliError> {
+    checked(own_file()?.with_file_name(STAND_IN))
+}
+
+fn checked(library: PathBuf) -> Result<PathBuf, CliError> {
+    if library.is_file() {
+        return Ok(library);
+    }
+    Err(CliError::failure(
+        format!("the stand-in for the GPU library, {}, is not there", library.display()),
+        "`cargo build -p rankguard-fake-nvml` makes it (with --release for a release build); \
+         --nvml-library names another one",
+    ))
+}
+
+fn own_file() -> Result<PathBuf, CliError> {
+    std::env::current_exe().map_err(|problem| {
+        CliError::failure("cannot find this program's own file", "is /proc mounted?").because(problem)
+    })
 }

@@ -139,7 +139,7 @@ fn client(address: &ControllerAddress, common: &CommonArgs) -> Result<Client, Cl
 }
 
 /// Runs something that waits, on this thread.
-fn block_on<F: Future>(work: F) -> Result<F::Output, CliError> {
+pub(crate) fn block_on<F: Future>(work: F) -> Result<F::Output, CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
