@@ -2,8 +2,9 @@
 //! tests and under `rankguard agent --simulate`. Only the standard library is used.
 //!
 //! It plays a scenario file: the one that `RANKGUARD_NVML_SCENARIO` names, else the file `scenario` in the folder in which
-//! this library lies, so that every copy of it can have its own. The file is read once in every call: whoever changes it
-//! by renaming never shows parts of two. One fact a line, a later line goes before an earlier one, `#` begins a comment:
+//! this library lies, so that every copy of it can have its own. Every call looks whether the file is another one: whoever
+//! changes it by renaming never shows parts of two. One fact a line, a later line goes before an earlier one, `#` begins a
+//! comment:
 //!
 //! ```text
 //! count 8               devices that are listed

@@ -1,16 +1,21 @@
 //! The scenario file: facts, and from when each of them is true.
 
 use std::ffi::c_uint;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{NOT_SUPPORTED, place};
 
+/// For how long something is true, and what.
+type Fact = (Duration, Arc<[String]>);
+
 /// The scenario as one call sees it.
 pub(crate) struct Scenario {
-    /// Facts that are true now, in the order of the file, with the time since each became true.
-    facts: Vec<(Duration, Vec<String>)>,
+    /// Facts that are true now, in the order of the file.
+    facts: Vec<Fact>,
 }
 
 impl Scenario {
@@ -26,17 +31,24 @@ impl Scenario {
     }
 
     pub(crate) fn read() -> Self {
-        let text = std::fs::read_to_string(path()).unwrap_or_default();
-        let since = since_start();
-        let facts = text.lines().filter_map(|line| fact(line, since)).collect();
-        Self { facts }
+        let (lines, since) = (lines(), since_start());
+        let facts = lines
+            .iter()
+            .filter_map(|line| Some((since.checked_sub(line.from)?, line)));
+        Self {
+            facts: facts.map(|(age, line)| (age, Arc::clone(&line.words))).collect(),
+        }
     }
 
     /// The word behind `words` in the last fact that begins with them, and the whole fact.
-    fn find(&self, words: &[&str]) -> Option<(&str, &(Duration, Vec<String>))> {
+    fn find(&self, words: &[&str]) -> Option<(&str, &Fact)> {
         let mut newest_first = self.facts.iter().rev();
         let found = newest_first.find(|(_, fact)| {
-            fact.len() >= words.len() && words.iter().zip(fact).all(|(want, word)| want == word || word == "*")
+            fact.len() >= words.len()
+                && words
+                    .iter()
+                    .zip(fact.iter())
+                    .all(|(want, word)| want == word || word == "*")
         })?;
         let word = found.1.get(words.len()).map_or("", String::as_str);
         Some((word, found))
@@ -84,9 +96,9 @@ impl Scenario {
     /// Whether this fact, whole, is stated.
     #[cfg(not(feature = "old-driver"))]
     pub(crate) fn says(&self, words: &[&str]) -> bool {
-        self.facts
-            .iter()
-            .any(|(_, fact)| fact.len() == words.len() && words.iter().zip(fact).all(|(want, word)| want == word))
+        self.facts.iter().any(|(_, fact)| {
+            fact.len() == words.len() && words.iter().zip(fact.iter()).all(|(want, word)| want == word)
+        })
     }
 
     /// Every `name DEVICE NUMBER` in the order of the file.
@@ -101,16 +113,45 @@ impl Scenario {
     }
 }
 
-/// A fact that is true `since` the start, and for how long it has been.
-fn fact(line: &str, since: Duration) -> Option<(Duration, Vec<String>)> {
-    let stated = line.split('#').next().unwrap_or_default();
-    let mut words: Vec<String> = stated.split_whitespace().map(str::to_owned).collect();
-    if words.first()? != "at" {
-        return Some((since, words));
+/// A line that states something.
+struct Line {
+    /// From when it is true, after the start.
+    from: Duration,
+    words: Arc<[String]>,
+}
+
+/// What tells one content of the file from another: whoever changes it by renaming gives it another inode.
+type Version = (u64, i64, i64, u64);
+
+/// The lines of the file; it is read when it is another one than at the call before.
+fn lines() -> Arc<[Line]> {
+    static KNOWN: Mutex<Option<(Version, Arc<[Line]>)>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let version = |about: &Metadata| (about.ino(), about.mtime(), about.mtime_nsec(), about.size());
+    let now = std::fs::metadata(path()).map_or((0, 0, 0, 0), |about| version(&about));
+    match &*known {
+        Some((version, lines)) if *version == now => Arc::clone(lines),
+        _ => {
+            let text = std::fs::read_to_string(path()).unwrap_or_default();
+            let lines: Arc<[Line]> = text.lines().filter_map(line).collect();
+            *known = Some((now, Arc::clone(&lines)));
+            lines
+        }
     }
-    let from = moment(words.get(1)?)?;
-    words.drain(..2);
-    Some((since.checked_sub(from)?, words))
+}
+
+fn line(text: &str) -> Option<Line> {
+    let stated = text.split('#').next().unwrap_or_default();
+    let mut words: Vec<String> = stated.split_whitespace().map(str::to_owned).collect();
+    let mut from = Duration::ZERO;
+    if words.first()? == "at" {
+        from = moment(words.get(1)?)?;
+        words.drain(..2);
+    }
+    Some(Line {
+        from,
+        words: words.into(),
+    })
 }
 
 /// `5s`, `0.5s` or `500ms`.
