@@ -30,7 +30,7 @@ mod sighting;
 mod spool;
 mod uplink;
 
-pub use collectors::gpu::serve_gpu_calls;
+pub use collectors::gpu::{SYNTHETIC, serve_gpu_calls};
 pub use error::{AgentError, Ended};
 pub use run::run;
 pub use settings::{Intervals, KernelLogSource, Settings};

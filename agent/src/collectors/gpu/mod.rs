@@ -52,8 +52,8 @@ pub(crate) struct Gpu {
     pub(crate) stop: Stop,
 }
 
-/// What stands before everything that is made up.
-pub(crate) const SYNTHETIC: &str = "synthetic";
+/// The first word of everything that is made up, in lines and names of metrics; marks have a field of this name as well.
+pub const SYNTHETIC: &str = "synthetic";
 
 /// What must be said once.
 #[derive(Debug, Default)]

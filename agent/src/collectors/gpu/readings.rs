@@ -71,9 +71,7 @@ fn memory(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError>
             EccCounter::Aggregate,
         ),
     ] {
-        let found = reader.call("the ECC errors", || {
-            device.total_ecc_errors(kind.clone(), counter.clone())
-        })?;
+        let found = reader.call("the ECC errors", || device.total_ecc_errors(kind, counter))?;
         if let Some(count) = found {
             reader.put(name, count as f64);
         }
