@@ -384,7 +384,9 @@ fn made_up_gpus_fail_through_the_real_agent_and_are_never_taken_for_real_ones() 
         cases.find(|case| case["verdict"]["class"] == "gpu-fallen-off-bus")
     });
     let number = case["id"].to_string();
-    let shown = rankguard(&cluster.args(&["cases", "show", &number])).expect(0).stdout;
+    let shown = rankguard(&["cases", "show", &number, "--controller", &cluster.address])
+        .expect(0)
+        .stdout;
     for part in ["gpu 0000:9b:00", "synthetic   yes", "synthetic gpu.lost"] {
         assert!(shown.contains(part), "{part:?} is not in:\n{shown}");
     }
