@@ -57,6 +57,10 @@ impl Cluster {
 
     /// Starts the agent, again on the state it had.
     fn start_agent(&mut self) {
+        self.start_agent_with(&[]);
+    }
+
+    fn start_agent_with(&mut self, words: &[&str]) {
         let state = self.dir.path().join("agent");
         let log = self.dir.path().join("agent.log");
         let args = [
@@ -71,7 +75,7 @@ impl Cluster {
             &self.address,
         ];
         self.agent = Some(Daemon::start(
-            &[&args[..], &["--state-dir", path(&state)]].concat(),
+            &[&args[..], &["--state-dir", path(&state)], words].concat(),
             &log,
         ));
     }
@@ -390,4 +394,75 @@ fn a_drain_makes_the_job_checkpoint_a_step_that_its_own_rule_does_not_name() {
     assert!((5..1_000_000).contains(&step), "{step}");
     rankguard(&["checkpoint", "verify", "--dir", path(&store)]).expect(0);
     rankguard(&["cancel", "train", "--controller", &cluster.address]).expect(0);
+}
+
+/// Processes whose command line names this file.
+fn processes_with(file: &Path) -> Vec<String> {
+    let entries = fs::read_dir("/proc").expect("there is /proc").flatten();
+    entries
+        .filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok())
+        .filter(|line| line.starts_with(env!("CARGO_BIN_EXE_rankguard")) && line.contains(path(file)))
+        .collect()
+}
+
+#[test]
+fn made_up_gpus_fail_through_the_real_agent_and_are_never_taken_for_real_ones() {
+    let mut cluster = Cluster::start();
+    let library = cluster.dir.path().join("libstandin.so");
+    let built = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+        .args([
+            "--crate-type",
+            "cdylib",
+            "--edition",
+            "2024",
+            "--crate-name",
+            "stand_in",
+            "-o",
+        ])
+        .arg(&library)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fake-nvml/src/lib.rs"))
+        .status();
+    assert!(built.expect("rustc runs").success(), "the stand-in library compiles");
+    let scenario = cluster.dir.path().join("scenario.txt");
+    fs::write(
+        &scenario,
+        "count 8\naddress 4 9B\ntemperature * 55\nslowdown * 87\nat 1s error 4 15\n",
+    )
+    .expect("written");
+
+    rankguard(&["agent", "--simulate", "/nowhere/scenario"])
+        .expect(2)
+        .says(&["/nowhere/scenario is not there"]);
+    rankguard(&[
+        "agent",
+        "--simulate",
+        path(&scenario),
+        "--nvml-library",
+        "/nowhere/lib.so",
+    ])
+    .expect(2)
+    .says(&["cargo build -p rankguard-fake-nvml"]);
+
+    cluster.agent = None;
+    cluster.start_agent_with(&["--simulate", path(&scenario), "--nvml-library", path(&library)]);
+    let case = until("the case", LIMIT, || {
+        let cases = cluster.ask(&["cases", "--format", "json"]);
+        let mut cases = cases.as_array()?.clone().into_iter();
+        cases.find(|case| case["verdict"]["class"] == "gpu-fallen-off-bus")
+    });
+    let number = case["id"].to_string();
+    let shown = rankguard(&["cases", "show", &number, "--controller", &cluster.address])
+        .expect(0)
+        .stdout;
+    for part in ["gpu 0000:9b:00", "synthetic   yes", "synthetic gpu.lost"] {
+        assert!(shown.contains(part), "{part:?} is not in:\n{shown}");
+    }
+    rankguard(&cluster.args(&["cases"])).expect(0).says(&["is synthetic"]);
+
+    // The process that calls the library goes with its agent, even when that is killed.
+    assert_eq!(processes_with(&library).len(), 2, "the agent and its calls");
+    cluster.agent = None;
+    until("the calls to end", LIMIT, || {
+        processes_with(&library).is_empty().then_some(())
+    });
 }

@@ -13,8 +13,8 @@
 //! - Without a controller everything goes on: ranks train and seal, images become durable, evidence waits (RG-5).
 //! - No call into a driver, a file system or a rank can hold up another part; each has a thread or a deadline (RG-9, RG-12).
 //!
-//! Absent: ranks that survive their agent, event sources of the GPU library (it is polled), ethtool, EDAC and the log of
-//! the previous boot, stacks of hung ranks, replication of images to peers.
+//! Absent: ranks that survive their agent, ethtool and the log of the previous boot, stacks of hung ranks, replication of
+//! images to peers.
 
 mod bounded;
 mod checkpoint;
@@ -33,6 +33,7 @@ mod sighting;
 mod spool;
 mod uplink;
 
+pub use collectors::gpu::{SYNTHETIC, serve_gpu_calls};
 pub use error::{AgentError, Ended};
 pub use outlets::{
     AgentView, CheckView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView, ask_agent,

@@ -1,5 +1,6 @@
 //! What an agent is told before it starts. Settings are data; [`crate::run`] builds the parts from them.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +34,11 @@ pub struct Settings {
     pub proc_root: PathBuf,
     /// The GPU management library; the system's own when absent.
     pub nvml_library: Option<PathBuf>,
+    /// Program and words of the process that calls the GPU library: one that gives its standard input to
+    /// [`crate::serve_gpu_calls`]. GPUs are not watched when empty.
+    pub gpu_process: Vec<OsString>,
+    /// The scenario that a stand-in for the GPU library plays; what is found about GPUs is then marked as synthetic.
+    pub simulate: Option<PathBuf>,
     /// Log files to follow besides the output of the ranks.
     pub job_logs: Vec<PathBuf>,
     /// Programs of others that look at something.
@@ -59,6 +65,8 @@ impl Settings {
             sysfs_root: PathBuf::from("/sys"),
             proc_root: PathBuf::from("/proc"),
             nvml_library: None,
+            gpu_process: Vec::new(),
+            simulate: None,
             job_logs: Vec::new(),
             checks: Vec::new(),
             spool_bytes: 64 << 20,

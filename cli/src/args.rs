@@ -93,6 +93,20 @@ pub(crate) enum Command {
     /// One rank of the demo's job; started by agents
     #[command(hide = true)]
     DemoRank(DemoRankArgs),
+    /// Calls of an agent into the GPU library; started by agents
+    #[command(hide = true)]
+    GpuCalls(GpuCallsArgs),
+}
+
+/// `gpu-calls`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GpuCallsArgs {
+    /// The library; the system's own when absent
+    #[arg(long)]
+    pub(crate) library: Option<PathBuf>,
+    /// Longest time of one call
+    #[arg(long)]
+    pub(crate) deadline_ms: u64,
 }
 
 /// Words for the program of the history commands, help included.
@@ -192,6 +206,9 @@ pub(crate) struct AgentArgs {
     /// The GPU management library
     #[arg(long, value_name = "FILE")]
     pub(crate) nvml_library: Option<PathBuf>,
+    /// Watch made-up GPUs that play this scenario; all that is found about them is marked synthetic
+    #[arg(long, value_name = "SCENARIO")]
+    pub(crate) simulate: Option<PathBuf>,
 }
 
 /// `agent ...`.

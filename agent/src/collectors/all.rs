@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use rankguard_model::Source;
 
 use super::check::Check;
-use super::gpu::Gpu;
+use super::gpu::{Gpu, Process, Xids};
 use super::host::Host;
 use super::job_log::{JobLogs, job_logs};
 use super::kernel_log::KernelLog;
 use super::nic::Nic;
 use super::observe::Reporter;
 use super::{Stop, spawn};
+use crate::clock;
 use crate::error::AgentError;
 use crate::intake::Intake;
 use crate::ranks::Roster;
@@ -40,11 +41,13 @@ impl Collectors {
         stop: &Stop,
     ) -> Result<Self, AgentError> {
         let intervals = &settings.intervals;
+        let xids = Xids::default();
         let reporter = |source| Reporter {
             source,
             intake: intake.clone(),
             roster: roster.clone(),
             spool: spool.clone(),
+            xids: xids.clone(),
         };
         let (logs, reader) = job_logs(&settings.job_logs, intervals.logs, reporter(Source::JobLog), stop);
         let kernel_log = KernelLog {
@@ -69,10 +72,12 @@ impl Collectors {
             stop: stop.clone(),
         };
         let gpu = Gpu {
-            library: settings.nvml_library.clone(),
+            process: gpu_process(settings),
             interval: intervals.gpu,
             deadline: intervals.gpu_deadline,
             reload: Gpu::RELOAD,
+            synthetic: settings.simulate.is_some(),
+            xids: xids.clone(),
             intake: intake.clone(),
             stop: stop.clone(),
         };
@@ -118,5 +123,20 @@ impl Collectors {
                 );
             }
         }
+    }
+}
+
+/// How the process that calls the GPU library is started. A scenario starts with the agent, not with each such process.
+fn gpu_process(settings: &Settings) -> Process {
+    let environment = settings.simulate.iter().flat_map(|scenario| {
+        let start = clock::now().0 / 1_000_000;
+        [
+            ("RANKGUARD_NVML_SCENARIO".into(), scenario.clone().into_os_string()),
+            ("RANKGUARD_NVML_START".into(), start.to_string().into()),
+        ]
+    });
+    Process {
+        words: settings.gpu_process.clone(),
+        environment: environment.collect(),
     }
 }

@@ -22,6 +22,11 @@ use crate::intake::Intake;
 /// for, and its files are picked up late or, for an ended rank, told as a gap.
 const REQUESTS: usize = 256;
 
+/// Time between two reads of any files, on average: 200 reads a second at most ...
+const PER_FILE: Duration = Duration::from_millis(5);
+/// ... unless there are so many files that they would wait for longer than this.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
 enum Request {
     Follow { rank: RankRef, paths: Vec<PathBuf> },
     Finish { rank: RankRef, done: SyncSender<()> },
@@ -166,8 +171,14 @@ impl JobLogReader {
     /// What is held back by triage is due before the next regular look, sometimes.
     fn pause(&self) -> Duration {
         let due = self.files.values().filter_map(Followed::deadline).min();
-        pause(self.interval, due, clock::now())
+        pause(unhurried(self.interval, self.files.len()), due, clock::now())
     }
+}
+
+/// The interval with so many files: each look costs a read a file, so that many files are looked at less often.
+fn unhurried(interval: Duration, files: usize) -> Duration {
+    let crowd = PER_FILE.saturating_mul(u32::try_from(files).unwrap_or(u32::MAX));
+    interval.max(crowd.min(PAUSE_MAX))
 }
 
 /// Time until the next look: the interval, or less when something is due.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use rankguard_faults::Observation;
 use rankguard_model::{Body, Entity, RankRef, Source, Timestamp};
 
+use super::gpu::Xids;
+use crate::clock;
 use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::sighting::{Cursor, Sighting};
@@ -30,6 +32,7 @@ pub(crate) struct Reporter {
     pub(crate) intake: Intake,
     pub(crate) roster: Roster,
     pub(crate) spool: Arc<Spool>,
+    pub(crate) xids: Xids,
 }
 
 impl Reporter {
@@ -41,9 +44,13 @@ impl Reporter {
             text,
             context,
             repeats,
-            marks,
+            mut marks,
+            device,
             ..
         } = observation;
+        if *writer == Writer::Kernel {
+            self.xids.line(clock::now(), device.as_ref(), &mut marks);
+        }
         Sighting::now(self.source, entity, Body::Line { text, context, repeats })
             .at(at)
             .marked(marks)

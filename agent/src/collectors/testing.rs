@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rankguard_model::{Body, Generation, JobId, Launch, NodeId, Rank, RankRef, Source};
 
+use super::gpu::Xids;
 use super::observe::Reporter;
 use crate::intake::Intake;
 use crate::ranks::Roster;
@@ -21,6 +22,7 @@ pub(crate) fn reporter(source: Source, folder: &Path) -> Reporter {
         intake: Intake::new(node.clone()),
         roster: Roster::new(node),
         spool: Arc::new(spool),
+        xids: Xids::default(),
     }
 }
 

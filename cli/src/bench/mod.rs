@@ -3,6 +3,7 @@
 //! Searches of logs run on one thread; time is processor time, so that neighbours disturb little. The subjects take turns, and the
 //! median of the rounds counts.
 
+pub(crate) mod agent;
 pub(crate) mod checkpoint;
 mod healthy;
 mod peers;

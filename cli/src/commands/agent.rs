@@ -1,6 +1,6 @@
 //! `rankguard agent`.
 
-use super::{block_on, local, settings};
+use super::{block_on, gpu_calls, local, settings};
 use crate::args::{AgentAction, AgentArgs, CommonArgs};
 use crate::config::Flag;
 use crate::error::CliError;
@@ -40,7 +40,9 @@ pub(super) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<Exit, CliErro
         ],
     )?;
     logging::start(&config);
-    block_on(serve(config.agent()))?
+    let mut settings = config.agent();
+    gpu_calls::prepare(&mut settings, args.simulate.as_deref())?;
+    block_on(serve(settings))?
 }
 
 async fn serve(settings: rankguard_agent::Settings) -> Result<Exit, CliError> {

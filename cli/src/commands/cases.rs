@@ -57,6 +57,12 @@ fn print(args: &CasesListArgs, mut cases: Vec<Case>) {
         of_job && (!args.open || matches!(case.state, CaseState::Open | CaseState::Recovering))
     });
     listing::print(args.format.format, &cases, COLUMNS);
+    for case in cases.iter().filter(|case| is_synthetic(case)) {
+        out::note(&format!(
+            "case {} is synthetic: it rests on facts that were made up by a simulation or an injection",
+            case.id
+        ));
+    }
     if cases.is_empty() {
         out::note("no cases");
     }
@@ -78,6 +84,12 @@ async fn show(args: &CasesShowArgs, client: &Client) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
+/// Whether a fact of the case was made up: agents say so in its first word.
+fn is_synthetic(case: &Case) -> bool {
+    let mut texts = case.findings.iter().map(|finding| &finding.text);
+    texts.any(|text| text.starts_with(rankguard_agent::SYNTHETIC))
+}
+
 /// Everything about a case, for the person on call: the answer first, then what it rests on.
 fn page(case: &Case) -> String {
     let verdict = &case.verdict;
@@ -86,6 +98,12 @@ fn page(case: &Case) -> String {
     page.fact("state", case_state(case.state));
     page.fact("blamed", &verdict.blamed.to_string());
     page.fact("root rank", &or_dash(verdict.root_rank));
+    if is_synthetic(case) {
+        page.fact(
+            "synthetic",
+            "yes: facts below were made up by a simulation or an injection",
+        );
+    }
     page.fact(
         "verdict",
         &format!(
@@ -228,5 +246,13 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part:?} is not in:\n{page}");
         }
+    }
+
+    #[test]
+    fn a_case_of_made_up_facts_says_so() {
+        let (_, mut cases) = sample::cluster();
+        assert!(!page(&cases[0]).contains("synthetic"));
+        cases[0].findings[0].text.insert_str(0, "synthetic: ");
+        assert!(page(&cases[0]).contains("synthetic   yes"), "{}", page(&cases[0]));
     }
 }

@@ -11,6 +11,7 @@ mod controller;
 mod demo_rank;
 mod diagnose;
 mod explain;
+pub(crate) mod gpu_calls;
 mod history;
 mod local;
 mod node;
@@ -110,6 +111,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         }
         Command::Bench(args) => bench::run(&args),
         Command::Config(args) => config::run(&args, common),
+        Command::GpuCalls(args) => gpu_calls::run(&args),
         Command::DemoRank(args) => Ok(demo_rank::run(args)),
     }
 }
@@ -140,7 +142,7 @@ fn client(address: &ControllerAddress, common: &CommonArgs) -> Result<Client, Cl
 }
 
 /// Runs something that waits, on this thread.
-fn block_on<F: Future>(work: F) -> Result<F::Output, CliError> {
+pub(crate) fn block_on<F: Future>(work: F) -> Result<F::Output, CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -1,16 +1,27 @@
-//! From looks at devices to what changed.
+//! From looks at devices to what changed. Pure: the moment of a look comes in with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use rankguard_model::{Mark, Role};
+use rankguard_model::{Mark, Role, Timestamp};
 
-use super::DeviceLook;
+use super::look::DeviceLook;
+use super::thresholds::{Rule, Threshold, builtin};
 use crate::collectors::mark;
 
-/// Slowdown temperature of a device that does not tell its own, degrees Celsius.
-const SLOWDOWN: f64 = 90.0;
-/// How far below it a device must be before it counts as cool again.
-const COOL: f64 = 8.0;
+/// Readings that a person wants to see beside any finding about a device.
+const BESIDE: [&str; 8] = [
+    "gpu.temperature",
+    "gpu.temperature_margin",
+    "gpu.power_milliwatts",
+    "gpu.clock_mhz",
+    "gpu.utilization_percent",
+    "gpu.processes",
+    "gpu.mig",
+    "gpu.ecc_uncorrected_of_life",
+];
+
+/// Looks that are remembered of one counter; its window holds fewer at any interval of a second or more.
+const HISTORY: usize = 1024;
 
 /// One thing to report.
 #[derive(Debug, PartialEq)]
@@ -31,153 +42,233 @@ pub(super) struct Judge {
 #[derive(Debug, Default)]
 struct Before {
     lost: bool,
-    hot: bool,
-    /// None before the first look: errors of unknown age are no news.
-    uncorrected: Option<f64>,
-    flags: BTreeMap<&'static str, bool>,
+    /// In the order of the rules.
+    rules: Vec<State>,
+}
+
+/// What is remembered for one rule of one device.
+#[derive(Debug, Default, Clone)]
+struct State {
+    /// It was said and does still hold.
+    told: bool,
+    /// Since when it has been so without being said.
+    since: Option<Timestamp>,
+    /// The value of the look before, or the most there ever was; none before the first look: errors of unknown age are no
+    /// news.
+    last: Option<f64>,
+    /// Values within the window, oldest first.
+    window: VecDeque<(Timestamp, f64)>,
 }
 
 impl Judge {
-    pub(super) fn take(&mut self, looks: &[DeviceLook]) -> Vec<Change> {
+    pub(super) fn take(&mut self, now: Timestamp, looks: &[DeviceLook]) -> Vec<Change> {
         let mut changes = Vec::new();
         for look in looks {
             let before = self.devices.entry(look.address.clone()).or_default();
-            compare(before, look, &mut changes);
+            lost(before, look, &mut changes);
+            before.rules.resize(builtin().len(), State::default());
+            for (rule, state) in builtin().iter().zip(&mut before.rules) {
+                if let Some((value, marked)) = judge(rule, state, now, look) {
+                    let marks = marked.then(|| says(rule, look)).into_iter().collect();
+                    changes.push(Change {
+                        address: look.address.clone(),
+                        metric: &rule.metric,
+                        value,
+                        unit: &rule.unit,
+                        marks,
+                    });
+                }
+            }
         }
         changes
     }
 }
 
-fn compare(before: &mut Before, look: &DeviceLook, changes: &mut Vec<Change>) {
-    let mut report = |metric, value, unit, marks| {
-        changes.push(Change {
-            address: look.address.clone(),
-            metric,
-            value,
-            unit,
-            marks,
-        });
+fn lost(before: &mut Before, look: &DeviceLook, changes: &mut Vec<Change>) {
+    if look.lost.is_some() == before.lost {
+        return;
+    }
+    before.lost = look.lost.is_some();
+    let marks = look.lost.as_ref().map(|problem| {
+        let mut says = mark("gpu-fallen-off-bus", Role::Root, 0.9, "gpu.lost");
+        says.fields.insert("problem".to_owned(), problem.clone());
+        says
+    });
+    changes.push(Change {
+        address: look.address.clone(),
+        metric: "gpu.lost",
+        value: f64::from(u8::from(before.lost)),
+        unit: "bool",
+        marks: marks.into_iter().collect(),
+    });
+}
+
+/// What is new about one reading: its value, and whether it is bad rather than fine again.
+fn judge(rule: &Threshold, state: &mut State, now: Timestamp, look: &DeviceLook) -> Option<(f64, bool)> {
+    let reading = |name: &str| look.readings.get(name).copied();
+    let value = reading(&rule.metric)?;
+    let limit = rule.limit(reading)?;
+    let bad = match rule.rule {
+        Rule::Grows => {
+            // It starts again at 0 with the driver.
+            let before = state.last.replace(value);
+            return before.is_some_and(|before| value > before).then_some((value, true));
+        }
+        Rule::Set => value != 0.0,
+        Rule::AtLeast if state.told => value > limit - rule.clear_by && (rule.clear_by > 0.0 || value >= limit),
+        Rule::AtLeast => value >= limit,
+        Rule::Below => value < limit,
+        Rule::BelowMost => {
+            let most = state.last.map_or(value, |most| most.max(value));
+            state.last = Some(most);
+            value < most
+        }
+        Rule::Rate => {
+            let grown = grown(state, now, rule, value);
+            // Once told it is fine again when little comes any more, not at the next lull.
+            grown >= if state.told { limit / 2.0 } else { limit }
+        }
     };
-    if look.lost.is_some() != before.lost {
-        before.lost = look.lost.is_some();
-        let marks = look.lost.as_ref().map(|problem| {
-            let mut says = mark("gpu-fallen-off-bus", Role::Root, 0.9, "gpu.lost");
-            says.fields.insert("problem".to_owned(), problem.clone());
-            says
-        });
-        report(
-            "gpu.lost",
-            f64::from(u8::from(before.lost)),
-            "bool",
-            marks.into_iter().collect(),
-        );
-    }
-    if let Some(temperature) = look.temperature {
-        let limit = look.slowdown.unwrap_or(SLOWDOWN);
-        let hot = if before.hot {
-            temperature > limit - COOL
-        } else {
-            temperature >= limit
-        };
-        if hot != before.hot {
-            before.hot = hot;
-            let marks = if hot {
-                vec![mark("gpu-thermal", Role::Root, 0.6, "gpu.temperature")]
-            } else {
-                Vec::new()
-            };
-            report("gpu.temperature", temperature, "celsius", marks);
+    // What does not count now is neither bad nor fine again.
+    if !bad {
+        state.since = None;
+    } else if !state.told {
+        if !rule.applies(reading) {
+            state.since = None;
+            return None;
+        }
+        let since = *state.since.get_or_insert(now);
+        if now.since(since) < rule.hold() {
+            return None;
         }
     }
-    if let Some(count) = look.uncorrected {
-        if before.uncorrected.is_some_and(|known| count > known) {
-            let says = mark("gpu-ecc-uncorrectable", Role::Root, 0.8, "gpu.ecc_uncorrected");
-            report("gpu.ecc_uncorrected", count, "count", vec![says]);
-        }
-        // It starts again at 0 with the driver.
-        before.uncorrected = Some(count);
+    (bad != state.told).then(|| {
+        state.told = bad;
+        (value, bad)
+    })
+}
+
+/// By how much a counter grew within the window of its rule.
+fn grown(state: &mut State, now: Timestamp, rule: &Threshold, value: f64) -> f64 {
+    if state.window.back().is_some_and(|(_, last)| value < *last) {
+        // It was reset; nothing is known of what it missed.
+        state.window.clear();
     }
-    let flags = [
-        (
-            "gpu.repair_pending",
-            look.repair_pending,
-            "gpu-row-remap-pending",
-            Role::Confirmation,
-            0.6,
-        ),
-        (
-            "gpu.repair_failed",
-            look.repair_failed,
-            "gpu-row-remap-failure",
-            Role::Root,
-            0.8,
-        ),
-        (
-            "gpu.thermal_slowdown",
-            look.thermal_slowdown,
-            "gpu-thermal",
-            Role::Confirmation,
-            0.6,
-        ),
-        (
-            "gpu.power_brake",
-            look.power_brake,
-            "gpu-power-fault",
-            Role::Confirmation,
-            0.6,
-        ),
-    ];
-    for (metric, now, class, role, confidence) in flags {
-        let Some(now) = now else { continue };
-        let was = before.flags.insert(metric, now).unwrap_or(false);
-        if now != was {
-            let marks = if now {
-                vec![mark(class, role, confidence, metric)]
-            } else {
-                Vec::new()
-            };
-            report(metric, f64::from(u8::from(now)), "bool", marks);
+    let start = now.before(rule.window());
+    // The newest value from before the window is what growth within it is counted from.
+    while state.window.get(1).is_some_and(|(at, _)| *at <= start) || state.window.len() >= HISTORY {
+        state.window.pop_front();
+    }
+    state.window.push_back((now, value));
+    state.window.front().map_or(0.0, |(_, first)| value - first)
+}
+
+fn says(rule: &Threshold, look: &DeviceLook) -> Mark {
+    let mut says = mark(&rule.class, rule.role, rule.confidence, &rule.metric);
+    says.fields.insert("threshold".to_owned(), rule.source.clone());
+    for name in BESIDE {
+        if let Some(value) = look.readings.get(name) {
+            says.fields.insert(name.to_owned(), value.to_string());
         }
     }
+    says
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(judge: &mut Judge, look: &DeviceLook) -> Vec<(&'static str, f64, bool)> {
-        let changes = judge.take(std::slice::from_ref(look));
-        changes
-            .into_iter()
-            .map(|change| (change.metric, change.value, !change.marks.is_empty()))
-            .collect()
+    /// Looks at one device a second apart; gives what was told at each.
+    fn told(looks: &[&[(&str, f64)]]) -> Vec<Vec<(&'static str, f64, bool)>> {
+        let mut judge = Judge::default();
+        let mut all = Vec::new();
+        for (second, readings) in (0_i64..).zip(looks) {
+            let look = DeviceLook {
+                readings: readings
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), *value))
+                    .collect(),
+                ..DeviceLook::default()
+            };
+            let changes = judge.take(Timestamp(second * 1_000_000_000), &[look]);
+            let short = changes
+                .into_iter()
+                .map(|change| (change.metric, change.value, !change.marks.is_empty()));
+            all.push(short.collect());
+        }
+        all
+    }
+
+    /// As [`told`], for one reading.
+    fn values(metric: &str, values: &[f64]) -> Vec<Vec<(&'static str, f64, bool)>> {
+        let looks: Vec<[(&str, f64); 1]> = values.iter().map(|value| [(metric, *value)]).collect();
+        told(&looks.iter().map(|look| &look[..]).collect::<Vec<_>>())
     }
 
     #[test]
     fn a_device_is_hot_at_its_own_limit_and_cool_some_way_below_it() {
-        let mut judge = Judge::default();
-        let at = |temperature| DeviceLook {
-            temperature: Some(temperature),
-            slowdown: Some(85.0),
-            ..DeviceLook::default()
-        };
-        assert_eq!(told(&mut judge, &at(84.0)), []);
-        assert_eq!(told(&mut judge, &at(85.0)), [("gpu.temperature", 85.0, true)]);
-        assert_eq!(told(&mut judge, &at(80.0)), []);
-        assert_eq!(told(&mut judge, &at(70.0)), [("gpu.temperature", 70.0, false)]);
+        let at = |temperature| [("gpu.temperature", temperature), ("gpu.slowdown_temperature", 85.0)];
+        let found = told(&[&at(84.0), &at(85.0), &at(80.0), &at(70.0)]);
+        assert_eq!(found[0], []);
+        assert_eq!(found[1], [("gpu.temperature", 85.0, true)]);
+        assert_eq!(found[2], []);
+        assert_eq!(found[3], [("gpu.temperature", 70.0, false)]);
     }
 
     #[test]
     fn memory_errors_are_reported_when_they_grow() {
-        let mut judge = Judge::default();
-        let at = |count| DeviceLook {
-            uncorrected: Some(count),
-            ..DeviceLook::default()
+        let found = values("gpu.ecc_uncorrected", &[5.0, 7.0, 7.0, 0.0, 1.0]);
+        assert_eq!(found[1], [("gpu.ecc_uncorrected", 7.0, true)]);
+        assert_eq!(found[4], [("gpu.ecc_uncorrected", 1.0, true)]);
+        assert_eq!(found.concat().len(), 2);
+    }
+
+    #[test]
+    fn corrected_errors_are_reported_by_their_rate_and_a_reset_counter_is_no_rate() {
+        let slow: Vec<f64> = (0..120).map(|second| f64::from(second) * 9.0).collect();
+        assert!(values("gpu.ecc_corrected", &slow).concat().is_empty());
+        let fast: Vec<f64> = (0..120).map(|second| f64::from(second.min(70)) * 11.0).collect();
+        let found = values("gpu.ecc_corrected", &fast);
+        assert_eq!(found[55], [("gpu.ecc_corrected", 605.0, true)]);
+        // 300 within the window is half of what was told: 27 seconds of growth are left in it after it stopped at 70.
+        assert_eq!(found[103], [("gpu.ecc_corrected", 770.0, false)]);
+        assert_eq!(found.concat().len(), 2);
+        assert!(values("gpu.ecc_corrected", &[90_000.0, 0.0, 5.0]).concat().is_empty());
+    }
+
+    #[test]
+    fn a_link_that_is_slow_at_idle_is_fine_and_a_narrow_one_is_not() {
+        let link = |width, generation, load| {
+            [
+                ("gpu.pcie_width", width),
+                ("gpu.pcie_width_max", 16.0),
+                ("gpu.pcie_generation", generation),
+                ("gpu.pcie_generation_max", 5.0),
+                ("gpu.utilization_percent", load),
+            ]
         };
-        assert_eq!(told(&mut judge, &at(5.0)), []);
-        assert_eq!(told(&mut judge, &at(7.0)), [("gpu.ecc_uncorrected", 7.0, true)]);
-        assert_eq!(told(&mut judge, &at(7.0)), []);
-        assert_eq!(told(&mut judge, &at(0.0)), []);
-        assert_eq!(told(&mut judge, &at(1.0)), [("gpu.ecc_uncorrected", 1.0, true)]);
+        let looks = |one: [(&'static str, f64); 5]| vec![one; 90];
+        let run = |looks: Vec<[(&'static str, f64); 5]>| {
+            told(&looks.iter().map(|look| &look[..]).collect::<Vec<_>>()).concat()
+        };
+        assert_eq!(run(looks(link(16.0, 1.0, 0.0))), []);
+        assert_eq!(run(looks(link(16.0, 1.0, 90.0))), [("gpu.pcie_generation", 1.0, true)]);
+        assert_eq!(run(looks(link(8.0, 5.0, 0.0))), [("gpu.pcie_width", 8.0, true)]);
+        // For a few looks only: a link that is being trained.
+        assert_eq!(run(vec![link(8.0, 5.0, 0.0); 4]), []);
+    }
+
+    #[test]
+    fn links_that_were_active_are_missed_and_others_are_not() {
+        assert!(values("gpu.nvlinks_active", &[0.0, 0.0]).concat().is_empty());
+        let found = values("gpu.nvlinks_active", &[18.0, 17.0, 17.0, 18.0]);
+        assert_eq!(found[1], [("gpu.nvlinks_active", 17.0, true)]);
+        assert_eq!(found[3], [("gpu.nvlinks_active", 18.0, false)]);
+        assert_eq!(found.concat().len(), 2);
+    }
+
+    #[test]
+    fn a_device_without_readings_is_no_news() {
+        assert!(told(&[&[], &[]]).concat().is_empty());
     }
 }

@@ -1,49 +1,89 @@
-//! The calls themselves. Runs on the worker thread only.
+//! The calls themselves. Runs in the process that may be killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use nvml_wrapper::Nvml;
-use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::device::Device;
-use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor, TemperatureThreshold};
-use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::structs::device::FieldId;
-use nvml_wrapper::sys_exports::field_id::{NVML_FI_DEV_REMAPPED_FAILURE, NVML_FI_DEV_REMAPPED_PENDING};
+use nvml_wrapper::event::EventSet;
 
-use super::{Answer, Current, DeviceLook};
+use super::look::{Answer, DeviceLook, XidEvent};
+use super::readings;
 
-/// The loaded library, and what is remembered of the devices in case they stop answering.
-pub(super) struct Library {
-    nvml: Nvml,
-    /// Addresses by index, as the last look at that index told.
-    by_index: BTreeMap<u32, String>,
-}
+/// Most events of one look, so that a storm of them cannot keep it from ending.
+const EVENTS: usize = 64;
 
-impl Library {
-    pub(super) fn load(path: Option<&Path>, current: &Current) -> Result<Self, String> {
-        let name = path.map_or_else(|| "libnvidia-ml.so.1".to_owned(), |path| path.display().to_string());
-        let loaded = named(current, "load and initialise the library".to_owned(), || match path {
-            Some(path) => Nvml::builder().lib_path(path.as_os_str()).init(),
-            None => Nvml::init(),
-        });
-        let nvml = loaded.map_err(|error| match error {
-            NvmlError::LibloadingError(problem) => format!("cannot load {name}: {problem}"),
-            other => format!("{name} does not start: {other}"),
-        })?;
-        Ok(Self {
-            nvml,
-            by_index: BTreeMap::new(),
-        })
+/// The call that is being made, for the case that it never comes back.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Current(Arc<Mutex<Option<(String, Instant)>>>);
+
+impl Current {
+    /// Leaves a note of a call while it is made.
+    pub(super) fn during<T>(&self, what: String, call: impl FnOnce() -> T) -> T {
+        let note = |note| *self.0.lock().expect("no holder of the call's name panics") = note;
+        note(Some((what, Instant::now())));
+        let result = call();
+        note(None);
+        result
     }
 
-    pub(super) fn look(&mut self, current: &Current) -> Answer {
-        let count = match named(current, "count the devices".to_owned(), || self.nvml.device_count()) {
+    /// The call, and since when it is being made.
+    pub(super) fn now(&self) -> Option<(String, Instant)> {
+        self.0.lock().expect("no holder of the call's name panics").clone()
+    }
+}
+
+/// Loads and starts the library.
+pub(super) fn load(path: Option<&Path>, current: &Current) -> Result<Nvml, String> {
+    let name = path.map_or_else(|| "libnvidia-ml.so.1".to_owned(), |path| path.display().to_string());
+    let loaded = current.during(LOAD.to_owned(), || match path {
+        Some(path) => Nvml::builder().lib_path(path.as_os_str()).init(),
+        None => Nvml::init(),
+    });
+    loaded.map_err(|error| match error {
+        NvmlError::LibloadingError(problem) => format!("cannot load {name}: {problem}"),
+        other => format!("{name} does not start: {other}"),
+    })
+}
+
+/// Name of the first call. It may take longer than others: without persistence mode the driver wakes every device in it.
+pub(super) const LOAD: &str = "load and initialise the library";
+
+/// The started library, and what is remembered of the devices in case they stop answering.
+pub(super) struct Library<'a> {
+    nvml: &'a Nvml,
+    current: Current,
+    /// Addresses by index, as the last look at that index told.
+    by_index: BTreeMap<u32, String>,
+    /// XID events of all devices, where the driver has them.
+    events: Option<EventSet<'a>>,
+}
+
+impl<'a> Library<'a> {
+    pub(super) fn new(nvml: &'a Nvml, current: Current) -> Self {
+        let events = register(nvml, &current);
+        Self {
+            nvml,
+            current,
+            by_index: BTreeMap::new(),
+            events,
+        }
+    }
+
+    pub(super) fn look(&mut self) -> Answer {
+        let counted = self
+            .current
+            .during("count the devices".to_owned(), || self.nvml.device_count());
+        let count = match counted {
             Ok(count) => count,
             Err(error) => return Answer::Absent(format!("the management library cannot count devices: {error}")),
         };
-        let mut looks: Vec<DeviceLook> = (0..count).map(|index| self.device(index, current)).collect();
+        let mut looks: Vec<DeviceLook> = (0..count).map(|index| self.device(index)).collect();
         // A device that is not listed any more may have stood anywhere: the others move up. What is there is named first.
         let listed: BTreeSet<&str> = looks.iter().map(|look| look.address.as_str()).collect();
         let gone: BTreeSet<String> = self
@@ -66,95 +106,79 @@ impl Library {
             lost: Some("the library does not list it any more".to_owned()),
             ..DeviceLook::default()
         }));
-        Answer::Devices(looks)
+        Answer::Seen {
+            devices: looks,
+            xids: self.xids(),
+        }
     }
 
-    fn device(&self, index: u32, current: &Current) -> DeviceLook {
+    fn device(&self, index: u32) -> DeviceLook {
         let known = self.by_index.get(&index).cloned();
         let mut look = DeviceLook {
             address: known.unwrap_or_else(|| format!("index {index}")),
             ..DeviceLook::default()
         };
-        if let Err(NvmlError::GpuLost) = self.read(index, &mut look, current) {
+        if let Err(NvmlError::GpuLost) = self.read(index, &mut look) {
             look.lost = Some("GPU is lost: it has fallen off the bus or is otherwise inaccessible".to_owned());
         }
         look
     }
 
     /// Only "lost" is a finding. A device that may not be asked, or not now, is not known, which is no fault of it.
-    fn read(&self, index: u32, look: &mut DeviceLook, current: &Current) -> Result<(), NvmlError> {
+    fn read(&self, index: u32, look: &mut DeviceLook) -> Result<(), NvmlError> {
         let who = look.address.clone();
-        let handle = named(current, format!("get device {who}"), || {
-            self.nvml.device_by_index(index)
-        });
+        let handle = self
+            .current
+            .during(format!("get device {who}"), || self.nvml.device_by_index(index));
         let Some(device) = optional(handle)? else { return Ok(()) };
-        let info = named(current, format!("read the PCI address of device {who}"), || {
-            device.pci_info()
-        });
-        if let Some(info) = optional(info)? {
-            look.address = pci_address(&info.bus_id);
+        if let Some(address) = optional(self.address(&device, &who))? {
+            look.address = address;
         }
-        read(&device, look, current)
+        readings::read(&device, look, &self.current)
+    }
+
+    fn address(&self, device: &Device<'_>, who: &str) -> Result<String, NvmlError> {
+        let info = self
+            .current
+            .during(format!("read the PCI address of device {who}"), || device.pci_info());
+        Ok(pci_address(&info?.bus_id))
+    }
+
+    fn xids(&self) -> Vec<XidEvent> {
+        let Some(events) = &self.events else { return Vec::new() };
+        let mut found = Vec::new();
+        while found.len() < EVENTS {
+            // It does not wait: whoever asks once a look needs no second thread inside the driver.
+            let Ok(event) = self.current.during("wait for events".to_owned(), || events.wait(0)) else {
+                break;
+            };
+            let Some(XidError::Value(xid)) = event.event_data else {
+                continue;
+            };
+            if let Ok(address) = self.address(&event.device, "of an event") {
+                found.push(XidEvent { address, xid });
+            }
+        }
+        found
     }
 }
 
-/// Reads what the device supports; ends early only when it is lost.
-fn read(device: &Device<'_>, look: &mut DeviceLook, current: &Current) -> Result<(), NvmlError> {
-    let who = look.address.clone();
-    let call = |what: &str| format!("read {what} of device {who}");
-    look.temperature = optional(named(current, call("the temperature"), || {
-        device.temperature(TemperatureSensor::Gpu)
-    }))?
-    .map(f64::from);
-    look.slowdown = optional(named(current, call("the slowdown temperature"), || {
-        device.temperature_threshold(TemperatureThreshold::Slowdown)
-    }))?
-    .map(f64::from);
-    look.uncorrected = optional(named(current, call("the ECC errors"), || {
-        device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)
-    }))?
-    .map(|count| count as f64);
-    let retired = optional(named(current, call("the retired pages"), || {
-        device.are_pages_pending_retired()
-    }))?;
-    let fields = optional(named(current, call("the remapped rows"), || {
-        device.field_values_for(&[
-            FieldId(NVML_FI_DEV_REMAPPED_PENDING),
-            FieldId(NVML_FI_DEV_REMAPPED_FAILURE),
-        ])
-    }))?;
-    let flag = |position: usize| {
-        let sample = fields.as_ref()?.get(position)?.as_ref().ok()?;
-        match sample.value.as_ref().ok()? {
-            SampleValue::U32(value) => Some(*value > 0),
-            SampleValue::U64(value) => Some(*value > 0),
-            SampleValue::I64(value) => Some(*value > 0),
-            SampleValue::F64(value) => Some(*value > 0.0),
-        }
-    };
-    look.repair_pending = match (retired, flag(0)) {
-        (None, None) => None,
-        (retired, remapped) => Some(retired.unwrap_or(false) || remapped.unwrap_or(false)),
-    };
-    look.repair_failed = flag(1);
-    let reasons = optional(named(current, call("the clock limits"), || {
-        device.current_throttle_reasons()
-    }))?;
-    look.thermal_slowdown = reasons.map(|reasons| reasons.contains(ThrottleReasons::HW_THERMAL_SLOWDOWN));
-    look.power_brake = reasons.map(|reasons| reasons.contains(ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN));
-    Ok(())
-}
-
-/// Leaves a note of the call that is made, for the case that it never returns.
-fn named<T>(current: &Current, what: String, call: impl FnOnce() -> T) -> T {
-    *current.lock().expect("no holder of the call's name panics") = Some(what);
-    let result = call();
-    *current.lock().expect("no holder of the call's name panics") = None;
-    result
+/// Asks for XID events of every device. Where one refuses there are none: the kernel log has them as well.
+fn register<'a>(nvml: &'a Nvml, current: &Current) -> Option<EventSet<'a>> {
+    let what = || "register for events".to_owned();
+    let mut set = current.during(what(), || nvml.create_event_set()).ok()?;
+    for index in 0..current.during(what(), || nvml.device_count()).ok()? {
+        let Ok(device) = current.during(what(), || nvml.device_by_index(index)) else {
+            continue;
+        };
+        let registered = current.during(what(), || device.register_events(EventTypes::CRITICAL_XID_ERROR, set));
+        set = registered.ok()?;
+    }
+    Some(set)
 }
 
 /// A lost device is a finding; everything else a device cannot tell is simply not known.
-fn optional<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+pub(super) fn optional<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(NvmlError::GpuLost) => Err(NvmlError::GpuLost),

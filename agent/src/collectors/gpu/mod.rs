@@ -1,135 +1,66 @@
 //! GPUs, through the vendor's management library.
 //!
-//! Every call into the library is made by one worker thread. The collector waits for it with a deadline, so that a call
-//! that never returns (a wedged driver) blocks nothing and becomes evidence itself, naming the call and the device
-//! (RG-12). While a call hangs no second one is started. A node without the library says so once.
+//! Every call into the library is made by a process of its own, which can be killed. A call that does not return within
+//! its deadline (a wedged driver) blocks nothing and becomes evidence itself, naming the call and the device (RG-12); the
+//! process is killed and another one tries again, after longer and longer pauses. One that does not even die waits inside
+//! the kernel: it is left behind and counted. A node without the library says so once; a library that comes or is replaced
+//! is loaded by the next process.
 //!
-//! The kernel log stays the reference for XIDs: the library gives no text for them and stops after a GPU is lost.
-//! Absent: library events, NVLink and PCIe counters, processes, fabric state, recovery action.
+//! What readings mean is data (`thresholds.toml`); the judge that compares them is pure. XIDs come from the kernel log and
+//! as events of the library, and are one finding (`xids`).
+//!
+//! Absent: the state of the fabric, MIG devices one by one, bit error rates of links, activity of single processes.
 
+mod calls;
 mod judge;
 mod library;
+mod look;
+mod readings;
+mod thresholds;
+mod worker;
+mod xids;
 
-use std::io;
-use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rankguard_faults::Matcher;
 use rankguard_model::{Body, Device, DeviceKind, Entity, Mark, Role, Source};
 
 use super::{Stop, mark, sample};
+use crate::clock;
 use crate::intake::Intake;
 use crate::sighting::Sighting;
+pub use calls::serve_gpu_calls;
 use judge::Judge;
-use library::Library;
+use look::{Answer, DeviceLook, XidEvent};
+pub(crate) use worker::Process;
+use worker::{Outcome, Worker};
+pub(crate) use xids::Xids;
 
 /// Everything the collector needs.
 #[derive(Debug)]
 pub(crate) struct Gpu {
-    pub(crate) library: Option<PathBuf>,
+    /// What calls the library.
+    pub(crate) process: Process,
     pub(crate) interval: Duration,
     pub(crate) deadline: Duration,
     /// Between two tries to load a library that was not there.
     pub(crate) reload: Duration,
+    /// Whether the devices are made up: everything that is said of them then says so.
+    pub(crate) synthetic: bool,
+    pub(crate) xids: Xids,
     pub(crate) intake: Intake,
     pub(crate) stop: Stop,
 }
 
-/// Name of the thread that calls the library.
-const CALLS: &str = "gpu-calls";
+/// The first word of everything that is made up, in lines and names of metrics; marks have a field of this name as well.
+pub const SYNTHETIC: &str = "synthetic";
 
-/// What the worker found.
-#[derive(Debug)]
-enum Answer {
-    /// The library does not answer at all.
-    Absent(String),
-    /// One entry a device, in the library's order.
-    Devices(Vec<DeviceLook>),
-}
-
-/// One device as it was found. A value that the device does not support is absent.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct DeviceLook {
-    /// PCI address in the form `0000:9b:00`; the index where that cannot be told.
-    pub(crate) address: String,
-    /// The device does not answer any more.
-    pub(crate) lost: Option<String>,
-    pub(crate) temperature: Option<f64>,
-    /// Temperature at which the device slows itself down.
-    pub(crate) slowdown: Option<f64>,
-    /// Uncorrectable memory errors since the driver was loaded.
-    pub(crate) uncorrected: Option<f64>,
-    pub(crate) repair_pending: Option<bool>,
-    pub(crate) repair_failed: Option<bool>,
-    pub(crate) thermal_slowdown: Option<bool>,
-    pub(crate) power_brake: Option<bool>,
-}
-
-/// The call that the worker is in, for the case that it never comes back.
-type Current = Arc<Mutex<Option<String>>>;
-
-/// The worker, as the collector sees it.
-struct Worker {
-    looks: SyncSender<()>,
-    answers: Receiver<Answer>,
-    current: Current,
-}
-
-impl Worker {
-    fn start(path: Option<PathBuf>, reload: Duration) -> io::Result<Self> {
-        let (looks, requests) = sync_channel(1);
-        let (answer, answers) = sync_channel(1);
-        let current = Current::default();
-        let calls = Arc::clone(&current);
-        // Not joined: a thread inside a wedged driver cannot be ended. It ends itself when the collector is gone.
-        std::thread::Builder::new()
-            .name(CALLS.to_owned())
-            .spawn(move || work(path, reload, &requests, &answer, &calls))?;
-        Ok(Self {
-            looks,
-            answers,
-            current,
-        })
-    }
-
-    fn call(&self) -> String {
-        let current = self.current.lock().expect("no holder of the call's name panics");
-        current.clone().unwrap_or_else(|| "between two calls".to_owned())
-    }
-}
-
-fn work(
-    path: Option<PathBuf>,
-    reload: Duration,
-    requests: &Receiver<()>,
-    answer: &SyncSender<Answer>,
-    current: &Current,
-) {
-    let mut library: Option<Library> = None;
-    let mut tried: Option<Instant> = None;
-    let mut problem = String::new();
-    while requests.recv().is_ok() {
-        if library.is_none() && tried.is_none_or(|tried| tried.elapsed() >= reload) {
-            tried = Some(Instant::now());
-            match Library::load(path.as_deref(), current) {
-                Ok(loaded) => library = Some(loaded),
-                Err(error) => problem = error,
-            }
-        }
-        let found = match &mut library {
-            Some(library) => library.look(current),
-            None => Answer::Absent(problem.clone()),
-        };
-        if let Answer::Absent(why) = &found {
-            // Its driver was unloaded or replaced: only a library that is loaded anew finds the next one.
-            problem.clone_from(why);
-            library = None;
-        }
-        if answer.send(found).is_err() {
-            return;
-        }
-    }
+/// What must be said once.
+#[derive(Debug, Default)]
+struct Told {
+    absent: Option<String>,
+    hanging: bool,
+    left_behind: usize,
 }
 
 impl Gpu {
@@ -138,97 +69,95 @@ impl Gpu {
 
     /// Until asked to stop.
     pub(crate) fn run(self) {
-        let worker = match Worker::start(self.library.clone(), self.reload) {
-            Ok(worker) => worker,
-            Err(error) => {
-                return self
-                    .intake
-                    .gap(Source::Gpu, format!("GPUs are not watched: {error}"), None);
-            }
-        };
+        self.run_counted(|| {});
+    }
+
+    /// As [`Gpu::run`]; says after each round that it is over.
+    fn run_counted(self, round: impl Fn()) {
+        let mut worker = Worker::new(self.process.clone(), self.deadline, self.reload);
         let mut judge = Judge::default();
-        let mut told_absent = None;
-        let mut since: Option<Instant> = None;
-        let mut hanging = false;
+        let mut told = Told::default();
         loop {
-            if since.is_none() && worker.looks.try_send(()).is_ok() {
-                since = Some(Instant::now());
+            match worker.look(&self.stop) {
+                Outcome::Answer(answer) => self.take(answer, &mut judge, &mut told),
+                Outcome::Paused => self.report_events(Vec::new()),
+                Outcome::Stopped => return,
             }
-            match self.answer(&worker, since, hanging) {
-                Ok(answer) => {
-                    since = None;
-                    if std::mem::take(&mut hanging) {
-                        self.push(None, "the GPU management library answers again".to_owned());
-                    }
-                    self.take(answer, &mut judge, &mut told_absent);
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    if !std::mem::replace(&mut hanging, true) && !self.stop.stopped() {
-                        self.push_hang(worker.call());
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return self.intake.gap(
-                        Source::Gpu,
-                        "GPUs are not watched any more: the library ended its thread",
-                        None,
-                    );
-                }
-            }
+            self.report_left(worker.left_behind(), &mut told);
+            round();
             if self.stop.wait(self.interval) {
-                if hanging {
-                    tracing::warn!(
-                        thread = CALLS,
-                        call = worker.call(),
-                        "thread is stuck in the GPU library and left behind"
-                    );
-                }
                 return;
             }
         }
     }
 
-    /// Waits for the worker until the deadline, in small steps so that a stop is heard.
-    fn answer(&self, worker: &Worker, since: Option<Instant>, hanging: bool) -> Result<Answer, RecvTimeoutError> {
-        let until = since.unwrap_or_else(Instant::now) + self.deadline;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let step = if hanging {
-                Duration::ZERO
-            } else {
-                left.min(Duration::from_millis(50))
-            };
-            match worker.answers.recv_timeout(step) {
-                Err(RecvTimeoutError::Timeout) if !left.is_zero() && !hanging && !self.stop.stopped() => {}
-                other => return other,
+    fn take(&self, answer: Answer, judge: &mut Judge, told: &mut Told) {
+        match answer {
+            Answer::Absent(problem) => {
+                if told.absent.as_ref() != Some(&problem) {
+                    self.intake
+                        .gap(Source::Gpu, format!("GPUs are not watched: {problem}"), None);
+                    told.absent = Some(problem);
+                }
+                self.report_events(Vec::new());
+            }
+            Answer::Stuck(call) => {
+                if !std::mem::replace(&mut told.hanging, true) {
+                    self.push_hang(call);
+                }
+                self.report_events(Vec::new());
+            }
+            Answer::Seen { devices, xids } => {
+                told.absent = None;
+                if std::mem::take(&mut told.hanging) {
+                    self.push_line(
+                        self.intake.node_entity(),
+                        "the GPU management library answers again".to_owned(),
+                        Vec::new(),
+                    );
+                }
+                self.report(judge, &devices);
+                self.report_events(xids);
             }
         }
     }
 
-    fn take(&self, answer: Answer, judge: &mut Judge, told_absent: &mut Option<String>) {
-        match answer {
-            Answer::Absent(problem) => {
-                if told_absent.as_ref() != Some(&problem) {
-                    self.intake
-                        .gap(Source::Gpu, format!("GPUs are not watched: {problem}"), None);
-                    *told_absent = Some(problem);
-                }
-            }
-            Answer::Devices(looks) => {
-                *told_absent = None;
-                for change in judge.take(&looks) {
-                    let entity = Entity::Device {
-                        node: self.intake.node().clone(),
-                        device: Device {
-                            kind: DeviceKind::Gpu,
-                            address: change.address,
-                        },
-                    };
-                    let sighting = sample(Source::Gpu, entity, change.metric, change.value, change.unit);
-                    self.intake.push(sighting.marked(change.marks));
-                }
-            }
+    fn report(&self, judge: &mut Judge, devices: &[DeviceLook]) {
+        for change in judge.take(clock::now(), devices) {
+            let metric = match self.synthetic {
+                true => format!("{SYNTHETIC} {}", change.metric),
+                false => change.metric.to_owned(),
+            };
+            let entity = self.device(change.address);
+            let sighting = sample(Source::Gpu, entity, &metric, change.value, change.unit);
+            self.intake.push(sighting.marked(self.signed(change.marks)));
         }
+    }
+
+    fn report_events(&self, xids: Vec<XidEvent>) {
+        for (at, event) in self.xids.events(clock::now(), xids) {
+            // In the words of the driver's own lines, so that one table says what the number means.
+            let text = format!(
+                "NVRM: Xid (PCI:{}): {}, reported by the GPU management library",
+                event.address, event.xid
+            );
+            let marks = Matcher::builtin().marks(Source::KernelLog, &text);
+            let body = self.line(text);
+            let sighting = Sighting::now(Source::Gpu, self.device(event.address), body).at(at);
+            self.intake.push(sighting.marked(self.signed(marks)));
+        }
+    }
+
+    fn report_left(&self, left: usize, told: &mut Told) {
+        if left > told.left_behind {
+            let text = format!(
+                "{left} processes that called the GPU management library were killed and are not gone: they wait inside the kernel"
+            );
+            let mut says = mark("gpu-driver-fault", Role::Confirmation, 0.7, "gpu.left_behind");
+            says.fields.insert("left_behind".to_owned(), left.to_string());
+            self.push_line(self.intake.node_entity(), text, vec![says]);
+        }
+        told.left_behind = left;
     }
 
     fn push_hang(&self, call: String) {
@@ -236,17 +165,43 @@ impl Gpu {
         let what = format!("the GPU management library has not answered for {seconds} s in: {call}");
         let mut says = mark("gpu-driver-fault", Role::Root, 0.6, "gpu.call_deadline");
         says.fields.insert("call".to_owned(), call);
-        self.push(Some(says), what);
+        self.push_line(self.intake.node_entity(), what, vec![says]);
     }
 
-    fn push(&self, says: Option<Mark>, text: String) {
-        let body = Body::Line {
+    fn push_line(&self, entity: Entity, text: String, marks: Vec<Mark>) {
+        let sighting = Sighting::now(Source::Gpu, entity, self.line(text));
+        self.intake.push(sighting.marked(self.signed(marks)));
+    }
+
+    fn line(&self, text: String) -> Body {
+        let text = match self.synthetic {
+            true => format!("{SYNTHETIC}: {text}"),
+            false => text,
+        };
+        Body::Line {
             text,
             context: Vec::new(),
             repeats: 1,
-        };
-        let sighting = Sighting::now(Source::Gpu, self.intake.node_entity(), body);
-        self.intake.push(sighting.marked(says.into_iter().collect()));
+        }
+    }
+
+    fn signed(&self, mut marks: Vec<Mark>) -> Vec<Mark> {
+        if self.synthetic {
+            for mark in &mut marks {
+                mark.fields.insert(SYNTHETIC.to_owned(), "true".to_owned());
+            }
+        }
+        marks
+    }
+
+    fn device(&self, address: String) -> Entity {
+        Entity::Device {
+            node: self.intake.node().clone(),
+            device: Device {
+                kind: DeviceKind::Gpu,
+                address,
+            },
+        }
     }
 }
 

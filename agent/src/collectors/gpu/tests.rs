@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use rankguard_model::NodeId;
 use tempfile::TempDir;
@@ -19,28 +22,61 @@ struct Rig {
     intake: Intake,
     stop: Stop,
     thread: Option<JoinHandle<()>>,
+    synthetic: bool,
+    xids: Xids,
+    rounds: Arc<AtomicU64>,
     told: Vec<String>,
 }
 
-fn build_library(folder: &Path) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_nvml/nvml.rs");
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let built = Command::new(rustc)
-        .args([
+/// Under which the process that calls the library knows that it is one.
+const CALLS_OF: &str = "RANKGUARD_TEST_CALLS_OF";
+const DEADLINE: Duration = Duration::from_millis(300);
+
+/// No test: what the collectors of the tests start as their process.
+#[test]
+fn the_process_that_calls_the_library() {
+    if let Some(library) = std::env::var_os(CALLS_OF) {
+        serve_gpu_calls(Some(Path::new(&library)), DEADLINE).expect("the agent of the test is there");
+    }
+}
+
+/// The stand-in library, compiled once for all tests; with `old`, one that lacks what came late.
+fn compiled(old: bool) -> &'static Path {
+    static FRESH: OnceLock<TempDir> = OnceLock::new();
+    static OLD: OnceLock<TempDir> = OnceLock::new();
+    let folder = (if old { &OLD } else { &FRESH }).get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fake-nvml/src/lib.rs");
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let mut command = Command::new(rustc);
+        command.args([
             "--crate-type",
             "cdylib",
             "--edition",
             "2024",
             "--crate-name",
             "fake_nvml",
-            "-o",
-        ])
-        .arg(folder.join("libfake.so"))
-        .arg(source)
-        .env("FAKE_NVML_SCENARIO", folder.join("scenario"))
-        .status()
-        .expect("rustc, which built this test, runs");
-    assert!(built.success(), "the stand-in library compiles");
+        ]);
+        if old {
+            command.args(["--cfg", "feature=\"old-driver\""]);
+        }
+        let built = command.arg("-o").arg(folder.path().join(LIBRARY)).arg(source).status();
+        assert!(
+            built.expect("rustc, which built this test, runs").success(),
+            "the stand-in library compiles"
+        );
+        folder
+    });
+    folder.path()
+}
+
+const LIBRARY: &str = "libfake.so";
+
+/// Each test has its own copy: the scenario is the file beside it.
+fn place_library(folder: &Path, old: bool) {
+    let fresh = folder.join("fresh.so");
+    fs::copy(compiled(old).join(LIBRARY), &fresh).expect("copied");
+    fs::rename(fresh, folder.join(LIBRARY)).expect("renamed");
 }
 
 impl Rig {
@@ -50,28 +86,45 @@ impl Rig {
             intake: Intake::new(NodeId::from("a")),
             stop: Stop::default(),
             thread: None,
+            synthetic: false,
+            xids: Xids::default(),
+            rounds: Arc::default(),
             told: Vec::new(),
         }
     }
 
     fn with(scenario: &str) -> Self {
         let mut rig = Self::new();
-        build_library(rig.folder.path());
+        place_library(rig.folder.path(), false);
         rig.now(scenario);
         rig.start();
         rig
     }
 
     fn start(&mut self) {
+        let library = self.folder.path().join(LIBRARY);
         let gpu = Gpu {
-            library: Some(self.folder.path().join("libfake.so")),
+            process: Process {
+                words: vec![
+                    std::env::current_exe().expect("this test has a file").into(),
+                    "collectors::gpu::tests::the_process_that_calls_the_library".into(),
+                    "--exact".into(),
+                ],
+                environment: vec![(CALLS_OF.into(), library.into())],
+            },
             interval: Duration::from_millis(5),
-            deadline: Duration::from_millis(300),
+            deadline: DEADLINE,
             reload: Duration::from_millis(20),
+            synthetic: self.synthetic,
+            xids: self.xids.clone(),
             intake: self.intake.clone(),
             stop: self.stop.clone(),
         };
-        self.thread = Some(std::thread::spawn(move || gpu.run()));
+        let rounds = Arc::clone(&self.rounds);
+        let round = move || {
+            rounds.fetch_add(1, Ordering::SeqCst);
+        };
+        self.thread = Some(std::thread::spawn(move || gpu.run_counted(round)));
     }
 
     /// Replaces the scenario in one step, so that no call sees half of it.
@@ -93,22 +146,27 @@ impl Rig {
 
     /// Waits until the collector has looked a few times after a change that must not be told.
     fn settle(&mut self) {
-        self.stop.wait(Duration::from_millis(100));
+        let (first, deadline) = (self.rounds.load(Ordering::SeqCst), Instant::now() + PATIENCE);
+        while self.rounds.load(Ordering::SeqCst) < first + 4 {
+            assert!(Instant::now() < deadline, "the collector looks again");
+            self.stop.wait(Duration::from_millis(2));
+        }
         self.told.extend(self.intake.drain().iter().map(tell));
     }
 
-    /// Ends the collector; says how long that took.
-    fn end(&mut self) -> Duration {
-        let begun = Instant::now();
+    /// Ends the collector.
+    fn end(&mut self) {
         self.stop.stop();
         let thread = self.thread.take().expect("it was started");
         thread.join().expect("the collector does not panic");
-        begun.elapsed()
     }
 }
 
 fn tell(sighting: &Sighting) -> String {
-    let class = sighting.marks.first().map_or("-", |mark| mark.class.as_str());
+    let class = sighting.marks.first().map_or("-".to_owned(), |mark| {
+        let synthetic = mark.fields.contains_key(SYNTHETIC);
+        format!("{}{}", mark.class, if synthetic { " (synthetic)" } else { "" })
+    });
     let what = match &sighting.body {
         Body::Line { text, .. } => text.clone(),
         Body::Sample { metric, value, .. } => format!("{metric} {value}"),
@@ -202,7 +260,7 @@ fn a_device_that_may_not_be_asked_is_not_called_lost() {
 
 /// RG-12.
 #[test]
-fn a_call_that_never_returns_is_evidence_once_and_holds_up_nothing() {
+fn a_call_that_never_returns_is_evidence_once_and_its_process_is_replaced() {
     let mut rig = Rig::with(HEALTHY);
     rig.settle();
     rig.now(&format!("{HEALTHY}hang temperature\n"));
@@ -213,25 +271,18 @@ fn a_call_that_never_returns_is_evidence_once_and_holds_up_nothing() {
          read the temperature of device ",
     );
     assert!(matches!(device, Some("0000:9b:00" | "0000:bb:00")), "{told}");
-    rig.stop.wait(Duration::from_millis(700));
+    // Processes that hang in the same call are no news.
     rig.settle();
     assert_eq!(rig.told.len(), 1, "{:?}", rig.told);
     rig.now(HEALTHY);
     assert_eq!(rig.told(2)[1], "node a | - | the GPU management library answers again");
     rig.now(&format!("{HEALTHY}hang ecc\n"));
     assert!(
-        rig.told(3)[2].ends_with("read the ECC errors of device 0000:9b:00"),
+        rig.told(3)[2].contains("in: read the ECC errors of device 0000:"),
         "{:?}",
         rig.told
     );
-    let took = rig.end();
-    assert!(
-        took < Duration::from_millis(200),
-        "{took:?}: the end does not wait for the call"
-    );
-    // Lets the thread that was left behind go before its library is removed.
-    rig.now(HEALTHY);
-    rig.stop.wait(Duration::from_millis(50));
+    rig.end();
 }
 
 #[test]
@@ -247,8 +298,7 @@ fn a_library_that_is_not_there_is_named_once_and_loaded_when_it_comes() {
     );
     rig.settle();
     assert_eq!(rig.told.len(), 1, "{:?}", rig.told);
-    build_library(rig.folder.path());
-    rig.settle();
+    place_library(rig.folder.path(), false);
     // Hot at the first look is news: it is so now.
     rig.now(&HEALTHY.replace("temperature 0 40", "temperature 0 99"));
     assert_eq!(
@@ -269,6 +319,100 @@ fn a_driver_that_is_unloaded_is_a_gap_and_found_again() {
     assert_eq!(
         rig.told(2)[1],
         "node a, gpu 0000:9b:00 | gpu-thermal | gpu.temperature 99"
+    );
+    rig.end();
+}
+
+#[test]
+fn an_old_driver_tells_what_it_has() {
+    let mut rig = Rig::new();
+    place_library(rig.folder.path(), true);
+    rig.now(HEALTHY);
+    rig.start();
+    rig.settle();
+    assert!(rig.told.is_empty(), "{:?}", rig.told);
+    rig.now(&format!("{HEALTHY}remapped 0 1\nxid 0 79\necc 0 3\n"));
+    assert_eq!(
+        rig.told(1)[0],
+        "node a, gpu 0000:9b:00 | gpu-ecc-uncorrectable | gpu.ecc_uncorrected 3"
+    );
+    rig.settle();
+    assert_eq!(rig.told.len(), 1, "{:?}", rig.told);
+    rig.end();
+}
+
+#[test]
+fn links_fields_and_the_word_of_the_driver_are_read() {
+    let healthy = format!("{HEALTHY}nvlinks * 18\nrecovery * 0\nnvlink-recoveries * 0\n");
+    let mut rig = Rig::with(&healthy);
+    rig.settle();
+    rig.now(&format!(
+        "{healthy}nvlink-down 1 3\nnvlink-recoveries 1 2\nrecovery 1 1\n"
+    ));
+    rig.told(3);
+    assert_eq!(
+        rig.told,
+        [
+            "node a, gpu 0000:bb:00 | gpu-recovery-action | gpu.recovery_action 1",
+            "node a, gpu 0000:bb:00 | gpu-nvlink-error | gpu.nvlinks_active 17",
+            "node a, gpu 0000:bb:00 | gpu-nvlink-error | gpu.nvlink_recoveries 2",
+        ]
+    );
+    rig.end();
+}
+
+/// An event waits for the line of the kernel log; here none comes.
+#[test]
+fn an_event_of_the_library_is_a_finding_of_the_class_that_the_kernel_log_would_have() {
+    let mut rig = Rig::with(&format!("{HEALTHY}xid 1 48\n"));
+    rig.settle();
+    rig.now(&format!("{HEALTHY}xid 1 48\nxid 0 79\n"));
+    assert_eq!(
+        rig.told(1)[0],
+        "node a, gpu 0000:9b:00 | gpu-fallen-off-bus | \
+         NVRM: Xid (PCI:0000:9b:00): 79, reported by the GPU management library"
+    );
+    rig.settle();
+    assert_eq!(rig.told.len(), 1, "{:?}", rig.told);
+    rig.end();
+}
+
+/// What is made up says so in the text that people read and in what machines read.
+#[test]
+fn everything_of_a_scenario_is_marked_as_synthetic() {
+    let mut rig = Rig::new();
+    rig.synthetic = true;
+    place_library(rig.folder.path(), false);
+    rig.now(&HEALTHY.replace("temperature 0 40", "temperature 0 99"));
+    rig.start();
+    assert_eq!(
+        rig.told(1)[0],
+        "node a, gpu 0000:9b:00 | gpu-thermal (synthetic) | synthetic gpu.temperature 99"
+    );
+    rig.now(&format!("{HEALTHY}temperature 0 99\nhang ecc\n"));
+    let told = rig.told(2)[1].clone();
+    assert!(
+        told.starts_with("node a | gpu-driver-fault (synthetic) | synthetic: the GPU management library"),
+        "{told}"
+    );
+    rig.end();
+}
+
+/// A scenario plays by itself from the moment it is given.
+#[test]
+fn a_scenario_plays_out_by_itself() {
+    let mut rig = Rig::with(&format!(
+        "{HEALTHY}at 100ms temperature 1 95\nat 300ms error 0 15\nat 9999s temperature 0 99\n"
+    ));
+    rig.told(2);
+    rig.settle();
+    rig.told.sort();
+    assert_eq!(
+        rig.told,
+        [
+            "node a, gpu 0000:9b:00 | gpu-fallen-off-bus | gpu.lost 1",
+            "node a, gpu 0000:bb:00 | gpu-thermal | gpu.temperature 95",
+        ]
     );
     rig.end();
 }

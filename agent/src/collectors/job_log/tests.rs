@@ -180,3 +180,9 @@ fn the_pause_between_looks_ends_early_when_something_is_due() {
     check(Some(9_000), 50);
     check(Some(900), 5);
 }
+
+#[test]
+fn many_files_are_looked_at_less_often_and_never_rarely() {
+    let wait = |files| unhurried(Duration::from_millis(50), files).as_millis();
+    assert_eq!([0, 10, 64, 5_000].map(wait), [50, 50, 320, 500]);
+}

@@ -24,9 +24,22 @@ pub(crate) enum BenchAction {
     /// Feed made-up history through the brain, and have pandas do the same
     #[command(disable_help_flag = true)]
     Replay(HistoryArgs),
+    /// Run an agent on a made-up node of 8 GPUs, 8 adapters and 64 ranks: what it costs, how soon it sees
+    Agent(BenchAgentArgs),
     /// One rank of `bench checkpoint`
     #[command(hide = true)]
     CheckpointRank(BenchRankArgs),
+}
+
+/// `bench agent`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchAgentArgs {
+    /// How long to measure, after the start
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(5..=3600))]
+    pub(crate) seconds: u32,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// `bench checkpoint`.

@@ -1,12 +1,13 @@
 //! `rankguard bench`: how fast this program is on this machine, beside the machine's limits and other tools. One file a
 //! subject.
 
+mod agent;
 mod args;
 mod checkpoint;
 mod matching;
 
 pub(crate) use args::BenchArgs;
-use args::{BenchAction, BenchCheckpointArgs, BenchMatchArgs, BenchRankArgs};
+use args::{BenchAction, BenchAgentArgs, BenchCheckpointArgs, BenchMatchArgs, BenchRankArgs};
 use clap::CommandFactory as _;
 
 use crate::args::Cli;
@@ -17,6 +18,7 @@ use crate::out;
 pub(super) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
     match &args.what {
         Some(BenchAction::Match(args)) => matching::run(args),
+        Some(BenchAction::Agent(args)) => agent::run(args),
         Some(BenchAction::Checkpoint(args)) => checkpoint::run(args),
         Some(BenchAction::Replay(args)) => {
             let mut words = vec!["replay".into()];

@@ -1,0 +1,90 @@
+//! The process that calls the library: it answers one look at a time on the socket that is its standard input.
+//!
+//! Two threads: one makes the calls, the other watches how long each takes and speaks. It ends when the agent closes the
+//! socket, when the library is gone, or when a call is stuck; a process that is stuck inside the kernel ends when it can.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::library::{self, Current, LOAD, Library};
+use super::look::{Answer, LOOK};
+
+/// How many times as long as another call the first one may take.
+const LOAD_FACTOR: u32 = 2;
+
+/// Serves the agent that started this process, until it is not needed any more. `library` is the GPU management library,
+/// the system's own when absent; a call that takes longer than `deadline` is told and ends the service.
+pub fn serve_gpu_calls(library: Option<&Path>, deadline: Duration) -> io::Result<()> {
+    // Whoever started this process is its only reader.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let (requests, looks) = sync_channel(1);
+    let (answer, answers) = sync_channel(1);
+    let current = Current::default();
+    let (path, calls) = (library.map(PathBuf::from), current.clone());
+    // Not joined: a thread inside a wedged driver cannot be ended.
+    std::thread::Builder::new()
+        .name("gpu-calls".to_owned())
+        .spawn(move || work(path.as_deref(), &looks, &answer, &calls))?;
+    let mut lines = BufReader::new(socket.try_clone()?);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        lines.read_until(b'\n', &mut line)?;
+        if line != LOOK || requests.send(()).is_err() {
+            return Ok(());
+        }
+        let answer = wait(&answers, &current, deadline);
+        let mut text = serde_json::to_vec(&answer)?;
+        text.push(b'\n');
+        (&socket).write_all(&text)?;
+        if !matches!(answer, Answer::Seen { .. }) {
+            return Ok(());
+        }
+    }
+}
+
+/// The answer to one look, or the call that keeps it.
+fn wait(answers: &Receiver<Answer>, current: &Current, deadline: Duration) -> Answer {
+    let step = (deadline / 10).clamp(Duration::from_millis(1), Duration::from_millis(250));
+    loop {
+        match answers.recv_timeout(step) {
+            Ok(answer) => return answer,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Answer::Absent("a call into the management library ended its thread".to_owned());
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some((call, since)) = current.now() {
+                    let factor = if call == LOAD { LOAD_FACTOR } else { 1 };
+                    if since.elapsed() >= deadline * factor {
+                        return Answer::Stuck(call);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn work(path: Option<&Path>, looks: &Receiver<()>, answer: &SyncSender<Answer>, current: &Current) {
+    let nvml = match library::load(path, current) {
+        Ok(nvml) => nvml,
+        Err(problem) => {
+            if looks.recv().is_ok() {
+                let _ = answer.send(Answer::Absent(problem));
+            }
+            return;
+        }
+    };
+    let mut library = Library::new(&nvml, current.clone());
+    while looks.recv().is_ok() {
+        if answer.send(library.look()).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What is said between the agent and the process that calls the library: one JSON value a line.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What the agent says to have the devices looked at.
+pub(super) const LOOK: &[u8] = b"look\n";
+
+/// What the process answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Answer {
+    /// The library does not answer at all; the process ends with it, and the next one loads it anew.
+    Absent(String),
+    /// A call has not returned within its deadline; the process waits to be killed.
+    Stuck(String),
+    /// The devices, in the library's order, and the events since the last look.
+    Seen {
+        devices: Vec<DeviceLook>,
+        xids: Vec<XidEvent>,
+    },
+}
+
+/// One device as it was found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct DeviceLook {
+    /// PCI address in the form `0000:9b:00`; the index where that cannot be told.
+    pub(super) address: String,
+    /// The device does not answer any more.
+    pub(super) lost: Option<String>,
+    /// By metric; what the device or the driver does not support is absent. `thresholds.toml` tells what is judged, and
+    /// units are part of the names.
+    pub(super) readings: BTreeMap<String, f64>,
+}
+
+/// An XID that the library reported as an event: a number without a text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct XidEvent {
+    /// As in [`DeviceLook`].
+    pub(super) address: String,
+    pub(super) xid: u64,
+}

@@ -1,0 +1,125 @@
+//! A controller of the smallest kind: it takes what the agent sends, acknowledges it, and remembers when each device was
+//! first spoken of.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use rankguard_model::{Entity, Evidence};
+use rankguard_proto::v1;
+use rankguard_proto::v1::control_server::{Control, ControlServer};
+use rankguard_proto::v1::from_agent::Kind as Up;
+use rankguard_proto::v1::to_agent::Kind as Down;
+use tokio::sync::mpsc;
+use tonic::codegen::tokio_stream::Stream;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Messages that may wait for the agent to take them.
+const ANSWERS: usize = 64;
+
+#[derive(Debug, Default)]
+struct Seen {
+    joined: bool,
+    acknowledged: u64,
+    devices: BTreeMap<String, Instant>,
+}
+
+/// An open door; it closes with the runtime that it was opened in.
+pub(super) struct Door {
+    seen: Arc<Mutex<Seen>>,
+    address: SocketAddr,
+}
+
+impl Door {
+    pub(super) fn open() -> io::Result<Self> {
+        let incoming = TcpIncoming::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        let address = incoming.local_addr()?;
+        let seen = Arc::<Mutex<Seen>>::default();
+        let service = ControlServer::new(Service(Arc::clone(&seen)));
+        tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+        Ok(Self { seen, address })
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Whether an agent has come.
+    pub(super) fn joined(&self) -> bool {
+        lock(&self.seen).joined
+    }
+
+    /// When this device was first spoken of.
+    pub(super) fn came(&self, device: &str) -> Option<Instant> {
+        lock(&self.seen).devices.get(device).copied()
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().expect("no holder of what was seen panics")
+}
+
+struct Service(Arc<Mutex<Seen>>);
+
+type Answers = Pin<Box<dyn Stream<Item = Result<v1::ToAgent, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Control for Service {
+    type SessionStream = Answers;
+
+    async fn session(&self, request: Request<Streaming<v1::FromAgent>>) -> Result<Response<Answers>, Status> {
+        let (answer, answers) = mpsc::channel(ANSWERS);
+        let seen = Arc::clone(&self.0);
+        let mut incoming = request.into_inner();
+        tokio::spawn(async move {
+            while let Ok(Some(message)) = incoming.message().await {
+                let reply = message.kind.and_then(|kind| take(&seen, kind));
+                if let Some(kind) = reply
+                    && answer.send(Ok(v1::ToAgent { kind: Some(kind) })).await.is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+    }
+}
+
+fn take(seen: &Mutex<Seen>, kind: Up) -> Option<Down> {
+    let now = Instant::now();
+    match kind {
+        Up::Join(_) => {
+            let mut seen = lock(seen);
+            seen.joined = true;
+            Some(Down::Joined(v1::Joined {
+                acknowledged: seen.acknowledged,
+                silence_limit_ms: 3_000,
+            }))
+        }
+        Up::Evidence(batch) => {
+            let mut seen = lock(seen);
+            for one in batch.evidence {
+                let Ok(evidence) = Evidence::try_from(one) else {
+                    continue;
+                };
+                seen.acknowledged = seen.acknowledged.max(evidence.id.seq.0);
+                if let Entity::Device { device, .. } = evidence.entity {
+                    seen.devices.entry(device.address).or_insert(now);
+                }
+            }
+            Some(Down::Ack(v1::EvidenceAck {
+                sequence: seen.acknowledged,
+            }))
+        }
+        Up::Heartbeat(beat) => Some(Down::Echo(v1::HeartbeatEcho {
+            sent_ns: beat.sent_ns,
+            controller_ns: beat.sent_ns,
+        })),
+    }
+}

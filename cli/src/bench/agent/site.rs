@@ -1,0 +1,131 @@
+//! The made-up node: files in the forms that an agent reads.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::time::{ClockId, clock_gettime};
+
+const DEVICES: usize = 8;
+const RANKS: usize = 64;
+
+/// Counters of an adapter's port, all 0.
+const COUNTERS: [&str; 12] = [
+    "counters/link_downed",
+    "counters/link_error_recovery",
+    "counters/symbol_error",
+    "counters/port_rcv_errors",
+    "counters/port_xmit_discards",
+    "counters/local_link_integrity_errors",
+    "counters/excessive_buffer_overrun_errors",
+    "hw_counters/rnr_nak_retry_err",
+    "hw_counters/local_ack_timeout_err",
+    "hw_counters/packet_seq_err",
+    "hw_counters/req_cqe_error",
+    "hw_counters/roce_slow_restart",
+];
+
+/// What every device of the node says of itself.
+const HEALTHY: &str = "temperature * 55\nslowdown * 87\necc * 0\necc-corrected * 0\necc-aggregate * 0\n\
+    ecc-corrected-aggregate * 0\npending * 0\nremapped * 0\nunrepaired * 0\nremapped-corrected * 0\n\
+    remapped-uncorrected * 0\nretired-corrected * 0\nretired-uncorrected * 0\nrecovery * 0\nreasons * 0\n\
+    power * 420000\npower-limit * 700000\npcie-gen * 5\npcie-gen-max * 5\npcie-width * 16\npcie-width-max * 16\n\
+    replays * 0\nclock * 1755\nclock-max * 1980\nutilization * 97\nprocesses * 1\nmig * 0\nthrottled-power * 0\n\
+    throttled-thermal * 0\nthrottled-board * 0\nnvlinks * 18\nnvlink-recoveries * 0\nnvlink-replays * 0\nnvlink-crc * 0\n";
+
+/// The files of the node; they go with this value.
+pub(super) struct Site {
+    folder: tempfile::TempDir,
+    ranks: Vec<File>,
+    kernel: File,
+    steps: u64,
+    lines: u32,
+}
+
+impl Site {
+    pub(super) fn make() -> io::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let at = |name: &str| folder.path().join(name);
+        for number in 0..DEVICES {
+            adapter(&at("sys"), number)?;
+        }
+        fs::create_dir(at("ranks"))?;
+        let ranks: io::Result<Vec<File>> = (0..RANKS)
+            .map(|rank| File::create(rank_log(folder.path(), rank)))
+            .collect();
+        fs::write(at("scenario"), format!("count {DEVICES}\n{HEALTHY}"))?;
+        let kernel = File::create(at("kmsg"))?;
+        Ok(Self {
+            ranks: ranks?,
+            kernel,
+            steps: 0,
+            lines: 0,
+            folder,
+        })
+    }
+
+    pub(super) fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    pub(super) fn kernel_log(&self) -> PathBuf {
+        self.folder.path().join("kmsg")
+    }
+
+    pub(super) fn sysfs(&self) -> PathBuf {
+        self.folder.path().join("sys")
+    }
+
+    pub(super) fn scenario(&self) -> PathBuf {
+        self.folder.path().join("scenario")
+    }
+
+    pub(super) fn rank_logs(&self) -> impl Iterator<Item = PathBuf> {
+        (0..RANKS).map(|rank| rank_log(self.folder.path(), rank))
+    }
+
+    /// Every rank completes a step and says so.
+    pub(super) fn train(&mut self) -> io::Result<()> {
+        self.steps += 1;
+        let step = self.steps;
+        for (rank, log) in self.ranks.iter_mut().enumerate() {
+            let line = format!("[rank{rank}]: step {step} loss 2.{rank:03} grad_norm 0.71 tokens/s 41230 lr 3.0e-4\n");
+            log.write_all(line.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Writes a line about a device that was not named before into the kernel log; gives the device's address.
+    pub(super) fn inject(&mut self) -> io::Result<String> {
+        self.lines += 1;
+        let number = self.lines;
+        let address = format!("{:04x}:{:02x}:00", number >> 8, number & 0xff);
+        let since = clock_gettime(ClockId::Boottime);
+        let micros = since.tv_sec * 1_000_000 + since.tv_nsec / 1_000;
+        let line = format!(
+            "4,{number},{micros},-;NVRM: Xid (PCI:{address}): 79, pid=4242, name=python, GPU has fallen off the bus.\n"
+        );
+        self.kernel.write_all(line.as_bytes())?;
+        Ok(address)
+    }
+}
+
+fn rank_log(folder: &Path, rank: usize) -> PathBuf {
+    folder.join(format!("ranks/rank-{rank}.log"))
+}
+
+fn adapter(sysfs: &Path, number: usize) -> io::Result<()> {
+    let port = sysfs.join(format!("class/infiniband/mlx5_{number}/ports/1"));
+    fs::create_dir_all(port.join("counters"))?;
+    fs::create_dir_all(port.join("hw_counters"))?;
+    fs::write(port.join("state"), "4: ACTIVE\n")?;
+    fs::write(port.join("phys_state"), "5: LinkUp\n")?;
+    fs::write(port.join("rate"), "400 Gb/sec (4X NDR)\n")?;
+    for counter in COUNTERS {
+        fs::write(port.join(counter), "0\n")?;
+    }
+    let interface = sysfs.join(format!("class/net/ens{number}"));
+    fs::create_dir_all(interface.join("device"))?;
+    fs::write(interface.join("operstate"), "up\n")?;
+    fs::write(interface.join("carrier_changes"), "2\n")
+}

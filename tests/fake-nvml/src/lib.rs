@@ -1,0 +1,109 @@
+//! A stand-in for the GPU management library, with its C interface: what the agent loads instead of `libnvidia-ml.so.1` in
+//! tests and under `rankguard agent --simulate`. Only the standard library is used.
+//!
+//! It plays a scenario file: the one that `RANKGUARD_NVML_SCENARIO` names, else the file `scenario` in the folder in which
+//! this library lies, so that every copy of it can have its own. Every call looks whether the file is another one: whoever
+//! changes it by renaming never shows parts of two. One fact a line, a later line goes before an earlier one, `#` begins a
+//! comment:
+//!
+//! ```text
+//! count 8               devices that are listed
+//! address 0 9B          PCI bus of a device (hexadecimal); without it, its index
+//! temperature 0 95      a value of a device, * is every device; `device.rs` and `fields.rs` list the names
+//! ecc 0 4 +2/s          a value that grows from the moment of the line
+//! nvlink-down 0 3       a link of a device that is not active
+//! xid 0 79              an event, delivered once to each set of events that was there before it
+//! error 1 15            every call about this device gives this code (15: lost, 4: not permitted), 0 ends it
+//! fail 9                every call but starting and ending the library gives this code, 0 ends it
+//! init 9                the library does not start, with this code, 0 ends it
+//! hang temperature      this call does not return while the line stands; `hang temperature off` ends it
+//! at 5s error 1 15      the same, from 5 seconds (or milliseconds: 500ms) after the start
+//! ```
+//!
+//! The start is `RANKGUARD_NVML_START` (milliseconds since 1970), else this library's first call. Anything not stated is
+//! not supported. Absent: MIG devices, vGPUs, everything that changes a device.
+
+mod device;
+#[cfg(not(feature = "old-driver"))]
+mod events;
+#[cfg(not(feature = "old-driver"))]
+mod fields;
+#[cfg(not(feature = "old-driver"))]
+mod late;
+mod place;
+mod scenario;
+
+use std::ffi::{c_uint, c_void};
+
+use scenario::Scenario;
+
+const SUCCESS: c_uint = 0;
+const INVALID_ARGUMENT: c_uint = 2;
+const NOT_SUPPORTED: c_uint = 3;
+
+/// A device is its index and one, because a null handle is none.
+type Handle = *mut c_void;
+
+fn handle(index: c_uint) -> Handle {
+    (index as usize + 1) as Handle
+}
+
+fn index(device: Handle) -> String {
+    (device as usize).wrapping_sub(1).to_string()
+}
+
+/// The scenario for a call about a device, and the device's index in it.
+fn enter(call: &str, device: Handle) -> Result<(Scenario, String), c_uint> {
+    let (now, index) = (Scenario::enter(call)?, index(device));
+    now.device(&index)?;
+    Ok((now, index))
+}
+
+/// A value of a device by its name, which is the name of the call as well.
+fn of_device(name: &str, device: Handle) -> Result<u64, c_uint> {
+    let (now, index) = enter(name, device)?;
+    now.value(name, &index)
+}
+
+fn put<T>(result: Result<T, c_uint>, to: *mut T) -> c_uint {
+    match result {
+        Ok(value) => {
+            // SAFETY: the caller's pointer, valid by the interface's contract.
+            unsafe { to.write(value) };
+            SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+/// As [`put`], for what the interface keeps in 32 bits.
+fn put_narrow(result: Result<u64, c_uint>, to: *mut c_uint) -> c_uint {
+    put(result.map(|value| c_uint::try_from(value).unwrap_or(c_uint::MAX)), to)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInit_v2() -> c_uint {
+    Scenario::read().code(&["init"]).map_or_else(|code| code, |()| SUCCESS)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlShutdown() -> c_uint {
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> c_uint {
+    put(Scenario::enter("count").map(|now| now.count()), count)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut Handle) -> c_uint {
+    let found = Scenario::enter("handle").and_then(|now| {
+        if index >= now.count() {
+            return Err(INVALID_ARGUMENT);
+        }
+        now.device(&index.to_string())?;
+        Ok(handle(index))
+    });
+    put(found, device)
+}
