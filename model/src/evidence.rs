@@ -44,6 +44,8 @@ pub enum Source {
     Nic,
     /// The agent's checkpoint service.
     Checkpoint,
+    /// The record of collectives that PyTorch keeps on each rank and dumps when one times out.
+    FlightRecorder,
     /// The agent about itself: gaps, overflows, absent collectors.
     Agent,
 }
@@ -153,6 +155,13 @@ pub enum Body {
         from: RestoreBytes,
         /// How long it took, milliseconds.
         took_ms: f64,
+    },
+    /// What a rank dumped of its flight recorder: which collectives it called last, and how far each came.
+    FlightDump {
+        /// The dump, cut down to its newest operations, in the recorder's JSON form.
+        dump: String,
+        /// Older operations that were left out.
+        left_out: u64,
     },
     /// A rank reported completion of all its work.
     RankFinished,

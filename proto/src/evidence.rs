@@ -45,6 +45,7 @@ impl From<Source> for v1::Source {
             Source::Gpu => Self::Gpu,
             Source::Nic => Self::Nic,
             Source::Checkpoint => Self::Checkpoint,
+            Source::FlightRecorder => Self::FlightRecorder,
             Source::Agent => Self::Agent,
         }
     }
@@ -65,6 +66,7 @@ impl TryFrom<v1::Source> for Source {
             v1::Source::Gpu => Self::Gpu,
             v1::Source::Nic => Self::Nic,
             v1::Source::Checkpoint => Self::Checkpoint,
+            v1::Source::FlightRecorder => Self::FlightRecorder,
             v1::Source::Agent => Self::Agent,
         })
     }
@@ -233,6 +235,10 @@ impl From<&Body> for v1::Body {
                 from: Some(from.into()),
                 took_ms: *took_ms,
             }),
+            Body::FlightDump { dump, left_out } => Kind::FlightDump(body::FlightDump {
+                dump: dump.clone(),
+                left_out: *left_out,
+            }),
             Body::RankFinished => Kind::RankFinished(body::RankFinished {}),
             Body::OrderFailed {
                 order,
@@ -304,6 +310,10 @@ impl TryFrom<v1::Body> for Body {
                 step: Step(restored.step),
                 from: required("restored.from", restored.from)?,
                 took_ms: finite("restored.took_ms", restored.took_ms)?,
+            },
+            Kind::FlightDump(flight) => Self::FlightDump {
+                dump: flight.dump,
+                left_out: flight.left_out,
             },
             Kind::RankFinished(body::RankFinished {}) => Self::RankFinished,
             Kind::OrderFailed(failed) => Self::OrderFailed {

@@ -63,9 +63,19 @@ fn exit() -> impl Strategy<Value = Exit> {
 }
 
 fn source() -> impl Strategy<Value = Source> {
-    use Source::{Agent, Checkpoint, Gpu, Host, JobLog, KernelLog, Launcher, Nic, Ranks, Scheduler};
+    use Source::{Agent, Checkpoint, FlightRecorder, Gpu, Host, JobLog, KernelLog, Launcher, Nic, Ranks, Scheduler};
     prop::sample::select(vec![
-        KernelLog, JobLog, Launcher, Scheduler, Ranks, Host, Gpu, Nic, Checkpoint, Agent,
+        KernelLog,
+        JobLog,
+        Launcher,
+        Scheduler,
+        Ranks,
+        Host,
+        Gpu,
+        Nic,
+        Checkpoint,
+        FlightRecorder,
+        Agent,
     ])
 }
 
@@ -140,6 +150,7 @@ fn body() -> impl Strategy<Value = Body> {
         seal().prop_map(|seal| Body::ShardDurable { seal }),
         (step(), text()).prop_map(|(step, reason)| Body::ShardFailed { step, reason }),
         (step(), restore_bytes(), number()).prop_map(|(step, from, took_ms)| Body::Restored { step, from, took_ms }),
+        (text(), any::<u64>()).prop_map(|(dump, left_out)| Body::FlightDump { dump, left_out }),
         Just(Body::RankFinished),
         (any::<u64>(), job(), generation(), text()).prop_map(|(order, job, generation, reason)| Body::OrderFailed {
             order: OrderId(order),

@@ -152,6 +152,7 @@ fn source(source: Source) -> &'static str {
         Source::Gpu => "gpu",
         Source::Nic => "nic",
         Source::Checkpoint => "checkpoint",
+        Source::FlightRecorder => "flight-recorder",
         Source::Agent => "agent",
     }
 }

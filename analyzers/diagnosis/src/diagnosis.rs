@@ -11,6 +11,7 @@ use rankguard_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::draft::{Conclusion, Draft};
+use crate::flight::Dumps;
 use crate::{Context, DraftId, Fact, Policy, Scope, Sign, What, knowledge};
 
 /// A step that a rank completed this long after a complaint shows that the complaint was harmless. Progress is reported
@@ -101,6 +102,8 @@ pub struct Diagnosis {
     /// Signs that may belong to a failure which shows later, oldest arrival first.
     memory: VecDeque<Sign>,
     progress: BTreeMap<JobId, BTreeMap<Rank, Progress>>,
+    #[serde(default)]
+    flight: Dumps,
 }
 
 impl Diagnosis {
@@ -112,6 +115,7 @@ impl Diagnosis {
             drafts: Vec::new(),
             memory: VecDeque::new(),
             progress: BTreeMap::new(),
+            flight: Dumps::default(),
         }
     }
 
@@ -138,10 +142,35 @@ impl Diagnosis {
             self.progress.entry(job.clone()).or_default().insert(*rank, newest);
         }
         let mut changes = Vec::new();
+        if let Some(scope) = self.flight.take(evidence) {
+            self.dumped(now, &scope, catalogue, &mut changes);
+        }
         for sign in Sign::of(evidence) {
             self.take(now, sign, context, catalogue, &mut changes);
         }
         changes
+    }
+
+    /// A dump came in: an open draft waits for the others, and one that was concluded without them is looked at again once
+    /// all are there.
+    fn dumped(&mut self, now: Timestamp, scope: &Scope, catalogue: &Catalogue, changes: &mut Vec<Change>) {
+        let Some(draft) = self.drafts.iter_mut().rev().find(|draft| draft.scope == *scope) else {
+            return;
+        };
+        let Some(before) = draft.concluded.clone() else {
+            draft.newest_at = now;
+            return note(changes, Change::Joined { draft: draft.id });
+        };
+        if !self.flight.complete(scope, &draft.placements) {
+            return;
+        }
+        for sign in self.flight.signs(scope, &draft.placements) {
+            draft.add(sign, &self.policy);
+        }
+        let again = draft.opinion(now, catalogue);
+        if again.verdict.class != before.class || again.verdict.blamed != before.blamed {
+            note(changes, Change::Revised(Box::new(conclude(draft, now, catalogue))));
+        }
     }
 
     /// Takes in what the caller knows and no node reports.
@@ -179,6 +208,9 @@ impl Diagnosis {
         let mut all = Vec::new();
         for draft in &mut self.drafts {
             if draft.concluded.is_none() && draft.deadline(&self.policy) <= now {
+                for sign in self.flight.signs(&draft.scope, &draft.placements) {
+                    draft.add(sign, &self.policy);
+                }
                 all.push(conclude(draft, now, catalogue));
             }
         }
@@ -363,6 +395,7 @@ impl Diagnosis {
     fn forget(&mut self, now: Timestamp) {
         let window = self.policy.window;
         self.memory.retain(|sign| now.since(sign.at) <= window);
+        self.flight.forget(now, window);
         self.drafts.retain(|draft| {
             draft
                 .concluded

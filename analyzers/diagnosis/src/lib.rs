@@ -5,6 +5,7 @@
 //! - An engine is a pure function from a scene to [`Candidate`] root causes. It never sees the other engines.
 //! - The arbiter picks one candidate, the rest become alternatives; every sign then gets its role.
 //! - A [`Diagnosis`] gathers evidence over time into drafts and concludes each when nothing new arrives.
+//! - Flight-recorder dumps are held until their failure is concluded, compared once, and become signs.
 //!
 //! Invariants:
 //! - Pure and deterministic: `now` is an input, ordered maps wherever one iterates, no clock, no files, no randomness.
@@ -12,8 +13,8 @@
 //!   become a verdict when nothing better was seen, and then they blame nobody narrower than the job.
 //! - Every verdict says what clears it (RG-10), and `unknown` is a verdict like any other.
 //!
-//! Absent: stacks of hung ranks; flight-recorder dumps and timings are read by crates of their own and not joined with cases
-//! yet; learning from past cases.
+//! Absent: operation timings, which a crate of its own reads and which are not joined with cases yet; learning from past
+//! cases.
 
 mod arbiter;
 mod candidate;
@@ -21,6 +22,7 @@ mod context;
 mod diagnosis;
 mod draft;
 mod engine;
+mod flight;
 mod knowledge;
 mod policy;
 mod reasoning;

@@ -192,6 +192,7 @@ fn speaker(sign: &Sign) -> String {
         Source::Gpu => format!("the GPU library{node}"),
         Source::Nic => format!("the network monitor{node}"),
         Source::Checkpoint => format!("the checkpoint service{node}"),
+        Source::FlightRecorder => "the flight recorder of the job".to_owned(),
         Source::Agent => "the controller's watch over agents".to_owned(),
     }
 }

@@ -19,6 +19,7 @@
 //! follow `torch/distributed/flight_recorder/components`.
 
 mod analysis;
+mod brief;
 mod dump;
 mod extract;
 mod json;
@@ -29,6 +30,7 @@ mod report;
 mod words;
 
 pub use analysis::analyze;
+pub use brief::Brief;
 pub use dump::{Dump, Entry, Frame, GroupConfig, GroupStatus, State, rank_of_file_name};
 pub use limits::{Limits, Problem, ReadError};
 pub use operation::{Lane, OpKind, Operation};

@@ -58,7 +58,7 @@ pub(crate) fn shapes(tensors: &[Vec<i64>]) -> String {
 }
 
 /// The innermost frame that is the program's own: what calls the library, not the library.
-pub(crate) fn own_frame(frames: &[Frame]) -> Option<String> {
+pub(crate) fn own_frame(frames: &[Frame]) -> Option<&Frame> {
     let library = |frame: &&Frame| {
         [
             "torch/distributed/",
@@ -71,11 +71,7 @@ pub(crate) fn own_frame(frames: &[Frame]) -> Option<String> {
         .iter()
         .any(|part| frame.file.contains(part))
     };
-    frames
-        .iter()
-        .find(|frame| !library(frame))
-        .or(frames.first())
-        .map(Frame::to_string)
+    frames.iter().find(|frame| !library(frame)).or(frames.first())
 }
 
 /// `nccl:all_reduce [1024] -> [1024] Float`

@@ -1,5 +1,7 @@
 //! One situation and one outcome each.
 
+#![allow(clippy::unwrap_used)]
+
 mod job;
 
 use job::{Call, Job, call, culprits};
@@ -478,4 +480,30 @@ fn the_report_survives_json() {
     assert!(text.contains(r#""name":"0:default_pg""#) && text.contains(r#""missing_ranks":[2]"#));
     again.dumps += 1;
     assert_ne!(again, report);
+}
+
+#[test]
+fn a_brief_keeps_the_front_of_every_group_within_its_bytes() {
+    let mut job = Job::new(&[("0", "default_pg", WORLD), ("1", "pair", &[0, 1])]);
+    for _ in 0..500 {
+        job.call(WORLD, "0", call("all_reduce").done());
+    }
+    job.call(&[0, 1], "1", call("all_reduce").done());
+    job.call(&[0, 1, 3], "0", call("all_reduce"));
+    let dumps = job.dumps();
+    let briefs: Vec<_> = dumps.iter().map(|dump| dump.brief(8 << 10).unwrap()).collect();
+    assert!(
+        briefs
+            .iter()
+            .all(|brief| brief.text.len() <= 8 << 10 && brief.left_out > 400)
+    );
+    let read: Vec<_> = (0..4)
+        .map(|rank| job::read(rank, briefs[rank as usize].text.as_bytes()))
+        .collect();
+    let report = rankguard_flight::analyze(&read, None);
+    assert_eq!(culprits(&report), [2]);
+    assert_eq!((report.groups[0].seq, report.groups[0].front_seq), (501, 501));
+    // The only operation of a group stays, however old.
+    assert!(read[0].entries.iter().any(|entry| &*entry.group == "1"));
+    assert_eq!(dumps[0].brief(64), None);
 }

@@ -37,6 +37,30 @@ fn reference(folder: &std::path::Path) -> Vec<String> {
     row.split('|').map(|cell| cell.trim().to_owned()).collect()
 }
 
+/// What an agent sends of a dump is a fraction of it and blames the same ranks in the same groups.
+fn check_briefs(dumps: &[Dump], whole: &Report) {
+    let briefs: Vec<Dump> = dumps
+        .iter()
+        .map(|dump| {
+            let brief = dump.brief(64 << 10).unwrap();
+            assert!(brief.text.len() <= 64 << 10);
+            let (read, problems) = Dump::read(None, brief.text.as_bytes()).unwrap();
+            assert_eq!(problems, []);
+            assert_eq!(read.entries.len() + brief.left_out, dump.entries.len());
+            read
+        })
+        .collect();
+    let report = analyze(&briefs, Some(16));
+    let named = |report: &Report| -> Vec<(u32, f64)> {
+        let culprits = report.culprits.iter().map(|culprit| (culprit.rank, culprit.confidence));
+        culprits
+            .chain(report.suspects.iter().map(|suspect| (suspect.rank, suspect.confidence)))
+            .collect()
+    };
+    assert_eq!(named(&report), named(whole));
+    assert_eq!(report.groups, whole.groups);
+}
+
 fn check_against_authors(case: &str) -> Option<Report> {
     let (folder, dumps) = read_case(case)?;
     let report = analyze(&dumps, Some(16));
@@ -55,6 +79,7 @@ fn check_against_authors(case: &str) -> Option<Report> {
     assert_eq!(culprits, missing);
     assert_eq!(report.groups.iter().filter(|group| group.root).count(), 1);
     assert_eq!(report.problems, []);
+    check_briefs(&dumps, &report);
     Some(report)
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{Entity, Rank, Role, Severity};
+use rankguard_model::{Entity, Rank, Role, Severity, Source};
 
 use super::{Family, confidence, family, machine_of};
 use crate::{Candidate, Scene, Sign, Strength, knowledge};
@@ -64,6 +64,13 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             && ranks.len() == 1
         {
             candidate.root_rank = ranks.first().copied();
+            // The dumps of all ranks tell more than one rank's words: that rank is where to look.
+            let dumped = |index: &usize| scene.signs[*index].source == Source::FlightRecorder;
+            if let Some(rank) = candidate.root_rank
+                && candidate.support.iter().any(dumped)
+            {
+                candidate.blamed = scene.rank_entity(rank, None);
+            }
         }
         if nameless && candidate.class.as_str() == "rendezvous-failure" {
             candidate.strength = candidate.strength.min(Strength::Symptom);

@@ -214,7 +214,8 @@ fn direct(world: &World<'_>, waits: &Waits, reasons: &[usize], rank: u32) -> Vec
         let frame = waits[0]
             .waiters
             .first()
-            .and_then(|(rank, at)| words::own_frame(&world.entry(*rank, &world.ranks[rank].ops[*at])?.frames));
+            .and_then(|(rank, at)| words::own_frame(&world.entry(*rank, &world.ranks[rank].ops[*at])?.frames))
+            .map(ToString::to_string);
         let at = frame.map(|frame| format!(" (at {frame})")).unwrap_or_default();
         let verb = words::wait(&waiters);
         let sentence = format!("{} {verb} in {first}{at} for {for_whom}, {why}", words::ranks(&waiters));

@@ -106,7 +106,7 @@ fn fill(world: &World<'_>, out: &mut Group, rank: u32, at: usize) {
             .first()
             .map(|name| name.to_string())
             .unwrap_or_default();
-        out.frame = words::own_frame(&entry.frames);
+        out.frame = words::own_frame(&entry.frames).map(ToString::to_string);
     }
 }
 

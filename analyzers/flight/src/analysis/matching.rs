@@ -165,7 +165,7 @@ fn side(calls: &[&Call<'_>]) -> Option<Side> {
     Some(Side {
         ranks: calls.iter().map(|call| call.rank).collect(),
         what,
-        frame,
+        frame: frame.map(ToString::to_string),
     })
 }
 

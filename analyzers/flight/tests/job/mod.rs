@@ -303,8 +303,18 @@ impl Job {
     }
 
     pub(crate) fn report(&self) -> Report {
-        let report = analyze(&self.dumps(), None);
+        let dumps = self.dumps();
+        let report = analyze(&dumps, None);
         assert_eq!(report.problems, []);
+        // What is sent in place of a whole dump must say the same.
+        let briefs: Vec<Dump> = dumps
+            .iter()
+            .map(|dump| read(dump.rank.unwrap(), dump.brief(1 << 20).unwrap().text.as_bytes()))
+            .collect();
+        let brief = analyze(&briefs, None);
+        assert_eq!(brief.groups, report.groups);
+        assert_eq!(brief.culprits, report.culprits);
+        assert_eq!((&brief.suspects, &brief.cycles), (&report.suspects, &report.cycles));
         report
     }
 }

@@ -1,0 +1,222 @@
+//! Flight-recorder dumps of a job's ranks, joined into the failure that they belong to.
+//!
+//! A dump says nothing alone: only beside those of the other ranks it tells who waits for whom. So dumps are held, newest of
+//! each rank, until their generation's failure is concluded; then they are compared once, and what the comparison says
+//! becomes signs like any other.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rankguard_flight::{Dump, Limits, Report};
+use rankguard_model::{
+    Body, Entity, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, Rank, Role, Source, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{Scope, Sign, What};
+
+/// The signature that signs of this module carry.
+pub(crate) const SIGNATURE: &str = "flight-recorder";
+
+/// Text held of one job's dumps, bytes. Further dumps are counted and left where the rank wrote them.
+const HELD_BYTES: usize = 64 << 20;
+
+/// What one dump may cost its reader: an agent sends at most a small part of one.
+const LIMITS: Limits = Limits {
+    bytes: 1 << 20,
+    values: 1 << 18,
+    depth: 64,
+    memo: 1 << 16,
+    work: 8 << 20,
+};
+
+/// A culprit less certain than this is mentioned by the report and blamed by nobody.
+const CERTAIN: f64 = 0.5;
+
+/// How much of the comparison's certainty a verdict takes: who did not come is known, why is not.
+const SHARE: f64 = 0.8;
+
+/// Culprits named in one case.
+const NAMED: usize = 16;
+
+/// Dumps by job.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Dumps {
+    jobs: BTreeMap<JobId, Held>,
+}
+
+/// The dumps of one generation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Held {
+    generation: Generation,
+    newest_at: Timestamp,
+    ranks: BTreeMap<Rank, Dumped>,
+    /// Dumps for which there was no room.
+    refused: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Dumped {
+    evidence: EvidenceId,
+    at: Timestamp,
+    node: NodeId,
+    text: String,
+}
+
+impl Dumps {
+    /// Takes a dump in; other evidence is not looked at. Gives the scope it belongs to.
+    pub(crate) fn take(&mut self, evidence: &Evidence) -> Option<Scope> {
+        let (
+            Body::FlightDump { dump, .. },
+            Entity::Rank {
+                job,
+                generation,
+                rank,
+                node,
+            },
+        ) = (&evidence.body, &evidence.entity)
+        else {
+            return None;
+        };
+        let held = self.jobs.entry(job.clone()).or_default();
+        if held.generation > *generation {
+            return None;
+        }
+        if held.generation < *generation {
+            *held = Held {
+                generation: *generation,
+                ..Held::default()
+            };
+        }
+        held.newest_at = held.newest_at.max(evidence.at);
+        let others = held.ranks.iter().filter(|(other, _)| *other != rank);
+        let bytes: usize = others.map(|(_, other)| other.text.len()).sum();
+        if bytes + dump.len() > HELD_BYTES {
+            held.refused += 1;
+        } else {
+            let dumped = Dumped {
+                evidence: evidence.id.clone(),
+                at: evidence.at,
+                node: node.clone(),
+                text: dump.clone(),
+            };
+            held.ranks.insert(*rank, dumped);
+        }
+        Some(Scope::Job {
+            job: job.clone(),
+            generation: *generation,
+        })
+    }
+
+    /// Whether every rank of a generation has a dump here.
+    pub(crate) fn complete(&self, scope: &Scope, placements: &BTreeMap<Rank, NodeId>) -> bool {
+        self.of(scope)
+            .is_some_and(|held| !placements.is_empty() && placements.keys().all(|rank| held.ranks.contains_key(rank)))
+    }
+
+    /// What the dumps of a generation say together; empty where they name nobody.
+    pub(crate) fn signs(&self, scope: &Scope, placements: &BTreeMap<Rank, NodeId>) -> Vec<Sign> {
+        let (Some(held), Scope::Job { job, generation }) = (self.of(scope), scope) else {
+            return Vec::new();
+        };
+        let read = |(rank, dumped): (&Rank, &Dumped)| {
+            let read = Dump::read_within(&LIMITS, Some(rank.0), dumped.text.as_bytes());
+            read.ok().map(|(dump, _)| dump)
+        };
+        let dumps: Vec<Dump> = held.ranks.iter().filter_map(read).collect();
+        let report = rankguard_flight::analyze(&dumps, u32::try_from(placements.len()).ok().filter(|ranks| *ranks > 0));
+        let Some(speaker) = held.speaker(&report) else {
+            return Vec::new();
+        };
+        let sign = |rank: Option<Rank>, class: &str, confidence: f64, text: String| {
+            let dumped = rank.and_then(|rank| held.ranks.get(&rank)).unwrap_or(speaker);
+            let node = rank.and_then(|rank| placements.get(&rank)).unwrap_or(&dumped.node);
+            let fields = rank
+                .map(|rank| ("rank".to_owned(), rank.to_string()))
+                .into_iter()
+                .collect();
+            Sign {
+                evidence: dumped.evidence.clone(),
+                at: dumped.at,
+                timed: true,
+                source: Source::FlightRecorder,
+                entity: rank.map_or_else(
+                    || Entity::Job { job: job.clone() },
+                    |rank| Entity::Rank {
+                        job: job.clone(),
+                        generation: *generation,
+                        rank,
+                        node: node.clone(),
+                    },
+                ),
+                what: What::Mark(Mark {
+                    class: class.into(),
+                    role: Role::Root,
+                    confidence,
+                    signature: SIGNATURE.to_owned(),
+                    fields,
+                }),
+                text,
+            }
+        };
+        let mut signs = Vec::new();
+        let culprits = report.culprits.iter().filter(|culprit| culprit.confidence >= CERTAIN);
+        for culprit in culprits.take(NAMED) {
+            let rank = Rank(culprit.rank);
+            let apart = report
+                .groups
+                .iter()
+                .flat_map(|group| &group.mismatches)
+                .any(|mismatch| {
+                    let minority = mismatch.sides.iter().skip(1);
+                    minority.flat_map(|side| &side.ranks).any(|odd| *odd == culprit.rank)
+                });
+            let class = if apart {
+                "collective-mismatch"
+            } else {
+                "hang-stalled-ranks"
+            };
+            signs.push(sign(
+                Some(rank),
+                class,
+                SHARE * culprit.confidence,
+                culprit.because.first().cloned().unwrap_or_default(),
+            ));
+        }
+        if signs.is_empty()
+            && let Some(first) = report.cycles.first()
+        {
+            // Each waits for another of the circle: they call their collectives in different orders.
+            signs.push(sign(
+                None,
+                "collective-mismatch",
+                SHARE * first.confidence,
+                first.because.join("; "),
+            ));
+        }
+        signs
+    }
+
+    /// Lets go of the dumps of a concluded failure, and of those that nothing came of.
+    pub(crate) fn forget(&mut self, now: Timestamp, window: Duration) {
+        self.jobs.retain(|_, held| now.since(held.newest_at) <= window);
+    }
+
+    fn of(&self, scope: &Scope) -> Option<&Held> {
+        let Scope::Job { job, generation } = scope else {
+            return None;
+        };
+        self.jobs.get(job).filter(|held| held.generation == *generation)
+    }
+}
+
+impl Held {
+    /// The dump that tells of ranks without one: the lowest rank that waits.
+    fn speaker(&self, report: &Report) -> Option<&Dumped> {
+        let waiting = report
+            .waiting_ranks
+            .iter()
+            .find_map(|rank| self.ranks.get(&Rank(*rank)));
+        waiting.or_else(|| self.ranks.values().next())
+    }
+}
