@@ -165,6 +165,48 @@ fn a_program_that_fails_ends_the_run_with_the_verdict_and_its_own_line() {
     assert!(fs::read_to_string(report.join("report.html")).is_ok_and(|page| page.contains("KeyError")));
 }
 
+/// Two ranks that end alike, of which only their flight recorders tell which one the other waited for.
+#[test]
+fn a_hang_is_named_after_the_rank_that_the_flight_recorders_miss() {
+    let cluster = Cluster::start();
+    let script = r#"
+        entry() {
+            echo "{\"record_id\":$1,\"pg_id\":0,\"process_group\":[\"0\",\"default_pg\"],\"collective_seq_id\":$1,
+                \"p2p_seq_id\":0,\"op_id\":$1,\"profiling_name\":\"nccl:all_reduce\",\"input_sizes\":[[8]],
+                \"output_sizes\":[[8]],\"input_dtypes\":[\"Float\"],\"output_dtypes\":[\"Float\"],\"state\":\"$2\",
+                \"is_p2p\":false,\"retired\":false}"
+        }
+        entries=$(entry 1 completed)
+        [ $RANK = 1 ] || entries="$entries, $(entry 2 scheduled)"
+        echo "{\"version\":\"2.9\",\"pg_config\":{\"0\":{\"desc\":\"default_pg\",\"ranks\":\"[0, 1]\"}},
+            \"pg_status\":{},\"entries\":[$entries]}" > "$TORCH_NCCL_DEBUG_INFO_TEMP_FILE$RANK"
+        echo "[rank$RANK]:[E ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank $RANK] Exception (either an error \
+or timeout) detected by watchdog at work: 2, last enqueued NCCL work: 2, last completed NCCL work: 1." >&2
+        kill -6 $$
+    "#;
+    let words = [
+        "run",
+        "--name",
+        "hung",
+        "--ranks-per-node",
+        "2",
+        "--max-restarts",
+        "0",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    rankguard(&cluster.args(&words)).expect(2);
+    let cases = cluster.ask(&["cases", "--format", "json"]);
+    assert_eq!(cases[0]["verdict"]["class"], "hang-stalled-ranks", "{cases:#}");
+    assert_eq!(cases[0]["verdict"]["root_rank"], 1, "{cases:#}");
+    let shown = rankguard(&["cases", "show", "1", "--controller", &cluster.address])
+        .expect(0)
+        .stdout;
+    assert!(shown.contains("for rank 1, which never called it"), "{shown}");
+}
+
 #[test]
 fn a_command_that_does_not_exist_is_told_and_not_retried_for_ever() {
     let cluster = Cluster::start();

@@ -12,7 +12,7 @@ use rankguard_model::{Body, Entity, Generation, JobId, Launch, NodeId, Order, Or
 use rustix::process::Signal;
 
 use crate::checkpoint::Checkpoints;
-use crate::collectors::JobLogs;
+use crate::collectors::{FlightDumps, JobLogs};
 use crate::fences::Fences;
 use crate::intake::Intake;
 use crate::ranks::{Roster, Surroundings, reserve, spawn};
@@ -33,6 +33,7 @@ pub(crate) struct Orders {
     pub(crate) intake: Intake,
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) job_logs: JobLogs,
+    pub(crate) flight: FlightDumps,
 }
 
 /// A wish of the thread's owner.
@@ -151,6 +152,7 @@ impl Orders {
                 roster: &self.roster,
                 intake: &self.intake,
                 job_logs: &self.job_logs,
+                flight: &self.flight,
             };
             if let Err(problem) = spawn(&around, &launch, slot) {
                 return self.failed(id, &launch.job, launch.generation, problem.to_string());

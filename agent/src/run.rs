@@ -85,6 +85,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         intake: intake.clone(),
         checkpoints: checkpoints.clone(),
         job_logs: collectors.job_logs.clone(),
+        flight: collectors.flight.clone(),
     };
     let (gone, mut orders_ended) = oneshot::channel::<Left>();
     let carry_out = move || {

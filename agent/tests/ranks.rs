@@ -94,6 +94,36 @@ async fn a_rank_runs_and_its_exit_code_is_told_after_its_last_words() {
     .await;
 }
 
+/// What PyTorch writes to the file that its environment names comes before the exit; rubbish there is told, not believed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flight_recorder_dump_is_sent_before_its_rank_ends() {
+    with_agent(|controller| async move {
+        let dump = r#"{"version":"2.9","pg_config":{"0":{"desc":"default_pg","ranks":"[0, 1]"}},"entries":[]}"#;
+        let script = format!("echo '{dump}' > \"$TORCH_NCCL_DEBUG_INFO_TEMP_FILE$RANK\"; exit 6");
+        controller
+            .order(&Order::Launch(launch(1, &["sh", "-c", &script])))
+            .await;
+        controller.wait_body("exit", exited).await;
+        let bodies: Vec<Body> = controller.all().into_iter().map(|evidence| evidence.body).collect();
+        let place = |wanted: &dyn Fn(&Body) -> bool| bodies.iter().position(wanted);
+        let sent = place(&|body| matches!(body, Body::FlightDump { dump, .. } if dump.contains("default_pg")));
+        assert!(
+            sent.is_some() && sent < place(&|body| exited(body).is_some()),
+            "{bodies:#?}"
+        );
+
+        let script = "echo nonsense > \"$TORCH_FR_DUMP_TEMP_FILE$RANK\"; sleep 300";
+        controller.order(&Order::Launch(launch(2, &["sh", "-c", script]))).await;
+        let told = |body: &Body| match body {
+            Body::Gap { what, .. } if what.contains("nccl_trace_rank_0") => Some(what.clone()),
+            _ => None,
+        };
+        let what = controller.wait_body("word of a dump that is none", told).await;
+        assert!(what.contains("rank 0 of job train"), "{what}");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_and_a_folder_that_do_not_exist_are_named() {
     with_agent(|controller| async move {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rankguard_model::Source;
 
 use super::check::Check;
+use super::flight::FlightDumps;
 use super::gpu::{Gpu, Process, Xids};
 use super::host::Host;
 use super::job_log::{JobLogs, job_logs};
@@ -29,6 +30,8 @@ pub(crate) struct Collectors {
     threads: Vec<JoinHandle<()>>,
     /// The door to the reader of the ranks' output.
     pub(crate) job_logs: JobLogs,
+    /// The door to the reader of the ranks' flight recorders.
+    pub(crate) flight: FlightDumps,
 }
 
 impl Collectors {
@@ -93,6 +96,9 @@ impl Collectors {
         start("host", Source::Host, Box::new(|| host.run()))?;
         start("nic", Source::Nic, Box::new(|| nic.run()))?;
         start("gpu", Source::Gpu, Box::new(|| gpu.run()))?;
+        let flight = FlightDumps::new(roster.clone(), intake.clone());
+        let (looking, until) = (flight.clone(), stop.clone());
+        start("flight", Source::FlightRecorder, Box::new(move || looking.run(&until)))?;
         for plugin in &settings.checks {
             let check = Check {
                 plugin: plugin.clone(),
@@ -104,6 +110,7 @@ impl Collectors {
         Ok(Self {
             threads,
             job_logs: logs,
+            flight,
         })
     }
 

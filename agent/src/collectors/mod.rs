@@ -4,6 +4,7 @@
 mod all;
 pub(crate) mod check;
 pub(crate) mod file;
+mod flight;
 mod followed;
 pub(crate) mod gpu;
 pub(crate) mod host;
@@ -28,6 +29,7 @@ use rankguard_model::{Body, ClassId, Entity, Mark, Role, Source};
 use crate::intake::Intake;
 use crate::sighting::Sighting;
 pub(crate) use all::Collectors;
+pub(crate) use flight::FlightDumps;
 pub(crate) use job_log::JobLogs;
 pub(crate) use stop::Stop;
 

@@ -78,6 +78,34 @@ pub(super) fn variables(launch: &Launch, slot: RankSlot, node: &NodeId, socket: 
     vars
 }
 
+/// Where PyTorch's flight recorder puts a dump, the newer name first; the rank's number is added to it.
+const DUMP_PREFIX: [&str; 2] = ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"];
+/// How many operations it keeps; none without one of these, the newer name first.
+const RING: [&str; 2] = ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"];
+/// As PyTorch's own tutorial recommends.
+const RING_SIZE: &str = "2000";
+/// Whether it dumps when a collective times out.
+const ON_TIMEOUT: &str = "TORCH_NCCL_DUMP_ON_TIMEOUT";
+
+/// Has a rank's flight recorder write its dump beside the rank's output, or where the job itself wants it; gives the file.
+/// Source: PyTorch, `torch/csrc/distributed/c10d/{FlightRecorder,ProcessGroupNCCL}`.
+pub(super) fn flight_dump(vars: &mut BTreeMap<String, String>, files: &RankFiles, slot: RankSlot) -> PathBuf {
+    let own = files.stderr.with_file_name("nccl_trace_rank_").display().to_string();
+    let prefix = DUMP_PREFIX
+        .iter()
+        .find_map(|name| vars.get(*name))
+        .cloned()
+        .unwrap_or(own);
+    for name in DUMP_PREFIX {
+        vars.entry(name.to_owned()).or_insert_with(|| prefix.clone());
+    }
+    if !RING.iter().any(|name| vars.contains_key(*name)) {
+        vars.extend(RING.map(|name| (name.to_owned(), RING_SIZE.to_owned())));
+    }
+    vars.entry(ON_TIMEOUT.to_owned()).or_insert_with(|| "1".to_owned());
+    PathBuf::from(format!("{prefix}{}", slot.rank))
+}
+
 #[cfg(test)]
 mod tests {
     use rankguard_model::{Generation, JobId, Rank};
@@ -142,6 +170,33 @@ mod tests {
         for (name, value) in expect {
             assert_eq!(vars.get(name).map(String::as_str), Some(value), "{name}");
         }
+    }
+
+    #[test]
+    fn a_dump_goes_beside_the_output_or_where_the_job_wants_it() {
+        let launch = launch();
+        let files = rank_files(Path::new("/state"), &launch, launch.ranks[1]);
+        let mut vars = BTreeMap::new();
+        let path = flight_dump(&mut vars, &files, launch.ranks[1]);
+        assert_eq!(path, Path::new("/state/jobs/digits/g3/nccl_trace_rank_3"));
+        assert_eq!(
+            vars["TORCH_FR_DUMP_TEMP_FILE"],
+            "/state/jobs/digits/g3/nccl_trace_rank_"
+        );
+        assert_eq!(vars["TORCH_NCCL_TRACE_BUFFER_SIZE"], "2000");
+        assert_eq!(vars["TORCH_NCCL_DUMP_ON_TIMEOUT"], "1");
+
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut vars = BTreeMap::from([
+            set("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "/shared/dumps/r"),
+            set("TORCH_NCCL_TRACE_BUFFER_SIZE", "64"),
+            set("TORCH_NCCL_DUMP_ON_TIMEOUT", "0"),
+        ]);
+        let path = flight_dump(&mut vars, &files, launch.ranks[1]);
+        assert_eq!(path, Path::new("/shared/dumps/r3"));
+        assert_eq!(vars["TORCH_FR_DUMP_TEMP_FILE"], "/shared/dumps/r");
+        assert_eq!(vars.get("TORCH_FR_BUFFER_SIZE"), None);
+        assert_eq!(vars["TORCH_NCCL_DUMP_ON_TIMEOUT"], "0");
     }
 
     #[test]

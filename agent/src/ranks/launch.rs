@@ -12,14 +12,15 @@ use rankguard_model::{Body, Exit, Launch, NodeId, RankRef, RankSlot, Source};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::Roster;
-use super::environment::{rank_files, variables};
+use super::environment::{flight_dump, rank_files, variables};
 use crate::clock;
-use crate::collectors::JobLogs;
+use crate::collectors::{FlightDumps, JobLogs};
 use crate::intake::Intake;
 use crate::sighting::Sighting;
 
-/// How long the end of a rank waits for the reading of what it wrote.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+/// How long the end of a rank waits at most for the reading of what it wrote: on a node with a free core that takes
+/// milliseconds, on a starved one the cause is worth the wait.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Why a rank could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +58,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) roster: &'a Roster,
     pub(crate) intake: &'a Intake,
     pub(crate) job_logs: &'a JobLogs,
+    pub(crate) flight: &'a FlightDumps,
 }
 
 /// Starts a rank and a thread that waits for its end.
@@ -83,10 +85,16 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
                 source,
             })
     };
+    let mut variables = variables(launch, slot, around.node, around.socket);
+    let dump = flight_dump(&mut variables, &files, slot);
+    let dump = launch
+        .workdir
+        .as_ref()
+        .map_or_else(|| dump.clone(), |dir| Path::new(dir).join(&dump));
     let mut command = Command::new(program);
     command
         .args(arguments)
-        .envs(variables(launch, slot, around.node, around.socket))
+        .envs(variables)
         .stdin(Stdio::null())
         .stdout(open(&files.stdout)?)
         .stderr(open(&files.stderr)?)
@@ -102,8 +110,10 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
         rank: slot.rank,
     };
     around.roster.expect(rank.clone(), slot.local_rank, launch.clone());
+    around.flight.follow(rank.clone(), dump);
     let mut child = command.spawn().map_err(|source| {
         around.roster.ended(&rank);
+        around.flight.finish(&rank);
         match source.kind() {
             io::ErrorKind::NotFound => {
                 let path = std::env::var("PATH").unwrap_or_default();
@@ -126,6 +136,7 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
         .follow(rank.clone(), vec![files.stdout.clone(), files.stderr.clone()]);
     around.roster.started(&rank, pid);
     let (roster, intake, job_logs) = (around.roster.clone(), around.intake.clone(), around.job_logs.clone());
+    let flight = around.flight.clone();
     let entity = roster.entity(&rank);
     intake.push(Sighting::now(Source::Ranks, entity.clone(), Body::RankStarted { pid }).urgent());
     let wait = move || {
@@ -142,6 +153,7 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
         let ended_at = clock::now();
         // Its last words come before its death, so that the cause stands before the consequence.
         job_logs.finish(rank.clone(), LAST_WORDS);
+        flight.finish(&rank);
         // The evidence first: whoever waits for the rank to be gone may report what follows from it.
         intake.push(
             Sighting::now(Source::Ranks, entity, Body::RankExited { pid, exit })

@@ -1,0 +1,162 @@
+//! What PyTorch's flight recorder writes when a collective times out: found, cut down, sent.
+//!
+//! A rank writes its dump to a file of its own, of which the name is settled when it is started
+//! (`ranks/environment`). One thread looks for these files; a dump is sent once its file has stopped growing, and again
+//! when it was written anew. When a rank ends its file is read at once, so that the dump comes before the exit.
+//!
+//! Absent: asking a rank for a dump (its pipe is made by the rank itself, and a rank that cannot make it ends).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use rankguard_flight::Dump;
+use rankguard_model::{Body, RankRef, Source};
+
+use super::Stop;
+use crate::intake::Intake;
+use crate::ranks::Roster;
+use crate::sighting::Sighting;
+
+/// How often files are looked for: a rank waits for its dump for longer before it ends.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Largest file that is read, bytes: a ring of 2,000 operations with stacks takes about two million.
+const FILE_BYTES: u64 = 64 << 20;
+
+/// Largest text that is sent of one dump, bytes. A batch of evidence holds 256 of them in a quarter of a message.
+const SENT_BYTES: usize = 64 << 10;
+
+/// The files of the ranks that run here. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct FlightDumps {
+    files: Arc<Mutex<BTreeMap<RankRef, Watched>>>,
+    roster: Roster,
+    intake: Intake,
+}
+
+#[derive(Debug)]
+struct Watched {
+    path: PathBuf,
+    /// As it was at the last look.
+    seen: Option<Shape>,
+    /// As it was when it was sent.
+    sent: Option<Shape>,
+}
+
+/// What changes when a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    bytes: u64,
+    modified: SystemTime,
+}
+
+impl FlightDumps {
+    pub(crate) fn new(roster: Roster, intake: Intake) -> Self {
+        Self {
+            files: Arc::default(),
+            roster,
+            intake,
+        }
+    }
+
+    /// A rank is about to start, which would dump to this file. What an earlier rank left there is not its own.
+    pub(crate) fn follow(&self, rank: RankRef, path: PathBuf) {
+        let sent = shape(&path);
+        let watched = Watched { path, seen: sent, sent };
+        self.lock().insert(rank, watched);
+    }
+
+    /// A rank has ended: what it dumped is sent now, and its file is forgotten.
+    pub(crate) fn finish(&self, rank: &RankRef) {
+        let Some(watched) = self.lock().remove(rank) else {
+            return;
+        };
+        if shape(&watched.path).is_some_and(|now| watched.sent != Some(now)) {
+            self.send(rank, &watched.path);
+        }
+    }
+
+    /// Looks for dumps until asked to stop.
+    pub(crate) fn run(&self, stop: &Stop) {
+        while !stop.wait(INTERVAL) {
+            for (rank, path) in self.settled() {
+                self.send(&rank, &path);
+            }
+        }
+    }
+
+    /// The files that were written since they were sent, and that did not change since the last look.
+    fn settled(&self) -> Vec<(RankRef, PathBuf)> {
+        let mut files = self.lock();
+        let mut settled = Vec::new();
+        for (rank, watched) in files.iter_mut() {
+            let now = shape(&watched.path);
+            if now.is_some() && now == watched.seen && now != watched.sent {
+                watched.sent = now;
+                settled.push((rank.clone(), watched.path.clone()));
+            }
+            watched.seen = now;
+        }
+        settled
+    }
+
+    fn send(&self, rank: &RankRef, path: &Path) {
+        match brief(rank, path) {
+            Ok(body) => {
+                let entity = self.roster.entity(rank);
+                self.intake
+                    .push(Sighting::now(Source::FlightRecorder, entity, body).urgent());
+            }
+            Err(why) => {
+                let what = format!(
+                    "the flight-recorder dump of rank {} of job {} is not used: {}: {why}",
+                    rank.rank,
+                    rank.job,
+                    path.display()
+                );
+                self.intake.gap(Source::FlightRecorder, what, Some(1));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<RankRef, Watched>> {
+        self.files.lock().expect("no holder of the table of dumps panics")
+    }
+}
+
+fn shape(path: &Path) -> Option<Shape> {
+    let meta = fs::metadata(path)
+        .ok()
+        .filter(|meta| meta.is_file() && meta.len() > 0)?;
+    Some(Shape {
+        bytes: meta.len(),
+        modified: meta.modified().ok()?,
+    })
+}
+
+/// Reads a dump as foreign bytes and cuts it down.
+fn brief(rank: &RankRef, path: &Path) -> Result<Body, String> {
+    let bytes = fs::metadata(path).and_then(|meta| {
+        if meta.len() > FILE_BYTES {
+            let what = format!("{} bytes, more than the {FILE_BYTES} that are read", meta.len());
+            return Err(io::Error::other(what));
+        }
+        fs::read(path)
+    });
+    let bytes = bytes.map_err(|problem| problem.to_string())?;
+    let (dump, problems) = Dump::read(Some(rank.rank.0), &bytes).map_err(|problem| problem.to_string())?;
+    for problem in &problems {
+        tracing::warn!(path = %path.display(), place = problem.place, what = problem.what, "odd flight-recorder dump");
+    }
+    let brief = dump
+        .brief(SENT_BYTES)
+        .ok_or_else(|| format!("its newest operations take more than {SENT_BYTES} bytes"))?;
+    Ok(Body::FlightDump {
+        dump: brief.text,
+        left_out: brief.left_out as u64,
+    })
+}
