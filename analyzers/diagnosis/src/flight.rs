@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_flight::{Dump, Limits, Report};
+use rankguard_flight::{Dump, Limits};
 use rankguard_model::{
     Body, Entity, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, Rank, Role, Source, Timestamp,
 };
@@ -120,81 +120,18 @@ impl Dumps {
             return Vec::new();
         };
         let read = |(rank, dumped): (&Rank, &Dumped)| {
-            let read = Dump::read_within(&LIMITS, Some(rank.0), dumped.text.as_bytes());
-            read.ok().map(|(dump, _)| dump)
-        };
-        let dumps: Vec<Dump> = held.ranks.iter().filter_map(read).collect();
-        let report = rankguard_flight::analyze(&dumps, u32::try_from(placements.len()).ok().filter(|ranks| *ranks > 0));
-        let Some(speaker) = held.speaker(&report) else {
-            return Vec::new();
-        };
-        let sign = |rank: Option<Rank>, class: &str, confidence: f64, text: String| {
-            let dumped = rank.and_then(|rank| held.ranks.get(&rank)).unwrap_or(speaker);
-            let node = rank.and_then(|rank| placements.get(&rank)).unwrap_or(&dumped.node);
-            let fields = rank
-                .map(|rank| ("rank".to_owned(), rank.to_string()))
-                .into_iter()
-                .collect();
-            Sign {
+            let (dump, _) = Dump::read_within(&LIMITS, Some(rank.0), dumped.text.as_bytes()).ok()?;
+            let told = RankDump {
                 evidence: dumped.evidence.clone(),
-                at: dumped.at,
-                timed: true,
-                source: Source::FlightRecorder,
-                entity: rank.map_or_else(
-                    || Entity::Job { job: job.clone() },
-                    |rank| Entity::Rank {
-                        job: job.clone(),
-                        generation: *generation,
-                        rank,
-                        node: node.clone(),
-                    },
-                ),
-                what: What::Mark(Mark {
-                    class: class.into(),
-                    role: Role::Root,
-                    confidence,
-                    signature: SIGNATURE.to_owned(),
-                    fields,
-                }),
-                text,
-            }
-        };
-        let mut signs = Vec::new();
-        let culprits = report.culprits.iter().filter(|culprit| culprit.confidence >= CERTAIN);
-        for culprit in culprits.take(NAMED) {
-            let rank = Rank(culprit.rank);
-            let apart = report
-                .groups
-                .iter()
-                .flat_map(|group| &group.mismatches)
-                .any(|mismatch| {
-                    let minority = mismatch.sides.iter().skip(1);
-                    minority.flat_map(|side| &side.ranks).any(|odd| *odd == culprit.rank)
-                });
-            let class = if apart {
-                "collective-mismatch"
-            } else {
-                "hang-stalled-ranks"
+                at: Some(dumped.at),
+                node: placements.get(rank).unwrap_or(&dumped.node).clone(),
+                dump,
             };
-            signs.push(sign(
-                Some(rank),
-                class,
-                SHARE * culprit.confidence,
-                culprit.because.first().cloned().unwrap_or_default(),
-            ));
-        }
-        if signs.is_empty()
-            && let Some(first) = report.cycles.first()
-        {
-            // Each waits for another of the circle: they call their collectives in different orders.
-            signs.push(sign(
-                None,
-                "collective-mismatch",
-                SHARE * first.confidence,
-                first.because.join("; "),
-            ));
-        }
-        signs
+            Some((*rank, told))
+        };
+        let dumps = held.ranks.iter().filter_map(read).collect();
+        let world = u32::try_from(placements.len()).ok().filter(|ranks| *ranks > 0);
+        flight_signs(job, *generation, &dumps, world, |rank| placements.get(&rank).cloned())
     }
 
     /// Lets go of the dumps of a concluded failure, and of those that nothing came of.
@@ -210,13 +147,96 @@ impl Dumps {
     }
 }
 
-impl Held {
-    /// The dump that tells of ranks without one: the lowest rank that waits.
-    fn speaker(&self, report: &Report) -> Option<&Dumped> {
-        let waiting = report
-            .waiting_ranks
-            .iter()
-            .find_map(|rank| self.ranks.get(&Rank(*rank)));
-        waiting.or_else(|| self.ranks.values().next())
+/// One rank's dump and where it came from.
+#[derive(Debug, Clone)]
+pub struct RankDump {
+    /// The evidence that it is, or stands for.
+    pub evidence: EvidenceId,
+    /// When it was written, where that may be compared with other streams.
+    pub at: Option<Timestamp>,
+    /// Where the rank ran.
+    pub node: NodeId,
+    /// The dump.
+    pub dump: Dump,
+}
+
+/// What the dumps of one generation's ranks say together, as signs: a rank that others wait for and that waits for nobody, or
+/// ranks that call different collectives. `world` is the number of ranks, where it is known, and `placed` says where a rank
+/// ran that has no dump. Empty where the dumps name nobody.
+pub fn flight_signs(
+    job: &JobId,
+    generation: Generation,
+    dumps: &BTreeMap<Rank, RankDump>,
+    world: Option<u32>,
+    placed: impl Fn(Rank) -> Option<NodeId>,
+) -> Vec<Sign> {
+    let read: Vec<Dump> = dumps.values().map(|told| told.dump.clone()).collect();
+    let report = rankguard_flight::analyze(&read, world);
+    // A rank without a dump is told of by the lowest that waits.
+    let waiting = report.waiting_ranks.iter().find_map(|rank| dumps.get(&Rank(*rank)));
+    let Some(speaker) = waiting.or_else(|| dumps.values().next()) else {
+        return Vec::new();
+    };
+    let sign = |rank: Option<Rank>, class: &str, certainty: f64, text: String| {
+        let told = rank.and_then(|rank| dumps.get(&rank)).unwrap_or(speaker);
+        let entity = match rank {
+            None => Entity::Job { job: job.clone() },
+            Some(rank) => Entity::Rank {
+                job: job.clone(),
+                generation,
+                rank,
+                node: dumps
+                    .get(&rank)
+                    .map(|told| told.node.clone())
+                    .or_else(|| placed(rank))
+                    .unwrap_or_else(|| NodeId(String::new())),
+            },
+        };
+        let mark = Mark {
+            class: class.into(),
+            role: Role::Root,
+            confidence: SHARE * certainty,
+            signature: SIGNATURE.to_owned(),
+            fields: rank
+                .map(|rank| ("rank".to_owned(), rank.to_string()))
+                .into_iter()
+                .collect(),
+        };
+        Sign {
+            evidence: told.evidence.clone(),
+            at: told.at.unwrap_or_default(),
+            timed: told.at.is_some(),
+            source: Source::FlightRecorder,
+            entity,
+            what: What::Mark(mark),
+            text,
+        }
+    };
+    let minority = |rank: u32| {
+        let mismatches = report.groups.iter().flat_map(|group| &group.mismatches);
+        let sides = mismatches.flat_map(|mismatch| mismatch.sides.iter().skip(1));
+        sides.flat_map(|side| &side.ranks).any(|odd| *odd == rank)
+    };
+    let culprits = report.culprits.iter().filter(|culprit| culprit.confidence >= CERTAIN);
+    let named: Vec<Sign> = culprits
+        .take(NAMED)
+        .map(|culprit| {
+            let class = if minority(culprit.rank) {
+                "collective-mismatch"
+            } else {
+                "hang-stalled-ranks"
+            };
+            let text = culprit.because.first().cloned().unwrap_or_default();
+            sign(Some(Rank(culprit.rank)), class, culprit.confidence, text)
+        })
+        .collect();
+    if !named.is_empty() {
+        return named;
     }
+    // Each waits for another of the circle: they call their collectives in different orders.
+    let circle = report.cycles.first();
+    circle
+        .map(|first| sign(None, "collective-mismatch", first.confidence, first.because.join("; ")))
+        .into_iter()
+        .collect()
 }

@@ -37,6 +37,7 @@ pub use candidate::{Candidate, Strength};
 pub use context::{Context, JobContext};
 pub use diagnosis::{Change, Concluded, Diagnosis};
 pub use draft::{DraftId, Scope};
+pub use flight::{RankDump, flight_signs};
 pub use policy::Policy;
 pub use scene::Scene;
 pub use sign::{Fact, Sign, What};

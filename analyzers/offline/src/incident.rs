@@ -27,7 +27,7 @@ pub(crate) struct Item {
     /// Its deciding line.
     pub key_line: u64,
     /// Where it stands in its log, 0 to 1.
-    position: f64,
+    pub(crate) position: f64,
 }
 
 /// One log of an incident.

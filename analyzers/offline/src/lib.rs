@@ -10,6 +10,7 @@
 //! Wall clocks of different nodes are compared as they are unless a measured offset is given; the reasoning says so.
 
 mod error_file;
+mod flight;
 pub mod guess;
 mod incident;
 mod progress;
@@ -18,6 +19,7 @@ mod record;
 mod verdicts;
 
 pub use error_file::{ErrorFile, error_file};
+pub use flight::{FoundDump, join};
 pub use incident::{Incident, incidents};
 pub use reading::{Origin, ReadStream, Reader};
 pub use record::{Record, RecordError, RecordStream};

@@ -61,7 +61,7 @@ pub struct KeyLine {
     pub file: String,
     /// Which of the incident's logs that is, from 0.
     pub stream: usize,
-    /// Its number there, from 1.
+    /// Its number there, from 1; 0 for a file that has no lines.
     pub line: u64,
     /// Its part in the failure.
     pub role: Role,

@@ -1,10 +1,12 @@
 //! NCCL flight-recorder dumps: a folder of them, one a rank, as one report.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use rankguard_flight::{Dump, Limits, Report, analyze, rank_of_file_name};
+use rankguard_model::Rank;
+use rankguard_offline::{FoundDump, guess};
 use serde::Serialize;
 
 use super::{DiagnoseError, Format};
@@ -67,6 +69,33 @@ pub(crate) fn run(
         }
     }
     Ok(trouble)
+}
+
+/// Bytes in which the JSON form of a dump names its parts.
+const HEAD: usize = 4 << 10;
+
+/// A file among logs that is a dump: its name ends with a rank, and it begins as a pickle or as the recorder's JSON does.
+pub(super) fn found(root: &Path, file: &Path) -> Option<Result<FoundDump, String>> {
+    let name = file.display().to_string();
+    let rank = rank_of_file_name(&name)?;
+    let mut head = Vec::new();
+    let opened = fs::File::open(file).ok()?;
+    opened.take(HEAD as u64).read_to_end(&mut head).ok()?;
+    let holds = |part: &[u8]| head.windows(part.len()).any(|window| window == part);
+    let dump = match head.first()? {
+        0x80 => holds(b"pg_config") || holds(b"entries"),
+        b'{' => holds(b"\"pg_config\"") || holds(b"\"entries\"") && holds(b"\"version\""),
+        _ => false,
+    };
+    dump.then(|| {
+        let (dump, _) = read(file, Some(rank)).map_err(|why| format!("{name}: {why}"))?;
+        Ok(FoundDump {
+            name,
+            rank: Rank(rank),
+            node: guess::node(root, file),
+            dump,
+        })
+    })
 }
 
 fn files(path: &Path) -> Result<Vec<PathBuf>, DiagnoseError> {

@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use rankguard_templates::Novelty;
 use thiserror::Error;
 
-use rankguard_offline::{OfflineCase, add, conclude, incidents};
+use rankguard_offline::{OfflineCase, add, conclude, incidents, join};
 
 /// What was asked for.
 #[derive(Debug, Clone)]
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
 pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks) -> Diagnoses {
     let mut found = Diagnoses::default();
     for path in paths {
-        let mut streams = Vec::new();
+        let (mut streams, mut dumped) = (Vec::new(), Vec::new());
         for file in files::walk(path, &mut found.problems) {
             if records::holds_cases(&file) {
                 let Diagnoses {
@@ -115,12 +115,20 @@ pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks) -> Diagnoses {
                     cases.push(case);
                     Ok(())
                 });
+            } else if let Some(dump) = dumps::found(path, &file) {
+                found.streams += 1;
+                match dump {
+                    Ok(dump) => dumped.push(dump),
+                    Err(problem) => found.problems.push(problem),
+                }
             } else if let Some(stream) = logs::read(path, &file, clocks, &mut found.problems) {
                 found.streams += 1;
                 streams.push(stream);
             }
         }
-        for case in incidents(streams).iter().filter_map(conclude) {
+        let mut incidents = incidents(streams);
+        join(&mut incidents, dumped);
+        for case in incidents.iter().filter_map(conclude) {
             add(&mut found.cases, case);
         }
     }

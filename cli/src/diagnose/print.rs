@@ -110,11 +110,14 @@ fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()
             .chars()
             .take(WIDTH)
             .collect();
+        let number = match line.line {
+            0 => String::new(),
+            number => format!(":{number}"),
+        };
         writeln!(
             out,
-            "     {}:{}: {}",
+            "     {}{number}: {}",
             line.file,
-            line.line,
             text.escape_debug()
                 .to_string()
                 .replace("\\\"", "\"")

@@ -277,3 +277,40 @@ fn error_files_of_torchrun_are_read_with_their_rank() {
     assert_eq!(classes(&found), ["tensor-shape-mismatch"], "{:?}", found.problems);
     assert_eq!(found.cases[0].root_rank, Some(Rank(5)));
 }
+
+/// Two ranks that end alike: only their dumps, which lie beside the logs, tell which one the other waited for.
+#[test]
+fn dumps_among_the_logs_name_the_rank_that_never_came() {
+    let timeout = "[rank0]:[E ProcessGroupNCCL.cpp:616] Watchdog caught collective operation timeout\n";
+    let entry = |number: u32, state: &str| {
+        format!(
+            r#"{{"record_id":{number},"pg_id":0,"process_group":["0","default_pg"],"collective_seq_id":{number},
+            "p2p_seq_id":0,"op_id":{number},"profiling_name":"nccl:all_reduce","input_sizes":[[8]],"output_sizes":[[8]],
+            "input_dtypes":["Float"],"output_dtypes":["Float"],"state":"{state}","is_p2p":false,"retired":false}}"#
+        )
+    };
+    let dump = |entries: &[String]| {
+        let groups = r#"{"0":{"desc":"default_pg","ranks":"[0, 1]"}}"#;
+        let entries = entries.join(",");
+        format!(r#"{{"version":"2.9","pg_config":{groups},"pg_status":{{}},"entries":[{entries}]}}"#)
+    };
+    let waits = dump(&[entry(1, "completed"), entry(2, "scheduled")]);
+    let absent = dump(&[entry(1, "completed")]);
+    let root = folder(&[
+        ("n1/rank-0.err", timeout.as_bytes()),
+        ("n2/rank-1.err", timeout.as_bytes()),
+        ("n1/nccl_trace_rank_0", waits.as_bytes()),
+        ("n2/nccl_trace_rank_1", absent.as_bytes()),
+    ]);
+    let found = read(root.path());
+    assert_eq!(classes(&found), ["hang-stalled-ranks"], "{found:#?}");
+    let case = &found.cases[0];
+    assert_eq!(case.root_rank, Some(Rank(1)));
+    let line = &case.key_lines[0];
+    assert!(
+        line.file.ends_with("n2/nccl_trace_rank_1") && line.line == 0,
+        "{line:?}"
+    );
+    let damaged = folder(&[("nccl_trace_rank_0", b"{\"pg_config\": 7, \"entries\"")]);
+    assert_eq!(read(damaged.path()).problems.len(), 1);
+}
