@@ -1,11 +1,12 @@
 //! Dumps of all ranks in, groups in trouble and culprits out.
 //!
-//! 1. `world`: groups, members, operations; what is done though its rank does not say so.
+//! 1. `build` makes the `world`: groups, members, operations; what is done though its rank does not say so.
 //! 2. `waits`: the one operation that holds each rank up, and for whom.
 //! 3. `matching`: on what members of an operation do not agree.
 //! 4. `walk`: along the waiting to ranks that wait for nobody, or in circles.
 //! 5. `culprits`, `suspects` and `groups`: what that makes of ranks and groups, in words.
 
+mod build;
 mod culprits;
 mod groups;
 mod matching;

@@ -1,4 +1,4 @@
-//! The part of a dump that decides, small enough to send: what is newest of every group, and all groups.
+//! The part of a dump that decides, small enough to send: the front of every group, and all groups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ const NEWEST: usize = 64;
 pub struct Brief {
     /// The JSON text.
     pub text: String,
-    /// Operations that were left out, all of them older than what was kept of their group.
+    /// Operations that were left out.
     pub left_out: usize,
 }
 
 impl Dump {
     /// Cuts a dump down to at most `bytes` of text; `None` where not even the newest operation of each group fits.
     ///
-    /// Waiting happens at the front of a group, so its newest operations say who waits for whom; what every member
-    /// completed long ago says nothing of that. Stacks are cut to the program's own line.
+    /// Waiting happens at the front of a group: its newest operations, and the oldest that are not complete where a rank ran
+    /// ahead, say who waits for whom. What was completed long ago says nothing of that. Stacks are cut to the program's own line.
     pub fn brief(&self, bytes: usize) -> Option<Brief> {
         let mut newest = NEWEST;
         while newest > 0 {
-            let kept = self.newest(newest);
+            let kept = self.front(newest);
             let text = serde_json::to_string(&self.written(&kept)).ok()?;
             if text.len() <= bytes {
                 let left_out = self.entries.len() - kept.len();
@@ -39,24 +39,37 @@ impl Dump {
         None
     }
 
-    /// The newest operations of each group and lane, in the record's order.
-    fn newest(&self, most: usize) -> Vec<&Entry> {
-        let mut room: BTreeMap<(&str, bool), usize> = BTreeMap::new();
-        let mut kept: Vec<&Entry> = self
+    /// Of each group and lane the newest operations and the oldest that are not complete, in the record's order, each with
+    /// its number in the brief.
+    ///
+    /// A gap in the numbers says that what stood there is over. So numbers are given anew, with a gap where there was one and
+    /// where something complete was left out, and none where something that is not complete was.
+    fn front(&self, most: usize) -> Vec<(i64, &Entry)> {
+        let (mut newest, mut oldest) = (Room::default(), Room::default());
+        let recent: Vec<bool> = self
             .entries
             .iter()
             .rev()
-            .filter(|entry| {
-                let taken = room.entry((&*entry.group, entry.is_p2p)).or_default();
-                *taken += 1;
-                *taken <= most
-            })
+            .map(|entry| newest.take(entry, most))
             .collect();
-        kept.reverse();
+        let mut kept = Vec::new();
+        let (mut number, mut over, mut before) = (0, false, None);
+        for (entry, recent) in self.entries.iter().zip(recent.into_iter().rev()) {
+            let complete = entry.state == State::Completed;
+            over |= before.is_some_and(|before: i64| entry.record_id > before.saturating_add(1));
+            before = Some(entry.record_id);
+            if recent || !complete && oldest.take(entry, most) {
+                number += 1 + i64::from(over);
+                over = false;
+                kept.push((number, entry));
+            } else {
+                over |= complete;
+            }
+        }
         kept
     }
 
-    fn written<'a>(&'a self, entries: &[&'a Entry]) -> Written<'a> {
+    fn written<'a>(&'a self, entries: &[(i64, &'a Entry)]) -> Written<'a> {
         let group = |config: &'a crate::GroupConfig| {
             let ranks = format!("{:?}", config.ranks);
             (
@@ -84,8 +97,26 @@ impl Dump {
                     (*pg_id, written)
                 })
                 .collect(),
-            entries: entries.iter().map(|entry| WrittenEntry::of(entry)).collect(),
+            entries: entries
+                .iter()
+                .map(|(number, entry)| WrittenEntry::of(*number, entry))
+                .collect(),
         }
+    }
+}
+
+/// How many operations of each group and lane were taken.
+#[derive(Default)]
+struct Room<'a> {
+    taken: BTreeMap<(&'a str, bool), usize>,
+}
+
+impl<'a> Room<'a> {
+    /// Whether there is room for one more beside those that were taken.
+    fn take(&mut self, entry: &'a Entry, most: usize) -> bool {
+        let taken = self.taken.entry((&*entry.group, entry.is_p2p)).or_default();
+        *taken += 1;
+        *taken <= most
     }
 }
 
@@ -152,7 +183,7 @@ struct WrittenFrame<'a> {
 }
 
 impl<'a> WrittenEntry<'a> {
-    fn of(entry: &'a Entry) -> Self {
+    fn of(record_id: i64, entry: &'a Entry) -> Self {
         let names = |dtypes: &'a [Arc<str>]| dtypes.iter().map(|name| &**name).collect();
         let frame = |frame: &'a Frame| WrittenFrame {
             name: &frame.function,
@@ -160,7 +191,7 @@ impl<'a> WrittenEntry<'a> {
             line: frame.line,
         };
         Self {
-            record_id: entry.record_id,
+            record_id,
             pg_id: entry.pg_id,
             process_group: [&entry.group, &entry.description],
             profiling_name: &entry.profiling_name,

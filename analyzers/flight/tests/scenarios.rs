@@ -507,3 +507,28 @@ fn a_brief_keeps_the_front_of_every_group_within_its_bytes() {
     assert!(read[0].entries.iter().any(|entry| &*entry.group == "1"));
     assert_eq!(dumps[0].brief(64), None);
 }
+
+#[test]
+fn a_brief_of_ranks_that_ran_far_ahead_keeps_what_they_wait_in() {
+    let mut job = Job::new(&[("0", "default_pg", WORLD), ("1", "pair", &[0, 1])]);
+    for _ in 0..100 {
+        job.call(WORLD, "0", call("all_reduce").done());
+    }
+    // Launched without waiting: hundreds of calls stand behind the one that rank 2 never came to.
+    for _ in 0..300 {
+        job.call(&[0, 1, 3], "0", call("all_reduce"));
+        job.call(&[0, 1], "1", call("all_reduce"));
+    }
+    let whole = job.report();
+    assert_eq!((whole.groups[0].seq, culprits(&whole)), (101, vec![2]));
+    for bytes in [8 << 10, 16 << 10, 64 << 10] {
+        let dumps = job.dumps();
+        let read: Vec<_> = dumps
+            .iter()
+            .map(|dump| job::read(dump.rank.unwrap(), dump.brief(bytes).unwrap().text.as_bytes()))
+            .collect();
+        let report = rankguard_flight::analyze(&read, None);
+        assert_eq!(report.groups, whole.groups, "{bytes}");
+        assert_eq!(report.culprits, whole.culprits, "{bytes}");
+    }
+}

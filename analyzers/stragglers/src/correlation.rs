@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::factors::Slot;
 use crate::job::Job;
 use crate::operation::OpType;
+use crate::slot::Slot;
 use crate::statistics::Moments;
 
 /// Forward and backward pass of a microbatch, each with the index of its slot.

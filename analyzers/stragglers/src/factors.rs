@@ -4,12 +4,11 @@
 //! by all operations of that worker and by nobody else; a microbatch's length by all stages it goes through, forward and
 //! backward. Medians throughout, the lower one of two: with two ranks to compare, the faster one shows what is possible.
 
-use std::collections::BTreeMap;
-
 use crate::correlation::correlations;
 use crate::job::Job;
 use crate::operation::OpType;
-use crate::statistics::{Moments, lower_median, mean, median, variance};
+use crate::slot::{Slot, slots};
+use crate::statistics::{Moments, lower_median, mean, variance};
 
 /// A worker counts as slow from this ratio to its peers, averaged over the steps.
 const SLOW_FROM: f64 = 1.03;
@@ -22,19 +21,6 @@ const TOGETHER_FROM: (f64, f64) = (0.6, 0.8);
 const VARIED_FROM: f64 = 0.05;
 /// A pipeline's steps vary more than its microbatches do by this factor: then not the data is slow.
 const SPELL_FROM: f64 = 4.0;
-
-/// Passes of one kind, stage and chunk.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    stage: usize,
-    pub(crate) ops: Vec<usize>,
-    /// Level of the stage: the lower median over data-parallel ranks.
-    pub(crate) level: f64,
-    /// Ratio of each data-parallel rank's worker to the level.
-    pub(crate) ratio: Vec<f64>,
-    /// What the level would be if stages were even.
-    even: f64,
-}
 
 /// The factors of every pass.
 #[derive(Debug)]
@@ -307,47 +293,6 @@ impl Factors {
         let slow = (0..steps).filter(|step| worst > 1.1 * usual && at(*step) >= bound);
         slow.map(|step| job.steps[step]).collect()
     }
-}
-
-fn slots(job: &Job) -> (Vec<Slot>, Vec<Option<usize>>) {
-    let mut groups: BTreeMap<(usize, i64, OpType), Vec<usize>> = BTreeMap::new();
-    for (index, op) in job.ops.iter().enumerate().filter(|(_, op)| op.kind.is_pass()) {
-        groups.entry((op.stage, op.chunk, op.kind)).or_default().push(index);
-    }
-    let mut slots: Vec<Slot> = Vec::new();
-    let mut slot_of = vec![None; job.ops.len()];
-    for ((stage, _, _), ops) in groups {
-        ops.iter().for_each(|op| slot_of[*op] = Some(slots.len()));
-        let own: Vec<f64> = (0..job.dp())
-            .map(|dp| {
-                let instances = || (dp..job.instances()).step_by(job.dp());
-                let mut all: Vec<f64> = ops
-                    .iter()
-                    .flat_map(|op| instances().map(|i| job.duration[job.at(*op, i)]))
-                    .collect();
-                median(&mut all)
-            })
-            .collect();
-        let level = lower_median(&mut own.clone());
-        let ratio = own
-            .iter()
-            .map(|own| if level > 0.0 { own / level } else { 1.0 })
-            .collect();
-        slots.push(Slot {
-            stage,
-            ops,
-            level,
-            ratio,
-            even: 0.0,
-        });
-    }
-    for kind in [OpType::ForwardCompute, OpType::BackwardCompute] {
-        let of_kind = |slot: &&mut Slot| slot.ops.first().is_some_and(|op| job.ops[*op].kind == kind);
-        let levels: Vec<f64> = slots.iter_mut().filter(of_kind).map(|slot| slot.level).collect();
-        let even = mean(&levels);
-        slots.iter_mut().filter(of_kind).for_each(|slot| slot.even = even);
-    }
-    (slots, slot_of)
 }
 
 /// Whether what a rank's step took says what its next step takes.

@@ -30,6 +30,7 @@ mod problem;
 mod reading;
 mod report;
 mod simulate;
+mod slot;
 mod statistics;
 mod step_causes;
 mod step_table;

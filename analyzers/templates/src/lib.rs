@@ -46,5 +46,6 @@ pub use id::{TemplateId, TemplateIdError};
 pub use limits::Limits;
 pub use mask::MASK;
 pub use miner::{Miner, StreamNumber, shape, template_id};
+pub use names::OTHERS;
 pub use novelty::{MAX_NAMES, MAX_NOVELTIES, Novelty, NoveltyKind};
-pub use profile::{OTHERS, PROFILE_VERSION, Place, Profile, ProfileError, Shortfalls, Stream, Template};
+pub use profile::{PROFILE_VERSION, Place, Profile, ProfileError, Shortfalls, Stream, Template};

@@ -7,7 +7,8 @@ use crate::id::TemplateId;
 use crate::limits::Limits;
 use crate::marks::Marks;
 use crate::mask::{Bounds, mask};
-use crate::profile::{OTHERS, PROFILE_VERSION, Profile, Seen, Shortfalls, Spot, Stream, order};
+use crate::names::OTHERS;
+use crate::profile::{PROFILE_VERSION, Profile, Seen, Shortfalls, Spot, Stream, order};
 use crate::tree::Tree;
 
 /// A stream of the miner that gave it.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::profile::OTHERS;
+/// The name that streams or runs beyond their limit share.
+pub const OTHERS: &str = "(others)";
 
 /// The names, sorted, each once. Of more than `limit` the last in order become [`OTHERS`]; the same come out however the
 /// names are divided and whichever are united first.

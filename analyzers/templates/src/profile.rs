@@ -12,9 +12,6 @@ use crate::tree::{Entry, MANY, MANY_ALARMING, Tree};
 /// The version of [`Profile`] that this crate writes, and the only one that it reads.
 pub const PROFILE_VERSION: u32 = 1;
 
-/// The name that streams or runs beyond their limit share.
-pub const OTHERS: &str = "(others)";
-
 /// One source of lines that were written in order: a rank's output, a node's kernel log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,10 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::dump::{Dump, Entry, State};
-use crate::limits::Problems;
 use crate::operation::{Lane, OpKind, Operation};
-
-use super::numbering;
 
 /// Index of a group in [`World::groups`].
 pub(super) type GroupIndex = usize;
@@ -85,152 +82,8 @@ pub(super) struct World<'d> {
 }
 
 impl<'d> World<'d> {
-    pub(super) fn build(dumps: &'d [Dump], expected_world: Option<u32>, problems: &mut Problems) -> World<'d> {
-        let mut world = World {
-            groups: Vec::new(),
-            ranks: BTreeMap::new(),
-        };
-        for (index, dump) in dumps.iter().enumerate() {
-            match dump.rank {
-                None => problems.add(None, format!("dump {index}"), "of an unknown rank; left out"),
-                Some(rank) => {
-                    let view = RankView {
-                        dump: Some(dump),
-                        ops: Vec::new(),
-                        stale: 0,
-                    };
-                    let newest = |view: &RankView<'_>| {
-                        view.dump
-                            .and_then(|d| d.entries.iter().map(|e| e.time_created_ns).max())
-                    };
-                    match world.ranks.get(&rank) {
-                        None => drop(world.ranks.insert(rank, view)),
-                        Some(other) => {
-                            problems.add(Some(rank), "dump", "more than one of this rank; the newest is used");
-                            if newest(&view) > newest(other) {
-                                world.ranks.insert(rank, view);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        let mut versions: Vec<&str> = world
-            .ranks
-            .values()
-            .filter_map(|view| Some(&*view.dump?.version))
-            .collect();
-        versions.sort_unstable();
-        versions.dedup();
-        if versions.len() > 1 {
-            problems.add(
-                None,
-                "version",
-                format!("dumps of different versions: {}", versions.join(", ")),
-            );
-        }
-        let by_key = world.name_groups(problems);
-        // A wild number must not become a list of billions.
-        for rank in 0..expected_world.unwrap_or(0).min(1 << 20) {
-            world.add_absent(rank);
-        }
-        for index in 0..world.groups.len() {
-            for rank in world.groups[index].ranks.clone().iter() {
-                world.add_absent(*rank);
-                world.groups[index].members.insert(*rank, Member::default());
-            }
-        }
-        numbering::count(&mut world, &by_key, problems);
-        world.prove();
-        world.mark_overtaken();
-        world
-    }
-
-    fn add_absent(&mut self, rank: u32) {
-        self.ranks.entry(rank).or_insert(RankView {
-            dump: None,
-            ops: Vec::new(),
-            stale: 0,
-        });
-    }
-
-    /// Groups by name and members: a split can give several groups the same name. Gives the group that a rank means by a
-    /// name.
-    fn name_groups(&mut self, problems: &mut Problems) -> BTreeMap<(u32, Arc<str>), GroupIndex> {
-        let mut indexes: BTreeMap<(Arc<str>, Arc<[u32]>), GroupIndex> = BTreeMap::new();
-        let mut meant = BTreeMap::new();
-        let mut nameless: BTreeMap<Arc<str>, Vec<u32>> = BTreeMap::new();
-        for (rank, view) in &self.ranks {
-            let Some(dump) = view.dump else { continue };
-            for config in &dump.groups {
-                let key = (config.id.clone(), config.ranks.clone());
-                let index = *indexes.entry(key).or_insert_with(|| {
-                    self.groups.push(Group {
-                        id: config.id.clone(),
-                        description: config.description.clone(),
-                        ranks: config.ranks.clone(),
-                        members: BTreeMap::new(),
-                    });
-                    self.groups.len() - 1
-                });
-                meant.insert((*rank, config.id.clone()), index);
-            }
-        }
-        for (rank, view) in &self.ranks {
-            let mut last: Option<&Arc<str>> = None;
-            for entry in view.dump.iter().flat_map(|dump| &dump.entries) {
-                if last.is_some_and(|id| Arc::ptr_eq(id, &entry.group)) {
-                    continue;
-                }
-                last = Some(&entry.group);
-                let key = (*rank, entry.group.clone());
-                if meant.contains_key(&key) {
-                    continue;
-                }
-                let others = indexes.range((entry.group.clone(), Arc::from([]))..);
-                let named = others.take_while(|((id, _), _)| *id == entry.group);
-                let mine = named
-                    .filter(|((_, ranks), _)| ranks.binary_search(rank).is_ok())
-                    .map(|(_, index)| *index);
-                match mine.min() {
-                    Some(index) => drop(meant.insert(key, index)),
-                    None => {
-                        let ranks = nameless.entry(entry.group.clone()).or_default();
-                        if ranks.last() != Some(rank) {
-                            ranks.push(*rank);
-                        }
-                    }
-                }
-            }
-        }
-        for (id, ranks) in nameless {
-            problems.add(
-                None,
-                format!("pg_config[{id}]"),
-                "missing: members are those that recorded something in it",
-            );
-            let index = self.groups.len();
-            for rank in &ranks {
-                meant.insert((*rank, id.clone()), index);
-            }
-            let of_group = |entry: &&Entry| entry.group == id;
-            let first = self
-                .ranks
-                .get(&ranks[0])
-                .and_then(|view| view.dump?.entries.iter().find(of_group));
-            let description = first.map_or_else(|| Arc::from(""), |entry| entry.description.clone());
-            self.groups.push(Group {
-                id,
-                description,
-                ranks: Arc::from(ranks),
-                members: BTreeMap::new(),
-            });
-        }
-        meant
-    }
-
     /// Marks what other members prove done.
-    fn prove(&mut self) {
+    pub(super) fn prove(&mut self) {
         for group in &self.groups {
             // The furthest completion and the furthest of another rank: nobody proves its own.
             let mut furthest: [Option<(i64, u32)>; 2] = [None, None];
@@ -268,7 +121,7 @@ impl<'d> World<'d> {
     /// before the last proven one counts as done too, though nobody can prove it: sends and receives, and collectives of a
     /// group that has nobody but such ranks. A collective that is known to lack a member
     /// cannot be done.
-    fn mark_overtaken(&mut self) {
+    pub(super) fn mark_overtaken(&mut self) {
         let least = |group: &Group| group.members.values().filter_map(|member| member.enqueued).min();
         let reached: Vec<Option<i64>> = self.groups.iter().map(least).collect();
         for view in self.ranks.values_mut() {
