@@ -95,18 +95,24 @@ fn replay(storm: &[Evidence], context: &Context) -> usize {
         while let Some(due) = diagnosis.due().filter(|due| *due <= evidence.at) {
             cases += diagnosis.conclude(due, context, catalogue).len();
         }
-        cases += diagnosis.observe(evidence.at, black_box(evidence), context, catalogue).len();
+        cases += diagnosis
+            .observe(evidence.at, black_box(evidence), context, catalogue)
+            .len();
     }
     cases
 }
+
+/// Its name, the jobs that run, and how its evidence of a number is made.
+type Storm<'a> = (&'a str, &'a Context, Box<dyn Fn(u64) -> Evidence>);
 
 fn storms(c: &mut Criterion) {
     let none = Context::default();
     let job = job();
     let text = |number: u64| FAILURES[(number % FAILURES.len() as u64) as usize];
-    let bgl = "ciod: Error loading /bgl/home/gilman/run: invalid or missing program image, No such file or directory";
+    let program =
+        "ciod: Error loading /bgl/home/gilman/run: invalid or missing program image, No such file or directory";
     let peer = "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: Connection reset by peer";
-    let all: [(&str, &Context, Box<dyn Fn(u64) -> Evidence>); 8] = [
+    let all: [Storm<'_>; 8] = [
         (
             "ten a second, a thousand nodes in turn, no job",
             &none,
@@ -136,13 +142,24 @@ fn storms(c: &mut Criterion) {
         (
             "every GPU of a job in turn, a hundred a second",
             &job,
-            Box::new(move |n| line(n, n * 10, Source::KernelLog, gpu(n / 8 % 128, n % 8), FAILURES[(n % 2) as usize])),
+            Box::new(move |n| {
+                line(
+                    n,
+                    n * 10,
+                    Source::KernelLog,
+                    gpu(n / 8 % 128, n % 8),
+                    FAILURES[(n % 2) as usize],
+                )
+            }),
         ),
         (
             "every rank of a job ends, a hundred a second",
             &job,
             Box::new(move |n| {
-                let body = Body::RankExited { pid: n as u32, exit: Exit::Code(1) };
+                let body = Body::RankExited {
+                    pid: n as u32,
+                    exit: Exit::Code(1),
+                };
                 evidence(n, n * 10, Source::Ranks, rank(n), body)
             }),
         ),
@@ -160,8 +177,10 @@ fn storms(c: &mut Criterion) {
             "one program complains, a hundred a second, no case",
             &none,
             Box::new(move |n| {
-                let entity = Entity::Job { job: JobId::from("job") };
-                line(n, n * 10, Source::JobLog, entity, bgl)
+                let entity = Entity::Job {
+                    job: JobId::from("job"),
+                };
+                line(n, n * 10, Source::JobLog, entity, program)
             }),
         ),
     ];

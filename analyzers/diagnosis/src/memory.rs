@@ -125,7 +125,9 @@ impl Memory {
     }
 
     fn remove(&mut self, arrival: Arrival) {
-        let Some(sign) = self.signs.remove(&arrival) else { return };
+        let Some(sign) = self.signs.remove(&arrival) else {
+            return;
+        };
         self.by_time.remove(&(sign.at, arrival));
         drop_from(&mut self.by_whom, &Whom::of(&sign), arrival);
         if let Some(same) = self.sameness.remove(&arrival) {

@@ -24,7 +24,11 @@ pub(crate) fn sameness(sign: &Sign) -> Option<u64> {
     (&mark.class, mark.role, &mark.signature).hash(&mut hasher);
     (sign.field("pid"), sign.field("rank")).hash(&mut hasher);
     let mut digits = true;
-    for part in sign.text.as_bytes().chunk_by(|one, other| one.is_ascii_digit() == other.is_ascii_digit()) {
+    for part in sign
+        .text
+        .as_bytes()
+        .chunk_by(|one, other| one.is_ascii_digit() == other.is_ascii_digit())
+    {
         digits = part.first().is_some_and(u8::is_ascii_digit);
         if !digits {
             hasher.write(part);
