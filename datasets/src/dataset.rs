@@ -1,6 +1,6 @@
 //! Opening: which source it is, its files in order, its tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::Path;
 
@@ -53,6 +53,29 @@ pub struct FileRead {
     pub rows_read: u64,
     /// Rows that could not be used; the problems say why.
     pub rows_skipped: u64,
+}
+
+/// A column of texts of which many are equal.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// The different texts, in the order in which they come first.
+    pub names: Vec<String>,
+    /// Which of them each row has; none where the row has no text.
+    pub of: Vec<Option<u32>>,
+}
+
+impl Labels {
+    /// How many rows have each text, in the order of the names, and how many have none.
+    pub fn counts(&self) -> (Vec<u64>, u64) {
+        let (mut counts, mut none) = (vec![0; self.names.len()], 0);
+        for label in &self.of {
+            match label {
+                Some(label) => counts[*label as usize] += 1,
+                None => none += 1,
+            }
+        }
+        (counts, none)
+    }
 }
 
 /// A data set that was read.
@@ -108,6 +131,27 @@ impl Dataset {
         let found = frame.column(column).and_then(|found| found.str());
         let found = found.map_err(refused(table, column))?.iter();
         Ok(found.map(|text| text.map(str::to_owned)).collect())
+    }
+
+    /// A column of texts in the order of the file, each different text once: what is grouped by needs no more.
+    pub fn labels(&self, table: Table, column: &str) -> Result<Labels, Error> {
+        let frame = self.column(table, column, DataType::String)?;
+        let found = frame.column(column).and_then(|found| found.str());
+        let found = found.map_err(refused(table, column))?;
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let mut labels = Labels {
+            names: Vec::new(),
+            of: Vec::with_capacity(found.len()),
+        };
+        for text in found.iter() {
+            labels.of.push(text.map(|text| {
+                *numbers.entry(text).or_insert_with(|| {
+                    labels.names.push(text.to_owned());
+                    labels.names.len() as u32 - 1
+                })
+            }));
+        }
+        Ok(labels)
     }
 
     fn column(&self, table: Table, column: &str, kind: DataType) -> Result<DataFrame, Error> {

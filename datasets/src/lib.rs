@@ -32,7 +32,7 @@ mod words;
 mod write;
 mod zip;
 
-pub use dataset::{ClockRule, Dataset, FileRead, Population, open, recognise};
+pub use dataset::{ClockRule, Dataset, FileRead, Labels, Population, open, recognise};
 pub use error::Error;
 pub use input::MAX_LINE;
 pub use mapping::open_mapped;

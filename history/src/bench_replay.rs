@@ -20,6 +20,7 @@ use rankguard_faults::{Catalogue, Stream, Triage};
 use rankguard_model::{Body, Entity, Evidence, EvidenceId, Sequence, Source, Timestamp};
 use serde::Serialize;
 
+use crate::bench_studies::{self, StudiesArgs};
 use crate::replay::{Brain, node};
 
 /// Bytes of a block that is made at a time.
@@ -56,6 +57,8 @@ pub(crate) struct BenchArgs {
 enum What {
     /// Evidence through matcher and diagnosis on one core
     Replay(ReplayArgs),
+    /// The studies beside pandas, answers compared
+    Studies(StudiesArgs),
 }
 
 /// `bench replay`.
@@ -100,7 +103,13 @@ const COLUMNS: &[Column<Figure>] = &[
 ];
 
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
-    let What::Replay(args) = &args.what;
+    match &args.what {
+        What::Replay(args) => replay(args),
+        What::Studies(args) => bench_studies::run(args),
+    }
+}
+
+fn replay(args: &ReplayArgs) -> Result<Exit, CliError> {
     let mut figures = vec![
         matching(args.events.min(1_000_000)),
         storm(args.events.min(STORM)),

@@ -4,6 +4,7 @@
 //! nothing that keeps a job alive should wait for that to be built (decision 8).
 
 mod bench_replay;
+mod bench_studies;
 mod dataset;
 mod replay;
 mod simulate;

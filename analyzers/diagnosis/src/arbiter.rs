@@ -59,9 +59,19 @@ pub struct Opinion {
     pub strength: Strength,
 }
 
+/// The class of a failure that nothing explains.
+pub(crate) const UNKNOWN: &str = "unknown";
+
+/// The cause that [`diagnose`] would name, none where nothing explains anything.
+pub(crate) fn winner(scene: &Scene<'_>) -> Option<Candidate> {
+    let ranking = rank(scene).into_iter();
+    ranking.min_by(|one, other| better(scene, one, other))
+}
+
 /// Weighs a scene as known at `now`.
 pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
-    let ranking = rank(scene);
+    let mut ranking = rank(scene);
+    ranking.sort_by(|one, other| better(scene, one, other));
     let Some(winner) = ranking.first() else {
         return unknown(scene, now);
     };
@@ -95,7 +105,7 @@ pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
     }
 }
 
-/// Candidates, best first.
+/// Candidates in the order of the engines, as strong as they are beside each other.
 fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut ranking: Vec<Candidate> = engine::candidates(scene)
         .into_iter()
@@ -123,16 +133,18 @@ fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
         .map(|candidate| candidate.first)
         .collect();
     for candidate in &mut ranking {
+        if !WRAPPERS.contains(&candidate.class.as_str()) || candidate.strength != Strength::Cause {
+            continue;
+        }
         // On a line of its own: what one line says of both, its signatures have weighed.
         let own = &scene.signs[candidate.first].evidence;
         let told = reasons
             .iter()
             .any(|reason| reason.abs_diff(candidate.first) <= BESIDE && scene.signs[*reason].evidence != *own);
-        if WRAPPERS.contains(&candidate.class.as_str()) && candidate.strength == Strength::Cause && told {
+        if told {
             candidate.strength = Strength::Symptom;
         }
     }
-    ranking.sort_by(|one, other| better(scene, one, other));
     ranking
 }
 
@@ -252,7 +264,7 @@ fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
 }
 
 fn unknown(scene: &Scene<'_>, now: Timestamp) -> Opinion {
-    let class = ClassId::from("unknown");
+    let class = ClassId::from(UNKNOWN);
     let verdict = Verdict {
         layer: knowledge::layer(scene.catalogue, &class).to_owned(),
         severity: Severity::Failure,

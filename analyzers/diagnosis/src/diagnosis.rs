@@ -1,6 +1,6 @@
 //! The diagnosis of a running cluster: signs become drafts, drafts become conclusions.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rankguard_faults::Catalogue;
@@ -11,7 +11,9 @@ use rankguard_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::draft::{Conclusion, Draft};
+use crate::drafts::Drafts;
 use crate::flight::Dumps;
+use crate::memory::Memory;
 use crate::{Context, DraftId, Fact, Policy, Scope, Sign, What, knowledge};
 
 /// A step that a rank completed this long after a complaint shows that the complaint was harmless. Progress is reported
@@ -94,16 +96,59 @@ struct Progress {
 
 /// Everything that diagnosis remembers. Plain data: it can be written down and taken up again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
 pub struct Diagnosis {
     policy: Policy,
     opened: u64,
-    /// Open drafts and those concluded within the window, oldest first.
+    drafts: Drafts,
+    /// Signs that may belong to a failure which shows later.
+    memory: Memory,
+    progress: BTreeMap<JobId, BTreeMap<Rank, Progress>>,
+    flight: Dumps,
+}
+
+/// A diagnosis as it is written down: without what can be made again from the rest.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    policy: Policy,
+    opened: u64,
+    /// Oldest first.
     drafts: Vec<Draft>,
-    /// Signs that may belong to a failure which shows later, oldest arrival first.
-    memory: VecDeque<Sign>,
+    /// Oldest arrival first.
+    memory: Vec<Sign>,
     progress: BTreeMap<JobId, BTreeMap<Rank, Progress>>,
     #[serde(default)]
     flight: Dumps,
+}
+
+impl From<Diagnosis> for Written {
+    fn from(diagnosis: Diagnosis) -> Self {
+        Self {
+            policy: diagnosis.policy,
+            opened: diagnosis.opened,
+            drafts: diagnosis.drafts.into_all(),
+            memory: diagnosis.memory.into_signs(),
+            progress: diagnosis.progress,
+            flight: diagnosis.flight,
+        }
+    }
+}
+
+impl From<Written> for Diagnosis {
+    fn from(written: Written) -> Self {
+        let mut memory = Memory::default();
+        for sign in written.memory {
+            memory.hold(sign, &written.policy);
+        }
+        Self {
+            drafts: Drafts::of(written.drafts, &written.policy),
+            policy: written.policy,
+            opened: written.opened,
+            memory,
+            progress: written.progress,
+            flight: written.flight,
+        }
+    }
 }
 
 impl Diagnosis {
@@ -112,8 +157,8 @@ impl Diagnosis {
         Self {
             policy,
             opened: 0,
-            drafts: Vec::new(),
-            memory: VecDeque::new(),
+            drafts: Drafts::default(),
+            memory: Memory::default(),
             progress: BTreeMap::new(),
             flight: Dumps::default(),
         }
@@ -154,22 +199,33 @@ impl Diagnosis {
     /// A dump came in: an open draft waits for the others, and one that was concluded without them is looked at again once
     /// all are there.
     fn dumped(&mut self, now: Timestamp, scope: &Scope, catalogue: &Catalogue, changes: &mut Vec<Change>) {
-        let Some(draft) = self.drafts.iter_mut().rev().find(|draft| draft.scope == *scope) else {
+        if let Some(id) = self.drafts.open_of(scope) {
+            self.drafts.change(id, &self.policy, |draft| draft.newest_at = now);
+            return note(changes, Change::Joined { draft: id });
+        }
+        let Some(id) = self.drafts.newest_done(scope, None, |_| false) else {
             return;
         };
-        let Some(before) = draft.concluded.clone() else {
-            draft.newest_at = now;
-            return note(changes, Change::Joined { draft: draft.id });
-        };
-        if !self.flight.complete(scope, &draft.placements) {
+        let whole = self
+            .drafts
+            .get(id)
+            .filter(|draft| self.flight.complete(scope, &draft.placements));
+        let Some(signs) = whole.map(|draft| self.flight.signs(scope, &draft.placements)) else {
             return;
-        }
-        for sign in self.flight.signs(scope, &draft.placements) {
-            draft.add(sign, &self.policy);
-        }
-        let again = draft.opinion(now, catalogue);
-        if again.verdict.class != before.class || again.verdict.blamed != before.blamed {
-            note(changes, Change::Revised(Box::new(conclude(draft, now, catalogue))));
+        };
+        let differs = self.drafts.change(id, &self.policy, |draft| {
+            for sign in signs {
+                draft.add(sign, &self.policy);
+            }
+            let again = draft.opinion(now, catalogue).verdict;
+            let before = draft.concluded.as_ref();
+            before.is_some_and(|before| again.class != before.class || again.blamed != before.blamed)
+        });
+        if differs == Some(true) {
+            let revised = self
+                .drafts
+                .conclude(id, &self.policy, |draft| conclude(draft, now, catalogue));
+            changes.extend(revised.map(|revised| Change::Revised(Box::new(revised))));
         }
     }
 
@@ -189,37 +245,34 @@ impl Diagnosis {
 
     /// A node speaks again: its earlier silence explains nothing that fails from now on.
     pub fn node_returned(&mut self, node: &NodeId) {
-        self.memory
-            .retain(|sign| sign.what != What::Silent || sign.node() != Some(node));
+        self.memory.forget_silence(node);
     }
 
     /// When [`conclude`](Self::conclude) has something to do next.
     pub fn due(&self) -> Option<Timestamp> {
-        self.open().map(|draft| draft.deadline(&self.policy)).min()
+        self.drafts.due()
     }
 
     /// Scopes of the drafts that are still being gathered.
     pub fn open_scopes(&self) -> impl Iterator<Item = (DraftId, &Scope)> {
-        self.open().map(|draft| (draft.id, &draft.scope))
+        self.drafts.open().map(|draft| (draft.id, &draft.scope))
     }
 
     /// Concludes every draft whose time has come.
     pub fn conclude(&mut self, now: Timestamp, _context: &Context, catalogue: &Catalogue) -> Vec<Concluded> {
-        let mut all = Vec::new();
-        for draft in &mut self.drafts {
-            if draft.concluded.is_none() && draft.deadline(&self.policy) <= now {
-                for sign in self.flight.signs(&draft.scope, &draft.placements) {
+        let due = self.drafts.due_by(now).into_iter();
+        let flight = &self.flight;
+        let concluded = |id| {
+            self.drafts.conclude(id, &self.policy, |draft| {
+                for sign in flight.signs(&draft.scope, &draft.placements) {
                     draft.add(sign, &self.policy);
                 }
-                all.push(conclude(draft, now, catalogue));
-            }
-        }
+                conclude(draft, now, catalogue)
+            })
+        };
+        let all = due.filter_map(concluded).collect();
         self.forget(now);
         all
-    }
-
-    fn open(&self) -> impl Iterator<Item = &Draft> {
-        self.drafts.iter().filter(|draft| draft.concluded.is_none())
     }
 
     fn take(
@@ -231,20 +284,19 @@ impl Diagnosis {
         changes: &mut Vec<Change>,
     ) {
         let scopes = scopes(&sign, context);
-        let mut remember = false;
+        let opens = opens(&sign, catalogue);
+        let mut remember = opens;
         for scope in scopes {
-            if let Some(draft) = self
-                .drafts
-                .iter_mut()
-                .find(|draft| draft.concluded.is_none() && draft.scope == scope)
-            {
-                let decides = crate::draft::decides(&sign);
-                draft.add(sign.clone(), &self.policy);
-                if decides {
-                    draft.newest_at = now;
-                    draft.look(now, catalogue);
-                }
-                note(changes, Change::Joined { draft: draft.id });
+            if let Some(id) = self.drafts.open_of(&scope) {
+                self.drafts.change(id, &self.policy, |draft| {
+                    let decides = crate::draft::decides(&sign);
+                    draft.add(sign.clone(), &self.policy);
+                    if decides {
+                        draft.newest_at = now;
+                        draft.look(catalogue);
+                    }
+                });
+                note(changes, Change::Joined { draft: id });
                 continue;
             }
             if let Scope::Job { job, generation } = &scope {
@@ -272,18 +324,15 @@ impl Diagnosis {
             } else if self.join(now, &sign, &scope, false, catalogue, changes) {
                 continue;
             }
-            if opens(&sign, catalogue) {
+            if opens {
                 let change = self.open_draft(now, &sign, scope, context, catalogue);
                 note(changes, change);
             } else {
                 remember = true;
             }
         }
-        if remember || opens(&sign, catalogue) {
-            if self.memory.len() >= self.policy.memory_signs {
-                self.memory.pop_front();
-            }
-            self.memory.push_back(sign);
+        if remember {
+            self.memory.hold(sign, &self.policy);
         }
     }
 
@@ -297,28 +346,36 @@ impl Diagnosis {
         catalogue: &Catalogue,
         changes: &mut Vec<Change>,
     ) -> bool {
-        let same_node = |draft: &Draft| sign.mark().is_some() && sign.node().is_some_and(|node| draft.concerns(node));
-        let Some(draft) = self.drafts.iter_mut().rev().find(|draft| {
-            draft.concluded.is_some() && (draft.scope == *scope || (!stale && late_of(sign, draft) && same_node(draft)))
-        }) else {
-            return false;
-        };
-        let Some(before) = draft.concluded.clone() else {
+        // Only marks are looked for by their node, and only those of a generation that may act.
+        let node = sign.node().filter(|_| !stale && sign.mark().is_some());
+        let late = |draft: &Draft| late_of(sign, draft);
+        let known = self.drafts.newest_done(scope, node, late);
+        let Some(id) = known else { return false };
+        let Some((own, before)) = self
+            .drafts
+            .get(id)
+            .and_then(|draft| Some((draft.scope == *scope, draft.concluded.clone()?)))
+        else {
             return false;
         };
         let is_exit = sign.exit().is_some();
-        if !stale && is_exit && !before.failed && draft.scope == *scope {
+        if !stale && is_exit && !before.failed && own {
             // The device reported a fault earlier and the job went on; now it did fail, which is a new draft.
             return false;
         }
         let decides = crate::draft::decides(sign);
-        draft.add(sign.clone(), &self.policy);
-        if decides && !is_exit {
-            let again = draft.opinion(now, catalogue);
-            if again.verdict.class != before.class || again.verdict.blamed != before.blamed {
-                note(changes, Change::Revised(Box::new(conclude(draft, now, catalogue))));
-                return true;
+        let again = self.drafts.change(id, &self.policy, |draft| {
+            draft.add(sign.clone(), &self.policy);
+            decides && !is_exit && draft.thinks_again(catalogue)
+        });
+        if again == Some(true) {
+            let revised = self
+                .drafts
+                .conclude(id, &self.policy, |draft| conclude(draft, now, catalogue));
+            if let Some(revised) = revised {
+                note(changes, Change::Revised(Box::new(revised)));
             }
+            return true;
         }
         let finding = Finding {
             evidence: sign.evidence.clone(),
@@ -338,7 +395,7 @@ impl Diagnosis {
         note(
             changes,
             Change::Late {
-                draft: draft.id,
+                draft: id,
                 finding: Box::new(finding),
             },
         );
@@ -355,25 +412,20 @@ impl Diagnosis {
     ) -> Change {
         self.opened += 1;
         let mut draft = Draft::open(DraftId(self.opened), scope, now, context);
-        let remembered: Vec<Sign> = self
-            .memory
-            .iter()
-            .filter(|held| sign.at.since(held.at) <= self.policy.window && scopes(held, context).contains(&draft.scope))
-            .filter(|held| !self.recovered(held))
-            .cloned()
-            .collect();
-        for held in remembered {
-            draft.add(held, &self.policy);
+        for held in self.memory.of_scope(&draft.scope, context) {
+            if sign.at.since(held.at) <= self.policy.window && !self.recovered(held) {
+                draft.add(held.clone(), &self.policy);
+            }
         }
         draft.add(sign.clone(), &self.policy);
-        draft.look(now, catalogue);
+        draft.look(catalogue);
         let first_at = draft.signs.first().map_or(sign.at, |first| first.at);
         let change = Change::Opened {
             draft: draft.id,
             job: draft.scope.job().cloned(),
             first_at,
         };
-        self.drafts.push(draft);
+        self.drafts.insert(draft, &self.policy);
         change
     }
 
@@ -393,15 +445,9 @@ impl Diagnosis {
     }
 
     fn forget(&mut self, now: Timestamp) {
-        let window = self.policy.window;
-        self.memory.retain(|sign| now.since(sign.at) <= window);
-        self.flight.forget(now, window);
-        self.drafts.retain(|draft| {
-            draft
-                .concluded
-                .as_ref()
-                .is_none_or(|conclusion| now.since(conclusion.at) <= window)
-        });
+        self.memory.forget(now, &self.policy);
+        self.flight.forget(now, self.policy.window);
+        self.drafts.forget(now, &self.policy);
     }
 }
 
@@ -420,6 +466,13 @@ fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue) -> Conclud
         let text = format!(
             "{} further signs found no room in the case and were only counted.",
             draft.dropped
+        );
+        reasoning.push(Reason { at: now, text });
+    }
+    if draft.repeats.counted > 0 {
+        let text = format!(
+            "{} further signs repeat what is in the case, the last of {}, and were only counted.",
+            draft.repeats.counted, draft.repeats.last_at
         );
         reasoning.push(Reason { at: now, text });
     }

@@ -7,7 +7,8 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{ClassId, Entity, Generation, JobId, NodeId, Rank, Role, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{Context, Opinion, Policy, Scene, Sign, Strength, What, diagnose};
+use crate::repeats::Repeats;
+use crate::{Candidate, Context, Opinion, Policy, Scene, Sign, Strength, What, arbiter};
 
 /// A draft's number, counted from 1; it stays the same when the draft is concluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -65,8 +66,14 @@ pub(crate) struct Draft {
     pub(crate) newest_at: Timestamp,
     pub(crate) placements: BTreeMap<Rank, NodeId>,
     pub(crate) signs: Vec<Sign>,
+    /// Cascades and noise among the signs: what can make room.
+    idle: usize,
     /// Cascades and noise that found no room.
     pub(crate) dropped: u64,
+    /// What was said too often to be kept.
+    pub(crate) repeats: Repeats,
+    /// Whether signs came since the draft was weighed.
+    fresh: bool,
     /// Whether anything in it can explain the rest; while nothing does, the draft waits for its cap.
     pub(crate) explained: bool,
     /// Set when concluded.
@@ -100,7 +107,10 @@ impl Draft {
             newest_at: now,
             placements,
             signs: Vec::new(),
+            idle: 0,
             dropped: 0,
+            repeats: Repeats::default(),
+            fresh: true,
             explained: false,
             concluded: None,
         }
@@ -116,32 +126,36 @@ impl Draft {
         }
     }
 
-    /// Takes a sign in, in order of time; says whether there was room.
-    pub(crate) fn add(&mut self, sign: Sign, policy: &Policy) -> bool {
+    /// Takes a sign in, in order of time, where there is room.
+    pub(crate) fn add(&mut self, sign: Sign, policy: &Policy) {
+        if !self.repeats.keeps(&sign) {
+            return;
+        }
+        let idle = !decides(&sign);
         if self.signs.len() >= policy.draft_signs {
-            if !decides(&sign) {
-                self.dropped += 1;
-                return false;
+            self.dropped += 1;
+            if idle || self.idle == 0 {
+                return;
             }
             let Some(victim) = self.signs.iter().rposition(|held| !decides(held)) else {
-                self.dropped += 1;
-                return false;
+                return;
             };
             self.signs.remove(victim);
-            self.dropped += 1;
+            self.idle -= 1;
         }
         let place = self
             .signs
             .partition_point(|held| (held.at, &held.evidence) <= (sign.at, &sign.evidence));
         self.signs.insert(place, sign);
-        true
+        self.idle += usize::from(idle);
+        self.fresh = true;
     }
 
     /// The nodes of its job, or its node.
-    pub(crate) fn concerns(&self, node: &NodeId) -> bool {
+    pub(crate) fn concerned(&self) -> BTreeSet<&NodeId> {
         match &self.scope {
-            Scope::Node { node: own } => own == node,
-            Scope::Job { .. } => self.placements.values().any(|placed| placed == node),
+            Scope::Node { node } => BTreeSet::from([node]),
+            Scope::Job { .. } => self.placements.values().collect(),
         }
     }
 
@@ -155,27 +169,45 @@ impl Draft {
         self.signs.iter().any(|sign| sign.what == *what)
     }
 
-    /// Weighs what is known so far.
-    pub(crate) fn opinion(&self, now: Timestamp, catalogue: &Catalogue) -> Opinion {
+    fn scene<'a>(&'a self, catalogue: &'a Catalogue) -> Scene<'a> {
         let (job, generation) = match &self.scope {
             Scope::Job { job, generation } => (Some(job), *generation),
             Scope::Node { .. } => (None, Generation::default()),
         };
-        let scene = Scene {
-            signs: &self.signs,
-            job,
-            generation,
-            placements: &self.placements,
-            catalogue,
-        };
-        diagnose(&scene, now)
+        Scene::new(&self.signs, job, generation, &self.placements, catalogue)
+    }
+
+    /// Weighs what is known so far and writes down why.
+    pub(crate) fn opinion(&mut self, now: Timestamp, catalogue: &Catalogue) -> Opinion {
+        self.fresh = false;
+        arbiter::diagnose(&self.scene(catalogue), now)
+    }
+
+    /// Weighs what is known so far, if anything came since that was last done; nothing is written.
+    fn weigh(&mut self, catalogue: &Catalogue) -> Option<Option<Candidate>> {
+        std::mem::take(&mut self.fresh).then(|| arbiter::winner(&self.scene(catalogue)))
     }
 
     /// Looks again whether something explains the rest.
-    pub(crate) fn look(&mut self, now: Timestamp, catalogue: &Catalogue) {
+    pub(crate) fn look(&mut self, catalogue: &Catalogue) {
         if !self.explained {
-            self.explained = self.opinion(now, catalogue).strength >= Strength::Cause;
+            let winner = self.weigh(catalogue).flatten();
+            self.explained = winner.is_some_and(|winner| winner.strength >= Strength::Cause);
         }
+    }
+
+    /// Whether what came since the conclusion makes it another one.
+    pub(crate) fn thinks_again(&mut self, catalogue: &Catalogue) -> bool {
+        let Some(winner) = self.weigh(catalogue) else {
+            return false;
+        };
+        let (class, blamed) = winner.map_or_else(
+            || (arbiter::UNKNOWN.into(), self.scene(catalogue).job_entity()),
+            |winner| (winner.class, winner.blamed),
+        );
+        self.concluded
+            .as_ref()
+            .is_some_and(|before| before.class != class || before.blamed != blamed)
     }
 
     /// Nodes and ranks that speak in it, for a person.

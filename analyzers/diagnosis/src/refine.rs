@@ -220,8 +220,10 @@ fn layer(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
         let why = format!("The kernel that failed is one of {package}, not of the program.");
         return Some(("framework", why));
     }
-    let text = sign.text.to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let says = |words: &[&str]| {
+        let text = sign.text.to_ascii_lowercase();
+        words.iter().any(|word| text.contains(word))
+    };
     match class {
         "cuda-device-assert" if says(&["n_classes", "num_classes", "target", "label"]) => {
             let why = "The assertion is about the labels of the data, not about the program's indices.".to_owned();

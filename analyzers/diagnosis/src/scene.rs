@@ -1,10 +1,12 @@
 //! Everything that was gathered for one failure: the immutable input of the engines.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_faults::Catalogue;
 use rankguard_model::{Entity, Exit, Generation, JobId, NodeId, Rank, Role, Timestamp};
 
+use crate::engine::{self, Family};
 use crate::{Sign, What, knowledge};
 
 /// The signs of one failure in order of time, and where the job's ranks ran.
@@ -20,9 +22,37 @@ pub struct Scene<'a> {
     pub placements: &'a BTreeMap<Rank, NodeId>,
     /// What is known of failure classes.
     pub catalogue: &'a Catalogue,
+    /// The family of each sign: every engine asks for it of every sign.
+    families: OnceCell<Vec<Option<Family>>>,
+}
+
+impl<'a> Scene<'a> {
+    /// Signs in order of time, and where the ranks of the job ran.
+    pub fn new(
+        signs: &'a [Sign],
+        job: Option<&'a JobId>,
+        generation: Generation,
+        placements: &'a BTreeMap<Rank, NodeId>,
+        catalogue: &'a Catalogue,
+    ) -> Self {
+        Self {
+            signs,
+            job,
+            generation,
+            placements,
+            catalogue,
+            families: OnceCell::new(),
+        }
+    }
 }
 
 impl Scene<'_> {
+    /// Which engine the sign of this index belongs to.
+    pub(crate) fn family(&self, index: usize) -> Option<Family> {
+        let all = || self.signs.iter().map(|sign| engine::family(self, sign)).collect();
+        self.families.get_or_init(all).get(index).copied().flatten()
+    }
+
     /// Signs that a signature knows, with their index.
     pub fn marks(&self) -> impl Iterator<Item = (usize, &Sign)> {
         self.signs.iter().enumerate().filter(|(_, sign)| sign.mark().is_some())

@@ -93,6 +93,9 @@ impl Sign {
             Body::OrderFailed { reason, .. } => signs.push(sign(What::OrderFailed, reason.clone())),
             _ => {}
         }
+        if evidence.marks.is_empty() {
+            return signs;
+        }
         let text = match &evidence.body {
             Body::Line { text, .. } => text.clone(),
             Body::Sample { metric, value, unit } => format!("{metric} is {value} {unit}"),

@@ -532,8 +532,9 @@ fn a_draft_never_waits_longer_than_its_cap_rg_9() {
 fn a_flood_of_cascades_does_not_push_the_root_out() {
     let mut world = World::new();
     world.exits(1_000, 2, Exit::Signal(6));
-    for flood in 0..5_000 {
-        world.says(1_001 + flood / 100, 0, "lost peer", lost_peer());
+    for flood in 0..2_000 {
+        let text = format!("lost peer {}", "x".repeat(flood as usize));
+        world.says(1_001 + flood / 100, 0, &text, lost_peer());
     }
     world.late(
         900,
@@ -551,6 +552,42 @@ fn a_flood_of_cascades_does_not_push_the_root_out() {
             .iter()
             .any(|reason| reason.text.contains("found no room"))
     );
+}
+
+#[test]
+fn what_is_said_again_and_again_is_counted_and_leaves_room_for_the_cause() {
+    let mut world = World::new();
+    world.kernel(1_000, gpu(1), "Xid 79", off_the_bus());
+    for again in 1..5_000 {
+        world.kernel(1_000 + again / 10, gpu(1), "Xid 79", off_the_bus());
+    }
+    world.exits(1_600, 2, Exit::Signal(6));
+    let case = world.settle();
+    assert_eq!(case.verdict.blamed, gpu(1));
+    assert!(case.failed, "the end of a rank found room");
+    assert!(case.findings.len() < 20, "{} findings", case.findings.len());
+    let told = case.reasoning.iter().any(|reason| {
+        let counted = reason.text.starts_with("4984 further signs repeat what is in the case");
+        counted && reason.text.contains("00:00:01.499Z")
+    });
+    assert!(told, "{:?}", case.reasoning);
+}
+
+#[test]
+fn a_complaint_that_comes_back_after_it_was_overcome_is_still_known() {
+    let mut world = World::new();
+    for again in 0..40 {
+        world.says(1_000 + again * 1_000, 3, "RuntimeError: shapes", shape_bug());
+        let step = Body::Progress {
+            step: Step(again as u64),
+            loss: None,
+            step_ms: 100.0,
+        };
+        world.at(1_900 + again * 1_000, Source::Ranks, rank_of(3), step, Vec::new());
+    }
+    world.says(41_000, 3, "RuntimeError: shapes", shape_bug());
+    world.exits(41_020, 3, Exit::Code(1));
+    assert_eq!(world.settle().verdict.class.as_str(), "tensor-shape-mismatch");
 }
 
 #[test]

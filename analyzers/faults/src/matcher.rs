@@ -3,6 +3,8 @@
 //! The scanner ([`crate::scan`]) tells which signatures can match a text; only their expressions run. A line of which no one
 //! wants anything costs that one look and no allocation.
 
+mod literals;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
@@ -13,6 +15,7 @@ use crate::catalogue::Catalogue;
 use crate::decode::{DriverVersion, decode};
 use crate::scan::{self, Scanner};
 use crate::signature::{CodeKind, EntityRule, Signature};
+use literals::{Candidates, Literals};
 
 /// Longest part of a line that is looked at, bytes. Longer lines are progress bars, dumps of data or attacks; what names a
 /// failure stands at their start.
@@ -49,6 +52,7 @@ const OPENINGS: [&str; 11] = [
 #[derive(Debug)]
 pub struct Matcher {
     scanner: Scanner,
+    literals: Literals,
     rules: Vec<Rule>,
     /// Signatures of what healthy logs are full of. They silence others, and are no reason to look at a line.
     chatter: Vec<usize>,
@@ -151,6 +155,7 @@ impl Matcher {
         }
         Self {
             scanner: builder.build(),
+            literals: Literals::default(),
             rules,
             chatter,
             surfaces: catalogue
@@ -194,12 +199,12 @@ impl Matcher {
     /// Whether a text may begin something of several lines, or a signature matches it that is more than chatter.
     pub(crate) fn says_something(&self, source: Source, text: &str, opens: impl FnOnce() -> bool) -> bool {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
-        let candidates = self.candidates(text);
-        let opening = members(&candidates).any(|number| number >= self.rules.len());
-        opening && opens()
-            || members(&candidates)
-                .filter(|number| *number < self.rules.len())
-                .any(|number| self.applies(number, source) && self.rules[number].matches(text))
+        let mut candidates = self.candidates(text);
+        if members(&candidates).any(|number| number >= self.rules.len()) && opens() {
+            return true;
+        }
+        self.literals.narrow(&self.rules, &mut candidates, text);
+        members(&candidates).any(|number| self.applies(number, source) && self.rules[number].matches(text))
     }
 
     fn applies(&self, number: usize, source: Source) -> bool {
@@ -208,8 +213,8 @@ impl Matcher {
     }
 
     /// Signatures, and behind them openings, of which something stands in a text.
-    fn candidates(&self, text: &str) -> [u64; CAPACITY / 64] {
-        let mut candidates = [0_u64; CAPACITY / 64];
+    fn candidates(&self, text: &str) -> Candidates {
+        let mut candidates: Candidates = [0; CAPACITY / 64];
         self.scanner.owners(text.as_bytes(), &mut |owner| {
             candidates[usize::from(owner) / 64] |= 1 << (owner % 64);
         });
@@ -226,6 +231,7 @@ impl Matcher {
         for &rule in &self.chatter {
             candidates[rule / 64] |= 1 << (rule % 64);
         }
+        self.literals.narrow(&self.rules, &mut candidates, text);
         let mut hits = Vec::new();
         for number in members(&candidates) {
             if self.applies(number, source) && self.rules[number].matches(text) {

@@ -119,13 +119,7 @@ pub fn conclude(incident: &Incident) -> Option<OfflineCase> {
         .filter_map(|log| Some((log.rank?, log.node.clone().unwrap_or_else(|| NodeId(String::new())))))
         .collect();
     let catalogue = Catalogue::builtin();
-    let scene = Scene {
-        signs: &signs,
-        job: has_job.then_some(&job),
-        generation: Generation(0),
-        placements: &placements,
-        catalogue,
-    };
+    let scene = Scene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue);
     let opinion = diagnose(&scene, signs.iter().map(|sign| sign.at).max().unwrap_or_default());
     let says_failure = signs
         .iter()

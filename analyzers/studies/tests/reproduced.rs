@@ -36,12 +36,12 @@ fn all_agree(name: &str, count: usize) {
 
 #[test]
 fn infinitehbd() {
-    all_agree("infinitehbd-gpu-faults", 15);
+    all_agree("infinitehbd-gpu-faults", 29);
 }
 
 #[test]
 fn lanl() {
-    all_agree("lanl-node-failures", 31);
+    all_agree("lanl-node-failures", 39);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn titan() {
 
 #[test]
 fn alpine() {
-    all_agree("ornl-alpine-disk-failures", 17);
+    all_agree("ornl-alpine-disk-failures", 19);
 }
 
 #[test]
@@ -85,8 +85,18 @@ fn tables_of_llama_and_summit() {
 }
 
 #[test]
+fn skypilot() {
+    all_agree("skypilot-spot-traces", 23);
+}
+
+#[test]
+fn eagle() {
+    all_agree("nrel-eagle-jobs-sample", 2);
+}
+
+#[test]
 fn summaries_of_gpu_clusters() {
-    all_agree("gpu-cluster-summaries", 13);
+    all_agree("gpu-cluster-summaries", 25);
 }
 
 fn run(study: &str, data: &Dataset, options: &Options) -> Result<rankguard_studies::Outcome, StudyError> {

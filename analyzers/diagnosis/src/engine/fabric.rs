@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{Entity, Rank, Role, Severity, Source};
+use rankguard_model::{Entity, NodeId, Rank, Role, Severity, Source};
 
-use super::{Family, confidence, family, machine_of};
+use super::{Family, confidence, machine_of};
 use crate::{Candidate, Scene, Sign, Strength, knowledge};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
@@ -16,7 +16,7 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut named: BTreeMap<&str, BTreeSet<Rank>> = BTreeMap::new();
     for (index, sign) in scene
         .marks()
-        .filter(|(_, sign)| family(scene, sign) == Some(Family::Fabric))
+        .filter(|(index, _)| scene.family(*index) == Some(Family::Fabric))
     {
         let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
             continue;
@@ -54,6 +54,7 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             }
         }
     }
+    let complaints = complaints(scene);
     // A name that cannot be resolved explains that nobody could meet under it.
     let nameless = found
         .values()
@@ -75,31 +76,33 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         if nameless && candidate.class.as_str() == "rendezvous-failure" {
             candidate.strength = candidate.strength.min(Strength::Symptom);
         }
-        all.push(adapter_with_complaints(scene, candidate));
+        all.push(adapter_with_complaints(&complaints, candidate));
     }
-    all.extend(mismatch(scene));
-    all.extend(missing_peer(scene));
+    let works = works(scene);
+    all.extend(mismatch(scene, &works));
+    all.extend(missing_peer(scene, &complaints, &works));
     all
 }
 
 /// A failed adapter is believed more when ranks lost connections.
-fn adapter_with_complaints(scene: &Scene<'_>, candidate: Candidate) -> Candidate {
+fn adapter_with_complaints(complaints: &[(usize, &Sign)], candidate: Candidate) -> Candidate {
     if candidate.strength != Strength::Overriding {
         return candidate;
     }
     let support = candidate.support.clone();
-    let complaints = complaints(scene).map(|(index, _)| index);
     let note = "Ranks lost their connections at about the same time.".to_owned();
-    let mut confirmed = candidate.confirmed(complaints.collect::<Vec<_>>(), note);
+    let mut confirmed = candidate.confirmed(complaints.iter().map(|(index, _)| *index), note);
     confirmed.support = support;
     confirmed
 }
 
 /// Signs by which a survivor says that a peer or a connection was lost, or that a collective did not end.
-fn complaints<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (usize, &'a Sign)> {
-    scene.marks().filter(|(_, sign)| {
-        family(scene, sign) == Some(Family::Fabric) && sign.mark().is_some_and(|mark| mark.role == Role::Cascade)
-    })
+fn complaints<'a>(scene: &'a Scene<'_>) -> Vec<(usize, &'a Sign)> {
+    let complains = |(index, sign): &(usize, &Sign)| {
+        let cascade = sign.mark().is_some_and(|mark| mark.role == Role::Cascade);
+        cascade && scene.family(*index) == Some(Family::Fabric)
+    };
+    scene.marks().filter(complains).collect()
 }
 
 /// What one rank was waiting in when its watchdog gave up.
@@ -138,8 +141,7 @@ fn works(scene: &Scene<'_>) -> BTreeMap<Rank, (usize, Work)> {
 }
 
 /// Ranks that gave up in different collectives can never have met: the program sent them apart.
-fn mismatch(scene: &Scene<'_>) -> Option<Candidate> {
-    let works = works(scene);
+fn mismatch(scene: &Scene<'_>, works: &BTreeMap<Rank, (usize, Work)>) -> Option<Candidate> {
     let (first, _) = works.values().min_by_key(|(index, _)| *index)?;
     let shapes: BTreeSet<_> = works.values().map(|(_, work)| (&work.op, work.elements)).collect();
     let numbers: BTreeSet<_> = works.values().map(|(_, work)| work.seq).collect();
@@ -173,11 +175,18 @@ fn mismatch(scene: &Scene<'_>) -> Option<Candidate> {
 }
 
 /// When survivors complain and exactly one rank says nothing, that one is missing: dead, or standing still.
-fn missing_peer(scene: &Scene<'_>) -> Option<Candidate> {
-    let speaking: BTreeSet<Rank> = complaints(scene).filter_map(|(_, sign)| sign.rank()).collect();
-    let (first, _) = complaints(scene).next()?;
-    let timed_out: BTreeSet<Rank> = works(scene).into_keys().collect();
-    let lost_connection = complaints(scene).any(|(_, sign)| {
+fn missing_peer(
+    scene: &Scene<'_>,
+    complaints: &[(usize, &Sign)],
+    works: &BTreeMap<Rank, (usize, Work)>,
+) -> Option<Candidate> {
+    let (first, _) = *complaints.first()?;
+    if scene.placements.len() < 2 {
+        return None;
+    }
+    let speaking: BTreeSet<Rank> = complaints.iter().filter_map(|(_, sign)| sign.rank()).collect();
+    let timed_out: BTreeSet<Rank> = works.keys().copied().collect();
+    let lost_connection = complaints.iter().any(|(_, sign)| {
         sign.class().is_some_and(|class| {
             matches!(
                 class.as_str(),
@@ -186,12 +195,23 @@ fn missing_peer(scene: &Scene<'_>) -> Option<Candidate> {
         })
     });
     let exited: BTreeSet<Rank> = scene.exits().filter_map(|(_, sign, ..)| sign.rank()).collect();
-    let named = scene.placements.iter().find(|(rank, node)| {
-        !speaking.contains(rank)
-            && complaints(scene).any(|(_, sign)| {
-                sign.node() != Some(*node) && sign.text.contains("peer") && names_host(&sign.text, node.as_str())
+    // Survivors often say the same words, and ranks share nodes: each pair of both is looked at once.
+    let mut texts: BTreeMap<&str, BTreeSet<Option<&NodeId>>> = BTreeMap::new();
+    for (_, sign) in complaints.iter().filter(|(_, sign)| sign.text.contains("peer")) {
+        texts.entry(&sign.text).or_default().insert(sign.node());
+    }
+    let mut asked: BTreeMap<&NodeId, bool> = BTreeMap::new();
+    let mut accused = |node| {
+        *asked.entry(node).or_insert_with(|| {
+            texts.iter().any(|(text, tellers)| {
+                tellers.iter().any(|teller| *teller != Some(node)) && names_host(text, node.as_str())
             })
-    });
+        })
+    };
+    let named = scene
+        .placements
+        .iter()
+        .find(|(rank, node)| !speaking.contains(rank) && accused(node));
     let quiet: Vec<Rank> = scene
         .placements
         .keys()
@@ -238,9 +258,6 @@ fn missing_peer(scene: &Scene<'_>) -> Option<Candidate> {
     } else {
         return None;
     };
-    if scene.placements.len() < 2 {
-        return None;
-    }
     let mut candidate = Candidate::new(class, scene.rank_entity(rank, None), first, Strength::Cause, score);
     candidate.root_rank = Some(rank);
     candidate.notes.push(note);

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_model::{Entity, Severity, Source};
+use rankguard_model::{ClassId, Entity, Rank, Severity, Source};
 
-use super::{Family, confidence, machine_of, roots, same_node};
+use super::{Family, Places, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength, knowledge};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
@@ -39,27 +39,37 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             })
             .or_insert_with(|| Candidate::new(class.clone(), blamed, index, strength, score));
     }
+    if found.is_empty() {
+        return engine_exception(scene).into_iter().collect();
+    }
+    let reporters = reporters(scene);
+    let (marks, exits) = (Places::new(scene.marks()), Places::new(exits(scene)));
     let mut all: Vec<Candidate> = found
         .into_values()
-        .map(|candidate| join(scene, with_reporter(scene, candidate)))
+        .map(|mut candidate| {
+            let only = reporters.get(&candidate.class).copied().flatten();
+            candidate.root_rank = candidate.root_rank.or(only);
+            join(scene, candidate, &marks, &exits)
+        })
         .collect();
     all.extend(engine_exception(scene));
     all
 }
 
-/// A device's fault that one rank alone reports is that rank's.
-fn with_reporter(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
-    let same = |sign: &Sign| sign.class() == Some(&candidate.class);
-    let mut ranks = scene
-        .marks()
-        .filter(|(_, sign)| same(sign))
-        .filter_map(|(_, sign)| sign.rank());
-    if let Some(first) = ranks.next()
-        && ranks.all(|other| other == first)
-    {
-        candidate.root_rank = candidate.root_rank.or(Some(first));
+fn exits<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (usize, &'a Sign)> {
+    scene.exits().map(|(index, sign, ..)| (index, sign))
+}
+
+/// The rank that alone reports a class: a device's fault that one rank alone reports is that rank's.
+fn reporters<'a>(scene: &'a Scene<'_>) -> BTreeMap<&'a ClassId, Option<Rank>> {
+    let mut all = BTreeMap::new();
+    for (_, sign) in scene.marks() {
+        if let (Some(class), Some(rank)) = (sign.class(), sign.rank()) {
+            let only = all.entry(class).or_insert(Some(rank));
+            *only = only.filter(|known| *known == rank);
+        }
     }
-    candidate
+    all
 }
 
 /// A context that cannot be switched away (XID 109) right after an exception of the same engine is how that exception ends.
@@ -75,14 +85,13 @@ fn follows_an_exception(scene: &Scene<'_>, index: usize, sign: &Sign) -> bool {
 }
 
 /// Looks for second witnesses of a failed device: another source, the process on it, ranks that died beside it.
-fn join(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
+fn join(scene: &Scene<'_>, mut candidate: Candidate, marks: &Places<'_>, exits: &Places<'_>) -> Candidate {
     let first = &scene.signs[candidate.first];
-    let others: Vec<usize> = scene
-        .marks()
+    let others: Vec<usize> = marks
+        .beside(first)
         .filter(|(index, sign)| {
-            !candidate.support.contains(index)
-                && same_node(sign, first)
-                && sign.source != first.source
+            sign.source != first.source
+                && !candidate.support.contains(index)
                 && (sign.class() == Some(&candidate.class) || speaks_of_a_lost_gpu(sign))
         })
         .map(|(index, _)| index)
@@ -92,14 +101,11 @@ fn join(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         "A second source on the same node reports the device as failed.".to_owned(),
     );
     let Some(node) = first.node() else { return candidate };
-    let died: Vec<_> = scene
-        .exits()
-        .filter(|(_, sign, ..)| sign.node() == Some(node))
-        .collect();
-    if let Some((_, sign, ..)) = died.first() {
+    let died = exits.on(node);
+    if let Some((_, sign)) = died.first() {
         candidate.root_rank = candidate.root_rank.or_else(|| sign.rank());
         let note = format!("Ranks that ran on node {node} ended after it.");
-        candidate = candidate.confirmed(died.iter().map(|(index, ..)| *index), note);
+        candidate = candidate.confirmed(died.iter().map(|(index, _)| *index), note);
     }
     candidate
 }

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 
 use rankguard_model::{Entity, Rank, Role, Severity, Source};
 
-use super::{Family, confidence, machine_of, roots, same_node};
+use super::{Family, Places, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength, knowledge};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all = Vec::new();
     let mut found: BTreeMap<(Entity, &str), Candidate> = BTreeMap::new();
+    let mut victim = None;
     for (index, sign) in roots(scene, Family::Host) {
         let Some(class) = sign.class() else { continue };
         if class.as_str().ends_with("oom-kill") {
-            all.push(oom(scene, index, sign));
+            let victim = *victim.get_or_insert_with(|| victim_named(scene));
+            all.push(oom(scene, index, sign, victim));
             continue;
         }
         let fatal = knowledge::severity(scene.catalogue, class) == Severity::Failure;
@@ -33,7 +35,14 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             .or_insert_with(|| Candidate::new(class.clone(), blamed, index, strength, score));
     }
     all.extend(suspected(scene));
-    all.extend(found.into_values().map(|candidate| join(scene, candidate)));
+    if !found.is_empty() {
+        let silent = Places::new(scene.silent());
+        let exits = Places::new(scene.exits().map(|(index, sign, ..)| (index, sign)));
+        let joined = found
+            .into_values()
+            .map(|candidate| join(scene, candidate, &silent, &exits));
+        all.extend(joined);
+    }
     all
 }
 
@@ -60,26 +69,21 @@ fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
 }
 
 /// A failing machine is believed more when its ranks died or it went silent.
-fn join(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
+fn join(scene: &Scene<'_>, candidate: Candidate, silent: &Places<'_>, exits: &Places<'_>) -> Candidate {
     let Some(node) = scene.signs[candidate.first].node() else {
         return candidate;
     };
-    let silent: Vec<usize> = scene
-        .silent()
-        .filter(|(_, sign)| sign.node() == Some(node))
-        .map(|(index, _)| index)
-        .collect();
-    candidate = candidate.confirmed(silent, format!("Node {node} then stopped speaking."));
-    let died: Vec<usize> = scene
-        .exits()
-        .filter(|(_, sign, ..)| sign.node() == Some(node))
-        .map(|(index, ..)| index)
-        .collect();
-    candidate.confirmed(died, format!("Ranks that ran on node {node} ended after it."))
+    let indices = |signs: &[(usize, &Sign)]| signs.iter().map(|(index, _)| *index).collect::<Vec<_>>();
+    candidate
+        .confirmed(indices(silent.on(node)), format!("Node {node} then stopped speaking."))
+        .confirmed(
+            indices(exits.on(node)),
+            format!("Ranks that ran on node {node} ended after it."),
+        )
 }
 
 /// The kernel says which process it killed; a rank that ended by SIGKILL with that process id is the victim beyond doubt.
-fn oom(scene: &Scene<'_>, index: usize, sign: &Sign) -> Candidate {
+fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Candidate {
     let class = sign.class().cloned().unwrap_or_else(|| "host-oom-kill".into());
     let told_by_system = matches!(sign.source, Source::KernelLog | Source::Scheduler | Source::Host);
     let strength = if told_by_system {
@@ -123,7 +127,7 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign) -> Candidate {
     }
     // A rank that tells of its own helper process tells of itself; the system speaks of processes only.
     let teller = || sign.entity.rank().filter(|_| !told_by_system);
-    candidate.root_rank = candidate.root_rank.or_else(|| victim_named(scene)).or_else(teller);
+    candidate.root_rank = candidate.root_rank.or(victim).or_else(teller);
     if let Some(rank) = candidate.root_rank {
         candidate.blamed = scene.rank_entity(rank, sign.node());
     }

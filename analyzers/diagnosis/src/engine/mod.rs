@@ -4,6 +4,7 @@ mod fabric;
 mod gpu;
 mod host;
 mod node;
+mod places;
 mod process;
 mod scheduler;
 mod software;
@@ -13,10 +14,11 @@ use std::collections::BTreeMap;
 use rankguard_model::{ClassId, Entity, Role};
 
 use crate::{Candidate, Scene, Sign, Strength};
+use places::Places;
 
 /// Which engine a sign's class belongs to; every marked sign belongs to exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
+pub(crate) enum Family {
     Gpu,
     Host,
     Fabric,
@@ -65,7 +67,8 @@ fn witnesses(scene: &Scene<'_>) -> Vec<Candidate> {
     found.into_values().collect()
 }
 
-fn family(scene: &Scene<'_>, sign: &Sign) -> Option<Family> {
+/// The family of a sign; [`Scene::family`] knows it of every sign.
+pub(crate) fn family(scene: &Scene<'_>, sign: &Sign) -> Option<Family> {
     let class = sign.class()?.as_str();
     let layer = scene.layer_of(sign);
     Some(match class {
@@ -95,7 +98,7 @@ fn family(scene: &Scene<'_>, sign: &Sign) -> Option<Family> {
 fn roots<'a>(scene: &'a Scene<'_>, wanted: Family) -> impl Iterator<Item = (usize, &'a Sign)> {
     scene
         .roots()
-        .filter(move |(_, sign)| family(scene, sign) == Some(wanted))
+        .filter(move |(index, _)| scene.family(*index) == Some(wanted))
 }
 
 /// The narrowest machine part a sign speaks of: a rank stands for the node it runs on, and a job for none.

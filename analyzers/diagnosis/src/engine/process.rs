@@ -2,7 +2,7 @@
 
 use rankguard_model::{Exit, Role};
 
-use super::{Family, confidence, family, same_node};
+use super::{Family, confidence, same_node};
 use crate::{Candidate, Scene, Strength, What};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
@@ -38,7 +38,7 @@ fn exits(scene: &Scene<'_>) -> Option<Candidate> {
     // A process that was struck down before any peer complained is what the peers complain about.
     let complaint = scene
         .marks()
-        .find(|(_, mark)| family(scene, mark) == Some(Family::Fabric));
+        .find(|(index, _)| scene.family(*index) == Some(Family::Fabric));
     let struck = sign.timed && matches!(class, "segfault" | "process-aborted" | "killed-by-signal");
     if struck && complaint.is_some_and(|(_, mark)| mark.timed && sign.at <= mark.at) {
         let mut candidate = Candidate::new(class, blamed, index, Strength::Symptom, score + 0.2);
@@ -56,7 +56,7 @@ fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = Vec::new();
     for (index, sign) in scene
         .marks()
-        .filter(|(_, sign)| family(scene, sign) == Some(Family::Process))
+        .filter(|(index, _)| scene.family(*index) == Some(Family::Process))
     {
         let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
             continue;
@@ -69,9 +69,7 @@ fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
             continue;
         }
         // A process that tears itself down after it lost a peer often crashes on the way out.
-        let teardown = scene.signs[..index]
-            .iter()
-            .any(|earlier| family(scene, earlier) == Some(Family::Fabric));
+        let teardown = (0..index).any(|earlier| scene.family(earlier) == Some(Family::Fabric));
         let strength = match (class.as_str(), mark.role) {
             ("segfault" | "mpi-ucx-segfault", Role::Root) if !teardown => Strength::Symptom,
             _ => Strength::Outcome,

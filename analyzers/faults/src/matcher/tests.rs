@@ -201,3 +201,24 @@ fn every_class_of_a_line_has_a_signature() {
     }
     assert!(absent.is_empty(), "{absent:?}");
 }
+
+#[test]
+fn a_storm_is_matched_as_its_first_lines_were() {
+    let examples = || Catalogue::builtin().signatures().iter();
+    let harmless = "number of nan iterations:   0 | RuntimeError: CUDA error: out of memory";
+    let texts: Vec<_> = examples()
+        .map(|signature| (source_for(signature), signature.example.as_str()))
+        .chain([(Source::JobLog, harmless)])
+        .collect();
+    assert!(texts.len() > 600, "enough to be a storm");
+    let storm = Matcher::new(Catalogue::builtin());
+    for _ in 0..300 {
+        storm.marks(Source::JobLog, "RuntimeError: CUDA error: out of memory");
+    }
+    let mut fresh = Matcher::new(Catalogue::builtin());
+    for (source, text) in texts {
+        // A matcher that has tried few lines does not look for literals.
+        fresh.literals = Literals::default();
+        assert_eq!(storm.marks(source, text), fresh.marks(source, text), "{text}");
+    }
+}

@@ -292,6 +292,13 @@ fn is_harmless(text: &[u8], inside: usize) -> bool {
     })
 }
 
+/// Whether a text holds such a phrase.
+pub(crate) fn has_harmless(text: &[u8]) -> bool {
+    HARMLESS
+        .iter()
+        .any(|phrase| memchr::memmem::find(text, phrase).is_some())
+}
+
 /// A word as it is looked up.
 fn word_of(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) | 0x2020_2020

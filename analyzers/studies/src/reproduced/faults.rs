@@ -14,51 +14,62 @@ use crate::studies::repair::by_cause;
 
 const DAY: f64 = 86_400.0;
 
-/// Counts of the authors' fault_statistics.json.
-const CLASSES: [(&str, f64); 8] = [
-    ("GPU", 158.0),
-    ("Unknown Error", 144.0),
-    ("Stress Test Failure", 97.0),
-    ("Parameter Plane Cable", 40.0),
-    ("Fan", 33.0),
-    ("NIC", 30.0),
-    ("Power Supply", 26.0),
-    ("Training Task Troubleshooting", 14.0),
+/// Level, class and count of the authors' fault_statistics.json: all of them.
+const CLASSES: [(&str, &str, u32); 22] = [
+    ("Hardware", "GPU", 158),
+    ("Hardware", "Parameter Plane Cable", 40),
+    ("Hardware", "Fan", 33),
+    ("Hardware", "NIC", 30),
+    ("Hardware", "Power Supply", 26),
+    ("Hardware", "Motherboard", 4),
+    ("Hardware", "CPU", 3),
+    ("Hardware", "Motherboard Battery", 1),
+    ("Hardware", "RAID Card", 1),
+    ("Hardware", "Riser Card", 1),
+    ("Hardware", "Other Failures", 1),
+    ("Software", "Software Tool", 7),
+    ("Software", "File System", 3),
+    ("Software", "Operating System", 1),
+    ("Software", "Firmware", 1),
+    ("Software", "Other Failures", 12),
+    ("Other", "Unknown Error", 144),
+    ("Other", "Stress Test Failure", 97),
+    ("Other", "Training Task Troubleshooting", 14),
+    ("Other", "Change", 4),
+    ("Other", "Test", 2),
+    ("Other", "System Crash", 1),
 ];
 
 pub(super) fn infinitehbd(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     const BY: &str = "InfiniteHBD-Trace, fault_statistics.json";
     const SHARE: &str =
         "faults of this kind over all 584 faults, per cent; start and end paired by node and whole fault type";
-    let classes: BTreeMap<String, u64> = counts(&data.strings(Table::Failures, "class")?).into_iter().collect();
-    let levels: BTreeMap<String, u64> = counts(&data.strings(Table::Failures, "level")?).into_iter().collect();
-    let all: u64 = levels.values().sum();
+    let classes = data.strings(Table::Failures, "class")?;
+    let levels = data.strings(Table::Failures, "level")?;
+    let mut kinds: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for (level, class) in levels.iter().zip(&classes) {
+        let words = (level.as_deref().unwrap_or(""), class.as_deref().unwrap_or(""));
+        *kinds.entry(words).or_default() += 1;
+    }
+    let count = |wanted: &str, class: Option<&str>| -> u64 {
+        let fits =
+            |(level, found): &(&str, &str)| level.starts_with(wanted) && class.is_none_or(|class| class == *found);
+        kinds.iter().filter(|(kind, _)| fits(kind)).map(|(_, n)| n).sum()
+    };
+    let all = levels.len();
     let faults = figures.add("mix", "faults", all as f64, 584.0, 0.0);
     faults.printed("584", BY).defined("faults with a start");
-    for (name, count) in CLASSES {
-        let found = classes.get(name).copied().unwrap_or(0) as f64;
-        let share = figures.add(
-            "mix",
-            &format!("{name}, %"),
-            100.0 * found / all as f64,
-            100.0 * count / 584.0,
-            0.0,
-        );
-        share
-            .printed(&format!("{:.2}", 100.0 * count / 584.0), BY)
-            .defined(SHARE);
+    for (level, class, expected) in CLASSES {
+        let expected = 100.0 * f64::from(expected) / 584.0;
+        let found = 100.0 * count(level, Some(class)) as f64 / all as f64;
+        let share = figures.add("mix", &format!("{level}: {class}, %"), found, expected, 0.0);
+        share.printed(&format!("{expected:.2}"), BY).defined(SHARE);
     }
-    for (start, count) in [("Hardware", 298.0), ("Software", 24.0), ("Other", 262.0)] {
-        let found: u64 = levels
-            .iter()
-            .filter(|(name, _)| name.starts_with(start))
-            .map(|(_, n)| *n)
-            .sum();
-        let found = 100.0 * found as f64 / all as f64;
-        let share = figures.add("mix", &format!("level {start}, %"), found, 100.0 * count / 584.0, 0.0);
-        share
-            .printed(&format!("{:.2}", 100.0 * count / 584.0), BY)
-            .defined(SHARE);
+    for (start, expected) in [("Hardware", 298.0), ("Software", 24.0), ("Other", 262.0)] {
+        let expected = 100.0 * expected / 584.0;
+        let found = 100.0 * count(start, None) as f64 / all as f64;
+        let share = figures.add("mix", &format!("level {start}, %"), found, expected, 0.0);
+        share.printed(&format!("{expected:.2}"), BY).defined(SHARE);
     }
     let nodes: BTreeSet<_> = data.strings(Table::Failures, "node")?.into_iter().flatten().collect();
     let failed = figures.add("mix", "servers with a fault", nodes.len() as f64, 231.0, 0.0);
@@ -130,12 +141,14 @@ pub(super) fn lanl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyErr
             figure.defined(MINUTES);
         }
     };
+    let mut shares = Vec::new();
     for (name, columns, mean, median, deviation, count) in REPAIR {
         let chosen = causes
             .iter()
             .filter(|(cause, _)| columns.contains(&cause.as_deref().unwrap_or("(none)")));
         let times: Vec<f64> = chosen.flat_map(|(_, times)| times.iter().copied()).collect();
         row(name, &times, [count, mean, median, deviation]);
+        shares.push((name, times.len() as f64, count));
         all.extend(times);
     }
     row("all", &all, [23_739.0, 352.4, 59.0, 4_683.0]);
@@ -143,7 +156,48 @@ pub(super) fn lanl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyErr
     records
         .printed("about 23,000", "DSN'06, abstract")
         .defined("every record of the release, which is slightly larger than the paper's set");
+    for (name, found, count) in shares {
+        let share = 100.0 * found / all.len() as f64;
+        let figure = figures.add("mix", &format!("{name}, %"), share, 100.0 * count / 23_739.0, 0.000_5);
+        figure.defined("records of this cause over all; unknown is Undetermined or no cause");
+    }
+    years(data, figures)?;
     node_22(data, figures)
+}
+
+/// Failures a year of the systems that fail least and most.
+fn years(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+    let systems = data.strings(Table::Failures, "system")?;
+    let times = data.f64s(Table::Failures, "time")?;
+    let mut spans: BTreeMap<String, (f64, f64, f64)> = BTreeMap::new();
+    for (system, time) in systems.into_iter().zip(times) {
+        if let (Some(system), Some(time)) = (system, time) {
+            let (first, last, count) = spans.entry(system).or_insert((time, time, 0.0));
+            *first = first.min(time);
+            *last = last.max(time);
+            *count += 1.0;
+        }
+    }
+    let rates = spans.values().filter(|(first, last, _)| last > first);
+    // Whole days, as dates were subtracted.
+    let rates: Vec<f64> = rates
+        .map(|(first, last, count)| count / (((last - first) / DAY).floor() / 365.25))
+        .collect();
+    let fewest = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    for (name, found, expected) in [("fewest", fewest, 22.0), ("most", most, 1_196.0)] {
+        let figure = figures.add(
+            "mtbf",
+            &format!("{name} failures a year of a system"),
+            found,
+            expected,
+            0.5,
+        );
+        figure.printed("20 to 1000", "DSN'06, abstract").defined(
+            "records of a system over the years of 365.25 days between its first and its last; the release is larger than the paper's set",
+        );
+    }
+    Ok(())
 }
 
 /// Node 22 of the machine of 49 nodes: System 2 of the release, system 20 of the paper.

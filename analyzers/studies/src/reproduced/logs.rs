@@ -144,3 +144,13 @@ pub(super) fn openb(data: &Dataset, figures: &mut Figures) -> Result<(), StudyEr
     }
     Ok(())
 }
+
+pub(super) fn eagle(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+    let states: BTreeMap<String, u64> = counts(&data.strings(Table::Jobs, "state_raw")?).into_iter().collect();
+    for (state, expected) in [("COMPLETED", 985.0), ("TIMEOUT", 15.0)] {
+        let found = states.get(state).copied().unwrap_or(0) as f64;
+        let figure = figures.add("jobs", &format!("jobs {state}"), found, expected, 0.0);
+        figure.defined("rows of the sample of 1,000, of which 451 repeat a job id");
+    }
+    Ok(())
+}

@@ -1,6 +1,7 @@
 //! Published figures computed again, each with its definition. A figure whose publication was not read has no published
 //! value here: it is computed, and compared with what the same definition gave before.
 
+mod capacity;
 mod disks;
 mod faults;
 mod logs;
@@ -91,6 +92,8 @@ pub fn figures(data: &Dataset) -> Result<Vec<Figure>, StudyError> {
         "bgl" => logs::bgl(data, &mut figures)?,
         "loghub" => logs::loghub(data, &mut figures)?,
         "openb" => logs::openb(data, &mut figures)?,
+        "skypilot" => capacity::skypilot(data, &mut figures)?,
+        "nrel-eagle" => logs::eagle(data, &mut figures)?,
         "published-tables" => summaries::tables(data, &mut figures)?,
         "gpu-cluster-summaries" => summaries::clusters(data, &mut figures)?,
         _ => {}

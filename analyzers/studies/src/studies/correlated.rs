@@ -14,16 +14,18 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// Failures with another at the same place of this column not more than a window away, and all with a time.
-pub(crate) fn close(data: &Dataset, place: &str, window: f64) -> Result<(usize, usize), StudyError> {
+/// For each of some windows, failures with another at the same place of this column not further away; and all with a time.
+pub(crate) fn close(data: &Dataset, place: &str, windows: &[f64]) -> Result<(Vec<usize>, usize), StudyError> {
     let times = data.f64s(Canonical::Failures, "time")?;
     let all = times.iter().flatten().count();
-    let places = data.strings(Canonical::Failures, place)?;
+    let places = data.labels(Canonical::Failures, place)?.of;
     let failures: Vec<_> = places
         .into_iter()
         .zip(times.iter().map(|time| time.unwrap_or(f64::NAN)))
         .collect();
-    Ok((neighbours::close(&neighbours::nearest(&failures), window), all))
+    let nearest = neighbours::nearest(&failures);
+    let counts = windows.iter().map(|window| neighbours::close(&nearest, *window));
+    Ok((counts.collect(), all))
 }
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
@@ -44,8 +46,8 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         .iter()
         .filter(|place| **place != "x_rack" || data.strings(Canonical::Failures, "x_rack").is_ok())
     {
-        for window in &windows {
-            let (count, all) = close(data, place, *window)?;
+        let (counts, all) = close(data, place, &windows)?;
+        for (window, count) in windows.iter().zip(counts) {
             table.row([
                 (*place).into(),
                 (*window).into(),

@@ -6,7 +6,7 @@ use rankguard_statistics::rate::posterior;
 use crate::error::StudyError;
 use crate::outcome::{Outcome, Table};
 use crate::plot::{Plot, Shape};
-use crate::studies::mix::counts;
+use crate::studies::mix::counts_of;
 use crate::studies::{Options, Study, length};
 
 pub(super) const STUDY: Study = Study {
@@ -21,13 +21,8 @@ const WEIGHT: f64 = 2.0;
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let by = options.by("node");
-    let nodes: Vec<_> = data
-        .strings(Canonical::Failures, by)?
-        .into_iter()
-        .filter(Option::is_some)
-        .collect();
     let (population, hours) = (options.population(data)?, length(data)? / 3_600.0);
-    let counts = counts(&nodes);
+    let counts = counts_of(&data.labels(Canonical::Failures, by)?, false);
     let all: u64 = counts.iter().map(|(_, n)| n).sum();
     let average = all as f64 / (population * hours);
     let mut outcome = Outcome::new(

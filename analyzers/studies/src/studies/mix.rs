@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_datasets::{Dataset, Labels, Table as Canonical};
 use rankguard_statistics::proportion::Proportion;
 
 use crate::error::StudyError;
@@ -28,9 +28,20 @@ pub(crate) fn counts(values: &[Option<String>]) -> Vec<(String, u64)> {
     counts
 }
 
+/// The same of labels; absent ones only where they are wanted.
+pub(crate) fn counts_of(labels: &Labels, absent: bool) -> Vec<(String, u64)> {
+    let (counts, none) = labels.counts();
+    let mut counts: Vec<(String, u64)> = labels.names.iter().cloned().zip(counts).collect();
+    if absent && none > 0 {
+        counts.push(("(none)".to_owned(), none));
+    }
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    counts
+}
+
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let by = options.by("class");
-    let counts = counts(&data.strings(Canonical::Failures, by)?);
+    let counts = counts_of(&data.labels(Canonical::Failures, by)?, true);
     let all = counts.iter().map(|(_, n)| n).sum();
     let definition =
         format!("each row of failures counts once, repeats too; shares of all {all} with Wilson's 95 % interval");

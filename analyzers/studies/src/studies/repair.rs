@@ -20,12 +20,19 @@ pub(super) const STUDY: Study = Study {
 /// Repair times in seconds by a column of failures.
 pub(crate) fn by_cause(data: &Dataset, by: &str) -> Result<BTreeMap<Option<String>, Vec<f64>>, StudyError> {
     let times = data.f64s(Canonical::Failures, "repair_s")?;
-    let mut causes: BTreeMap<Option<String>, Vec<f64>> = BTreeMap::new();
-    for (cause, time) in data.strings(Canonical::Failures, by)?.into_iter().zip(&times) {
+    let labels = data.labels(Canonical::Failures, by)?;
+    let (mut by_label, mut without) = (vec![Vec::new(); labels.names.len()], Vec::new());
+    for (cause, time) in labels.of.iter().zip(&times) {
         if let Some(time) = time {
-            causes.entry(cause).or_default().push(*time);
+            match cause {
+                Some(cause) => by_label[*cause as usize].push(*time),
+                None => without.push(*time),
+            }
         }
     }
+    let named = labels.names.into_iter().map(Some).zip(by_label);
+    let mut causes: BTreeMap<Option<String>, Vec<f64>> = named.chain([(None, without)]).collect();
+    causes.retain(|_, times| !times.is_empty());
     if causes.is_empty() {
         return Err(StudyError::missing(
             "no failure of this data has a repair time: no MTTR",

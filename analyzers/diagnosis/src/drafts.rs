@@ -1,0 +1,162 @@
+//! All drafts of a diagnosis, found by whose failure they are and by when something is to be done with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankguard_model::{NodeId, Timestamp};
+
+use crate::draft::Draft;
+use crate::{DraftId, Policy, Scope};
+
+/// Open drafts and those concluded within the window.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Drafts {
+    /// Oldest first.
+    all: BTreeMap<DraftId, Draft>,
+    /// The open draft of each scope; there is never a second one.
+    open: BTreeMap<Scope, DraftId>,
+    /// When each open draft is concluded.
+    due: BTreeSet<(Timestamp, DraftId)>,
+    /// When each concluded draft was concluded.
+    done: BTreeSet<(Timestamp, DraftId)>,
+    /// Concluded drafts by scope, and by the nodes that they concern.
+    done_of: BTreeMap<Scope, BTreeSet<DraftId>>,
+    done_on: BTreeMap<NodeId, BTreeSet<DraftId>>,
+}
+
+impl Drafts {
+    /// Of drafts that were written down.
+    pub(crate) fn of(all: Vec<Draft>, policy: &Policy) -> Self {
+        let mut drafts = Self::default();
+        for draft in all {
+            drafts.insert(draft, policy);
+        }
+        drafts
+    }
+
+    /// Takes a draft in.
+    pub(crate) fn insert(&mut self, draft: Draft, policy: &Policy) {
+        let id = draft.id;
+        match &draft.concluded {
+            None => {
+                self.open.insert(draft.scope.clone(), id);
+                self.due.insert((draft.deadline(policy), id));
+            }
+            Some(conclusion) => {
+                self.done.insert((conclusion.at, id));
+                self.done_of.entry(draft.scope.clone()).or_default().insert(id);
+                for node in draft.concerned() {
+                    self.done_on.entry(node.clone()).or_default().insert(id);
+                }
+            }
+        }
+        self.all.insert(id, draft);
+    }
+
+    /// Takes a draft out, which is put back with [`Drafts::insert`] or forgotten.
+    pub(crate) fn take(&mut self, id: DraftId, policy: &Policy) -> Option<Draft> {
+        let draft = self.all.remove(&id)?;
+        match &draft.concluded {
+            None => {
+                self.open.remove(&draft.scope);
+                self.due.remove(&(draft.deadline(policy), id));
+            }
+            Some(conclusion) => {
+                self.done.remove(&(conclusion.at, id));
+                leave(&mut self.done_of, &draft.scope, id);
+                for node in draft.concerned() {
+                    leave(&mut self.done_on, node, id);
+                }
+            }
+        }
+        Some(draft)
+    }
+
+    /// Changes the signs of a draft, which stays open or concluded.
+    pub(crate) fn change<T>(&mut self, id: DraftId, policy: &Policy, how: impl FnOnce(&mut Draft) -> T) -> Option<T> {
+        let draft = self.all.get_mut(&id)?;
+        let before = draft.deadline(policy);
+        let told = how(draft);
+        let after = draft.deadline(policy);
+        if before != after && self.due.remove(&(before, id)) {
+            self.due.insert((after, id));
+        }
+        Some(told)
+    }
+
+    /// Concludes an open draft again or for the first time: `how` sets its conclusion.
+    pub(crate) fn conclude<T>(&mut self, id: DraftId, policy: &Policy, how: impl FnOnce(&mut Draft) -> T) -> Option<T> {
+        let mut draft = self.take(id, policy)?;
+        let told = how(&mut draft);
+        self.insert(draft, policy);
+        Some(told)
+    }
+
+    pub(crate) fn get(&self, id: DraftId) -> Option<&Draft> {
+        self.all.get(&id)
+    }
+
+    /// The open draft of a scope.
+    pub(crate) fn open_of(&self, scope: &Scope) -> Option<DraftId> {
+        self.open.get(scope).copied()
+    }
+
+    /// Open drafts, oldest first.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Draft> {
+        self.all.values().filter(|draft| draft.concluded.is_none())
+    }
+
+    /// The next moment at which a draft is to be concluded.
+    pub(crate) fn due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Open drafts that are to be concluded by now, oldest first.
+    pub(crate) fn due_by(&self, now: Timestamp) -> BTreeSet<DraftId> {
+        self.due
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .map(|(_, id)| *id)
+            .collect()
+    }
+
+    /// The newest concluded draft of a scope, or of those that concern a node and pass a test.
+    pub(crate) fn newest_done(
+        &self,
+        scope: &Scope,
+        node: Option<&NodeId>,
+        test: impl Fn(&Draft) -> bool,
+    ) -> Option<DraftId> {
+        let own = self.done_of.get(scope).and_then(|ids| ids.last().copied());
+        let there = node.and_then(|node| self.done_on.get(node)).into_iter().flatten();
+        let other = there
+            .rev()
+            .take_while(|id| own.is_none_or(|own| **id > own))
+            .find(|id| self.all.get(id).is_some_and(&test));
+        other.copied().or(own)
+    }
+
+    /// Forgets drafts that were concluded before the window.
+    pub(crate) fn forget(&mut self, now: Timestamp, policy: &Policy) {
+        while let Some((_, id)) = self
+            .done
+            .first()
+            .filter(|(at, _)| now.since(*at) > policy.window)
+            .copied()
+        {
+            self.take(id, policy);
+        }
+    }
+
+    /// All drafts, oldest first.
+    pub(crate) fn into_all(self) -> Vec<Draft> {
+        self.all.into_values().collect()
+    }
+}
+
+fn leave<K: Ord>(groups: &mut BTreeMap<K, BTreeSet<DraftId>>, key: &K, id: DraftId) {
+    let Some(group) = groups.get_mut(key) else { return };
+    group.remove(&id);
+    if group.is_empty() {
+        groups.remove(key);
+    }
+}

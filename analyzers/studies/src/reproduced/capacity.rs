@@ -1,0 +1,103 @@
+//! Capacity that comes and goes: SkyPilot's traces.
+
+use std::collections::BTreeMap;
+
+use rankguard_datasets::{Dataset, Table};
+
+use crate::error::StudyError;
+use crate::reproduced::Figures;
+
+/// What the ticks of one zone's trace say.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ticks {
+    count: f64,
+    gap_s: f64,
+    available: f64,
+    last: Option<f64>,
+    drops: f64,
+    lost: f64,
+}
+
+impl Ticks {
+    fn see(&mut self, available: f64, gap_s: f64) {
+        self.count += 1.0;
+        self.gap_s = gap_s;
+        self.available += available;
+        if let Some(fall) = self.last.map(|last| last - available).filter(|fall| *fall > 0.0) {
+            self.drops += 1.0;
+            self.lost += fall;
+        }
+        self.last = Some(available);
+    }
+
+    fn days(&self) -> f64 {
+        self.count * self.gap_s / 86_400.0
+    }
+}
+
+/// Part of a trace's path, days, and the authors' words for them where these agree.
+const DURATIONS: [(&str, f64, f64, Option<&str>); 5] = [
+    ("aws-02-15-2023/us-west-2b", 45.0, 0.5, Some("45 days")),
+    ("aws-08-27-2023/us-east-2b", 11.0, 0.5, Some("11 days")),
+    ("aws-08-27-2023/us-west-2a", 16.0, 0.5, Some("16 days")),
+    ("aws-04-22-2023/us-west-2b", 7.0, 0.5, Some("7 days")),
+    ("aws-10-26-2022/us-west-2b_v100_1", 27.05, 0.005, None),
+];
+
+/// Part of a trace's path, mean instances, drops, instances lost.
+const TRACES: [(&str, f64, f64, f64); 6] = [
+    ("1-node/aws-02-15-2023/us-west-2b", 0.905_0, 94.0, 94.0),
+    ("1-node/aws-02-15-2023/us-east-1a", 0.166_7, 253.0, 253.0),
+    ("1-node/aws-02-15-2023/us-east-2a", 0.759_3, 145.0, 145.0),
+    ("16-node/aws-08-27-2023/us-east-2b", 8.757_9, 136.0, 910.0),
+    ("16-node/aws-08-27-2023/us-west-2a", 6.898_6, 145.0, 1_473.0),
+    ("4-node/aws-08-03-2023/us-east-1f", 1.375_5, 136.0, 195.0),
+];
+
+pub(super) fn skypilot(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+    let zones = data.strings(Table::Capacity, "zone")?;
+    let available = data.f64s(Table::Capacity, "available")?;
+    let gaps = data.f64s(Table::Capacity, "x_gap_s")?;
+    let mut traces: BTreeMap<&str, Ticks> = BTreeMap::new();
+    for ((zone, available), gap) in zones.iter().zip(available).zip(gaps) {
+        if let (Some(zone), Some(available), Some(gap)) = (zone, available, gap) {
+            traces.entry(zone).or_default().see(available, gap);
+        }
+    }
+    let find = |part: &str| {
+        traces
+            .iter()
+            .find(|(zone, _)| zone.contains(part))
+            .map(|(_, ticks)| *ticks)
+    };
+    for (part, expected, tolerance, printed) in DURATIONS {
+        let Some(ticks) = find(part) else { continue };
+        let figure = figures.add(
+            "availability",
+            &format!("{part}: days"),
+            ticks.days(),
+            expected,
+            tolerance,
+        );
+        match printed {
+            Some(printed) => figure
+                .printed(printed, "spot-traces, README")
+                .defined("ticks times gap_seconds"),
+            None => {
+                figure.defined("ticks times gap_seconds; the README says 13 days, so either it or gap_seconds is wrong")
+            }
+        };
+    }
+    for (part, mean, drops, lost) in TRACES {
+        let Some(ticks) = find(part) else { continue };
+        for (name, found, expected, tolerance) in [
+            ("mean instances", ticks.available / ticks.count, mean, 5e-5),
+            ("drops", ticks.drops, drops, 0.0),
+            ("instances lost", ticks.lost, lost, 0.0),
+        ] {
+            let figure = figures.add("availability", &format!("{part}: {name}"), found, expected, tolerance);
+            figure.defined("over the ticks of the trace; a drop is a tick with fewer instances than the one before");
+        }
+    }
+    Ok(())
+}

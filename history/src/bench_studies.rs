@@ -1,0 +1,277 @@
+//! `rankguard bench studies`: the same tables by the studies and by pandas, from the same files, in one run.
+//!
+//! Made-up failures and log events of any number, and data sets that a person names, are written as CSV. Both sides read
+//! that file and answer each study once; the answers are compared, number by number, before the times are.
+
+mod made_up;
+mod peer;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use rankguard_console::FormatArgs;
+use rankguard_console::error::CliError;
+use rankguard_console::exit::Exit;
+use rankguard_console::listing::{self, Column};
+use rankguard_console::out;
+use rankguard_datasets::{Dataset, Shape, Table};
+use rankguard_studies::{Cell, Options, Outcome, studies};
+use serde::Serialize;
+
+use peer::Answer;
+
+/// What both sides do first.
+const READ: &str = "read the table";
+/// How far answers may differ, relative: sums are taken in another order, and scipy ends its search early.
+const CLOSE: f64 = 1e-9;
+const CLOSE_FITS: f64 = 2e-3;
+
+/// `bench studies`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StudiesArgs {
+    /// Made-up failures; half as many log events
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..=40_000_000))]
+    failures: u64,
+    /// Data sets besides the made-up one, each a file or folder
+    #[arg(long, value_name = "PATH")]
+    data: Vec<PathBuf>,
+    /// A Python that has pandas and scipy
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: PathBuf,
+    /// How to print.
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// One study of one table.
+#[derive(Debug, Serialize)]
+struct Row {
+    data: String,
+    study: &'static str,
+    rows: u64,
+    seconds: f64,
+    pandas_s: Option<f64>,
+    ratio: Option<f64>,
+    /// Whether both gave the same; absent where pandas gave nothing.
+    equal: Option<bool>,
+}
+
+const COLUMNS: &[Column<Row>] = &[
+    ("data", |row| row.data.clone()),
+    ("study", |row| row.study.to_owned()),
+    ("rows", |row| row.rows.to_string()),
+    ("seconds", |row| format!("{:.3}", row.seconds)),
+    ("pandas s", |row| {
+        row.pandas_s.map_or("-".to_owned(), |seconds| format!("{seconds:.3}"))
+    }),
+    ("times", |row| {
+        row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.1}"))
+    }),
+    ("same answer", |row| {
+        row.equal
+            .map_or("-", |equal| if equal { "yes" } else { "NO" })
+            .to_owned()
+    }),
+];
+
+/// A folder for the files of one run, gone with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, CliError> {
+        let path = std::env::temp_dir().join(format!("rankguard-bench-studies-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(|problem| unwritten(&path, problem))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn unwritten(path: &Path, problem: impl std::fmt::Display) -> CliError {
+    CliError::failure(
+        format!("cannot write {}", path.display()),
+        "is there room in the temporary folder?",
+    )
+    .because(problem.to_string())
+}
+
+pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
+    let scratch = Scratch::new()?;
+    let mut rows = Vec::new();
+    for table in [Table::Failures, Table::Events] {
+        let path = scratch.0.join(format!("{}.csv", table.name()));
+        made_up::write(&path, table, args.failures).map_err(|problem| unwritten(&path, problem))?;
+        compare("made up", table, &path, made_up::NODES, &args.python, &mut rows)?;
+    }
+    for from in &args.data {
+        let data = rankguard_datasets::open(from).map_err(|problem| {
+            CliError::failure(
+                format!("cannot study {}", from.display()),
+                "`rankguard dataset ls` lists what is known",
+            )
+            .because(problem)
+        })?;
+        for table in [Table::Failures, Table::Outages] {
+            if data.frame(table).is_none() {
+                continue;
+            }
+            let path = scratch.0.join(format!("{}-{}.csv", data.source, table.name()));
+            let written = std::fs::File::create(&path)
+                .map_err(|problem| problem.to_string())
+                .and_then(|file| {
+                    let sink = std::io::BufWriter::new(file);
+                    data.export(table, Shape::Csv, sink)
+                        .map_err(|problem| problem.to_string())
+                });
+            written.map_err(|problem| unwritten(&path, problem))?;
+            let population = data.population.map_or(made_up::NODES, |all| all.count);
+            compare(data.source, table, &path, population, &args.python, &mut rows)?;
+        }
+    }
+    listing::print(args.format.format, &rows, COLUMNS);
+    let slow = rows
+        .iter()
+        .filter(|row| row.ratio.is_some_and(|ratio| ratio < 20.0))
+        .count();
+    out::note(&format!(
+        "aim: 20 times pandas; {slow} of {} are below it; one thread here, as many as numpy takes there",
+        rows.len()
+    ));
+    let differs = rows.iter().any(|row| row.equal == Some(false));
+    Ok(if differs { Exit::Finding } else { Exit::Fine })
+}
+
+/// Both sides over one file.
+fn compare(
+    name: &str,
+    table: Table,
+    path: &Path,
+    population: u64,
+    python: &Path,
+    rows: &mut Vec<Row>,
+) -> Result<(), CliError> {
+    let mapping = path.with_extension("toml");
+    let header = made_up::header(path).map_err(|problem| unwritten(path, problem))?;
+    std::fs::write(&mapping, made_up::mapping(table, &header, population))
+        .map_err(|problem| unwritten(&mapping, problem))?;
+    let begun = Instant::now();
+    let data = rankguard_datasets::open_mapped(path, &mapping).map_err(|problem| {
+        CliError::failure(
+            format!("cannot read {}", path.display()),
+            "this file was written by the bench itself",
+        )
+        .because(problem)
+    })?;
+    let read = begun.elapsed().as_secs_f64();
+    let count = data.rows.get(&table).copied().unwrap_or(0);
+    let answers = match peer::ask(python, table.name(), path, population) {
+        Ok(answers) => answers,
+        Err(why) => {
+            out::note(&format!("ABSENT: pandas beside it was not measured: {why}"));
+            Vec::new()
+        }
+    };
+    let mut add = |study: &'static str, seconds: f64, values: &[f64]| {
+        let other = answers.iter().find(|answer: &&Answer| answer.study == study);
+        rows.push(Row {
+            data: name.to_owned(),
+            study,
+            rows: count,
+            seconds,
+            pandas_s: other.map(|other| other.seconds),
+            ratio: other.map(|other| other.seconds / seconds.max(1e-9)),
+            equal: other.map(|other| same(values, &other.values, if study == "fits" { CLOSE_FITS } else { CLOSE })),
+        });
+    };
+    add(READ, read, &[count as f64]);
+    for study in of_table(table) {
+        if let Some((seconds, values)) = answer(study, &data) {
+            add(study, seconds, &values);
+        }
+    }
+    Ok(())
+}
+
+/// Studies that read a table and have a peer.
+fn of_table(table: Table) -> &'static [&'static str] {
+    match table {
+        Table::Failures => &["mix", "mtbf", "repair", "bursts", "correlated", "lemons", "fits"],
+        Table::Events => &["coalesce"],
+        _ => &["fits"],
+    }
+}
+
+/// A study's time and the numbers of its answer; none where the data cannot answer it.
+fn answer(name: &str, data: &Dataset) -> Option<(f64, Vec<f64>)> {
+    let study = studies().iter().find(|study| study.name == name)?;
+    let begun = Instant::now();
+    let outcome = (study.run)(data, &Options::default()).ok()?;
+    let seconds = begun.elapsed().as_secs_f64();
+    Some((seconds, values(name, &outcome)))
+}
+
+/// The numbers that the peer computes too, in its order.
+fn values(name: &str, outcome: &Outcome) -> Vec<f64> {
+    let column = |table: usize, at: usize| {
+        outcome
+            .tables
+            .get(table)
+            .into_iter()
+            .flat_map(move |table| table.rows.iter().filter_map(move |row| number(row.get(at)?)))
+    };
+    match name {
+        "mix" | "bursts" => column(0, 1).collect(),
+        "mtbf" => column(0, 6).take(1).collect(),
+        "repair" => outcome.tables[0]
+            .rows
+            .iter()
+            .flat_map(|row| [1, 2, 3, 4, 6].map(|at| row.get(at).and_then(number).unwrap_or(0.0)))
+            .collect(),
+        "correlated" => column(0, 2).collect(),
+        "lemons" => column(0, 2).chain(column(1, 1)).collect(),
+        "coalesce" => outcome.tables[0].rows.iter().flat_map(|row| row[1..].iter().filter_map(number)).collect(),
+        // The best family stands first; the peer has its own order.
+        _ => outcome
+            .tables
+            .iter()
+            .flat_map(|table| {
+                ["exponential", "Weibull", "lognormal", "gamma"].into_iter().flat_map(move |family| {
+                    let is = |row: &&Vec<Cell>| matches!(row.first(), Some(Cell::Text(name)) if name.eq_ignore_ascii_case(family));
+                    let row = table.rows.iter().find(is);
+                    row.into_iter().flat_map(|row| row[1..3].iter().filter_map(number))
+                })
+            })
+            .collect(),
+    }
+}
+
+fn number(cell: &Cell) -> Option<f64> {
+    match cell {
+        Cell::Count(count) => Some(*count as f64),
+        Cell::Number(value) => Some(*value),
+        Cell::Text(_) | Cell::Absent => None,
+    }
+}
+
+fn same(ours: &[f64], theirs: &[f64], close: f64) -> bool {
+    let near = |(one, other): (&f64, &f64)| (one - other).abs() <= close * one.abs().max(other.abs()) + 1e-12;
+    ours.len() == theirs.len() && ours.iter().zip(theirs).all(near)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_the_same_only_where_every_number_is() {
+        assert!(same(&[1.0, 2e9], &[1.0, 2e9 + 0.5], CLOSE));
+        assert!(!same(&[1.0, 2e9], &[1.0, 2e9 + 5.0], CLOSE));
+        assert!(!same(&[1.0], &[1.0, 2.0], CLOSE));
+        assert!(!same(&[f64::NAN], &[1.0], CLOSE));
+    }
+}

@@ -1,0 +1,103 @@
+//! How answers and figures are printed.
+
+use rankguard_console::listing::{self, Column};
+use rankguard_console::out;
+use rankguard_studies::{Cell, Figure, Outcome, Table};
+
+pub(super) fn show(outcome: &Outcome, figures: &[Figure]) {
+    out::line(&format!("{} of {}", outcome.study, outcome.source));
+    out::line(&format!("definition: {}", outcome.definition));
+    out::line(&format!(
+        "population: {}",
+        outcome.population.as_deref().unwrap_or("unknown")
+    ));
+    let window = outcome
+        .window
+        .map(|(from, to)| format!("{from:.0} to {to:.0} s, {:.2} days", (to - from) / 86_400.0));
+    out::line(&format!("window:     {}", window.as_deref().unwrap_or("unknown")));
+    out::line(&format!("clock:      {}", outcome.clock));
+    for table in &outcome.tables {
+        out::line(&format!("\n{}", table.title));
+        let rows: Vec<Vec<String>> = std::iter::once(table.columns.iter().map(|name| name.to_uppercase()).collect())
+            .chain(
+                table
+                    .rows
+                    .iter()
+                    .map(|row| row.iter().map(ToString::to_string).collect()),
+            )
+            .collect();
+        aligned(&rows);
+    }
+    if !figures.is_empty() {
+        out::line("\npublished figures");
+        out::text(&listing::table(figures, FIGURES));
+    }
+    outcome
+        .problems
+        .iter()
+        .for_each(|problem| out::line(&format!("problem: {}", listing::plain(problem))));
+}
+
+/// Columns of as many characters as their longest cell, two apart; foreign names may hold control characters.
+fn aligned(rows: &[Vec<String>]) {
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| listing::plain(cell)).collect())
+        .collect();
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |at: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(at))
+            .map(|cell| cell.chars().count())
+            .max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).map(|(cell, wide)| format!("{cell:wide$}"));
+        out::line(cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+pub(super) fn csv(table: &Table) {
+    let cell = |text: String| {
+        if text.contains([',', '"', '\n', '\r']) {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        } else {
+            text
+        }
+    };
+    out::line(
+        &table
+            .columns
+            .iter()
+            .map(|name| cell((*name).to_owned()))
+            .collect::<Vec<_>>()
+            .join(","),
+    );
+    for row in &table.rows {
+        let cells = row.iter().map(|value| match value {
+            Cell::Number(x) => x.to_string(),
+            Cell::Absent => String::new(),
+            value => cell(value.to_string()),
+        });
+        out::line(&cells.collect::<Vec<_>>().join(","));
+    }
+}
+
+pub(super) const FIGURES: &[Column<Figure>] = &[
+    ("source", |figure| figure.source.to_owned()),
+    ("figure", |figure| figure.name.clone()),
+    ("published", |figure| {
+        figure.published.clone().unwrap_or_else(|| "-".to_owned())
+    }),
+    ("computed", |figure| Cell::from(figure.computed).to_string()),
+    ("verdict", |figure| {
+        let verdict = match (figure.agrees(), &figure.published) {
+            (true, Some(_)) => "equal",
+            (true, None) => "computed",
+            (false, _) => "differs",
+        };
+        verdict.to_owned()
+    }),
+    ("definition", |figure| figure.definition.to_owned()),
+];
