@@ -22,6 +22,7 @@ mod input;
 mod load;
 mod mapping;
 mod problem;
+mod quiet;
 mod record;
 mod rows;
 mod source;

@@ -64,6 +64,13 @@ impl Load {
         }
     }
 
+    /// So many rows of the file were looked at.
+    pub(crate) fn rows(&mut self, count: u64) {
+        if let Some(file) = self.files.last_mut() {
+            file.rows_read = count;
+        }
+    }
+
     /// The row at hand cannot be used.
     pub(crate) fn lose(&mut self, kind: &'static str, field: &str, what: impl FnOnce() -> String) {
         if let Some(file) = self.files.last_mut() {

@@ -7,6 +7,7 @@ mod bgl;
 mod counted;
 mod fta;
 mod infinitehbd;
+mod journal;
 mod jobs_csv;
 mod lanl;
 mod loghub;
@@ -48,6 +49,7 @@ static SOURCES: &[Source] = &[
     counted::FLIGHT,
     counted::DLROVER,
     counted::CHRONICLES,
+    journal::SOURCE,
 ];
 
 /// All that is known here.
