@@ -32,10 +32,11 @@ mod time;
 mod words;
 mod write;
 mod zip;
+mod zst;
 
 pub use dataset::{ClockRule, Dataset, FileRead, Population, open, recognise};
 pub use error::Error;
-pub use input::MAX_LINE;
+pub use input::{MAX_LINE, unpacked};
 pub use mapping::open_mapped;
 pub use problem::{Group, Problem, Problems};
 pub use rows::MAX_ROWS;

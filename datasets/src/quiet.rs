@@ -34,6 +34,9 @@ mod tests {
     fn a_panic_is_an_error_and_its_silence_ends_with_it() {
         assert!(quietly(|| panic!("not to be seen")).is_err());
         assert!(!QUIET.get());
-        assert_eq!(quietly(|| (quietly(|| 1).ok(), QUIET.get())).ok(), Some((Some(1), true)));
+        assert_eq!(
+            quietly(|| (quietly(|| 1).ok(), QUIET.get())).ok(),
+            Some((Some(1), true))
+        );
     }
 }

@@ -21,4 +21,4 @@ pub use error_file::{ErrorFile, error_file};
 pub use incident::{Incident, incidents};
 pub use reading::{Origin, ReadStream, Reader};
 pub use record::{Record, RecordError, RecordStream};
-pub use verdicts::{Alternative, KeyLine, OfflineCase, add, conclude};
+pub use verdicts::{Alternative, KeyLine, OfflineCase, add, conclude, conclude_with};

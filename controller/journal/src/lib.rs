@@ -17,10 +17,12 @@ mod tell;
 mod tests;
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use rankguard_core::{Policy, Stamped};
+use rankguard_core::{Event, Policy, Stamped, State, step};
+use rankguard_faults::Catalogue;
+use rankguard_model::{Case, Evidence};
 use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 
 use crate::overlay::Overlay;
@@ -82,8 +84,61 @@ pub fn scan(
     Ok(policy)
 }
 
-/// Whether a file that begins as the database's own is a journal; a damaged one that cannot say counts as one.
+/// Gives the evidence of a journal to `take`, in the order in which it arrived, until `take` wants no more.
+pub fn evidence(path: &Path, mut take: impl FnMut(Result<Evidence, JournalError>) -> bool) -> Result<(), JournalError> {
+    let mut wants = true;
+    scan(path, |entry| {
+        wants = wants
+            && match entry {
+                Ok(Stamped {
+                    event: Event::EvidenceArrived { evidence },
+                    ..
+                }) => take(Ok(evidence)),
+                Ok(_) => true,
+                Err(problem) => take(Err(problem)),
+            };
+        Ok(())
+    })
+    .map(drop)
+}
+
+/// The cases that a journal's events lead to under a catalogue, by number. `change` sees all evidence before the brain
+/// does: other rules would have marked it otherwise. What followed from the old verdicts (plans, restarts) stays as it was
+/// recorded. `problem` is told of entries that cannot be read.
+pub fn cases(
+    path: &Path,
+    catalogue: &'static Catalogue,
+    mut change: impl FnMut(&mut Evidence),
+    mut problem: impl FnMut(JournalError),
+) -> Result<Vec<Case>, JournalError> {
+    let mut state = State::new(policy(path)?, catalogue);
+    scan(path, |entry| {
+        match entry {
+            Ok(mut stamped) => {
+                if let Event::EvidenceArrived { evidence } = &mut stamped.event {
+                    change(evidence);
+                }
+                step(&mut state, &stamped);
+            }
+            Err(wrong) => problem(wrong),
+        }
+        Ok(())
+    })?;
+    Ok(state.cases().values().cloned().collect())
+}
+
+/// How files of the database begin.
+const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
+
+/// Whether this is a journal, or the state directory of one. A file that begins as one and is too damaged to say more
+/// counts as one; a database of somebody else does not.
 pub fn is_journal(path: &Path) -> bool {
+    let path = &at(path);
+    let mut begins = [0; MAGIC.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut begins));
+    if read.is_err() || begins != MAGIC {
+        return false;
+    }
     look(path).map_or(true, |(view, _database)| view.open_table(META).is_ok())
 }
 

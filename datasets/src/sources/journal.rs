@@ -35,12 +35,8 @@ pub(super) const SOURCE: Source = Source {
     ..Source::PLAIN
 };
 
-/// How the database's files begin.
-const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
-
-/// A journal, or a file of its database that is too damaged to say; one of somebody else is none.
 fn role(head: &Head) -> Option<&'static str> {
-    let ours = head.bytes.starts_with(MAGIC) && quietly(|| is_journal(&head.path)).unwrap_or(true);
+    let ours = head.bytes.starts_with(b"redb") && quietly(|| is_journal(&head.path)).unwrap_or(true);
     ours.then_some("journal")
 }
 
@@ -66,7 +62,10 @@ fn whole(problem: &dyn std::error::Error) -> String {
 
 fn finish(end: &End, load: &mut Load) {
     load.rows(end.entries);
-    load.window = end.first.zip(end.last).map(|(first, last)| (seconds(first), seconds(last)));
+    load.window = end
+        .first
+        .zip(end.last)
+        .map(|(first, last)| (seconds(first), seconds(last)));
     load.population = (end.nodes > 0).then_some(Population {
         count: end.nodes,
         unit: "nodes",
@@ -75,7 +74,10 @@ fn finish(end: &End, load: &mut Load) {
     load.at(end.entries);
     if end.open > 0 {
         load.odd("open-case", "", || {
-            format!("{} cases were not concluded when the journal ended; they are no failures yet", end.open)
+            format!(
+                "{} cases were not concluded when the journal ended; they are no failures yet",
+                end.open
+            )
         });
     }
 }

@@ -210,8 +210,13 @@ fn exposure(args: &CalibrateArgs, data: &Dataset) -> Result<(f64, &'static str),
             return Ok((seconds / 3_600.0, "intervals in which nodes were up"));
         }
     }
-    let stated = data.population.filter(|stated| stated.unit.to_lowercase().contains("node") || stated.unit.to_lowercase().contains("server"));
-    let nodes = args.population.map(f64::from).or(stated.map(|stated| stated.count as f64));
+    let stated = data
+        .population
+        .filter(|stated| stated.unit.to_lowercase().contains("node") || stated.unit.to_lowercase().contains("server"));
+    let nodes = args
+        .population
+        .map(f64::from)
+        .or(stated.map(|stated| stated.count as f64));
     let Some(nodes) = nodes else {
         return Err(CliError::usage(
             format!("{} does not tell how many nodes were watched", data.title),
@@ -248,13 +253,17 @@ fn counts(data: &Dataset, notes: &mut Vec<String>) -> Result<(Scopes, Classes), 
             _ => Scope::Node,
         };
         *by_scope.entry(scope).or_default() += 1;
-        *by_class.entry(class.as_deref().unwrap_or("unknown").to_owned()).or_default() += 1;
+        *by_class
+            .entry(class.as_deref().unwrap_or("unknown").to_owned())
+            .or_default() += 1;
     }
     if scopes.is_none() {
         notes.push("the data do not tell what a failure took with it: each counts as one of its node".to_owned());
     }
     if made_up > 0 {
-        notes.push(format!("{made_up} failures were made up by a simulation or an injection and are left out"));
+        notes.push(format!(
+            "{made_up} failures were made up by a simulation or an injection and are left out"
+        ));
     }
     Ok((by_scope, by_class))
 }

@@ -82,7 +82,11 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     let classes = data.strings(Table::Failures, "class")?;
     // Only one's own history tells what a failure took with it.
     let scopes = data.strings(Table::Failures, "x_scope").ok();
-    let stays = |at: usize| scopes.as_ref().is_some_and(|scopes| scopes[at].as_deref() == Some("process"));
+    let stays = |at: usize| {
+        scopes
+            .as_ref()
+            .is_some_and(|scopes| scopes[at].as_deref() == Some("process"))
+    };
     let system = choose("system", &systems, &[], args.system.as_deref(), notes)?;
     let untold = (0..repairs.len()).all(|at| repairs[at].is_none() && !stays(at));
     if untold && args.repair.is_none() {
