@@ -17,6 +17,7 @@ mod columnar;
 mod csv;
 mod dataset;
 mod error;
+mod evidence;
 mod head;
 mod input;
 mod load;
@@ -36,6 +37,7 @@ mod zst;
 
 pub use dataset::{ClockRule, Dataset, FileRead, Population, open, recognise};
 pub use error::Error;
+pub use evidence::EvidenceWritten;
 pub use input::{MAX_LINE, unpacked};
 pub use mapping::open_mapped;
 pub use problem::{Group, Problem, Problems};

@@ -46,13 +46,16 @@ enum Action {
         #[arg(long)]
         out: PathBuf,
     },
-    /// Read a folder or file and write one of its tables.
+    /// Read a folder or file and write one of its tables, or its events as evidence that `rankguard replay` reads.
     Export {
         #[command(flatten)]
         input: Input,
         /// The table: jobs, attempts, nodes, failures, outages, capacity, samples or events.
-        #[arg(long)]
-        table: String,
+        #[arg(long, required_unless_present = "evidence")]
+        table: Option<String>,
+        /// Events, or failures where there are none, as evidence in order of time: JSON lines for `rankguard replay`.
+        #[arg(long, conflicts_with_all = ["table", "shape"])]
+        evidence: bool,
         /// In what form.
         #[arg(long = "as", value_enum, default_value = "csv")]
         shape: As,
@@ -92,9 +95,13 @@ pub(crate) fn run(args: DatasetArgs) -> Result<Exit, CliError> {
         Action::Export {
             input,
             table,
+            evidence: _,
             shape,
             out,
-        } => export(&input, &table, shape, out.as_deref()),
+        } => match table {
+            Some(table) => export(&input, &table, shape, out.as_deref()),
+            None => evidence(&input, out.as_deref()),
+        },
     }
 }
 
@@ -212,11 +219,7 @@ fn check(input: &Input, format: Format) -> Result<Exit, CliError> {
         Format::Csv => listing::print(format, &data.files, FILES),
         Format::Table => tell(&data),
     }
-    Ok(if data.problems.rows_lost() > 0 {
-        Exit::Finding
-    } else {
-        Exit::Fine
-    })
+    Ok(lost(&data))
 }
 
 const FILES: &[Column<rankguard_datasets::FileRead>] = &[
@@ -287,6 +290,41 @@ fn import(input: &Input, folder: &Path) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
+fn evidence(input: &Input, file: Option<&Path>) -> Result<Exit, CliError> {
+    let data = open(input)?;
+    let cannot = |problem: Error| {
+        CliError::failure(
+            "the data cannot be written as evidence",
+            "evidence wants a table of events or of failures; `rankguard dataset check` lists the tables",
+        )
+        .because(problem)
+    };
+    let written = match file {
+        Some(path) => data.evidence(BufWriter::new(create(path)?)),
+        None => data.evidence(Stdout),
+    };
+    let written = written.map_err(cannot)?;
+    out::note(&format!(
+        "{} pieces of evidence; {} rows have no time or no text, or are no evidence, and are left out",
+        written.pieces, written.left_out
+    ));
+    Ok(lost(&data))
+}
+
+fn create(path: &Path) -> Result<File, CliError> {
+    File::create(path).map_err(|problem| {
+        CliError::failure(format!("cannot create {}", path.display()), "does the folder exist?").because(problem)
+    })
+}
+
+/// Whether rows were lost, as an exit.
+fn lost(data: &Dataset) -> Exit {
+    match data.problems.rows_lost() {
+        0 => Exit::Fine,
+        _ => Exit::Finding,
+    }
+}
+
 fn export(input: &Input, table: &str, shape: As, file: Option<&Path>) -> Result<Exit, CliError> {
     let names = || Table::ALL.map(Table::name).join(", ");
     let Some(table) = Table::named(table) else {
@@ -310,19 +348,12 @@ fn export(input: &Input, table: &str, shape: As, file: Option<&Path>) -> Result<
     };
     match file {
         Some(path) => {
-            let created = File::create(path).map_err(|problem| {
-                CliError::failure(format!("cannot create {}", path.display()), "does the folder exist?")
-                    .because(problem)
-            })?;
-            data.export(table, shape, BufWriter::new(created)).map_err(cannot)?;
+            data.export(table, shape, BufWriter::new(create(path)?))
+                .map_err(cannot)?;
         }
         None => data.export(table, shape, Stdout).map_err(cannot)?,
     }
-    Ok(if data.problems.rows_lost() > 0 {
-        Exit::Finding
-    } else {
-        Exit::Fine
-    })
+    Ok(lost(&data))
 }
 
 /// Standard output as the one way out that the programs share.

@@ -11,18 +11,20 @@
 
 mod brain;
 mod feed;
+mod files;
 mod into;
 mod item;
 mod journal;
 mod labels;
 mod lines;
+mod merge;
 mod print;
 mod recorded;
 mod records;
 mod tally;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use rankguard_console::error::CliError;
@@ -34,16 +36,15 @@ use serde::Serialize;
 
 pub(crate) use brain::{Brain, node};
 use feed::Feed;
+use files::Found;
 use into::Into;
-use item::Item;
 use labels::Labels;
+use merge::{Merge, Stream};
 use recorded::Recorded;
 use tally::Tally;
 
 /// Cases that are kept for printing.
 pub(crate) const CASES: usize = 1_000;
-/// Files that are read side by side.
-const FILES: usize = 256;
 
 /// `replay`.
 #[derive(Debug, Clone, Args)]
@@ -91,7 +92,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
     };
     let given = !args.catalogue.is_empty();
     let mut tally = Tally::default();
-    let found = files(args, &mut tally);
+    let found = Found::below(&args.paths, &args.journal, &mut tally);
     let labels = args
         .labels
         .as_deref()
@@ -200,68 +201,6 @@ fn sent_into(args: &ReplayArgs, sent: u64, tally: &Tally) -> Exit {
     Exit::Fine
 }
 
-/// Something that gives items in order of time.
-enum Stream {
-    Log(Box<Feed>),
-    Recorded(Recorded),
-}
-
-impl Stream {
-    fn next(&mut self, brains: &[Brain], given: bool, tally: &mut Tally) -> Option<Item> {
-        match self {
-            Self::Log(feed) => feed.next(brains, tally),
-            Self::Recorded(recorded) => recorded.next(brains, given, tally),
-        }
-    }
-}
-
-/// Items of all streams in order of time; of equal times the first stream goes first.
-struct Merge {
-    streams: Vec<Stream>,
-    given: bool,
-    speed: f64,
-    begun: Instant,
-}
-
-impl Merge {
-    /// Gives every item to `take`, with how long to wait before it is due.
-    fn run(
-        &mut self,
-        brains: &[Brain],
-        tally: &mut Tally,
-        mut take: impl FnMut(&Item, Duration, &mut Tally) -> Result<(), CliError>,
-    ) -> Result<(), CliError> {
-        let given = self.given;
-        let mut heads: Vec<Option<Item>> = Vec::new();
-        for stream in &mut self.streams {
-            heads.push(stream.next(brains, given, tally));
-        }
-        let mut first = None;
-        loop {
-            let times = heads
-                .iter()
-                .enumerate()
-                .filter_map(|(at, item)| Some((at, item.as_ref()?.at)));
-            let Some((at, _)) = times.min_by_key(|(at, time)| (*time, *at)) else {
-                return Ok(());
-            };
-            let Some(item) = heads[at].take() else { return Ok(()) };
-            let since = item.at.0.saturating_sub(*first.get_or_insert(item.at.0)) as f64 / 1e9 / self.speed;
-            let due = Duration::try_from_secs_f64(since.max(0.0)).unwrap_or_default();
-            take(&item, due.saturating_sub(self.begun.elapsed()), tally)?;
-            heads[at] = self.streams[at].next(brains, given, tally);
-        }
-    }
-
-    fn finish(self, tally: &mut Tally) {
-        for stream in self.streams {
-            if let Stream::Log(feed) = stream {
-                feed.finish(tally);
-            }
-        }
-    }
-}
-
 /// The built-in catalogue with what files add.
 fn catalogue(files: &[PathBuf]) -> Result<Catalogue, CliError> {
     let mut texts = Vec::new();
@@ -298,86 +237,6 @@ fn read_labels(path: &Path, logs: &[PathBuf]) -> Result<Labels, CliError> {
     Labels::read(path).map_err(|problem| {
         CliError::failure(format!("cannot use {}", path.display()), "each line is NUMBER,LABEL").because(problem)
     })
-}
-
-/// What there is to replay, in the order of its names.
-#[derive(Default)]
-struct Found {
-    cases: Vec<PathBuf>,
-    evidence: Vec<PathBuf>,
-    journals: Vec<PathBuf>,
-    logs: Vec<PathBuf>,
-}
-
-fn files(args: &ReplayArgs, tally: &mut Tally) -> Found {
-    let mut all = Found {
-        journals: args.journal.clone(),
-        ..Found::default()
-    };
-    for path in &args.paths {
-        if rankguard_journal::is_journal(path) {
-            all.journals.push(path.clone());
-            continue;
-        }
-        let mut found = Vec::new();
-        if path.is_dir() {
-            match std::fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()) {
-                Ok(entries) => found.extend(
-                    entries
-                        .iter()
-                        .map(std::fs::DirEntry::path)
-                        .filter(|path| path.is_file()),
-                ),
-                Err(problem) => tally.problem(format!("{}: {problem}", path.display())),
-            }
-            found.sort();
-            found.retain(|file| is_log(file));
-            reductions(&mut found, tally);
-        } else {
-            found.push(path.clone());
-        }
-        for file in found {
-            if recorded::holds_evidence(&file) {
-                all.evidence.push(file);
-            } else if records::holds_cases(&file) {
-                all.cases.push(file);
-            } else if all.logs.len() < FILES {
-                all.logs.push(file);
-            } else {
-                tally.problem(format!(
-                    "{}: more than {FILES} files at a time; replay the rest apart",
-                    file.display()
-                ));
-            }
-        }
-    }
-    all
-}
-
-/// Documents and tables lie beside logs and are none.
-fn is_log(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let name = [".gz", ".zst"]
-        .iter()
-        .find_map(|end| name.strip_suffix(end))
-        .unwrap_or(&name);
-    name.ends_with(".log") || name.ends_with(".jsonl") || name.ends_with(".out") || name.ends_with(".err")
-}
-
-/// Blue Gene/L's folder holds the same events four times: only the file with all of them is history.
-fn reductions(files: &mut Vec<PathBuf>, tally: &mut Tally) {
-    let named = |path: &Path, wanted: &str| {
-        path.file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with(wanted))
-    };
-    if files.iter().any(|file| named(file, "Best.all-fail.")) {
-        let before = files.len();
-        files.retain(|file| !named(file, "Best.") || named(file, "Best.all-fail."));
-        if files.len() < before {
-            tally
-                .problem("the reduced copies of Best.all-fail are left out: they are the same events again".to_owned());
-        }
-    }
 }
 
 /// For those who watch: what could not be read.

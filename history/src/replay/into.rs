@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rankguard_console::error::CliError;
-use rankguard_model::{ClockOffset, Evidence, EvidenceId, NodeId, NodeInfo, Sequence};
+use rankguard_model::{ClockOffset, EvidenceId, NodeId, NodeInfo, Sequence};
 use rankguard_proto::v1::control_client::ControlClient;
 use rankguard_proto::v1::from_agent::Kind as Up;
 use rankguard_proto::v1::to_agent::Kind as Down;
