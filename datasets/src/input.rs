@@ -275,3 +275,42 @@ impl Input {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::FileRead;
+
+    /// So many bytes without the end of a line, which nobody keeps.
+    struct Endless(u64);
+
+    impl Read for Endless {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let count = out.len().min(usize::try_from(self.0).unwrap_or(usize::MAX));
+            out[..count].fill(b'x');
+            self.0 -= count as u64;
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn a_line_of_ten_gigabytes_is_a_problem_and_takes_a_megabyte() {
+        let file = (&b"first\n"[..]).chain(Endless(10 << 30)).chain(&b"\nlast\n"[..]);
+        let mut input = Input::new(Box::new(BufReader::with_capacity(1 << 20, file)));
+        let mut load = Load::default();
+        load.begin(FileRead {
+            path: "file".to_owned(),
+            role: "lines",
+            sha256: String::new(),
+            bytes: 0,
+            rows_read: 0,
+            rows_skipped: 0,
+        });
+        assert_eq!(input.line(&mut load), Some("first"));
+        assert_eq!(input.line(&mut load), Some("last"));
+        assert_eq!(input.line(&mut load), None);
+        let group = &load.problems.kinds["line-too-long"];
+        assert_eq!((group.count, group.rows_lost, group.first[0].line), (1, 1, 2));
+        assert!(input.buffer.capacity() <= 4 * MAX_LINE, "{}", input.buffer.capacity());
+    }
+}
