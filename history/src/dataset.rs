@@ -1,7 +1,7 @@
 //! `rankguard dataset`: what is known of published failure data, and one's own data checked, imported and exported.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+mod export;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -9,7 +9,7 @@ use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
 use rankguard_console::listing::{self, Column};
 use rankguard_console::{Format, FormatArgs, out};
-use rankguard_datasets::{Dataset, Error, Shape, Source, Table, sources};
+use rankguard_datasets::{Dataset, Error, Source, sources};
 use serde::Serialize;
 
 /// Published failure data and one's own.
@@ -99,8 +99,8 @@ pub(crate) fn run(args: DatasetArgs) -> Result<Exit, CliError> {
             shape,
             out,
         } => match table {
-            Some(table) => export(&input, &table, shape, out.as_deref()),
-            None => evidence(&input, out.as_deref()),
+            Some(table) => export::table(&input, &table, shape, out.as_deref()),
+            None => export::evidence(&input, out.as_deref()),
         },
     }
 }
@@ -290,82 +290,10 @@ fn import(input: &Input, folder: &Path) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-fn evidence(input: &Input, file: Option<&Path>) -> Result<Exit, CliError> {
-    let data = open(input)?;
-    let cannot = |problem: Error| {
-        CliError::failure(
-            "the data cannot be written as evidence",
-            "evidence wants a table of events or of failures; `rankguard dataset check` lists the tables",
-        )
-        .because(problem)
-    };
-    let written = match file {
-        Some(path) => data.evidence(BufWriter::new(create(path)?)),
-        None => data.evidence(Stdout),
-    };
-    let written = written.map_err(cannot)?;
-    out::note(&format!(
-        "{} pieces of evidence; {} rows have no time or no text, or are no evidence, and are left out",
-        written.pieces, written.left_out
-    ));
-    Ok(lost(&data))
-}
-
-fn create(path: &Path) -> Result<File, CliError> {
-    File::create(path).map_err(|problem| {
-        CliError::failure(format!("cannot create {}", path.display()), "does the folder exist?").because(problem)
-    })
-}
-
 /// Whether rows were lost, as an exit.
 fn lost(data: &Dataset) -> Exit {
     match data.problems.rows_lost() {
         0 => Exit::Fine,
         _ => Exit::Finding,
-    }
-}
-
-fn export(input: &Input, table: &str, shape: As, file: Option<&Path>) -> Result<Exit, CliError> {
-    let names = || Table::ALL.map(Table::name).join(", ");
-    let Some(table) = Table::named(table) else {
-        return Err(CliError::usage(
-            format!("no table is called {table}"),
-            format!("the tables are {}", names()),
-        ));
-    };
-    let shape = match shape {
-        As::Csv => Shape::Csv,
-        As::Jsonl => Shape::Jsonl,
-        As::Parquet => Shape::Parquet,
-    };
-    let data = open(input)?;
-    let cannot = |problem: Error| {
-        CliError::failure(
-            format!("the table {} cannot be written", table.name()),
-            "`rankguard dataset check` lists the tables of a data set",
-        )
-        .because(problem)
-    };
-    match file {
-        Some(path) => {
-            data.export(table, shape, BufWriter::new(create(path)?))
-                .map_err(cannot)?;
-        }
-        None => data.export(table, shape, Stdout).map_err(cannot)?,
-    }
-    Ok(lost(&data))
-}
-
-/// Standard output as the one way out that the programs share.
-struct Stdout;
-
-impl Write for Stdout {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        out::bytes(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
