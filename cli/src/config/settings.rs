@@ -155,7 +155,7 @@ enum Number<'a> {
     Narrow(&'a mut u32),
 }
 
-fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 13] {
+fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 17] {
     let policy = &mut settings.policy;
     [
         ("controller.policy.settle_ms", Number::Wide(&mut policy.settle_ms)),
