@@ -158,6 +158,9 @@ pub(crate) struct ControllerArgs {
     /// Silence after which a node is taken for lost, milliseconds
     #[arg(long, value_name = "MS")]
     pub(crate) silence_limit_ms: Option<String>,
+    /// Take recorded evidence only (`rankguard replay --into`): no live agents, no jobs, and every case is marked
+    #[arg(long)]
+    pub(crate) replay_only: bool,
 }
 
 /// `agent`. Each flag is a setting of the same name in `[agent]`.

@@ -58,6 +58,21 @@ pub enum ControllerError {
     /// The journal cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// Replayed history and the life of a cluster must never share a journal.
+    #[error(
+        "the journal in {} {}; use another state directory",
+        path.display(),
+        match is_replay {
+            true => "holds replayed history, and a live controller would take it for its cluster's",
+            false => "is that of a live cluster, and a replay would write made-up cases into it",
+        }
+    )]
+    ReplayJournal {
+        /// The state directory.
+        path: PathBuf,
+        /// Whether the journal holds replayed history.
+        is_replay: bool,
+    },
     /// The server ended by itself.
     #[error("the server on {address} ended unexpectedly: {problem}")]
     Server {

@@ -25,6 +25,7 @@ use crate::input::{INPUTS_MAX, Input, Query};
 use crate::intake::{Acknowledged, Intake};
 use crate::journal::Journal;
 use crate::liveness::Liveness;
+use crate::replay::Replay;
 use crate::roster::Roster;
 use crate::timers::Timers;
 
@@ -44,6 +45,8 @@ enum Happened {
     AlarmDue,
     /// It is time to look for silent nodes.
     LivenessDue,
+    /// Replayed evidence is waiting.
+    Behind,
     /// The controller is asked to end.
     Stop,
 }
@@ -60,6 +63,8 @@ pub(crate) struct Helm {
     liveness_check: Interval,
     timers: Timers,
     commits: Commits,
+    /// Where it takes replays only.
+    replay: Option<Replay>,
 }
 
 impl Helm {
@@ -70,6 +75,7 @@ impl Helm {
         journal: Journal,
         inputs: mpsc::Receiver<Input>,
         liveness: Arc<Liveness>,
+        replay: Option<Replay>,
     ) -> Self {
         let nodes: Vec<NodeId> = state.fleet().iter().map(|(node, _)| node.clone()).collect();
         let acknowledged = nodes
@@ -92,6 +98,7 @@ impl Helm {
             liveness_check,
             timers: Timers::default(),
             commits: Commits::default(),
+            replay,
         }
     }
 
@@ -111,21 +118,28 @@ impl Helm {
     }
 
     async fn select(&mut self, stop: Pin<&mut impl Future<Output = ()>>) -> Happened {
-        let alarm = self.timers.wait(self.clock.now()).unwrap_or(NO_ALARM);
+        let alarm = match &self.replay {
+            Some(replay) => replay.wait(&self.timers),
+            None => self.timers.wait(self.clock.now()),
+        };
+        let alarm = alarm.unwrap_or(NO_ALARM);
+        let is_behind = self.replay.as_ref().is_some_and(Replay::is_behind);
         let mut inputs = Vec::new();
         tokio::select! {
             () = stop => Happened::Stop,
+            // No more is taken in meanwhile: whoever replays waits.
+            () = std::future::ready(()), if is_behind => Happened::Behind,
             // The senders outlive the loop, so at least one input has come.
-            _ = self.inputs.recv_many(&mut inputs, INPUTS_MAX) => Happened::Inputs(inputs),
+            _ = self.inputs.recv_many(&mut inputs, INPUTS_MAX), if !is_behind => Happened::Inputs(inputs),
             event = self.commits.next() => Happened::CommitEnded(Box::new(event)),
             () = sleep(alarm) => Happened::AlarmDue,
-            _ = self.liveness_check.tick() => Happened::LivenessDue,
+            _ = self.liveness_check.tick(), if self.replay.is_none() => Happened::LivenessDue,
         }
     }
 
     /// What happened, as events. `None` when it is the end.
     fn take(&mut self, happened: Happened) -> Option<Batch> {
-        let now = self.clock.now();
+        let now = self.now();
         let mut intake = Intake {
             state: &self.state,
             roster: &mut self.roster,
@@ -136,9 +150,30 @@ impl Helm {
         };
         match happened {
             Happened::Started => intake.event(Event::ControllerStarted, After::Nothing),
-            Happened::Inputs(inputs) => inputs.into_iter().for_each(|input| intake.take(input)),
+            Happened::Inputs(inputs) => {
+                for input in inputs {
+                    match (&mut self.replay, input) {
+                        (
+                            Some(replay),
+                            Input::Evidence {
+                                session,
+                                node,
+                                evidence,
+                            },
+                        ) => {
+                            replay.put(session, &node, evidence);
+                        }
+                        (_, input) => intake.take(input),
+                    }
+                }
+            }
+            Happened::Behind => {}
             Happened::CommitEnded(event) => intake.event(*event, After::Nothing),
             Happened::AlarmDue => {
+                if let Some(replay) = &mut self.replay {
+                    replay.idle(&mut intake, &mut self.timers);
+                    return Some(intake.batch);
+                }
                 for event in self.timers.take_due(now) {
                     intake.event(event, After::Nothing);
                 }
@@ -155,6 +190,9 @@ impl Helm {
                 }
             }
             Happened::Stop => return None,
+        }
+        if let Some(replay) = &mut self.replay {
+            replay.fill(&mut intake, &mut self.timers);
         }
         Some(intake.batch)
     }
@@ -199,8 +237,13 @@ impl Helm {
             let sequence = self.acknowledged.get(&node).map_or(0, |sequence| sequence.0);
             self.roster.send(&node, Kind::Ack(v1::EvidenceAck { sequence }));
         }
-        let now = self.clock.now();
+        let now = self.now();
         batch.queries.into_iter().for_each(|query| self.answer(query, now));
+    }
+
+    /// The moment: that of the evidence, where it is replayed.
+    fn now(&self) -> Timestamp {
+        self.replay.as_ref().map_or_else(|| self.clock.now(), Replay::now)
     }
 
     fn act(&mut self, action: Action) {

@@ -61,7 +61,7 @@ impl Intake<'_> {
     }
 
     /// One piece of evidence: each sequence number goes on once, and a number that never came is named (RG-4).
-    fn evidence(&mut self, evidence: Evidence) {
+    pub(crate) fn evidence(&mut self, evidence: Evidence) {
         let EvidenceId { node, seq } = evidence.id.clone();
         let newest = self.acknowledged.get(&node).copied().unwrap_or_default();
         if seq <= newest {
@@ -116,6 +116,11 @@ impl Intake<'_> {
             None => Err(Refusal::Absent(format!("no node {node} has ever joined"))),
         };
         match command {
+            Command::Submit { .. } if self.state.policy().replay_only => Err(Refusal::Invalid(vec![
+                "this controller takes replays only and runs no jobs: submit it to one that was started without \
+                 --replay-only"
+                    .to_owned(),
+            ])),
             Command::Submit { spec } => {
                 let problems = submission::problems(&spec);
                 if !problems.is_empty() {

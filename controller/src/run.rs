@@ -29,6 +29,7 @@ use crate::input::INPUTS_MAX;
 use crate::journal::{JOURNAL_FILE, Journal};
 use crate::liveness::Liveness;
 use crate::operator::Operator;
+use crate::replay::Replay;
 use crate::session::Control;
 use crate::{ControllerError, Ended, Settings};
 
@@ -48,15 +49,21 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     write_address(&settings.state_dir, address)?;
     info!(%address, state_dir = %settings.state_dir.display(), "controller listens");
 
+    let replay_only = settings.policy.replay_only;
+    if replay_only {
+        warn!("this controller takes replays only: it refuses live agents and jobs, and its cases are marked");
+    }
     let clock = Clock::start(life.last);
     let live = life.state.fleet().iter().filter(|(_, node)| node.lost_since.is_none());
     let live = live.map(|(node, _)| node.clone());
     let liveness = Arc::new(Liveness::new(settings.silence_limit, live, clock.now()));
     let (inputs, queue) = mpsc::channel(INPUTS_MAX);
-    let control = Control::new(inputs.clone(), Arc::clone(&liveness), clock);
+    let control = Control::new(inputs.clone(), Arc::clone(&liveness), clock, replay_only);
     let (drain, mut server) = serve(listener, control, Operator::new(inputs.clone()));
 
-    let helm = Helm::new(clock, life.state, life.journal, queue, liveness);
+    let settle = Duration::from_millis(life.journal.policy().settle_ms);
+    let replay = replay_only.then(|| Replay::new(life.last, settle));
+    let helm = Helm::new(clock, life.state, life.journal, queue, liveness, replay);
     let shutdown = pin!(shutdown);
     let outcome = tokio::select! {
         outcome = helm.run(shutdown) => outcome,
@@ -108,6 +115,12 @@ async fn open(settings: Settings) -> Result<Life, ControllerError> {
                 source,
             })?;
         let journal = Journal::open(&dir.join(JOURNAL_FILE), &settings.policy)?;
+        if journal.policy().replay_only != settings.policy.replay_only {
+            return Err(ControllerError::ReplayJournal {
+                path: dir.clone(),
+                is_replay: journal.policy().replay_only,
+            });
+        }
         if *journal.policy() != settings.policy {
             warn!(
                 journal = ?journal.policy(),

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rankguard_model::{Evidence, EvidenceId, NodeId, NodeInfo, Timestamp};
-use rankguard_proto::v1;
 use rankguard_proto::v1::from_agent::Kind;
+use rankguard_proto::{REPLAY_HEADER, v1};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
@@ -32,15 +33,18 @@ pub(crate) struct Control {
     inputs: mpsc::Sender<Input>,
     liveness: Arc<Liveness>,
     clock: Clock,
+    /// Only recorded evidence is welcome.
+    replay_only: bool,
     sessions: AtomicU64,
 }
 
 impl Control {
-    pub(crate) fn new(inputs: mpsc::Sender<Input>, liveness: Arc<Liveness>, clock: Clock) -> Self {
+    pub(crate) fn new(inputs: mpsc::Sender<Input>, liveness: Arc<Liveness>, clock: Clock, replay_only: bool) -> Self {
         Self {
             inputs,
             liveness,
             clock,
+            replay_only,
             sessions: AtomicU64::new(1),
         }
     }
@@ -56,6 +60,7 @@ impl v1::control_server::Control for Control {
         &self,
         request: Request<Streaming<v1::FromAgent>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
+        welcome(self.replay_only, request.metadata().contains_key(REPLAY_HEADER))?;
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
         let session = Session {
             id: SessionId(self.sessions.fetch_add(1, Ordering::Relaxed)),
@@ -72,7 +77,27 @@ impl v1::control_server::Control for Control {
                 let _ = timeout(FAREWELL_DEADLINE, outbound.send(Err(status))).await;
             }
         });
-        Ok(Response::new(ReceiverStream::new(messages)))
+        let mut response = Response::new(ReceiverStream::new(messages));
+        if self.replay_only {
+            // Whoever replays sends nothing to a controller that does not say so.
+            let yes = MetadataValue::from_static("true");
+            response.metadata_mut().insert(REPLAY_HEADER, yes);
+        }
+        Ok(response)
+    }
+}
+
+/// Recorded evidence must not reach a live cluster's brain, nor a live agent's evidence a replay's.
+fn welcome(replay_only: bool, is_replay: bool) -> Result<(), Status> {
+    match (replay_only, is_replay) {
+        (true, false) => Err(Status::failed_precondition(
+            "this controller takes replays only; a live agent belongs to one that was started without --replay-only",
+        )),
+        (false, true) => Err(Status::failed_precondition(
+            "this controller runs a live cluster: replay into one that was started with `rankguard controller \
+             --replay-only`",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -18,9 +18,14 @@ impl Timers {
         self.set.insert(timer, at);
     }
 
+    /// When the first alarm is due; `None` when none is set.
+    pub(crate) fn first(&self) -> Option<Timestamp> {
+        self.set.values().min().copied()
+    }
+
     /// How long until the first alarm; `None` when none is set.
     pub(crate) fn wait(&self, now: Timestamp) -> Option<Duration> {
-        self.set.values().min().map(|first| first.since(now))
+        self.first().map(|first| first.since(now))
     }
 
     /// Takes the alarms that are due, earliest first.

@@ -28,44 +28,31 @@ pub(crate) struct Columns {
     pub(crate) numbers: &'static [&'static str],
 }
 
-/// Times of one file that say where they are and times that do not cannot be compared: said once a row.
-#[derive(Debug, Default)]
-pub(crate) struct Offsets {
-    first: Option<bool>,
-}
-
-impl Offsets {
-    pub(crate) fn read(&mut self, field: &str, text: &str, load: &mut Load) -> Option<f64> {
-        if matches!(text, "" | "None" | "NULL" | "Unknown" | "NaT" | "nan" | "N/A" | "NA") {
-            return None;
-        }
-        // Some files count seconds.
-        if let Ok(seconds) = text.parse::<f64>() {
-            return Some(seconds).filter(|seconds| seconds.is_finite());
-        }
-        let Some((seconds, offset)) = time::iso(text) else {
-            return load.time(field, text, |_| None);
-        };
-        if *self.first.get_or_insert(offset.is_some()) != offset.is_some() {
-            load.odd("mixed-offsets", field, || {
-                "some times of this file have an offset and some have none; those without count as UTC".to_owned()
-            });
-        }
-        Some(seconds)
+/// A time. Within one file those that say where they are and those that do not cannot be compared, which is said.
+pub(crate) fn instant(field: &str, text: &str, load: &mut Load) -> Option<f64> {
+    if matches!(text, "" | "None" | "NULL" | "Unknown" | "NaT" | "nan" | "N/A" | "NA") {
+        return None;
     }
+    // Some files count seconds.
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Some(seconds).filter(|seconds| seconds.is_finite());
+    }
+    let Some((seconds, offset)) = time::iso(text) else {
+        return load.time(field, text, |_| None);
+    };
+    load.offset(field, offset.is_some(), "count as UTC");
+    Some(seconds)
 }
-
 /// Reads jobs to the end of the file.
 pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
-    let mut offsets = Offsets::default();
     let mut jobs = HashSet::new();
     while csv.next(load) {
         let Some(job) = csv.need(columns.job, load) else {
             continue;
         };
-        let submit = offsets.read(columns.submit, csv.get(columns.submit), load);
-        let start = offsets.read(columns.start, csv.get(columns.start), load);
-        let end = offsets.read(columns.end, csv.get(columns.end), load);
+        let submit = instant(columns.submit, csv.get(columns.submit), load);
+        let start = instant(columns.start, csv.get(columns.start), load);
+        let end = instant(columns.end, csv.get(columns.end), load);
         if start.zip(end).is_some_and(|(start, end)| end < start) {
             load.odd("backwards", columns.end, || "ends before it starts; kept".to_owned());
         }

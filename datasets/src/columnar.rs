@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +15,8 @@ use parquet::record::Field;
 use parquet::schema::types::Type;
 use polars::prelude::{DataFrame, DataType};
 
+use crate::quiet::quietly;
+
 /// Rows of one row group.
 const GROUP: usize = 1 << 17;
 
@@ -23,7 +24,7 @@ const GROUP: usize = 1 << 17;
 fn guarded<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     let wrong = |problem: String| io::Error::new(io::ErrorKind::InvalidData, problem);
     // What the closure touches is dropped with the file and never looked at again.
-    match catch_unwind(AssertUnwindSafe(read)) {
+    match quietly(read) {
         Ok(read) => read.map_err(|problem| wrong(problem.to_string())),
         Err(_) => Err(wrong("the file is damaged".to_owned())),
     }

@@ -5,10 +5,11 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
+use memchr::memchr;
 use sha2::{Digest, Sha256};
 
 use crate::load::Load;
-use crate::zip;
+use crate::{zip, zst};
 
 /// The longest line, record or element that is held; a longer one is a problem and is passed over.
 pub const MAX_LINE: usize = 1 << 20;
@@ -31,8 +32,8 @@ enum Step {
     End,
 }
 
-/// The bytes of a file, unpacked where it is a gzip or zip.
-pub(crate) fn unpacked(path: &Path) -> io::Result<Box<dyn BufRead>> {
+/// The bytes of a file, unpacked where it is a gzip, a zip of one file, or Zstandard; told by its first bytes.
+pub fn unpacked(path: &Path) -> io::Result<Box<dyn BufRead>> {
     let mut file = File::open(path)?;
     let mut magic = Vec::new();
     (&mut file).take(4).read_to_end(&mut magic)?;
@@ -41,6 +42,11 @@ pub(crate) fn unpacked(path: &Path) -> io::Result<Box<dyn BufRead>> {
         Box::new(BufReader::with_capacity(
             1 << 16,
             MultiGzDecoder::new(BufReader::new(file)),
+        ))
+    } else if magic.starts_with(&zst::MAGIC) {
+        Box::new(BufReader::with_capacity(
+            1 << 16,
+            zst::Unpacked::new(BufReader::new(file)),
         ))
     } else if magic.starts_with(b"PK\x03\x04") {
         Box::new(BufReader::with_capacity(1 << 16, zip::only_file(file)?))
@@ -146,7 +152,7 @@ impl Input {
                 break;
             }
             any = true;
-            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let end = memchr(b'\n', bytes);
             let taken = end.map_or(bytes.len(), |at| at + 1);
             if long || self.buffer.len() + taken > MAX_LINE {
                 long = true;
@@ -267,5 +273,44 @@ impl Input {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::FileRead;
+
+    /// So many bytes without the end of a line, which nobody keeps.
+    struct Endless(u64);
+
+    impl Read for Endless {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let count = out.len().min(usize::try_from(self.0).unwrap_or(usize::MAX));
+            out[..count].fill(b'x');
+            self.0 -= count as u64;
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn a_line_of_ten_gigabytes_is_a_problem_and_takes_a_megabyte() {
+        let file = (&b"first\n"[..]).chain(Endless(10 << 30)).chain(&b"\nlast\n"[..]);
+        let mut input = Input::new(Box::new(BufReader::with_capacity(1 << 20, file)));
+        let mut load = Load::default();
+        load.begin(FileRead {
+            path: "file".to_owned(),
+            role: "lines",
+            sha256: String::new(),
+            bytes: 0,
+            rows_read: 0,
+            rows_skipped: 0,
+        });
+        assert_eq!(input.line(&mut load), Some("first"));
+        assert_eq!(input.line(&mut load), Some("last"));
+        assert_eq!(input.line(&mut load), None);
+        let group = &load.problems.kinds["line-too-long"];
+        assert_eq!((group.count, group.rows_lost, group.first[0].line), (1, 1, 2));
+        assert!(input.buffer.capacity() <= 4 * MAX_LINE, "{}", input.buffer.capacity());
     }
 }

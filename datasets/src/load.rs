@@ -24,6 +24,8 @@ pub(crate) struct Load {
     /// The files count from different zeros: there is no window over all of them.
     pub(crate) no_window: bool,
     line: u64,
+    /// Whether the first time of this file said where it is.
+    offset: Option<bool>,
     last: BTreeMap<Table, f64>,
     seen: HashSet<u64>,
     /// Where rows past the bound go.
@@ -43,6 +45,7 @@ impl Load {
     pub(crate) fn begin(&mut self, file: FileRead) {
         self.files.push(file);
         self.line = 0;
+        self.offset = None;
         self.last.clear();
         self.seen.clear();
     }
@@ -61,6 +64,13 @@ impl Load {
     pub(crate) fn read_row(&mut self) {
         if let Some(file) = self.files.last_mut() {
             file.rows_read += 1;
+        }
+    }
+
+    /// So many rows of the file were looked at.
+    pub(crate) fn rows(&mut self, count: u64) {
+        if let Some(file) = self.files.last_mut() {
+            file.rows_read = count;
         }
     }
 
@@ -137,6 +147,15 @@ impl Load {
         if self.last.insert(table, time).is_some_and(|last| time < last) {
             self.odd("order", column, || {
                 "earlier than the row before it; rows keep the order of the file".to_owned()
+            });
+        }
+    }
+
+    /// A time that has an offset, or has none: within one file all should be alike.
+    pub(crate) fn offset(&mut self, field: &str, has: bool, without: &str) {
+        if *self.offset.get_or_insert(has) != has {
+            self.odd("mixed-offsets", field, || {
+                format!("some times of this file have an offset and some have none; those without {without}")
             });
         }
     }

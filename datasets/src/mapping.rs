@@ -272,6 +272,9 @@ fn row(mapping: &Mapping, get: impl Fn(&str) -> String, load: &mut Load) {
     }
 }
 
+/// Where times without an offset are.
+const WITHOUT_OFFSET: &str = "lie in the mapping's zone";
+
 fn moment(mapping: &Mapping, name: &str, text: &str, load: &mut Load) -> Option<f64> {
     if text.is_empty() {
         return None;
@@ -281,8 +284,14 @@ fn moment(mapping: &Mapping, name: &str, text: &str, load: &mut Load) -> Option<
         Clock::UnixMs => return load.number(name, text).map(|millis| millis / 1000.0),
         Clock::American => load.time(name, text, time::american)?,
         Clock::Iso => match time::iso(text) {
-            Some((instant, Some(_))) => return Some(instant),
-            Some((wall, None)) => wall,
+            Some((instant, Some(_))) => {
+                load.offset(name, true, WITHOUT_OFFSET);
+                return Some(instant);
+            }
+            Some((wall, None)) => {
+                load.offset(name, false, WITHOUT_OFFSET);
+                wall
+            }
             None => return load.time(name, text, |_| None),
         },
     };

@@ -1,10 +1,15 @@
-//! Parquet that is damaged. A file of its own, because the library that reads the format panics, and says so, at some
-//! damages: nobody should read that among the messages of other tests.
+//! Parquet that is damaged: the library that reads the format panics at some damages, and nobody reads of it. A file of
+//! its own, because the hook that counts what is said belongs to the whole process.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rankguard_datasets::{Shape, Table, open, open_mapped};
+
+/// Panics that were told to people.
+static PANICS: AtomicU32 = AtomicU32::new(0);
 
 const CAPACITY: &str = "0,add,node1\n5,add,node2\n9,remove,node1\n";
 const MAPPING: &str =
@@ -28,9 +33,11 @@ fn a_damaged_parquet_file_is_a_problem() {
         let data = open_mapped(path, &mapping).expect("whatever it holds, it is read");
         (data.rows.values().sum::<u64>(), data.problems.rows_lost())
     };
+    std::panic::set_hook(Box::new(|about| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        let _ = writeln!(std::io::stderr(), "{about}");
+    }));
     assert_eq!(read(&put("file", &whole)), (3, 0));
-    let loud = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
     let mut damaged = Vec::new();
     let mut short = Vec::new();
     for at in (0..whole.len()).step_by(3) {
@@ -39,7 +46,6 @@ fn a_damaged_parquet_file_is_a_problem() {
         bytes[at] ^= 0xff;
         damaged.push(read(&put("file", &bytes)));
     }
-    std::panic::set_hook(loud);
     for (at, (rows, lost)) in short.into_iter().enumerate().map(|(nth, read)| (3 * nth, read)) {
         assert_eq!(rows, 0, "its directory lies at the end, and the file is cut at {at}");
         assert!(lost > 0 || at == 0, "cut at {at}");
@@ -47,4 +53,9 @@ fn a_damaged_parquet_file_is_a_problem() {
     assert!(damaged.iter().all(|(rows, _)| *rows <= 3));
     let told = damaged.iter().filter(|(_, lost)| *lost > 0).count();
     assert!(told > 30, "{told} of {} damages are told", damaged.len());
+    assert_eq!(
+        PANICS.load(Ordering::Relaxed),
+        0,
+        "the library's panics are not for people"
+    );
 }

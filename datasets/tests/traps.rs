@@ -73,6 +73,45 @@ fn wrong_columns_bad_times_and_open_quotes_lose_their_row_and_no_other() {
 }
 
 #[test]
+fn times_with_and_without_an_offset_in_one_file_are_told() {
+    let folder = folder();
+    let file = put(
+        folder.path(),
+        "own.csv",
+        "when,host\n2024-03-10T12:00:00Z,a\n2024-03-10T14:00:00+02:00,b\n2024-03-10T08:00:00,c\n2024-03-10T02:30:00,d\n",
+    );
+    let mapping = put(
+        folder.path(),
+        "map.toml",
+        "table = \"events\"\nformat = \"csv\"\ntime = \"iso\"\nzone = \"EST5EDT,M3.2.0,M11.1.0\"\n[columns]\ntime = \"when\"\nnode = \"host\"\n",
+    );
+    let data = rankguard_datasets::open_mapped(&file, &mapping).expect("a mapping");
+    let times = data.f64s(Table::Events, "time").expect("times");
+    // Noon in UTC, the same with another offset, and eight in the morning of New York, where summer had begun that day.
+    assert_eq!(times[..3], [Some(1_710_072_000.0); 3]);
+    let mixed = &data.problems.kinds["mixed-offsets"];
+    assert_eq!((mixed.count, mixed.rows_lost, mixed.first[0].line), (2, 0, 4));
+    assert_eq!(
+        data.problems.count("clock-change"),
+        1,
+        "half past two did not come that night"
+    );
+}
+
+#[test]
+fn a_zstandard_file_that_is_cut_short_gives_what_came_before() {
+    let text = format!("{DISKS}{}", disk("2019-01-01T00:00:00-0500", 1).repeat(40_000));
+    let level = ruzstd::encoding::CompressionLevel::Fastest;
+    let packed = ruzstd::encoding::compress_to_vec(text.as_bytes(), level);
+    let whole = read(&packed);
+    assert_eq!((whole.rows[&Table::Failures], whole.problems.rows_lost()), (40_000, 0));
+    let data = read(&packed[..packed.len() / 2]);
+    let rows = data.rows[&Table::Failures];
+    assert!((1_000..40_000).contains(&rows), "{rows}");
+    assert_eq!(data.problems.count("truncated"), 1);
+}
+
+#[test]
 fn problems_are_told_a_hundred_times_and_counted_without_end() {
     let data = read(format!("{DISKS}{}", "1,2,3\n".repeat(250)));
     let group = &data.problems.kinds["width"];

@@ -1,7 +1,7 @@
 //! `rankguard dataset`: what is known of published failure data, and one's own data checked, imported and exported.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+mod export;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -9,7 +9,7 @@ use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
 use rankguard_console::listing::{self, Column};
 use rankguard_console::{Format, FormatArgs, out};
-use rankguard_datasets::{Dataset, Error, Shape, Source, Table, sources};
+use rankguard_datasets::{Dataset, Error, Source, sources};
 use serde::Serialize;
 
 /// Published failure data and one's own.
@@ -46,13 +46,16 @@ enum Action {
         #[arg(long)]
         out: PathBuf,
     },
-    /// Read a folder or file and write one of its tables.
+    /// Read a folder or file and write one of its tables, or its events as evidence that `rankguard replay` reads.
     Export {
         #[command(flatten)]
         input: Input,
         /// The table: jobs, attempts, nodes, failures, outages, capacity, samples or events.
-        #[arg(long)]
-        table: String,
+        #[arg(long, required_unless_present = "evidence")]
+        table: Option<String>,
+        /// Events, or failures where there are none, as evidence in order of time: JSON lines for `rankguard replay`.
+        #[arg(long, conflicts_with_all = ["table", "shape"])]
+        evidence: bool,
         /// In what form.
         #[arg(long = "as", value_enum, default_value = "csv")]
         shape: As,
@@ -92,9 +95,13 @@ pub(crate) fn run(args: DatasetArgs) -> Result<Exit, CliError> {
         Action::Export {
             input,
             table,
+            evidence: _,
             shape,
             out,
-        } => export(&input, &table, shape, out.as_deref()),
+        } => match table {
+            Some(table) => export::table(&input, &table, shape, out.as_deref()),
+            None => export::evidence(&input, out.as_deref()),
+        },
     }
 }
 
@@ -212,11 +219,7 @@ fn check(input: &Input, format: Format) -> Result<Exit, CliError> {
         Format::Csv => listing::print(format, &data.files, FILES),
         Format::Table => tell(&data),
     }
-    Ok(if data.problems.rows_lost() > 0 {
-        Exit::Finding
-    } else {
-        Exit::Fine
-    })
+    Ok(lost(&data))
 }
 
 const FILES: &[Column<rankguard_datasets::FileRead>] = &[
@@ -287,54 +290,10 @@ fn import(input: &Input, folder: &Path) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-fn export(input: &Input, table: &str, shape: As, file: Option<&Path>) -> Result<Exit, CliError> {
-    let names = || Table::ALL.map(Table::name).join(", ");
-    let Some(table) = Table::named(table) else {
-        return Err(CliError::usage(
-            format!("no table is called {table}"),
-            format!("the tables are {}", names()),
-        ));
-    };
-    let shape = match shape {
-        As::Csv => Shape::Csv,
-        As::Jsonl => Shape::Jsonl,
-        As::Parquet => Shape::Parquet,
-    };
-    let data = open(input)?;
-    let cannot = |problem: Error| {
-        CliError::failure(
-            format!("the table {} cannot be written", table.name()),
-            "`rankguard dataset check` lists the tables of a data set",
-        )
-        .because(problem)
-    };
-    match file {
-        Some(path) => {
-            let created = File::create(path).map_err(|problem| {
-                CliError::failure(format!("cannot create {}", path.display()), "does the folder exist?")
-                    .because(problem)
-            })?;
-            data.export(table, shape, BufWriter::new(created)).map_err(cannot)?;
-        }
-        None => data.export(table, shape, Stdout).map_err(cannot)?,
-    }
-    Ok(if data.problems.rows_lost() > 0 {
-        Exit::Finding
-    } else {
-        Exit::Fine
-    })
-}
-
-/// Standard output as the one way out that the programs share.
-struct Stdout;
-
-impl Write for Stdout {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        out::bytes(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+/// Whether rows were lost, as an exit.
+fn lost(data: &Dataset) -> Exit {
+    match data.problems.rows_lost() {
+        0 => Exit::Fine,
+        _ => Exit::Finding,
     }
 }

@@ -5,6 +5,7 @@
 //! line; nothing is guessed in silence.
 
 mod args;
+mod calibrate;
 mod plot;
 mod print;
 mod traces;
@@ -24,7 +25,7 @@ use rankguard_policies::trace::{Order, Trace};
 use serde::Serialize;
 
 pub(crate) use args::SimulateArgs;
-use args::{Case, CopiesArg, ElasticArg};
+use args::{Action, Case, CopiesArg, ElasticArg};
 
 /// Probability with which spares shall suffice where nobody says how many there are.
 const ENOUGH_SPARES: f64 = 0.99;
@@ -51,6 +52,9 @@ struct Answer {
 }
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
+    if let Some(Action::Calibrate(args)) = &args.action {
+        return calibrate::run(args);
+    }
     let mut notes = Vec::new();
     let policies = if args.policy.is_empty() {
         Policy::USUAL.to_vec()

@@ -41,6 +41,19 @@ pub struct Case {
     pub delays: Delays,
     /// Optimizer steps that had to be repeated.
     pub steps_lost: Option<u64>,
+    /// It rests on recorded evidence that was replayed: nothing of it happened now, and nothing was done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replayed: bool,
+}
+
+/// First word of every fact that a simulation or an injection made up.
+pub const SYNTHETIC: &str = "synthetic";
+
+impl Case {
+    /// Whether a fact that it rests on was made up.
+    pub fn is_synthetic(&self) -> bool {
+        self.findings.iter().any(|finding| finding.text.starts_with(SYNTHETIC))
+    }
 }
 
 /// Where a case stands.

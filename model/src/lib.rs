@@ -15,7 +15,7 @@ mod retention;
 mod time;
 mod view;
 
-pub use case::{Case, CaseState, Delays, Mitigation, Reason, Severity, Verdict};
+pub use case::{Case, CaseState, Delays, Mitigation, Reason, SYNTHETIC, Severity, Verdict};
 pub use entity::{Device, DeviceKind, Entity};
 pub use evidence::{Body, Evidence, EvidenceId, Finding, Ledger, Mark, RestoreBytes, Role, ShardSeal, Source};
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};

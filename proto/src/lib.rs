@@ -25,6 +25,9 @@ pub use error::WireError;
 /// batch of evidence with context lines fit; set it with `max_decoding_message_size` on every client and server.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// Header of a session that brings recorded evidence, and of the answer of a controller that takes nothing else.
+pub const REPLAY_HEADER: &str = "rankguard-replay";
+
 /// Messages and services, generated from `rankguard/v1/*.proto`.
 #[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
 pub mod v1 {

@@ -23,4 +23,4 @@ pub use flight::{FoundDump, join};
 pub use incident::{Incident, incidents};
 pub use reading::{Origin, ReadStream, Reader};
 pub use record::{Record, RecordError, RecordStream};
-pub use verdicts::{Alternative, KeyLine, OfflineCase, add, conclude};
+pub use verdicts::{Alternative, KeyLine, OfflineCase, add, conclude, conclude_with};

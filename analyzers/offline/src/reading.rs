@@ -1,5 +1,7 @@
 //! Reading: one stream of lines through triage, into signs that know their place.
 
+use std::sync::Arc;
+
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
 use rankguard_diagnosis::{Sign, What};
@@ -102,13 +104,18 @@ pub struct Reader {
 impl Reader {
     /// A stream of which no line was read yet.
     pub fn new(origin: Origin) -> Self {
+        Self::with(Matcher::builtin(), origin)
+    }
+
+    /// The same with other signatures than the built-in ones.
+    pub fn with(matcher: Arc<Matcher>, origin: Origin) -> Self {
         let source = origin.source.unwrap_or(Source::JobLog);
         let stream = Stream {
             source,
             rank: origin.rank,
             clock: LineClock::default(),
         };
-        let triage = Triage::new(Matcher::builtin(), stream);
+        let triage = Triage::new(matcher, stream);
         Self {
             origin,
             source,

@@ -1,12 +1,15 @@
 //! Cases as JSON lines: one object a line, `{"id", "sources": [{"kind", "rank", "node", "lines"}]}`.
 
+use std::sync::Arc;
+
+use rankguard_faults::{Catalogue, Matcher};
 use rankguard_model::{NodeId, Rank, Source};
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::incident;
 use crate::reading::{Origin, Reader};
-use crate::verdicts::{OfflineCase, conclude};
+use crate::verdicts::{OfflineCase, conclude_with};
 
 /// One case with its streams. Other fields are not read: they may hold its answer.
 #[derive(Debug, Clone, Deserialize)]
@@ -73,24 +76,32 @@ impl Record {
     /// What its streams say. There is an answer for every case: `none` where nothing failed, `unknown` where nothing
     /// tells what did.
     pub fn classify(self) -> OfflineCase {
+        self.classify_with(Catalogue::builtin(), &Matcher::builtin())
+    }
+
+    /// The same with another catalogue than the built-in one, and its signatures.
+    pub fn classify_with(self, catalogue: &Catalogue, matcher: &Arc<Matcher>) -> OfflineCase {
         let id = self.id.clone();
         let streams = self
             .sources
             .into_iter()
             .enumerate()
             .map(|(index, stream)| {
-                let mut reader = Reader::new(Origin {
-                    name: format!("{id}[{index}]"),
-                    source: Some(source(&stream.kind)),
-                    rank: stream.rank.map(Rank),
-                    node: stream.node.map(NodeId),
-                    ..Origin::default()
-                });
+                let mut reader = Reader::with(
+                    Arc::clone(matcher),
+                    Origin {
+                        name: format!("{id}[{index}]"),
+                        source: Some(source(&stream.kind)),
+                        rank: stream.rank.map(Rank),
+                        node: stream.node.map(NodeId),
+                        ..Origin::default()
+                    },
+                );
                 stream.lines.iter().for_each(|line| reader.push(line));
                 reader.finish()
             })
             .collect();
-        conclude(&incident::single(streams)).map_or_else(
+        conclude_with(&incident::single(streams), catalogue).map_or_else(
             || OfflineCase::none(id.clone()),
             |case| OfflineCase { id: id.clone(), ..case },
         )

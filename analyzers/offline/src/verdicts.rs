@@ -110,6 +110,11 @@ impl OfflineCase {
 
 /// The case of an incident; nothing where nothing failed.
 pub fn conclude(incident: &Incident) -> Option<OfflineCase> {
+    conclude_with(incident, Catalogue::builtin())
+}
+
+/// The same with another catalogue than the built-in one.
+pub fn conclude_with(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCase> {
     let signs: Vec<Sign> = incident.items.iter().map(|item| item.sign.clone()).collect();
     let job = JobId::from(JOB);
     let has_job = incident.logs.iter().any(|log| log.source != Source::KernelLog);
@@ -118,7 +123,6 @@ pub fn conclude(incident: &Incident) -> Option<OfflineCase> {
         .iter()
         .filter_map(|log| Some((log.rank?, log.node.clone().unwrap_or_else(|| NodeId(String::new())))))
         .collect();
-    let catalogue = Catalogue::builtin();
     let scene = Scene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue);
     let opinion = diagnose(&scene, signs.iter().map(|sign| sign.at).max().unwrap_or_default());
     let says_failure = signs

@@ -9,6 +9,10 @@ use crate::{ettr, interval};
 /// The interval that people set by hand, seconds: it stands beside every answer.
 pub const FIXED_S: f64 = 1_800.0;
 
+/// Share of failures that nobody believes to be survived by any tier but the last, however well the others have done so
+/// far: who believed in none would never save to the last tier, and one bad day would take everything.
+pub const DOUBT: f64 = 1e-3;
+
 /// Where images are kept, as it was measured or told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tier {
@@ -18,7 +22,8 @@ pub struct Tier {
     pub blocking_s: f64,
     /// From the beginning of an image until it can be used, seconds.
     pub latency_s: f64,
-    /// Share of failures after which its images are still there, 0 to 1.
+    /// Share of failures after which its images are still there, 0 to 1. Of more than `1 - DOUBT` only the last tier is
+    /// believed ([`DOUBT`]).
     pub covers: f64,
     /// Reading an image back, seconds.
     pub restore_s: f64,
@@ -191,7 +196,7 @@ impl Question {
             figure("the overhead budget".into(), budget, "above 0", positive(budget))?;
         }
         let mut below: Option<&Tier> = None;
-        for tier in &self.tiers {
+        for (at, tier) in self.tiers.iter().enumerate() {
             let of = |field: &str| format!("{field} of tier {}", tier.name);
             figure(
                 of("blocking time"),
@@ -203,7 +208,9 @@ impl Question {
             figure(of("restore time"), tier.restore_s, seconds, time(tier.restore_s))?;
             let share = positive(tier.covers) && tier.covers <= 1.0;
             figure(of("covered share"), tier.covers, "above 0 and at most 1", share)?;
-            if let Some(below) = below.filter(|below| below.covers >= tier.covers) {
+            // A tier that is said to survive everything takes nothing from the last one's place.
+            let last = at + 1 == self.tiers.len() && tier.covers == 1.0;
+            if let Some(below) = below.filter(|below| below.covers >= tier.covers && !last) {
                 let (tier, covers, below) = (tier.name.clone(), tier.covers, below.name.clone());
                 return Err(PlanError::Order { tier, covers, below });
             }
@@ -218,11 +225,18 @@ impl Question {
         }
     }
 
+    /// The share of failures that a tier is believed to survive; 0 where there is no such tier.
+    pub fn believed(&self, at: usize) -> f64 {
+        let most = if at + 1 == self.tiers.len() { 1.0 } else { 1.0 - DOUBT };
+        self.tiers.get(at).map_or(0.0, |tier| tier.covers.min(most))
+    }
+
     fn levels(&self) -> Vec<Level> {
         let mut covered = 0.0;
-        let level = |tier: &Tier| {
-            let share = tier.covers - covered;
-            covered = tier.covers;
+        let level = |(at, tier): (usize, &Tier)| {
+            let believed = self.believed(at);
+            let share = believed - covered;
+            covered = believed;
             let latency_s = tier.latency_s.max(tier.blocking_s);
             let step = self.step_s.unwrap_or(0.0);
             Level {
@@ -233,7 +247,7 @@ impl Question {
                 shortest_s: interval::shortest(tier.blocking_s, latency_s, self.in_flight).max(step),
             }
         };
-        self.tiers.iter().map(level).collect()
+        self.tiers.iter().enumerate().map(level).collect()
     }
 
     /// Bounds and budget stretch or shrink the whole pattern, so that it stays nested.

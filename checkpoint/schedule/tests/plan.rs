@@ -196,3 +196,35 @@ proptest! {
         prop_assert!(worse.answer().expect("an answer").ettr <= plan.ettr + 1e-3);
     }
 }
+
+/// Copies in the memory of peers have survived every failure so far. Whoever believes that they always will never saves to
+/// the store, and the first failure of a whole room takes all work.
+#[test]
+fn the_last_tier_is_saved_to_even_where_a_cheaper_one_is_said_to_survive_everything() {
+    let asked = |covers: f64, tiers: usize| {
+        let mut all = vec![
+            tier("arena", 0.2, 0.75),
+            tier("peer", 2.0, covers),
+            tier("store", 120.0, 1.0),
+        ];
+        all.drain(..3 - tiers);
+        question(all, 1.0 / 3_600.0).answer().expect("an answer")
+    };
+    for tiers in [2, 3] {
+        let plan = asked(1.0, tiers);
+        let store = plan.tiers.last().expect("the store");
+        let interval = store.interval_s.expect("the store is saved to");
+        // As often as one failure in a thousand asks for: sqrt(2 * 120 s * 3,600,000 s) is 8.2 h.
+        assert!((interval / 29_394.0 - 1.0).abs() < 0.15, "{interval}");
+        assert!(store.rate > 0.0 && plan.tiers[tiers - 2].interval_s.is_some());
+        // More than that of the others is not believed either, and less is taken as it is told.
+        assert_eq!(asked(0.999_999, tiers), plan);
+        assert!(asked(0.97, tiers).tiers[tiers - 1].interval_s < Some(interval));
+    }
+    // Two tiers of the middle that survive the same are still a mistake.
+    let twice = question(
+        vec![tier("a", 0.2, 1.0), tier("b", 2.0, 1.0), tier("c", 3.0, 1.0)],
+        1e-3,
+    );
+    assert!(matches!(twice.answer(), Err(PlanError::Order { .. })));
+}

@@ -57,11 +57,14 @@ fn print(args: &CasesListArgs, mut cases: Vec<Case>) {
         of_job && (!args.open || matches!(case.state, CaseState::Open | CaseState::Recovering))
     });
     listing::print(args.format.format, &cases, COLUMNS);
-    for case in cases.iter().filter(|case| is_synthetic(case)) {
+    for case in cases.iter().filter(|case| case.is_synthetic()) {
         out::note(&format!(
             "case {} is synthetic: it rests on facts that were made up by a simulation or an injection",
             case.id
         ));
+    }
+    if cases.iter().any(|case| case.replayed) {
+        out::note("these cases are replayed: they rest on recorded evidence, and nothing was done about them");
     }
     if cases.is_empty() {
         out::note("no cases");
@@ -84,12 +87,6 @@ async fn show(args: &CasesShowArgs, client: &Client) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// Whether a fact of the case was made up: agents say so in its first word.
-fn is_synthetic(case: &Case) -> bool {
-    let mut texts = case.findings.iter().map(|finding| &finding.text);
-    texts.any(|text| text.starts_with(rankguard_agent::SYNTHETIC))
-}
-
 /// Everything about a case, for the person on call: the answer first, then what it rests on.
 fn page(case: &Case) -> String {
     let verdict = &case.verdict;
@@ -98,11 +95,14 @@ fn page(case: &Case) -> String {
     page.fact("state", case_state(case.state));
     page.fact("blamed", &verdict.blamed.to_string());
     page.fact("root rank", &or_dash(verdict.root_rank));
-    if is_synthetic(case) {
+    if case.is_synthetic() {
         page.fact(
             "synthetic",
             "yes: facts below were made up by a simulation or an injection",
         );
+    }
+    if case.replayed {
+        page.fact("replayed", "yes: recorded evidence, and nothing was done about it");
     }
     page.fact(
         "verdict",

@@ -22,7 +22,9 @@ pub(super) fn run(args: &ControllerArgs, common: &CommonArgs) -> Result<Exit, Cl
         ],
     )?;
     logging::start(&config);
-    block_on(serve(config.controller()))?
+    let mut settings = config.controller();
+    settings.policy.replay_only = args.replay_only;
+    block_on(serve(settings))?
 }
 
 async fn serve(settings: rankguard_controller::Settings) -> Result<Exit, CliError> {

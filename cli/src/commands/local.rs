@@ -235,6 +235,7 @@ fn case(done: Concluded, state: CaseState, id: CaseId) -> Case {
         clears: done.clears,
         delays: Delays::default(),
         steps_lost: None,
+        replayed: false,
     }
 }
 

@@ -53,6 +53,8 @@ pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>)
 }
 
 const ANY: Kind = Kind::Count(0, u64::MAX);
+/// Something that was counted: exact as a double, too.
+const COUNTED: Kind = Kind::Count(0, 1 << 50);
 /// A wait: at least a millisecond, at most a day.
 const WAIT: Kind = Kind::Count(1, 86_400_000);
 
@@ -238,6 +240,31 @@ pub(crate) const KEYS: &[Key] = &[
         "controller.policy.pending_ms",
         WAIT,
         "how long a job waits for its smallest size before it is stopped",
+    ),
+    key(
+        "controller.policy.prior",
+        Kind::Choice(&["llama3-2024", "meta-rsc-1", "meta-rsc-2"]),
+        "the published figure that the belief in failure rates begins with",
+    ),
+    key(
+        "controller.policy.record.domain_failures",
+        COUNTED,
+        "failures of nodes that go together, in the cluster's own record (`simulate calibrate` counts it)",
+    ),
+    key(
+        "controller.policy.record.node_failures",
+        COUNTED,
+        "failures of single nodes, in the cluster's own record",
+    ),
+    key(
+        "controller.policy.record.node_hours",
+        COUNTED,
+        "hours summed over the nodes that were watched, in the cluster's own record",
+    ),
+    key(
+        "controller.policy.record.process_failures",
+        COUNTED,
+        "failures that left the node as it was, in the cluster's own record",
     ),
     key(
         "controller.policy.risk_ms",

@@ -206,6 +206,54 @@ mod tests {
         assert_eq!(from("agent.node"), Some(format!("{}:4", file.path().display())));
     }
 
+    /// What `rankguard simulate calibrate --out` writes is a configuration as it stands.
+    #[test]
+    fn a_calibrated_record_is_taken_and_a_mistyped_one_is_told_with_its_line() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let record = "# counted\n[controller.policy]\nprior = \"meta-rsc-1\"\n\n[controller.policy.record]\nnode_hours = 81234\n\
+                      process_failures = 12\nnode_failures = 3\ndomain_failures = 0\n";
+        std::fs::write(file.path(), record).expect("written");
+        let policy = Config::load(Some(file.path()), [], &[])
+            .expect("all is fine")
+            .controller()
+            .policy;
+        assert_eq!(
+            (
+                policy.prior.as_str(),
+                policy.record.node_hours,
+                policy.record.process_failures
+            ),
+            ("meta-rsc-1", 81_234, 12)
+        );
+        assert!(policy.belief() != belief_without_a_record());
+        let wrong = record
+            .replace("node_failures = 3", "node_failurs = 3")
+            .replace("81234", "-1");
+        std::fs::write(file.path(), wrong.replace("meta-rsc-1", "guess")).expect("written");
+        let mistakes = Config::load(Some(file.path()), [], &[])
+            .expect_err("three mistakes")
+            .to_string();
+        for (line, part) in [
+            (3, "\"guess\" is refused"),
+            (6, "-1 is refused"),
+            (8, "did you mean controller.policy.record.node_failures?"),
+        ] {
+            let place = format!("{}:{line}", file.path().display());
+            let told = mistakes
+                .lines()
+                .any(|told| told.contains(&place) && told.contains(part));
+            assert!(told, "{place} {part:?} is not in:\n{mistakes}");
+        }
+    }
+
+    fn belief_without_a_record() -> rankguard_checkpoint_schedule::rates::Rates {
+        Config::load(None, [], &[])
+            .expect("defaults")
+            .controller()
+            .policy
+            .belief()
+    }
+
     #[test]
     fn mistakes_of_file_environment_and_flags_come_together() {
         let environment = variables(&[

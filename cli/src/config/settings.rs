@@ -25,6 +25,7 @@ impl Config {
             settings.listen = listen;
         }
         settings.silence_limit = self.wait("controller.silence_limit_ms");
+        settings.policy.prior = self.text("controller.policy.prior");
         settings.policy.adapt = self.text("controller.policy.checkpoint_interval") == ADAPTIVE;
         for (path, number) in policy(&mut settings) {
             match number {
@@ -131,6 +132,7 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
         ("agent.proc_root", path(&agent.proc_root)),
         ("agent.job_logs", Value::List(Vec::new())),
         ("agent.spool_bytes", Value::Count(agent.spool_bytes)),
+        ("controller.policy.prior", text(&controller.policy.prior)),
         (
             "controller.policy.checkpoint_interval",
             Value::Text(if controller.policy.adapt { ADAPTIVE } else { FIXED }.to_owned()),
@@ -153,7 +155,7 @@ enum Number<'a> {
     Narrow(&'a mut u32),
 }
 
-fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 13] {
+fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 17] {
     let policy = &mut settings.policy;
     [
         ("controller.policy.settle_ms", Number::Wide(&mut policy.settle_ms)),
@@ -164,6 +166,22 @@ fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Numb
             Number::Wide(&mut policy.first_step_ms),
         ),
         ("controller.policy.risk_ms", Number::Wide(&mut policy.risk_ms)),
+        (
+            "controller.policy.record.node_hours",
+            Number::Wide(&mut policy.record.node_hours),
+        ),
+        (
+            "controller.policy.record.process_failures",
+            Number::Wide(&mut policy.record.process_failures),
+        ),
+        (
+            "controller.policy.record.node_failures",
+            Number::Wide(&mut policy.record.node_failures),
+        ),
+        (
+            "controller.policy.record.domain_failures",
+            Number::Wide(&mut policy.record.domain_failures),
+        ),
         (
             "controller.policy.checkpoint_max_ms",
             Number::Wide(&mut policy.checkpoint_max_ms),
@@ -236,6 +254,14 @@ mod tests {
             .filter(|path| !defaults().iter().any(|(default, _)| default == path))
             .collect();
         assert_eq!(without, ["agent.checks", "agent.metrics_listen", "agent.nvml_library"]);
+    }
+
+    #[test]
+    fn every_published_figure_may_be_chosen() {
+        let key = super::super::key::find("controller.policy.prior").expect("a setting");
+        for prior in rankguard_checkpoint_schedule::priors::Prior::all() {
+            assert!(key.kind.parse(&prior.id).is_ok(), "{}", prior.id);
+        }
     }
 
     #[test]

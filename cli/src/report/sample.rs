@@ -345,5 +345,6 @@ fn case(draft: Draft) -> Case {
             first_step_ms: draft.first_step,
         },
         steps_lost: draft.first_step.map(|_| 8),
+        replayed: false,
     }
 }

@@ -20,19 +20,21 @@ pub(crate) struct Cases {
     all: BTreeMap<CaseId, Case>,
     drafts: BTreeMap<DraftId, CaseId>,
     next: CaseId,
+    /// The evidence is recorded history.
+    replayed: bool,
 }
 
-impl Default for Cases {
-    fn default() -> Self {
+impl Cases {
+    /// No case yet; whether all evidence is replayed.
+    pub(crate) fn new(replayed: bool) -> Self {
         Self {
+            replayed,
             all: BTreeMap::new(),
             drafts: BTreeMap::new(),
             next: CaseId(1),
         }
     }
-}
 
-impl Cases {
     pub(crate) fn all(&self) -> &BTreeMap<CaseId, Case> {
         &self.all
     }
@@ -83,6 +85,7 @@ impl Cases {
                     ..Delays::default()
                 },
                 steps_lost: None,
+                replayed: self.replayed,
             },
         );
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rankguard_checkpoint_schedule::rates::Rates;
 use rankguard_model::{
     CaseId, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, RestoreBytes, Span, Step, Timestamp,
 };
@@ -102,8 +103,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job that was just submitted.
-    pub fn new(spec: JobSpec, at: Timestamp) -> Self {
+    /// A job that was just submitted, and what is believed of failures.
+    pub fn new(spec: JobSpec, at: Timestamp, rates: Rates) -> Self {
         let every = spec.checkpoint.as_ref().map_or(0, |policy| policy.every_steps);
         Self {
             spec,
@@ -120,7 +121,7 @@ impl Job {
             generation_step: None,
             checkpoints: Checkpoints::default(),
             calls: Calls::new(Generation(0)),
-            rhythm: Rhythm::new(every),
+            rhythm: Rhythm::new(every, rates),
             retries: BTreeMap::new(),
             fruitless: 0,
             restored: RestoreBytes::default(),

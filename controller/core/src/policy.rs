@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rankguard_checkpoint_schedule::priors::Prior;
+use rankguard_checkpoint_schedule::rates::{Rates, Scope};
 use serde::{Deserialize, Serialize};
 
 /// How the brain decides. All durations are on the controller's clock.
@@ -35,8 +37,29 @@ pub struct Policy {
     pub checkpoint_max_ms: u64,
     /// Most of the work that images may then take; it goes before the longest interval.
     pub checkpoint_budget: Share,
+    /// The published figure that the belief in failure rates begins with.
+    pub prior: String,
+    /// The cluster's own record on top of it, as `rankguard simulate calibrate` counts it; all 0 where there is none.
+    pub record: Record,
+    /// Only recorded evidence is taken: what follows from it is marked as replayed, and no job is run.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub replay_only: bool,
     /// Nodes that may be cordoned by verdicts at one time, as a share of all nodes; at least one (RG-6).
     pub cordon_share: Share,
+}
+
+/// Failures that were counted, by what they took with them, and the node-hours in which they came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Record {
+    /// Hours, summed over the nodes that were watched.
+    pub node_hours: u64,
+    /// Failures of ranks, the node's memory left.
+    pub process_failures: u64,
+    /// Failures of a node with its memory.
+    pub node_failures: u64,
+    /// Failures of nodes that go together.
+    pub domain_failures: u64,
 }
 
 /// A share in percent.
@@ -60,6 +83,9 @@ impl Default for Policy {
             adapt: false,
             checkpoint_max_ms: 1_800_000,
             checkpoint_budget: Share(5),
+            prior: Prior::all().first().map(|prior| prior.id.clone()).unwrap_or_default(),
+            record: Record::default(),
+            replay_only: false,
             cordon_share: Share(10),
         }
     }
@@ -71,6 +97,22 @@ impl Policy {
         (nodes * self.cordon_share.0 as usize / 100).max(1)
     }
 
+    /// What is believed of failure rates before a job ran: the published figure, sharpened by the cluster's record. A
+    /// figure that is not known here is the usual one.
+    pub fn belief(&self) -> Rates {
+        let prior = Prior::named(&self.prior).or(Prior::all().first());
+        let mut rates = prior.map(Prior::rates).unwrap_or_default();
+        for (scope, failures) in [
+            (Scope::Process, self.record.process_failures),
+            (Scope::Node, self.record.node_failures),
+            (Scope::Domain, self.record.domain_failures),
+        ] {
+            rates.observe_failures(scope, failures);
+        }
+        rates.observe_hours(self.record.node_hours as f64);
+        rates
+    }
+
     /// The settings of diagnosis that follow from these.
     pub(crate) fn diagnosis(&self) -> rankguard_diagnosis::Policy {
         let settle = Duration::from_millis(self.settle_ms);
@@ -79,5 +121,31 @@ impl Policy {
             cap: settle * 3,
             ..rankguard_diagnosis::Policy::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clusters_own_record_sharpens_the_published_figure() {
+        let prior = Policy::default().belief();
+        assert_eq!(Some(&prior), Prior::all().first().map(Prior::rates).as_ref());
+        let policy = Policy {
+            record: Record {
+                node_hours: 1_000_000,
+                process_failures: 40,
+                node_failures: 60,
+                domain_failures: 0,
+            },
+            ..Policy::default()
+        };
+        let rate = policy.belief().per_node_hour();
+        assert!((rate / 1e-4 - 1.0).abs() < 0.03, "{rate}");
+        let text = serde_json::to_string(&policy).expect("JSON");
+        assert_eq!(serde_json::from_str::<Policy>(&text).ok(), Some(policy));
+        // Journals that were begun before there was a record.
+        assert_eq!(serde_json::from_str::<Policy>("{}").ok(), Some(Policy::default()));
     }
 }

@@ -2,7 +2,6 @@
 
 use rankguard_checkpoint_schedule::average::Average;
 use rankguard_checkpoint_schedule::governor::Governor;
-use rankguard_checkpoint_schedule::priors::Prior;
 use rankguard_checkpoint_schedule::rates::Rates;
 use rankguard_model::Timestamp;
 use serde::Serialize;
@@ -10,7 +9,7 @@ use serde::Serialize;
 /// Measured costs, observed failures and the interval in force, over all generations of a job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rhythm {
-    /// How often its nodes fail, beginning with a published figure.
+    /// How often its nodes fail, beginning with what was believed before it ran.
     pub rates: Rates,
     /// Until when node-hours were counted.
     pub watched_to: Option<Timestamp>,
@@ -23,10 +22,10 @@ pub struct Rhythm {
 }
 
 impl Rhythm {
-    /// Nothing was measured; `every` is what the user asked for, steps.
-    pub fn new(every: u64) -> Self {
+    /// Nothing was measured; `every` is what the user asked for, steps, and `rates` is believed.
+    pub fn new(every: u64, rates: Rates) -> Self {
         Self {
-            rates: Prior::all().first().map(Prior::rates).unwrap_or_default(),
+            rates,
             watched_to: None,
             image_s: Average::default(),
             images: 0,

@@ -32,18 +32,23 @@ impl State {
     pub fn new(policy: Policy, catalogue: &'static Catalogue) -> Self {
         Self {
             diagnosis: Diagnosis::new(policy.diagnosis()),
-            policy,
             catalogue: Knowing(catalogue),
             fleet: Fleet::default(),
             jobs: BTreeMap::new(),
             plans: BTreeMap::new(),
-            cases: Cases::default(),
+            cases: Cases::new(policy.replay_only),
             timers: BTreeMap::new(),
             seen: BTreeMap::new(),
             node_spans: Vec::new(),
             next_order: OrderId(1),
             next_plan: PlanId(1),
+            policy,
         }
+    }
+
+    /// How it decides.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     /// The nodes.

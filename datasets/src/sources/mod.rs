@@ -8,6 +8,7 @@ mod counted;
 mod fta;
 mod infinitehbd;
 mod jobs_csv;
+mod journal;
 mod lanl;
 mod loghub;
 mod node_logs;
@@ -48,6 +49,7 @@ static SOURCES: &[Source] = &[
     counted::FLIGHT,
     counted::DLROVER,
     counted::CHRONICLES,
+    journal::SOURCE,
 ];
 
 /// All that is known here.

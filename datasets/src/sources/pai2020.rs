@@ -1,6 +1,6 @@
 //! Alibaba's cluster-trace-gpu-v2020 (PAI): tables without a header, whose columns lie beside them as NAME.header.
 
-use crate::accounting::Offsets;
+use crate::accounting::instant;
 use crate::csv::Csv;
 use crate::dataset::Population;
 use crate::head::Head;
@@ -57,7 +57,6 @@ fn read(role: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
     let header = head.header.as_deref().unwrap_or("").trim();
     let names = header.split(',').map(|name| name.trim().to_owned()).collect();
     let mut csv = Csv::with_header(input, ",", names);
-    let mut offsets = Offsets::default();
     while csv.next(load) {
         if role == "machines" {
             let (gpus, cpus) = (csv.num("cap_gpu", load), csv.num("cap_cpu", load));
@@ -72,8 +71,8 @@ fn read(role: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
         let Some(job) = csv.need("job_name", load) else {
             continue;
         };
-        let start = offsets.read("start_time", csv.get("start_time"), load);
-        let end = offsets.read("end_time", csv.get("end_time"), load);
+        let start = instant("start_time", csv.get("start_time"), load);
+        let end = instant("end_time", csv.get("end_time"), load);
         let raw = csv.get("status");
         let state = if raw.is_empty() { "" } else { words::state(raw) };
         if role == "jobs" {

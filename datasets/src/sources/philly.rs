@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use crate::accounting::Offsets;
+use crate::accounting::instant;
 use crate::csv::Csv;
 use crate::dataset::Population;
 use crate::head::Head;
@@ -75,22 +75,21 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
     if role == "machines" {
         return machines(input, load);
     }
-    let mut offsets = Offsets::default();
     let mut number = 0_u64;
     while let Some(bytes) = input.element(load) {
         let parsed = serde_json::from_slice::<Job>(bytes);
         load.read_row();
         number += 1;
         match parsed {
-            Ok(parsed) => job(&parsed, &mut offsets, load),
+            Ok(parsed) => job(&parsed, load),
             Err(problem) => load.lose("bad-row", "", || format!("job {number}: {problem}; passed over")),
         }
     }
 }
 
-fn job(job: &Job, offsets: &mut Offsets, load: &mut Load) {
-    let mut time =
-        |field: &str, text: &Option<String>, load: &mut Load| offsets.read(field, text.as_deref().unwrap_or(""), load);
+fn job(job: &Job, load: &mut Load) {
+    let time =
+        |field: &str, text: &Option<String>, load: &mut Load| instant(field, text.as_deref().unwrap_or(""), load);
     let submit = time("submitted_time", &job.submitted_time, load);
     let (mut first, mut last) = (None, None);
     let (mut nodes, mut gpus) = (None, None);

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::accounting::Offsets;
+use crate::accounting::instant;
 use crate::csv::Csv;
 use crate::head::Head;
 use crate::input::Input;
@@ -39,13 +39,12 @@ fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
     let Some(mut csv) = Csv::unquoted(input, delimiter(head).unwrap_or("|"), load) else {
         return;
     };
-    let mut offsets = Offsets::default();
     let mut jobs = HashSet::new();
     while csv.next(load) {
         let Some(id) = csv.need("JobID", load) else {
             continue;
         };
-        let mut time = |name: &str, load: &mut Load| offsets.read(name, csv.get(name), load);
+        let time = |name: &str, load: &mut Load| instant(name, csv.get(name), load);
         let (submit, start, end) = (time("Submit", load), time("Start", load), time("End", load));
         let raw = csv.get("State");
         let state = if raw.is_empty() { "" } else { words::state(raw) };

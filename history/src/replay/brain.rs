@@ -5,15 +5,10 @@ use std::sync::Arc;
 
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Policy};
 use rankguard_faults::{Catalogue, Matcher};
-use rankguard_model::{
-    Body, Entity, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, Sequence, Source, Timestamp,
-};
+use rankguard_model::{Evidence, EvidenceId, Mark, NodeId, Sequence, Source, Timestamp};
 
-use super::feed::Item;
+use super::item::Item;
 use super::tally::Tally;
-
-/// The job that logs without a cluster belong to.
-const JOB: &str = "job";
 
 /// Matcher and diagnosis of one catalogue.
 pub(crate) struct Brain {
@@ -38,6 +33,22 @@ impl Brain {
         }
     }
 
+    /// Another brain of the same catalogue that has seen nothing; it shares the matcher.
+    pub(super) fn twin(&self) -> Self {
+        Self {
+            catalogue: self.catalogue.clone(),
+            matcher: Arc::clone(&self.matcher),
+            diagnosis: Diagnosis::new(Policy::default()),
+            context: Context::default(),
+            now: Timestamp(i64::MIN),
+            taken: 0,
+        }
+    }
+
+    pub(super) fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
     pub(crate) fn matcher(&self) -> Arc<Matcher> {
         Arc::clone(&self.matcher)
     }
@@ -48,38 +59,12 @@ impl Brain {
 
     /// One item that this brain's catalogue marks.
     pub(super) fn take(&mut self, item: &Item, which: usize, tally: &mut Tally) {
-        let Some(marks) = item.marks.get(which).filter(|marks| !marks.is_empty()) else {
+        let id = EvidenceId {
+            node: item.node.clone(),
+            seq: Sequence(self.taken + 1),
+        };
+        let Some(evidence) = item.evidence(which, id) else {
             return;
-        };
-        let node = item.node.clone();
-        let entity = match (&item.device, item.rank) {
-            (Some(device), _) => Entity::Device {
-                node: node.clone(),
-                device: device.clone(),
-            },
-            (None, Some(rank)) => Entity::Rank {
-                job: JobId::from(JOB),
-                generation: Generation(0),
-                rank,
-                node: node.clone(),
-            },
-            (None, None) if item.source == Source::KernelLog => Entity::Node { node: node.clone() },
-            (None, None) => Entity::Job { job: JobId::from(JOB) },
-        };
-        let evidence = Evidence {
-            id: EvidenceId {
-                node,
-                seq: Sequence(self.taken + 1),
-            },
-            at: item.at,
-            source: item.source,
-            entity,
-            body: Body::Line {
-                text: item.text.clone(),
-                context: Vec::new(),
-                repeats: item.repeats,
-            },
-            marks: marks.clone(),
         };
         if which == 0 {
             tally.evidence += 1;

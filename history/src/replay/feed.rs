@@ -1,68 +1,19 @@
 //! One log as a stream of marked lines, each with its moment, its node and what somebody says that it means.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::collections::VecDeque;
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
-use flate2::read::MultiGzDecoder;
 use rankguard_faults::line::{LineClock, clean, parse};
 use rankguard_faults::{Observation, Stream, Triage};
-use rankguard_model::{Device, Mark, NodeId, Rank, Source, Timestamp};
+use rankguard_model::{Mark, NodeId, Source, Timestamp};
 use rankguard_offline::guess;
 
 use super::brain::Brain;
+use super::item::Item;
+use super::labels::Labels;
+use super::lines::Lines;
 use super::tally::Tally;
-
-/// Bytes of a line that are kept; the rest of a longer one is passed over.
-const LINE_BYTES: usize = 1 << 20;
-/// Most labels of a file.
-const LABELS: usize = 50_000_000;
-
-/// What lines mean, by number from 1. A line that is not there means nothing.
-#[derive(Debug, Clone)]
-pub(super) struct Labels(Arc<BTreeMap<u64, String>>);
-
-impl Labels {
-    /// Reads CSV of `NUMBER,LABEL`; a first line without a number is a header.
-    pub(super) fn read(path: &Path) -> io::Result<Self> {
-        let mut labels = BTreeMap::new();
-        let wrong =
-            |line: usize, what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("line {line}: {what}"));
-        for (at, line) in BufReader::new(File::open(path)?).lines().enumerate() {
-            let line = line?;
-            let Some((number, label)) = line.split_once(',') else {
-                return Err(wrong(at + 1, "there is no comma"));
-            };
-            match number.trim().parse() {
-                Ok(number) if labels.len() < LABELS => drop(labels.insert(number, label.trim().to_owned())),
-                Ok(_) => return Err(wrong(at + 1, "too many labels")),
-                Err(_) if at == 0 => {}
-                Err(_) => return Err(wrong(at + 1, "the first field is no line number")),
-            }
-        }
-        Ok(Self(Arc::new(labels)))
-    }
-
-    fn of(&self, line: u64) -> Option<&str> {
-        self.0.get(&line).map(String::as_str).filter(|label| *label != "-")
-    }
-}
-
-/// Something that at least one catalogue marks.
-#[derive(Debug, Clone)]
-pub(super) struct Item {
-    pub(super) at: Timestamp,
-    pub(super) source: Source,
-    pub(super) node: NodeId,
-    pub(super) rank: Option<Rank>,
-    pub(super) device: Option<Device>,
-    pub(super) text: String,
-    pub(super) repeats: u32,
-    /// What each catalogue says, best first.
-    pub(super) marks: Vec<Vec<Mark>>,
-}
 
 /// How lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,30 +29,21 @@ enum Form {
 /// One log while it is read.
 pub(super) struct Feed {
     name: String,
-    reader: BufReader<Box<dyn Read>>,
+    lines: Lines,
     form: Form,
     source: Source,
     labels: Option<Labels>,
     triage: Option<Triage>,
-    ready: std::collections::VecDeque<Item>,
+    ready: VecDeque<Item>,
     at: Timestamp,
-    line: u64,
-    cut: u64,
     done: bool,
 }
 
 impl Feed {
     /// Looks at the first lines. `whole` reads plain logs with all that live triage knows of lines that belong together.
     pub(super) fn open(path: &Path, labels: Option<Labels>, whole: bool, brain: &Brain) -> io::Result<Self> {
-        let mut plain = BufReader::new(File::open(path)?);
-        let packed = plain.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-        let unpacked: Box<dyn Read> = if packed {
-            Box::new(MultiGzDecoder::new(plain))
-        } else {
-            Box::new(plain)
-        };
-        let mut reader = BufReader::with_capacity(256 << 10, unpacked);
-        let head = reader.fill_buf()?;
+        let mut lines = Lines::open(path)?;
+        let head = lines.peek()?;
         if head.iter().take(8 << 10).any(|byte| *byte == 0) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not a text"));
         }
@@ -132,15 +74,13 @@ impl Feed {
         let grouped = form == Form::Plain && whole && labels.is_none();
         Ok(Self {
             name: path.display().to_string(),
-            reader,
+            lines,
             form,
             source,
             labels,
             triage: grouped.then(|| Triage::new(brain.matcher(), stream)),
-            ready: std::collections::VecDeque::new(),
+            ready: VecDeque::new(),
             at: Timestamp(0),
-            line: 0,
-            cut: 0,
             done: false,
         })
     }
@@ -155,11 +95,12 @@ impl Feed {
             if self.done {
                 return None;
             }
-            match self.read_line(&mut bytes) {
+            match self.lines.next(&mut bytes) {
                 Ok(true) => {}
                 end => {
                     if let Err(problem) = end {
-                        tally.problem(format!("{}: read up to line {} only: {problem}", self.name, self.line));
+                        let read = self.lines.number();
+                        tally.problem(format!("{}: read up to line {read} only: {problem}", self.name));
                     }
                     self.done = true;
                     let rest = self.triage.as_mut().map(Triage::flush).unwrap_or_default();
@@ -195,6 +136,7 @@ impl Feed {
             text: observation.text,
             repeats: observation.repeats,
             marks: vec![observation.marks],
+            recorded: None,
         });
     }
 
@@ -217,7 +159,7 @@ impl Feed {
                 let label = self
                     .labels
                     .as_ref()
-                    .map(|labels| labels.of(self.line).map(str::to_owned));
+                    .map(|labels| labels.of(self.lines.number()).map(str::to_owned));
                 (parsed.at, node, parsed.text, label)
             }
             form => {
@@ -252,44 +194,17 @@ impl Feed {
             text,
             repeats: 1,
             marks,
+            recorded: None,
         });
-    }
-
-    /// The next line without its end; false at the end of the file.
-    fn read_line(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
-        line.clear();
-        let (mut any, mut cut) = (false, false);
-        loop {
-            let buffer = self.reader.fill_buf()?;
-            if buffer.is_empty() {
-                break;
-            }
-            any = true;
-            let end = buffer.iter().position(|byte| *byte == b'\n');
-            let part = &buffer[..end.unwrap_or(buffer.len())];
-            let room = LINE_BYTES - line.len();
-            cut |= part.len() > room;
-            line.extend_from_slice(&part[..part.len().min(room)]);
-            let used = part.len() + usize::from(end.is_some());
-            self.reader.consume(used);
-            if end.is_some() {
-                break;
-            }
-        }
-        self.line += u64::from(any);
-        self.cut += u64::from(cut);
-        if line.last() == Some(&b'\r') {
-            line.pop();
-        }
-        Ok(any)
     }
 
     /// Says what was cut.
     pub(super) fn finish(self, tally: &mut Tally) {
-        if self.cut > 0 {
+        let cut = self.lines.cut();
+        if cut > 0 {
             tally.problem(format!(
-                "{}: {} lines are longer than 1 MiB; their ends were not read",
-                self.name, self.cut
+                "{}: {cut} lines are longer than 1 MiB; their ends were not read",
+                self.name
             ));
         }
     }

@@ -49,6 +49,8 @@ struct Document {
     lines_by_label: Vec<Cell>,
     labelled_cases: Option<Agreement>,
     named_right: Option<f64>,
+    against_cases: Option<Agreement>,
+    against_named_right: Option<f64>,
     confusion: Vec<Cell>,
     differences: Vec<Difference>,
     cases: Vec<CaseLine>,
@@ -66,7 +68,7 @@ const CLASSES: &[Column<ClassLine>] = &[
 const DIFFERENCES: &[Column<Difference>] = &[
     ("before", |line| line.before.clone()),
     ("after", |line| line.after.clone()),
-    ("lines", |line| line.lines.to_string()),
+    ("count", |line| line.lines.to_string()),
     ("example", |line| line.example.clone()),
 ];
 
@@ -121,6 +123,8 @@ fn document(tally: &Tally) -> Document {
         lines_by_label: cells(&tally.lines_by_label),
         labelled_cases: agreement(tally.cases_judged),
         named_right: (judged > 0).then(|| tally.named_right as f64 / judged as f64),
+        against_cases: agreement(tally.against_judged),
+        against_named_right: (diff && judged > 0).then(|| tally.against_right as f64 / judged as f64),
         confusion: cells(&tally.confusion),
         differences: tally.differences.values().cloned().collect(),
         cases: tally.listed.clone(),
@@ -151,7 +155,11 @@ pub(super) fn print(format: Format, tally: &Tally) {
     }
     super::tell(&document.problems);
     let share = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
-    for (what, found) in [("lines", &document.labelled_lines), ("cases", &document.labelled_cases)] {
+    for (what, found) in [
+        ("lines", &document.labelled_lines),
+        ("cases", &document.labelled_cases),
+        ("cases with --against", &document.against_cases),
+    ] {
         if let Some(found) = found {
             out::note(&format!(
                 "labelled {what}: precision {}, recall {} (failure or none; {} right alarms, {} false, {} missed, {} rightly quiet)",
@@ -166,6 +174,9 @@ pub(super) fn print(format: Format, tally: &Tally) {
     }
     if let Some(right) = document.named_right {
         out::note(&format!("class named as labelled: {right:.3}"));
+    }
+    if let Some(right) = document.against_named_right {
+        out::note(&format!("class named as labelled with --against: {right:.3}"));
     }
     let delay = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1} s"));
     out::note(&format!(

@@ -7,6 +7,7 @@ use std::path::Path;
 use rankguard_offline::Record;
 use serde::Deserialize;
 
+use super::brain::Brain;
 use super::tally::Tally;
 
 /// Longest line of a case.
@@ -23,8 +24,8 @@ pub(super) fn holds_cases(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "jsonl")
 }
 
-/// Classifies every case and compares it with its answer.
-pub(super) fn replay(path: &Path, tally: &mut Tally) {
+/// Classifies every case by each catalogue and compares it with its answer.
+pub(super) fn replay(path: &Path, brains: &[Brain], tally: &mut Tally) {
     let mut reader = match File::open(path) {
         Ok(file) => BufReader::new(file),
         Err(problem) => return tally.problem(format!("{}: {problem}", path.display())),
@@ -52,14 +53,26 @@ pub(super) fn replay(path: &Path, tally: &mut Tally) {
             Ok(record) => {
                 let lines: u64 = record.sources.iter().map(|source| source.lines.len() as u64).sum();
                 tally.lines += lines;
-                let case = record.classify();
-                tally.evidence += case.key_lines.len() as u64;
-                *tally.classes[0].entry(case.class.clone()).or_default() += 1;
+                let mut classes = Vec::new();
+                for (which, brain) in brains.iter().enumerate() {
+                    let case = record.clone().classify_with(brain.catalogue(), &brain.matcher());
+                    if which == 0 {
+                        tally.evidence += case.key_lines.len() as u64;
+                    }
+                    *tally.classes[which].entry(case.class.clone()).or_default() += 1;
+                    classes.push(case.class);
+                }
                 let answer = serde_json::from_str::<Answer>(&text)
                     .ok()
                     .and_then(|answer| answer.label);
-                if let Some(label) = answer {
-                    tally.judge_case(&label, &case.class);
+                if let (Some(label), Some(class)) = (&answer, classes.first()) {
+                    tally.judge_case(label, class);
+                }
+                if let [before, after] = &classes[..] {
+                    tally.differ_in(before.clone(), after.clone(), &record.id);
+                    if let Some(label) = &answer {
+                        tally.judge_case_against(label, after);
+                    }
                 }
             }
             Err(problem) => tally.problem(format!("{}:{number}: {problem}", path.display())),

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use rankguard_diagnosis::Concluded;
-use rankguard_model::{Mark, Role, Timestamp};
+use rankguard_model::{Case, Mark, Role, Timestamp};
 use serde::Serialize;
 
 use super::CASES;
 use super::brain::Counts;
-use super::feed::Item;
+use super::item::Item;
 
 /// Problems that are kept; more are counted.
 const PROBLEMS: usize = 200;
@@ -78,6 +78,9 @@ pub(super) struct Tally {
     pub(super) confusion: BTreeMap<(String, String), u64>,
     pub(super) cases_judged: Binary,
     pub(super) named_right: u64,
+    /// The same under the other catalogue.
+    pub(super) against_judged: Binary,
+    pub(super) against_right: u64,
     pub(super) differences: BTreeMap<(String, String), Difference>,
     pub(super) problems: Vec<String>,
     more_problems: u64,
@@ -147,6 +150,45 @@ impl Tally {
         *self.confusion.entry((label.to_owned(), class.to_owned())).or_default() += 1;
     }
 
+    /// The same case under the other catalogue.
+    pub(super) fn judge_case_against(&mut self, label: &str, class: &str) {
+        count(&mut self.against_judged, label != "none", class != "none");
+        self.against_right += u64::from(label == class);
+    }
+
+    /// A case that a journal tells, concluded by the whole brain.
+    pub(super) fn settled(&mut self, which: usize, case: &Case) {
+        let class = case.verdict.class.to_string();
+        *self.classes[which].entry(class.clone()).or_default() += 1;
+        if which > 0 {
+            return;
+        }
+        let delay_s = (case.opened_at.0 - case.first_at.0) as f64 / 1e9;
+        self.list(CaseLine {
+            first_s: case.first_at.0 as f64 / 1e9,
+            delay_s,
+            class,
+            blamed: case.verdict.blamed.to_string(),
+            confidence: case.verdict.confidence,
+            findings: case.findings.len(),
+            headline: case
+                .reasoning
+                .first()
+                .map(|reason| reason.text.clone())
+                .unwrap_or_default(),
+        });
+    }
+
+    fn list(&mut self, line: CaseLine) {
+        *self
+            .delays
+            .entry((line.delay_s.clamp(0.0, 1e9) * 10.0) as u64)
+            .or_default() += 1;
+        if self.listed.len() < CASES {
+            self.listed.push(line);
+        }
+    }
+
     pub(super) fn conclude(&mut self, which: usize, case: &Concluded, now: Timestamp) {
         let class = case.verdict.class.to_string();
         *self.classes[which].entry(class.clone()).or_default() += 1;
@@ -154,24 +196,25 @@ impl Tally {
             return;
         }
         let delay_s = (now.0 - case.first_at.0) as f64 / 1e9;
-        *self.delays.entry((delay_s.clamp(0.0, 1e9) * 10.0) as u64).or_default() += 1;
-        if self.listed.len() < CASES {
-            self.listed.push(CaseLine {
-                first_s: case.first_at.0 as f64 / 1e9,
-                delay_s,
-                class,
-                blamed: case.verdict.blamed.to_string(),
-                confidence: case.verdict.confidence,
-                findings: case.findings.len(),
-                headline: case.headline.clone(),
-            });
-        }
+        self.list(CaseLine {
+            first_s: case.first_at.0 as f64 / 1e9,
+            delay_s,
+            class,
+            blamed: case.verdict.blamed.to_string(),
+            confidence: case.verdict.confidence,
+            findings: case.findings.len(),
+            headline: case.headline.clone(),
+        });
     }
 
     /// Counts what two catalogues call differently.
     pub(super) fn differ(&mut self, item: &Item) {
         let [before, after] = &item.marks[..] else { return };
-        let (before, after) = (top(before), top(after));
+        self.differ_in(top(before), top(after), &item.text);
+    }
+
+    /// Counts something that two catalogues call differently.
+    pub(super) fn differ_in(&mut self, before: String, after: String, example: &str) {
         if before == after {
             return;
         }
@@ -180,7 +223,7 @@ impl Tally {
             before,
             after,
             lines: 0,
-            example: item.text.chars().take(160).collect(),
+            example: example.chars().take(160).collect(),
         });
         known.lines += 1;
     }

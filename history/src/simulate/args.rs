@@ -3,19 +3,32 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use rankguard_console::FormatArgs;
 use rankguard_policies::job::{Placement, Survives, Tier};
 use rankguard_policies::policy::Policy;
 use serde::Serialize;
 
+use super::calibrate::CalibrateArgs;
+
 /// Mean repair of made-up failures where nobody says another one, seconds.
 pub(super) const REPAIR_S: f64 = 14_400.0;
+
+/// Besides comparing policies.
+#[derive(Debug, Clone, Subcommand)]
+pub(super) enum Action {
+    /// Sharpen published failure rates with a cluster's own record, as a fragment of the controller's configuration
+    Calibrate(CalibrateArgs),
+}
 
 /// `simulate`.
 #[derive(Debug, Clone, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["data", "synthetic"]))]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct SimulateArgs {
+    /// Something else than a comparison.
+    #[command(subcommand)]
+    pub(super) action: Option<Action>,
     /// A data set with failures or capacity (`rankguard dataset ls`)
     #[arg(long, value_name = "PATH")]
     pub(super) data: Option<PathBuf>,

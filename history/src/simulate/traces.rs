@@ -80,8 +80,16 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     let nodes = data.strings(Table::Failures, "node")?;
     let systems = data.strings(Table::Failures, "system")?;
     let classes = data.strings(Table::Failures, "class")?;
+    // Only one's own history tells what a failure took with it.
+    let scopes = data.strings(Table::Failures, "x_scope").ok();
+    let stays = |at: usize| {
+        scopes
+            .as_ref()
+            .is_some_and(|scopes| scopes[at].as_deref() == Some("process"))
+    };
     let system = choose("system", &systems, &[], args.system.as_deref(), notes)?;
-    if repairs.iter().all(Option::is_none) && args.repair.is_none() {
+    let untold = (0..repairs.len()).all(|at| repairs[at].is_none() && !stays(at));
+    if untold && args.repair.is_none() {
         return Err(CliError::usage(
             format!("{} does not tell how long nodes are away", data.title),
             "--repair SECONDS says so, for every failure",
@@ -107,7 +115,9 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
             without_node += 1;
             continue;
         };
-        let Some(repair_s) = repairs[at].filter(|repair| *repair >= 0.0).or(args.repair) else {
+        let scope = if stays(at) { Scope::Process } else { Scope::Node };
+        let told = repairs[at].filter(|repair| *repair >= 0.0).or(args.repair);
+        let Some(repair_s) = told.or((scope == Scope::Process).then_some(0.0)) else {
             without_repair += 1;
             continue;
         };
@@ -115,7 +125,7 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
         let node = *ids.entry(node.to_owned()).or_insert(next);
         let next = causes.len() as u16;
         let cause = *causes.entry(class.to_owned()).or_insert(next);
-        rows.push((time, node, repair_s, cause));
+        rows.push((time, node, repair_s, cause, scope));
     }
     for (count, what) in [
         (without_time, "no time"),
@@ -126,7 +136,7 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
             notes.push(format!("{count} failures with {what} are left out"));
         }
     }
-    if repairs.iter().all(Option::is_none) {
+    if untold {
         let said = args.repair.unwrap_or_default();
         notes.push(format!(
             "every node is away for {said} s as --repair says; the data do not tell"
@@ -154,12 +164,12 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
             "{seen} nodes appear, more than the {population} stated: {seen} are counted"
         ));
     }
-    let failures = rows.iter().map(|(time, node, repair_s, cause)| Failure {
+    let failures = rows.iter().map(|(time, node, repair_s, cause, scope)| Failure {
         at_s: (time - begin).clamp(0.0, end - begin),
         node: *node,
         repair_s: *repair_s,
         cause: *cause,
-        scope: Scope::Node,
+        scope: *scope,
     });
     let mut names = vec![String::new(); causes.len()];
     for (name, at) in causes {

@@ -53,7 +53,7 @@ pub(crate) struct Gpu {
 }
 
 /// The first word of everything that is made up, in lines and names of metrics; marks have a field of this name as well.
-pub const SYNTHETIC: &str = "synthetic";
+pub const SYNTHETIC: &str = rankguard_model::SYNTHETIC;
 
 /// What must be said once.
 #[derive(Debug, Default)]

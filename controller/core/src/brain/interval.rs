@@ -4,7 +4,7 @@
 use rankguard_checkpoint_schedule::governor::{Bound, Limits};
 use rankguard_checkpoint_schedule::interval::exact;
 use rankguard_checkpoint_schedule::rates::Scope;
-use rankguard_model::{JobId, Timestamp};
+use rankguard_model::{JobId, Timestamp, Verdict};
 
 use super::Turn;
 use super::risk::{call_order, pace};
@@ -13,6 +13,16 @@ use crate::{Phase, Plan};
 /// Images that must have been measured before their cost decides anything.
 const IMAGES_MIN: u32 = 3;
 const NS_PER_HOUR: f64 = 3.6e12;
+
+/// What a failure with this verdict took with it: the node whose hardware is blamed, or no more than ranks. What one
+/// verdict can never tell is that several nodes failed together.
+pub fn scope_of(verdict: &Verdict) -> Scope {
+    if verdict.blamed.node().is_some() && verdict.layer == "hardware" {
+        Scope::Node
+    } else {
+        Scope::Process
+    }
+}
 
 impl Turn<'_> {
     /// A checkpoint was committed: its cost is known, and so is how long nothing failed.
@@ -78,8 +88,7 @@ impl Turn<'_> {
         let Some(case) = plan.case.and_then(|id| self.state.cases.all().get(&id)) else {
             return;
         };
-        let took_node = case.verdict.blamed.node().is_some() && case.verdict.layer == "hardware";
-        let scope = if took_node { Scope::Node } else { Scope::Process };
+        let scope = scope_of(&case.verdict);
         self.watch_hours(&plan.job);
         if let Some(job) = self.state.jobs.get_mut(&plan.job) {
             job.rhythm.rates.observe_failures(scope, 1);

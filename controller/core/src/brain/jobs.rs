@@ -21,7 +21,7 @@ impl Turn<'_> {
             ));
         }
         let name = spec.id.clone();
-        let mut job = Job::new(spec.clone(), self.at);
+        let mut job = Job::new(spec.clone(), self.at, self.state.policy.belief());
         job.deadline = Some(self.at.after(Duration::from_millis(self.state.policy.pending_ms)));
         self.state.jobs.insert(name.clone(), job);
         let gather = self.at.after(Duration::from_millis(self.state.policy.gather_ms));

@@ -8,6 +8,7 @@ mod risk;
 mod twins;
 mod waits;
 
+pub use interval::scope_of;
 use rankguard_model::{JobId, NodeId, Order, Rank, Timestamp};
 
 use crate::fleet::Cordon;

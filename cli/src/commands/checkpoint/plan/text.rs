@@ -98,11 +98,11 @@ fn failures(answer: &Answer) -> Vec<String> {
 
 fn tiers(question: &Question, answer: &Answer) -> Vec<String> {
     let mut covered = 0.0;
-    let pairs = question.tiers.iter().zip(&answer.plan.tiers);
+    let pairs = question.tiers.iter().zip(&answer.plan.tiers).enumerate();
     pairs
-        .map(|(tier, planned)| {
-            let own = (tier.covers - covered) * question.rate;
-            covered = tier.covers;
+        .map(|(at, (tier, planned))| {
+            let own = (question.believed(at) - covered) * question.rate;
+            covered = question.believed(at);
             let survives = format!("survives {} of the failures", percent(tier.covers));
             if planned.interval_s.is_none() {
                 return format!(

@@ -268,7 +268,7 @@ fn rg_5_a_writer_killed_at_any_moment_leaves_every_entry_it_spoke_of() {
         let mut writer = Command::new(std::env::current_exe().expect("this program"))
             .args([
                 "--exact",
-                "journal::tests::writer_to_be_killed",
+                "tests::writer_to_be_killed",
                 "--nocapture",
                 "--test-threads=1",
             ])

@@ -1,0 +1,255 @@
+//! What a journal tells: its events, played through the brain that decided by them.
+
+mod ends;
+mod told;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rankguard_core::{Event, Stamped, State, step};
+use rankguard_faults::Catalogue;
+use rankguard_model::{Body, Entity, Evidence, Generation, JobId, NodeId, NodeState, Step, Timestamp};
+
+use crate::{JournalError, policy, scan};
+
+pub use told::{Attempt, End, Failure, Happening, Interval, Job, Node, Seen, Told, Value};
+
+/// Plays a journal and gives what it tells to `take`. `path` is the journal or its state directory. Fails where there is
+/// no journal; what is wrong within it is [`Told::Problem`], and the rest is told as far as it can be read.
+pub fn tell(path: &Path, mut take: impl FnMut(Told)) -> Result<End, JournalError> {
+    let policy = policy(path)?;
+    let mut teller = Teller {
+        state: State::new(policy, Catalogue::builtin()),
+        lives: BTreeMap::new(),
+        away: BTreeMap::new(),
+        usable: None,
+        started: BTreeMap::new(),
+        steps: BTreeMap::new(),
+        end: End::default(),
+    };
+    let read = scan(path, |entry| {
+        teller.end.entries += 1;
+        match entry {
+            Ok(stamped) => teller.play(stamped, &mut take),
+            Err(problem) => take(Told::Problem(problem)),
+        }
+        Ok(())
+    });
+    if let Err(problem) = read {
+        take(Told::Problem(problem));
+    }
+    Ok(teller.finish(&mut take))
+}
+
+/// The stretch of a node's life that goes on.
+#[derive(Debug)]
+struct Life {
+    first: Timestamp,
+    since: Timestamp,
+    state: NodeState,
+}
+
+/// When a node could not be used: since when, and until when if that has ended.
+type Away = Vec<(Timestamp, Option<Timestamp>)>;
+
+struct Teller {
+    state: State,
+    lives: BTreeMap<NodeId, Life>,
+    away: BTreeMap<NodeId, Away>,
+    usable: Option<u64>,
+    /// When the first rank of a job started.
+    started: BTreeMap<JobId, Timestamp>,
+    /// The newest step of each generation.
+    steps: BTreeMap<(JobId, Generation), Step>,
+    end: End,
+}
+
+impl Teller {
+    fn play(&mut self, stamped: Stamped, take: &mut impl FnMut(Told)) {
+        let at = stamped.at;
+        self.end.first.get_or_insert(at);
+        self.end.last = self.end.last.max(Some(at));
+        // What the brain asks for was asked for then, and what became of it is in the journal, too.
+        step(&mut self.state, &stamped);
+        let may_move_nodes = may_move_nodes(&stamped.event);
+        let mut silent = None;
+        match stamped.event {
+            Event::EvidenceArrived { evidence } => self.seen(evidence, take),
+            event => {
+                if let Event::NodeFellSilent { node, last_heard } = &event {
+                    silent = Some((node.clone(), *last_heard));
+                }
+                if let Some(happening) = happening(at, event) {
+                    take(Told::Happening(happening));
+                }
+            }
+        }
+        if may_move_nodes {
+            self.watch_nodes(at, silent, take);
+        }
+    }
+
+    fn seen(&mut self, evidence: Evidence, take: &mut impl FnMut(Told)) {
+        let node = evidence.entity.node().unwrap_or(&evidence.id.node).clone();
+        let value = |metric: &str, value: f64, unit: &str| {
+            Told::Value(Value {
+                at: evidence.at,
+                node: node.clone(),
+                metric: metric.to_owned(),
+                value,
+                unit: unit.to_owned(),
+            })
+        };
+        match (&evidence.body, &evidence.entity) {
+            (Body::Progress { step, step_ms, .. }, entity) => {
+                if let Entity::Rank { job, generation, .. } = entity {
+                    let newest = self.steps.entry((job.clone(), *generation)).or_default();
+                    *newest = (*newest).max(*step);
+                }
+                return take(value("train.step_ms", *step_ms, "ms"));
+            }
+            (Body::ShardSealed { stall_ms, .. }, _) => return take(value("checkpoint.stall_ms", *stall_ms, "ms")),
+            (Body::ShardDurable { seal }, _) => {
+                return take(value("checkpoint.shard_bytes", seal.bytes as f64, "bytes"));
+            }
+            (
+                Body::Sample {
+                    metric,
+                    value: number,
+                    unit,
+                },
+                _,
+            ) => take(value(metric, *number, unit)),
+            (Body::Restored { took_ms, .. }, _) => take(value("checkpoint.restore_ms", *took_ms, "ms")),
+            (Body::RankStarted { .. }, Entity::Rank { job, .. }) => {
+                let first = self.started.entry(job.clone()).or_insert(evidence.at);
+                *first = (*first).min(evidence.at);
+            }
+            _ => {}
+        }
+        let text = text(&evidence);
+        take(Told::Seen(Seen { evidence, text }));
+    }
+
+    /// Compares the fleet with what was known of it.
+    fn watch_nodes(&mut self, at: Timestamp, silent: Option<(NodeId, Timestamp)>, take: &mut impl FnMut(Told)) {
+        let mut usable = 0;
+        for (name, node) in self.state.fleet().iter() {
+            let state = node.state();
+            usable += u64::from(node.is_usable());
+            let life = self.lives.entry(name.clone()).or_insert_with(|| Life {
+                first: at,
+                since: at,
+                state: NodeState::Healthy,
+            });
+            if life.state == state {
+                continue;
+            }
+            // A node that fell silent has been away since it last spoke.
+            let heard = silent
+                .as_ref()
+                .filter(|(node, _)| node == name)
+                .map(|(_, heard)| *heard);
+            let from = heard.unwrap_or(at).clamp(life.since, at.max(life.since));
+            take(Told::Interval(interval(name, life, from, false)));
+            let away = self.away.entry(name.clone()).or_default();
+            match (life.state == NodeState::Healthy, state == NodeState::Healthy) {
+                (true, false) => away.push((from, None)),
+                (false, true) => {
+                    if let Some(last) = away.last_mut() {
+                        last.1 = Some(at);
+                    }
+                }
+                _ => {}
+            }
+            (life.since, life.state) = (from, state);
+        }
+        if self.usable != Some(usable) && !self.lives.is_empty() {
+            self.usable = Some(usable);
+            take(Told::Usable { at, nodes: usable });
+        }
+    }
+}
+
+fn interval(node: &NodeId, life: &Life, to: Timestamp, is_cut: bool) -> Interval {
+    Interval {
+        node: node.clone(),
+        from: life.since,
+        to,
+        state: match life.state {
+            NodeState::Healthy => "healthy",
+            NodeState::Cordoned => "cordoned",
+            NodeState::Lost => "lost",
+        },
+        is_cut,
+    }
+}
+
+/// Whether nodes may have come, gone or been cordoned by an event. Most evidence is about steps and cannot.
+fn may_move_nodes(event: &Event) -> bool {
+    match event {
+        Event::EvidenceArrived { evidence } => match evidence.body {
+            Body::Progress { .. } | Body::ShardSealed { .. } | Body::ShardDurable { .. } | Body::Restored { .. } => {
+                false
+            }
+            Body::Line { .. } | Body::Sample { .. } => !evidence.marks.is_empty(),
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
+/// Evidence in one line.
+fn text(evidence: &Evidence) -> String {
+    match &evidence.body {
+        Body::Line { text, .. } => text.clone(),
+        Body::Sample { metric, value, unit } => format!("{metric} is {value} {unit}"),
+        Body::Gap { what, .. } => what.clone(),
+        Body::RankStarted { pid } => format!("{} started as process {pid}", evidence.entity),
+        Body::RankExited { exit, .. } => format!("{} ended: {exit}", evidence.entity),
+        Body::Fenced { job, generation, .. } => format!("job {job} fenced below generation {generation}"),
+        Body::ShardFailed { step, reason } => format!("the shard of step {step} could not be kept: {reason}"),
+        Body::Restored { step, .. } => format!("{} restored step {step}", evidence.entity),
+        Body::RankFinished => format!("{} has done all its work", evidence.entity),
+        Body::OrderFailed { order, reason, .. } => format!("order {order} failed: {reason}"),
+        Body::Progress { step, .. } | Body::ShardSealed { step, .. } => format!("{} at step {step}", evidence.entity),
+        Body::ShardDurable { seal } => format!("the shard of step {} is on disk", seal.step),
+    }
+}
+
+/// An event that is no evidence, for people. Timers are the brain's own affair.
+fn happening(at: Timestamp, event: Event) -> Option<Happening> {
+    let (what, node, text) = match event {
+        Event::EvidenceArrived { .. } | Event::TimerFired { .. } => return None,
+        Event::ControllerStarted => ("controller-started", None, "the controller began to run".to_owned()),
+        Event::NodeJoined { info } => {
+            let text = format!("{} joined as {}", info.node, info.incarnation);
+            ("node-joined", Some(info.node), text)
+        }
+        Event::NodeFellSilent { node, last_heard } => {
+            let text = format!("{node} fell silent; last heard {last_heard}");
+            ("node-silent", Some(node), text)
+        }
+        Event::JobSubmitted { spec } => ("job-submitted", None, format!("job {} submitted", spec.id)),
+        Event::JobCancelled { job } => ("job-cancelled", None, format!("job {job} cancelled by its user")),
+        Event::ManifestCommitted {
+            job, step, generation, ..
+        } => {
+            let text = format!("checkpoint of step {step} of job {job} committed (generation {generation})");
+            ("checkpoint-committed", None, text)
+        }
+        Event::ManifestRefused { job, step, reason, .. } => {
+            let text = format!("checkpoint of step {step} of job {job} refused: {reason}");
+            ("checkpoint-refused", None, text)
+        }
+        Event::NodeCordoned { node, reason } => {
+            let text = format!("{node} cordoned by an operator: {reason}");
+            ("node-cordoned", Some(node), text)
+        }
+        Event::NodeUncordoned { node } => {
+            let text = format!("{node} given back by an operator");
+            ("node-uncordoned", Some(node), text)
+        }
+    };
+    Some(Happening { at, node, what, text })
+}

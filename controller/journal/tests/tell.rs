@@ -1,0 +1,113 @@
+//! What a journal tells of a history that is known: stories of the simulator, whose truth stands in their scripts.
+
+use std::path::Path;
+
+use rankguard_journal::{End, JOURNAL_FILE, Journal, Told, encode, tell};
+use rankguard_sim::{Script, World};
+
+const EPOCH_NS: i64 = 1_704_067_200_000_000_000;
+
+/// Plays a script, writes its journal as a controller does, and reads it back.
+fn told(script: &str) -> (End, Vec<Told>) {
+    let script = Script::parse(script).expect("a script");
+    let policy = script.policy.clone();
+    let ended = World::new(script).play();
+    assert_eq!(ended.broken, Vec::<String>::new());
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut journal = Journal::open(&dir.path().join(JOURNAL_FILE), &policy).expect("a journal");
+    for batch in ended.journal.chunks(64) {
+        let entries: Vec<Vec<u8>> = batch.iter().map(|event| encode(event).expect("JSON")).collect();
+        journal.append(&entries).expect("room");
+    }
+    drop(journal);
+    let mut all = Vec::new();
+    let end = tell(dir.path(), |one| all.push(one)).expect("a sound journal");
+    assert_eq!(end.entries, ended.journal.len() as u64);
+    assert!(!all.iter().any(|one| matches!(one, Told::Problem(_))));
+    (end, all)
+}
+
+fn of_sim(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../sim/scripts/{name}.toml"));
+    std::fs::read_to_string(path).expect("a script of the simulator")
+}
+
+macro_rules! all {
+    ($told:expr, $kind:ident) => {
+        $told.iter().filter_map(|one| match one {
+            Told::$kind(one) => Some(one),
+            _ => None,
+        })
+    };
+}
+
+#[test]
+fn a_lost_node_is_one_failure_one_absence_and_three_attempts() {
+    let (end, told) = told(&of_sim("node-lost"));
+    assert_eq!((end.nodes, end.open), (3, 0));
+    let failures: Vec<_> = all!(told, Failure).collect();
+    assert_eq!(failures.len(), 1);
+    assert_eq!(failures[0].blamed.node().map(|node| node.as_str()), Some("node-1"));
+    // It was lost 2 s after the beginning and joined again a little after 7 s.
+    let since = |ns: i64| (ns - EPOCH_NS) as f64 / 1e9;
+    let back = since(failures[0].back.expect("it came back").0);
+    assert!((7.0..7.5).contains(&back), "{back}");
+    assert!(failures[0].recovered.is_some());
+    let lost: Vec<_> = all!(told, Interval)
+        .filter(|interval| interval.state == "lost")
+        .collect();
+    assert_eq!(lost.len(), 1);
+    assert_eq!(lost[0].node.as_str(), "node-1");
+    assert!((1.5..=2.0).contains(&since(lost[0].from.0)), "since it last spoke");
+    assert!((since(lost[0].to.0) - back).abs() < 1e-9 && !lost[0].is_cut);
+    let attempts: Vec<_> = all!(told, Attempt)
+        .map(|attempt| (attempt.ranks, attempt.state, attempt.kind))
+        .collect();
+    assert_eq!(
+        attempts,
+        [
+            (6, "node_fail", "start"),
+            (4, "other", "shrink"),
+            (6, "completed", "grow")
+        ]
+    );
+    let jobs: Vec<_> = all!(told, Job)
+        .map(|job| (job.state, job.ranks, job.step.map(|step| step.0)))
+        .collect();
+    assert_eq!(jobs, [("completed", Some(6), Some(120))]);
+    let counts: Vec<u64> = told
+        .iter()
+        .filter_map(|one| match one {
+            Told::Usable { nodes, .. } => Some(*nodes),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(counts, [1, 2, 3, 2, 3]);
+    // Every node's time is covered once, from its first joining to the end.
+    for node in all!(told, Node) {
+        let mut at = node.joined;
+        for interval in all!(told, Interval).filter(|interval| interval.node == node.node) {
+            assert_eq!(interval.from, at);
+            at = interval.to;
+        }
+        assert_eq!(Some(at), end.last);
+    }
+}
+
+#[test]
+fn a_lost_gpu_keeps_its_node_away_until_the_end_and_a_bug_ends_the_job() {
+    let (_, gpu) = told(&of_sim("gpu-lost"));
+    let failure = all!(gpu, Failure).next().expect("a failure");
+    assert_eq!(failure.class.as_str(), "gpu-fallen-off-bus");
+    assert_eq!((failure.back, failure.scope.to_string().as_str()), (None, "node"));
+    assert!(all!(gpu, Interval).any(|interval| interval.state == "cordoned" && interval.is_cut));
+    let (_, bug) = told(&of_sim("user-bug"));
+    let job = all!(bug, Job).next().expect("a job");
+    assert_eq!(job.state, "failed");
+    assert!(all!(bug, Failure).count() >= 2, "it came back after its retry");
+    assert!(all!(bug, Failure).all(|failure| failure.scope.to_string() == "process" && failure.back.is_none()));
+    assert_eq!(
+        all!(bug, Attempt).map(|attempt| attempt.state).collect::<Vec<_>>(),
+        ["failed", "failed"]
+    );
+}

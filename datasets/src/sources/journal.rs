@@ -1,0 +1,240 @@
+//! The journal of one's own controller: its events, played through the brain that decided by them.
+
+use std::io;
+
+use rankguard_journal::{
+    Attempt, End, Failure, Happening, Interval, Job, JournalError, Node, Seen, Told, Value, is_journal, tell,
+};
+use rankguard_model::{Entity, Mark, Role, Timestamp};
+
+use crate::dataset::Population;
+use crate::head::Head;
+use crate::input::Input;
+use crate::load::Load;
+use crate::quiet::quietly;
+use crate::source::Source;
+use crate::table::Table;
+
+pub(super) const SOURCE: Source = Source {
+    name: "rankguard-journal",
+    title: "The journal of one's own controller",
+    licence: "one's own",
+    citation: "one's own",
+    home: "journal.redb in the state directory of `rankguard controller`; the controller must not run meanwhile",
+    clock: "the controller's clock, Unix seconds; evidence on the same clock, as its agent has measured it",
+    traps: &[
+        "users, queues, GPUs and CPUs are null: a controller knows ranks and slots (x_ranks, x_slots)",
+        "failures are cases whose verdict is a failure, those of users' programs among them: x_layer tells them apart",
+        "repair_s is how long the blamed node could not be used; null where it stayed in use or is still away. x_recovery_s is until the job made steps again",
+        "intervals that go on when the journal ends are cut there (x_cut); nothing is known of the time while no controller ran",
+        "verdicts are those that this version reaches: another version's catalogue may name a case otherwise",
+        "x_synthetic marks failures that a simulation or an injection made up",
+    ],
+    role,
+    read,
+    ..Source::PLAIN
+};
+
+fn role(head: &Head) -> Option<&'static str> {
+    let ours = head.bytes.starts_with(b"redb") && quietly(|| is_journal(&head.path)).unwrap_or(true);
+    ours.then_some("journal")
+}
+
+fn read(_: &'static str, head: &Head, _: &mut Input, load: &mut Load) {
+    let ended = quietly(|| tell(&head.path, |told| take(told, load)));
+    match ended {
+        Ok(Ok(end)) => finish(&end, load),
+        Ok(Err(problem)) => load.cut_short(&io::Error::other(whole(&problem))),
+        Err(_) => load.cut_short(&io::Error::other("the journal is damaged")),
+    }
+}
+
+/// A problem with what caused it.
+fn whole(problem: &dyn std::error::Error) -> String {
+    let mut text = problem.to_string();
+    let mut cause = problem.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}
+
+fn finish(end: &End, load: &mut Load) {
+    load.rows(end.entries);
+    load.window = end
+        .first
+        .zip(end.last)
+        .map(|(first, last)| (seconds(first), seconds(last)));
+    load.population = (end.nodes > 0).then_some(Population {
+        count: end.nodes,
+        unit: "nodes",
+        from: "the journal: every node whose agent ever joined",
+    });
+    load.at(end.entries);
+    if end.open > 0 {
+        load.odd("open-case", "", || {
+            format!(
+                "{} cases were not concluded when the journal ended; they are no failures yet",
+                end.open
+            )
+        });
+    }
+}
+
+fn seconds(at: Timestamp) -> f64 {
+    at.0 as f64 / 1e9
+}
+
+fn span(from: Timestamp, to: Timestamp) -> f64 {
+    (to.0 as f64 - from.0 as f64) / 1e9
+}
+
+fn take(told: Told, load: &mut Load) {
+    match told {
+        Told::Problem(problem) => {
+            if let JournalError::Gap { entry, .. } | JournalError::Unreadable { entry, .. } = &problem {
+                load.at(*entry);
+            }
+            load.lose("bad-row", "entry", || {
+                format!("{}; left out, and what follows from it is not known", whole(&problem))
+            });
+        }
+        Told::Seen(seen) => event(&seen, load),
+        Told::Value(value) => sample(&value, load),
+        Told::Happening(happening) => news(&happening, load),
+        Told::Interval(interval) => outage(&interval, load),
+        Told::Usable { at, nodes } => {
+            load.row(Table::Capacity)
+                .num("time", seconds(at))
+                .num("available", nodes as f64);
+        }
+        Told::Job(found) => job(&found, load),
+        Told::Attempt(found) => attempt(&found, load),
+        Told::Node(found) => node(&found, load),
+        Told::Failure(found) => failure(&found, load),
+    }
+}
+
+/// The mark that says most, news before noise.
+fn top(marks: &[Mark]) -> Option<&Mark> {
+    marks.iter().find(|mark| mark.role != Role::Noise).or(marks.first())
+}
+
+fn event(seen: &Seen, load: &mut Load) {
+    let evidence = &seen.evidence;
+    let mark = top(&evidence.marks);
+    let role = mark.map_or("", |mark| match mark.role {
+        Role::Root => "root",
+        Role::Cascade => "cascade",
+        Role::Confirmation => "confirmation",
+        Role::Noise => "noise",
+    });
+    let node = evidence.entity.node().unwrap_or(&evidence.id.node);
+    let job = evidence.entity.job().map_or("", |job| job.as_str());
+    // The whole of it, so that it can be played again as it was.
+    let text = serde_json::to_string(evidence).unwrap_or_default();
+    load.row(Table::Events)
+        .num("time", seconds(evidence.at))
+        .text("node", node.as_str())
+        .text("label", mark.map_or("", |mark| mark.class.as_str()))
+        .text("severity", role)
+        .text("message", &seen.text)
+        .text("x_kind", "evidence")
+        .text("x_job", job)
+        .num("x_rank", evidence.entity.rank().map(|rank| f64::from(rank.0)))
+        .text("x_evidence", &text);
+}
+
+fn news(happening: &Happening, load: &mut Load) {
+    load.row(Table::Events)
+        .num("time", seconds(happening.at))
+        .text("node", happening.node.as_ref().map_or("", |node| node.as_str()))
+        .text("message", &happening.text)
+        .text("x_kind", happening.what);
+}
+
+fn sample(value: &Value, load: &mut Load) {
+    load.row(Table::Samples)
+        .num("time", seconds(value.at))
+        .text("node", value.node.as_str())
+        .text("metric", &value.metric)
+        .num("value", value.value)
+        .text("unit", &value.unit);
+}
+
+fn outage(interval: &Interval, load: &mut Load) {
+    let up = interval.state == "healthy";
+    load.row(Table::Outages)
+        .text("node", interval.node.as_str())
+        .num("start", seconds(interval.from))
+        .num("end", seconds(interval.to))
+        .text("state", if up { "up" } else { "down" })
+        .text("x_cause", if up { "" } else { interval.state })
+        .num("x_cut", f64::from(u8::from(interval.is_cut)));
+}
+
+fn job(job: &Job, load: &mut Load) {
+    let raw = job.reason.as_deref().unwrap_or(job.state);
+    load.row(Table::Jobs)
+        .text("job", job.job.as_str())
+        .num("submit", seconds(job.submitted))
+        .num("start", job.started.map(seconds))
+        .num("end", job.ended.map(seconds))
+        .num("elapsed_s", job.started.zip(job.ended).map(|(from, to)| span(from, to)))
+        .text("state", job.state)
+        .text("state_raw", raw)
+        .num("nodes", job.nodes.map(|nodes| nodes as f64))
+        .num("x_ranks", job.ranks.map(|ranks| ranks as f64))
+        .num("x_step", job.step.map(|step| step.0 as f64));
+}
+
+fn attempt(attempt: &Attempt, load: &mut Load) {
+    let nodes: Vec<&str> = attempt.nodes.iter().map(|node| node.as_str()).collect();
+    load.row(Table::Attempts)
+        .text("job", attempt.job.as_str())
+        .text("attempt", &attempt.generation.to_string())
+        .num("start", seconds(attempt.start))
+        .num("end", attempt.end.map(seconds))
+        .text("state", attempt.state)
+        .text("node", &nodes.join(","))
+        .text("x_plan", attempt.kind)
+        .num("x_ranks", f64::from(attempt.ranks))
+        .num("x_step", attempt.step.map(|step| step.0 as f64))
+        .num("x_case", attempt.ended_by.map(|case| case.0 as f64));
+}
+
+fn node(node: &Node, load: &mut Load) {
+    load.row(Table::Nodes)
+        .text("node", node.node.as_str())
+        .text("kind", "node")
+        .text("rack", &node.failure_domain)
+        .num("installed", seconds(node.joined))
+        .num("x_slots", f64::from(node.slots));
+}
+
+fn failure(failure: &Failure, load: &mut Load) {
+    let device = match &failure.blamed {
+        Entity::Device { device, .. } => device.to_string(),
+        _ => String::new(),
+    };
+    let (at, back) = (failure.at, failure.back);
+    load.row(Table::Failures)
+        .num("time", seconds(at))
+        .num("end", back.map(seconds))
+        .num("repair_s", back.map(|back| span(at, back)))
+        .text("node", failure.blamed.node().map_or("", |node| node.as_str()))
+        .text("device", &device)
+        .text("class", failure.class.as_str())
+        .text("level", "failure")
+        .text("job", failure.job.as_ref().map_or("", |job| job.as_str()))
+        .text("x_scope", &failure.scope.to_string())
+        .text("x_layer", &failure.layer)
+        .num("x_case", failure.case.0 as f64)
+        .num("x_attempt", failure.generation.map(|generation| generation.0 as f64))
+        .num("x_confidence", failure.confidence)
+        .num("x_detect_s", span(at, failure.detected))
+        .num("x_recovery_s", failure.recovered.map(|recovered| span(at, recovered)))
+        .num("x_steps_lost", failure.steps_lost.map(|steps| steps as f64))
+        .num("x_synthetic", f64::from(u8::from(failure.is_synthetic)));
+}

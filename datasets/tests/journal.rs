@@ -1,0 +1,234 @@
+//! One's own journal as tables and back: a history of the simulator, whose truth stands in its script.
+
+use std::fs;
+use std::path::Path;
+
+use rankguard_datasets::{Dataset, Table, open};
+use rankguard_journal::{JOURNAL_FILE, Journal, encode};
+use rankguard_model::Evidence;
+use rankguard_sim::{Ended, Script, World};
+
+/// Six nodes under a job of two ranks each. One GPU falls off the bus (its node is taken out of use), two nodes are lost
+/// and come back, one rank is killed.
+const STORY: &str = r#"
+title = "Four failures"
+seed = 7
+nodes = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"]
+ranks_per_node = 2
+nodes_min = 2
+nodes_max = 4
+steps = 900
+step_ms = 50
+checkpoint_every = 10
+end_ms = 120000
+
+[policy]
+settle_ms = 500
+grow_ms = 500
+cordon_share = 25
+
+[[fault]]
+at_ms = 3000
+what = "node-lost"
+node = "node-1"
+
+[[fault]]
+at_ms = 9000
+what = "node-back"
+node = "node-1"
+
+[[fault]]
+at_ms = 15000
+what = "gpu-lost"
+node = "node-2"
+
+[[fault]]
+at_ms = 25000
+what = "node-lost"
+node = "node-3"
+
+[[fault]]
+at_ms = 31000
+what = "node-back"
+node = "node-3"
+
+[[fault]]
+at_ms = 40000
+what = "rank-killed"
+rank = 1
+"#;
+
+fn write(dir: &Path, story: &str) -> Ended {
+    let script = Script::parse(story).expect("a script");
+    let mut journal = Journal::open(&dir.join(JOURNAL_FILE), &script.policy).expect("a journal");
+    let ended = World::new(script).play();
+    assert_eq!(ended.broken, Vec::<String>::new());
+    for batch in ended.journal.chunks(100) {
+        let entries: Vec<Vec<u8>> = batch.iter().map(|event| encode(event).expect("JSON")).collect();
+        journal.append(&entries).expect("room");
+    }
+    ended
+}
+
+fn texts(data: &Dataset, table: Table, column: &str) -> Vec<String> {
+    let column = data.strings(table, column).expect("the column");
+    column.into_iter().map(|text| text.unwrap_or_default()).collect()
+}
+
+fn numbers(data: &Dataset, table: Table, column: &str) -> Vec<Option<f64>> {
+    data.f64s(table, column).expect("the column")
+}
+
+#[test]
+fn a_history_of_known_failures_is_counted_right() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let ended = write(dir.path(), STORY);
+    let before = fs::read(dir.path().join(JOURNAL_FILE)).expect("the journal");
+    let data = open(dir.path()).expect("a journal is recognised");
+    assert_eq!(data.source, "rankguard-journal");
+    assert!(data.problems.is_empty(), "{:?}", data.problems);
+    assert_eq!(data.files[0].rows_read, ended.journal.len() as u64);
+    assert_eq!(data.population.map(|all| all.count), Some(6));
+
+    assert_eq!(texts(&data, Table::Jobs, "state"), ["completed"]);
+    assert_eq!(
+        numbers(&data, Table::Jobs, "gpus"),
+        [None],
+        "a controller does not know them"
+    );
+    let classes = texts(&data, Table::Failures, "class");
+    assert_eq!(classes.len(), 4, "{classes:?}");
+    assert_eq!(classes.iter().filter(|class| *class == "gpu-fallen-off-bus").count(), 1);
+    let mut nodes = texts(&data, Table::Failures, "node");
+    nodes.truncate(3);
+    assert_eq!(nodes, ["node-1", "node-2", "node-3"]);
+    assert_eq!(texts(&data, Table::Failures, "x_scope")[3], "process");
+    // Lost nodes were away for 6 s and the time to join; the one with the lost GPU is away still, the killed rank's stayed.
+    let repairs = numbers(&data, Table::Failures, "repair_s");
+    for at in [0, 2] {
+        let repair = repairs[at].expect("it came back");
+        assert!((5.5..7.5).contains(&repair), "{repair}");
+    }
+    assert_eq!((repairs[1], repairs[3]), (None, None));
+
+    let states = texts(&data, Table::Outages, "state");
+    let (causes, cut) = (
+        texts(&data, Table::Outages, "x_cause"),
+        numbers(&data, Table::Outages, "x_cut"),
+    );
+    let count = |cause: &str| causes.iter().filter(|found| *found == cause).count();
+    assert_eq!((count("lost"), count("cordoned")), (2, 1));
+    assert_eq!(states.iter().filter(|state| *state == "down").count(), 3);
+    assert_eq!(
+        cut.iter().filter(|cut| **cut == Some(1.0)).count(),
+        6,
+        "each node's last interval"
+    );
+    let generations = ended.state.plans().len();
+    assert_eq!(texts(&data, Table::Attempts, "job").len(), generations);
+    let last = numbers(&data, Table::Capacity, "available").last().copied().flatten();
+    assert_eq!(last, Some(5.0));
+    assert_eq!(
+        fs::read(dir.path().join(JOURNAL_FILE)).expect("the journal"),
+        before,
+        "only looked at"
+    );
+}
+
+#[test]
+fn evidence_goes_out_and_comes_back_as_it_was() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    write(dir.path(), STORY);
+    let mut wanted: Vec<Evidence> = Vec::new();
+    rankguard_journal::evidence(dir.path(), |entry| {
+        wanted.push(entry.expect("sound"));
+        true
+    })
+    .expect("a journal");
+    let data = open(dir.path()).expect("a journal");
+    let tables = dir.path().join("tables");
+    data.import(&tables).expect("room");
+    let mut out = Vec::new();
+    let written = data.evidence(&mut out).expect("memory");
+    let lines = String::from_utf8(out).expect("JSON is text");
+    let mut got: Vec<Evidence> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("evidence"))
+        .collect();
+    assert_eq!(written.pieces, got.len() as u64);
+    assert!(got.is_sorted_by_key(|evidence| evidence.at));
+    // What ranks report every few steps is in the samples only.
+    wanted.retain(|evidence| {
+        use rankguard_model::Body;
+        !matches!(
+            evidence.body,
+            Body::Progress { .. } | Body::ShardSealed { .. } | Body::ShardDurable { .. }
+        )
+    });
+    let key = |evidence: &Evidence| (evidence.id.node.clone(), evidence.id.seq);
+    wanted.sort_by_key(key);
+    got.sort_by_key(key);
+    assert_eq!(got, wanted);
+}
+
+#[test]
+fn a_torn_last_record_is_a_problem_and_the_rest_is_counted() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let script = Script::parse(STORY).expect("a script");
+    let mut journal = Journal::open(&dir.path().join(JOURNAL_FILE), &script.policy).expect("a journal");
+    let ended = World::new(script).play();
+    let mut entries: Vec<Vec<u8>> = ended.journal.iter().map(|event| encode(event).expect("JSON")).collect();
+    let last = entries.last_mut().expect("entries");
+    last.truncate(last.len() / 2);
+    journal.append(&entries).expect("room");
+    drop(journal);
+    let data = open(dir.path()).expect("a journal");
+    let bad = &data.problems.kinds["bad-row"];
+    assert_eq!(
+        (bad.count, bad.rows_lost, bad.first[0].line),
+        (1, 1, entries.len() as u64)
+    );
+    assert!(bad.first[0].what.contains("cannot be read"), "{}", bad.first[0].what);
+    assert_eq!(texts(&data, Table::Failures, "class").len(), 4);
+}
+
+#[test]
+fn a_file_cut_short_and_one_in_use_are_problems() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join(JOURNAL_FILE);
+    write(dir.path(), STORY);
+    let held = Journal::open(&path, &rankguard_core_policy()).expect("a journal");
+    let data = open(&path).expect("it is recognised");
+    let told = &data.problems.kinds["truncated"].first[0].what;
+    assert!(told.contains("in use by another process"), "{told}");
+    drop(held);
+    let whole = fs::read(&path).expect("the journal");
+    fs::write(&path, &whole[..whole.len() / 3]).expect("room");
+    let data = open(&path).expect("it is recognised");
+    assert!(data.problems.rows_lost() > 0 && data.rows.is_empty(), "{data:?}");
+    assert_eq!(
+        fs::read(&path).expect("the file").len(),
+        whole.len() / 3,
+        "only looked at"
+    );
+}
+
+fn rankguard_core_policy() -> rankguard_core::Policy {
+    Script::parse(STORY).expect("a script").policy
+}
+
+#[test]
+fn somebody_elses_database_is_none_of_ours() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("other.redb");
+    let database = redb::Database::create(&path).expect("room");
+    let transaction = database.begin_write().expect("a transaction");
+    drop(
+        transaction
+            .open_table(redb::TableDefinition::<u64, u64>::new("other"))
+            .expect("a table"),
+    );
+    transaction.commit().expect("room");
+    drop(database);
+    assert!(open(&path).is_err());
+}

@@ -1,0 +1,86 @@
+//! One table of a data set, or its events as evidence, to a file or to standard output.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use rankguard_console::error::CliError;
+use rankguard_console::exit::Exit;
+use rankguard_console::out;
+use rankguard_datasets::{Error, Shape, Table};
+
+use super::{As, Input, lost, open};
+
+/// The events as evidence that a replay reads.
+pub(super) fn evidence(input: &Input, file: Option<&Path>) -> Result<Exit, CliError> {
+    let data = open(input)?;
+    let cannot = |problem: Error| {
+        CliError::failure(
+            "the data cannot be written as evidence",
+            "evidence wants a table of events or of failures; `rankguard dataset check` lists the tables",
+        )
+        .because(problem)
+    };
+    let written = match file {
+        Some(path) => data.evidence(BufWriter::new(create(path)?)),
+        None => data.evidence(Stdout),
+    };
+    let written = written.map_err(cannot)?;
+    out::note(&format!(
+        "{} pieces of evidence; {} rows have no time or no text, or are no evidence, and are left out",
+        written.pieces, written.left_out
+    ));
+    Ok(lost(&data))
+}
+
+fn create(path: &Path) -> Result<File, CliError> {
+    File::create(path).map_err(|problem| {
+        CliError::failure(format!("cannot create {}", path.display()), "does the folder exist?").because(problem)
+    })
+}
+
+/// One table.
+pub(super) fn table(input: &Input, table: &str, shape: As, file: Option<&Path>) -> Result<Exit, CliError> {
+    let names = || Table::ALL.map(Table::name).join(", ");
+    let Some(table) = Table::named(table) else {
+        return Err(CliError::usage(
+            format!("no table is called {table}"),
+            format!("the tables are {}", names()),
+        ));
+    };
+    let shape = match shape {
+        As::Csv => Shape::Csv,
+        As::Jsonl => Shape::Jsonl,
+        As::Parquet => Shape::Parquet,
+    };
+    let data = open(input)?;
+    let cannot = |problem: Error| {
+        CliError::failure(
+            format!("the table {} cannot be written", table.name()),
+            "`rankguard dataset check` lists the tables of a data set",
+        )
+        .because(problem)
+    };
+    match file {
+        Some(path) => {
+            data.export(table, shape, BufWriter::new(create(path)?))
+                .map_err(cannot)?;
+        }
+        None => data.export(table, shape, Stdout).map_err(cannot)?,
+    }
+    Ok(lost(&data))
+}
+
+/// Standard output as the one way out that the programs share.
+struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        out::bytes(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

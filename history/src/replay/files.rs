@@ -1,0 +1,92 @@
+//! What there is to replay, told by what files hold and are called.
+
+use std::path::{Path, PathBuf};
+
+use super::tally::Tally;
+use super::{recorded, records};
+
+/// Files that are read side by side.
+const FILES: usize = 256;
+
+/// What there is to replay, in the order of its names.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) cases: Vec<PathBuf>,
+    pub(super) evidence: Vec<PathBuf>,
+    pub(super) journals: Vec<PathBuf>,
+    pub(super) logs: Vec<PathBuf>,
+}
+
+impl Found {
+    /// Looks at paths, and at what folders hold; journals that were named as such are taken for what they are called.
+    pub(super) fn below(paths: &[PathBuf], journals: &[PathBuf], tally: &mut Tally) -> Self {
+        let mut all = Self {
+            journals: journals.to_vec(),
+            ..Self::default()
+        };
+        for path in paths {
+            if rankguard_journal::is_journal(path) {
+                all.journals.push(path.clone());
+                continue;
+            }
+            let mut found = Vec::new();
+            if path.is_dir() {
+                match std::fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()) {
+                    Ok(entries) => found.extend(
+                        entries
+                            .iter()
+                            .map(std::fs::DirEntry::path)
+                            .filter(|path| path.is_file()),
+                    ),
+                    Err(problem) => tally.problem(format!("{}: {problem}", path.display())),
+                }
+                found.sort();
+                found.retain(|file| is_log(file));
+                reductions(&mut found, tally);
+            } else {
+                found.push(path.clone());
+            }
+            for file in found {
+                if recorded::holds_evidence(&file) {
+                    all.evidence.push(file);
+                } else if records::holds_cases(&file) {
+                    all.cases.push(file);
+                } else if all.logs.len() < FILES {
+                    all.logs.push(file);
+                } else {
+                    tally.problem(format!(
+                        "{}: more than {FILES} files at a time; replay the rest apart",
+                        file.display()
+                    ));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Documents and tables lie beside logs and are none.
+fn is_log(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let name = [".gz", ".zst"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end))
+        .unwrap_or(&name);
+    name.ends_with(".log") || name.ends_with(".jsonl") || name.ends_with(".out") || name.ends_with(".err")
+}
+
+/// Blue Gene/L's folder holds the same events four times: only the file with all of them is history.
+fn reductions(files: &mut Vec<PathBuf>, tally: &mut Tally) {
+    let named = |path: &Path, wanted: &str| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with(wanted))
+    };
+    if files.iter().any(|file| named(file, "Best.all-fail.")) {
+        let before = files.len();
+        files.retain(|file| !named(file, "Best.") || named(file, "Best.all-fail."));
+        if files.len() < before {
+            tally
+                .problem("the reduced copies of Best.all-fail are left out: they are the same events again".to_owned());
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Evidence into a running controller, over the protocol of agents, as a source that says what it is.
+//!
+//! A controller that runs a live cluster refuses such a source, and this side sends nothing to a controller that does not
+//! say that it takes replays only. Every mark carries the field `replayed`; the cases are marked by the controller.
+
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rankguard_console::error::CliError;
+use rankguard_model::{ClockOffset, EvidenceId, NodeId, NodeInfo, Sequence};
+use rankguard_proto::v1::control_client::ControlClient;
+use rankguard_proto::v1::from_agent::Kind as Up;
+use rankguard_proto::v1::to_agent::Kind as Down;
+use rankguard_proto::{MESSAGE_BYTES_MAX, REPLAY_HEADER, v1};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataValue;
+use tonic::transport::Endpoint;
+use tonic::{Request, Streaming};
+
+use super::item::Item;
+
+/// The node that replayed evidence comes from; what it is about keeps its own.
+const SOURCE: &str = "replay";
+/// Pieces of evidence that travel together, and those that may be on their way without an answer.
+const BATCH: usize = 512;
+const WINDOW: u64 = 16_384;
+/// Longest wait for a connection, and for an answer.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// A controller that is being fed.
+pub(super) struct Into {
+    address: String,
+    next: Sequence,
+    batch: Vec<v1::Evidence>,
+    batches: mpsc::Sender<Vec<v1::Evidence>>,
+    task: JoinHandle<Result<(), String>>,
+    sent: u64,
+}
+
+impl Into {
+    /// Opens a session.
+    pub(super) fn open(address: &str) -> Result<Self, CliError> {
+        let (batches, waiting) = mpsc::channel(4);
+        let (ready, begun) = std::sync::mpsc::channel();
+        let to = address.to_owned();
+        let task = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|problem| problem.to_string())?;
+            runtime.block_on(feed(&to, waiting, ready))
+        });
+        match begun.recv() {
+            Ok(acknowledged) => Ok(Self {
+                address: address.to_owned(),
+                next: Sequence(acknowledged).next(),
+                batch: Vec::new(),
+                batches,
+                task,
+                sent: 0,
+            }),
+            Err(_) => Err(refused(address, task)),
+        }
+    }
+
+    /// Sends what the first catalogue makes of an item.
+    pub(super) fn take(&mut self, item: &Item) -> Result<(), CliError> {
+        let id = EvidenceId {
+            node: NodeId::from(SOURCE),
+            seq: self.next,
+        };
+        let Some(mut evidence) = item.evidence(0, id) else {
+            return Ok(());
+        };
+        for mark in &mut evidence.marks {
+            mark.fields.insert("replayed".to_owned(), "true".to_owned());
+        }
+        self.next = self.next.next();
+        self.sent += 1;
+        self.batch.push(v1::Evidence::from(&evidence));
+        if self.batch.len() >= BATCH {
+            self.flush()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Sends what is gathered.
+    pub(super) fn flush(&mut self) -> Result<(), CliError> {
+        if self.batch.is_empty() || self.batches.blocking_send(std::mem::take(&mut self.batch)).is_ok() {
+            return Ok(());
+        }
+        Err(CliError::failure(
+            format!("the controller at {} takes no more evidence", self.address),
+            "is it still running? what it acknowledged is in its journal",
+        ))
+    }
+
+    /// Waits until everything is in the controller's journal; gives how much was sent.
+    pub(super) fn finish(mut self) -> Result<u64, CliError> {
+        let flushed = self.flush();
+        let Self {
+            address,
+            batches,
+            task,
+            sent,
+            ..
+        } = self;
+        drop(batches);
+        match task.join() {
+            Ok(Ok(())) => flushed.map(|()| sent),
+            ended => Err(failure(&address, ended)),
+        }
+    }
+}
+
+type Ended = thread::Result<Result<(), String>>;
+
+fn refused(address: &str, task: JoinHandle<Result<(), String>>) -> CliError {
+    failure(address, task.join())
+}
+
+fn failure(address: &str, ended: Ended) -> CliError {
+    let why = match ended {
+        Ok(Err(why)) => why,
+        Ok(Ok(())) | Err(_) => "the session ended".to_owned(),
+    };
+    CliError::failure(
+        format!("cannot replay into the controller at {address}"),
+        "`rankguard controller --replay-only --state-dir DIR` starts one that takes replays and touches nothing real",
+    )
+    .because(std::io::Error::other(why))
+}
+
+/// The session, from its beginning until all is acknowledged.
+async fn feed(
+    address: &str,
+    mut batches: mpsc::Receiver<Vec<v1::Evidence>>,
+    ready: std::sync::mpsc::Sender<u64>,
+) -> Result<(), String> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|_| format!("{address:?} is not an address; want host:port"))?;
+    let channel = endpoint.connect_timeout(CONNECT_LIMIT).connect().await;
+    let channel = channel.map_err(|problem| format!("no controller answers: {problem}"))?;
+    let (up, messages) = mpsc::channel(4);
+    let say = |kind: Up| v1::FromAgent { kind: Some(kind) };
+    let gone = |_| "the session ended".to_owned();
+    up.send(say(Up::Join(v1::NodeInfo::from(&info()))))
+        .await
+        .map_err(gone)?;
+    let mut request = Request::new(ReceiverStream::new(messages));
+    let yes = MetadataValue::from_static("true");
+    request.metadata_mut().insert(REPLAY_HEADER, yes);
+    let mut client = ControlClient::new(channel)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let answer = timeout(ANSWER_LIMIT, client.session(request)).await;
+    let answer = answer.map_err(|_| "no answer".to_owned())?;
+    let answer = answer.map_err(|status| status.message().to_owned())?;
+    if !answer.metadata().contains_key(REPLAY_HEADER) {
+        return Err("it does not say that it takes replays only; nothing was sent".to_owned());
+    }
+    let mut down = answer.into_inner();
+    let mut acknowledged = next_ack(&mut down).await?;
+    let mut sent = acknowledged;
+    // Whoever waits for this may have gone.
+    let _ = ready.send(acknowledged);
+    while let Some(evidence) = batches.recv().await {
+        sent += evidence.len() as u64;
+        let batch = v1::EvidenceBatch { evidence };
+        up.send(say(Up::Evidence(batch))).await.map_err(gone)?;
+        while sent - acknowledged > WINDOW {
+            acknowledged = next_ack(&mut down).await?;
+        }
+    }
+    while acknowledged < sent {
+        acknowledged = next_ack(&mut down).await?;
+    }
+    Ok(())
+}
+
+/// What the controller has in its journal, as soon as it says so again.
+async fn next_ack(down: &mut Streaming<v1::ToAgent>) -> Result<u64, String> {
+    loop {
+        let message = timeout(ANSWER_LIMIT, down.message()).await;
+        let message = message.map_err(|_| format!("no answer within {} s", ANSWER_LIMIT.as_secs()))?;
+        match message
+            .map_err(|status| status.message().to_owned())?
+            .map(|message| message.kind)
+        {
+            Some(Some(Down::Joined(joined))) => return Ok(joined.acknowledged),
+            Some(Some(Down::Ack(ack))) => return Ok(ack.sequence),
+            Some(_) => {}
+            None => return Err("the controller ended the session".to_owned()),
+        }
+    }
+}
+
+fn info() -> NodeInfo {
+    NodeInfo {
+        node: NodeId::from(SOURCE),
+        incarnation: format!("replay-{}", std::process::id()),
+        host: String::new(),
+        peer_address: String::new(),
+        slots: 0,
+        failure_domain: String::new(),
+        running: Vec::new(),
+        clock: ClockOffset::default(),
+    }
+}

@@ -1,0 +1,74 @@
+//! A controller's journal through the whole brain: jobs, nodes and waits are those that it recorded.
+
+use std::path::Path;
+
+use rankguard_console::error::CliError;
+use rankguard_faults::Catalogue;
+use rankguard_model::{Body, CaseState, Role};
+
+use super::brain::Brain;
+use super::recorded::marks;
+use super::tally::Tally;
+
+/// Plays a journal under every catalogue. `given`: the first one is not the built-in one.
+pub(super) fn replay(path: &Path, brains: &[Brain], given: bool, tally: &mut Tally) -> Result<(), CliError> {
+    for (which, brain) in brains.iter().enumerate() {
+        let changed = given || which > 0;
+        let catalogue: &'static Catalogue = match changed {
+            // The brain's state lives as long as the program, and so do the one or two catalogues of a replay.
+            true => Box::leak(Box::new(brain.catalogue().clone())),
+            false => Catalogue::builtin(),
+        };
+        let matcher = brain.matcher();
+        let first = brains[0].matcher();
+        let (mut evidence, mut problems, mut differ) = (0_u64, Vec::new(), Vec::new());
+        let cases = rankguard_journal::cases(
+            path,
+            catalogue,
+            |piece| {
+                evidence += 1;
+                let now = marks(piece, &matcher, changed);
+                if which > 0
+                    && let Body::Line { text, .. } = &piece.body
+                {
+                    let before = marks(piece, &first, given);
+                    let top = |marks: &[rankguard_model::Mark]| {
+                        let said = marks.iter().find(|mark| mark.role != Role::Noise);
+                        said.map_or("none".to_owned(), |mark| mark.class.to_string())
+                    };
+                    let (before, after) = (top(&before), top(&now));
+                    if before != after {
+                        differ.push((before, after, text.chars().take(160).collect::<String>()));
+                    }
+                }
+                piece.marks = now;
+            },
+            |problem| problems.push(problem.to_string()),
+        );
+        let cases = cases.map_err(|problem| {
+            CliError::failure(
+                format!("cannot replay the journal {}", path.display()),
+                "stop the controller that writes it, or copy its state directory from a snapshot",
+            )
+            .because(problem)
+        })?;
+        for (before, after, example) in differ {
+            tally.differ_in(before, after, &example);
+        }
+        if which == 0 {
+            tally.evidence += evidence;
+            tally.lines += evidence;
+            problems.into_iter().for_each(|problem| tally.problem(problem));
+        }
+        let open = cases.iter().filter(|case| case.state == CaseState::Open).count();
+        if open > 0 && which == 0 {
+            tally.problem(format!(
+                "{open} cases were not concluded when the journal ended; they are left out"
+            ));
+        }
+        for case in cases.iter().filter(|case| case.state != CaseState::Open) {
+            tally.settled(which, case);
+        }
+    }
+    Ok(())
+}

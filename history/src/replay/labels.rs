@@ -1,0 +1,40 @@
+//! What the lines of a log mean, as somebody has said.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Most labels of a file.
+const LABELS: usize = 50_000_000;
+
+/// What lines mean, by number from 1. A line that is not there means nothing.
+#[derive(Debug, Clone)]
+pub(super) struct Labels(Arc<BTreeMap<u64, String>>);
+
+impl Labels {
+    /// Reads CSV of `NUMBER,LABEL`; a first line without a number is a header.
+    pub(super) fn read(path: &Path) -> io::Result<Self> {
+        let mut labels = BTreeMap::new();
+        let wrong =
+            |line: usize, what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("line {line}: {what}"));
+        for (at, line) in BufReader::new(File::open(path)?).lines().enumerate() {
+            let line = line?;
+            let Some((number, label)) = line.split_once(',') else {
+                return Err(wrong(at + 1, "there is no comma"));
+            };
+            match number.trim().parse() {
+                Ok(number) if labels.len() < LABELS => drop(labels.insert(number, label.trim().to_owned())),
+                Ok(_) => return Err(wrong(at + 1, "too many labels")),
+                Err(_) if at == 0 => {}
+                Err(_) => return Err(wrong(at + 1, "the first field is no line number")),
+            }
+        }
+        Ok(Self(Arc::new(labels)))
+    }
+
+    pub(super) fn of(&self, line: u64) -> Option<&str> {
+        self.0.get(&line).map(String::as_str).filter(|label| *label != "-")
+    }
+}

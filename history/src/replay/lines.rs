@@ -1,0 +1,107 @@
+//! The lines of a file, unpacked where it is packed; no line is held beyond its bound.
+
+use std::io::{self, BufRead};
+use std::path::Path;
+
+use memchr::memchr;
+
+/// Bytes of a line that are kept; the rest of a longer one is passed over.
+pub(super) const LINE_BYTES: usize = 1 << 20;
+
+/// A file as lines.
+pub(super) struct Lines {
+    reader: Box<dyn BufRead>,
+    number: u64,
+    cut: u64,
+}
+
+impl Lines {
+    /// Opens a file: plain, gzip, zip of one file, or Zstandard.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self::of(rankguard_datasets::unpacked(path)?))
+    }
+
+    /// Lines of anything.
+    pub(super) fn of(reader: Box<dyn BufRead>) -> Self {
+        Self {
+            reader,
+            number: 0,
+            cut: 0,
+        }
+    }
+
+    /// What comes next, as much as is at hand; nothing is taken.
+    pub(super) fn peek(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+
+    /// The number of the line that was read last, from 1.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Lines of which the end was passed over.
+    pub(super) fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    /// The next line without its end; false at the end of the file.
+    pub(super) fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
+        line.clear();
+        let (mut any, mut cut) = (false, false);
+        loop {
+            let buffer = self.reader.fill_buf()?;
+            if buffer.is_empty() {
+                break;
+            }
+            any = true;
+            let end = memchr(b'\n', buffer);
+            let part = &buffer[..end.unwrap_or(buffer.len())];
+            let room = LINE_BYTES - line.len();
+            cut |= part.len() > room;
+            line.extend_from_slice(&part[..part.len().min(room)]);
+            let used = part.len() + usize::from(end.is_some());
+            self.reader.consume(used);
+            if end.is_some() {
+                break;
+            }
+        }
+        self.number += u64::from(any);
+        self.cut += u64::from(cut);
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        Ok(any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufReader, Read};
+
+    use super::*;
+
+    /// So many bytes without the end of a line, which nobody keeps.
+    struct Endless(u64);
+
+    impl Read for Endless {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let count = out.len().min(usize::try_from(self.0).unwrap_or(usize::MAX));
+            out[..count].fill(b'x');
+            self.0 -= count as u64;
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn a_line_of_ten_gigabytes_is_passed_over_in_a_megabyte() {
+        let file = Endless(10 << 30).chain(&b"\nlast\n"[..]);
+        let mut lines = Lines::of(Box::new(BufReader::with_capacity(1 << 20, file)));
+        let mut line = Vec::new();
+        assert!(lines.next(&mut line).expect("bytes"));
+        assert_eq!((line.len(), lines.cut(), lines.number()), (LINE_BYTES, 1, 1));
+        assert!(line.capacity() <= 4 * LINE_BYTES, "{}", line.capacity());
+        assert!(lines.next(&mut line).expect("bytes") && line == b"last");
+        assert!(!lines.next(&mut line).expect("the end"));
+    }
+}

@@ -1,0 +1,75 @@
+//! Several recordings as one, in order of time.
+
+use std::time::{Duration, Instant};
+
+use rankguard_console::error::CliError;
+
+use super::brain::Brain;
+use super::feed::Feed;
+use super::item::Item;
+use super::recorded::Recorded;
+use super::tally::Tally;
+
+/// Something that gives items in order of time.
+pub(super) enum Stream {
+    Log(Box<Feed>),
+    Recorded(Recorded),
+}
+
+impl Stream {
+    fn next(&mut self, brains: &[Brain], given: bool, tally: &mut Tally) -> Option<Item> {
+        match self {
+            Self::Log(feed) => feed.next(brains, tally),
+            Self::Recorded(recorded) => recorded.next(brains, given, tally),
+        }
+    }
+}
+
+/// Items of all streams in order of time; of equal times the first stream goes first.
+pub(super) struct Merge {
+    pub(super) streams: Vec<Stream>,
+    /// The first catalogue is not the built-in one.
+    pub(super) given: bool,
+    /// How many times faster than it happened.
+    pub(super) speed: f64,
+    pub(super) begun: Instant,
+}
+
+impl Merge {
+    /// Gives every item to `take`, with how long to wait before it is due.
+    pub(super) fn run(
+        &mut self,
+        brains: &[Brain],
+        tally: &mut Tally,
+        mut take: impl FnMut(&Item, Duration, &mut Tally) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        let given = self.given;
+        let mut heads: Vec<Option<Item>> = Vec::new();
+        for stream in &mut self.streams {
+            heads.push(stream.next(brains, given, tally));
+        }
+        let mut first = None;
+        loop {
+            let times = heads
+                .iter()
+                .enumerate()
+                .filter_map(|(at, item)| Some((at, item.as_ref()?.at)));
+            let Some((at, _)) = times.min_by_key(|(at, time)| (*time, *at)) else {
+                return Ok(());
+            };
+            let Some(item) = heads[at].take() else { return Ok(()) };
+            let since = item.at.0.saturating_sub(*first.get_or_insert(item.at.0)) as f64 / 1e9 / self.speed;
+            let due = Duration::try_from_secs_f64(since.max(0.0)).unwrap_or_default();
+            take(&item, due.saturating_sub(self.begun.elapsed()), tally)?;
+            heads[at] = self.streams[at].next(brains, given, tally);
+        }
+    }
+
+    pub(super) fn finish(self, tally: &mut Tally) {
+        for stream in self.streams {
+            if let Stream::Log(feed) = stream {
+                feed.finish(tally);
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! `rankguard simulate calibrate`: what a cluster's own record makes of the published failure rates.
+//!
+//! Failures come as a Poisson process for each scope; belief in a rate is Gamma. The published figure is the prior, failures
+//! and node-hours of the data are the observation. Classes have no published figure and begin with Jeffreys' prior,
+//! Gamma(1/2, 0).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use rankguard_checkpoint_schedule::priors::Prior;
+use rankguard_checkpoint_schedule::rates::{Rate, Scope};
+use rankguard_console::error::CliError;
+use rankguard_console::exit::Exit;
+use rankguard_console::listing::{self, Column};
+use rankguard_console::{Format, FormatArgs, out};
+use rankguard_datasets::{Dataset, Table};
+use serde::Serialize;
+
+/// `simulate calibrate`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CalibrateArgs {
+    /// A data set with failures: a controller's journal, or anything that `rankguard dataset` reads
+    #[arg(long, value_name = "PATH")]
+    data: PathBuf,
+    /// Published failure rate to begin with
+    #[arg(long, value_name = "PRIOR", default_value = "llama3-2024")]
+    prior: String,
+    /// Nodes that were watched, failed or not, where the data do not tell
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    population: Option<u32>,
+    /// Probability that a rate lies in its printed interval
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = share)]
+    level: f64,
+    /// Where the fragment for `rankguard controller --config` goes; it is printed if absent
+    #[arg(long, value_name = "FILE.toml")]
+    out: Option<PathBuf>,
+    /// How to print.
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
+        _ => Err("want a share between 0 and 1".to_owned()),
+    }
+}
+
+/// Belief in one rate, before and after.
+#[derive(Debug, Serialize)]
+struct Belief {
+    of: String,
+    failures: u64,
+    node_hours: f64,
+    before: Option<f64>,
+    mean: f64,
+    low: f64,
+    high: f64,
+}
+
+/// All of it.
+#[derive(Debug, Serialize)]
+struct Answer {
+    data: String,
+    prior: String,
+    exposure: &'static str,
+    scopes: Vec<Belief>,
+    classes: Vec<Belief>,
+    config: String,
+    notes: Vec<String>,
+}
+
+const COLUMNS: &[Column<Belief>] = &[
+    ("of", |belief| belief.of.clone()),
+    ("failures", |belief| belief.failures.to_string()),
+    ("node-hours", |belief| format!("{:.1}", belief.node_hours)),
+    ("published /node-h", |belief| {
+        belief.before.map_or("-".to_owned(), |rate| format!("{rate:.3e}"))
+    }),
+    ("believed /node-h", |belief| format!("{:.3e}", belief.mean)),
+    ("from", |belief| format!("{:.3e}", belief.low)),
+    ("to", |belief| format!("{:.3e}", belief.high)),
+    ("node-hours between", |belief| format!("{:.0}", 1.0 / belief.mean)),
+];
+
+pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, CliError> {
+    let prior = Prior::named(&args.prior).ok_or_else(|| {
+        let known: Vec<&str> = Prior::all().iter().map(|prior| prior.id.as_str()).collect();
+        CliError::usage(
+            format!("there is no prior {:?}", args.prior),
+            format!("there are {}", known.join(", ")),
+        )
+    })?;
+    let data = rankguard_datasets::open(&args.data).map_err(|problem| {
+        CliError::failure(
+            format!("cannot read {}", args.data.display()),
+            "`rankguard dataset check` says what is in it",
+        )
+        .because(problem)
+    })?;
+    let answer = answer(args, prior, &data)?;
+    match args.format.format {
+        Format::Json => out::json(&answer),
+        Format::Jsonl => answer.scopes.iter().chain(&answer.classes).for_each(out::json_line),
+        Format::Csv => listing::print(Format::Csv, &answer.scopes, COLUMNS),
+        Format::Table => {
+            listing::print(Format::Table, &answer.scopes, COLUMNS);
+            out::line("");
+            listing::print(Format::Table, &answer.classes, COLUMNS);
+            if args.out.is_none() {
+                out::text(&format!("\n{}", answer.config));
+            }
+        }
+    }
+    answer.notes.iter().for_each(|note| out::note(&format!("note: {note}")));
+    if let Some(file) = &args.out {
+        std::fs::write(file, &answer.config).map_err(|problem| {
+            CliError::failure(
+                format!("cannot write {}", file.display()),
+                "name a file in a folder that exists",
+            )
+            .because(problem)
+        })?;
+        out::note(&format!(
+            "{}: give it to a new controller with --config; the policy of a journal that was begun stays",
+            file.display()
+        ));
+    }
+    Ok(Exit::Fine)
+}
+
+fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer, CliError> {
+    let mut notes = Vec::new();
+    let (node_hours, exposure) = exposure(args, data)?;
+    let (scopes, classes) = counts(data, &mut notes)?;
+    let lost = data.problems.rows_lost();
+    if lost > 0 {
+        notes.push(format!("{lost} rows were lost; `rankguard dataset check` says why"));
+    }
+    let tail = 0.5 * (1.0 - args.level);
+    let belief = |of: String, before: Option<Rate>, failures: u64| {
+        // Jeffreys' prior has no hours of its own.
+        let mut rate = before.unwrap_or(Rate {
+            failures: 0.5,
+            node_hours: 0.0,
+        });
+        rate.observe(failures, node_hours);
+        Belief {
+            of,
+            failures,
+            node_hours,
+            before: before.map(|rate| rate.mean()),
+            mean: rate.mean(),
+            low: rate.quantile(tail),
+            high: rate.quantile(1.0 - tail),
+        }
+    };
+    let of = |scope: Scope| scopes.get(&scope).copied().unwrap_or(0);
+    let before = prior.rates();
+    let by_scope = Scope::ALL
+        .into_iter()
+        .map(|scope| belief(scope.to_string(), before.get(scope).copied(), of(scope)));
+    let mut by_class: Vec<Belief> = classes
+        .into_iter()
+        .map(|(class, failures)| belief(class, None, failures))
+        .collect();
+    by_class.sort_by(|one, other| other.failures.cmp(&one.failures).then_with(|| one.of.cmp(&other.of)));
+    let window = data.window.map_or(String::new(), |(from, to)| {
+        format!(" over {:.2} days", (to - from) / 86_400.0)
+    });
+    let config = format!(
+        "# {}{window}: counted by `rankguard simulate calibrate`\n[controller.policy]\nprior = \"{}\"\n\n[controller.policy.record]\n\
+         node_hours = {:.0}\nprocess_failures = {}\nnode_failures = {}\ndomain_failures = {}\n",
+        data.title,
+        prior.id,
+        node_hours.round(),
+        of(Scope::Process),
+        of(Scope::Node),
+        of(Scope::Domain)
+    );
+    Ok(Answer {
+        data: data.title.to_owned(),
+        prior: prior.title.clone(),
+        exposure,
+        scopes: by_scope.collect(),
+        classes: by_class,
+        config,
+        notes,
+    })
+}
+
+/// Node-hours in which a failure would have been seen, and how they were counted.
+fn exposure(args: &CalibrateArgs, data: &Dataset) -> Result<(f64, &'static str), CliError> {
+    if data.tables.contains_key(&Table::Outages) && args.population.is_none() {
+        let (starts, ends) = (
+            data.f64s(Table::Outages, "start").map_err(unusable)?,
+            data.f64s(Table::Outages, "end").map_err(unusable)?,
+        );
+        let states = data.strings(Table::Outages, "state").map_err(unusable)?;
+        let up = states.iter().map(|state| state.as_deref() == Some("up"));
+        let seconds: f64 = starts
+            .iter()
+            .zip(&ends)
+            .zip(up)
+            .filter_map(|((start, end), up)| up.then_some((*end)? - (*start)?))
+            .map(|seconds| seconds.max(0.0))
+            .sum();
+        if seconds > 0.0 {
+            return Ok((seconds / 3_600.0, "intervals in which nodes were up"));
+        }
+    }
+    let stated = data
+        .population
+        .filter(|stated| stated.unit.to_lowercase().contains("node") || stated.unit.to_lowercase().contains("server"));
+    let nodes = args
+        .population
+        .map(f64::from)
+        .or(stated.map(|stated| stated.count as f64));
+    let Some(nodes) = nodes else {
+        return Err(CliError::usage(
+            format!("{} does not tell how many nodes were watched", data.title),
+            "--population NODES says so; those that failed are not all",
+        ));
+    };
+    match data.window {
+        Some((from, to)) if to > from => Ok((nodes * (to - from) / 3_600.0, "all nodes over the whole window")),
+        _ => Err(CliError::failure(
+            format!("{} does not tell over which time failures were counted", data.title),
+            "a rate wants a time; `rankguard dataset info` says what the data know",
+        )),
+    }
+}
+
+type Scopes = BTreeMap<Scope, u64>;
+type Classes = BTreeMap<String, u64>;
+
+/// Failures by scope and by class.
+fn counts(data: &Dataset, notes: &mut Vec<String>) -> Result<(Scopes, Classes), CliError> {
+    let classes = data.strings(Table::Failures, "class").map_err(unusable)?;
+    // Only one's own history knows these.
+    let scopes = data.strings(Table::Failures, "x_scope").ok();
+    let synthetic = data.f64s(Table::Failures, "x_synthetic").ok();
+    let (mut by_scope, mut by_class, mut made_up) = (Scopes::new(), Classes::new(), 0_u64);
+    for (at, class) in classes.iter().enumerate() {
+        if synthetic.as_ref().is_some_and(|made_up| made_up[at] == Some(1.0)) {
+            made_up += 1;
+            continue;
+        }
+        let scope = match scopes.as_ref().and_then(|scopes| scopes[at].as_deref()) {
+            Some("process") => Scope::Process,
+            Some("domain") => Scope::Domain,
+            _ => Scope::Node,
+        };
+        *by_scope.entry(scope).or_default() += 1;
+        *by_class
+            .entry(class.as_deref().unwrap_or("unknown").to_owned())
+            .or_default() += 1;
+    }
+    if scopes.is_none() {
+        notes.push("the data do not tell what a failure took with it: each counts as one of its node".to_owned());
+    }
+    if made_up > 0 {
+        notes.push(format!(
+            "{made_up} failures were made up by a simulation or an injection and are left out"
+        ));
+    }
+    Ok((by_scope, by_class))
+}
+
+fn unusable(problem: rankguard_datasets::Error) -> CliError {
+    CliError::failure(
+        "the data have no failures that can be counted",
+        "`rankguard dataset check` says which tables there are",
+    )
+    .because(problem)
+}

@@ -1,0 +1,200 @@
+//! Recorded evidence into a running controller, and what keeps it from a cluster that lives.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use rankguard_controller::{Settings, read_address, run};
+use rankguard_core::Policy;
+use rankguard_model::{Case, CaseState};
+use rankguard_proto::v1;
+use rankguard_proto::v1::operator_client::OperatorClient;
+use tokio::sync::oneshot;
+
+/// Longest wait for anything that must come, on a machine that does much else.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A controller in this process.
+struct Running {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Running {
+    fn start(dir: &Path, replay_only: bool) -> Self {
+        let settings = Settings {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            policy: Policy {
+                replay_only,
+                ..Policy::default()
+            },
+            ..Settings::new(dir)
+        };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build();
+            runtime
+                .unwrap()
+                .block_on(run(settings, async {
+                    let _ = stopped.await;
+                }))
+                .unwrap();
+        });
+        let begin = Instant::now();
+        loop {
+            assert!(
+                begin.elapsed() < DEADLINE && !thread.is_finished(),
+                "it does not listen"
+            );
+            if let Ok(address) = read_address(dir)
+                && std::net::TcpStream::connect(address).is_ok()
+            {
+                return Self { address, stop, thread };
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut client = OperatorClient::connect(format!("http://{}", self.address))
+                .await
+                .unwrap();
+            let document = client.list_cases(v1::Empty {}).await.unwrap().into_inner();
+            serde_json::from_str(&document.json).unwrap()
+        })
+    }
+
+    /// Asks until so many cases are concluded.
+    fn concluded(&self, wanted: usize) -> Vec<Case> {
+        let begin = Instant::now();
+        loop {
+            let cases = self.cases();
+            let open = cases.iter().filter(|case| case.state == CaseState::Open).count();
+            if cases.len() >= wanted && open == 0 {
+                return cases;
+            }
+            assert!(begin.elapsed() < DEADLINE, "{} cases, {open} open", cases.len());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
+fn replay(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rankguard-history"));
+    command.arg("replay").args(words).output().unwrap()
+}
+
+/// Two nodes lose a GPU each, an hour apart, years ago.
+const LOG: &str = "2020-03-01T10:00:00.000000+00:00 node-1 kernel: eth0: renamed from veth1
+2020-03-01T10:00:01.000000+00:00 node-1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.
+2020-03-01T11:00:00.000000+00:00 node-2 kernel: NVRM: Xid (PCI:0000:5e:00): 79, pid=77, name=python, GPU has fallen off the bus.
+";
+
+#[test]
+fn recorded_evidence_makes_marked_cases_in_the_time_of_the_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("node.log");
+    fs::write(&log, LOG).unwrap();
+    let controller = Running::start(&dir.path().join("state"), true);
+    let address = controller.address.to_string();
+    let ran = replay(&[log.to_str().unwrap(), "--into", &address]);
+    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{told}");
+    assert!(told.contains("2 pieces of evidence into the controller"), "{told}");
+    let cases = controller.concluded(2);
+    assert_eq!(cases.len(), 2);
+    for (case, (node, at)) in cases.iter().zip([
+        ("node-1", "2020-03-01T10:00:01.000Z"),
+        ("node-2", "2020-03-01T11:00:00.000Z"),
+    ]) {
+        assert!(case.replayed);
+        assert_eq!(case.verdict.class.as_str(), "gpu-fallen-off-bus");
+        assert_eq!(case.verdict.blamed.node().unwrap().as_str(), node);
+        assert_eq!(case.first_at.to_string(), at);
+        // Judged when it would have been: seconds after it happened, not years.
+        assert!(case.delays.case_ms.unwrap() < 1_000, "{:?}", case.delays);
+        assert!(case.plan.is_none() && case.actions.is_empty());
+    }
+    // The same controller can be fed again, and says what it is to whoever reads its journal.
+    assert!(
+        replay(&[log.to_str().unwrap(), "--into", &address, "--speed", "1e9"])
+            .status
+            .success()
+    );
+    controller.stop();
+    let mut found = 0;
+    rankguard_journal::evidence(&dir.path().join("state"), |entry| {
+        let evidence = entry.unwrap();
+        assert_eq!(evidence.id.node.as_str(), "replay");
+        assert!(evidence.marks.iter().all(|mark| mark.fields["replayed"] == "true"));
+        found += 1;
+        true
+    })
+    .unwrap();
+    assert_eq!(found, 4);
+    assert!(
+        rankguard_journal::policy(&dir.path().join("state"))
+            .unwrap()
+            .replay_only
+    );
+}
+
+#[test]
+fn a_live_controller_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("node.log");
+    fs::write(&log, LOG).unwrap();
+    let controller = Running::start(&dir.path().join("state"), false);
+    let ran = replay(&[log.to_str().unwrap(), "--into", &controller.address.to_string()]);
+    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(!ran.status.success(), "{told}");
+    assert!(
+        told.contains("runs a live cluster") && told.contains("--replay-only"),
+        "{told}"
+    );
+    assert_eq!(controller.cases(), []);
+    controller.stop();
+    let mut events = 0;
+    rankguard_journal::scan(&dir.path().join("state"), |entry| {
+        events += 1;
+        assert_eq!(entry.unwrap().event, rankguard_core::Event::ControllerStarted);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(events, 1, "nothing but its own beginning");
+}
+
+#[test]
+fn nobody_there_is_a_failure_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("node.log");
+    fs::write(&log, LOG).unwrap();
+    // A port that was free a moment ago.
+    let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let ran = replay(&[log.to_str().unwrap(), "--into", &free.to_string()]);
+    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(
+        !ran.status.success() && told.contains("no controller answers"),
+        "{told}"
+    );
+}

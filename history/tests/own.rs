@@ -1,0 +1,352 @@
+//! One's own history through every command: a journal of the simulator, whose truth stands in its script.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use rankguard_core::{Event, Stamped};
+use rankguard_journal::{JOURNAL_FILE, Journal, encode};
+use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source};
+use rankguard_sim::{Script, World};
+use serde_json::Value;
+
+/// A node is lost and comes back, a GPU falls off the bus, a rank is killed.
+const STORY: &str = r#"
+title = "Three failures"
+seed = 3
+nodes = ["node-1", "node-2", "node-3", "node-4"]
+ranks_per_node = 2
+nodes_min = 2
+nodes_max = 3
+steps = 600
+step_ms = 50
+checkpoint_every = 10
+end_ms = 90000
+
+[policy]
+settle_ms = 500
+grow_ms = 500
+cordon_share = 25
+
+[[fault]]
+at_ms = 3000
+what = "node-lost"
+node = "node-1"
+
+[[fault]]
+at_ms = 9000
+what = "node-back"
+node = "node-1"
+
+[[fault]]
+at_ms = 15000
+what = "gpu-lost"
+node = "node-2"
+
+[[fault]]
+at_ms = 25000
+what = "rank-killed"
+rank = 1
+"#;
+
+fn journal(dir: &Path) -> Vec<String> {
+    let script = Script::parse(STORY).unwrap();
+    let mut journal = Journal::open(&dir.join(JOURNAL_FILE), &script.policy).unwrap();
+    let ended = World::new(script).play();
+    let mut events = ended.journal;
+    // A line that no rule knows, while all is well.
+    let quiet = events
+        .iter()
+        .position(|event| event.at.0 - events[0].at.0 > 20_000_000_000)
+        .unwrap();
+    let unknown = Evidence {
+        id: EvidenceId {
+            node: NodeId::from("node-3"),
+            seq: Sequence(1_000_000),
+        },
+        at: events[quiet].at,
+        source: Source::KernelLog,
+        entity: Entity::Node {
+            node: NodeId::from("node-3"),
+        },
+        body: Body::Line {
+            text: "the frobnicator of bay 3 has lost its marbles".to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        },
+        marks: Vec::new(),
+    };
+    let stamped = Stamped {
+        at: events[quiet].at,
+        event: Event::EvidenceArrived { evidence: unknown },
+    };
+    events.insert(quiet, stamped);
+    let entries: Vec<Vec<u8>> = events.iter().map(|event| encode(event).unwrap()).collect();
+    journal.append(&entries).unwrap();
+    ended
+        .state
+        .cases()
+        .values()
+        .map(|case| case.verdict.class.to_string())
+        .collect()
+}
+
+fn history(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rankguard-history"))
+        .args(words)
+        .output()
+        .unwrap()
+}
+
+fn json(words: &[&str]) -> Value {
+    let ran = history(words);
+    let text = String::from_utf8_lossy(&ran.stderr);
+    serde_json::from_slice(&ran.stdout).unwrap_or_else(|problem| panic!("{words:?}: {problem}: {text}"))
+}
+
+fn counts(replayed: &Value) -> Vec<(String, u64)> {
+    let classes = replayed["classes"].as_array().unwrap().iter();
+    classes
+        .map(|line| {
+            (
+                line["class"].as_str().unwrap().to_owned(),
+                line["cases"].as_u64().unwrap(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn check_studies_and_simulations_run_on_a_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    journal(dir.path());
+    let path = dir.path().to_str().unwrap();
+    let checked = json(&["dataset", "check", path, "--format", "json"]);
+    assert_eq!(checked["source"], "rankguard-journal");
+    assert_eq!(
+        (&checked["tables"]["failures"], &checked["tables"]["nodes"]),
+        (&3.into(), &4.into())
+    );
+    assert_eq!(checked["rows_lost"], 0);
+    for study in ["mtbf", "mix", "availability"] {
+        let ran = history(&["study", "run", study, "--data", path, "--format", "json"]);
+        assert!(
+            ran.status.success(),
+            "{study}: {}",
+            String::from_utf8_lossy(&ran.stderr)
+        );
+        let text = String::from_utf8_lossy(&ran.stdout);
+        assert!(text.contains("gpu-fallen-off-bus") || study != "mix", "{text}");
+    }
+    let words = [
+        "simulate",
+        "--data",
+        path,
+        "--repair",
+        "60",
+        "--nodes",
+        "2",
+        "--spares",
+        "1",
+        "--replicates",
+        "3",
+    ];
+    let ran = history(&words);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let out = dir.path().join("tables");
+    assert!(
+        history(&["dataset", "import", path, "--out", out.to_str().unwrap()])
+            .status
+            .success()
+    );
+    for table in [
+        "jobs", "attempts", "nodes", "failures", "outages", "capacity", "samples", "events",
+    ] {
+        assert!(out.join(format!("table={table}/part-0.parquet")).is_file(), "{table}");
+    }
+}
+
+#[test]
+fn the_published_figure_is_sharpened_by_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    journal(dir.path());
+    let (path, file) = (dir.path().to_str().unwrap(), dir.path().join("record.toml"));
+    let words = [
+        "simulate",
+        "calibrate",
+        "--data",
+        path,
+        "--out",
+        file.to_str().unwrap(),
+        "--format",
+        "json",
+    ];
+    let found = json(&words);
+    let scope = |name: &str| {
+        let all = found["scopes"].as_array().unwrap();
+        all.iter().find(|belief| belief["of"] == name).unwrap().clone()
+    };
+    assert_eq!(
+        (&scope("process")["failures"], &scope("node")["failures"]),
+        (&1.into(), &2.into())
+    );
+    let node = scope("node");
+    let number = |field: &str| node[field].as_f64().unwrap();
+    // Gamma(2 * 321/419 + 2, 2 / rate + hours): the mean lies between the published rate and the record's own.
+    let published = 419.0 / 2_654_208.0;
+    let (shape, hours) = (2.0 * 321.0 / 419.0 + 2.0, 2.0 / published + number("node_hours"));
+    assert!((number("mean") / (shape / hours) - 1.0).abs() < 1e-9);
+    assert!(number("low") < number("mean") && number("mean") < number("high"));
+    assert!(number("mean") > number("before"), "two failures in minutes");
+    // Four nodes were watched for most of the story.
+    assert!(number("node_hours") * 3_600.0 > 2.0 * 30.0 && number("node_hours") * 3_600.0 < 4.0 * 90.0);
+    assert_eq!(found["classes"].as_array().unwrap().len(), 3);
+    let config = fs::read_to_string(&file).unwrap();
+    for line in [
+        "prior = \"llama3-2024\"",
+        "process_failures = 1",
+        "node_failures = 2",
+        "domain_failures = 0",
+    ] {
+        assert!(config.lines().any(|found| found == line), "{line} is not in\n{config}");
+    }
+}
+
+#[test]
+fn a_journal_is_replayed_as_it_was_and_other_rules_show_what_they_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lived = journal(dir.path());
+    lived.sort();
+    let path = dir.path().to_str().unwrap();
+    let found = json(&["replay", "--journal", path, "--format", "json"]);
+    let mut replayed: Vec<String> = counts(&found)
+        .into_iter()
+        .flat_map(|(class, count)| vec![class; usize::try_from(count).unwrap()])
+        .collect();
+    replayed.sort();
+    assert_eq!(replayed, lived);
+    assert_eq!(
+        json(&["replay", path, "--format", "json"])["cases"],
+        found["cases"],
+        "recognised by itself"
+    );
+    // A line that no rule knew then: what would the new rules have made of it?
+    let rules = dir.path().join("rules.toml");
+    let rule = "[[signature]]\nid = \"frob-lost\"\nclass = \"gpu-fallen-off-bus\"\nsources = [\"kernel-log\"]\npattern = \"frobnicator of bay \\\\d+ has lost\"\nliterals = [\"frobnicator of bay\"]\nrole = \"root\"\nconfidence = 0.9\nentity = \"node\"\nexample = \"the frobnicator of bay 3 has lost its marbles\"\n";
+    fs::write(&rules, rule).unwrap();
+    let against = json(&["replay", path, "--against", rules.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(
+        counts(&against),
+        counts(&found),
+        "the first catalogue is the built-in one still"
+    );
+    let differences = against["differences"].as_array().unwrap();
+    assert_eq!(differences.len(), 1, "{differences:?}");
+    assert_eq!(
+        (&differences[0]["before"], &differences[0]["after"]),
+        (&"none".into(), &"gpu-fallen-off-bus".into())
+    );
+    let classes = against["classes"].as_array().unwrap();
+    let lost = classes
+        .iter()
+        .find(|line| line["class"] == "gpu-fallen-off-bus")
+        .unwrap();
+    assert_eq!((&lost["cases"], &lost["against"]), (&1.into(), &2.into()), "{lost}");
+}
+
+#[test]
+fn evidence_goes_out_of_a_journal_and_into_a_replay() {
+    let dir = tempfile::tempdir().unwrap();
+    journal(dir.path());
+    let file = dir.path().join("evidence.jsonl");
+    let words = [
+        "dataset",
+        "export",
+        dir.path().to_str().unwrap(),
+        "--evidence",
+        "--out",
+        file.to_str().unwrap(),
+    ];
+    let ran = history(&words);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let text = fs::read_to_string(&file).unwrap();
+    let found = json(&["replay", file.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(found["lines"].as_u64(), Some(text.lines().count() as u64));
+    assert!(
+        counts(&found).iter().any(|(class, _)| class == "gpu-fallen-off-bus"),
+        "{found}"
+    );
+    // A torn last line is a problem, and the rest counts.
+    fs::write(&file, &text[..text.trim_end().len() - 10]).unwrap();
+    let torn = json(&["replay", file.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(counts(&torn), counts(&found));
+    assert!(torn["problems"][0].as_str().unwrap().contains("no evidence"), "{torn}");
+}
+
+#[test]
+fn a_running_controllers_journal_is_refused_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    journal(dir.path());
+    let script = Script::parse(STORY).unwrap();
+    let held = Journal::open(&dir.path().join(JOURNAL_FILE), &script.policy).unwrap();
+    let ran = history(&["replay", "--journal", dir.path().to_str().unwrap()]);
+    drop(held);
+    let told = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        !ran.status.success() && told.contains("in use by another process"),
+        "{told}"
+    );
+}
+
+#[test]
+fn case_files_show_what_another_catalogue_changes_and_which_is_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, rules) = (dir.path().join("cases.jsonl"), dir.path().join("rules.toml"));
+    let case = |id: &str, label: &str, line: &str| {
+        format!(
+            "{{\"id\":\"{id}\",\"label\":\"{label}\",\"sources\":[{{\"kind\":\"kmsg\",\"node\":\"n1\",\"lines\":[\"{line}\"]}}]}}\n"
+        )
+    };
+    let text = case(
+        "a",
+        "gpu-fallen-off-bus",
+        "the frobnicator of bay 3 has lost its marbles",
+    ) + &case("b", "none", "eth0: renamed from veth1");
+    fs::write(&file, text).unwrap();
+    let rule = "[[signature]]\nid = \"frob-lost\"\nclass = \"gpu-fallen-off-bus\"\nsources = [\"kernel-log\"]\npattern = \"frobnicator of bay \\\\d+ has lost\"\nliterals = [\"frobnicator of bay\"]\nrole = \"root\"\nconfidence = 0.9\nentity = \"node\"\nexample = \"the frobnicator of bay 3 has lost its marbles\"\n";
+    fs::write(&rules, rule).unwrap();
+    let words = [
+        "replay",
+        file.to_str().unwrap(),
+        "--against",
+        rules.to_str().unwrap(),
+        "--format",
+        "json",
+    ];
+    let found = json(&words);
+    let differences = found["differences"].as_array().unwrap();
+    assert_eq!(differences.len(), 1, "{found}");
+    assert_eq!(
+        (&differences[0]["after"], &differences[0]["example"]),
+        (&"gpu-fallen-off-bus".into(), &"a".into())
+    );
+    assert_eq!(
+        (&found["named_right"], &found["against_named_right"]),
+        (&0.5.into(), &1.0.into())
+    );
+    assert_eq!(
+        (&found["labelled_cases"]["recall"], &found["against_cases"]["recall"]),
+        (&0.0.into(), &1.0.into())
+    );
+}
+
+#[test]
+fn packed_logs_are_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = "2025-03-01T10:00:01.000000+00:00 node-1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.\n";
+    let packed = ruzstd::encoding::compress_to_vec(log.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
+    fs::write(dir.path().join("node.log.zst"), packed).unwrap();
+    let found = json(&["replay", dir.path().to_str().unwrap(), "--format", "json"]);
+    assert_eq!(counts(&found), [("gpu-fallen-off-bus".to_owned(), 1)]);
+}
