@@ -3,18 +3,24 @@
 //! Pushing never waits, so a slow disk cannot hold up a collector, a rank's socket or an order. The queue is bounded;
 //! its full-rule is the spool's: the oldest sample or progress goes first, and how many went is recorded as a gap
 //! (RG-4).
+//!
+//! Positions of readers go the same way as what they have read, so that none can come to the disk before it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Body, Entity, NodeId, Source};
 
+use crate::inject::Covers;
 use crate::outlets::Board;
-use crate::sighting::Sighting;
+use crate::sighting::{Cursor, Sighting};
 
 /// Sightings that may wait for the disk.
 const CAPACITY: usize = 16_384;
+/// Longest wait of readers' positions for a sighting whose commit they can share. What a reader would read again after a
+/// crash is what it found nothing in for this long.
+const POSITIONS_LINGER: Duration = Duration::from_secs(30);
 
 /// Where collectors leave what they have seen. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -28,6 +34,8 @@ struct Shared {
     capacity: usize,
     /// What passed, for whoever asks on this node.
     board: Board,
+    /// What counts as the work of an injection.
+    covers: Covers,
     queue: Mutex<Queue>,
     arrived: Condvar,
 }
@@ -39,6 +47,53 @@ struct Queue {
     urgent: bool,
     lost: u64,
     closed: bool,
+    /// Sightings that were handed out or dropped so far.
+    gone: u64,
+    /// Where readers stand that have read on without seeing anything, and how many sightings came before that.
+    positions: BTreeMap<String, (String, u64)>,
+    /// Since when there are positions.
+    moved: Option<Instant>,
+}
+
+/// What is committed together.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Batch {
+    pub(crate) sightings: Vec<Sighting>,
+    /// Where readers stand after them.
+    pub(crate) positions: Vec<Cursor>,
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sightings.is_empty() && self.positions.is_empty()
+    }
+}
+
+impl Queue {
+    /// The positions of readers all of whose sightings were handed out.
+    fn take_positions(&mut self) -> Vec<Cursor> {
+        let gone = self.gone;
+        let all = std::mem::take(&mut self.positions);
+        let (ready, early): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            all.into_iter().partition(|(_, (_, after))| *after <= gone);
+        self.moved = (!early.is_empty()).then(Instant::now);
+        self.positions = early;
+        let cursors = ready.into_iter().map(|(key, (value, _))| Cursor { key, value });
+        cursors.collect()
+    }
+
+    /// Readers that stand further on after what waits.
+    fn keys(&self) -> impl Iterator<Item = String> {
+        let cursors = self.waiting.iter().filter_map(|sighting| sighting.cursor.as_ref());
+        cursors.map(|cursor| cursor.key.clone())
+    }
+
+    /// A dropped sighting counts as handed out: those that were pushed after it have one fewer before them.
+    fn drop_at(&mut self, place: usize) {
+        if self.waiting.remove(place).is_some() {
+            self.gone += 1;
+        }
+    }
 }
 
 impl Intake {
@@ -52,6 +107,7 @@ impl Intake {
                 node,
                 capacity,
                 board: Board::default(),
+                covers: Covers::default(),
                 queue: Mutex::new(Queue::default()),
                 arrived: Condvar::new(),
             }),
@@ -79,22 +135,44 @@ impl Intake {
         &self.shared.board
     }
 
+    /// What counts as the work of an injection.
+    pub(crate) fn covers(&self) -> &Covers {
+        &self.shared.covers
+    }
+
     /// Takes a sighting without waiting.
     pub(crate) fn push(&self, sighting: Sighting) {
+        let made_up = self.shared.covers.covers(&sighting);
+        let sighting = sighting.synthetic(made_up);
         self.shared.board.note(&self.shared.node, &sighting);
         let mut queue = self.lock();
         if queue.waiting.len() >= self.shared.capacity {
             queue.lost += 1;
             self.shared.board.dropped();
             match queue.waiting.iter().position(Sighting::is_droppable) {
-                Some(oldest) => drop(queue.waiting.remove(oldest)),
+                Some(oldest) => queue.drop_at(oldest),
                 None => return,
             }
+        }
+        if let Some(cursor) = &sighting.cursor {
+            // It is further on.
+            queue.positions.remove(&cursor.key);
         }
         queue.oldest.get_or_insert_with(Instant::now);
         queue.urgent |= sighting.urgent;
         queue.waiting.push_back(sighting);
         if queue.urgent || queue.waiting.len() == 1 {
+            self.shared.arrived.notify_one();
+        }
+    }
+
+    /// A reader has read on and seen nothing. It becomes durable with the next sightings, or after a while.
+    pub(crate) fn moved(&self, cursor: Cursor) {
+        let mut queue = self.lock();
+        let after = queue.gone + queue.waiting.len() as u64;
+        queue.positions.insert(cursor.key, (cursor.value, after));
+        if queue.moved.is_none() {
+            queue.moved = Some(Instant::now());
             self.shared.arrived.notify_one();
         }
     }
@@ -105,33 +183,50 @@ impl Intake {
         self.push(Sighting::now(source, self.node_entity(), Body::Gap { what, lost }));
     }
 
-    /// The next sightings to be committed together: at once when one is urgent, else after `linger`. Empty only when
-    /// the intake is closed and drained.
-    pub(crate) fn take(&self, linger: Duration, most: usize) -> Vec<Sighting> {
+    /// What is to be committed next: at once when a sighting is urgent, else after `linger`. Empty only when the intake is
+    /// closed and drained.
+    pub(crate) fn take(&self, linger: Duration, most: usize) -> Batch {
         let mut queue = self.lock();
         loop {
-            let due = queue.oldest.map(|since| since + linger);
             let now = Instant::now();
-            let ready = queue.urgent || queue.closed || due.is_some_and(|due| due <= now);
-            if ready && !queue.waiting.is_empty() {
+            let due = queue.oldest.map(|since| since + linger);
+            let positions_due = queue.moved.map(|since| since + POSITIONS_LINGER);
+            let reached = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+            let sightings = (queue.urgent || queue.closed || reached(due)) && !queue.waiting.is_empty();
+            let positions = (queue.closed || reached(positions_due)) && !queue.positions.is_empty();
+            if sightings || positions {
                 break;
             }
             if queue.closed {
-                return Vec::new();
+                return Batch::default();
             }
-            let wait = due.map_or(Duration::from_secs(60), |due| due.saturating_duration_since(now));
-            let waited = self.shared.arrived.wait_timeout(queue, wait);
-            queue = waited.expect("no holder of the intake panics").0;
+            let next = due.into_iter().chain(positions_due).min();
+            let waited = match next {
+                Some(next) => self
+                    .shared
+                    .arrived
+                    .wait_timeout(queue, next.saturating_duration_since(now))
+                    .map(|(queue, _)| queue)
+                    .map_err(|problem| problem.into_inner().0),
+                None => self
+                    .shared
+                    .arrived
+                    .wait(queue)
+                    .map_err(std::sync::PoisonError::into_inner),
+            };
+            queue = waited.expect("no holder of the intake panics");
         }
         let count = queue.waiting.len().min(most);
-        let mut batch: Vec<Sighting> = queue.waiting.drain(..count).collect();
+        let mut sightings: Vec<Sighting> = queue.waiting.drain(..count).collect();
+        queue.gone += count as u64;
         let rest_urgent = queue.waiting.iter().any(|sighting| sighting.urgent);
         queue.urgent = rest_urgent;
         queue.oldest = (!queue.waiting.is_empty()).then(Instant::now);
+        let positions = queue.take_positions();
         let lost = std::mem::take(&mut queue.lost);
         drop(queue);
         if lost > 0 {
-            batch.push(Sighting::now(
+            sightings.push(Sighting::now(
                 Source::Agent,
                 self.node_entity(),
                 Body::Gap {
@@ -140,20 +235,36 @@ impl Intake {
                 },
             ));
         }
-        batch
+        Batch { sightings, positions }
     }
 
     /// Puts back, in front, what could not be committed.
-    pub(crate) fn put_back(&self, batch: Vec<Sighting>) {
+    pub(crate) fn put_back(&self, batch: Batch) {
         let mut queue = self.lock();
-        queue.oldest.get_or_insert_with(Instant::now);
-        for sighting in batch.into_iter().rev() {
+        queue.gone = queue.gone.saturating_sub(batch.sightings.len() as u64);
+        let after = queue.gone + batch.sightings.len() as u64;
+        let further: BTreeSet<String> = queue.keys().collect();
+        for sighting in batch.sightings.into_iter().rev() {
             queue.waiting.push_front(sighting);
+        }
+        if !queue.waiting.is_empty() {
+            queue.oldest.get_or_insert_with(Instant::now);
+        }
+        // A reader may have gone on meanwhile.
+        for cursor in batch
+            .positions
+            .into_iter()
+            .filter(|cursor| !further.contains(&cursor.key))
+        {
+            queue.positions.entry(cursor.key).or_insert((cursor.value, after));
+        }
+        if !queue.positions.is_empty() {
+            queue.moved.get_or_insert_with(Instant::now);
         }
         while queue.waiting.len() > self.shared.capacity {
             let victim = queue.waiting.iter().position(Sighting::is_droppable);
             match victim {
-                Some(oldest) => drop(queue.waiting.remove(oldest)),
+                Some(oldest) => queue.drop_at(oldest),
                 None => drop(queue.waiting.pop_back()),
             }
             queue.lost += 1;
@@ -173,7 +284,14 @@ impl Intake {
         let mut queue = self.lock();
         queue.urgent = false;
         queue.oldest = None;
+        queue.gone += queue.waiting.len() as u64;
         queue.waiting.drain(..).collect()
+    }
+
+    /// The positions of readers after what [`Intake::drain`] gave.
+    #[cfg(test)]
+    pub(crate) fn drain_positions(&self) -> Vec<Cursor> {
+        self.lock().take_positions()
     }
 }
 
@@ -216,7 +334,7 @@ mod tests {
         intake.push(exit());
         intake.push(exit());
         let batch = intake.take(Duration::ZERO, 16);
-        let steps: Vec<_> = batch.iter().map(|sighting| sighting.body.clone()).collect();
+        let steps: Vec<_> = batch.sightings.iter().map(|sighting| sighting.body.clone()).collect();
         assert_eq!(steps.len(), 4, "{steps:?}");
         assert!(matches!(steps[0], Body::Progress { step: Step(3), .. }));
         assert!(matches!(steps[3], Body::Gap { lost: Some(2), .. }));
@@ -228,7 +346,7 @@ mod tests {
         intake.push(progress(1));
         intake.push(exit());
         let batch = intake.take(Duration::from_secs(3600), 16);
-        assert_eq!(batch.len(), 2);
+        assert_eq!(batch.sightings.len(), 2);
     }
 
     #[test]
@@ -236,7 +354,67 @@ mod tests {
         let intake = Intake::new(NodeId::from("a"));
         intake.push(progress(1));
         intake.close();
-        assert_eq!(intake.take(Duration::from_secs(3600), 16).len(), 1);
+        assert_eq!(intake.take(Duration::from_secs(3600), 16).sightings.len(), 1);
+        assert!(intake.take(Duration::from_secs(3600), 16).is_empty());
+    }
+
+    fn cursor(value: &str) -> Cursor {
+        Cursor {
+            key: "log".to_owned(),
+            value: value.to_owned(),
+        }
+    }
+
+    /// RG-4: a crash between the two would lose what lies before the position.
+    #[test]
+    fn a_position_never_overtakes_what_was_seen_before_it() {
+        let intake = Intake::new(NodeId::from("a"));
+        intake.push(exit());
+        intake.push(exit());
+        intake.moved(cursor("2"));
+        let first = intake.take(Duration::from_secs(3600), 1);
+        assert_eq!((first.sightings.len(), first.positions), (1, Vec::new()));
+        let second = intake.take(Duration::from_secs(3600), 1);
+        assert_eq!(
+            (second.sightings.len(), second.positions.clone()),
+            (1, vec![cursor("2")])
+        );
+        // A commit that failed takes its position back with it, unless the reader has gone on.
+        intake.put_back(second);
+        let again = intake.take(Duration::from_secs(3600), 16);
+        assert_eq!(again.positions, [cursor("2")]);
+        intake.moved(cursor("3"));
+        intake.put_back(again);
+        let newest = intake.take(Duration::from_secs(3600), 16);
+        assert_eq!((newest.sightings.len(), newest.positions), (1, vec![cursor("3")]));
+    }
+
+    /// RG-4: else what was seen last is seen again after a restart.
+    #[test]
+    fn what_was_seen_later_takes_the_place_of_a_position() {
+        let intake = Intake::new(NodeId::from("a"));
+        intake.moved(cursor("1"));
+        intake.push(exit().with_cursor(Some(cursor("2"))));
+        let batch = intake.take(Duration::from_secs(3600), 16);
+        assert_eq!((batch.sightings.len(), batch.positions), (1, Vec::new()));
+        intake.moved(cursor("3"));
+        intake.push(exit());
+        let failed = intake.take(Duration::from_secs(3600), 16);
+        intake.push(exit().with_cursor(Some(cursor("4"))));
+        intake.put_back(failed);
+        let batch = intake.take(Duration::from_secs(3600), 16);
+        assert_eq!((batch.sightings.len(), batch.positions), (2, Vec::new()));
+    }
+
+    #[test]
+    fn a_position_alone_waits_for_company_and_is_handed_out_at_the_end() {
+        let intake = Intake::new(NodeId::from("a"));
+        intake.moved(cursor("1"));
+        intake.push(exit());
+        assert_eq!(intake.take(Duration::from_secs(3600), 16).positions, [cursor("1")]);
+        intake.moved(cursor("2"));
+        intake.close();
+        assert_eq!(intake.take(Duration::from_secs(3600), 16).positions, [cursor("2")]);
         assert!(intake.take(Duration::from_secs(3600), 16).is_empty());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,8 +16,9 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Endpoint, Server};
 
 use crate::checkpoint::{Checkpoints, PeerService};
-use crate::collectors::{Collectors, Stop};
+use crate::collectors::{Collectors, Injectable, Stop};
 use crate::fences::Fences;
+use crate::inject::{Desk, Ends, InjectSocket, Means};
 use crate::intake::Intake;
 use crate::orders::{self, Errand, Left, Orders};
 use crate::outlets::{LocalSocket, Snapshots, serve_metrics};
@@ -73,6 +75,13 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     })?;
 
     let collectors = Collectors::start(&settings, &intake, &roster, &spool, &stop)?;
+    let injection = match settings.injection {
+        true => Some(injection(&state_dir, &intake, &roster, &spool, &collectors)?),
+        false => {
+            InjectSocket::absent(&state_dir);
+            None
+        }
+    };
     let (errands, queue) = orders::queue();
     let orders = Orders {
         node: settings.node.clone(),
@@ -126,6 +135,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         spool: spool.clone(),
         roster: roster.clone(),
         stop: stop.clone(),
+        injection: settings.injection,
     };
     // They end with what they are held by.
     let local = LocalSocket::start(&state_dir, snapshots.clone()).map_err(|source| AgentError::LocalSocket {
@@ -149,6 +159,11 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         () = shutdown => None,
         _ = &mut orders_ended => Some("orders"),
     };
+    // A rank that is stopped hears no signal but one.
+    if let Some((door, ends)) = injection {
+        door.end().await;
+        let _ = tokio::task::spawn_blocking(move || ends.end()).await;
+    }
     if unexpected.is_none() {
         let _ = errands.send(Errand::End {
             grace: settings.intervals.shutdown_grace,
@@ -204,6 +219,37 @@ fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
         .tcp_nodelay(true))
 }
 
+/// Opens the door to injections.
+fn injection(
+    state_dir: &Path,
+    intake: &Intake,
+    roster: &Roster,
+    spool: &Arc<Spool>,
+    collectors: &Collectors,
+) -> Result<(InjectSocket, Ends), AgentError> {
+    let Injectable {
+        xids,
+        overlay,
+        scenario,
+    } = collectors.injectable.clone();
+    let means = Means {
+        intake: intake.clone(),
+        roster: roster.clone(),
+        spool: spool.clone(),
+        xids,
+        overlay,
+        scenario,
+    };
+    let opened = Desk::open(means).map_err(|source| AgentError::Thread { part: "inject", source });
+    let (desk, ends) = opened?;
+    let door = InjectSocket::start(state_dir, desk).map_err(|source| AgentError::LocalSocket {
+        path: state_dir.to_owned(),
+        source,
+    })?;
+    tracing::warn!("faults may be injected into this agent (agent.injection)");
+    Ok((door, ends))
+}
+
 /// Everything that was seen goes to disk here and nowhere else.
 fn spool_writer(settings: &Settings, intake: &Intake, spool: &Arc<Spool>) -> Result<JoinHandle<()>, AgentError> {
     let (intake, spool, linger) = (intake.clone(), spool.clone(), settings.intervals.spool_linger);
@@ -213,7 +259,7 @@ fn spool_writer(settings: &Settings, intake: &Intake, spool: &Arc<Spool>) -> Res
             if batch.is_empty() {
                 return;
             }
-            if let Err(problem) = spool.append(&batch) {
+            if let Err(problem) = spool.append(&batch.sightings, &batch.positions) {
                 tracing::error!(%problem, "cannot write evidence to the spool; it is kept in memory");
                 intake.put_back(batch);
                 std::thread::sleep(Duration::from_millis(200));

@@ -210,6 +210,7 @@ mod tests {
             entity: Entity::Unknown,
             body: Body::RankFinished,
             marks: Vec::new(),
+            synthetic: false,
         })
     }
 

@@ -172,6 +172,7 @@ fn evidence(
             repeats: 1,
         },
         marks,
+        synthetic: false,
     }
 }
 

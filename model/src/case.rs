@@ -43,6 +43,13 @@ pub struct Case {
     pub steps_lost: Option<u64>,
 }
 
+impl Case {
+    /// Whether it rests on anything that an injection or a simulation made up.
+    pub fn is_synthetic(&self) -> bool {
+        self.findings.iter().any(|finding| finding.synthetic)
+    }
+}
+
 /// Where a case stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

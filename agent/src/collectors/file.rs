@@ -200,7 +200,7 @@ impl Follower {
 
     /// Whether there is more than one look may read.
     fn read_on(&mut self, now: Instant, out: &mut Vec<Seen>) -> bool {
-        let mut buffer = vec![0; 64 * 1024];
+        let mut buffer = [0; 16 * 1024];
         let mut total = 0;
         loop {
             let Some(open) = &mut self.open else { return false };
@@ -213,6 +213,10 @@ impl Follower {
                     self.grown = (!self.partial.is_empty()).then_some(now);
                     if total >= LOOK_BYTES_MAX {
                         return true;
+                    }
+                    // What comes after a short read comes at the next look.
+                    if count < buffer.len() {
+                        return false;
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -27,7 +27,8 @@ use rankguard_model::{Body, ClassId, Entity, Mark, Role, Source};
 
 use crate::intake::Intake;
 use crate::sighting::Sighting;
-pub(crate) use all::Collectors;
+pub(crate) use all::{Collectors, Injectable};
+pub(crate) use followed::triage;
 pub(crate) use job_log::JobLogs;
 pub(crate) use stop::Stop;
 

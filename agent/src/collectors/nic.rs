@@ -12,6 +12,7 @@ use std::time::Duration;
 use rankguard_model::{Device, DeviceKind, Entity, Mark, Role, Source};
 
 use super::{Stop, mark, sample};
+use crate::inject::Overlay;
 use crate::intake::Intake;
 use crate::sighting::Sighting;
 
@@ -64,6 +65,8 @@ pub(crate) fn rdma_ports(sysfs: &Path) -> Vec<RdmaPort> {
 pub(crate) struct Nic {
     pub(crate) sysfs_root: PathBuf,
     pub(crate) interval: Duration,
+    /// Values that somebody injects.
+    pub(crate) overlay: Overlay,
     pub(crate) intake: Intake,
     pub(crate) stop: Stop,
 }
@@ -82,14 +85,20 @@ impl Nic {
                 self.intake.gap(Source::Nic, what, None);
             }
         }
-        let mut before = look(&self.sysfs_root);
+        let mut before = self.look();
         while !self.stop.wait(self.interval) {
-            let now = look(&self.sysfs_root);
+            let now = self.look();
             for change in changes(&before, &now) {
                 self.intake.push(self.sighting(change));
             }
             before = remember(before, now);
         }
+    }
+
+    fn look(&self) -> Look {
+        let mut found = look(&self.sysfs_root);
+        self.overlay.apply(&mut found);
+        found
     }
 
     fn sighting(&self, change: Change) -> Sighting {

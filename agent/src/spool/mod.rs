@@ -22,8 +22,11 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::outlets::SpoolView;
-use crate::sighting::Sighting;
+use crate::sighting::{Cursor, Sighting};
 use table::{CURSORS, EVIDENCE, META, Record};
+
+/// Pages that are kept in memory. What waits is written once and read once, in order.
+const CACHE_BYTES: usize = 1 << 20;
 
 /// Why the spool cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +99,8 @@ impl State {
 impl Spool {
     /// Opens or creates the spool in `path`.
     pub(crate) fn open(path: &Path, node: NodeId, limit: u64) -> Result<Self, SpoolError> {
-        let db = match Database::create(path) {
+        let opened = Database::builder().set_cache_size(CACHE_BYTES).create(path);
+        let db = match opened {
             Err(redb::DatabaseError::DatabaseAlreadyOpen) => return Err(SpoolError::InUse { path: path.to_owned() }),
             other => other.map_err(database)?,
         };
@@ -158,8 +162,8 @@ impl Spool {
         state.last - state.acked.min(state.last)
     }
 
-    /// Commits a batch; returns the newest number. When it fails, nothing of the batch was taken.
-    pub(crate) fn append(&self, batch: &[Sighting]) -> Result<Sequence, SpoolError> {
+    /// Commits sightings, and where readers stand after them; returns the newest number. When it fails, nothing was taken.
+    pub(crate) fn append(&self, batch: &[Sighting], positions: &[Cursor]) -> Result<Sequence, SpoolError> {
         let mut state = self.lock();
         let txn = self.db.begin_write().map_err(database)?;
         let (mut last, mut bytes, mut refused) = (state.last, state.bytes, state.refused);
@@ -194,6 +198,11 @@ impl Spool {
                 last += 1;
                 bytes += table::put(&mut records, last, &self.record(last, sighting))?;
             }
+            for cursor in positions {
+                cursors
+                    .insert(cursor.key.as_str(), cursor.value.as_str())
+                    .map_err(database)?;
+            }
             let mut meta = txn.open_table(META).map_err(database)?;
             meta.insert(table::LAST, last).map_err(database)?;
         }
@@ -216,6 +225,7 @@ impl Spool {
             entity: sighting.entity.clone(),
             body: sighting.body.clone(),
             marks: sighting.marks.clone(),
+            synthetic: sighting.synthetic,
         })
     }
 
@@ -324,19 +334,6 @@ impl Spool {
         let cursors = txn.open_table(CURSORS).map_err(database)?;
         let value = cursors.get(key).map_err(database)?;
         Ok(value.map(|value| value.value().to_owned()))
-    }
-
-    /// Moves a reader that has seen nothing worth a sighting. Made durable by the next commit that is: reading such lines
-    /// again does no harm.
-    pub(crate) fn move_cursor(&self, key: &str, value: &str) -> Result<(), SpoolError> {
-        let mut txn = self.db.begin_write().map_err(database)?;
-        txn.set_durability(Durability::None)
-            .map_err(|e| database(redb::Error::from(e)))?;
-        {
-            let mut cursors = txn.open_table(CURSORS).map_err(database)?;
-            cursors.insert(key, value).map_err(database)?;
-        }
-        txn.commit().map_err(database)
     }
 }
 

@@ -302,6 +302,7 @@ impl Diagnosis {
             confidence: 0.8,
             text: sign.text.clone(),
             why: "It arrived after the case was concluded and follows from it.".to_owned(),
+            synthetic: sign.synthetic,
         };
         note(
             changes,

@@ -34,6 +34,7 @@ fn evidence(seq: u64, ms: i64, source: Source, entity: Entity, body: Body, class
         entity,
         body,
         marks: marks.collect(),
+        synthetic: false,
     }
 }
 

@@ -361,6 +361,7 @@ impl Reader {
                 repeats: observation.repeats,
             },
             marks: observation.marks.clone(),
+            synthetic: false,
         }
     }
 }

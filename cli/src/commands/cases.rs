@@ -57,7 +57,7 @@ fn print(args: &CasesListArgs, mut cases: Vec<Case>) {
         of_job && (!args.open || matches!(case.state, CaseState::Open | CaseState::Recovering))
     });
     listing::print(args.format.format, &cases, COLUMNS);
-    for case in cases.iter().filter(|case| is_synthetic(case)) {
+    for case in cases.iter().filter(|case| case.is_synthetic()) {
         out::note(&format!(
             "case {} is synthetic: it rests on facts that were made up by a simulation or an injection",
             case.id
@@ -84,12 +84,6 @@ async fn show(args: &CasesShowArgs, client: &Client) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// Whether a fact of the case was made up: agents say so in its first word.
-fn is_synthetic(case: &Case) -> bool {
-    let mut texts = case.findings.iter().map(|finding| &finding.text);
-    texts.any(|text| text.starts_with(rankguard_agent::SYNTHETIC))
-}
-
 /// Everything about a case, for the person on call: the answer first, then what it rests on.
 fn page(case: &Case) -> String {
     let verdict = &case.verdict;
@@ -98,7 +92,7 @@ fn page(case: &Case) -> String {
     page.fact("state", case_state(case.state));
     page.fact("blamed", &verdict.blamed.to_string());
     page.fact("root rank", &or_dash(verdict.root_rank));
-    if is_synthetic(case) {
+    if case.is_synthetic() {
         page.fact(
             "synthetic",
             "yes: facts below were made up by a simulation or an injection",
@@ -143,8 +137,9 @@ fn page(case: &Case) -> String {
     page.heading("Facts, in order of cause");
     for finding in &case.findings {
         let since = since(finding.at, case.first_at);
+        let made_up = if finding.synthetic { " (synthetic)" } else { "" };
         page.item(&format!(
-            "{since}  {:<12} {} on {}",
+            "{since}  {:<12} {} on {}{made_up}",
             role(finding.role),
             finding.class,
             finding.entity
@@ -252,7 +247,11 @@ mod tests {
     fn a_case_of_made_up_facts_says_so() {
         let (_, mut cases) = sample::cluster();
         assert!(!page(&cases[0]).contains("synthetic"));
-        cases[0].findings[0].text.insert_str(0, "synthetic: ");
-        assert!(page(&cases[0]).contains("synthetic   yes"), "{}", page(&cases[0]));
+        cases[0].findings[0].synthetic = true;
+        let page = page(&cases[0]);
+        assert!(
+            page.contains("synthetic   yes") && page.contains(" (synthetic)\n"),
+            "{page}"
+        );
     }
 }

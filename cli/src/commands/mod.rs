@@ -13,6 +13,7 @@ mod diagnose;
 mod explain;
 pub(crate) mod gpu_calls;
 mod history;
+pub(crate) mod inject;
 mod local;
 mod node;
 pub(crate) mod preflight;
@@ -81,6 +82,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         }),
         Command::Controller(args) => controller::run(&args, common),
         Command::Agent(args) => agent::run(&args, common),
+        Command::Inject(args) => inject::run(&args, common),
         Command::Preflight(args) => preflight::run(*args, common),
         Command::Run(args) => {
             let client = client(&args.address, common)?;

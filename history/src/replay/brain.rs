@@ -80,6 +80,7 @@ impl Brain {
                 repeats: item.repeats,
             },
             marks: marks.clone(),
+            synthetic: false,
         };
         if which == 0 {
             tally.evidence += 1;
