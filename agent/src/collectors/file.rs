@@ -5,6 +5,7 @@
 //! [`LINE_BYTES_MAX`] are cut (RG-11). Not seen: a file that is truncated and grows beyond its old length between two
 //! looks; what is written to a renamed file after its successor was opened.
 
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -27,8 +28,13 @@ pub(crate) const PARTIAL_IDLE: Duration = Duration::from_millis(500);
 /// What a look at a file gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// A line, without its newline.
-    Line(String),
+    /// A line.
+    Line {
+        /// Without its newline.
+        text: String,
+        /// Where it begins.
+        at: Place,
+    },
     /// Something was lost or cannot be read (RG-4).
     Problem {
         /// What and why.
@@ -36,6 +42,20 @@ pub(crate) enum Seen {
         /// How much, where it can be told.
         lost: Option<u64>,
     },
+}
+
+/// A place in a file, whatever its name is by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    device: u64,
+    inode: u64,
+    offset: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.device, self.inode, self.offset)
+    }
 }
 
 /// Where to begin with a file that is there at the first look.
@@ -87,10 +107,13 @@ impl Follower {
     }
 
     /// Where the next unread line begins, for [`Start::At`]. None before the file was there.
-    pub(crate) fn position(&self) -> Option<String> {
+    pub(crate) fn position(&self) -> Option<Place> {
         let open = self.open.as_ref()?;
-        let offset = open.offset - self.partial.len() as u64;
-        Some(format!("{}:{}:{offset}", open.device, open.inode))
+        Some(Place {
+            device: open.device,
+            inode: open.inode,
+            offset: open.offset - self.partial.len() as u64,
+        })
     }
 
     /// Reads what is new. Waits for nothing. Says whether the end was reached; one look reads a bounded amount.
@@ -207,7 +230,6 @@ impl Follower {
             match open.file.read(&mut buffer) {
                 Ok(0) => return false,
                 Ok(count) => {
-                    open.offset += count as u64;
                     total += count;
                     self.cut(&buffer[..count], out);
                     self.grown = (!self.partial.is_empty()).then_some(now);
@@ -222,6 +244,9 @@ impl Follower {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.complain(format!("cannot read {}: {error}", self.path.display()), out);
+                    // When it can be read again, it goes on where it stood.
+                    self.start = self.position().map(|place| Start::At(place.to_string()));
+                    self.partial.clear();
                     self.open = None;
                     return false;
                 }
@@ -229,34 +254,53 @@ impl Follower {
         }
     }
 
+    /// Takes bytes that were just read.
     fn cut(&mut self, mut bytes: &[u8], out: &mut Vec<Seen>) {
-        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+        while let Some(end) = newline(bytes) {
+            self.collect(&bytes[..end]);
             if self.skipping {
-                self.skipping = false;
                 self.partial.clear();
             } else {
-                self.partial.extend_from_slice(&bytes[..end]);
                 self.flush_line(out);
             }
+            self.skipping = false;
+            self.advance(1);
             bytes = &bytes[end + 1..];
         }
-        if self.skipping {
-            return;
-        }
-        self.partial.extend_from_slice(bytes);
+        self.collect(bytes);
         if self.partial.len() > LINE_BYTES_MAX {
             self.flush_line(out);
             self.skipping = true;
         }
     }
 
+    /// Bytes of one line.
+    fn collect(&mut self, bytes: &[u8]) {
+        if !self.skipping {
+            self.partial.extend_from_slice(bytes);
+        }
+        self.advance(bytes.len());
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        if let Some(open) = &mut self.open {
+            open.offset += bytes as u64;
+        }
+    }
+
     fn flush_line(&mut self, out: &mut Vec<Seen>) {
+        let at = self.position();
         let mut line = std::mem::take(&mut self.partial);
         line.truncate(LINE_BYTES_MAX);
         if line.last() == Some(&b'\r') {
             line.pop();
         }
-        out.push(Seen::Line(String::from_utf8_lossy(&line).into_owned()));
+        // Lines come from files that are open.
+        let Some(at) = at else { return };
+        out.push(Seen::Line {
+            text: String::from_utf8_lossy(&line).into_owned(),
+            at,
+        });
     }
 
     fn flush_partial(&mut self, out: &mut Vec<Seen>) {
@@ -310,6 +354,10 @@ impl Follower {
     }
 }
 
+fn newline(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|byte| *byte == b'\n')
+}
+
 /// Without `O_NONBLOCK`, opening a named pipe would wait for a writer.
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
@@ -352,7 +400,7 @@ mod tests {
     fn told(out: Vec<Seen>) -> Vec<String> {
         out.into_iter()
             .map(|seen| match seen {
-                Seen::Line(text) => text,
+                Seen::Line { text, .. } => text,
                 Seen::Problem { what, .. } => format!("!{what}"),
             })
             .collect()
@@ -436,7 +484,7 @@ mod tests {
         append(&path, b"one\ntwo\nthr");
         let mut first = Follower::new(&path, Start::Beginning);
         assert_eq!(look(&mut first), ["one", "two"]);
-        let position = first.position().unwrap();
+        let position = first.position().unwrap().to_string();
         append(&path, b"ee\n");
         let mut second = Follower::new(&path, Start::At(position.clone()));
         assert_eq!(look(&mut second), ["three"]);
@@ -450,7 +498,7 @@ mod tests {
         append(&path, b"one\ntwo\n");
         let mut first = Follower::new(&path, Start::Beginning);
         assert_eq!(look(&mut first).len(), 2);
-        let position = first.position().unwrap();
+        let position = first.position().unwrap().to_string();
         append(&path, b"three\n");
         fs::rename(&path, dir.path().join("log.1")).unwrap();
         append(&path, b"new\n");

@@ -5,6 +5,7 @@ mod all;
 pub(crate) mod check;
 pub(crate) mod file;
 mod followed;
+mod held;
 pub(crate) mod gpu;
 pub(crate) mod host;
 pub(crate) mod job_log;
