@@ -43,7 +43,15 @@ impl Node {
         let policy = "[controller.policy]\ngather_ms = 200\npending_ms = 2_000\nsettle_ms = 300\nuser_retries = 0\n";
         fs::write(&config, policy).expect("written");
         let state = dir.path().join("controller");
-        let args = ["--config", text(&config), "controller", "--listen", "127.0.0.1:0", "--state-dir", text(&state)];
+        let args = [
+            "--config",
+            text(&config),
+            "controller",
+            "--listen",
+            "127.0.0.1:0",
+            "--state-dir",
+            text(&state),
+        ];
         let daemon = Daemon::start(&args, &dir.path().join("controller.log"));
         let address = until("the controller to listen", LIMIT, || {
             let address = fs::read_to_string(state.join("controller.addr")).ok()?;
@@ -64,10 +72,22 @@ impl Node {
 
     fn start(&mut self, controller: &str, words: &[&str]) {
         let (state, log) = (self.state(), self.dir.path().join("agent.log"));
-        let fixed = ["agent", "--node", "n1", "--slots", "2", "--kernel-log", "off", "--controller", controller];
+        let fixed = [
+            "agent",
+            "--node",
+            "n1",
+            "--slots",
+            "2",
+            "--kernel-log",
+            "off",
+            "--controller",
+            controller,
+        ];
         let of_state = ["--state-dir", text(&state)];
         self.agent = Some(Daemon::start(&[&fixed[..], &of_state[..], words].concat(), &log));
-        until("the agent to answer", LIMIT, || self.state().join("agent.sock").exists().then_some(()));
+        until("the agent to answer", LIMIT, || {
+            self.state().join("agent.sock").exists().then_some(())
+        });
     }
 
     fn state(&self) -> PathBuf {
@@ -82,7 +102,13 @@ impl Node {
     }
 
     fn inject(&self, words: &[&str]) -> Ran {
-        rankguard(&[&["inject", "--state-dir", text(&self.state()), "--format", "json"], words].concat())
+        rankguard(
+            &[
+                &["inject", "--state-dir", text(&self.state()), "--format", "json"],
+                words,
+            ]
+            .concat(),
+        )
     }
 
     /// What the agent tells of itself.
@@ -105,7 +131,19 @@ impl Node {
     fn job(&self) -> u32 {
         let address = self.controller.as_ref().expect("there is a controller").1.clone();
         let script = "while :; do sleep 0.05; done";
-        rankguard(&["run", "--controller", &address, "--detach", "--name", "llm", "--", "sh", "-c", script]).expect(0);
+        rankguard(&[
+            "run",
+            "--controller",
+            &address,
+            "--detach",
+            "--name",
+            "llm",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
+        .expect(0);
         self.rank(0)
     }
 
@@ -173,8 +211,14 @@ fn another_user_is_not_heard() {
     let words = ["inject", "--state-dir", text(&state), "kernel-line", XID];
     let mut asked = std::process::Command::new(&program);
     let as_another = command(&words);
-    asked.args(as_another.get_args()).uid(65_534).gid(65_534).current_dir("/");
-    asked.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    asked
+        .args(as_another.get_args())
+        .uid(65_534)
+        .gid(65_534)
+        .current_dir("/");
+    asked
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
     let ran = finish(asked.spawn().expect("it starts"), LIMIT);
     ran.expect(2).says(&["did not say what became of it"]);
     assert_eq!(node.view()["newest_injections"], Value::Array(Vec::new()));
@@ -189,7 +233,10 @@ fn a_kernel_line_is_synthetic_from_its_evidence_to_the_case_the_report_and_the_n
     let node = Node::with_controller(&["--injection", "--metrics-listen", "127.0.0.1:0"]);
     let done = node.inject(&["kernel-line", XID]).expect(0).stdout;
     let done: Value = serde_json::from_str(&done).expect("json");
-    assert_eq!((done["number"].as_u64(), done["kind"].as_str()), (Some(1), Some("kernel-line")));
+    assert_eq!(
+        (done["number"].as_u64(), done["kind"].as_str()),
+        (Some(1), Some("kernel-line"))
+    );
     let finding = node.finding("the finding", |it| class(it) == "gpu-fallen-off-bus");
     assert_eq!(finding["synthetic"], true, "{finding:#}");
     assert_eq!(finding["entity"]["device"]["address"], "0000:9b:00");
@@ -202,8 +249,13 @@ fn a_kernel_line_is_synthetic_from_its_evidence_to_the_case_the_report_and_the_n
     assert_eq!(case["findings"][0]["synthetic"], true, "{case:#}");
     let address = node.controller.as_ref().expect("there is a controller").1.clone();
     let number = case["id"].to_string();
-    let shown = rankguard(&["cases", "show", &number, "--controller", &address]).expect(0).stdout;
-    assert!(shown.contains("synthetic   yes") && shown.contains(" (synthetic)\n"), "{shown}");
+    let shown = rankguard(&["cases", "show", &number, "--controller", &address])
+        .expect(0)
+        .stdout;
+    assert!(
+        shown.contains("synthetic   yes") && shown.contains(" (synthetic)\n"),
+        "{shown}"
+    );
     rankguard(&["cases", "--controller", &address])
         .expect(0)
         .says(&[&format!("case {number} is synthetic")]);
@@ -222,7 +274,10 @@ fn a_kernel_line_is_synthetic_from_its_evidence_to_the_case_the_report_and_the_n
         "rankguard_agent_codes_total{family=\"xid\",code=\"79\",kind=\"gpu\",entity=\"0000:9b:00\",synthetic=\"true\"} 1",
         "rankguard_agent_injections_total{kind=\"kernel-line\"} 1",
     ] {
-        assert!(numbers.lines().any(|line| line == wanted), "{wanted} is not in\n{numbers}");
+        assert!(
+            numbers.lines().any(|line| line == wanted),
+            "{wanted} is not in\n{numbers}"
+        );
     }
 }
 
@@ -275,14 +330,17 @@ fn a_rank_that_hangs_or_is_slow_goes_on_by_itself() {
     node.inject(&["rank-slow", "0", "--stopped", "2", "--for", "2s"])
         .expect(2)
         .says(&["0.05 to 0.95"]);
-    node.inject(&["rank-slow", "0", "--stopped", "0.9", "--for", "30m"]).expect(0);
+    node.inject(&["rank-slow", "0", "--stopped", "0.9", "--for", "30m"])
+        .expect(0);
     stopped("the rank to be slow");
     runs("the rank to move between");
     // A stopped rank does not keep its agent from ending in order.
     node.inject(&["rank-hang", "0", "--for", "30m"]).expect(0);
     let mut agent = node.agent.take().expect("it runs");
     assert_eq!(agent.terminate(LIMIT), Some(0));
-    until("the rank to be gone", LIMIT, || process_state(pid).is_none().then_some(()));
+    until("the rank to be gone", LIMIT, || {
+        process_state(pid).is_none().then_some(())
+    });
 }
 
 /// One RDMA device, as sysfs shows it.
@@ -308,17 +366,27 @@ fn what_an_adapter_says_is_overlaid_for_a_while() {
     node.inject(&["nic", "mlx5_0", "nic.port_state", "1", "--port", "1", "--for", "3s"])
         .expect(0);
     let down = node.finding("the link to be down", |it| class(it) == "nic-link-down");
-    assert_eq!((down["synthetic"].as_bool(), down["body"]["value"].as_f64()), (Some(true), Some(1.0)));
-    node.inject(&["nic", "mlx5_0", "nic.link_downed", "2", "--port", "1"]).expect(0);
+    assert_eq!(
+        (down["synthetic"].as_bool(), down["body"]["value"].as_f64()),
+        (Some(true), Some(1.0))
+    );
+    node.inject(&["nic", "mlx5_0", "nic.link_downed", "2", "--port", "1"])
+        .expect(0);
     let flap = node.finding("the flap", |it| class(it) == "nic-link-flap");
-    assert_eq!((flap["synthetic"].as_bool(), flap["body"]["value"].as_f64()), (Some(true), Some(5.0)));
+    assert_eq!(
+        (flap["synthetic"].as_bool(), flap["body"]["value"].as_f64()),
+        (Some(true), Some(5.0))
+    );
 }
 
 #[test]
 fn lines_of_a_job_and_room_on_a_disk() {
     let node = Node::alone(&["--injection"]);
-    node.inject(&["log-line", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"])
-        .expect(0);
+    node.inject(&[
+        "log-line",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    ])
+    .expect(0);
     let finding = node.finding("the finding", |it| it["source"] == "job-log");
     assert_eq!(finding["synthetic"], true, "{finding:#}");
     node.inject(&["log-line", "--rank", "3", "x"])
@@ -339,7 +407,10 @@ fn lines_of_a_job_and_room_on_a_disk() {
     assert_eq!(fs::read_dir(&disk).expect("it is there").count(), 0);
     let view = node.view();
     assert_eq!(view["injections"]["disk-full"], 1, "{view:#}");
-    assert!(view["evidence"]["agent"].as_u64() >= Some(2), "each is evidence itself: {view:#}");
+    assert!(
+        view["evidence"]["agent"].as_u64() >= Some(2),
+        "each is evidence itself: {view:#}"
+    );
 }
 
 #[test]
@@ -354,7 +425,13 @@ fn made_up_gpus_fail_when_they_are_told_to_and_real_ones_never() {
     let library = support::stand_in(dir.path());
     let scenario = dir.path().join("scenario.txt");
     fs::write(&scenario, "count 2\naddress 1 BB\ntemperature * 55\nslowdown * 87\n").expect("written");
-    let words = ["--simulate", text(&scenario), "--nvml-library", text(&library), "--injection"];
+    let words = [
+        "--simulate",
+        text(&scenario),
+        "--nvml-library",
+        text(&library),
+        "--injection",
+    ];
     let node = Node::alone(&words);
     node.inject(&["nvml", "temprature 0 95"])
         .expect(2)
@@ -364,7 +441,10 @@ fn made_up_gpus_fail_when_they_are_told_to_and_real_ones_never() {
         .says(&["an XID is a moment"]);
     node.inject(&["nvml", "error 1 15", "--for", "3s"]).expect(0);
     let lost = node.finding("the lost device", |it| class(it) == "gpu-fallen-off-bus");
-    assert_eq!((lost["synthetic"].as_bool(), &lost["entity"]["device"]["address"]), (Some(true), &"0000:bb:00".into()));
+    assert_eq!(
+        (lost["synthetic"].as_bool(), &lost["entity"]["device"]["address"]),
+        (Some(true), &"0000:bb:00".into())
+    );
     until("the scenario to be as it was", LIMIT, || {
         let text = fs::read_to_string(&scenario).ok()?;
         (!text.contains("injected")).then_some(())
@@ -380,7 +460,10 @@ fn a_scenario_that_means_nothing_is_refused_with_file_line_and_what_is_known() {
     let dir = tempfile::tempdir().expect("a folder");
     let scenario = dir.path().join("scenario.txt");
     fs::write(&scenario, "count 2\n\nhang temprature\n").expect("written");
-    let wanted = format!("the scenario {} means nothing at line 3: `temprature` is not known", text(&scenario));
+    let wanted = format!(
+        "the scenario {} means nothing at line 3: `temprature` is not known",
+        text(&scenario)
+    );
     rankguard(&["agent", "--simulate", text(&scenario)])
         .expect(2)
         .says(&[&wanted, "temperature"]);
@@ -393,7 +476,15 @@ fn preflight_names_the_call_in_which_a_driver_hangs_and_leaves_nothing_behind() 
     let library = support::stand_in(dir.path());
     let scenario = dir.path().join("scenario");
     let preflight = || {
-        let words = ["preflight", "--nvml-library", text(&library), "--gpus", "2", "--deadline-s", "4"];
+        let words = [
+            "preflight",
+            "--nvml-library",
+            text(&library),
+            "--gpus",
+            "2",
+            "--deadline-s",
+            "4",
+        ];
         let ran = rankguard(&[&words[..], &["--format", "json"]].concat());
         let checks: Value = serde_json::from_str(&ran.stdout).expect("json");
         let of_gpus = checks.as_array().expect("a list").iter();
@@ -407,13 +498,19 @@ fn preflight_names_the_call_in_which_a_driver_hangs_and_leaves_nothing_behind() 
         .map(|check| (check["subject"].as_str(), check["verdict"].as_str()))
         .collect();
     let wanted = [("all", "ok"), ("0000:00:00", "ok"), ("0000:01:00", "warn")];
-    assert_eq!(told, wanted.map(|(subject, verdict)| (Some(subject), Some(verdict))), "{checks:#?}");
+    assert_eq!(
+        told,
+        wanted.map(|(subject, verdict)| (Some(subject), Some(verdict))),
+        "{checks:#?}"
+    );
     fs::write(&scenario, "count 2\ntemperature * 55\nhang temperature\n").expect("written");
     let checks = preflight();
     assert_eq!(checks.len(), 1, "{checks:#?}");
     assert_eq!(checks[0]["class"], "gpu-driver-fault");
     assert!(
-        checks[0]["found"].as_str().is_some_and(|found| found.contains("read the temperature of device")),
+        checks[0]["found"]
+            .as_str()
+            .is_some_and(|found| found.contains("read the temperature of device")),
         "{checks:#?}"
     );
     until("the process to be gone", LIMIT, || {

@@ -245,6 +245,7 @@ impl Intake {
         let after = queue.gone + batch.sightings.len() as u64;
         let further: BTreeSet<String> = queue.keys().collect();
         for sighting in batch.sightings.into_iter().rev() {
+            queue.urgent |= sighting.urgent;
             queue.waiting.push_front(sighting);
         }
         if !queue.waiting.is_empty() {

@@ -24,6 +24,7 @@ mod error;
 mod fences;
 mod inject;
 mod intake;
+mod memory;
 mod orders;
 mod outlets;
 mod preflight;
@@ -38,6 +39,7 @@ mod uplink;
 pub use collectors::gpu::serve_gpu_calls;
 pub use error::{AgentError, Ended};
 pub use inject::{InjectError, Injected, Injection, LAST_MAX_MS, WhichRank, inject};
+pub use memory::share_heap;
 pub use outlets::{
     AgentView, CheckView, CodeView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView,
     ask_agent,

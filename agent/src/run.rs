@@ -25,7 +25,7 @@ use crate::outlets::{LocalSocket, Snapshots, serve_metrics};
 use crate::ranks::{RankSocket, Roster};
 use crate::spool::Spool;
 use crate::uplink::Uplink;
-use crate::{AgentError, Ended, Settings, clock};
+use crate::{AgentError, Ended, Settings, clock, memory};
 
 /// How long the last evidence may take to the controller when the agent ends in order.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -155,10 +155,15 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     };
     tracing::info!(node = %settings.node, controller = settings.controller, peers = %peer_address, "agent runs");
 
+    let settled = tokio::spawn(async {
+        tokio::time::sleep(memory::SETTLED).await;
+        memory::give_back();
+    });
     let unexpected = tokio::select! {
         () = shutdown => None,
         _ = &mut orders_ended => Some("orders"),
     };
+    settled.abort();
     // A rank that is stopped hears no signal but one.
     if let Some((door, ends)) = injection {
         door.end().await;

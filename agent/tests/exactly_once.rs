@@ -64,7 +64,13 @@ struct Logs {
 
 impl Logs {
     fn new(state: &Path) -> Self {
-        let open = |name: &str| File::options().append(true).create(true).open(state.join(name)).unwrap();
+        let open = |name: &str| {
+            File::options()
+                .append(true)
+                .create(true)
+                .open(state.join(name))
+                .unwrap()
+        };
         Self {
             kernel: open("kern.log"),
             job: open("job.log"),
@@ -86,7 +92,10 @@ impl Logs {
         let number = self.job_lines;
         self.job_lines += 1;
         // Words, because lines that differ in numbers only are one event.
-        let word: String = format!("{number:06}").bytes().map(|digit| char::from(digit - b'0' + b'a')).collect();
+        let word: String = format!("{number:06}")
+            .bytes()
+            .map(|digit| char::from(digit - b'0' + b'a'))
+            .collect();
         let text = format!("step 1 loss 2.0\nFileNotFoundError: [Errno 2] No such file or directory: '/data/{word}'\n");
         self.job.write_all(text.as_bytes()).unwrap();
     }
@@ -167,7 +176,10 @@ async fn rounds(rounds: u32) {
     let mut meanings: BTreeMap<u64, String> = BTreeMap::new();
     for one in controller.all() {
         let meaning = format!("{:?} {:?} {:?}", one.source, one.entity, one.body);
-        assert_eq!(*meanings.entry(one.id.seq.0).or_insert_with(|| meaning.clone()), meaning);
+        assert_eq!(
+            *meanings.entry(one.id.seq.0).or_insert_with(|| meaning.clone()),
+            meaning
+        );
     }
     let numbers: Vec<u64> = meanings.into_keys().collect();
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
@@ -191,7 +203,10 @@ async fn alone(time: Duration) {
     let dir = tempfile::tempdir().unwrap();
     let mut logs = Logs::new(dir.path());
     // Nobody listens at the port that somebody had a moment ago.
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let mut agent = Process::start(dir.path(), &nobody.to_string());
     let socket = dir.path().join("agent/agent.sock");
     let until = Instant::now() + LIMIT;

@@ -102,7 +102,8 @@ pub(crate) enum Command {
 }
 
 /// `gpu-calls`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Parser)]
+#[command(name = "rankguard gpu-calls")]
 pub(crate) struct GpuCallsArgs {
     /// The library; the system's own when absent
     #[arg(long)]

@@ -154,7 +154,15 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Op
 pub(crate) fn stand_in(folder: &Path) -> PathBuf {
     let library = folder.join("libstandin.so");
     let built = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
-        .args(["--crate-type", "cdylib", "--edition", "2024", "--crate-name", "stand_in", "-o"])
+        .args([
+            "--crate-type",
+            "cdylib",
+            "--edition",
+            "2024",
+            "--crate-name",
+            "stand_in",
+            "-o",
+        ])
         .arg(&library)
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fake-nvml/src/lib.rs"))
         .status();

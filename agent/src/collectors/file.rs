@@ -25,6 +25,9 @@ const FINISH_LOOKS_MAX: u32 = 16;
 /// middle of a line has said what it had to say.
 pub(crate) const PARTIAL_IDLE: Duration = Duration::from_millis(500);
 
+/// How long a file that was rotated away may be taken for the one of its name while nothing is written into it.
+const IDENTITY: Duration = Duration::from_secs(1);
+
 /// What a look at a file gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
@@ -79,6 +82,8 @@ pub(crate) struct Follower {
     partial: Vec<u8>,
     /// When bytes were last added to it.
     grown: Option<Instant>,
+    /// When it was last looked at whether the open file is still the one of this name.
+    checked: Option<Instant>,
     /// Whether the rest of an over-long line is being skipped.
     skipping: bool,
     /// The last problem with opening or reading; told once until it changes.
@@ -101,6 +106,7 @@ impl Follower {
             open: None,
             partial: Vec::new(),
             grown: None,
+            checked: None,
             skipping: false,
             complaint: None,
         }
@@ -121,22 +127,38 @@ impl Follower {
         if self.open.is_none() && !self.try_open(out) {
             return true;
         }
+        if self.is_unchanged(now) {
+            self.flush_idle(now, out);
+            return true;
+        }
         if self.read_on(now, out) {
             // There is more to read before the end: what became of the file can wait.
             return false;
         }
         let ended = self.check_identity(now, out);
-        if self
-            .grown
-            .is_some_and(|grown| now.saturating_duration_since(grown) >= PARTIAL_IDLE)
-        {
+        self.checked = Some(now);
+        self.flush_idle(now, out);
+        ended
+    }
+
+    /// Whether the open file has nothing new, and whether it is still the one of this name was looked at not long ago.
+    /// Files are looked at many times a second, and most of the time nothing is written.
+    fn is_unchanged(&self, now: Instant) -> bool {
+        let Some(open) = &self.open else { return false };
+        let fresh = |checked: Instant| now.saturating_duration_since(checked) < IDENTITY;
+        self.checked.is_some_and(fresh) && open.file.metadata().is_ok_and(|found| found.len() == open.offset)
+    }
+
+    fn flush_idle(&mut self, now: Instant, out: &mut Vec<Seen>) {
+        let idle = |grown: Instant| now.saturating_duration_since(grown) >= PARTIAL_IDLE;
+        if self.grown.is_some_and(idle) {
             self.flush_partial(out);
         }
-        ended
     }
 
     /// Reads what is new and hands out an unfinished last line too: nobody will write the rest.
     pub(crate) fn finish(&mut self, now: Instant, out: &mut Vec<Seen>) {
+        self.checked = None;
         for _ in 0..FINISH_LOOKS_MAX {
             if self.look(now, out) {
                 break;
@@ -387,7 +409,9 @@ mod tests {
 
     use super::*;
 
+    /// A look after a while.
     fn look(follower: &mut Follower) -> Vec<String> {
+        follower.checked = None;
         look_at(follower, Instant::now())
     }
 
@@ -527,6 +551,24 @@ mod tests {
         assert_eq!(look_at(&mut follower, after(900)), ["Segmentation fault (core"]);
         append(&path, b" dumped)\n");
         assert_eq!(look_at(&mut follower, after(950)), [" dumped)"]);
+    }
+
+    #[test]
+    fn a_successor_is_found_within_a_second_although_nothing_is_written_into_the_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        append(&path, b"one\n");
+        let mut follower = Follower::new(&path, Start::Beginning);
+        let start = Instant::now();
+        let after = |millis| start + Duration::from_millis(millis);
+        assert_eq!(look_at(&mut follower, start), ["one"]);
+        append(&path, b"two\n");
+        assert_eq!(look_at(&mut follower, after(10)), ["two"]);
+        fs::rename(&path, dir.path().join("log.1")).unwrap();
+        append(&path, b"three\n");
+        assert!(look_at(&mut follower, after(500)).is_empty());
+        append(&dir.path().join("log.1"), b"last words\n");
+        assert_eq!(look_at(&mut follower, after(1010)), ["last words", "three"]);
     }
 
     #[test]

@@ -133,14 +133,7 @@ impl Followed {
         reporter.push(sightings, cursor, &mut self.stored);
     }
 
-    fn line(
-        &mut self,
-        text: &str,
-        at: Place,
-        now: Timestamp,
-        reporter: &Reporter,
-        sightings: &mut Vec<Sighting>,
-    ) {
+    fn line(&mut self, text: &str, at: Place, now: Timestamp, reporter: &Reporter, sightings: &mut Vec<Sighting>) {
         self.lines += 1;
         self.held.note(&self.triage, self.lines, at);
         if let (Writer::Kernel, Some(head)) = (&self.writer, kmsg::head(text)) {

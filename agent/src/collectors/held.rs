@@ -142,7 +142,13 @@ impl<P: Clone> Held<P> {
         };
         let mut beside = String::new();
         for told in &self.told {
-            let _ = write!(beside, ";{},{:x},{}", told.key.saturating_sub(*first), told.what, told.repeats);
+            let _ = write!(
+                beside,
+                ";{},{:x},{}",
+                told.key.saturating_sub(*first),
+                told.what,
+                told.repeats
+            );
         }
         GoOn::At(place.clone(), beside)
     }
@@ -246,14 +252,25 @@ mod tests {
             for number in 0..12 {
                 let device = format!("0000:{number:02x}:00");
                 let wanted = lines.iter().filter(|line| line.contains(&device)).count();
-                assert_eq!(count(&device) as usize, wanted, "{device}, a death every {every} turns: {told:?}");
+                assert_eq!(
+                    count(&device) as usize,
+                    wanted,
+                    "{device}, a death every {every} turns: {told:?}"
+                );
             }
         }
     }
 
     #[test]
     fn what_stands_beside_a_position_is_foreign() {
-        for left in ["", ";", ";x,y,z", ";1,2", ";18446744073709551615,ff,1", "1,zz,1;;;3,ff,4294967296"] {
+        for left in [
+            "",
+            ";",
+            ";x,y,z",
+            ";1,2",
+            ";18446744073709551615,ff,1",
+            "1,zz,1;;;3,ff,4294967296",
+        ] {
             assert_eq!(Held::<u64>::after(left).known, [], "{left}");
         }
         assert_eq!(Held::<u64>::after(";4,ff,2").known.len(), 1);

@@ -42,6 +42,7 @@ pub(super) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<Exit, CliErro
     )?;
     logging::start(&config);
     let mut settings = config.agent();
+    rankguard_agent::share_heap();
     gpu_calls::prepare(&mut settings, args.simulate.as_deref())?;
     block_on(serve(settings))?
 }

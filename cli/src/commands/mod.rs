@@ -35,12 +35,19 @@ use crate::{demo, out};
 
 /// The whole program.
 pub(crate) fn main() -> Exit {
-    let exit = match Cli::try_parse() {
-        Ok(cli) => dispatch(cli).unwrap_or_else(|error| {
+    let ended = |ended: Result<Exit, CliError>| {
+        ended.unwrap_or_else(|error| {
             out::note(&error.lines());
             error.exit()
-        }),
-        Err(problem) => usage(&problem),
+        })
+    };
+    let exit = match gpu_calls::asked_for() {
+        Some(Ok(args)) => ended(gpu_calls::run(&args)),
+        Some(Err(problem)) => usage(&problem),
+        None => match Cli::try_parse() {
+            Ok(cli) => ended(dispatch(cli)),
+            Err(problem) => usage(&problem),
+        },
     };
     match out::finish() {
         Ok(()) => exit,
