@@ -279,6 +279,11 @@ impl Intake {
         self.shared.arrived.notify_all();
     }
 
+    /// Whether no more will be pushed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// Everything that waits, without waiting for more.
     #[cfg(test)]
     pub(crate) fn drain(&self) -> Vec<Sighting> {

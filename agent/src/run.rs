@@ -29,6 +29,10 @@ use crate::{AgentError, Ended, Settings, clock, memory};
 
 /// How long the last evidence may take to the controller when the agent ends in order.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// Between two tries to write to a disk that refuses.
+const RETRY: Duration = Duration::from_millis(200);
+/// Tries of an agent that ends.
+const LAST_TRIES: u32 = 10;
 /// Sightings in one commit of the spool.
 const COMMIT: usize = 512;
 
@@ -259,6 +263,7 @@ fn injection(
 fn spool_writer(settings: &Settings, intake: &Intake, spool: &Arc<Spool>) -> Result<JoinHandle<()>, AgentError> {
     let (intake, spool, linger) = (intake.clone(), spool.clone(), settings.intervals.spool_linger);
     thread("spool", move || {
+        let mut tries = 0;
         loop {
             let batch = intake.take(linger, COMMIT);
             if batch.is_empty() {
@@ -266,8 +271,16 @@ fn spool_writer(settings: &Settings, intake: &Intake, spool: &Arc<Spool>) -> Res
             }
             if let Err(problem) = spool.append(&batch.sightings, &batch.positions) {
                 tracing::error!(%problem, "cannot write evidence to the spool; it is kept in memory");
+                tries += 1;
+                if intake.is_closed() && tries > LAST_TRIES {
+                    tracing::error!("the agent ends without what it could not write");
+                    return;
+                }
                 intake.put_back(batch);
-                std::thread::sleep(Duration::from_millis(200));
+                std::thread::sleep(RETRY);
+                if let Err(problem) = spool.reopen() {
+                    tracing::debug!(%problem, "the spool cannot be opened again yet");
+                }
             }
         }
     })

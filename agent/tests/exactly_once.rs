@@ -18,6 +18,7 @@ use support::FakeController;
 /// Set for the process that this binary starts to be killed.
 const STATE: &str = "RANKGUARD_TEST_ONCE_STATE";
 const CONTROLLER: &str = "RANKGUARD_TEST_ONCE_CONTROLLER";
+const SMALL_DISK: &str = "RANKGUARD_TEST_ONCE_SMALL_DISK";
 /// Longest wait for all that was written.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -32,7 +33,31 @@ async fn agent_process() {
     settings.kernel_log = KernelLogSource::File(state.join("kern.log"));
     settings.job_logs = vec![state.join("job.log")];
     settings.sysfs_root = state.join("no-sysfs");
+    if std::env::var_os(SMALL_DISK).is_some() {
+        std::thread::spawn(move || small_disk(&state));
+    }
     let _ = run(settings, std::future::pending()).await;
+}
+
+/// No file of this process may grow beyond what the spool has when the agent runs, until there is a file `room`.
+fn small_disk(state: &Path) {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let wait = |path: PathBuf| {
+        while !path.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait(state.join("agent/agent.sock"));
+    // SAFETY: nobody else sets how this signal is taken, and to be ignored is always allowed.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let spool = std::fs::metadata(state.join("agent/spool.redb")).unwrap().len();
+    let mut limit = getrlimit(Resource::Fsize);
+    let before = std::mem::replace(&mut limit.current, Some(spool));
+    setrlimit(Resource::Fsize, limit.clone()).unwrap();
+    File::create(state.join("limited")).unwrap();
+    wait(state.join("room"));
+    limit.current = before;
+    setrlimit(Resource::Fsize, limit).unwrap();
 }
 
 /// Killed when dropped.
@@ -243,4 +268,44 @@ async fn a_spool_holds_what_was_seen_without_a_controller_and_delivers_it_in_ord
 #[ignore = "heavy, ten minutes: `just test-all` runs it with the release profile"]
 async fn ten_minutes_without_a_controller_lose_nothing() {
     alone(Duration::from_secs(600)).await;
+}
+
+/// RG-4: what cannot be written is kept until it can be.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_loses_nothing_and_is_written_again_when_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = FakeController::start(false).await;
+    let mut logs = Logs::new(dir.path());
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["agent_process", "--exact", "--nocapture"]);
+    command
+        .env(STATE, dir.path())
+        .env(CONTROLLER, controller.address.to_string());
+    command.env(SMALL_DISK, "1").stdout(Stdio::null()).stderr(Stdio::null());
+    let _agent = Process(command.spawn().unwrap());
+    let until = Instant::now() + LIMIT;
+    while !dir.path().join("limited").exists() {
+        assert!(Instant::now() < until, "the agent runs");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // It is full when what is written is not on disk a while later.
+    let state = dir.path().join("agent");
+    let last = || rankguard_agent::ask_agent(&state, LIMIT).unwrap().spool.last;
+    let mut before = u64::MAX;
+    loop {
+        let now = tokio::task::block_in_place(last);
+        if now == before && logs.kernel_lines > 0 {
+            break;
+        }
+        before = now;
+        assert!(logs.kernel_lines < 7_000, "the disk is small");
+        for _ in 0..500 {
+            logs.write();
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    assert!(before < u64::from(logs.kernel_lines + logs.job_lines), "{before}");
+    File::create(dir.path().join("room")).unwrap();
+    controller.journal.lock().unwrap().acknowledge = true;
+    all_once(&controller, &logs).await;
 }

@@ -101,7 +101,9 @@ impl Followed {
 
     fn take(&mut self, reporter: &Reporter, finish: bool) {
         let mut seen = Vec::new();
-        let now = clock::now();
+        // Lines are dated by the wall clock. Triage waits by one that nobody sets: else a step back by an hour would hold
+        // a line back for an hour.
+        let (now, steady) = (clock::now(), clock::steady());
         let ended = if finish {
             self.follower.finish(Instant::now(), &mut seen);
             true
@@ -111,7 +113,7 @@ impl Followed {
         let mut sightings = Vec::new();
         for one in seen {
             match one {
-                Seen::Line { text, at } => self.line(&text, at, now, reporter, &mut sightings),
+                Seen::Line { text, at } => self.line(&text, at, (now, steady), reporter, &mut sightings),
                 Seen::Problem { what, lost } => sightings.push(reporter.gap(&self.writer, what, lost)),
             }
         }
@@ -119,7 +121,7 @@ impl Followed {
         let rest = if finish {
             self.triage.flush()
         } else {
-            self.triage.poll(now)
+            self.triage.poll(steady)
         };
         self.report(rest, now, reporter, &mut sightings);
         let cursor = self.key.clone().and_then(|key| {
@@ -133,7 +135,14 @@ impl Followed {
         reporter.push(sightings, cursor, &mut self.stored);
     }
 
-    fn line(&mut self, text: &str, at: Place, now: Timestamp, reporter: &Reporter, sightings: &mut Vec<Sighting>) {
+    fn line(
+        &mut self,
+        text: &str,
+        at: Place,
+        (now, steady): (Timestamp, Timestamp),
+        reporter: &Reporter,
+        sightings: &mut Vec<Sighting>,
+    ) {
         self.lines += 1;
         self.held.note(&self.triage, self.lines, at);
         if let (Writer::Kernel, Some(head)) = (&self.writer, kmsg::head(text)) {
@@ -144,7 +153,7 @@ impl Followed {
             }
         }
         self.times.note(now, self.live);
-        let observations = self.triage.push(text, now);
+        let observations = self.triage.push(text, steady);
         self.report(observations, now, reporter, sightings);
     }
 

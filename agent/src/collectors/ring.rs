@@ -83,10 +83,12 @@ impl<R: Read> Ring<R> {
     }
 
     /// Reads what is there and reports what has become complete. An error means that the ring cannot be read any more.
-    pub(crate) fn look(&mut self, now: Timestamp, reporter: &Reporter) -> io::Result<()> {
+    ///
+    /// `now` is the wall clock, by which lines are dated; `steady` the one by which triage waits.
+    pub(crate) fn look(&mut self, now: Timestamp, steady: Timestamp, reporter: &Reporter) -> io::Result<()> {
         let mut sightings = Vec::new();
-        let read = self.read(now, reporter, &mut sightings);
-        let rest = self.triage.poll(now);
+        let read = self.read(now, steady, reporter, &mut sightings);
+        let rest = self.triage.poll(steady);
         self.report(rest, now, reporter, &mut sightings);
         let cursor = self.cursor();
         reporter.push(sightings, cursor, &mut self.stored);
@@ -102,13 +104,19 @@ impl<R: Read> Ring<R> {
         reporter.push(sightings, cursor, &mut self.stored);
     }
 
-    fn read(&mut self, now: Timestamp, reporter: &Reporter, sightings: &mut Vec<Sighting>) -> io::Result<()> {
+    fn read(
+        &mut self,
+        now: Timestamp,
+        steady: Timestamp,
+        reporter: &Reporter,
+        sightings: &mut Vec<Sighting>,
+    ) -> io::Result<()> {
         for _ in 0..LOOK_RECORDS_MAX {
             match self.records.read(&mut self.buffer) {
                 Ok(0) => return Ok(()),
                 Ok(bytes) => {
                     let record = String::from_utf8_lossy(&self.buffer[..bytes]).into_owned();
-                    self.record(&record, now, reporter, sightings);
+                    self.record(&record, (now, steady), reporter, sightings);
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => {
@@ -131,7 +139,13 @@ impl<R: Read> Ring<R> {
         Ok(())
     }
 
-    fn record(&mut self, record: &str, now: Timestamp, reporter: &Reporter, sightings: &mut Vec<Sighting>) {
+    fn record(
+        &mut self,
+        record: &str,
+        (now, steady): (Timestamp, Timestamp),
+        reporter: &Reporter,
+        sightings: &mut Vec<Sighting>,
+    ) {
         let Some(head) = kmsg::head(record) else { return };
         if self.position.seq.is_some_and(|upto| head.seq <= upto) {
             return;
@@ -148,7 +162,7 @@ impl<R: Read> Ring<R> {
         for line in record.lines() {
             self.lines += 1;
             self.times.note(now, self.live);
-            let observations = self.triage.push(line, now);
+            let observations = self.triage.push(line, steady);
             self.report(observations, now, reporter, sightings);
         }
     }

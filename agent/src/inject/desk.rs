@@ -393,13 +393,13 @@ impl Desk {
             };
             let ending = match work {
                 Ok(Work::Lines(writer, text)) => {
-                    lines.write(clock::now(), writer, &text);
+                    lines.write(clock::steady(), writer, &text);
                     false
                 }
                 Ok(Work::Wake) | Err(RecvTimeoutError::Timeout) => false,
                 Ok(Work::End) | Err(RecvTimeoutError::Disconnected) => true,
             };
-            lines.poll(clock::now(), ending);
+            lines.poll(clock::steady(), ending);
             self.step(ending);
             if ending {
                 return;
@@ -417,7 +417,7 @@ impl Desk {
         });
         let ends = state.lasting.iter().map(|lasting| lasting.until);
         let next = turns.chain(ends).min().map(|next| next.saturating_duration_since(now));
-        let lines = lines.deadline().map(|due| due.since(clock::now()));
+        let lines = lines.deadline().map(|due| due.since(clock::steady()));
         next.into_iter().chain(lines).min()
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rankguard_faults::{Observation, Triage};
 use rankguard_model::{Source, Timestamp};
 
+use crate::clock;
 use crate::collectors::gpu::Xids;
 use crate::collectors::observe::{Reporter, Writer};
 use crate::intake::Intake;
@@ -46,7 +47,7 @@ impl Lines {
         self.streams.iter().filter_map(|stream| stream.triage.deadline()).min()
     }
 
-    /// A writer writes these lines now.
+    /// A writer writes these lines now, on the clock by which triage waits.
     pub(super) fn write(&mut self, now: Timestamp, writer: Writer, lines: &[String]) {
         let place = self.streams.iter().position(|stream| stream.writer == writer);
         let mut stream = match place {
@@ -55,14 +56,14 @@ impl Lines {
         };
         for line in lines {
             let observations = stream.triage.push(line, now);
-            stream.report(observations, now);
+            stream.report(observations);
         }
         // The newest last; the oldest goes when there are too many.
         self.streams.push(stream);
         if self.streams.len() > STREAMS {
             let mut oldest = self.streams.remove(0);
             let rest = oldest.triage.flush();
-            oldest.report(rest, now);
+            oldest.report(rest);
         }
     }
 
@@ -73,7 +74,7 @@ impl Lines {
                 true => stream.triage.flush(),
                 false => stream.triage.poll(now),
             };
-            stream.report(observations, now);
+            stream.report(observations);
         }
     }
 
@@ -101,7 +102,8 @@ impl Lines {
 }
 
 impl Stream {
-    fn report(&self, observations: Vec<Observation>, now: Timestamp) {
+    fn report(&self, observations: Vec<Observation>) {
+        let now = clock::now();
         for mut observation in observations {
             // They are written now, whatever a copied line says of its moment.
             observation.at = None;
