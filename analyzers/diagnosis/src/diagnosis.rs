@@ -101,6 +101,9 @@ pub struct Diagnosis {
     /// Signs that may belong to a failure which shows later, oldest arrival first.
     memory: VecDeque<Sign>,
     progress: BTreeMap<JobId, BTreeMap<Rank, Progress>>,
+    /// Generations of jobs with whose ranks something was made up: when one of them does nothing, that is made up as well.
+    #[serde(default)]
+    made_up: BTreeMap<JobId, Generation>,
 }
 
 impl Diagnosis {
@@ -112,6 +115,7 @@ impl Diagnosis {
             drafts: Vec::new(),
             memory: VecDeque::new(),
             progress: BTreeMap::new(),
+            made_up: BTreeMap::new(),
         }
     }
 
@@ -137,6 +141,9 @@ impl Diagnosis {
             };
             self.progress.entry(job.clone()).or_default().insert(*rank, newest);
         }
+        if let (true, Entity::Rank { job, generation, .. }) = (evidence.synthetic, &evidence.entity) {
+            self.made_up.insert(job.clone(), *generation);
+        }
         let mut changes = Vec::new();
         for sign in Sign::of(evidence) {
             self.take(now, sign, context, catalogue, &mut changes);
@@ -154,7 +161,11 @@ impl Diagnosis {
     ) -> Vec<Change> {
         self.forget(now);
         let mut changes = Vec::new();
-        self.take(now, Sign::of_fact(fact), context, catalogue, &mut changes);
+        let mut sign = Sign::of_fact(fact);
+        if let Fact::JobStalled { job, generation, .. } = fact {
+            sign.synthetic = self.made_up.get(job) == Some(generation);
+        }
+        self.take(now, sign, context, catalogue, &mut changes);
         changes
     }
 

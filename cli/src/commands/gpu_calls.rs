@@ -24,6 +24,7 @@ pub(super) fn asked_for() -> Option<Result<GpuCallsArgs, clap::Error>> {
 }
 
 pub(super) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
+    rankguard_agent::share_heap();
     let deadline = Duration::from_millis(args.deadline_ms);
     rankguard_agent::serve_gpu_calls(args.library.as_deref(), deadline).map_err(|problem| {
         CliError::failure(
