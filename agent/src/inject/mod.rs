@@ -11,6 +11,7 @@
 //!
 //! Absent: faults of other nodes that follow (they are real), of real GPUs, of the network itself.
 
+mod begin;
 mod cover;
 mod desk;
 mod disk;
