@@ -25,6 +25,7 @@ test-all: test
     #!/usr/bin/env bash
     set -euo pipefail
     cargo build --release -p rankguard
+    cargo test --release -p rankguard-agent --test exactly_once -- --ignored --test-threads 1
     env=${TORCH_ENV:-}
     if [ -z "$env" ]; then
         echo "SKIPPED: TORCH_ENV is not set, so nothing of torch, DCP, DDP and FSDP2 is tested" >&2

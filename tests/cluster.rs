@@ -450,21 +450,7 @@ fn processes_with(file: &Path) -> Vec<String> {
 #[test]
 fn made_up_gpus_fail_through_the_real_agent_and_are_never_taken_for_real_ones() {
     let mut cluster = Cluster::start();
-    let library = cluster.dir.path().join("libstandin.so");
-    let built = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
-        .args([
-            "--crate-type",
-            "cdylib",
-            "--edition",
-            "2024",
-            "--crate-name",
-            "stand_in",
-            "-o",
-        ])
-        .arg(&library)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fake-nvml/src/lib.rs"))
-        .status();
-    assert!(built.expect("rustc runs").success(), "the stand-in library compiles");
+    let library = support::stand_in(cluster.dir.path());
     let scenario = cluster.dir.path().join("scenario.txt");
     fs::write(
         &scenario,
@@ -496,7 +482,7 @@ fn made_up_gpus_fail_through_the_real_agent_and_are_never_taken_for_real_ones() 
     let shown = rankguard(&["cases", "show", &number, "--controller", &cluster.address])
         .expect(0)
         .stdout;
-    for part in ["gpu 0000:9b:00", "synthetic   yes", "synthetic gpu.lost"] {
+    for part in ["gpu 0000:9b:00", "synthetic   yes", " (synthetic)\n"] {
         assert!(shown.contains(part), "{part:?} is not in:\n{shown}");
     }
     rankguard(&cluster.args(&["cases"])).expect(0).says(&["is synthetic"]);

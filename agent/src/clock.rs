@@ -1,7 +1,8 @@
 //! The only reader of the wall clock in this crate, and the estimate of how far it is from the controller's.
 
 use std::collections::VecDeque;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rankguard_model::{ClockOffset, Timestamp};
 
@@ -11,6 +12,14 @@ pub(crate) fn now() -> Timestamp {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX));
     Timestamp(nanos)
+}
+
+/// A clock that is never set: what waits is measured by it. Its moments are near those of the wall clock until that is set,
+/// and are compared with each other only.
+pub(crate) fn steady() -> Timestamp {
+    static START: OnceLock<(Instant, Timestamp)> = OnceLock::new();
+    let (start, at) = START.get_or_init(|| (Instant::now(), now()));
+    at.after(start.elapsed())
 }
 
 /// What the kernel says of its own clock (adjtimex, which only reads here and needs no rights).

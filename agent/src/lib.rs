@@ -22,21 +22,27 @@ mod clock;
 mod collectors;
 mod error;
 mod fences;
+mod inject;
 mod intake;
+mod memory;
 mod orders;
 mod outlets;
 mod preflight;
 mod ranks;
 mod run;
+pub mod scenario;
 mod settings;
 mod sighting;
 mod spool;
 mod uplink;
 
-pub use collectors::gpu::{SYNTHETIC, serve_gpu_calls};
+pub use collectors::gpu::serve_gpu_calls;
 pub use error::{AgentError, Ended};
+pub use inject::{InjectError, Injected, Injection, LAST_MAX_MS, WhichRank, inject};
+pub use memory::share_heap;
 pub use outlets::{
-    AgentView, CheckView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView, ask_agent,
+    AgentView, CheckView, CodeView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView,
+    ask_agent,
 };
 pub use preflight::{Check, Need, Verdict, preflight};
 pub use run::run;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,18 +16,23 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Endpoint, Server};
 
 use crate::checkpoint::{Checkpoints, PeerService};
-use crate::collectors::{Collectors, Stop};
+use crate::collectors::{Collectors, Injectable, Stop};
 use crate::fences::Fences;
+use crate::inject::{Desk, Ends, InjectSocket, Means};
 use crate::intake::Intake;
 use crate::orders::{self, Errand, Left, Orders};
 use crate::outlets::{LocalSocket, Snapshots, serve_metrics};
 use crate::ranks::{RankSocket, Roster};
 use crate::spool::Spool;
 use crate::uplink::Uplink;
-use crate::{AgentError, Ended, Settings, clock};
+use crate::{AgentError, Ended, Settings, clock, memory};
 
 /// How long the last evidence may take to the controller when the agent ends in order.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// Between two tries to write to a disk that refuses.
+const RETRY: Duration = Duration::from_millis(200);
+/// Tries of an agent that ends.
+const LAST_TRIES: u32 = 10;
 /// Sightings in one commit of the spool.
 const COMMIT: usize = 512;
 
@@ -73,6 +79,13 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     })?;
 
     let collectors = Collectors::start(&settings, &intake, &roster, &spool, &stop)?;
+    let injection = match settings.injection {
+        true => Some(injection(&state_dir, &intake, &roster, &spool, &collectors)?),
+        false => {
+            InjectSocket::absent(&state_dir);
+            None
+        }
+    };
     let (errands, queue) = orders::queue();
     let orders = Orders {
         node: settings.node.clone(),
@@ -127,6 +140,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         spool: spool.clone(),
         roster: roster.clone(),
         stop: stop.clone(),
+        injection: settings.injection,
     };
     // They end with what they are held by.
     let local = LocalSocket::start(&state_dir, snapshots.clone()).map_err(|source| AgentError::LocalSocket {
@@ -146,10 +160,20 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     };
     tracing::info!(node = %settings.node, controller = settings.controller, peers = %peer_address, "agent runs");
 
+    let settled = tokio::spawn(async {
+        tokio::time::sleep(memory::SETTLED).await;
+        memory::give_back();
+    });
     let unexpected = tokio::select! {
         () = shutdown => None,
         _ = &mut orders_ended => Some("orders"),
     };
+    settled.abort();
+    // A rank that is stopped hears no signal but one.
+    if let Some((door, ends)) = injection {
+        door.end().await;
+        let _ = tokio::task::spawn_blocking(move || ends.end()).await;
+    }
     if unexpected.is_none() {
         let _ = errands.send(Errand::End {
             grace: settings.intervals.shutdown_grace,
@@ -205,19 +229,59 @@ fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
         .tcp_nodelay(true))
 }
 
+/// Opens the door to injections.
+fn injection(
+    state_dir: &Path,
+    intake: &Intake,
+    roster: &Roster,
+    spool: &Arc<Spool>,
+    collectors: &Collectors,
+) -> Result<(InjectSocket, Ends), AgentError> {
+    let Injectable {
+        xids,
+        overlay,
+        scenario,
+    } = collectors.injectable.clone();
+    let means = Means {
+        intake: intake.clone(),
+        roster: roster.clone(),
+        spool: spool.clone(),
+        xids,
+        overlay,
+        scenario,
+    };
+    let opened = Desk::open(means).map_err(|source| AgentError::Thread { part: "inject", source });
+    let (desk, ends) = opened?;
+    let door = InjectSocket::start(state_dir, desk).map_err(|source| AgentError::LocalSocket {
+        path: state_dir.to_owned(),
+        source,
+    })?;
+    tracing::warn!("faults may be injected into this agent (agent.injection)");
+    Ok((door, ends))
+}
+
 /// Everything that was seen goes to disk here and nowhere else.
 fn spool_writer(settings: &Settings, intake: &Intake, spool: &Arc<Spool>) -> Result<JoinHandle<()>, AgentError> {
     let (intake, spool, linger) = (intake.clone(), spool.clone(), settings.intervals.spool_linger);
     thread("spool", move || {
+        let mut tries = 0;
         loop {
             let batch = intake.take(linger, COMMIT);
             if batch.is_empty() {
                 return;
             }
-            if let Err(problem) = spool.append(&batch) {
+            if let Err(problem) = spool.append(&batch.sightings, &batch.positions) {
                 tracing::error!(%problem, "cannot write evidence to the spool; it is kept in memory");
+                tries += 1;
+                if intake.is_closed() && tries > LAST_TRIES {
+                    tracing::error!("the agent ends without what it could not write");
+                    return;
+                }
                 intake.put_back(batch);
-                std::thread::sleep(Duration::from_millis(200));
+                std::thread::sleep(RETRY);
+                if let Err(problem) = spool.reopen() {
+                    tracing::debug!(%problem, "the spool cannot be opened again yet");
+                }
             }
         }
     })

@@ -39,6 +39,8 @@ pub struct Settings {
     pub gpu_process: Vec<OsString>,
     /// The scenario that a stand-in for the GPU library plays; what is found about GPUs is then marked as synthetic.
     pub simulate: Option<PathBuf>,
+    /// Whether faults may be injected ([`crate::Injection`]).
+    pub injection: bool,
     /// Log files to follow besides the output of the ranks.
     pub job_logs: Vec<PathBuf>,
     /// Programs of others that look at something.
@@ -67,6 +69,7 @@ impl Settings {
             nvml_library: None,
             gpu_process: Vec::new(),
             simulate: None,
+            injection: false,
             job_logs: Vec::new(),
             checks: Vec::new(),
             spool_bytes: 64 << 20,

@@ -16,6 +16,8 @@ pub(crate) struct Sighting {
     pub(crate) urgent: bool,
     /// Where its reader stands after it: stored in the same commit, so that a restart neither repeats nor skips it.
     pub(crate) cursor: Option<Cursor>,
+    /// Whether it is the work of an injection or a simulation.
+    pub(crate) synthetic: bool,
 }
 
 /// The position of a reader in what it reads.
@@ -37,6 +39,7 @@ impl Sighting {
             marks: Vec::new(),
             urgent,
             cursor: None,
+            synthetic: false,
         }
     }
 
@@ -54,6 +57,12 @@ impl Sighting {
 
     pub(crate) fn urgent(mut self) -> Self {
         self.urgent = true;
+        self
+    }
+
+    /// Made up, if so; what is once is not taken back.
+    pub(crate) fn synthetic(mut self, synthetic: bool) -> Self {
+        self.synthetic |= synthetic;
         self
     }
 

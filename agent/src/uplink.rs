@@ -128,9 +128,10 @@ impl Uplink {
         let mut beat = tokio::time::interval(self.settings.intervals.heartbeat);
         beat.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut heard = Instant::now();
+        let mut is_news = true;
         loop {
             // Everything that is on disk goes out before anything is waited for.
-            loop {
+            while std::mem::take(&mut is_news) {
                 let batch = self.spool.send_after(sent, BATCH)?;
                 let Some(newest) = batch.last().map(|evidence| evidence.id.seq) else {
                     break;
@@ -151,9 +152,14 @@ impl Uplink {
                     .map_err(|_| Lost::Silent(silence))?
                     .map_err(|_| Lost::Closed)?;
                 sent = newest;
+                // There may be more.
+                is_news = true;
             }
             tokio::select! {
-                changed = news.changed() => changed.map_err(|_| Lost::Closed)?,
+                changed = news.changed() => {
+                    changed.map_err(|_| Lost::Closed)?;
+                    is_news = true;
+                }
                 _ = beat.tick() => {
                     if heard.elapsed() > silence {
                         return Err(Lost::Silent(silence));

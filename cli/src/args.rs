@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::commands::bench::BenchArgs;
 use crate::commands::checkpoint::CheckpointArgs;
+use crate::commands::inject::InjectArgs;
 use crate::commands::preflight::PreflightArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use rankguard_console::{Format, FormatArgs};
@@ -54,6 +55,8 @@ pub(crate) enum Command {
     Controller(ControllerArgs),
     /// Run the agent of this node: observe, run ranks, keep checkpoints
     Agent(Box<AgentArgs>),
+    /// Let a fault happen to the agent of this node, to see what becomes of it
+    Inject(InjectArgs),
     /// Say whether this node has what a job needs, before the job finds out
     Preflight(Box<PreflightArgs>),
     /// Submit a training job and follow it to its end
@@ -99,7 +102,8 @@ pub(crate) enum Command {
 }
 
 /// `gpu-calls`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Parser)]
+#[command(name = "rankguard gpu-calls")]
 pub(crate) struct GpuCallsArgs {
     /// The library; the system's own when absent
     #[arg(long)]
@@ -212,6 +216,9 @@ pub(crate) struct AgentArgs {
     /// Watch made-up GPUs that play this scenario; all that is found about them is marked synthetic
     #[arg(long, value_name = "SCENARIO")]
     pub(crate) simulate: Option<PathBuf>,
+    /// Let `rankguard inject` make faults happen here
+    #[arg(long)]
+    pub(crate) injection: bool,
 }
 
 /// `agent ...`.

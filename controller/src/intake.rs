@@ -153,6 +153,7 @@ pub(crate) fn gap(id: EvidenceId, at: Timestamp, what: String, lost: u64) -> Evi
         entity: Entity::Node { node: id.node.clone() },
         body: Body::Gap { what, lost: Some(lost) },
         marks: Vec::new(),
+        synthetic: false,
         id,
     }
 }
@@ -185,6 +186,7 @@ mod tests {
             entity: Entity::Unknown,
             body: Body::RankFinished,
             marks: Vec::new(),
+            synthetic: false,
         }
     }
 

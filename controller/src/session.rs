@@ -235,6 +235,7 @@ mod tests {
             entity: Entity::Unknown,
             body: Body::RankFinished,
             marks: Vec::new(),
+            synthetic: false,
         })
     }
 

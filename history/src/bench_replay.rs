@@ -181,6 +181,7 @@ fn evidence(
             repeats: 1,
         },
         marks,
+        synthetic: false,
     }
 }
 

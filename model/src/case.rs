@@ -56,6 +56,13 @@ impl Case {
     }
 }
 
+impl Case {
+    /// Whether it rests on anything that an injection or a simulation made up.
+    pub fn is_synthetic(&self) -> bool {
+        self.findings.iter().any(|finding| finding.synthetic)
+    }
+}
+
 /// Where a case stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -65,6 +65,9 @@ pub struct Evidence {
     pub body: Body,
     /// What triage made of it: empty when no signature knows it.
     pub marks: Vec<Mark>,
+    /// Whether it is the work of an injection or a simulation: nothing was really wrong.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub synthetic: bool,
 }
 
 /// What was seen.
@@ -269,4 +272,7 @@ pub struct Finding {
     pub text: String,
     /// Why it has this role.
     pub why: String,
+    /// As the evidence says ([`Evidence::synthetic`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub synthetic: bool,
 }

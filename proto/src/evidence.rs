@@ -335,6 +335,7 @@ impl From<&Evidence> for v1::Evidence {
             entity: Some((&evidence.entity).into()),
             body: Some((&evidence.body).into()),
             marks: evidence.marks.iter().map(Into::into).collect(),
+            synthetic: evidence.synthetic,
         }
     }
 }
@@ -350,6 +351,7 @@ impl TryFrom<v1::Evidence> for Evidence {
             entity: required("entity", evidence.entity)?,
             body: required("body", evidence.body)?,
             marks: repeated("marks", evidence.marks)?,
+            synthetic: evidence.synthetic,
         })
     }
 }

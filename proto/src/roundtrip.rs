@@ -178,14 +178,16 @@ fn evidence() -> impl Strategy<Value = Evidence> {
         node,
         seq: Sequence(seq),
     });
-    (id, any::<i64>(), source(), entity(), body(), vec(mark(), 0..3)).prop_map(
-        |(id, at, source, entity, body, marks)| Evidence {
+    let told = (vec(mark(), 0..3), any::<bool>());
+    (id, any::<i64>(), source(), entity(), body(), told).prop_map(
+        |(id, at, source, entity, body, (marks, synthetic))| Evidence {
             id,
             at: Timestamp(at),
             source,
             entity,
             body,
             marks,
+            synthetic,
         },
     )
 }
@@ -408,6 +410,7 @@ fn sample() -> v1::Evidence {
             master_port: Some(29_500),
         },
         marks: Vec::new(),
+        synthetic: false,
     })
 }
 

@@ -159,6 +159,7 @@ impl Agent {
             entity,
             body,
             marks,
+            synthetic: false,
         }
     }
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -148,4 +148,24 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Op
         assert!(started.elapsed() < limit, "waited {limit:?} for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The stand-in for the GPU library, compiled into a folder.
+pub(crate) fn stand_in(folder: &Path) -> PathBuf {
+    let library = folder.join("libstandin.so");
+    let built = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+        .args([
+            "--crate-type",
+            "cdylib",
+            "--edition",
+            "2024",
+            "--crate-name",
+            "stand_in",
+            "-o",
+        ])
+        .arg(&library)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fake-nvml/src/lib.rs"))
+        .status();
+    assert!(built.expect("rustc runs").success(), "the stand-in library compiles");
+    library
 }

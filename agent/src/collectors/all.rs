@@ -1,10 +1,11 @@
 //! The collectors of one agent together: who is started, and how they end.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rankguard_model::Source;
+use rankguard_model::{Source, Timestamp};
 
 use super::check::Check;
 use super::flight::FlightDumps;
@@ -17,6 +18,7 @@ use super::observe::Reporter;
 use super::{Stop, spawn};
 use crate::clock;
 use crate::error::AgentError;
+use crate::inject::Overlay;
 use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::settings::Settings;
@@ -32,6 +34,17 @@ pub(crate) struct Collectors {
     pub(crate) job_logs: JobLogs,
     /// The door to the reader of the ranks' flight recorders.
     pub(crate) flight: FlightDumps,
+    /// What injections need of them.
+    pub(crate) injectable: Injectable,
+}
+
+/// What injections need of the collectors.
+#[derive(Debug, Clone)]
+pub(crate) struct Injectable {
+    pub(crate) xids: Xids,
+    pub(crate) overlay: Overlay,
+    /// The scenario that is played, and since when.
+    pub(crate) scenario: Option<(PathBuf, Timestamp)>,
 }
 
 impl Collectors {
@@ -44,7 +57,12 @@ impl Collectors {
         stop: &Stop,
     ) -> Result<Self, AgentError> {
         let intervals = &settings.intervals;
-        let xids = Xids::default();
+        let injectable = Injectable {
+            xids: Xids::default(),
+            overlay: Overlay::default(),
+            scenario: settings.simulate.clone().map(|scenario| (scenario, clock::now())),
+        };
+        let xids = &injectable.xids;
         let reporter = |source| Reporter {
             source,
             intake: intake.clone(),
@@ -71,15 +89,19 @@ impl Collectors {
         let nic = Nic {
             sysfs_root: settings.sysfs_root.clone(),
             interval: intervals.nic,
+            overlay: injectable.overlay.clone(),
             intake: intake.clone(),
             stop: stop.clone(),
         };
         let gpu = Gpu {
-            process: gpu_process(settings),
+            process: gpu_process(settings, injectable.scenario.as_ref()),
             interval: intervals.gpu,
             deadline: intervals.gpu_deadline,
-            reload: Gpu::RELOAD,
-            synthetic: settings.simulate.is_some(),
+            reload: match &settings.simulate {
+                Some(_) => Gpu::RELOAD_SCENARIO,
+                None => Gpu::RELOAD,
+            },
+            scenario: settings.simulate.clone(),
             xids: xids.clone(),
             intake: intake.clone(),
             stop: stop.clone(),
@@ -111,6 +133,7 @@ impl Collectors {
             threads,
             job_logs: logs,
             flight,
+            injectable,
         })
     }
 
@@ -134,12 +157,11 @@ impl Collectors {
 }
 
 /// How the process that calls the GPU library is started. A scenario starts with the agent, not with each such process.
-fn gpu_process(settings: &Settings) -> Process {
-    let environment = settings.simulate.iter().flat_map(|scenario| {
-        let start = clock::now().0 / 1_000_000;
+fn gpu_process(settings: &Settings, scenario: Option<&(PathBuf, Timestamp)>) -> Process {
+    let environment = scenario.into_iter().flat_map(|(path, start)| {
         [
-            ("RANKGUARD_NVML_SCENARIO".into(), scenario.clone().into_os_string()),
-            ("RANKGUARD_NVML_START".into(), start.to_string().into()),
+            ("RANKGUARD_NVML_SCENARIO".into(), path.clone().into_os_string()),
+            ("RANKGUARD_NVML_START".into(), (start.0 / 1_000_000).to_string().into()),
         ]
     });
     Process {

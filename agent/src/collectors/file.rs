@@ -5,6 +5,7 @@
 //! [`LINE_BYTES_MAX`] are cut (RG-11). Not seen: a file that is truncated and grows beyond its old length between two
 //! looks; what is written to a renamed file after its successor was opened.
 
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -24,11 +25,19 @@ const FINISH_LOOKS_MAX: u32 = 16;
 /// middle of a line has said what it had to say.
 pub(crate) const PARTIAL_IDLE: Duration = Duration::from_millis(500);
 
+/// How long a file that was rotated away may be taken for the one of its name while nothing is written into it.
+const IDENTITY: Duration = Duration::from_secs(1);
+
 /// What a look at a file gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// A line, without its newline.
-    Line(String),
+    /// A line.
+    Line {
+        /// Without its newline.
+        text: String,
+        /// Where it begins.
+        at: Place,
+    },
     /// Something was lost or cannot be read (RG-4).
     Problem {
         /// What and why.
@@ -36,6 +45,20 @@ pub(crate) enum Seen {
         /// How much, where it can be told.
         lost: Option<u64>,
     },
+}
+
+/// A place in a file, whatever its name is by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    device: u64,
+    inode: u64,
+    offset: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.device, self.inode, self.offset)
+    }
 }
 
 /// Where to begin with a file that is there at the first look.
@@ -59,6 +82,8 @@ pub(crate) struct Follower {
     partial: Vec<u8>,
     /// When bytes were last added to it.
     grown: Option<Instant>,
+    /// When it was last looked at whether the open file is still the one of this name.
+    checked: Option<Instant>,
     /// Whether the rest of an over-long line is being skipped.
     skipping: bool,
     /// The last problem with opening or reading; told once until it changes.
@@ -81,16 +106,20 @@ impl Follower {
             open: None,
             partial: Vec::new(),
             grown: None,
+            checked: None,
             skipping: false,
             complaint: None,
         }
     }
 
     /// Where the next unread line begins, for [`Start::At`]. None before the file was there.
-    pub(crate) fn position(&self) -> Option<String> {
+    pub(crate) fn position(&self) -> Option<Place> {
         let open = self.open.as_ref()?;
-        let offset = open.offset - self.partial.len() as u64;
-        Some(format!("{}:{}:{offset}", open.device, open.inode))
+        Some(Place {
+            device: open.device,
+            inode: open.inode,
+            offset: open.offset - self.partial.len() as u64,
+        })
     }
 
     /// Reads what is new. Waits for nothing. Says whether the end was reached; one look reads a bounded amount.
@@ -98,22 +127,38 @@ impl Follower {
         if self.open.is_none() && !self.try_open(out) {
             return true;
         }
+        if self.is_unchanged(now) {
+            self.flush_idle(now, out);
+            return true;
+        }
         if self.read_on(now, out) {
             // There is more to read before the end: what became of the file can wait.
             return false;
         }
         let ended = self.check_identity(now, out);
-        if self
-            .grown
-            .is_some_and(|grown| now.saturating_duration_since(grown) >= PARTIAL_IDLE)
-        {
+        self.checked = Some(now);
+        self.flush_idle(now, out);
+        ended
+    }
+
+    /// Whether the open file has nothing new, and whether it is still the one of this name was looked at not long ago.
+    /// Files are looked at many times a second, and most of the time nothing is written.
+    fn is_unchanged(&self, now: Instant) -> bool {
+        let Some(open) = &self.open else { return false };
+        let fresh = |checked: Instant| now.saturating_duration_since(checked) < IDENTITY;
+        self.checked.is_some_and(fresh) && open.file.metadata().is_ok_and(|found| found.len() == open.offset)
+    }
+
+    fn flush_idle(&mut self, now: Instant, out: &mut Vec<Seen>) {
+        let idle = |grown: Instant| now.saturating_duration_since(grown) >= PARTIAL_IDLE;
+        if self.grown.is_some_and(idle) {
             self.flush_partial(out);
         }
-        ended
     }
 
     /// Reads what is new and hands out an unfinished last line too: nobody will write the rest.
     pub(crate) fn finish(&mut self, now: Instant, out: &mut Vec<Seen>) {
+        self.checked = None;
         for _ in 0..FINISH_LOOKS_MAX {
             if self.look(now, out) {
                 break;
@@ -200,24 +245,30 @@ impl Follower {
 
     /// Whether there is more than one look may read.
     fn read_on(&mut self, now: Instant, out: &mut Vec<Seen>) -> bool {
-        let mut buffer = vec![0; 64 * 1024];
+        let mut buffer = [0; 16 * 1024];
         let mut total = 0;
         loop {
             let Some(open) = &mut self.open else { return false };
             match open.file.read(&mut buffer) {
                 Ok(0) => return false,
                 Ok(count) => {
-                    open.offset += count as u64;
                     total += count;
                     self.cut(&buffer[..count], out);
                     self.grown = (!self.partial.is_empty()).then_some(now);
                     if total >= LOOK_BYTES_MAX {
                         return true;
                     }
+                    // What comes after a short read comes at the next look.
+                    if count < buffer.len() {
+                        return false;
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.complain(format!("cannot read {}: {error}", self.path.display()), out);
+                    // When it can be read again, it goes on where it stood.
+                    self.start = self.position().map(|place| Start::At(place.to_string()));
+                    self.partial.clear();
                     self.open = None;
                     return false;
                 }
@@ -225,34 +276,53 @@ impl Follower {
         }
     }
 
+    /// Takes bytes that were just read.
     fn cut(&mut self, mut bytes: &[u8], out: &mut Vec<Seen>) {
-        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+        while let Some(end) = newline(bytes) {
+            self.collect(&bytes[..end]);
             if self.skipping {
-                self.skipping = false;
                 self.partial.clear();
             } else {
-                self.partial.extend_from_slice(&bytes[..end]);
                 self.flush_line(out);
             }
+            self.skipping = false;
+            self.advance(1);
             bytes = &bytes[end + 1..];
         }
-        if self.skipping {
-            return;
-        }
-        self.partial.extend_from_slice(bytes);
+        self.collect(bytes);
         if self.partial.len() > LINE_BYTES_MAX {
             self.flush_line(out);
             self.skipping = true;
         }
     }
 
+    /// Bytes of one line.
+    fn collect(&mut self, bytes: &[u8]) {
+        if !self.skipping {
+            self.partial.extend_from_slice(bytes);
+        }
+        self.advance(bytes.len());
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        if let Some(open) = &mut self.open {
+            open.offset += bytes as u64;
+        }
+    }
+
     fn flush_line(&mut self, out: &mut Vec<Seen>) {
+        let at = self.position();
         let mut line = std::mem::take(&mut self.partial);
         line.truncate(LINE_BYTES_MAX);
         if line.last() == Some(&b'\r') {
             line.pop();
         }
-        out.push(Seen::Line(String::from_utf8_lossy(&line).into_owned()));
+        // Lines come from files that are open.
+        let Some(at) = at else { return };
+        out.push(Seen::Line {
+            text: String::from_utf8_lossy(&line).into_owned(),
+            at,
+        });
     }
 
     fn flush_partial(&mut self, out: &mut Vec<Seen>) {
@@ -306,6 +376,10 @@ impl Follower {
     }
 }
 
+fn newline(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|byte| *byte == b'\n')
+}
+
 /// Without `O_NONBLOCK`, opening a named pipe would wait for a writer.
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
@@ -335,7 +409,9 @@ mod tests {
 
     use super::*;
 
+    /// A look after a while.
     fn look(follower: &mut Follower) -> Vec<String> {
+        follower.checked = None;
         look_at(follower, Instant::now())
     }
 
@@ -348,7 +424,7 @@ mod tests {
     fn told(out: Vec<Seen>) -> Vec<String> {
         out.into_iter()
             .map(|seen| match seen {
-                Seen::Line(text) => text,
+                Seen::Line { text, .. } => text,
                 Seen::Problem { what, .. } => format!("!{what}"),
             })
             .collect()
@@ -432,7 +508,7 @@ mod tests {
         append(&path, b"one\ntwo\nthr");
         let mut first = Follower::new(&path, Start::Beginning);
         assert_eq!(look(&mut first), ["one", "two"]);
-        let position = first.position().unwrap();
+        let position = first.position().unwrap().to_string();
         append(&path, b"ee\n");
         let mut second = Follower::new(&path, Start::At(position.clone()));
         assert_eq!(look(&mut second), ["three"]);
@@ -446,7 +522,7 @@ mod tests {
         append(&path, b"one\ntwo\n");
         let mut first = Follower::new(&path, Start::Beginning);
         assert_eq!(look(&mut first).len(), 2);
-        let position = first.position().unwrap();
+        let position = first.position().unwrap().to_string();
         append(&path, b"three\n");
         fs::rename(&path, dir.path().join("log.1")).unwrap();
         append(&path, b"new\n");
@@ -475,6 +551,24 @@ mod tests {
         assert_eq!(look_at(&mut follower, after(900)), ["Segmentation fault (core"]);
         append(&path, b" dumped)\n");
         assert_eq!(look_at(&mut follower, after(950)), [" dumped)"]);
+    }
+
+    #[test]
+    fn a_successor_is_found_within_a_second_although_nothing_is_written_into_the_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        append(&path, b"one\n");
+        let mut follower = Follower::new(&path, Start::Beginning);
+        let start = Instant::now();
+        let after = |millis| start + Duration::from_millis(millis);
+        assert_eq!(look_at(&mut follower, start), ["one"]);
+        append(&path, b"two\n");
+        assert_eq!(look_at(&mut follower, after(10)), ["two"]);
+        fs::rename(&path, dir.path().join("log.1")).unwrap();
+        append(&path, b"three\n");
+        assert!(look_at(&mut follower, after(500)).is_empty());
+        append(&dir.path().join("log.1"), b"last words\n");
+        assert_eq!(look_at(&mut follower, after(1010)), ["last words", "three"]);
     }
 
     #[test]

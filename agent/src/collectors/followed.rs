@@ -6,7 +6,8 @@ use std::time::Instant;
 use rankguard_faults::{Matcher, Observation, Stream, Triage};
 use rankguard_model::{Rank, Timestamp};
 
-use super::file::{Follower, Seen, Start};
+use super::file::{Follower, Place, Seen, Start};
+use super::held::{GoOn, Held};
 use super::kernel_log::just_now;
 use super::kmsg::{self, Counter};
 use super::observe::{ReadTimes, Reporter, Writer};
@@ -19,6 +20,8 @@ pub(crate) struct Followed {
     follower: Follower,
     triage: Triage,
     times: ReadTimes,
+    held: Held<Place>,
+    lines: u64,
     /// Records of the kernel's ring are counted where the file holds some.
     counter: Counter,
     /// Name of the stored position; none for files that do not outlive the agent.
@@ -49,11 +52,21 @@ impl Followed {
             Writer::Rank(rank) => Some(rank.rank),
             Writer::Kernel | Writer::Unknown => None,
         };
+        // Behind the place stands what was told of the lines after it.
+        let (start, left) = match start {
+            Start::At(stored) => {
+                let (place, left) = stored.split_once(';').unwrap_or((&stored, ""));
+                (Start::At(place.to_owned()), left.to_owned())
+            }
+            other => (other, String::new()),
+        };
         Self {
             writer,
             follower: Follower::new(path, start),
             triage: triage(reporter, rank, None),
             times: ReadTimes::default(),
+            held: Held::after(&left),
+            lines: 0,
             counter: Counter::default(),
             key,
             stored: None,
@@ -88,7 +101,9 @@ impl Followed {
 
     fn take(&mut self, reporter: &Reporter, finish: bool) {
         let mut seen = Vec::new();
-        let now = clock::now();
+        // Lines are dated by the wall clock. Triage waits by one that nobody sets: else a step back by an hour would hold
+        // a line back for an hour.
+        let (now, steady) = (clock::now(), clock::steady());
         let ended = if finish {
             self.follower.finish(Instant::now(), &mut seen);
             true
@@ -98,7 +113,7 @@ impl Followed {
         let mut sightings = Vec::new();
         for one in seen {
             match one {
-                Seen::Line(text) => self.line(&text, now, reporter, &mut sightings),
+                Seen::Line { text, at } => self.line(&text, at, (now, steady), reporter, &mut sightings),
                 Seen::Problem { what, lost } => sightings.push(reporter.gap(&self.writer, what, lost)),
             }
         }
@@ -106,21 +121,30 @@ impl Followed {
         let rest = if finish {
             self.triage.flush()
         } else {
-            self.triage.poll(now)
+            self.triage.poll(steady)
         };
         self.report(rest, now, reporter, &mut sightings);
-        // While triage holds something back, a restart must read it again.
-        let settled = self.triage.deadline().is_none();
-        let cursor = self.key.as_ref().filter(|_| settled).and_then(|key| {
-            Some(Cursor {
-                key: key.clone(),
-                value: self.follower.position()?,
-            })
+        let cursor = self.key.clone().and_then(|key| {
+            let value = match self.held.go_on(&self.triage) {
+                GoOn::Behind => self.follower.position()?.to_string(),
+                GoOn::At(place, told) => format!("{place}{told}"),
+                GoOn::Unknown => return None,
+            };
+            Some(Cursor { key, value })
         });
         reporter.push(sightings, cursor, &mut self.stored);
     }
 
-    fn line(&mut self, text: &str, now: Timestamp, reporter: &Reporter, sightings: &mut Vec<Sighting>) {
+    fn line(
+        &mut self,
+        text: &str,
+        at: Place,
+        (now, steady): (Timestamp, Timestamp),
+        reporter: &Reporter,
+        sightings: &mut Vec<Sighting>,
+    ) {
+        self.lines += 1;
+        self.held.note(&self.triage, self.lines, at);
         if let (Writer::Kernel, Some(head)) = (&self.writer, kmsg::head(text)) {
             let missing = self.counter.take(head.seq);
             if missing > 0 {
@@ -129,18 +153,21 @@ impl Followed {
             }
         }
         self.times.note(now, self.live);
-        let observations = self.triage.push(text, now);
+        let observations = self.triage.push(text, steady);
         self.report(observations, now, reporter, sightings);
     }
 
     fn report(
-        &self,
+        &mut self,
         observations: Vec<Observation>,
         now: Timestamp,
         reporter: &Reporter,
         sightings: &mut Vec<Sighting>,
     ) {
-        for mut observation in observations {
+        for observation in observations {
+            let Some(mut observation) = self.held.tell(observation) else {
+                continue;
+            };
             if self.writer == Writer::Kernel {
                 observation.at = observation.at.or_else(|| observation.since_boot_us.and_then(just_now));
             }

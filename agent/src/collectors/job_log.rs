@@ -171,7 +171,7 @@ impl JobLogReader {
     /// What is held back by triage is due before the next regular look, sometimes.
     fn pause(&self) -> Duration {
         let due = self.files.values().filter_map(Followed::deadline).min();
-        pause(unhurried(self.interval, self.files.len()), due, clock::now())
+        pause(unhurried(self.interval, self.files.len()), due, clock::steady())
     }
 }
 

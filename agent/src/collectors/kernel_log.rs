@@ -61,7 +61,10 @@ impl KernelLog {
             );
             self.reporter.intake.gap(Source::KernelLog, what, None);
         }
-        while !self.stop.wait(pause(self.interval, followed.deadline(), clock::now())) {
+        while !self
+            .stop
+            .wait(pause(self.interval, followed.deadline(), clock::steady()))
+        {
             followed.look(&self.reporter);
         }
         followed.finish(&self.reporter);
@@ -77,12 +80,12 @@ impl KernelLog {
         let position = Position::of_this_boot(boot_id.trim(), stored.as_deref());
         let mut ring = Ring::new(&file, position, boot_moment(), &self.reporter);
         while !self.stop.stopped() {
-            if let Err(error) = ring.look(clock::now(), &self.reporter) {
+            if let Err(error) = ring.look(clock::now(), clock::steady(), &self.reporter) {
                 self.absent(&format!("cannot read {}: {error}", path.display()));
                 break;
             }
             self.stop.looked(self.interval);
-            wait_readable(&file, pause(self.interval, ring.deadline(), clock::now()));
+            wait_readable(&file, pause(self.interval, ring.deadline(), clock::steady()));
         }
         ring.finish(clock::now(), &self.reporter);
     }

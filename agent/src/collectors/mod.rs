@@ -7,6 +7,7 @@ pub(crate) mod file;
 mod flight;
 mod followed;
 pub(crate) mod gpu;
+mod held;
 pub(crate) mod host;
 pub(crate) mod job_log;
 pub(crate) mod kernel_log;
@@ -28,8 +29,9 @@ use rankguard_model::{Body, ClassId, Entity, Mark, Role, Source};
 
 use crate::intake::Intake;
 use crate::sighting::Sighting;
-pub(crate) use all::Collectors;
+pub(crate) use all::{Collectors, Injectable};
 pub(crate) use flight::FlightDumps;
+pub(crate) use followed::triage;
 pub(crate) use job_log::JobLogs;
 pub(crate) use stop::Stop;
 

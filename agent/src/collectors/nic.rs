@@ -5,13 +5,15 @@
 //! as increases and judged by nobody).
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rankguard_model::{Device, DeviceKind, Entity, Mark, Role, Source};
 
 use super::{Stop, mark, sample};
+use crate::inject::Overlay;
 use crate::intake::Intake;
 use crate::sighting::Sighting;
 
@@ -64,6 +66,8 @@ pub(crate) fn rdma_ports(sysfs: &Path) -> Vec<RdmaPort> {
 pub(crate) struct Nic {
     pub(crate) sysfs_root: PathBuf,
     pub(crate) interval: Duration,
+    /// Values that somebody injects.
+    pub(crate) overlay: Overlay,
     pub(crate) intake: Intake,
     pub(crate) stop: Stop,
 }
@@ -82,14 +86,20 @@ impl Nic {
                 self.intake.gap(Source::Nic, what, None);
             }
         }
-        let mut before = look(&self.sysfs_root);
+        let mut before = self.look();
         while !self.stop.wait(self.interval) {
-            let now = look(&self.sysfs_root);
+            let now = self.look();
             for change in changes(&before, &now) {
                 self.intake.push(self.sighting(change));
             }
             before = remember(before, now);
         }
+    }
+
+    fn look(&self) -> Look {
+        let mut found = look(&self.sysfs_root);
+        self.overlay.apply(&mut found);
+        found
     }
 
     fn sighting(&self, change: Change) -> Sighting {
@@ -177,7 +187,10 @@ fn counter_value(path: &Path) -> Option<f64> {
 
 /// The number a sysfs file begins with.
 fn first_number(path: &Path) -> Option<f64> {
-    let text = fs::read_to_string(path).ok()?;
+    // Some hundred of them are read every second: neither asked for their size nor kept.
+    let mut buffer = [0; 64];
+    let length = File::open(path).and_then(|mut file| file.read(&mut buffer)).ok()?;
+    let text = String::from_utf8_lossy(&buffer[..length]);
     let text = text.trim();
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')

@@ -71,9 +71,7 @@ impl Reporter {
     pub(crate) fn push(&self, sightings: Vec<Sighting>, cursor: Option<Cursor>, stored: &mut Option<Cursor>) {
         let Some(last) = sightings.len().checked_sub(1) else {
             if let Some(moved) = cursor.filter(|cursor| stored.as_ref() != Some(cursor)) {
-                if let Err(error) = self.spool.move_cursor(&moved.key, &moved.value) {
-                    tracing::warn!(%error, key = moved.key, "reader position not stored");
-                }
+                self.intake.moved(moved.clone());
                 *stored = Some(moved);
             }
             return;

@@ -7,6 +7,7 @@ use rankguard_faults::{Observation, Triage};
 use rankguard_model::Timestamp;
 
 use super::followed::triage;
+use super::held::{GoOn, Held};
 use super::kmsg::{self, Counter};
 use super::observe::{ReadTimes, Reporter, Writer};
 use crate::sighting::{Cursor, Sighting};
@@ -22,18 +23,21 @@ const LOOK_RECORDS_MAX: usize = 4096;
 pub(crate) struct Position {
     boot: String,
     seq: Option<u64>,
+    /// What was told of later records.
+    told: String,
 }
 
 impl Position {
     /// The stored position, where it is one of this boot; else the beginning of the ring.
     pub(crate) fn of_this_boot(boot: &str, stored: Option<&str>) -> Self {
-        let seq = stored
+        let of_this = stored
             .and_then(|stored| stored.split_once(' '))
-            .filter(|(of_boot, _)| *of_boot == boot)
-            .and_then(|(_, seq)| seq.parse().ok());
+            .filter(|(of_boot, _)| *of_boot == boot);
+        let (seq, told) = of_this.map_or(("", ""), |(_, rest)| rest.split_once(';').unwrap_or((rest, "")));
         Self {
             boot: boot.to_owned(),
-            seq,
+            seq: seq.parse().ok(),
+            told: told.to_owned(),
         }
     }
 }
@@ -46,6 +50,9 @@ pub(crate) struct Ring<R> {
     counter: Counter,
     triage: Triage,
     times: ReadTimes,
+    /// Places are numbers of records.
+    held: Held<u64>,
+    lines: u64,
     live: bool,
     buffer: Vec<u8>,
 }
@@ -59,6 +66,8 @@ impl<R: Read> Ring<R> {
         Self {
             records,
             counter: Counter::after(position.seq),
+            held: Held::after(&position.told),
+            lines: 0,
             position,
             stored: None,
             triage: triage(reporter, None, Some(boot)),
@@ -74,10 +83,12 @@ impl<R: Read> Ring<R> {
     }
 
     /// Reads what is there and reports what has become complete. An error means that the ring cannot be read any more.
-    pub(crate) fn look(&mut self, now: Timestamp, reporter: &Reporter) -> io::Result<()> {
+    ///
+    /// `now` is the wall clock, by which lines are dated; `steady` the one by which triage waits.
+    pub(crate) fn look(&mut self, now: Timestamp, steady: Timestamp, reporter: &Reporter) -> io::Result<()> {
         let mut sightings = Vec::new();
-        let read = self.read(now, reporter, &mut sightings);
-        let rest = self.triage.poll(now);
+        let read = self.read(now, steady, reporter, &mut sightings);
+        let rest = self.triage.poll(steady);
         self.report(rest, now, reporter, &mut sightings);
         let cursor = self.cursor();
         reporter.push(sightings, cursor, &mut self.stored);
@@ -93,13 +104,19 @@ impl<R: Read> Ring<R> {
         reporter.push(sightings, cursor, &mut self.stored);
     }
 
-    fn read(&mut self, now: Timestamp, reporter: &Reporter, sightings: &mut Vec<Sighting>) -> io::Result<()> {
+    fn read(
+        &mut self,
+        now: Timestamp,
+        steady: Timestamp,
+        reporter: &Reporter,
+        sightings: &mut Vec<Sighting>,
+    ) -> io::Result<()> {
         for _ in 0..LOOK_RECORDS_MAX {
             match self.records.read(&mut self.buffer) {
                 Ok(0) => return Ok(()),
                 Ok(bytes) => {
                     let record = String::from_utf8_lossy(&self.buffer[..bytes]).into_owned();
-                    self.record(&record, now, reporter, sightings);
+                    self.record(&record, (now, steady), reporter, sightings);
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => {
@@ -122,7 +139,13 @@ impl<R: Read> Ring<R> {
         Ok(())
     }
 
-    fn record(&mut self, record: &str, now: Timestamp, reporter: &Reporter, sightings: &mut Vec<Sighting>) {
+    fn record(
+        &mut self,
+        record: &str,
+        (now, steady): (Timestamp, Timestamp),
+        reporter: &Reporter,
+        sightings: &mut Vec<Sighting>,
+    ) {
         let Some(head) = kmsg::head(record) else { return };
         if self.position.seq.is_some_and(|upto| head.seq <= upto) {
             return;
@@ -135,32 +158,40 @@ impl<R: Read> Ring<R> {
             );
             sightings.push(reporter.gap(&Writer::Kernel, what, Some(missing)));
         }
+        self.held.note(&self.triage, self.lines + 1, head.seq);
         for line in record.lines() {
+            self.lines += 1;
             self.times.note(now, self.live);
-            let observations = self.triage.push(line, now);
+            let observations = self.triage.push(line, steady);
             self.report(observations, now, reporter, sightings);
         }
     }
 
     fn report(
-        &self,
+        &mut self,
         observations: Vec<Observation>,
         now: Timestamp,
         reporter: &Reporter,
         sightings: &mut Vec<Sighting>,
     ) {
         for observation in observations {
+            let Some(observation) = self.held.tell(observation) else {
+                continue;
+            };
             let (read, live) = self.times.of(observation.line_no).unwrap_or((now, self.live));
             sightings.push(reporter.sighting(&Writer::Kernel, observation, read, live));
         }
     }
 
-    /// While triage holds something back, a restart must read it again.
-    fn cursor(&self) -> Option<Cursor> {
-        let seq = self.counter.last().filter(|_| self.triage.deadline().is_none())?;
+    fn cursor(&mut self) -> Option<Cursor> {
+        let (after, told) = match self.held.go_on(&self.triage) {
+            GoOn::Behind => (self.counter.last()?, String::new()),
+            GoOn::At(record, told) => (record.checked_sub(1)?, told),
+            GoOn::Unknown => return None,
+        };
         Some(Cursor {
             key: Self::KEY.to_owned(),
-            value: format!("{} {seq}", self.position.boot),
+            value: format!("{} {after}{told}", self.position.boot),
         })
     }
 }

@@ -56,6 +56,11 @@ impl Stop {
     /// Waits for `pause` or until asked to end; says whether to end. Whoever waits has ended a look.
     pub(crate) fn wait(&self, pause: Duration) -> bool {
         self.looked(pause);
+        self.rest(pause)
+    }
+
+    /// As [`Stop::wait`], for who has not ended a look: the one that it makes hangs.
+    pub(crate) fn rest(&self, pause: Duration) -> bool {
         let stopped = self.shared.0.lock().expect("no holder of the stop flag panics");
         let waited = self.shared.1.wait_timeout_while(stopped, pause, |stopped| !*stopped);
         *waited.expect("no holder of the stop flag panics").0

@@ -60,11 +60,13 @@ pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
 
 /// Commits what was pushed, as the agent's spool thread does; gives it.
 pub(crate) fn commit(reporter: &Reporter) -> Vec<Sighting> {
-    let batch = reporter.intake.drain();
-    if !batch.is_empty() {
-        reporter.spool.append(&batch).expect("the spool takes it");
+    let sightings = reporter.intake.drain();
+    let positions = reporter.intake.drain_positions();
+    if !sightings.is_empty() || !positions.is_empty() {
+        let taken = reporter.spool.append(&sightings, &positions);
+        taken.expect("the spool takes it");
     }
-    batch
+    sightings
 }
 
 /// A sighting in one line: whom it is about, its class, what it says.

@@ -1,16 +1,21 @@
 //! What the agent counts of what passes its intake. Bounded: a flood of kinds is counted, not kept.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankguard_model::{Body, DeviceKind, Entity, Evidence, EvidenceId, NodeId, Role, Sequence, Source, Timestamp};
 
-use super::view::{CheckView, GapView, SeriesView, UplinkView};
+use super::view::{CheckView, CodeView, GapView, SeriesView, UplinkView};
 use crate::clock;
+use crate::inject::Injected;
 use crate::sighting::Sighting;
 
 /// Series that are kept apart. A node has some ten devices and some ten classes that ever occur on them.
 const SERIES: usize = 1024;
+/// Fields of marks that hold a driver's own number.
+const CODES: [&str; 2] = ["xid", "sxid"];
+/// Injections that are remembered.
+const INJECTIONS: usize = 64;
 /// Pieces of evidence that are remembered for who asks on the node.
 const FINDINGS: usize = 256;
 
@@ -25,6 +30,9 @@ pub(crate) struct Counts {
     pub(crate) gaps: BTreeMap<Source, GapView>,
     pub(crate) dropped: u64,
     series: BTreeMap<Key, (u64, Timestamp)>,
+    codes: BTreeMap<CodeKey, u64>,
+    pub(crate) injections: BTreeMap<String, u64>,
+    pub(crate) newest_injections: VecDeque<Injected>,
     pub(crate) beyond: u64,
     pub(crate) findings: VecDeque<Evidence>,
     noted: u64,
@@ -36,9 +44,18 @@ pub(crate) struct Counts {
 struct Key {
     class: String,
     role: Role,
+    kind: &'static str,
+    entity: String,
+    synthetic: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct CodeKey {
+    family: &'static str,
     code: String,
     kind: &'static str,
     entity: String,
+    synthetic: bool,
 }
 
 impl Board {
@@ -57,28 +74,7 @@ impl Board {
             gap.at = sighting.at;
             gap.what.clone_from(what);
         }
-        for mark in &sighting.marks {
-            let (kind, entity) = named(&sighting.entity);
-            let code = ["xid", "sxid"].iter().find_map(|name| mark.fields.get(*name));
-            let key = Key {
-                class: mark.class.to_string(),
-                role: mark.role,
-                code: code.cloned().unwrap_or_default(),
-                kind,
-                entity,
-            };
-            let repeats = match &sighting.body {
-                Body::Line { repeats, .. } => u64::from(*repeats).max(1),
-                _ => 1,
-            };
-            if counts.series.len() >= SERIES && !counts.series.contains_key(&key) {
-                counts.beyond += 1;
-                continue;
-            }
-            let (count, last) = counts.series.entry(key).or_default();
-            *count = count.saturating_add(repeats);
-            *last = (*last).max(sighting.at);
-        }
+        counts.mark(sighting);
         let speaks = !sighting.marks.is_empty() || matches!(sighting.body, Body::RankExited { .. });
         if speaks {
             counts.noted += 1;
@@ -96,6 +92,7 @@ impl Board {
                 entity: sighting.entity.clone(),
                 body: sighting.body.clone(),
                 marks: sighting.marks.clone(),
+                synthetic: sighting.synthetic,
             });
         }
     }
@@ -103,6 +100,16 @@ impl Board {
     /// Evidence was dropped before the spool.
     pub(crate) fn dropped(&self) {
         self.lock().dropped += 1;
+    }
+
+    /// A fault was injected.
+    pub(crate) fn injected(&self, injected: Injected) {
+        let mut counts = self.lock();
+        *counts.injections.entry(injected.kind.clone()).or_default() += 1;
+        if counts.newest_injections.len() >= INJECTIONS {
+            counts.newest_injections.pop_front();
+        }
+        counts.newest_injections.push_back(injected);
     }
 
     /// A session with the controller has begun, or has ended for a reason.
@@ -132,13 +139,79 @@ impl Board {
 }
 
 impl Counts {
+    /// A sighting counts once in each of its series, however many of its marks say the same.
+    fn mark(&mut self, sighting: &Sighting) {
+        let (kind, entity) = named(&sighting.entity);
+        let synthetic = sighting.synthetic;
+        let repeats = match &sighting.body {
+            Body::Line { repeats, .. } => u64::from(*repeats).max(1),
+            _ => 1,
+        };
+        let keys: BTreeSet<Key> = sighting
+            .marks
+            .iter()
+            .map(|mark| Key {
+                class: mark.class.to_string(),
+                role: mark.role,
+                kind,
+                entity: entity.clone(),
+                synthetic,
+            })
+            .collect();
+        for key in keys {
+            if self.series.len() >= SERIES && !self.series.contains_key(&key) {
+                self.beyond += 1;
+                continue;
+            }
+            let (count, last) = self.series.entry(key).or_default();
+            *count = count.saturating_add(repeats);
+            *last = (*last).max(sighting.at);
+        }
+        let codes: BTreeSet<CodeKey> = sighting
+            .marks
+            .iter()
+            .flat_map(|mark| {
+                CODES
+                    .iter()
+                    .filter_map(|family| Some((*family, mark.fields.get(*family)?)))
+            })
+            .map(|(family, code)| CodeKey {
+                family,
+                code: code.clone(),
+                kind,
+                entity: entity.clone(),
+                synthetic,
+            })
+            .collect();
+        for key in codes {
+            if self.codes.len() >= SERIES && !self.codes.contains_key(&key) {
+                self.beyond += 1;
+                continue;
+            }
+            let count = self.codes.entry(key).or_default();
+            *count = count.saturating_add(repeats);
+        }
+    }
+
+    pub(crate) fn codes(&self) -> Vec<CodeView> {
+        let told = self.codes.iter().map(|(key, count)| CodeView {
+            family: key.family.to_owned(),
+            code: key.code.clone(),
+            kind: key.kind.to_owned(),
+            entity: key.entity.clone(),
+            synthetic: key.synthetic,
+            count: *count,
+        });
+        told.collect()
+    }
+
     pub(crate) fn series(&self) -> Vec<SeriesView> {
         let told = self.series.iter().map(|(key, (count, last))| SeriesView {
             class: key.class.clone(),
             role: role(key.role).to_owned(),
-            code: key.code.clone(),
             kind: key.kind.to_owned(),
             entity: key.entity.clone(),
+            synthetic: key.synthetic,
             count: *count,
             last: *last,
         });
@@ -205,14 +278,53 @@ mod tests {
         board.note(&NodeId::from("a"), &line("0000:9b:00", says.clone(), 1));
         board.note(&NodeId::from("a"), &line("0000:9b:00", says.clone(), 5));
         board.note(&NodeId::from("a"), &line("0000:1b:00", says, 1));
+        let counts = board.read();
+        let series = counts.series().into_iter().map(|it| (it.entity, it.count));
+        let codes = counts.codes().into_iter().map(|it| (it.entity, it.count));
+        let wanted = [("0000:1b:00".to_owned(), 1), ("0000:9b:00".to_owned(), 6)];
+        assert_eq!(series.collect::<Vec<_>>(), wanted);
+        assert_eq!(codes.collect::<Vec<_>>(), wanted);
+    }
+
+    /// What the driver writes of one failure: a line with a number, and one without.
+    #[test]
+    fn all_that_is_said_of_one_failure_of_a_device_is_one_series() {
+        let board = Board::default();
+        let matcher = rankguard_faults::Matcher::builtin();
+        for text in [
+            "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.",
+            "NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus.",
+        ] {
+            let marks = matcher.marks(Source::KernelLog, text);
+            assert!(!marks.is_empty(), "{text}");
+            let mut sighting = line("0000:9b:00", marks[0].clone(), 1);
+            sighting.marks.extend(marks);
+            board.note(&NodeId::from("a"), &sighting);
+        }
+        let counts = board.read();
+        let series: Vec<_> = counts.series().into_iter().map(|it| (it.class, it.count)).collect();
+        assert_eq!(series, [("gpu-fallen-off-bus".to_owned(), 2)]);
+        let codes: Vec<_> = counts
+            .codes()
+            .into_iter()
+            .map(|it| (it.family, it.code, it.count))
+            .collect();
+        assert_eq!(codes, [("xid".to_owned(), "79".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn what_is_made_up_is_counted_apart() {
+        let board = Board::default();
+        let says = mark("gpu-fallen-off-bus", Role::Root, 0.9, "xid");
+        board.note(&NodeId::from("a"), &line("0000:9b:00", says.clone(), 1));
+        board.note(&NodeId::from("a"), &line("0000:9b:00", says, 1).synthetic(true));
         let told: Vec<_> = board
             .read()
             .series()
             .into_iter()
-            .map(|it| (it.entity, it.code, it.count))
+            .map(|it| (it.synthetic, it.count))
             .collect();
-        let one = |entity: &str, count| (entity.to_owned(), "79".to_owned(), count);
-        assert_eq!(told, [one("0000:1b:00", 1), one("0000:9b:00", 6)]);
+        assert_eq!(told, [(false, 1), (true, 1)]);
     }
 
     #[test]

@@ -38,19 +38,31 @@ pub(crate) struct LocalSocket {
     task: JoinHandle<()>,
 }
 
-/// A short name of the socket for as long as the handle is open.
-fn through(folder: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/{NAME}", folder.as_raw_fd()))
+/// A short name of a socket in a folder for as long as its handle is open.
+pub(crate) fn through(folder: &File, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
+}
+
+/// Listens at a socket that is its user's alone; whoever had the name before is dead.
+pub(crate) fn listen(state_dir: &Path, name: &str) -> io::Result<(PathBuf, UnixListener)> {
+    let path = state_dir.join(name);
+    let _ = fs::remove_file(&path);
+    let folder = File::open(state_dir)?;
+    let listener = UnixListener::bind(through(&folder, name))?;
+    fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+    Ok((path, listener))
+}
+
+/// Whether who is connected is this process's user or root, by the kernel's word.
+pub(crate) fn is_own_user(stream: &UnixStream) -> io::Result<bool> {
+    let asker = stream.peer_cred()?.uid();
+    Ok(asker == 0 || asker == geteuid().as_raw())
 }
 
 impl LocalSocket {
     /// Begins to answer. The caller owns the state directory: what stands at the socket's place is of an agent that died.
     pub(crate) fn start(state_dir: &Path, snapshots: Snapshots) -> io::Result<Self> {
-        let path = state_dir.join(NAME);
-        let _ = fs::remove_file(&path);
-        let folder = File::open(state_dir)?;
-        let listener = UnixListener::bind(through(&folder))?;
-        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        let (path, listener) = listen(state_dir, NAME)?;
         let task = tokio::spawn(accept(listener, snapshots));
         Ok(Self { path, task })
     }
@@ -94,8 +106,7 @@ async fn accept(listener: UnixListener, snapshots: Snapshots) {
 }
 
 async fn answer(mut stream: UnixStream, snapshots: &Snapshots) -> io::Result<()> {
-    let asker = stream.peer_cred()?.uid();
-    if asker != 0 && asker != geteuid().as_raw() {
+    if !is_own_user(&stream)? {
         return Ok(());
     }
     let document = serde_json::to_vec(&snapshots.take())?;
@@ -109,7 +120,7 @@ pub fn ask(state_dir: &Path, deadline: Duration) -> Result<AgentView, LocalError
     let absent = |source| LocalError::Absent { path: path(), source };
     let broken = |source| LocalError::Broken { path: path(), source };
     let folder = File::open(state_dir).map_err(absent)?;
-    let mut stream = std::os::unix::net::UnixStream::connect(through(&folder)).map_err(absent)?;
+    let mut stream = std::os::unix::net::UnixStream::connect(through(&folder, NAME)).map_err(absent)?;
     let until = Instant::now() + deadline;
     let mut document = Vec::new();
     let mut buffer = vec![0; 64 << 10];

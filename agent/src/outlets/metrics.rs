@@ -21,15 +21,16 @@ pub(super) fn render(view: &AgentView) -> String {
     text.family("start_time_seconds", "gauge", "When the agent started, Unix time.");
     text.sample(vec![], seconds(view.started));
     text.family("findings_total", "counter", "Evidence that names a failure class.");
+    let told = |synthetic: bool| if synthetic { "true" } else { "false" };
     let series = |it: &super::view::SeriesView| {
         let own = it.clone();
         move |text: &mut Text, value: f64| {
             let labels = vec![
                 ("class", own.class.as_str()),
                 ("role", &own.role),
-                ("code", &own.code),
                 ("kind", &own.kind),
                 ("entity", &own.entity),
+                ("synthetic", told(own.synthetic)),
             ];
             text.sample(labels, value);
         }
@@ -44,6 +45,21 @@ pub(super) fn render(view: &AgentView) -> String {
     );
     for it in &view.series {
         series(it)(&mut text, seconds(it.last));
+    }
+    text.family("codes_total", "counter", "Evidence that names a number of a driver.");
+    for it in &view.codes {
+        let labels = vec![
+            ("family", it.family.as_str()),
+            ("code", &it.code),
+            ("kind", &it.kind),
+            ("entity", &it.entity),
+            ("synthetic", told(it.synthetic)),
+        ];
+        text.sample(labels, it.count as f64);
+    }
+    text.family("injections_total", "counter", "Faults that somebody let happen.");
+    for (kind, count) in &view.injections {
+        text.sample(vec![("kind", kind)], *count as f64);
     }
     text.family(
         "findings_beyond_limit_total",

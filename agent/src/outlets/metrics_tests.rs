@@ -120,7 +120,9 @@ fn the_page_is_what_the_format_and_the_linter_want() {
     let page = render(&crate::outlets::tests::snapshots(folder.path()).take());
     assert_eq!(mistakes(&page), Vec::<String>::new(), "{page}");
     for sample in [
-        r#"rankguard_agent_findings_total{class="gpu-fallen-off-bus",role="root",code="79",kind="gpu",entity="00\"00:\\9b\n:00"} 1"#,
+        r#"rankguard_agent_findings_total{class="gpu-fallen-off-bus",role="root",kind="gpu",entity="00\"00:\\9b\n:00",synthetic="false"} 1"#,
+        r#"rankguard_agent_codes_total{family="xid",code="79",kind="gpu",entity="00\"00:\\9b\n:00",synthetic="false"} 1"#,
+        r#"rankguard_agent_injections_total{kind="rank-kill"} 1"#,
         r#"rankguard_agent_gaps_total{source="kernel-log"} 1"#,
         r#"rankguard_agent_lost_records_total{source="kernel-log"} 12"#,
         r#"rankguard_agent_spool_sequence{edge="durable"} 3"#,

@@ -18,9 +18,11 @@ mod view;
 
 pub(crate) use board::Board;
 pub(crate) use http::serve as serve_metrics;
-pub(crate) use local::LocalSocket;
+pub(crate) use local::{LocalSocket, is_own_user, listen, through};
 pub(crate) use snapshot::Snapshots;
-pub use view::{AgentView, CheckView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView};
+pub use view::{
+    AgentView, CheckView, CodeView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView,
+};
 
 pub use local::ask as ask_agent;
 

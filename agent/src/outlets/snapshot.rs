@@ -20,6 +20,8 @@ pub(crate) struct Snapshots {
     pub(crate) spool: Arc<Spool>,
     pub(crate) roster: Roster,
     pub(crate) stop: Stop,
+    /// Whether faults may be injected.
+    pub(crate) injection: bool,
 }
 
 impl Snapshots {
@@ -43,6 +45,10 @@ impl Snapshots {
                 .collect(),
             ranks: self.roster.running(),
             series: counts.series(),
+            codes: counts.codes(),
+            injection: self.injection,
+            injections: counts.injections.clone(),
+            newest_injections: counts.newest_injections.clone().into(),
             series_beyond_limit: counts.beyond,
             uplink: counts.uplink,
             dropped: counts.dropped,

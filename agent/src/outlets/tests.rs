@@ -10,6 +10,7 @@ use super::Snapshots;
 use super::view::CheckView;
 use crate::collectors::testing::{rank, run};
 use crate::collectors::{Stop, mark, sample};
+use crate::inject::Injected;
 use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
@@ -46,6 +47,13 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
         },
     ));
     intake.board().session("127.0.0.1:7700", None);
+    intake.board().injected(Injected {
+        number: 1,
+        kind: "rank-kill".to_owned(),
+        what: "rank 3 is sent signal 9".to_owned(),
+        at: Timestamp(1),
+        until: None,
+    });
     intake.board().checked(CheckView {
         check: "ntp".to_owned(),
         status: 1,
@@ -55,7 +63,7 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
         values: [("offset s".to_owned(), 0.5)].into(),
     });
     let batch = intake.drain();
-    spool.append(&batch).expect("the spool takes it");
+    spool.append(&batch, &[]).expect("the spool takes it");
     Snapshots {
         node,
         started: Timestamp(1_700_000_000_000_000_000),
@@ -63,5 +71,6 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
         spool: Arc::new(spool),
         roster,
         stop,
+        injection: true,
     }
 }

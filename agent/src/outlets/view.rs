@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use rankguard_model::{Evidence, NodeId, RunningRank, Source, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::inject::Injected;
+
 /// Everything an agent tells of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentView {
@@ -34,8 +36,16 @@ pub struct AgentView {
     pub gaps: BTreeMap<Source, GapView>,
     /// Counts by failure class and what it is about.
     pub series: Vec<SeriesView>,
+    /// Counts by the driver's own numbers and what they are about.
+    pub codes: Vec<CodeView>,
     /// Marks that found no room among the series.
     pub series_beyond_limit: u64,
+    /// Whether faults may be injected.
+    pub injection: bool,
+    /// Injections since the agent started, by kind.
+    pub injections: BTreeMap<String, u64>,
+    /// The newest injections, oldest first.
+    pub newest_injections: Vec<Injected>,
     /// Ranks that run.
     pub ranks: Vec<RankView>,
     /// Plug-in checks as they last came out.
@@ -104,16 +114,33 @@ pub struct SeriesView {
     pub class: String,
     /// Its part in a failure, as far as one line can tell.
     pub role: String,
-    /// The number that names it further (an XID, an SXid); empty where there is none.
-    pub code: String,
     /// Kind of what it is about: node, gpu, nic, nvswitch, disk, rank, job, unknown.
     pub kind: String,
     /// What it is about: an address, `job/rank`, a name.
     pub entity: String,
+    /// Whether it is the work of an injection or a simulation.
+    pub synthetic: bool,
     /// How often.
     pub count: u64,
     /// When last.
     pub last: Timestamp,
+}
+
+/// How often a driver's own number was seen of one thing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeView {
+    /// Whose number it is: xid, sxid.
+    pub family: String,
+    /// The number.
+    pub code: String,
+    /// Kind of what it is about, as in [`SeriesView`].
+    pub kind: String,
+    /// What it is about, as in [`SeriesView`].
+    pub entity: String,
+    /// Whether it is the work of an injection or a simulation.
+    pub synthetic: bool,
+    /// How often.
+    pub count: u64,
 }
 
 /// A rank that runs.

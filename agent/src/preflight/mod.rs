@@ -15,6 +15,7 @@ mod probe;
 mod program;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,8 +58,9 @@ pub struct Need {
     pub sysfs_root: PathBuf,
     /// The shared memory file system.
     pub shm_root: PathBuf,
-    /// The GPU management library; the system's own when absent.
-    pub nvml_library: Option<PathBuf>,
+    /// Program and words of the process that calls the GPU library, as in [`crate::Settings::gpu_process`]; it gives up a
+    /// call sooner than [`Need::deadline`]. GPUs are not asked when empty.
+    pub gpu_process: Vec<OsString>,
 }
 
 impl Default for Need {
@@ -80,7 +82,7 @@ impl Default for Need {
             proc_root: "/proc".into(),
             sysfs_root: "/sys".into(),
             shm_root: "/dev/shm".into(),
-            nvml_library: None,
+            gpu_process: Vec::new(),
         }
     }
 }

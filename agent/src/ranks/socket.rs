@@ -14,6 +14,9 @@ use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::settings::Settings;
 
+/// How long the end of the agent may go unheard.
+const HEAR_NS: i64 = 500_000_000;
+
 /// A path of a Unix socket has room for 108 bytes.
 const PATH_BYTES_MAX: usize = 100;
 
@@ -43,13 +46,13 @@ impl RankSocket {
         let serve = move || {
             while !stop.stopped() {
                 let mut ready = [PollFd::new(&listener, PollFlags::IN)];
-                let _ = poll(
-                    &mut ready,
-                    Some(&Timespec {
-                        tv_sec: 0,
-                        tv_nsec: 100_000_000,
-                    }),
-                );
+                let hear = Timespec {
+                    tv_sec: 0,
+                    tv_nsec: HEAR_NS,
+                };
+                if poll(&mut ready, Some(&hear)).is_ok_and(|ready| ready == 0) {
+                    continue;
+                }
                 let Ok((stream, _)) = listener.accept() else { continue };
                 let session = Session::new(stream, roster.clone(), intake.clone(), checkpoints.clone(), pause);
                 let thread = std::thread::Builder::new().name("rank-session".to_owned());

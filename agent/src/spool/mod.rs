@@ -14,7 +14,7 @@ mod overflow;
 mod table;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source};
 use redb::{Database, Durability, ReadableDatabase, ReadableTable};
@@ -22,8 +22,11 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::outlets::SpoolView;
-use crate::sighting::Sighting;
+use crate::sighting::{Cursor, Sighting};
 use table::{CURSORS, EVIDENCE, META, Record};
+
+/// Pages that are kept in memory. What waits is written once and read once, in order.
+const CACHE_BYTES: usize = 1 << 20;
 
 /// Why the spool cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +40,9 @@ pub enum SpoolError {
     /// The database refused.
     #[error("use the database")]
     Database(#[source] Box<redb::Error>),
+    /// It could not be opened again after an error, and is tried again.
+    #[error("the database is closed after an error")]
+    Closed,
     /// A record is not readable.
     #[error("read record {seq}: {problem}")]
     Record {
@@ -47,6 +53,17 @@ pub enum SpoolError {
     },
 }
 
+fn create(path: &Path) -> Result<Database, SpoolError> {
+    match Database::builder().set_cache_size(CACHE_BYTES).create(path) {
+        Err(redb::DatabaseError::DatabaseAlreadyOpen) => Err(SpoolError::InUse { path: path.to_owned() }),
+        other => other.map_err(database),
+    }
+}
+
+fn opened(db: &Option<Database>) -> Result<&Database, SpoolError> {
+    db.as_ref().ok_or(SpoolError::Closed)
+}
+
 /// Every kind of error of the database is one fact here: it refused.
 pub(crate) fn database(error: impl Into<redb::Error>) -> SpoolError {
     SpoolError::Database(Box::new(error.into()))
@@ -55,7 +72,9 @@ pub(crate) fn database(error: impl Into<redb::Error>) -> SpoolError {
 /// The spool of one agent. All methods may be called from any thread; those that write wait for the disk.
 #[derive(Debug)]
 pub(crate) struct Spool {
-    db: Database,
+    path: PathBuf,
+    /// Absent while it is opened again.
+    db: RwLock<Option<Database>>,
     node: NodeId,
     limit: u64,
     state: Mutex<State>,
@@ -96,10 +115,7 @@ impl State {
 impl Spool {
     /// Opens or creates the spool in `path`.
     pub(crate) fn open(path: &Path, node: NodeId, limit: u64) -> Result<Self, SpoolError> {
-        let db = match Database::create(path) {
-            Err(redb::DatabaseError::DatabaseAlreadyOpen) => return Err(SpoolError::InUse { path: path.to_owned() }),
-            other => other.map_err(database)?,
-        };
+        let db = create(path)?;
         let txn = db.begin_write().map_err(database)?;
         let state = {
             let meta = txn.open_table(META).map_err(database)?;
@@ -126,12 +142,26 @@ impl Spool {
         txn.commit().map_err(database)?;
         Ok(Self {
             view: Mutex::new(state.view(limit)),
-            db,
+            path: path.to_owned(),
+            db: RwLock::new(Some(db)),
             node,
             limit,
             durable: watch::Sender::new(state.last),
             state: Mutex::new(state),
         })
+    }
+
+    fn db(&self) -> RwLockReadGuard<'_, Option<Database>> {
+        self.db.read().expect("no holder of the database panics")
+    }
+
+    /// Opens the database anew. One that could not write once, for want of room or otherwise, refuses everything until then.
+    pub(crate) fn reopen(&self) -> Result<(), SpoolError> {
+        let mut db = self.db.write().expect("no holder of the database panics");
+        // Closed before it is opened: it is locked for one.
+        drop(db.take());
+        *db = Some(create(&self.path)?);
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -158,10 +188,11 @@ impl Spool {
         state.last - state.acked.min(state.last)
     }
 
-    /// Commits a batch; returns the newest number. When it fails, nothing of the batch was taken.
-    pub(crate) fn append(&self, batch: &[Sighting]) -> Result<Sequence, SpoolError> {
+    /// Commits sightings, and where readers stand after them; returns the newest number. When it fails, nothing was taken.
+    pub(crate) fn append(&self, batch: &[Sighting], positions: &[Cursor]) -> Result<Sequence, SpoolError> {
         let mut state = self.lock();
-        let txn = self.db.begin_write().map_err(database)?;
+        let db = self.db();
+        let txn = opened(&db)?.begin_write().map_err(database)?;
         let (mut last, mut bytes, mut refused) = (state.last, state.bytes, state.refused);
         {
             let mut records = txn.open_table(EVIDENCE).map_err(database)?;
@@ -194,6 +225,11 @@ impl Spool {
                 last += 1;
                 bytes += table::put(&mut records, last, &self.record(last, sighting))?;
             }
+            for cursor in positions {
+                cursors
+                    .insert(cursor.key.as_str(), cursor.value.as_str())
+                    .map_err(database)?;
+            }
             let mut meta = txn.open_table(META).map_err(database)?;
             meta.insert(table::LAST, last).map_err(database)?;
         }
@@ -216,6 +252,7 @@ impl Spool {
             entity: sighting.entity.clone(),
             body: sighting.body.clone(),
             marks: sighting.marks.clone(),
+            synthetic: sighting.synthetic,
         })
     }
 
@@ -235,7 +272,8 @@ impl Spool {
     /// At most `most` pieces after `after`, oldest first, on the node's own clock. They count as sent from now on.
     pub(crate) fn send_after(&self, after: Sequence, most: usize) -> Result<Vec<Evidence>, SpoolError> {
         let mut state = self.lock();
-        let txn = self.db.begin_read().map_err(database)?;
+        let db = self.db();
+        let txn = opened(&db)?.begin_read().map_err(database)?;
         let records = txn.open_table(EVIDENCE).map_err(database)?;
         let mut evidence = Vec::new();
         for entry in records.range(after.0 + 1..).map_err(database)?.take(most) {
@@ -259,7 +297,8 @@ impl Spool {
         if upto <= state.acked {
             return Ok(());
         }
-        let mut txn = self.db.begin_write().map_err(database)?;
+        let db = self.db();
+        let mut txn = opened(&db)?.begin_write().map_err(database)?;
         txn.set_durability(Durability::None)
             .map_err(|e| database(redb::Error::from(e)))?;
         let mut freed = 0;
@@ -292,7 +331,8 @@ impl Spool {
             let mut state = self.lock();
             let lost = acknowledged.0 > state.last || (!state.joined && acknowledged.0 > 0);
             if lost || !state.joined {
-                let txn = self.db.begin_write().map_err(database)?;
+                let db = self.db();
+                let txn = opened(&db)?.begin_write().map_err(database)?;
                 let mut grown = 0;
                 {
                     let mut records = txn.open_table(EVIDENCE).map_err(database)?;
@@ -320,23 +360,11 @@ impl Spool {
 
     /// Where a reader stood at its newest durable sighting.
     pub(crate) fn cursor(&self, key: &str) -> Result<Option<String>, SpoolError> {
-        let txn = self.db.begin_read().map_err(database)?;
+        let db = self.db();
+        let txn = opened(&db)?.begin_read().map_err(database)?;
         let cursors = txn.open_table(CURSORS).map_err(database)?;
         let value = cursors.get(key).map_err(database)?;
         Ok(value.map(|value| value.value().to_owned()))
-    }
-
-    /// Moves a reader that has seen nothing worth a sighting. Made durable by the next commit that is: reading such lines
-    /// again does no harm.
-    pub(crate) fn move_cursor(&self, key: &str, value: &str) -> Result<(), SpoolError> {
-        let mut txn = self.db.begin_write().map_err(database)?;
-        txn.set_durability(Durability::None)
-            .map_err(|e| database(redb::Error::from(e)))?;
-        {
-            let mut cursors = txn.open_table(CURSORS).map_err(database)?;
-            cursors.insert(key, value).map_err(database)?;
-        }
-        txn.commit().map_err(database)
     }
 }
 

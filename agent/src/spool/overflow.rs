@@ -109,5 +109,6 @@ fn gap(node: NodeId, what: &str, lost: Option<u64>) -> Record {
             lost,
         },
         marks: Vec::new(),
+        synthetic: false,
     })
 }

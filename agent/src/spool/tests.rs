@@ -32,15 +32,15 @@ fn numbers(spool: &Spool) -> Vec<u64> {
 fn numbers_have_no_gaps_and_survive_acknowledgement_and_restart() {
     let dir = tempfile::tempdir().unwrap();
     let spool = open(dir.path(), 1 << 20);
-    assert_eq!(spool.append(&[exit(1), exit(2)]).unwrap(), Sequence(2));
+    assert_eq!(spool.append(&[exit(1), exit(2)], &[]).unwrap(), Sequence(2));
     spool.ack(Sequence(2)).unwrap();
-    assert_eq!(spool.append(&[exit(3)]).unwrap(), Sequence(3));
+    assert_eq!(spool.append(&[exit(3)], &[]).unwrap(), Sequence(3));
     drop(spool);
     let spool = open(dir.path(), 1 << 20);
     assert_eq!(numbers(&spool), [3]);
     assert_eq!(spool.unacknowledged(), 1);
     spool.ack(Sequence(3)).unwrap();
-    assert_eq!(spool.append(&[exit(4)]).unwrap(), Sequence(4));
+    assert_eq!(spool.append(&[exit(4)], &[]).unwrap(), Sequence(4));
 }
 
 #[test]
@@ -58,10 +58,10 @@ fn a_full_spool_drops_unsent_progress_first_and_says_how_many() {
     let spool = open(dir.path(), 8_000);
     let mut appended = 0;
     for step in 0..500 {
-        spool.append(&[progress(step)]).unwrap();
+        spool.append(&[progress(step)], &[]).unwrap();
         appended += 1;
         if step % 100 == 0 {
-            spool.append(&[exit(u32::try_from(step).unwrap())]).unwrap();
+            spool.append(&[exit(u32::try_from(step).unwrap())], &[]).unwrap();
             appended += 1;
         }
     }
@@ -92,13 +92,13 @@ fn a_full_spool_never_renumbers_what_was_sent() {
     let dir = tempfile::tempdir().unwrap();
     let spool = open(dir.path(), 4_000);
     for step in 0..20 {
-        spool.append(&[progress(step)]).unwrap();
+        spool.append(&[progress(step)], &[]).unwrap();
     }
     let sent = spool.send_after(Sequence(0), usize::MAX).unwrap();
     for step in 20..200 {
-        spool.append(&[progress(step)]).unwrap();
+        spool.append(&[progress(step)], &[]).unwrap();
     }
-    spool.append(&[exit(7)]).unwrap();
+    spool.append(&[exit(7)], &[]).unwrap();
     let now = spool.send_after(Sequence(0), usize::MAX).unwrap();
     for (before, after) in sent.iter().zip(&now) {
         assert_eq!(format!("{before:?}"), format!("{after:?}"));
@@ -119,10 +119,10 @@ fn a_full_spool_never_renumbers_what_was_sent() {
 fn a_lost_state_directory_does_not_make_new_evidence_look_like_old() {
     let dir = tempfile::tempdir().unwrap();
     let spool = open(dir.path(), 1 << 20);
-    spool.append(&[exit(1), exit(2), exit(3)]).unwrap();
+    spool.append(&[exit(1), exit(2), exit(3)], &[]).unwrap();
     spool.joined(Sequence(2)).unwrap();
     assert_eq!(numbers(&spool), [3, 4, 5, 6]);
-    assert_eq!(spool.append(&[exit(4)]).unwrap(), Sequence(7));
+    assert_eq!(spool.append(&[exit(4)], &[]).unwrap(), Sequence(7));
     // A join of the same spool later only acknowledges.
     spool.joined(Sequence(6)).unwrap();
     assert_eq!(numbers(&spool), [7]);
@@ -137,7 +137,7 @@ fn a_cursor_is_stored_with_the_evidence_it_belongs_to() {
         key: "kernel".to_owned(),
         value: "17".to_owned(),
     };
-    spool.append(&[exit(1).with_cursor(Some(cursor))]).unwrap();
+    spool.append(&[exit(1).with_cursor(Some(cursor))], &[]).unwrap();
     drop(spool);
     assert_eq!(
         open(dir.path(), 1 << 20).cursor("kernel").unwrap().as_deref(),

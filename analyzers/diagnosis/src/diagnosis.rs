@@ -105,6 +105,8 @@ pub struct Diagnosis {
     memory: Memory,
     progress: BTreeMap<JobId, BTreeMap<Rank, Progress>>,
     flight: Dumps,
+    /// Generations of jobs with whose ranks something was made up: when one of them does nothing, that is made up as well.
+    made_up: BTreeMap<JobId, Generation>,
 }
 
 /// A diagnosis as it is written down: without what can be made again from the rest.
@@ -119,6 +121,8 @@ struct Written {
     progress: BTreeMap<JobId, BTreeMap<Rank, Progress>>,
     #[serde(default)]
     flight: Dumps,
+    #[serde(default)]
+    made_up: BTreeMap<JobId, Generation>,
 }
 
 impl From<Diagnosis> for Written {
@@ -130,6 +134,7 @@ impl From<Diagnosis> for Written {
             memory: diagnosis.memory.into_signs(),
             progress: diagnosis.progress,
             flight: diagnosis.flight,
+            made_up: diagnosis.made_up,
         }
     }
 }
@@ -147,6 +152,7 @@ impl From<Written> for Diagnosis {
             memory,
             progress: written.progress,
             flight: written.flight,
+            made_up: written.made_up,
         }
     }
 }
@@ -161,6 +167,7 @@ impl Diagnosis {
             memory: Memory::default(),
             progress: BTreeMap::new(),
             flight: Dumps::default(),
+            made_up: BTreeMap::new(),
         }
     }
 
@@ -185,6 +192,9 @@ impl Diagnosis {
                 at: evidence.at,
             };
             self.progress.entry(job.clone()).or_default().insert(*rank, newest);
+        }
+        if let (true, Entity::Rank { job, generation, .. }) = (evidence.synthetic, &evidence.entity) {
+            self.made_up.insert(job.clone(), *generation);
         }
         let mut changes = Vec::new();
         if let Some(scope) = self.flight.take(evidence) {
@@ -239,7 +249,11 @@ impl Diagnosis {
     ) -> Vec<Change> {
         self.forget(now);
         let mut changes = Vec::new();
-        self.take(now, Sign::of_fact(fact), context, catalogue, &mut changes);
+        let mut sign = Sign::of_fact(fact);
+        if let Fact::JobStalled { job, generation, .. } = fact {
+            sign.synthetic = self.made_up.get(job) == Some(generation);
+        }
+        self.take(now, sign, context, catalogue, &mut changes);
         changes
     }
 
@@ -391,6 +405,7 @@ impl Diagnosis {
             confidence: 0.8,
             text: sign.text.clone(),
             why: "It arrived after the case was concluded and follows from it.".to_owned(),
+            synthetic: sign.synthetic,
         };
         note(
             changes,

@@ -109,6 +109,7 @@ fn finding(sign: &Sign, role: Role, confidence: f64, why: String) -> Finding {
         confidence,
         text: sign.text.clone(),
         why,
+        synthetic: sign.synthetic,
     }
 }
 

@@ -26,6 +26,9 @@ pub struct Sign {
     pub what: What,
     /// What a person should read.
     pub text: String,
+    /// As the evidence says ([`Evidence::synthetic`]).
+    #[serde(default)]
+    pub synthetic: bool,
 }
 
 /// What a sign means.
@@ -81,6 +84,7 @@ impl Sign {
             entity: evidence.entity.clone(),
             what,
             text,
+            synthetic: evidence.synthetic,
         };
         let mut signs = Vec::new();
         match &evidence.body {
@@ -144,6 +148,7 @@ impl Sign {
             entity,
             what,
             text,
+            synthetic: false,
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use rankguard_diagnosis::{Context, Diagnosis, JobContext, Policy};
+use rankguard_diagnosis::{Context, Diagnosis, Fact, JobContext, Policy};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role,
@@ -34,6 +34,7 @@ fn evidence(seq: u64, ms: i64, source: Source, entity: Entity, body: Body, class
         entity,
         body,
         marks: marks.collect(),
+        synthetic: false,
     }
 }
 
@@ -113,4 +114,46 @@ proptest! {
         }
         prop_assert_eq!(conclude().1, bytes);
     }
+}
+
+/// What hangs because somebody stopped a rank is as made up as the stop.
+#[test]
+fn a_stall_of_a_generation_with_made_up_evidence_is_made_up() {
+    let concluded = |synthetic: bool, stalled: u64| {
+        let (mut diagnosis, context, catalogue) = (
+            Diagnosis::new(Policy::default()),
+            Context::default(),
+            Catalogue::builtin(),
+        );
+        let entity = Entity::Rank {
+            job: JobId::from("llm"),
+            generation: Generation(1),
+            rank: Rank(0),
+            node: NodeId::from("n1"),
+        };
+        let body = Body::Line {
+            text: "injection 1: rank 0 is stopped".to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        let mut told = evidence(1, 0, Source::Agent, entity, body, None);
+        told.synthetic = synthetic;
+        diagnosis.observe(Timestamp::from_millis(0), &told, &context, catalogue);
+        let now = Timestamp::from_millis(60_000);
+        let fact = Fact::JobStalled {
+            job: JobId::from("llm"),
+            generation: Generation(stalled),
+            since: now,
+        };
+        diagnosis.observe_fact(now, &fact, &context, catalogue);
+        let due = diagnosis.due().expect("a stall is a failure");
+        let concluded = diagnosis.conclude(due, &context, catalogue);
+        concluded
+            .iter()
+            .flat_map(|it| &it.findings)
+            .any(|finding| finding.synthetic)
+    };
+    assert!(concluded(true, 1));
+    assert!(!concluded(false, 1));
+    assert!(!concluded(true, 2));
 }

@@ -63,6 +63,7 @@ impl World {
             entity,
             body,
             marks,
+            synthetic: false,
         };
         let now = Timestamp::from_millis(arrived);
         let changes = self

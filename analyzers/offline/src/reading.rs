@@ -368,6 +368,7 @@ impl Reader {
                 repeats: observation.repeats,
             },
             marks: observation.marks.clone(),
+            synthetic: false,
         }
     }
 }

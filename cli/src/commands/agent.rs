@@ -37,10 +37,12 @@ pub(super) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<Exit, CliErro
             Flag::of("agent.sysfs_root", "--sysfs-root", args.sysfs_root.as_deref()),
             Flag::of("agent.proc_root", "--proc-root", args.proc_root.as_deref()),
             Flag::of("agent.nvml_library", "--nvml-library", args.nvml_library.as_deref()),
+            Flag::of("agent.injection", "--injection", args.injection.then_some("true")),
         ],
     )?;
     logging::start(&config);
     let mut settings = config.agent();
+    rankguard_agent::share_heap();
     gpu_calls::prepare(&mut settings, args.simulate.as_deref())?;
     block_on(serve(settings))?
 }

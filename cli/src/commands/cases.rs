@@ -143,8 +143,9 @@ fn page(case: &Case) -> String {
     page.heading("Facts, in order of cause");
     for finding in &case.findings {
         let since = since(finding.at, case.first_at);
+        let made_up = if finding.synthetic { " (synthetic)" } else { "" };
         page.item(&format!(
-            "{since}  {:<12} {} on {}",
+            "{since}  {:<12} {} on {}{made_up}",
             role(finding.role),
             finding.class,
             finding.entity
@@ -252,7 +253,11 @@ mod tests {
     fn a_case_of_made_up_facts_says_so() {
         let (_, mut cases) = sample::cluster();
         assert!(!page(&cases[0]).contains("synthetic"));
-        cases[0].findings[0].text.insert_str(0, "synthetic: ");
-        assert!(page(&cases[0]).contains("synthetic   yes"), "{}", page(&cases[0]));
+        cases[0].findings[0].synthetic = true;
+        let page = page(&cases[0]);
+        assert!(
+            page.contains("synthetic   yes") && page.contains(" (synthetic)\n"),
+            "{page}"
+        );
     }
 }

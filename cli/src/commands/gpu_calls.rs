@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Parser;
+
 use crate::args::GpuCallsArgs;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -12,7 +14,17 @@ use crate::exit::Exit;
 /// File name of the stand-in, beside this program.
 const STAND_IN: &str = "librankguard_fake_nvml.so";
 
+/// The words of this command, where it is the one that was typed. An agent's second process should not be as large as the
+/// first, and the words of all commands are most of what would make it so.
+pub(super) fn asked_for() -> Option<Result<GpuCallsArgs, clap::Error>> {
+    let mut words = std::env::args_os().skip(1);
+    let is_asked_for = words.next().is_some_and(|word| word == "gpu-calls");
+    is_asked_for
+        .then(|| GpuCallsArgs::try_parse_from(std::iter::once(OsString::from("rankguard gpu-calls")).chain(words)))
+}
+
 pub(super) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
+    rankguard_agent::share_heap();
     let deadline = Duration::from_millis(args.deadline_ms);
     rankguard_agent::serve_gpu_calls(args.library.as_deref(), deadline).map_err(|problem| {
         CliError::failure(
@@ -26,7 +38,6 @@ pub(super) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
 
 /// Completes the settings of an agent: who calls the library, and, for a scenario, which library.
 pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option<&Path>) -> Result<(), CliError> {
-    let program = own_file()?;
     if let Some(scenario) = scenario {
         if !scenario.is_file() {
             return Err(CliError::failure(
@@ -34,6 +45,8 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option
                 "--simulate names the file of a scenario",
             ));
         }
+        rankguard_agent::scenario::check(scenario)
+            .map_err(|mistake| CliError::failure(mistake, "one fact a line, such as `temperature 0 95`"))?;
         // It is read again and again, from a process that may stand elsewhere.
         settings.simulate = Some(std::path::absolute(scenario).unwrap_or_else(|_| scenario.to_owned()));
         settings.nvml_library = Some(match settings.nvml_library.take() {
@@ -41,14 +54,19 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option
             None => stand_in()?,
         });
     }
-    let mut words: Vec<OsString> = vec![program.into(), "gpu-calls".into(), "--deadline-ms".into()];
-    words.push(settings.intervals.gpu_deadline.as_millis().to_string().into());
-    if let Some(library) = &settings.nvml_library {
-        words.push("--library".into());
-        words.push(library.clone().into());
-    }
-    settings.gpu_process = words;
+    settings.gpu_process = words(settings.nvml_library.as_deref(), settings.intervals.gpu_deadline)?;
     Ok(())
+}
+
+/// How this program is started as the process that calls a library, with a deadline a call.
+pub(crate) fn words(library: Option<&Path>, deadline: Duration) -> Result<Vec<OsString>, CliError> {
+    let mut words: Vec<OsString> = vec![own_file()?.into(), "gpu-calls".into(), "--deadline-ms".into()];
+    words.push(deadline.as_millis().to_string().into());
+    if let Some(library) = library {
+        words.push("--library".into());
+        words.push(library.into());
+    }
+    Ok(words)
 }
 
 /// The stand-in for the GPU library that was built with this program.

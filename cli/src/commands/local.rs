@@ -84,6 +84,18 @@ fn page(view: &AgentView) -> String {
         Fact("dropped", view.dropped.to_string()),
     ];
     let mut text = listing::table(&facts, FACTS);
+    if view.injection {
+        let column: &[Column<rankguard_agent::Injected>] = &[
+            ("injection", |it| it.number.to_string()),
+            ("kind", |it| it.kind.clone()),
+            ("what", |it| it.what.clone()),
+            ("at", |it| it.at.to_string()),
+            ("until", |it| or_dash(it.until)),
+        ];
+        text.push_str("\nFaults may be injected here.\n");
+        let newest = view.newest_injections.iter().rev().take(SHOWN).cloned();
+        text.push_str(&listing::table(&newest.collect::<Vec<_>>(), column));
+    }
     let collectors: Vec<Vec<String>> = view
         .collectors
         .iter()
@@ -140,6 +152,7 @@ fn page(view: &AgentView) -> String {
         ("finding at", |it| it.at.to_string()),
         ("class", |it| or_dash(it.marks.first().map(|mark| &mark.class))),
         ("about", |it| it.entity.to_string()),
+        ("synthetic", |it| if it.synthetic { "yes" } else { "" }.to_owned()),
         ("says", |it| says(&it.body)),
     ];
     text.push('\n');
@@ -271,6 +284,7 @@ mod tests {
             entity,
             body,
             marks: class.map(mark).into_iter().collect(),
+            synthetic: false,
         }
     }
 

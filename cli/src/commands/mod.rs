@@ -13,6 +13,7 @@ mod diagnose;
 mod explain;
 pub(crate) mod gpu_calls;
 mod history;
+pub(crate) mod inject;
 mod local;
 mod node;
 pub(crate) mod preflight;
@@ -34,12 +35,19 @@ use crate::{demo, out};
 
 /// The whole program.
 pub(crate) fn main() -> Exit {
-    let exit = match Cli::try_parse() {
-        Ok(cli) => dispatch(cli).unwrap_or_else(|error| {
+    let ended = |ended: Result<Exit, CliError>| {
+        ended.unwrap_or_else(|error| {
             out::note(&error.lines());
             error.exit()
-        }),
-        Err(problem) => usage(&problem),
+        })
+    };
+    let exit = match gpu_calls::asked_for() {
+        Some(Ok(args)) => ended(gpu_calls::run(&args)),
+        Some(Err(problem)) => usage(&problem),
+        None => match Cli::try_parse() {
+            Ok(cli) => ended(dispatch(cli)),
+            Err(problem) => usage(&problem),
+        },
     };
     match out::finish() {
         Ok(()) => exit,
@@ -81,6 +89,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         }),
         Command::Controller(args) => controller::run(&args, common),
         Command::Agent(args) => agent::run(&args, common),
+        Command::Inject(args) => inject::run(&args, common),
         Command::Preflight(args) => preflight::run(*args, common),
         Command::Run(args) => {
             let client = client(&args.address, common)?;

@@ -9,7 +9,7 @@ use rankguard_agent::{Check, Need, Verdict};
 use rankguard_console::{Format, FormatArgs};
 use serde::Serialize;
 
-use super::settings;
+use super::{gpu_calls, settings};
 use crate::args::CommonArgs;
 use crate::config::Flag;
 use crate::error::CliError;
@@ -142,7 +142,8 @@ pub(super) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<Exit, CliE
         deadline: Duration::from_secs(args.deadline_s),
         proc_root: agent.proc_root,
         sysfs_root: agent.sysfs_root,
-        nvml_library: agent.nvml_library,
+        // A call is given up before the process is, so that its name is told.
+        gpu_process: gpu_calls::words(agent.nvml_library.as_deref(), Duration::from_secs(args.deadline_s) / 2)?,
         ..Need::default()
     };
     let checks = rankguard_agent::preflight(&need);

@@ -111,6 +111,7 @@ fn convert(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
             Ok(count) => Value::Count(count),
             Err(_) => return Err(format!("{} is refused; want {}", number.as_str(), kind.wanted())),
         },
+        DeValue::Boolean(on) => Value::Switch(*on),
         DeValue::Array(items) => {
             let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
             match texts.collect() {
@@ -122,8 +123,8 @@ fn convert(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
     };
     let fits = matches!(
         (&found, kind),
-        (Value::Count(_), Kind::Count(..)) | (Value::List(_), Kind::Paths)
-    ) || matches!(found, Value::Text(_)) && !matches!(kind, Kind::Count(..) | Kind::Paths);
+        (Value::Count(_), Kind::Count(..)) | (Value::List(_), Kind::Paths) | (Value::Switch(_), Kind::Switch)
+    ) || matches!(found, Value::Text(_)) && !matches!(kind, Kind::Count(..) | Kind::Paths | Kind::Switch);
     if !fits {
         return Err(format!(
             "a value of type {} where {} is wanted",

@@ -81,6 +81,11 @@ pub(crate) const KEYS: &[Key] = &[
         "address at which other nodes reach this one, without a port",
     ),
     key(
+        "agent.injection",
+        Kind::Switch,
+        "whether `rankguard inject` may let faults happen here; everything that comes of it is marked synthetic",
+    ),
+    key(
         "agent.intervals.controller_silence_ms",
         WAIT,
         "silence of the controller after which the session is opened anew",

@@ -63,6 +63,7 @@ impl Config {
         if let Some(Value::Checks(checks)) = self.value("agent.checks") {
             settings.checks.clone_from(checks);
         }
+        settings.injection = self.value("agent.injection") == Some(&Value::Switch(true));
         settings.spool_bytes = self.count("agent.spool_bytes");
         for (path, interval) in intervals(&mut settings.intervals) {
             *interval = self.wait(path);
@@ -130,6 +131,7 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
         ("agent.kernel_log", text("/dev/kmsg")),
         ("agent.sysfs_root", path(&agent.sysfs_root)),
         ("agent.proc_root", path(&agent.proc_root)),
+        ("agent.injection", Value::Switch(agent.injection)),
         ("agent.job_logs", Value::List(Vec::new())),
         ("agent.spool_bytes", Value::Count(agent.spool_bytes)),
         ("controller.policy.prior", text(&controller.policy.prior)),

@@ -11,6 +11,8 @@ pub(crate) enum Value {
     Text(String),
     /// A number without a sign.
     Count(u64),
+    /// Yes or no.
+    Switch(bool),
     /// Several paths.
     List(Vec<String>),
     /// Plug-in checks.
@@ -23,6 +25,7 @@ impl Value {
         match self {
             Self::Text(text) => text.clone(),
             Self::Count(count) => count.to_string(),
+            Self::Switch(on) => on.to_string(),
             Self::List(items) => items.join(":"),
             Self::Checks(checks) => {
                 let names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
@@ -47,6 +50,8 @@ pub(crate) enum Kind {
     Paths,
     /// A number within bounds.
     Count(u64, u64),
+    /// `true` or `false`.
+    Switch,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// Directives of a log filter.
@@ -67,6 +72,7 @@ impl Kind {
             Self::Count(min, u64::MAX) => format!("a whole number of at least {min}"),
             Self::Count(min, max) => format!("a whole number of {min} to {max}"),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
+            Self::Switch => "true or false".to_owned(),
             Self::Checks => "tables [[agent.checks]] in the configuration file".to_owned(),
             Self::Filter => "log directives such as info or rankguard_agent=debug".to_owned(),
         }
@@ -76,6 +82,7 @@ impl Kind {
     pub(crate) fn parse(self, text: &str) -> Result<Value, String> {
         let value = match self {
             Self::Count(..) => text.trim().parse().map(Value::Count).map_err(|_| self.refuse(text))?,
+            Self::Switch => text.trim().parse().map(Value::Switch).map_err(|_| self.refuse(text))?,
             Self::Paths => Value::List(
                 text.split(':')
                     .filter(|path| !path.is_empty())
@@ -97,7 +104,7 @@ impl Kind {
             (Self::Filter, Value::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
             (Self::Choice(words), Value::Text(text)) => words.contains(&text.as_str()),
             (Self::Count(min, max), Value::Count(count)) => (min..=max).contains(count),
-            (Self::Checks, Value::Checks(_)) => true,
+            (Self::Checks, Value::Checks(_)) | (Self::Switch, Value::Switch(_)) => true,
             (Self::Paths, Value::List(items)) => items.iter().all(|item| !item.is_empty()),
             _ => false,
         };

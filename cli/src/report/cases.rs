@@ -23,10 +23,11 @@ pub(super) fn table(cases: &[Case]) -> String {
         let id = case.id;
         let _ = write!(
             html,
-            "<tr><th scope=\"row\"><a href=\"#case-{id}\">{id}</a></th><td><code>{}</code></td><td class=\"who\">{}</td><td>{}</td>",
+            "<tr><th scope=\"row\"><a href=\"#case-{id}\">{id}</a></th><td><code>{}</code></td><td class=\"who\">{}</td><td>{}{}</td>",
             escape(case.verdict.class.as_str()),
             escape(case.verdict.blamed.to_string()),
-            badge(case.state)
+            badge(case.state),
+            synthetic(case.is_synthetic())
         );
         let d = &case.delays;
         for ms in [
@@ -68,9 +69,10 @@ pub(super) fn card(case: &Case, start: Timestamp) -> String {
     let id = case.id;
     let mut html = format!(
         "<article class=\"card\" id=\"case-{id}\" aria-labelledby=\"case-{id}-name\">\
-         <h3 id=\"case-{id}-name\"><span class=\"case-number\">{id}</span> <code>{}</code> {}</h3>",
+         <h3 id=\"case-{id}-name\"><span class=\"case-number\">{id}</span> <code>{}</code> {}{}</h3>",
         escape(verdict.class.as_str()),
-        badge(case.state)
+        badge(case.state),
+        synthetic(case.is_synthetic())
     );
     let _ = write!(html, "<p class=\"blamed\">{}</p>", blamed(case));
     if let Some(bar) = delays::bar(&case.delays) {
@@ -182,6 +184,14 @@ fn reasons(heading: &str, reasons: &[Reason], first: Timestamp, open: bool) -> S
     html
 }
 
+/// What nothing was really wrong with.
+fn synthetic(is_synthetic: bool) -> &'static str {
+    match is_synthetic {
+        true => " <span class=\"badge\">synthetic</span>",
+        false => "",
+    }
+}
+
 fn findings(findings: &[Finding], first: Timestamp) -> String {
     let mut html = format!(
         "<details><summary>Facts ({}), in order of cause</summary><ol class=\"log\">",
@@ -195,11 +205,12 @@ fn findings(findings: &[Finding], first: Timestamp) -> String {
         };
         let _ = write!(
             html,
-            "<li><time>{}</time><div><span class=\"badge {class}\">{}</span> <code>{}</code> {}<pre>{}</pre><small>{}</small></div></li>",
+            "<li><time>{}</time><div><span class=\"badge {class}\">{}</span> <code>{}</code> {}{}<pre>{}</pre><small>{}</small></div></li>",
             offset(finding.at, first),
             words::role(finding.role),
             escape(finding.class.as_str()),
             escape(finding.entity.to_string()),
+            synthetic(finding.synthetic),
             escape(&finding.text),
             escape(format!("{} · evidence {}", finding.why, finding.evidence))
         );

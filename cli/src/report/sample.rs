@@ -294,6 +294,7 @@ fn case(draft: Draft) -> Case {
         confidence: 0.9,
         text: (*text).to_owned(),
         why: "it came first and nothing else explains it".to_owned(),
+        synthetic: false,
     };
     let stage = |share: i64| draft.first_step.map(|total| total * share / 100);
     Case {

@@ -212,6 +212,7 @@ impl Walk {
             entity,
             body,
             marks,
+            synthetic: false,
         };
         self.tell(Event::EvidenceArrived { evidence });
     }

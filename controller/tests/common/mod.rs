@@ -222,6 +222,7 @@ impl Agent {
             entity,
             body,
             marks: Vec::new(),
+            synthetic: false,
         }
     }
 

@@ -3,22 +3,9 @@
 //!
 //! It plays a scenario file: the one that `RANKGUARD_NVML_SCENARIO` names, else the file `scenario` in the folder in which
 //! this library lies, so that every copy of it can have its own. Every call looks whether the file is another one: whoever
-//! changes it by renaming never shows parts of two. One fact a line, a later line goes before an earlier one, `#` begins a
-//! comment:
-//!
-//! ```text
-//! count 8               devices that are listed
-//! address 0 9B          PCI bus of a device (hexadecimal); without it, its index
-//! temperature 0 95      a value of a device, * is every device; `device.rs` and `fields.rs` list the names
-//! ecc 0 4 +2/s          a value that grows from the moment of the line
-//! nvlink-down 0 3       a link of a device that is not active
-//! xid 0 79              an event, delivered once to each set of events that was there before it
-//! error 1 15            every call about this device gives this code (15: lost, 4: not permitted), 0 ends it
-//! fail 9                every call but starting and ending the library gives this code, 0 ends it
-//! init 9                the library does not start, with this code, 0 ends it
-//! hang temperature      this call does not return while the line stands; `hang temperature off` ends it
-//! at 5s error 1 15      the same, from 5 seconds (or milliseconds: 500ms) after the start
-//! ```
+//! changes it by renaming never shows parts of two. The language, and what is known in it, is the agent's own
+//! (`agent/src/scenario.rs`). A file with a line that means nothing plays nothing: every call fails with "invalid argument",
+//! and whoever loaded the library asks the same parser where the mistake is.
 //!
 //! The start is `RANKGUARD_NVML_START` (milliseconds since 1970), else this library's first call. Anything not stated is
 //! not supported. Absent: MIG devices, vGPUs, everything that changes a device.
@@ -28,6 +15,14 @@ mod device;
 mod events;
 #[cfg(not(feature = "old-driver"))]
 mod fields;
+#[path = "../../../agent/src/scenario.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    clippy::expect_used,
+    reason = "it is the agent's, which uses and shows all of it"
+)]
+mod language;
 #[cfg(not(feature = "old-driver"))]
 mod late;
 mod place;
@@ -83,7 +78,8 @@ fn put_narrow(result: Result<u64, c_uint>, to: *mut c_uint) -> c_uint {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInit_v2() -> c_uint {
-    Scenario::read().code(&["init"]).map_or_else(|code| code, |()| SUCCESS)
+    let started = Scenario::read().and_then(|now| now.code(&["init"]));
+    started.map_or_else(|code| code, |()| SUCCESS)
 }
 
 #[unsafe(no_mangle)]

@@ -3,47 +3,48 @@
 use std::ffi::c_uint;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::{NOT_SUPPORTED, place};
-
-/// For how long something is true, and what.
-type Fact = (Duration, Arc<[String]>);
+use crate::language::{Line, growth_of, parse};
+use crate::{INVALID_ARGUMENT, NOT_SUPPORTED, place};
 
 /// The scenario as one call sees it.
 pub(crate) struct Scenario {
-    /// Facts that are true now, in the order of the file.
-    facts: Vec<Fact>,
+    lines: Arc<[Line]>,
+    /// Since the start.
+    now: Duration,
 }
 
 impl Scenario {
     /// What every call does first: it hangs or fails where the scenario says so.
     pub(crate) fn enter(call: &str) -> Result<Self, c_uint> {
-        let mut now = Self::read();
+        let mut now = Self::read()?;
         while now.find(&["hang", call]).is_some_and(|(word, _)| word != "off") {
             std::thread::sleep(Duration::from_millis(5));
-            now = Self::read();
+            now = Self::read()?;
         }
         now.code(&["fail"])?;
         Ok(now)
     }
 
-    pub(crate) fn read() -> Self {
-        let (lines, since) = (lines(), since_start());
-        let facts = lines
-            .iter()
-            .filter_map(|line| Some((since.checked_sub(line.from)?, line)));
-        Self {
-            facts: facts.map(|(age, line)| (age, Arc::clone(&line.words))).collect(),
-        }
+    pub(crate) fn read() -> Result<Self, c_uint> {
+        Ok(Self {
+            lines: lines().ok_or(INVALID_ARGUMENT)?,
+            now: since_start(),
+        })
+    }
+
+    /// What is true now, in the order of the file, and for how long.
+    fn facts(&self) -> impl DoubleEndedIterator<Item = (Duration, &[String])> {
+        let lines = self.lines.iter();
+        lines.filter_map(|line| Some((self.now.checked_sub(line.from)?, line.words.as_slice())))
     }
 
     /// The word behind `words` in the last fact that begins with them, and the whole fact.
-    fn find(&self, words: &[&str]) -> Option<(&str, &Fact)> {
-        let mut newest_first = self.facts.iter().rev();
-        let found = newest_first.find(|(_, fact)| {
+    fn find(&self, words: &[&str]) -> Option<(&str, (Duration, &[String]))> {
+        let found = self.facts().rev().find(|(_, fact)| {
             fact.len() >= words.len()
                 && words
                     .iter()
@@ -57,11 +58,9 @@ impl Scenario {
     fn number(&self, words: &[&str]) -> Option<u64> {
         let (word, (age, fact)) = self.find(words)?;
         let base: u64 = word.parse().ok()?;
-        let growth = fact.get(words.len() + 1).and_then(|growth| {
-            let rate = growth.strip_prefix('+')?.strip_suffix("/s")?.parse::<f64>().ok()?;
-            Some((rate * age.as_secs_f64()) as u64)
-        });
-        Some(base.saturating_add(growth.unwrap_or(0)))
+        let rate = fact.get(words.len() + 1).and_then(|growth| growth_of(growth));
+        let growth = rate.map_or(0, |rate| (rate * age.as_secs_f64()) as u64);
+        Some(base.saturating_add(growth))
     }
 
     /// An error that is stated; 0 and no statement are none.
@@ -96,7 +95,7 @@ impl Scenario {
     /// Whether this fact, whole, is stated.
     #[cfg(not(feature = "old-driver"))]
     pub(crate) fn says(&self, words: &[&str]) -> bool {
-        self.facts.iter().any(|(_, fact)| {
+        self.facts().any(|(_, fact)| {
             fact.len() == words.len() && words.iter().zip(fact.iter()).all(|(want, word)| want == word)
         })
     }
@@ -105,69 +104,42 @@ impl Scenario {
     #[cfg(not(feature = "old-driver"))]
     pub(crate) fn all(&self, name: &str) -> Vec<(c_uint, u64)> {
         let of_name = self
-            .facts
-            .iter()
+            .facts()
             .filter(|(_, fact)| fact.first().is_some_and(|word| word == name));
         let numbers = of_name.filter_map(|(_, fact)| Some((fact.get(1)?.parse().ok()?, fact.get(2)?.parse().ok()?)));
         numbers.collect()
     }
 }
 
-/// A line that states something.
-struct Line {
-    /// From when it is true, after the start.
-    from: Duration,
-    words: Arc<[String]>,
-}
-
 /// What tells one content of the file from another: whoever changes it by renaming gives it another inode.
 type Version = (u64, i64, i64, u64);
 
+/// The lines of a version of the file; none where one of them means nothing.
+type Known = (Version, Option<Arc<[Line]>>);
+
 /// The lines of the file; it is read when it is another one than at the call before.
-fn lines() -> Arc<[Line]> {
-    static KNOWN: Mutex<Option<(Version, Arc<[Line]>)>> = Mutex::new(None);
+fn lines() -> Option<Arc<[Line]>> {
+    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let version = |about: &Metadata| (about.ino(), about.mtime(), about.mtime_nsec(), about.size());
     let now = std::fs::metadata(path()).map_or((0, 0, 0, 0), |about| version(&about));
     match &*known {
-        Some((version, lines)) if *version == now => Arc::clone(lines),
+        Some((version, lines)) if *version == now => lines.clone(),
         _ => {
             let text = std::fs::read_to_string(path()).unwrap_or_default();
-            let lines: Arc<[Line]> = text.lines().filter_map(line).collect();
-            *known = Some((now, Arc::clone(&lines)));
+            let lines = parse(&text).ok().map(Arc::from);
+            *known = Some((now, lines.clone()));
             lines
         }
     }
 }
 
-fn line(text: &str) -> Option<Line> {
-    let stated = text.split('#').next().unwrap_or_default();
-    let mut words: Vec<String> = stated.split_whitespace().map(str::to_owned).collect();
-    let mut from = Duration::ZERO;
-    if words.first()? == "at" {
-        from = moment(words.get(1)?)?;
-        words.drain(..2);
-    }
-    Some(Line {
-        from,
-        words: words.into(),
-    })
-}
-
-/// `5s`, `0.5s` or `500ms`.
-fn moment(text: &str) -> Option<Duration> {
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1e-3),
-        None => (text.strip_suffix('s')?, 1.0),
-    };
-    Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit).ok()
-}
-
-fn path() -> PathBuf {
-    match std::env::var_os("RANKGUARD_NVML_SCENARIO") {
+fn path() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| match std::env::var_os("RANKGUARD_NVML_SCENARIO") {
         Some(path) => path.into(),
         None => place::folder().join("scenario"),
-    }
+    })
 }
 
 fn since_start() -> Duration {

@@ -14,6 +14,7 @@ use rustix::process::Signal;
 
 use super::library::{self, Current, LOAD, Library};
 use super::look::{Answer, LOOK};
+use crate::memory;
 
 /// How many times as long as another call the first one may take.
 const LOAD_FACTOR: u32 = 2;
@@ -34,6 +35,8 @@ pub fn serve_gpu_calls(library: Option<&Path>, deadline: Duration) -> io::Result
         .spawn(move || work(path.as_deref(), &looks, &answer, &calls))?;
     let mut lines = BufReader::new(socket.try_clone()?);
     let mut line = Vec::new();
+    // Loading a library is most of what this process ever does.
+    let mut settled = false;
     loop {
         line.clear();
         lines.read_until(b'\n', &mut line)?;
@@ -44,6 +47,9 @@ pub fn serve_gpu_calls(library: Option<&Path>, deadline: Duration) -> io::Result
         let mut text = serde_json::to_vec(&answer)?;
         text.push(b'\n');
         (&socket).write_all(&text)?;
+        if !std::mem::replace(&mut settled, true) {
+            memory::give_back();
+        }
         if !matches!(answer, Answer::Seen { .. }) {
             return Ok(());
         }

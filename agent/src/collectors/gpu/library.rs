@@ -60,6 +60,8 @@ pub(super) struct Library<'a> {
     current: Current,
     /// Addresses by index, as the last look at that index told.
     by_index: BTreeMap<u32, String>,
+    /// It does not change while the library is loaded.
+    driver: Option<String>,
     /// XID events of all devices, where the driver has them.
     events: Option<EventSet<'a>>,
 }
@@ -67,7 +69,9 @@ pub(super) struct Library<'a> {
 impl<'a> Library<'a> {
     pub(super) fn new(nvml: &'a Nvml, current: Current) -> Self {
         let events = register(nvml, &current);
+        let asked = current.during("read the driver's version".to_owned(), || nvml.sys_driver_version());
         Self {
+            driver: asked.ok(),
             nvml,
             current,
             by_index: BTreeMap::new(),
@@ -109,6 +113,7 @@ impl<'a> Library<'a> {
         Answer::Seen {
             devices: looks,
             xids: self.xids(),
+            driver: self.driver.clone(),
         }
     }
 

@@ -10,7 +10,7 @@ pub(super) const LOOK: &[u8] = b"look\n";
 /// What the process answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// The library does not answer at all; the process ends with it, and the next one loads it anew.
     Absent(String),
     /// A call has not returned within its deadline; the process waits to be killed.
@@ -19,25 +19,27 @@ pub(super) enum Answer {
     Seen {
         devices: Vec<DeviceLook>,
         xids: Vec<XidEvent>,
+        /// Version of the driver that the library belongs to, where it tells.
+        driver: Option<String>,
     },
 }
 
 /// One device as it was found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct DeviceLook {
+pub(crate) struct DeviceLook {
     /// PCI address in the form `0000:9b:00`; the index where that cannot be told.
-    pub(super) address: String,
+    pub(crate) address: String,
     /// The device does not answer any more.
-    pub(super) lost: Option<String>,
+    pub(crate) lost: Option<String>,
     /// By metric; what the device or the driver does not support is absent. `thresholds.toml` tells what is judged, and
     /// units are part of the names.
-    pub(super) readings: BTreeMap<String, f64>,
+    pub(crate) readings: BTreeMap<String, f64>,
 }
 
 /// An XID that the library reported as an event: a number without a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct XidEvent {
+pub(crate) struct XidEvent {
     /// As in [`DeviceLook`].
-    pub(super) address: String,
-    pub(super) xid: u64,
+    pub(crate) address: String,
+    pub(crate) xid: u64,
 }

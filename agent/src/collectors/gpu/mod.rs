@@ -20,6 +20,7 @@ mod thresholds;
 mod worker;
 mod xids;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rankguard_faults::Matcher;
@@ -28,12 +29,13 @@ use rankguard_model::{Body, Device, DeviceKind, Entity, Mark, Role, Source};
 use super::{Stop, mark, sample};
 use crate::clock;
 use crate::intake::Intake;
+use crate::scenario;
 use crate::sighting::Sighting;
 pub use calls::serve_gpu_calls;
 use judge::Judge;
-use look::{Answer, DeviceLook, XidEvent};
-pub(crate) use worker::Process;
-use worker::{Outcome, Worker};
+use look::XidEvent;
+pub(crate) use look::{Answer, DeviceLook};
+pub(crate) use worker::{Outcome, Process, Worker};
 pub(crate) use xids::Xids;
 
 /// Everything the collector needs.
@@ -45,15 +47,12 @@ pub(crate) struct Gpu {
     pub(crate) deadline: Duration,
     /// Between two tries to load a library that was not there.
     pub(crate) reload: Duration,
-    /// Whether the devices are made up: everything that is said of them then says so.
-    pub(crate) synthetic: bool,
+    /// The scenario that the library plays, where the devices are made up: everything that is said of them then says so.
+    pub(crate) scenario: Option<PathBuf>,
     pub(crate) xids: Xids,
     pub(crate) intake: Intake,
     pub(crate) stop: Stop,
 }
-
-/// The first word of everything that is made up, in lines and names of metrics; marks have a field of this name as well.
-pub const SYNTHETIC: &str = rankguard_model::SYNTHETIC;
 
 /// What must be said once.
 #[derive(Debug, Default)]
@@ -66,6 +65,8 @@ struct Told {
 impl Gpu {
     /// Drivers are installed and replaced under a running agent.
     pub(crate) const RELOAD: Duration = Duration::from_secs(60);
+    /// Scenarios are mistyped, and put right, while somebody looks.
+    pub(crate) const RELOAD_SCENARIO: Duration = Duration::from_secs(1);
 
     /// Until asked to stop.
     pub(crate) fn run(self) {
@@ -85,7 +86,11 @@ impl Gpu {
             }
             self.report_left(worker.left_behind(), &mut told);
             round();
-            if self.stop.wait(self.interval) {
+            let stopped = match told.hanging {
+                true => self.stop.rest(self.interval),
+                false => self.stop.wait(self.interval),
+            };
+            if stopped {
                 return;
             }
         }
@@ -94,6 +99,9 @@ impl Gpu {
     fn take(&self, answer: Answer, judge: &mut Judge, told: &mut Told) {
         match answer {
             Answer::Absent(problem) => {
+                // The library fails where its scenario means nothing, and cannot say so.
+                let mistake = self.scenario.as_deref().and_then(|path| scenario::check(path).err());
+                let problem = mistake.unwrap_or(problem);
                 if told.absent.as_ref() != Some(&problem) {
                     self.intake
                         .gap(Source::Gpu, format!("GPUs are not watched: {problem}"), None);
@@ -107,7 +115,7 @@ impl Gpu {
                 }
                 self.report_events(Vec::new());
             }
-            Answer::Seen { devices, xids } => {
+            Answer::Seen { devices, xids, .. } => {
                 told.absent = None;
                 if std::mem::take(&mut told.hanging) {
                     self.push_line(
@@ -124,13 +132,9 @@ impl Gpu {
 
     fn report(&self, judge: &mut Judge, devices: &[DeviceLook]) {
         for change in judge.take(clock::now(), devices) {
-            let metric = match self.synthetic {
-                true => format!("{SYNTHETIC} {}", change.metric),
-                false => change.metric.to_owned(),
-            };
             let entity = self.device(change.address);
-            let sighting = sample(Source::Gpu, entity, &metric, change.value, change.unit);
-            self.intake.push(sighting.marked(self.signed(change.marks)));
+            let sighting = sample(Source::Gpu, entity, change.metric, change.value, change.unit);
+            self.push(sighting.marked(change.marks));
         }
     }
 
@@ -142,9 +146,8 @@ impl Gpu {
                 event.address, event.xid
             );
             let marks = Matcher::builtin().marks(Source::KernelLog, &text);
-            let body = self.line(text);
-            let sighting = Sighting::now(Source::Gpu, self.device(event.address), body).at(at);
-            self.intake.push(sighting.marked(self.signed(marks)));
+            let sighting = Sighting::now(Source::Gpu, self.device(event.address), line(text)).at(at);
+            self.push(sighting.marked(marks));
         }
     }
 
@@ -169,29 +172,11 @@ impl Gpu {
     }
 
     fn push_line(&self, entity: Entity, text: String, marks: Vec<Mark>) {
-        let sighting = Sighting::now(Source::Gpu, entity, self.line(text));
-        self.intake.push(sighting.marked(self.signed(marks)));
+        self.push(Sighting::now(Source::Gpu, entity, line(text)).marked(marks));
     }
 
-    fn line(&self, text: String) -> Body {
-        let text = match self.synthetic {
-            true => format!("{SYNTHETIC}: {text}"),
-            false => text,
-        };
-        Body::Line {
-            text,
-            context: Vec::new(),
-            repeats: 1,
-        }
-    }
-
-    fn signed(&self, mut marks: Vec<Mark>) -> Vec<Mark> {
-        if self.synthetic {
-            for mark in &mut marks {
-                mark.fields.insert(SYNTHETIC.to_owned(), "true".to_owned());
-            }
-        }
-        marks
+    fn push(&self, sighting: Sighting) {
+        self.intake.push(sighting.synthetic(self.scenario.is_some()));
     }
 
     fn device(&self, address: String) -> Entity {
@@ -202,6 +187,14 @@ impl Gpu {
                 address,
             },
         }
+    }
+}
+
+fn line(text: String) -> Body {
+    Body::Line {
+        text,
+        context: Vec::new(),
+        repeats: 1,
     }
 }
 

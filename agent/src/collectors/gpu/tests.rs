@@ -115,7 +115,7 @@ impl Rig {
             interval: Duration::from_millis(5),
             deadline: DEADLINE,
             reload: Duration::from_millis(20),
-            synthetic: self.synthetic,
+            scenario: self.synthetic.then(|| self.folder.path().join("scenario")),
             xids: self.xids.clone(),
             intake: self.intake.clone(),
             stop: self.stop.clone(),
@@ -163,10 +163,8 @@ impl Rig {
 }
 
 fn tell(sighting: &Sighting) -> String {
-    let class = sighting.marks.first().map_or("-".to_owned(), |mark| {
-        let synthetic = mark.fields.contains_key(SYNTHETIC);
-        format!("{}{}", mark.class, if synthetic { " (synthetic)" } else { "" })
-    });
+    let class = sighting.marks.first().map_or("-", |mark| mark.class.as_str());
+    let class = format!("{class}{}", if sighting.synthetic { " (synthetic)" } else { "" });
     let what = match &sighting.body {
         Body::Line { text, .. } => text.clone(),
         Body::Sample { metric, value, .. } => format!("{metric} {value}"),
@@ -377,7 +375,27 @@ fn an_event_of_the_library_is_a_finding_of_the_class_that_the_kernel_log_would_h
     rig.end();
 }
 
-/// What is made up says so in the text that people read and in what machines read.
+/// RG-11: a word that nobody knows would be a fault that never comes.
+#[test]
+fn a_scenario_with_a_mistake_is_told_with_its_line_and_played_when_it_is_put_right() {
+    let mut rig = Rig::new();
+    rig.synthetic = true;
+    place_library(rig.folder.path(), false);
+    rig.now(&format!("{HEALTHY}temprature 0 99\n"));
+    rig.start();
+    let told = rig.told(1)[0].clone();
+    let line = HEALTHY.lines().count() + 1;
+    assert!(
+        told.contains(&format!(
+            "scenario means nothing at line {line}: `temprature` is not known"
+        )),
+        "{told}"
+    );
+    rig.now(&HEALTHY.replace("temperature 0 40", "temperature 0 99"));
+    assert!(rig.told(2)[1].ends_with("gpu.temperature 99"), "{:?}", rig.told);
+    rig.end();
+}
+
 #[test]
 fn everything_of_a_scenario_is_marked_as_synthetic() {
     let mut rig = Rig::new();
@@ -387,12 +405,12 @@ fn everything_of_a_scenario_is_marked_as_synthetic() {
     rig.start();
     assert_eq!(
         rig.told(1)[0],
-        "node a, gpu 0000:9b:00 | gpu-thermal (synthetic) | synthetic gpu.temperature 99"
+        "node a, gpu 0000:9b:00 | gpu-thermal (synthetic) | gpu.temperature 99"
     );
     rig.now(&format!("{HEALTHY}temperature 0 99\nhang ecc\n"));
     let told = rig.told(2)[1].clone();
     assert!(
-        told.starts_with("node a | gpu-driver-fault (synthetic) | synthetic: the GPU management library"),
+        told.starts_with("node a | gpu-driver-fault (synthetic) | the GPU management library"),
         "{told}"
     );
     rig.end();

@@ -30,7 +30,7 @@ const SILENCE: u32 = 4;
 
 /// What came of a look.
 #[derive(Debug, PartialEq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Answer(Answer),
     /// It is not yet time to try again.
     Paused,
@@ -39,7 +39,7 @@ pub(super) enum Outcome {
 }
 
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(crate) struct Worker {
     process: Process,
     deadline: Duration,
     /// Between two tries to load a library that was not there.
@@ -58,7 +58,7 @@ struct Running {
 }
 
 impl Worker {
-    pub(super) fn new(process: Process, deadline: Duration, reload: Duration) -> Self {
+    pub(crate) fn new(process: Process, deadline: Duration, reload: Duration) -> Self {
         Self {
             process,
             deadline,
@@ -77,7 +77,7 @@ impl Worker {
     }
 
     /// One look. Takes as long as the deadline of a call at most, unless many calls are slow.
-    pub(super) fn look(&mut self, stop: &Stop) -> Outcome {
+    pub(crate) fn look(&mut self, stop: &Stop) -> Outcome {
         if self.running.is_none() {
             if self.next_try.is_some_and(|next| Instant::now() < next) || self.left_behind() >= LEFT_MAX {
                 return Outcome::Paused;

@@ -66,7 +66,7 @@ fn an_exception_of_a_living_rank_is_told_soon_and_dated_by_when_it_was_read() {
     logs.follow(rank(0), vec![path.clone()]);
     append(&path, TRACEBACK);
     let written = clock::now();
-    let batch = intake.take(Duration::from_secs(10), 16);
+    let batch = intake.take(Duration::from_secs(10), 16).sightings;
     let took = clock::now().since(written);
     assert_eq!(batch.len(), 1);
     // Triage waits 200 ms for more of the same, twice for a traceback; a busy machine adds its own.

@@ -38,10 +38,10 @@ const KILL: &str =
 /// Looks at `seconds` after boot and again when everything that was held is due.
 fn look<R: Read>(ring: &mut Ring<R>, seconds: i64, reporter: &Reporter) -> Vec<Sighting> {
     let now = Timestamp(BOOT.0 + seconds * SECOND);
-    ring.look(now, reporter).expect("the ring can be read");
+    ring.look(now, now, reporter).expect("the ring can be read");
     for later in [3, 6] {
         let then = Timestamp(now.0 + later * SECOND);
-        ring.look(then, reporter).expect("the ring can be read");
+        ring.look(then, then, reporter).expect("the ring can be read");
     }
     commit(reporter)
 }
@@ -104,7 +104,11 @@ fn what_triage_still_holds_is_read_again_after_a_crash() {
     let reporter = reporter(Source::KernelLog, dir.path());
     let mut first = start(vec![record(7, 10, XID)], &reporter);
     first
-        .look(Timestamp(BOOT.0 + 12 * SECOND), &reporter)
+        .look(
+            Timestamp(BOOT.0 + 12 * SECOND),
+            Timestamp(BOOT.0 + 12 * SECOND),
+            &reporter,
+        )
         .expect("the ring can be read");
     assert!(commit(&reporter).is_empty(), "it is held back for company");
     let mut second = start(vec![record(7, 10, XID)], &reporter);
@@ -153,6 +157,19 @@ fn an_error_that_does_not_pass_ends_the_reading() {
     let dir = tempfile::tempdir().expect("a folder");
     let reporter = reporter(Source::KernelLog, dir.path());
     let mut ring = start(vec![Err(io::ErrorKind::PermissionDenied.into())], &reporter);
-    let error = ring.look(BOOT, &reporter).expect_err("not permitted");
+    let error = ring.look(BOOT, BOOT, &reporter).expect_err("not permitted");
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+}
+
+/// A clock that is set back must not hold back what triage waits with.
+#[test]
+fn a_step_of_the_wall_clock_holds_nothing_back() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let reporter = reporter(Source::KernelLog, dir.path());
+    let mut ring = start(vec![record(7, 10, XID)], &reporter);
+    let at = |seconds: i64| Timestamp(BOOT.0 + seconds * SECOND);
+    ring.look(at(7_200), at(12), &reporter).expect("the ring can be read");
+    assert!(commit(&reporter).is_empty(), "it is held back for company");
+    ring.look(at(13), at(13), &reporter).expect("the ring can be read");
+    assert_eq!(commit(&reporter).len(), 1);
 }

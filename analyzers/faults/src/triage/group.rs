@@ -176,6 +176,11 @@ impl Groups {
         out
     }
 
+    /// The oldest line of all that waits.
+    pub(super) fn first_line(&self) -> Option<u64> {
+        self.waiting.values().map(|group| group.observation.line_no).min()
+    }
+
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.waiting.values().map(Group::ready_at).min()
     }

@@ -10,17 +10,26 @@ pub(super) struct Lane {
     pub(super) traceback: traceback::Tracker,
     pub(super) oom: oom::Tracker,
     last: Timestamp,
+    first_line: u64,
     last_line: u64,
 }
 
 impl Lane {
     pub(super) fn touch(&mut self, now: Timestamp, line_no: u64) {
         self.last = now;
+        if self.first_line == 0 {
+            self.first_line = line_no;
+        }
         self.last_line = line_no;
     }
 
     pub(super) fn last_at(&self) -> Timestamp {
         self.last
+    }
+
+    /// Nothing of it is of an earlier line.
+    pub(super) fn first_line(&self) -> u64 {
+        self.first_line
     }
 
     pub(super) fn last_line(&self) -> u64 {

@@ -303,6 +303,17 @@ impl Triage {
         lanes.into_iter().chain(self.groups.deadline()).min()
     }
 
+    /// Whether anything is held back.
+    pub fn holds(&self) -> bool {
+        !self.lanes.is_empty() || !self.groups.is_empty()
+    }
+
+    /// Number of the oldest line of which something is held back; none when nothing is.
+    pub fn held_from(&self) -> Option<u64> {
+        let lanes = self.lanes.values().map(Lane::first_line).min();
+        lanes.into_iter().chain(self.groups.first_line()).min()
+    }
+
     /// Gives everything that is held, complete or not: the stream has ended.
     pub fn flush(&mut self) -> Vec<Observation> {
         let mut out = Vec::new();

@@ -14,6 +14,9 @@ const TEXT: usize = 1024;
 /// Bytes kept of a line: its prefixes and its text.
 const BYTES: usize = TEXT + 256;
 
+/// Room that a kept line may have for good.
+const SHORT: usize = 256;
+
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     lines: VecDeque<Line>,
@@ -38,7 +41,8 @@ impl Recent {
                 }
                 Line {
                     line_no,
-                    bytes: Vec::with_capacity(BYTES),
+                    // Most lines are short, and a node reads many streams.
+                    bytes: Vec::new(),
                     read: None,
                 }
             }
@@ -46,6 +50,7 @@ impl Recent {
         let shown = raw::shown(raw);
         line.line_no = line_no;
         line.bytes.clear();
+        line.bytes.shrink_to(SHORT);
         line.bytes.extend_from_slice(&shown[..shown.len().min(BYTES)]);
         line.read = None;
         self.lines.push_back(line);

@@ -106,6 +106,7 @@ impl Turn<'_> {
                 signature: "replica-digests".to_owned(),
                 fields,
             }],
+            synthetic: false,
         }
     }
 }

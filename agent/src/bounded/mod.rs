@@ -5,6 +5,9 @@
 //! group is killed, and whatever still carries the word is killed too: a program that moves to a session of its own
 //! leaves the group, but keeps its environment. Absent: cgroups, which need rights that an agent may not have.
 
+mod strays;
+mod stream;
+
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,9 +18,10 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::Exit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_group, pidfd_open, pidfd_send_signal, setrlimit,
-};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_group, pidfd_open, setrlimit};
+
+use strays::end_strays;
+use stream::Stream;
 
 /// The variable that tells whose child a process is.
 const WORD: &str = "RANKGUARD_BOUNDED";
@@ -201,87 +205,6 @@ fn listen(
     };
     let [stdout, stderr] = streams;
     Ok((by_us, stdout.kept, stderr.kept))
-}
-
-/// One stream of output; its beginning is kept, the rest is counted.
-struct Stream {
-    pipe: Option<OwnedFd>,
-    kept: Vec<u8>,
-    seen: usize,
-}
-
-impl Stream {
-    fn of(pipe: Option<OwnedFd>) -> io::Result<Self> {
-        if let Some(pipe) = &pipe {
-            rustix::io::ioctl_fionbio(pipe, true)?;
-        }
-        Ok(Self {
-            pipe,
-            kept: Vec::new(),
-            seen: 0,
-        })
-    }
-
-    /// What is there now, without waiting.
-    fn read(&mut self) {
-        let mut buffer = [0; 16 << 10];
-        while let Some(pipe) = &self.pipe
-            && self.seen <= FLOOD
-        {
-            match rustix::io::read(pipe, &mut buffer[..]) {
-                Ok(0) => self.pipe = None,
-                Ok(count) => {
-                    self.seen += count;
-                    let room = KEPT.saturating_sub(self.kept.len()).min(count);
-                    self.kept.extend_from_slice(&buffer[..room]);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return,
-                Err(_) => self.pipe = None,
-            }
-        }
-    }
-}
-
-/// Kills every process that carries the word; says how many there were. New ones may be started while it looks, so it
-/// looks until there are none, or until the time is over.
-fn end_strays(word: &str) -> usize {
-    let wanted = format!("{WORD}={word}");
-    let until = Instant::now() + GONE;
-    let mut ended = std::collections::BTreeSet::new();
-    loop {
-        let alive = carriers(wanted.as_bytes());
-        if alive.is_empty() || Instant::now() >= until {
-            return ended.len();
-        }
-        for number in alive {
-            // Looked at again with the handle in hand: the number may be somebody else's by now.
-            let Some(pid) = pid(number) else { continue };
-            let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
-                continue;
-            };
-            if carries(number, wanted.as_bytes()) && pidfd_send_signal(handle, Signal::KILL).is_ok() {
-                ended.insert(number);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn carriers(wanted: &[u8]) -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let numbers = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    numbers.filter(|number| carries(*number, wanted)).collect()
-}
-
-/// A process that has ended and waits to be reaped has no environment any more.
-fn carries(number: u32, wanted: &[u8]) -> bool {
-    std::fs::read(format!("/proc/{number}/environ"))
-        .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|pair| pair == wanted))
 }
 
 #[cfg(test)]

@@ -1,0 +1,48 @@
+//! Processes that a bounded program started and left.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::{GONE, WORD, pid};
+
+/// Kills every process that carries the word; says how many there were. New ones may be started while it looks, so it
+/// looks until there are none, or until the time is over.
+pub(super) fn end_strays(word: &str) -> usize {
+    let wanted = format!("{WORD}={word}");
+    let until = Instant::now() + GONE;
+    let mut ended = std::collections::BTreeSet::new();
+    loop {
+        let alive = carriers(wanted.as_bytes());
+        if alive.is_empty() || Instant::now() >= until {
+            return ended.len();
+        }
+        for number in alive {
+            // Looked at again with the handle in hand: the number may be somebody else's by now.
+            let Some(pid) = pid(number) else { continue };
+            let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
+                continue;
+            };
+            if carries(number, wanted.as_bytes()) && pidfd_send_signal(handle, Signal::KILL).is_ok() {
+                ended.insert(number);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn carriers(wanted: &[u8]) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let numbers = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers.filter(|number| carries(*number, wanted)).collect()
+}
+
+/// A process that has ended and waits to be reaped has no environment any more.
+fn carries(number: u32, wanted: &[u8]) -> bool {
+    std::fs::read(format!("/proc/{number}/environ"))
+        .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|pair| pair == wanted))
+}

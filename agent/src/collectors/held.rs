@@ -1,0 +1,278 @@
+//! Where a reader of lines must go on after a crash while triage still holds some of them back.
+//!
+//! Triage gives what has become complete, and holds what may grow. The stored position is that of the oldest line it holds;
+//! what was told of later lines stands beside it, so that the next agent, which reads them again, tells none of it twice
+//! (RG-4, RG-5).
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+
+use rankguard_faults::{Observation, Triage};
+
+/// Lines that are remembered; with more, what is held has no position until it is told.
+const LINES: usize = 1 << 16;
+/// Observations that are remembered beside a position.
+const TOLD: usize = 256;
+
+/// What a reader remembers of the lines that triage may hold. `P` is a place that it can go on from.
+#[derive(Debug)]
+pub(crate) struct Held<P> {
+    /// Numbers of lines at which a reader can go on, ascending.
+    places: VecDeque<(u64, P)>,
+    /// What was told of lines that will be read again.
+    told: Vec<Told>,
+    /// What an earlier agent told of the lines that are read again.
+    known: Vec<Told>,
+    /// Whether too much was to be remembered.
+    lost: bool,
+}
+
+/// An observation that was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Told {
+    first: u64,
+    last: u64,
+    key: u64,
+    what: u64,
+    repeats: u32,
+}
+
+/// Where to go on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum GoOn<P> {
+    /// Behind everything that was read.
+    Behind,
+    /// At this place, with what was told of the lines after it.
+    At(P, String),
+    /// It is not known.
+    Unknown,
+}
+
+impl<P: Clone> Held<P> {
+    /// With what an earlier agent left beside its position.
+    pub(crate) fn after(left: &str) -> Self {
+        let known = left.split(';').filter_map(|entry| {
+            let mut parts = entry.split(',');
+            let key: u64 = parts.next()?.parse().ok()?;
+            Some(Told {
+                first: 0,
+                last: 0,
+                // Lines are counted from 1 by whoever reads them.
+                key: key.checked_add(1)?,
+                what: u64::from_str_radix(parts.next()?, 16).ok()?,
+                repeats: parts.next()?.parse().ok()?,
+            })
+        });
+        Self {
+            places: VecDeque::new(),
+            told: Vec::new(),
+            known: known.take(TOLD).collect(),
+            lost: false,
+        }
+    }
+
+    /// A reader can go on at this line, which triage has not seen yet.
+    pub(crate) fn note(&mut self, triage: &Triage, line_no: u64, place: P) {
+        if !triage.holds() {
+            self.settle();
+        }
+        if self.places.len() >= LINES {
+            self.lost = true;
+            return;
+        }
+        self.places.push_back((line_no, place));
+    }
+
+    /// Nothing that was read will be read again.
+    fn settle(&mut self) {
+        self.places.clear();
+        self.told.clear();
+        self.lost = false;
+    }
+
+    /// Takes note of what is told; gives what of it was not told before.
+    pub(crate) fn tell(&mut self, mut observation: Observation) -> Option<Observation> {
+        let what = fingerprint(&observation.text);
+        let lines = observation.line_no..=observation.last_line_no;
+        let mut before = 0_u32;
+        self.known.retain(|known| {
+            let same = known.what == what && lines.contains(&known.key);
+            before = before.saturating_add(if same { known.repeats } else { 0 });
+            !same
+        });
+        if self.told.len() >= TOLD {
+            self.lost = true;
+        } else {
+            self.told.push(Told {
+                first: observation.line_no,
+                last: observation.last_line_no,
+                key: observation.key_line_no,
+                what,
+                repeats: observation.repeats,
+            });
+        }
+        if before >= observation.repeats {
+            return None;
+        }
+        observation.repeats -= before;
+        Some(observation)
+    }
+
+    /// Where to go on, by what triage holds after everything was told that it gave.
+    pub(crate) fn go_on(&mut self, triage: &Triage) -> GoOn<P> {
+        let Some(held) = triage.held_from() else {
+            self.settle();
+            return GoOn::Behind;
+        };
+        // What was told as one is read again as one.
+        let mut from = held;
+        loop {
+            let torn = self.told.iter().filter(|told| told.first < from && told.last >= from);
+            match torn.map(|told| told.first).min() {
+                Some(earlier) => from = earlier,
+                None => break,
+            }
+        }
+        while self.places.get(1).is_some_and(|(line_no, _)| *line_no <= from) {
+            self.places.pop_front();
+        }
+        self.told.retain(|told| told.last >= from);
+        let Some((first, place)) = self.places.front().filter(|(first, _)| *first <= from && !self.lost) else {
+            return GoOn::Unknown;
+        };
+        let mut beside = String::new();
+        for told in &self.told {
+            let _ = write!(
+                beside,
+                ";{},{:x},{}",
+                told.key.saturating_sub(*first),
+                told.what,
+                told.repeats
+            );
+        }
+        GoOn::At(place.clone(), beside)
+    }
+}
+
+/// FNV-1a, 64 bits: the same in every version of the agent.
+fn fingerprint(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_faults::{Matcher, Stream};
+    use rankguard_model::{Source, Timestamp};
+
+    use super::*;
+
+    fn xid(device: &str) -> String {
+        format!("NVRM: Xid (PCI:0000:{device}:00): 79, pid=1, name=python, GPU has fallen off the bus.")
+    }
+
+    /// A reader of a list of lines, which dies and begins anew.
+    struct Reader {
+        triage: Triage,
+        held: Held<usize>,
+        base: usize,
+        at: usize,
+    }
+
+    impl Reader {
+        fn new(at: usize, left: &str) -> Self {
+            Self {
+                triage: Triage::new(Matcher::builtin(), Stream::new(Source::KernelLog)),
+                held: Held::after(left),
+                base: at,
+                at,
+            }
+        }
+
+        fn report(&mut self, seen: Vec<Observation>, told: &mut Vec<(String, u32)>) {
+            for observation in seen {
+                let told_now = self.held.tell(observation);
+                told.extend(told_now.map(|it| (it.text, it.repeats)));
+            }
+        }
+
+        fn read(&mut self, line: &str, now: Timestamp, told: &mut Vec<(String, u32)>) {
+            self.held.note(&self.triage, (self.at - self.base) as u64 + 1, self.at);
+            self.at += 1;
+            let seen = self.triage.push(line, now);
+            self.report(seen, told);
+        }
+
+        fn position(&mut self) -> (usize, String) {
+            match self.held.go_on(&self.triage) {
+                GoOn::Behind => (self.at, String::new()),
+                GoOn::At(place, left) => (place, left),
+                GoOn::Unknown => panic!("there are few lines"),
+            }
+        }
+    }
+
+    /// RG-4, RG-5: whoever dies, and when, every line is told once.
+    #[test]
+    fn whatever_is_held_at_the_end_is_told_once_by_whoever_comes_next() {
+        let mut lines = Vec::new();
+        for number in 0..12 {
+            lines.push(xid(&format!("{number:02x}")));
+            lines.push("eth0: link is up".to_owned());
+            // The same again: one observation with a count, as long as the first waits.
+            lines.push(xid(&format!("{:02x}", number / 2 * 2)));
+        }
+        for every in 1..lines.len() {
+            let mut told = Vec::new();
+            let mut reader = Reader::new(0, "");
+            for turn in 0.. {
+                // Ends of groups fall between the lines in many ways.
+                let now = Timestamp::from_millis(turn * 90);
+                if reader.at < lines.len() {
+                    let line = lines[reader.at].clone();
+                    reader.read(&line, now, &mut told);
+                } else if reader.triage.deadline().is_none() {
+                    break;
+                }
+                let seen = reader.triage.poll(now);
+                reader.report(seen, &mut told);
+                let (at, left) = reader.position();
+                let every = i64::try_from(every).expect("few");
+                // It dies a few times, and the last one lives.
+                if turn % every == every - 1 && turn < 60 {
+                    reader = Reader::new(at, &left);
+                }
+                assert!(turn < 10_000, "it gets on");
+            }
+            let count = |device: &str| -> u32 {
+                let of = told.iter().filter(|(text, _)| text.contains(device));
+                of.map(|(_, repeats)| repeats).sum()
+            };
+            for number in 0..12 {
+                let device = format!("0000:{number:02x}:00");
+                let wanted = lines.iter().filter(|line| line.contains(&device)).count();
+                assert_eq!(
+                    count(&device) as usize,
+                    wanted,
+                    "{device}, a death every {every} turns: {told:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_stands_beside_a_position_is_foreign() {
+        for left in [
+            "",
+            ";",
+            ";x,y,z",
+            ";1,2",
+            ";18446744073709551615,ff,1",
+            "1,zz,1;;;3,ff,4294967296",
+        ] {
+            assert_eq!(Held::<u64>::after(left).known, [], "{left}");
+        }
+        assert_eq!(Held::<u64>::after(";4,ff,2").known.len(), 1);
+    }
+}

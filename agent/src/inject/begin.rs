@@ -1,0 +1,204 @@
+//! How each kind of injection begins, and what of it must be undone.
+
+use std::time::{Duration, Instant};
+
+use rankguard_model::{Device, DeviceKind, Entity, RankRef};
+use rustix::process::Signal;
+
+use super::cover::Cover;
+use super::desk::{Desk, Undo, Work};
+use super::{Injection, WhichRank, disk};
+use crate::collectors::observe::Writer;
+
+/// Most lines of one injection, and most bytes of one.
+const LINES: usize = 256;
+const LINE_BYTES: usize = 16 << 10;
+/// What is seen of a thing this long after an injection still comes of it: collectors look every few seconds, and a rank
+/// that was killed has last words.
+const AFTER: Duration = Duration::from_secs(15);
+/// Signals that end a process which does not catch them.
+const ENDING: [Signal; 10] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::ILL,
+    Signal::ABORT,
+    Signal::BUS,
+    Signal::FPE,
+    Signal::KILL,
+    Signal::SEGV,
+    Signal::TERM,
+];
+
+impl Desk {
+    pub(super) fn begin(
+        &self,
+        number: u64,
+        wanted: Injection,
+        until: Option<Instant>,
+    ) -> Result<(String, Entity, Undo), String> {
+        let shared = &self.0;
+        let node = shared.intake.node_entity();
+        // A fault and what is seen of it some seconds later.
+        let covered = until.unwrap_or_else(Instant::now) + AFTER;
+        match wanted {
+            Injection::KernelLine { lines } => {
+                let what = told(&lines)?;
+                self.write(Writer::Kernel, lines)?;
+                Ok((format!("the kernel writes {what}"), node, Undo::Nothing))
+            }
+            Injection::LogLine { rank, lines } => {
+                let what = told(&lines)?;
+                let (writer, who, about) = match rank {
+                    Some(which) => {
+                        let rank = self.find(&which)?;
+                        let about = shared.roster.entity(&rank);
+                        (Writer::Rank(rank), about.to_string(), about)
+                    }
+                    None => (Writer::Unknown, "a job".to_owned(), node),
+                };
+                self.write(writer, lines)?;
+                Ok((format!("{who} writes {what}"), about, Undo::Nothing))
+            }
+            Injection::Nvml { facts, .. } => {
+                let Some(scenario) = &shared.scenario else {
+                    return Err(
+                        "the GPUs of this agent are real: only those of `agent --simulate` can be made to fail"
+                            .to_owned(),
+                    );
+                };
+                if until.is_some() && facts.iter().any(|fact| fact.split_whitespace().next() == Some("xid")) {
+                    return Err("an XID is a moment: it cannot be given an end".to_owned());
+                }
+                scenario.add(number, &facts)?;
+                Ok((format!("made-up GPUs say: {}", facts.join("; ")), node, Undo::Facts))
+            }
+            Injection::Nic {
+                device, metric, value, ..
+            } => {
+                if !value.is_finite() {
+                    return Err(format!("{value} is no value"));
+                }
+                let about = Entity::Device {
+                    node: shared.intake.node().clone(),
+                    device: Device {
+                        kind: DeviceKind::Nic,
+                        address: device.clone(),
+                    },
+                };
+                // Covered before it shows.
+                let until = until.unwrap_or(covered);
+                let cover = Cover::Metric(about.clone(), metric.clone());
+                shared.intake.covers().add(number, cover, covered);
+                shared.overlay.lay(&device, &metric, value, until)?;
+                Ok((
+                    format!("{value} is laid over {metric} of {device}"),
+                    about,
+                    Undo::Nothing,
+                ))
+            }
+            Injection::RankKill { rank, signal } => {
+                let given = Signal::from_named_raw(signal).filter(|given| ENDING.contains(given));
+                let given = given.ok_or_else(|| {
+                    let known: Vec<String> = ENDING.iter().map(|known| known.as_raw().to_string()).collect();
+                    format!(
+                        "{signal} is no signal that ends a process; known are {}",
+                        known.join(", ")
+                    )
+                })?;
+                let rank = self.find(&rank)?;
+                let about = self.cover(number, &rank, covered);
+                self.signal(given, &rank)?;
+                Ok((format!("{about} is sent signal {signal}"), about, Undo::Nothing))
+            }
+            Injection::RankHang { rank, .. } => {
+                let rank = self.find(&rank)?;
+                let about = self.cover(number, &rank, covered);
+                self.signal(Signal::STOP, &rank)?;
+                Ok((format!("{about} is stopped"), about, Undo::Continue(rank)))
+            }
+            Injection::RankSlow { rank, stopped, .. } => {
+                if !(0.05..=0.95).contains(&stopped) {
+                    return Err(format!(
+                        "it can be stopped for a part of 0.05 to 0.95 of the time, not {stopped}"
+                    ));
+                }
+                let rank = self.find(&rank)?;
+                let about = self.cover(number, &rank, covered);
+                let what = format!("{about} is stopped for {stopped} of the time");
+                let undo = Undo::Slowed {
+                    rank,
+                    stopped,
+                    is_stopped: false,
+                    turn: Instant::now(),
+                };
+                Ok((what, about, undo))
+            }
+            Injection::DiskFull { directory, bytes, .. } => {
+                shared.intake.covers().add(number, Cover::Room, covered);
+                let file = disk::fill(&directory, bytes)?;
+                let what = format!("{bytes} bytes of room are taken in {}", directory.display());
+                Ok((what, node, Undo::Room(file)))
+            }
+        }
+    }
+
+    fn cover(&self, number: u64, rank: &RankRef, until: Instant) -> Entity {
+        let about = self.0.roster.entity(rank);
+        self.0.intake.covers().add(number, Cover::About(about.clone()), until);
+        about
+    }
+
+    fn write(&self, writer: Writer, lines: Vec<String>) -> Result<(), String> {
+        let sent = self.0.work.try_send(Work::Lines(writer, lines));
+        sent.map_err(|_| "too many lines wait: try again".to_owned())
+    }
+
+    /// The running rank that is meant.
+    fn find(&self, which: &WhichRank) -> Result<RankRef, String> {
+        let running = self.0.roster.running();
+        let number = which.rank;
+        let mut found: Vec<&RankRef> = running
+            .iter()
+            .map(|it| &it.rank)
+            .filter(|rank| rank.rank == number && which.job.as_ref().is_none_or(|job| *job == rank.job))
+            .collect();
+        found.sort_by_key(|rank| rank.generation);
+        if found
+            .iter()
+            .any(|rank| Some(&rank.job) != found.first().map(|first| &first.job))
+        {
+            return Err(format!("rank {number} of several jobs runs here: say which job"));
+        }
+        found.last().map(|rank| (*rank).clone()).ok_or_else(|| {
+            let known: Vec<String> = running
+                .iter()
+                .map(|it| format!("{}/{}", it.rank.job, it.rank.rank))
+                .collect();
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
+            format!("rank {number} does not run here; ranks that do: {known}")
+        })
+    }
+}
+
+/// What lines say, as far as a sentence goes.
+fn told(lines: &[String]) -> Result<String, String> {
+    if lines.is_empty() || lines.len() > LINES {
+        return Err(format!("{} lines were given; want 1 to {LINES}", lines.len()));
+    }
+    if let Some(line) = lines.iter().find(|line| line.len() > LINE_BYTES || line.contains('\n')) {
+        let begin: String = line.chars().take(40).collect();
+        return Err(format!(
+            "`{begin}...` is no line: it is longer than {LINE_BYTES} bytes, or several"
+        ));
+    }
+    let first: String = lines.iter().flat_map(|line| line.chars()).take(80).collect();
+    Ok(match lines.len() {
+        1 => format!("`{first}`"),
+        many => format!("{many} lines: `{first}...`"),
+    })
+}

@@ -1,0 +1,141 @@
+//! What counts as the work of an injection: everything about these things until a moment.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use rankguard_model::{Body, Entity};
+
+use crate::sighting::Sighting;
+
+/// Things of which everything is made up for now. Cheap to clone, and to ask while there are none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Covers(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    count: AtomicUsize,
+    all: Mutex<Vec<Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    cover: Cover,
+    until: Instant,
+}
+
+/// A thing of which everything is made up.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Cover {
+    /// All that is about one thing.
+    About(Entity),
+    /// One metric of one thing.
+    Metric(Entity, String),
+    /// Room on file systems: what is measured, and what could not be written for want of it.
+    Room,
+}
+
+impl Cover {
+    fn covers(&self, sighting: &Sighting) -> bool {
+        match self {
+            Self::About(entity) => sighting.entity == *entity,
+            Self::Metric(entity, metric) => {
+                sighting.entity == *entity && matches!(&sighting.body, Body::Sample { metric: of, .. } if of == metric)
+            }
+            Self::Room => {
+                let measured =
+                    matches!(&sighting.body, Body::Sample { metric, .. } if metric.starts_with("host.disk_available "));
+                let unwritten = matches!(&sighting.body, Body::ShardFailed { reason, .. } if reason.contains("space"));
+                let named = sighting.marks.iter().any(|mark| mark.class.as_str() == "disk-full");
+                measured || unwritten || named
+            }
+        }
+    }
+}
+
+impl Covers {
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.0.all.lock().expect("no holder of the covers panics")
+    }
+
+    fn retain(&self, wanted: impl Fn(&Entry) -> bool) -> MutexGuard<'_, Vec<Entry>> {
+        let mut all = self.lock();
+        let now = Instant::now();
+        all.retain(|entry| entry.until > now && wanted(entry));
+        self.0.count.store(all.len(), Ordering::Release);
+        all
+    }
+
+    /// For the injection of this number, from now until then.
+    pub(super) fn add(&self, number: u64, cover: Cover, until: Instant) {
+        let mut all = self.retain(|_| true);
+        all.push(Entry { number, cover, until });
+        self.0.count.store(all.len(), Ordering::Release);
+    }
+
+    /// The injection of this number did not come to be.
+    pub(super) fn remove(&self, number: u64) {
+        drop(self.retain(|entry| entry.number != number));
+    }
+
+    /// Whether a sighting is the work of an injection.
+    pub(crate) fn covers(&self, sighting: &Sighting) -> bool {
+        self.0.count.load(Ordering::Acquire) > 0
+            && self.retain(|_| true).iter().any(|entry| entry.cover.covers(sighting))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rankguard_model::{NodeId, Role, Source, Step};
+
+    use super::*;
+    use crate::collectors::{mark, sample};
+
+    fn node(name: &str) -> Entity {
+        Entity::Node {
+            node: NodeId::from(name),
+        }
+    }
+
+    #[test]
+    fn only_what_is_covered_is_made_up_and_only_until_then() {
+        let covers = Covers::default();
+        let later = Instant::now() + Duration::from_secs(600);
+        let about = sample(Source::Host, node("a"), "x", 1.0, "count");
+        assert!(!covers.covers(&about));
+        covers.add(1, Cover::Metric(node("a"), "x".to_owned()), later);
+        covers.add(2, Cover::About(node("b")), later);
+        covers.add(3, Cover::About(node("c")), Instant::now());
+        assert!(covers.covers(&about));
+        assert!(!covers.covers(&sample(Source::Host, node("a"), "y", 1.0, "count")));
+        assert!(covers.covers(&sample(Source::Host, node("b"), "y", 1.0, "count")));
+        assert!(!covers.covers(&sample(Source::Host, node("c"), "y", 1.0, "count")));
+        covers.remove(1);
+        assert!(!covers.covers(&about));
+        assert!(covers.covers(&sample(Source::Host, node("b"), "y", 1.0, "count")));
+    }
+
+    #[test]
+    fn want_of_room_has_many_faces() {
+        let covers = Covers::default();
+        covers.add(1, Cover::Room, Instant::now() + Duration::from_secs(600));
+        let failed = |reason: &str| {
+            let reason = reason.to_owned();
+            Sighting::now(
+                Source::Checkpoint,
+                node("a"),
+                Body::ShardFailed { step: Step(1), reason },
+            )
+        };
+        assert!(covers.covers(&failed("No space left on device")));
+        assert!(!covers.covers(&failed("Input/output error")));
+        assert!(covers.covers(&sample(Source::Host, node("a"), "host.disk_available /", 0.0, "ratio")));
+        let line = sample(Source::JobLog, node("a"), "x", 0.0, "ratio");
+        let line = line.marked(vec![mark("disk-full", Role::Root, 0.9, "enospc")]);
+        assert!(covers.covers(&line));
+    }
+}

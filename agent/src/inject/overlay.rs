@@ -1,0 +1,131 @@
+//! Values laid over what network adapters say.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+/// Values of a look: by device, then metric.
+type Values = BTreeMap<String, BTreeMap<String, f64>>;
+
+/// Metrics that are states: a value takes the place of what is read. All others are counters, which it raises.
+const STATES: [&str; 4] = ["nic.port_state", "nic.phys_state", "nic.port_rate", "nic.operstate_up"];
+
+/// Cheap to clone; empty where injection is not allowed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Overlay(Arc<Mutex<Laid>>);
+
+#[derive(Debug, Default)]
+struct Laid {
+    /// Every device of the newest look, and what it told.
+    known: BTreeMap<String, Vec<String>>,
+    over: Vec<Over>,
+}
+
+#[derive(Debug)]
+struct Over {
+    device: String,
+    metric: String,
+    value: f64,
+    until: Instant,
+}
+
+impl Overlay {
+    fn lock(&self) -> MutexGuard<'_, Laid> {
+        self.0.lock().expect("no holder of the overlay panics")
+    }
+
+    /// What a look becomes.
+    pub(crate) fn apply(&self, look: &mut Values) {
+        let mut laid = self.lock();
+        let now = Instant::now();
+        laid.over.retain(|over| over.until > now);
+        let names = |values: &BTreeMap<String, f64>| values.keys().cloned().collect();
+        laid.known = look
+            .iter()
+            .map(|(device, values)| (device.clone(), names(values)))
+            .collect();
+        for over in &laid.over {
+            let Some(value) = look
+                .get_mut(&over.device)
+                .and_then(|values| values.get_mut(&over.metric))
+            else {
+                continue;
+            };
+            let short = over.metric.split(' ').next().unwrap_or_default();
+            *value = if STATES.contains(&short) {
+                over.value
+            } else {
+                *value + over.value
+            };
+        }
+    }
+
+    /// Lays a value over what is read until then. Refused where nothing of that name is read.
+    pub(super) fn lay(&self, device: &str, metric: &str, value: f64, until: Instant) -> Result<(), String> {
+        let mut laid = self.lock();
+        let Some(metrics) = laid.known.get(device) else {
+            let known: Vec<&str> = laid.known.keys().map(String::as_str).collect();
+            return Err(format!(
+                "no adapter `{device}` is watched; known are: {}",
+                or_none(&known)
+            ));
+        };
+        if !metrics.iter().any(|known| known == metric) {
+            let known: Vec<&str> = metrics.iter().map(String::as_str).collect();
+            return Err(format!("{device} tells no `{metric}`; it tells: {}", or_none(&known)));
+        }
+        laid.over.push(Over {
+            device: device.to_owned(),
+            metric: metric.to_owned(),
+            value,
+            until,
+        });
+        Ok(())
+    }
+}
+
+fn or_none(names: &[&str]) -> String {
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn read() -> Values {
+        let port = [("nic.port_state port 1", 4.0), ("nic.link_downed port 1", 3.0)];
+        let port = port.map(|(metric, value)| (metric.to_owned(), value));
+        BTreeMap::from([("mlx5_0".to_owned(), BTreeMap::from(port))])
+    }
+
+    #[test]
+    fn states_are_replaced_counters_raised_and_strangers_refused() {
+        let overlay = Overlay::default();
+        let later = Instant::now() + Duration::from_secs(600);
+        let refused = overlay.lay("mlx5_0", "nic.port_state port 1", 1.0, later);
+        assert!(refused.is_err_and(|problem| problem.contains("known are: none")));
+        let mut look = read();
+        overlay.apply(&mut look);
+        assert_eq!(look, read());
+        let refused = overlay.lay("mlx5_0", "nic.port_stat port 1", 1.0, later);
+        assert!(refused.is_err_and(|problem| problem.contains("nic.port_state port 1")));
+        for (metric, value, until) in [
+            ("nic.port_state port 1", 1.0, later),
+            ("nic.link_downed port 1", 2.0, later),
+            ("nic.link_downed port 1", 50.0, Instant::now()),
+        ] {
+            overlay.lay("mlx5_0", metric, value, until).expect("it is known");
+        }
+        overlay.apply(&mut look);
+        assert_eq!(look["mlx5_0"]["nic.port_state port 1"], 1.0);
+        assert_eq!(look["mlx5_0"]["nic.link_downed port 1"], 5.0);
+        // A device that vanished meanwhile has nothing to lay a value over.
+        overlay.apply(&mut Values::new());
+    }
+}

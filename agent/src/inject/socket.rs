@@ -1,0 +1,187 @@
+//! The socket in the state directory at which injections are asked for: one a connection, as a line of JSON, answered by one.
+//!
+//! It is there only where injection is allowed, and takes the word of its own user and root only.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::desk::Desk;
+use super::{Injected, Injection};
+use crate::outlets::{is_own_user, listen, through};
+
+const NAME: &str = "inject.sock";
+/// Connections at a time.
+const CONNECTIONS: usize = 4;
+/// How long one question may take to be asked, and one answer to be read.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Longest question: as many lines as one injection may have, and their quotes.
+const QUESTION_BYTES: u64 = 16 << 20;
+/// Longest answer.
+const ANSWER_BYTES: u64 = 1 << 20;
+/// After an accept that failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The answer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Answer {
+    Done(Injected),
+    Refused(String),
+}
+
+/// Why nothing was injected.
+#[derive(Debug, thiserror::Error)]
+pub enum InjectError {
+    /// No agent runs in the state directory, or it allows no injection.
+    #[error("no agent that allows injection answers in the state directory {path}")]
+    Absent {
+        /// The state directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It did not answer.
+    #[error("the agent in the state directory {path} did not say what became of it")]
+    Broken {
+        /// The state directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The agent refused.
+    #[error("the agent refused: {0}")]
+    Refused(String),
+}
+
+/// The socket; the file goes when this does.
+#[derive(Debug)]
+pub(crate) struct InjectSocket {
+    path: PathBuf,
+    task: JoinHandle<()>,
+}
+
+impl InjectSocket {
+    /// Begins to listen. The caller owns the state directory.
+    pub(crate) fn start(state_dir: &Path, desk: Desk) -> io::Result<Self> {
+        let (path, listener) = listen(state_dir, NAME)?;
+        let task = tokio::spawn(accept(listener, desk));
+        Ok(Self { path, task })
+    }
+
+    /// Takes away what an agent left that allowed injection.
+    pub(crate) fn absent(state_dir: &Path) {
+        let _ = std::fs::remove_file(state_dir.join(NAME));
+    }
+
+    /// Ends it and everything it holds.
+    pub(crate) async fn end(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+}
+
+impl Drop for InjectSocket {
+    fn drop(&mut self) {
+        self.task.abort();
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn accept(listener: UnixListener, desk: Desk) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut open = JoinSet::new();
+    loop {
+        while open.try_join_next().is_some() {}
+        let Ok(permit) = room.clone().acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let desk = desk.clone();
+                open.spawn(async move {
+                    let _ = tokio::time::timeout(DEADLINE, converse(stream, desk)).await;
+                    drop(permit);
+                });
+            }
+            Err(problem) => {
+                tracing::debug!(%problem, "cannot take a question");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn converse(mut stream: UnixStream, desk: Desk) -> io::Result<()> {
+    if !is_own_user(&stream)? {
+        return Ok(());
+    }
+    let (reading, mut writing) = stream.split();
+    let mut question = Vec::new();
+    BufReader::new(reading.take(QUESTION_BYTES))
+        .read_until(b'\n', &mut question)
+        .await?;
+    let answer = match serde_json::from_slice::<Injection>(&question) {
+        Ok(wanted) => {
+            tracing::warn!(kind = wanted.kind(), "a fault is injected");
+            let done = tokio::task::spawn_blocking(move || desk.carry_out(wanted)).await;
+            done.unwrap_or_else(|_| Err("the desk failed".to_owned()))
+                .map_or_else(Answer::Refused, Answer::Done)
+        }
+        Err(problem) => Answer::Refused(format!("that is no injection: {problem}")),
+    };
+    let mut line = serde_json::to_vec(&answer)?;
+    line.push(b'\n');
+    writing.write_all(&line).await?;
+    writing.shutdown().await
+}
+
+/// Has a fault happen to the agent that runs in a state directory. Waits at most for `deadline`.
+pub fn inject(state_dir: &Path, wanted: &Injection, deadline: Duration) -> Result<Injected, InjectError> {
+    let path = || state_dir.to_owned();
+    let absent = |source| InjectError::Absent { path: path(), source };
+    let broken = |source| InjectError::Broken { path: path(), source };
+    let folder = File::open(state_dir).map_err(absent)?;
+    let mut stream = std::os::unix::net::UnixStream::connect(through(&folder, NAME)).map_err(absent)?;
+    stream.set_write_timeout(Some(deadline)).map_err(broken)?;
+    let mut question = serde_json::to_vec(wanted).map_err(|problem| broken(problem.into()))?;
+    question.push(b'\n');
+    let until = Instant::now() + deadline;
+    // Whoever is refused by name is not listened to, and hears nothing.
+    let asked = stream.write_all(&question);
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || answer.len() as u64 > ANSWER_BYTES {
+            return Err(broken(io::ErrorKind::TimedOut.into()));
+        }
+        stream.set_read_timeout(Some(left)).map_err(broken)?;
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => answer.extend_from_slice(&buffer[..count]),
+            Err(problem) if problem.kind() == io::ErrorKind::Interrupted => {}
+            Err(problem) if problem.kind() == io::ErrorKind::ConnectionReset => break,
+            Err(problem) => return Err(broken(problem)),
+        }
+    }
+    if answer.is_empty() {
+        asked.map_err(broken)?;
+        let refused = io::Error::new(io::ErrorKind::PermissionDenied, "it answers its own user and root only");
+        return Err(broken(refused));
+    }
+    match serde_json::from_slice(&answer).map_err(|problem| broken(problem.into()))? {
+        Answer::Done(injected) => Ok(injected),
+        Answer::Refused(why) => Err(InjectError::Refused(why)),
+    }
+}

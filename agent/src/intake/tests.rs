@@ -1,0 +1,120 @@
+use rankguard_model::{Exit, Step};
+
+use super::*;
+
+fn progress(step: u64) -> Sighting {
+    Sighting::now(
+        Source::Ranks,
+        Entity::Unknown,
+        Body::Progress {
+            step: Step(step),
+            loss: None,
+            step_ms: 1.0,
+        },
+    )
+}
+
+fn exit() -> Sighting {
+    Sighting::now(
+        Source::Ranks,
+        Entity::Unknown,
+        Body::RankExited {
+            pid: 1,
+            exit: Exit::Code(1),
+        },
+    )
+}
+
+/// RG-4, RG-9.
+#[test]
+fn a_full_intake_drops_the_oldest_progress_and_says_how_many() {
+    let intake = Intake::with_capacity(NodeId::from("a"), 3);
+    for step in 1..=3 {
+        intake.push(progress(step));
+    }
+    intake.push(exit());
+    intake.push(exit());
+    let batch = intake.take(Duration::ZERO, 16);
+    let steps: Vec<_> = batch.sightings.iter().map(|sighting| sighting.body.clone()).collect();
+    assert_eq!(steps.len(), 4, "{steps:?}");
+    assert!(matches!(steps[0], Body::Progress { step: Step(3), .. }));
+    assert!(matches!(steps[3], Body::Gap { lost: Some(2), .. }));
+}
+
+#[test]
+fn urgent_evidence_does_not_wait_for_company() {
+    let intake = Intake::new(NodeId::from("a"));
+    intake.push(progress(1));
+    intake.push(exit());
+    let batch = intake.take(Duration::from_secs(3600), 16);
+    assert_eq!(batch.sightings.len(), 2);
+}
+
+#[test]
+fn a_closed_intake_hands_out_the_rest_and_then_nothing() {
+    let intake = Intake::new(NodeId::from("a"));
+    intake.push(progress(1));
+    intake.close();
+    assert_eq!(intake.take(Duration::from_secs(3600), 16).sightings.len(), 1);
+    assert!(intake.take(Duration::from_secs(3600), 16).is_empty());
+}
+
+fn cursor(value: &str) -> Cursor {
+    Cursor {
+        key: "log".to_owned(),
+        value: value.to_owned(),
+    }
+}
+
+/// RG-4: a crash between the two would lose what lies before the position.
+#[test]
+fn a_position_never_overtakes_what_was_seen_before_it() {
+    let intake = Intake::new(NodeId::from("a"));
+    intake.push(exit());
+    intake.push(exit());
+    intake.moved(cursor("2"));
+    let first = intake.take(Duration::from_secs(3600), 1);
+    assert_eq!((first.sightings.len(), first.positions), (1, Vec::new()));
+    let second = intake.take(Duration::from_secs(3600), 1);
+    assert_eq!(
+        (second.sightings.len(), second.positions.clone()),
+        (1, vec![cursor("2")])
+    );
+    // A commit that failed takes its position back with it, unless the reader has gone on.
+    intake.put_back(second);
+    let again = intake.take(Duration::from_secs(3600), 16);
+    assert_eq!(again.positions, [cursor("2")]);
+    intake.moved(cursor("3"));
+    intake.put_back(again);
+    let newest = intake.take(Duration::from_secs(3600), 16);
+    assert_eq!((newest.sightings.len(), newest.positions), (1, vec![cursor("3")]));
+}
+
+/// RG-4: else what was seen last is seen again after a restart.
+#[test]
+fn what_was_seen_later_takes_the_place_of_a_position() {
+    let intake = Intake::new(NodeId::from("a"));
+    intake.moved(cursor("1"));
+    intake.push(exit().with_cursor(Some(cursor("2"))));
+    let batch = intake.take(Duration::from_secs(3600), 16);
+    assert_eq!((batch.sightings.len(), batch.positions), (1, Vec::new()));
+    intake.moved(cursor("3"));
+    intake.push(exit());
+    let failed = intake.take(Duration::from_secs(3600), 16);
+    intake.push(exit().with_cursor(Some(cursor("4"))));
+    intake.put_back(failed);
+    let batch = intake.take(Duration::from_secs(3600), 16);
+    assert_eq!((batch.sightings.len(), batch.positions), (2, Vec::new()));
+}
+
+#[test]
+fn a_position_alone_waits_for_company_and_is_handed_out_at_the_end() {
+    let intake = Intake::new(NodeId::from("a"));
+    intake.moved(cursor("1"));
+    intake.push(exit());
+    assert_eq!(intake.take(Duration::from_secs(3600), 16).positions, [cursor("1")]);
+    intake.moved(cursor("2"));
+    intake.close();
+    assert_eq!(intake.take(Duration::from_secs(3600), 16).positions, [cursor("2")]);
+    assert!(intake.take(Duration::from_secs(3600), 16).is_empty());
+}

@@ -1,0 +1,311 @@
+//! An agent that is killed again and again, or left alone by its controller: whatever was written is found once.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rankguard_agent::{KernelLogSource, Settings, run};
+use rankguard_model::{Body, Entity, Evidence, NodeId};
+use support::FakeController;
+
+/// Set for the process that this binary starts to be killed.
+const STATE: &str = "RANKGUARD_TEST_ONCE_STATE";
+const CONTROLLER: &str = "RANKGUARD_TEST_ONCE_CONTROLLER";
+const SMALL_DISK: &str = "RANKGUARD_TEST_ONCE_SMALL_DISK";
+/// Longest wait for all that was written.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Not a test of its own: the agent process of the tests below.
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_process() {
+    let (Ok(state), Ok(controller)) = (std::env::var(STATE), std::env::var(CONTROLLER)) else {
+        return;
+    };
+    let state = PathBuf::from(state);
+    let mut settings = Settings::new(NodeId::from("n1"), controller, state.join("agent"));
+    settings.kernel_log = KernelLogSource::File(state.join("kern.log"));
+    settings.job_logs = vec![state.join("job.log")];
+    settings.sysfs_root = state.join("no-sysfs");
+    if std::env::var_os(SMALL_DISK).is_some() {
+        std::thread::spawn(move || small_disk(&state));
+    }
+    let _ = run(settings, std::future::pending()).await;
+}
+
+/// No file of this process may grow beyond what the spool has when the agent runs, until there is a file `room`.
+fn small_disk(state: &Path) {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let wait = |path: PathBuf| {
+        while !path.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait(state.join("agent/agent.sock"));
+    // SAFETY: nobody else sets how this signal is taken, and to be ignored is always allowed.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let spool = std::fs::metadata(state.join("agent/spool.redb")).unwrap().len();
+    let mut limit = getrlimit(Resource::Fsize);
+    let before = std::mem::replace(&mut limit.current, Some(spool));
+    setrlimit(Resource::Fsize, limit.clone()).unwrap();
+    File::create(state.join("limited")).unwrap();
+    wait(state.join("room"));
+    limit.current = before;
+    setrlimit(Resource::Fsize, limit).unwrap();
+}
+
+/// Killed when dropped.
+struct Process(Child);
+
+impl Process {
+    fn start(state: &Path, controller: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["agent_process", "--exact", "--nocapture"]);
+        command.env(STATE, state).env(CONTROLLER, controller);
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The two logs of the node.
+struct Logs {
+    kernel: File,
+    job: File,
+    kernel_lines: u32,
+    job_lines: u32,
+}
+
+impl Logs {
+    fn new(state: &Path) -> Self {
+        let open = |name: &str| {
+            File::options()
+                .append(true)
+                .create(true)
+                .open(state.join(name))
+                .unwrap()
+        };
+        Self {
+            kernel: open("kern.log"),
+            job: open("job.log"),
+            kernel_lines: 0,
+            job_lines: 0,
+        }
+    }
+
+    /// A line of each kind that was never written before, and one that says nothing.
+    fn write(&mut self) {
+        let number = self.kernel_lines;
+        self.kernel_lines += 1;
+        let text = format!(
+            "eth0: link is up\nNVRM: Xid (PCI:{:04x}:{:02x}:00): 79, pid=1, name=python, GPU has fallen off the bus.\n",
+            number >> 8,
+            number & 0xff
+        );
+        self.kernel.write_all(text.as_bytes()).unwrap();
+        let number = self.job_lines;
+        self.job_lines += 1;
+        // Words, because lines that differ in numbers only are one event.
+        let word: String = format!("{number:06}")
+            .bytes()
+            .map(|digit| char::from(digit - b'0' + b'a'))
+            .collect();
+        let text = format!("step 1 loss 2.0\nFileNotFoundError: [Errno 2] No such file or directory: '/data/{word}'\n");
+        self.job.write_all(text.as_bytes()).unwrap();
+    }
+}
+
+/// How often each line was found: by what is different in it. The same number is the same evidence, however often it comes.
+fn found(evidence: &[Evidence]) -> (BTreeMap<String, u32>, BTreeMap<String, u32>) {
+    let by_number: BTreeMap<u64, &Evidence> = evidence.iter().map(|one| (one.id.seq.0, one)).collect();
+    let (mut kernel, mut job) = (BTreeMap::new(), BTreeMap::new());
+    for one in by_number.values() {
+        let Body::Line { text, repeats, .. } = &one.body else {
+            continue;
+        };
+        if let Entity::Device { device, .. } = &one.entity {
+            *kernel.entry(device.address.clone()).or_default() += repeats;
+        } else if let Some((_, rest)) = text.split_once("directory: '/data/") {
+            *job.entry(rest.trim_end_matches('\'').to_owned()).or_default() += repeats;
+        }
+    }
+    (kernel, job)
+}
+
+/// Waits until everything was found, and then a while for what comes twice; says what is wrong.
+async fn all_once(controller: &FakeController, logs: &Logs) {
+    let until = Instant::now() + LIMIT;
+    let told = loop {
+        let told = found(&controller.all());
+        if (told.0.len(), told.1.len()) == (logs.kernel_lines as usize, logs.job_lines as usize) {
+            break told;
+        }
+        let counts = (told.0.len(), told.1.len());
+        assert!(
+            Instant::now() < until,
+            "{counts:?} of {} and {} lines were found; missing of the kernel: {:?}",
+            logs.kernel_lines,
+            logs.job_lines,
+            (0..logs.kernel_lines)
+                .map(|number| format!("{:04x}:{:02x}:00", number >> 8, number & 0xff))
+                .filter(|address| !told.0.contains_key(address))
+                .collect::<Vec<_>>()
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let twice = told.0.iter().chain(&told.1).filter(|(_, count)| **count != 1);
+    let twice: Vec<_> = twice.collect();
+    assert!(twice.is_empty(), "found more than once: {twice:?}");
+}
+
+async fn rounds(rounds: u32) {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = FakeController::start(true).await;
+    let address = controller.address.to_string();
+    let mut logs = Logs::new(dir.path());
+    // The first agent leaves out what is older than itself in logs of jobs, and says so.
+    let mut agent = Process::start(dir.path(), &address);
+    controller.joined(1).await;
+    for round in 0..rounds {
+        // Deaths at moments that differ: while lines are held, committed, sent, acknowledged.
+        let lines = 3 + round % 7;
+        for _ in 0..lines {
+            logs.write();
+            tokio::time::sleep(Duration::from_millis(u64::from(round * 13 % 70))).await;
+        }
+        drop(agent);
+        logs.write();
+        agent = Process::start(dir.path(), &address);
+        if round % 3 == 0 {
+            controller.joined(usize::try_from(round / 3).unwrap() + 1).await;
+        }
+    }
+    all_once(&controller, &logs).await;
+    drop(agent);
+    // Nothing comes twice from who follows, either.
+    let _last = Process::start(dir.path(), &address);
+    logs.write();
+    all_once(&controller, &logs).await;
+    // Numbers have no gaps and one meaning each.
+    let mut meanings: BTreeMap<u64, String> = BTreeMap::new();
+    for one in controller.all() {
+        let meaning = format!("{:?} {:?} {:?}", one.source, one.entity, one.body);
+        assert_eq!(
+            *meanings.entry(one.id.seq.0).or_insert_with(|| meaning.clone()),
+            meaning
+        );
+    }
+    let numbers: Vec<u64> = meanings.into_keys().collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+}
+
+/// RG-4.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_line_is_found_once_over_ten_deaths_of_the_agent() {
+    rounds(10).await;
+}
+
+/// RG-4.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "heavy: `just test-all` runs it with the release profile"]
+async fn every_line_is_found_once_over_a_hundred_deaths_of_the_agent() {
+    rounds(100).await;
+}
+
+/// RG-5: without a controller, and with deaths meanwhile; then everything comes in order, once.
+async fn alone(time: Duration) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut logs = Logs::new(dir.path());
+    // Nobody listens at the port that somebody had a moment ago.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let mut agent = Process::start(dir.path(), &nobody.to_string());
+    let socket = dir.path().join("agent/agent.sock");
+    let until = Instant::now() + LIMIT;
+    while !socket.exists() {
+        assert!(Instant::now() < until, "the agent runs without a controller");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let begun = Instant::now();
+    let mut turn = 0;
+    while begun.elapsed() < time {
+        logs.write();
+        turn += 1;
+        if turn % 40 == 0 {
+            drop(agent);
+            agent = Process::start(dir.path(), &nobody.to_string());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop(agent);
+    let controller = FakeController::start(true).await;
+    let _agent = Process::start(dir.path(), &controller.address.to_string());
+    all_once(&controller, &logs).await;
+    // In order: numbers never go back in what one session brings.
+    let numbers: Vec<u64> = controller.all().iter().map(|one| one.id.seq.0).collect();
+    assert!(numbers.is_sorted(), "{numbers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spool_holds_what_was_seen_without_a_controller_and_delivers_it_in_order_once() {
+    alone(Duration::from_secs(6)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "heavy, ten minutes: `just test-all` runs it with the release profile"]
+async fn ten_minutes_without_a_controller_lose_nothing() {
+    alone(Duration::from_secs(600)).await;
+}
+
+/// RG-4: what cannot be written is kept until it can be.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_loses_nothing_and_is_written_again_when_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = FakeController::start(false).await;
+    let mut logs = Logs::new(dir.path());
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["agent_process", "--exact", "--nocapture"]);
+    command
+        .env(STATE, dir.path())
+        .env(CONTROLLER, controller.address.to_string());
+    command.env(SMALL_DISK, "1").stdout(Stdio::null()).stderr(Stdio::null());
+    let _agent = Process(command.spawn().unwrap());
+    let until = Instant::now() + LIMIT;
+    while !dir.path().join("limited").exists() {
+        assert!(Instant::now() < until, "the agent runs");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // It is full when what is written is not on disk a while later.
+    let state = dir.path().join("agent");
+    let last = || rankguard_agent::ask_agent(&state, LIMIT).unwrap().spool.last;
+    let mut before = u64::MAX;
+    loop {
+        let now = tokio::task::block_in_place(last);
+        if now == before && logs.kernel_lines > 0 {
+            break;
+        }
+        before = now;
+        assert!(logs.kernel_lines < 7_000, "the disk is small");
+        for _ in 0..500 {
+            logs.write();
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    assert!(before < u64::from(logs.kernel_lines + logs.job_lines), "{before}");
+    File::create(dir.path().join("room")).unwrap();
+    controller.journal.lock().unwrap().acknowledge = true;
+    all_once(&controller, &logs).await;
+}
