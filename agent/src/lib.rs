@@ -13,8 +13,7 @@
 //! - Without a controller everything goes on: ranks train and seal, images become durable, evidence waits (RG-5).
 //! - No call into a driver, a file system or a rank can hold up another part; each has a thread or a deadline (RG-9, RG-12).
 //!
-//! Absent: ranks that survive their agent, ethtool and the log of the previous boot, stacks of hung ranks, replication of
-//! images to peers.
+//! Absent: ranks that survive their agent, replication of images to peers.
 
 mod bounded;
 mod checkpoint;
@@ -31,6 +30,7 @@ mod run;
 mod settings;
 mod sighting;
 mod spool;
+mod stacks;
 mod uplink;
 
 pub use collectors::gpu::{SYNTHETIC, serve_gpu_calls};
@@ -42,3 +42,4 @@ pub use preflight::{Check, Need, Verdict, preflight};
 pub use run::run;
 pub use settings::{Intervals, KernelLogSource, PluginCheck, Settings};
 pub use spool::SpoolError;
+pub use stacks::serve_stack_calls;

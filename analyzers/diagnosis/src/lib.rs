@@ -12,7 +12,7 @@
 //!   become a verdict when nothing better was seen, and then they blame nobody narrower than the job.
 //! - Every verdict says what clears it (RG-10), and `unknown` is a verdict like any other.
 //!
-//! Absent: stacks of hung ranks; flight-recorder dumps and timings are read by crates of their own and not joined with cases
+//! Absent: flight-recorder dumps and timings are read by crates of their own and not joined with cases
 //! yet; learning from past cases.
 
 mod arbiter;
@@ -29,6 +29,7 @@ mod roles;
 mod scene;
 mod sign;
 mod signature;
+mod stacks;
 
 pub use arbiter::{Opinion, diagnose};
 pub use candidate::{Candidate, Strength};
@@ -37,4 +38,5 @@ pub use diagnosis::{Change, Concluded, Diagnosis};
 pub use draft::{DraftId, Scope};
 pub use policy::Policy;
 pub use scene::Scene;
-pub use sign::{Fact, Sign, What};
+pub use sign::{Fact, Sign, Suspect, What};
+pub use stacks::{Merged, merge};

@@ -67,7 +67,20 @@ pub enum Fact {
         generation: Generation,
         /// When its newest step was completed.
         since: Timestamp,
+        /// The rank that the others seem to wait for, where stacks or steps tell.
+        suspect: Option<Suspect>,
     },
+}
+
+/// A rank that seems to hold the others up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspect {
+    /// The rank.
+    pub rank: Rank,
+    /// Where it runs.
+    pub node: NodeId,
+    /// What sets it apart, in words that follow its name.
+    pub why: String,
 }
 
 impl Sign {
@@ -125,13 +138,27 @@ impl Sign {
                 What::Silent,
                 format!("node {node} has not been heard of since {since}"),
             ),
-            Fact::JobStalled { job, since, .. } => (
-                NodeId::from("controller"),
-                *since,
-                Entity::Job { job: job.clone() },
-                What::Stalled,
-                format!("job {job} has completed no step since {since}"),
-            ),
+            Fact::JobStalled {
+                job,
+                generation,
+                since,
+                suspect,
+            } => {
+                let text = format!("job {job} has completed no step since {since}");
+                let (entity, text) = match suspect {
+                    None => (Entity::Job { job: job.clone() }, text),
+                    Some(Suspect { rank, node, why }) => {
+                        let entity = Entity::Rank {
+                            job: job.clone(),
+                            generation: *generation,
+                            rank: *rank,
+                            node: node.clone(),
+                        };
+                        (entity, format!("{text}; rank {rank} {why}"))
+                    }
+                };
+                (NodeId::from("controller"), *since, entity, What::Stalled, text)
+            }
         };
         Self {
             evidence: EvidenceId { node, seq: Sequence(0) },

@@ -1,5 +1,5 @@
-//! `rankguard gpu-calls`: the process of an agent that calls the GPU management library, and where agents find it and the
-//! library's stand-in.
+//! `rankguard gpu-calls`: the process of an agent that calls the GPU management library, and where agents find it, the
+//! library's stand-in and the reader of stacks.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(super) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// Completes the settings of an agent: who calls the library, and, for a scenario, which library.
+/// Completes the settings of an agent: who calls the library, for a scenario which library, and who reads stacks.
 pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option<&Path>) -> Result<(), CliError> {
     let program = own_file()?;
     if let Some(scenario) = scenario {
@@ -41,6 +41,7 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option
             None => stand_in()?,
         });
     }
+    settings.stack_process = vec![program.clone().into(), "stack-calls".into()];
     let mut words: Vec<OsString> = vec![program.into(), "gpu-calls".into(), "--deadline-ms".into()];
     words.push(settings.intervals.gpu_deadline.as_millis().to_string().into());
     if let Some(library) = &settings.nvml_library {

@@ -121,6 +121,11 @@ pub(crate) const KEYS: &[Key] = &[
         "least time between two progress reports of one rank",
     ),
     key(
+        "agent.intervals.ranks_ms",
+        WAIT,
+        "between two looks at the steps of the ranks",
+    ),
+    key(
         "agent.intervals.reconnect_max_ms",
         WAIT,
         "longest pause before a reconnect",
@@ -139,6 +144,11 @@ pub(crate) const KEYS: &[Key] = &[
         "agent.intervals.spool_linger_ms",
         WAIT,
         "longest wait of evidence for others to share its commit",
+    ),
+    key(
+        "agent.intervals.stall_ms",
+        WAIT,
+        "least silence of a rank that is strange, however fast its steps are",
     ),
     key(
         "agent.job_logs",
@@ -228,6 +238,11 @@ pub(crate) const KEYS: &[Key] = &[
         "controller.policy.grow_ms",
         ANY,
         "how long a node must have been back before a job grows onto it",
+    ),
+    key(
+        "controller.policy.hang_ms",
+        ANY,
+        "how long ranks that agents found silent may stay so before the job is started anew; 0: not heeded",
     ),
     key(
         "controller.policy.launch_ms",

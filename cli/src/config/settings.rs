@@ -153,7 +153,7 @@ enum Number<'a> {
     Narrow(&'a mut u32),
 }
 
-fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 13] {
+fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 14] {
     let policy = &mut settings.policy;
     [
         ("controller.policy.settle_ms", Number::Wide(&mut policy.settle_ms)),
@@ -173,6 +173,7 @@ fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Numb
             Number::Narrow(&mut policy.checkpoint_budget.0),
         ),
         ("controller.policy.stall_ms", Number::Wide(&mut policy.stall_ms)),
+        ("controller.policy.hang_ms", Number::Wide(&mut policy.hang_ms)),
         ("controller.policy.gather_ms", Number::Wide(&mut policy.gather_ms)),
         ("controller.policy.pending_ms", Number::Wide(&mut policy.pending_ms)),
         ("controller.policy.grow_ms", Number::Wide(&mut policy.grow_ms)),
@@ -203,6 +204,8 @@ fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item =
         ("agent.intervals.gpu_ms", &mut intervals.gpu),
         ("agent.intervals.gpu_deadline_ms", &mut intervals.gpu_deadline),
         ("agent.intervals.nic_ms", &mut intervals.nic),
+        ("agent.intervals.ranks_ms", &mut intervals.ranks),
+        ("agent.intervals.stall_ms", &mut intervals.stall),
         ("agent.intervals.kill_ms", &mut intervals.kill),
         ("agent.intervals.shutdown_grace_ms", &mut intervals.shutdown_grace),
         ("agent.intervals.peer_fetch_ms", &mut intervals.peer_fetch),

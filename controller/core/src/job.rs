@@ -8,6 +8,7 @@ use rankguard_model::{
 use serde::Serialize;
 
 use crate::Plan;
+use crate::brain::Hang;
 use crate::calls::Calls;
 use crate::checkpoints::Checkpoints;
 use crate::rhythm::Rhythm;
@@ -87,6 +88,8 @@ pub struct Job {
     /// Restarts after failures since the last committed checkpoint: however different the failures look, work that is
     /// always lost again is not worth its GPU hours.
     pub fruitless: u32,
+    /// Its ranks that are silent although they live.
+    pub hang: Hang,
     /// What the ranks of this generation loaded, by tier.
     pub restored: RestoreBytes,
     /// The case that is being recovered from.
@@ -123,6 +126,7 @@ impl Job {
             rhythm: Rhythm::new(every),
             retries: BTreeMap::new(),
             fruitless: 0,
+            hang: Hang::default(),
             restored: RestoreBytes::default(),
             case: None,
             progress: Vec::new(),

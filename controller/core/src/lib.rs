@@ -36,7 +36,7 @@ mod state;
 mod views;
 
 pub use action::Action;
-pub use brain::step;
+pub use brain::{Hang, step};
 pub use event::{Event, Stamped, Timer};
 pub use fleet::{Fleet, Node};
 pub use job::{Job, Phase};

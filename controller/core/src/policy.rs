@@ -19,6 +19,9 @@ pub struct Policy {
     /// How long a running job that reports steps may go without one, milliseconds; 0 for ever. A job that reports none is
     /// judged by the exits of its ranks alone.
     pub stall_ms: u64,
+    /// How long no rank may make a step, after agents found all of them silent by their own baseline, before the job is
+    /// started anew, milliseconds. A case that names the rank is opened long before. 0: what agents find is not heeded.
+    pub hang_ms: u64,
     /// How long a new job waits for its full size before it starts smaller, milliseconds.
     pub gather_ms: u64,
     /// How long a job waits for its smallest size before it is stopped, milliseconds.
@@ -52,6 +55,7 @@ impl Default for Policy {
             launch_ms: 30_000,
             first_step_ms: 900_000,
             stall_ms: 1_800_000,
+            hang_ms: 300_000,
             gather_ms: 5_000,
             pending_ms: 600_000,
             grow_ms: 30_000,

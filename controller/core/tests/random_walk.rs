@@ -51,6 +51,12 @@ enum Move {
         rank: u8,
         step: u8,
     },
+    /// An agent finds a rank silent.
+    Silent {
+        job: u8,
+        rank: u8,
+        step: u8,
+    },
     Durable {
         job: u8,
         rank: u8,
@@ -98,6 +104,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         2 => (0..2u8, 0..6u8, 0..4u8, any::<bool>())
             .prop_map(|(job, rank, code, old)| Move::Exit { job, rank, code, old }),
         2 => (0..2u8, 0..6u8, any::<u8>()).prop_map(|(job, rank, step)| Move::Progress { job, rank, step }),
+        4 => (0..2u8, 0..6u8, any::<u8>()).prop_map(|(job, rank, step)| Move::Silent { job, rank, step }),
         3 => (0..2u8, 0..6u8, 0..4u8, 1..7u8)
             .prop_map(|(job, rank, step, world)| Move::Durable { job, rank, step, world }),
         3 => (0..2u8, 1..9u8).prop_map(|(job, ahead)| Move::Checkpoint { job, ahead }),
@@ -217,6 +224,10 @@ impl Walk {
     }
 
     fn rank_report(&mut self, name: &JobId, rank: u8, old: bool, body: Body) {
+        self.rank_report_marked(name, rank, old, body, Vec::new());
+    }
+
+    fn rank_report_marked(&mut self, name: &JobId, rank: u8, old: bool, body: Body, marks: Vec<Mark>) {
         let Some(job) = self.state.jobs().get(name) else { return };
         let generation = Generation(job.generation.0.saturating_sub(u64::from(old)));
         let Some(plan) = &job.plan else { return };
@@ -228,7 +239,7 @@ impl Walk {
             rank: place.rank,
             node: place.node.clone(),
         };
-        self.report(place.node, Source::Ranks, entity, body, Vec::new());
+        self.report(place.node, Source::Ranks, entity, body, marks);
     }
 
     fn obey(&mut self) {
@@ -368,6 +379,26 @@ impl Walk {
                     step_ms: 1.0,
                 };
                 self.rank_report(&job(number), rank, false, body);
+            }
+            Move::Silent {
+                job: number,
+                rank,
+                step,
+            } => {
+                let fields = [("step", u64::from(step)), ("silent_ms", 31_000)];
+                let mark = Mark {
+                    class: ClassId::from("hang-no-error"),
+                    role: Role::Confirmation,
+                    confidence: 0.6,
+                    signature: "ranks.stalled".to_owned(),
+                    fields: fields.map(|(name, value)| (name.to_owned(), value.to_string())).into(),
+                };
+                let body = Body::Line {
+                    text: "no step".to_owned(),
+                    context: vec![format!("place {}", step % 3)],
+                    repeats: 1,
+                };
+                self.rank_report_marked(&job(number), rank, false, body, vec![mark]);
             }
             Move::Durable {
                 job: number,

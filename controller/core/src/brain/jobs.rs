@@ -119,6 +119,7 @@ impl Turn<'_> {
             job.fruitless += u32::from(plan.case.is_some());
             job.plan = Some(plan);
             job.running.clear();
+            job.hang = super::Hang::default();
             job.restored = RestoreBytes::default();
             job.completed.clear();
             job.checkpoints.fence(job.generation);

@@ -1,6 +1,7 @@
 //! One event at a time.
 
 mod evidence;
+mod hang;
 mod interval;
 mod jobs;
 mod nodes;
@@ -8,6 +9,7 @@ mod risk;
 mod twins;
 mod waits;
 
+pub use hang::Hang;
 use rankguard_model::{JobId, NodeId, Order, Rank, Timestamp};
 
 use crate::fleet::Cordon;

@@ -46,6 +46,7 @@ impl Turn<'_> {
                 }
             }
             Timer::Grow { job } => self.grow(job),
+            Timer::Hang { job, generation } => self.hang_due(job, *generation),
             Timer::PhaseDeadline { job, generation } => self.phase_overdue(job, *generation),
         }
     }
@@ -95,6 +96,9 @@ impl Turn<'_> {
                 );
             }
             Phase::Starting | Phase::Running => {
+                if job.hang.case.is_some() {
+                    return self.restart_hung(name, "it has made no step for as long as any job may".to_owned());
+                }
                 // A program without step marks says nothing; only its exits count.
                 if job.step.is_some() || job.spec.checkpoint.is_some() {
                     let since = self.at;
@@ -102,6 +106,7 @@ impl Turn<'_> {
                         job: name.clone(),
                         generation,
                         since,
+                        suspect: None,
                     });
                 }
             }
