@@ -22,6 +22,7 @@ mod collectors;
 mod error;
 mod fences;
 mod intake;
+mod links;
 mod orders;
 mod outlets;
 mod preflight;
@@ -35,10 +36,11 @@ mod uplink;
 
 pub use collectors::gpu::{SYNTHETIC, serve_gpu_calls};
 pub use error::{AgentError, Ended};
+pub use links::{Blame, Measured, Pair, Search, measure};
 pub use outlets::{
     AgentView, CheckView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView, ask_agent,
 };
-pub use preflight::{Check, Need, Verdict, preflight};
+pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;
 pub use settings::{Intervals, KernelLogSource, PluginCheck, Settings};
 pub use spool::SpoolError;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rankguard_model::{ClockOffset, NodeInfo};
 use rankguard_proto::MESSAGE_BYTES_MAX;
+use rankguard_proto::v1::links_server::LinksServer;
 use rankguard_proto::v1::peers_server::PeersServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -18,7 +19,9 @@ use crate::checkpoint::{Checkpoints, PeerService};
 use crate::collectors::{Collectors, Stop};
 use crate::fences::Fences;
 use crate::intake::Intake;
+use crate::links::LinkService;
 use crate::orders::{self, Errand, Left, Orders};
+use crate::preflight::Need;
 use crate::outlets::{LocalSocket, Snapshots, serve_metrics};
 use crate::ranks::{RankSocket, Roster};
 use crate::spool::Spool;
@@ -85,6 +88,12 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         intake: intake.clone(),
         checkpoints: checkpoints.clone(),
         job_logs: collectors.job_logs.clone(),
+        need: Need {
+            proc_root: settings.proc_root.clone(),
+            sysfs_root: settings.sysfs_root.clone(),
+            nvml_library: settings.nvml_library.clone(),
+            ..Need::default()
+        },
     };
     let (gone, mut orders_ended) = oneshot::channel::<Left>();
     let carry_out = move || {
@@ -94,7 +103,10 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
 
     let service = PeersServer::new(PeerService(checkpoints.clone())).max_encoding_message_size(MESSAGE_BYTES_MAX);
     let (end_peers, peers_end) = oneshot::channel::<()>();
-    let serving = Server::builder().add_service(service);
+    let links = LinksServer::new(LinkService {
+        host: settings.host.clone(),
+    });
+    let serving = Server::builder().add_service(service).add_service(links);
     let peers = serving.serve_with_incoming_shutdown(TcpListenerStream::new(peer_listener), async {
         let _ = peers_end.await;
     });

@@ -1,5 +1,7 @@
 //! Signs: evidence taken apart into single meanings.
 
+use std::collections::BTreeMap;
+
 use rankguard_model::{
     Body, ClassId, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source,
     Timestamp,
@@ -57,6 +59,17 @@ pub enum Fact {
         /// Which one.
         node: NodeId,
         /// When it last spoke.
+        since: Timestamp,
+    },
+    /// A node was found not to have what a job needs, before its ranks were started there.
+    CheckFailed {
+        /// Which one.
+        node: NodeId,
+        /// The failure that it would have been.
+        class: ClassId,
+        /// What was found.
+        text: String,
+        /// When.
         since: Timestamp,
     },
     /// A job's ranks live but complete no step.
@@ -138,6 +151,22 @@ impl Sign {
                 What::Silent,
                 format!("node {node} has not been heard of since {since}"),
             ),
+            Fact::CheckFailed {
+                node,
+                class,
+                text,
+                since,
+            } => {
+                let mark = Mark {
+                    class: class.clone(),
+                    role: Role::Root,
+                    confidence: 0.9,
+                    signature: "preflight".to_owned(),
+                    fields: BTreeMap::new(),
+                };
+                let entity = Entity::Node { node: node.clone() };
+                (node.clone(), *since, entity, What::Mark(mark), text.clone())
+            }
             Fact::JobStalled {
                 job,
                 generation,

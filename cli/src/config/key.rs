@@ -255,6 +255,16 @@ pub(crate) const KEYS: &[Key] = &[
         "how long a job waits for its smallest size before it is stopped",
     ),
     key(
+        "controller.policy.preflight",
+        Kind::Choice(&["off", "warn", "require"]),
+        "nodes are looked at before each generation: not at all, to tell what fails, or to use none that fails",
+    ),
+    key(
+        "controller.policy.preflight_ms",
+        WAIT,
+        "how long that look may take",
+    ),
+    key(
         "controller.policy.risk_ms",
         ANY,
         "a node at risk makes its job checkpoint at once, at most once in so long; 0 is never",

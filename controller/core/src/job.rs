@@ -8,7 +8,7 @@ use rankguard_model::{
 use serde::Serialize;
 
 use crate::Plan;
-use crate::brain::Hang;
+use crate::brain::{Answers, Hang};
 use crate::calls::Calls;
 use crate::checkpoints::Checkpoints;
 use crate::rhythm::Rhythm;
@@ -88,6 +88,10 @@ pub struct Job {
     /// Restarts after failures since the last committed checkpoint: however different the failures look, work that is
     /// always lost again is not worth its GPU hours.
     pub fruitless: u32,
+    /// What the nodes of the coming generation said when they were asked.
+    pub answers: Answers,
+    /// Nodes that were found not to have what it needs.
+    pub refused: BTreeSet<NodeId>,
     /// Its ranks that are silent although they live.
     pub hang: Hang,
     /// What the ranks of this generation loaded, by tier.
@@ -126,6 +130,8 @@ impl Job {
             rhythm: Rhythm::new(every),
             retries: BTreeMap::new(),
             fruitless: 0,
+            answers: Answers::default(),
+            refused: BTreeSet::new(),
             hang: Hang::default(),
             restored: RestoreBytes::default(),
             case: None,

@@ -36,11 +36,11 @@ mod state;
 mod views;
 
 pub use action::Action;
-pub use brain::{Hang, step};
+pub use brain::{Answers, Hang, step};
 pub use event::{Event, Stamped, Timer};
 pub use fleet::{Fleet, Node};
 pub use job::{Job, Phase};
 pub use plan::{Plan, PlanKind};
 pub use plan_check::{PlanProblem, plan_check};
-pub use policy::Policy;
+pub use policy::{Gate, Policy};
 pub use state::State;

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use rankguard_core::{Action, Event, Policy, Stamped, State, Timer, invariants, step};
+use rankguard_core::{Action, Event, Gate, Policy, Stamped, State, Timer, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation,
+    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck, Generation,
     JobId, JobSpec, JobState, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Role, Sequence, ShardSeal, Source, Step,
     Timestamp,
 };
@@ -153,6 +153,7 @@ fn difference() -> rankguard_checkpoint_schedule::twins::Difference {
 fn policy() -> Policy {
     Policy {
         risk_ms: 1,
+        preflight: Gate::Require,
         ..Policy::default()
     }
 }
@@ -276,6 +277,24 @@ impl Walk {
                             Vec::new(),
                         );
                     }
+                }
+                Order::Preflight(wanted) => {
+                    // Every third node lacks something.
+                    let class = ClassId::from("path-not-found");
+                    let lacks = node.as_str().ends_with('2').then(|| FailedCheck {
+                        check: "path".to_owned(),
+                        subject: "/data".to_owned(),
+                        class,
+                        found: "it is not there".to_owned(),
+                        advice: String::new(),
+                    });
+                    let body = Body::Preflighted {
+                        job: wanted.job,
+                        generation: wanted.generation,
+                        failed: lacks.into_iter().collect(),
+                        environment: BTreeMap::new(),
+                    };
+                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
                 }
                 Order::Stop { .. } | Order::Keep { .. } | Order::Checkpoint { .. } => {}
             }

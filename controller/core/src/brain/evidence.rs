@@ -28,6 +28,15 @@ impl Turn<'_> {
         {
             return self.node_fenced(job, *generation, &evidence.id.node, *master_port);
         }
+        if let Body::Preflighted {
+            job,
+            generation,
+            failed,
+            environment,
+        } = &evidence.body
+        {
+            return self.node_preflighted(job, *generation, &evidence.id.node, failed, environment);
+        }
         let Entity::Rank {
             job: name,
             generation,

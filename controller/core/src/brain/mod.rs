@@ -1,6 +1,7 @@
 //! One event at a time.
 
 mod evidence;
+mod gate;
 mod hang;
 mod interval;
 mod jobs;
@@ -9,6 +10,7 @@ mod risk;
 mod twins;
 mod waits;
 
+pub use gate::Answers;
 pub use hang::Hang;
 use rankguard_model::{JobId, NodeId, Order, Rank, Timestamp};
 
@@ -99,6 +101,7 @@ impl Turn<'_> {
                 self.snapshot_on_risk(node, &format!("an operator took {node} out of use"));
             }
             Event::NodeUncordoned { node } => {
+                self.forget_refusals(node);
                 self.state.fleet.uncordon(node);
                 self.node_span(node);
                 self.offer_node();

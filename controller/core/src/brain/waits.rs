@@ -57,7 +57,8 @@ impl Turn<'_> {
             // Whatever goes on ends in a new generation or in steps; both ask again.
             return;
         }
-        let taken = self.state.nodes_of_other_jobs(name);
+        let mut taken = self.state.nodes_of_other_jobs(name);
+        taken.extend(job.refused.iter().cloned());
         let nodes = self.state.fleet.choose(
             job.nodes(),
             &taken,
@@ -84,8 +85,8 @@ impl Turn<'_> {
                 self.stop_job(name, reason);
             }
             Phase::Fencing { waiting, .. } => {
-                let late: Vec<NodeId> = waiting.iter().cloned().collect();
-                self.give_up_on(name, &late, "did not end its old ranks in time");
+                let late = super::gate::awaited(job, waiting);
+                self.give_up_on(name, &late, "did not end its old ranks, or look at itself, in time");
             }
             Phase::Launching { waiting, .. } => {
                 let late: BTreeSet<NodeId> = waiting.iter().filter_map(|rank| node_of(job, *rank)).collect();
