@@ -31,7 +31,11 @@ async fn with_agent<F: Future<Output = ()>>(story: impl FnOnce(FakeController) -
     controller.joined(1).await;
     story(controller).await;
     end.send(()).unwrap();
-    tokio::time::timeout(support::LIMIT, agent).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(support::LIMIT, agent)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
 }
 
 fn client(place: &Path) -> RankClient {
@@ -56,8 +60,13 @@ async fn a_rank_that_makes_no_more_steps_is_told_with_where_its_process_stands()
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("socket");
     with_agent(|controller| async move {
-        let script = format!("echo $RANKGUARD_SOCKET > {0}.new; mv {0}.new {0}; exec sleep 300", place.display());
-        controller.order(&Order::Launch(launch(1, &["sh", "-c", &script]))).await;
+        let script = format!(
+            "echo $RANKGUARD_SOCKET > {0}.new; mv {0}.new {0}; exec sleep 300",
+            place.display()
+        );
+        controller
+            .order(&Order::Launch(launch(1, &["sh", "-c", &script])))
+            .await;
         let steps = tokio::task::spawn_blocking(move || {
             let mut client = client(&place);
             for step in 1..=10 {
@@ -69,11 +78,15 @@ async fn a_rank_that_makes_no_more_steps_is_told_with_where_its_process_stands()
         let client = steps.await.unwrap();
         let stalled = |evidence: &Evidence| evidence.marks.iter().any(|mark| mark.signature == "ranks.stalled");
         let told = controller
-            .wait("silent rank", |journal| journal.evidence.iter().find(|it| stalled(it)).cloned())
+            .wait("silent rank", |journal| {
+                journal.evidence.iter().find(|it| stalled(it)).cloned()
+            })
             .await;
         assert_eq!(told.entity.rank(), Some(Rank(0)));
         assert_eq!(told.marks[0].fields["step"], "10");
-        let Body::Line { context, .. } = told.body else { panic!("{told:?}") };
+        let Body::Line { context, .. } = told.body else {
+            panic!("{told:?}")
+        };
         assert!(context[0].starts_with("sleeping"), "{context:?}");
         drop(client);
     })
@@ -94,11 +107,16 @@ async fn a_job_that_lacks_something_is_answered_with_what_and_with_what_must_be_
         };
         controller.order(&Order::Preflight(wanted)).await;
         let answer = |body: &Body| match body {
-            Body::Preflighted { failed, environment, .. } => Some((failed.clone(), environment.clone())),
+            Body::Preflighted {
+                failed, environment, ..
+            } => Some((failed.clone(), environment.clone())),
             _ => None,
         };
         let (failed, environment) = controller.wait_body("answer", answer).await;
-        let told: Vec<_> = failed.iter().map(|it| (it.check.as_str(), it.subject.as_str())).collect();
+        let told: Vec<_> = failed
+            .iter()
+            .map(|it| (it.check.as_str(), it.subject.as_str()))
+            .collect();
         assert_eq!(told, [("write-path", "/no/such/store")]);
         assert_eq!(environment["env NCCL_DEBUG"], "INFO");
         assert_eq!(environment["program"].len(), 64);
@@ -109,7 +127,9 @@ async fn a_job_that_lacks_something_is_answered_with_what_and_with_what_must_be_
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_measure_the_way_between_them() {
     with_agent(|controller| async move {
-        let address = controller.wait("join", |journal| Some(journal.joins.first()?.peer_address.clone())).await;
+        let address = controller
+            .wait("join", |journal| Some(journal.joins.first()?.peer_address.clone()))
+            .await;
         let measured = measure(&address, &address, 1, Duration::from_millis(20)).await.unwrap();
         assert!(measured.bandwidth > 0.0 && measured.latency > 0.0, "{measured:?}");
         let nobody = measure("127.0.0.1:1", &address, 2, Duration::from_millis(20)).await;

@@ -1,8 +1,8 @@
 //! Evidence, its body and its marks on the wire.
 
 use rankguard_model::{
-    Body, ClassId, Evidence, EvidenceId, FailedCheck, Generation, JobId, Ledger, Mark, NodeId, OrderId, Rank, RestoreBytes, Role,
-    Sequence, ShardSeal, Source, Step, Timestamp,
+    Body, ClassId, Evidence, EvidenceId, FailedCheck, Generation, JobId, Ledger, Mark, NodeId, OrderId, Rank,
+    RestoreBytes, Role, Sequence, ShardSeal, Source, Step, Timestamp,
 };
 
 use crate::WireError;

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use prost::Message;
 use rankguard_model::{
     Best, Body, CheckpointCall, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence,
-    EvidenceId, Exit, FailedCheck, Generation, Good, JobId, JobSpec, Launch, Ledger, Mark, NodeId, NodeInfo, NodeRange, Order,
-    OrderId, Peer, Preflight, Rank, RankRef, RankSlot, RestoreBytes, RestorePoint, Retention, Role, RunningRank, Sequence,
-    ShardSeal, Source, Step, Timestamp,
+    EvidenceId, Exit, FailedCheck, Generation, Good, JobId, JobSpec, Launch, Ledger, Mark, NodeId, NodeInfo, NodeRange,
+    Order, OrderId, Peer, Preflight, Rank, RankRef, RankSlot, RestoreBytes, RestorePoint, Retention, Role, RunningRank,
+    Sequence, ShardSeal, Source, Step, Timestamp,
 };
 
 use crate::{WireError, v1};

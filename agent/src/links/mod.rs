@@ -36,7 +36,9 @@ impl Links for LinkService {
         // A name that only other nodes resolve to this one cannot be bound.
         let open = open.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)));
         let listener = open.map_err(|problem| Status::internal(problem.to_string()))?;
-        let address = listener.local_addr().map_err(|problem| Status::internal(problem.to_string()))?;
+        let address = listener
+            .local_addr()
+            .map_err(|problem| Status::internal(problem.to_string()))?;
         tokio::task::spawn_blocking(move || {
             if let Err(problem) = transfer::receive(&listener, word, deadline) {
                 tracing::debug!(%problem, "a measurement was not received to its end");
@@ -54,7 +56,9 @@ impl Links for LinkService {
         let lasts = Duration::from_millis(wanted.duration_ms).min(LONGEST);
         let deadline = Duration::from_millis(wanted.deadline_ms).min(LONGEST);
         let send = move || transfer::send(&wanted.host, port, word, lasts, deadline);
-        let measured = tokio::task::spawn_blocking(send).await.map_err(|_| Status::internal("the sender failed"))?;
+        let measured = tokio::task::spawn_blocking(send)
+            .await
+            .map_err(|_| Status::internal("the sender failed"))?;
         let measured = measured.map_err(|problem| Status::unavailable(problem.to_string()))?;
         Ok(Response::new(v1::MeasureReply {
             bytes_per_s: measured.bandwidth,
@@ -64,7 +68,9 @@ impl Links for LinkService {
 }
 
 fn word(bytes: &[u8]) -> Result<[u8; transfer::WORD], Status> {
-    bytes.try_into().map_err(|_| Status::invalid_argument(format!("a word has {} bytes", transfer::WORD)))
+    bytes
+        .try_into()
+        .map_err(|_| Status::invalid_argument(format!("a word has {} bytes", transfer::WORD)))
 }
 
 /// Has one agent send to another for a while; addresses are those of their peer services (`host:port`).
@@ -84,8 +90,15 @@ pub async fn measure(from: &str, to: &str, number: u64, lasts: Duration) -> Resu
         word: word.to_vec(),
         deadline_ms: millis(deadline),
     };
-    let port = receiver.open_sink(sink).await.map_err(|status| format!("{to}: {}", status.message()))?;
-    let host = to.rsplit_once(':').map_or(to, |(host, _)| host).trim_matches(['[', ']']).to_owned();
+    let port = receiver
+        .open_sink(sink)
+        .await
+        .map_err(|status| format!("{to}: {}", status.message()))?;
+    let host = to
+        .rsplit_once(':')
+        .map_or(to, |(host, _)| host)
+        .trim_matches(['[', ']'])
+        .to_owned();
     let wanted = v1::MeasureRequest {
         host,
         port: port.into_inner().port,
@@ -94,7 +107,10 @@ pub async fn measure(from: &str, to: &str, number: u64, lasts: Duration) -> Resu
         deadline_ms: millis(deadline),
     };
     let mut sender = client(from, deadline + SLACK).await?;
-    let told = sender.measure(wanted).await.map_err(|status| format!("{from} to {to}: {}", status.message()))?;
+    let told = sender
+        .measure(wanted)
+        .await
+        .map_err(|status| format!("{from} to {to}: {}", status.message()))?;
     let told = told.into_inner();
     Ok(Measured {
         bandwidth: told.bytes_per_s,
@@ -103,7 +119,8 @@ pub async fn measure(from: &str, to: &str, number: u64, lasts: Duration) -> Resu
 }
 
 async fn client(address: &str, limit: Duration) -> Result<LinksClient<tonic::transport::Channel>, String> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|problem| format!("{address}: {problem}"))?;
+    let endpoint =
+        Endpoint::from_shared(format!("http://{address}")).map_err(|problem| format!("{address}: {problem}"))?;
     let endpoint = endpoint.connect_timeout(SLACK).timeout(limit);
     let channel = endpoint.connect().await;
     let channel = channel.map_err(|_| format!("no agent answers at {address}"))?;

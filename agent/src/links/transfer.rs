@@ -46,10 +46,12 @@ fn wait(listener: &TcpListener, most: Duration) -> io::Result<()> {
         tv_sec: i64::try_from(most.as_secs()).unwrap_or(1),
         tv_nsec: i64::from(most.subsec_nanos()),
     };
-    poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&most)).map(drop).or_else(|problem| match problem {
-        rustix::io::Errno::INTR => Ok(()),
-        problem => Err(problem.into()),
-    })
+    poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&most))
+        .map(drop)
+        .or_else(|problem| match problem {
+            rustix::io::Errno::INTR => Ok(()),
+            problem => Err(problem.into()),
+        })
 }
 
 fn serve(mut stream: &TcpStream, word: [u8; WORD], until: Instant) -> io::Result<u64> {
@@ -93,10 +95,18 @@ fn limit(stream: &TcpStream, until: Instant) -> io::Result<()> {
 }
 
 /// Sends for a while to a receiver, and says how fast it went.
-pub(super) fn send(host: &str, port: u16, word: [u8; WORD], lasts: Duration, deadline: Duration) -> io::Result<Measured> {
+pub(super) fn send(
+    host: &str,
+    port: u16,
+    word: [u8; WORD],
+    lasts: Duration,
+    deadline: Duration,
+) -> io::Result<Measured> {
     let until = Instant::now() + deadline;
     let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
-    let address = addresses.first().ok_or_else(|| io::Error::other("the host has no address"))?;
+    let address = addresses
+        .first()
+        .ok_or_else(|| io::Error::other("the host has no address"))?;
     let mut stream = TcpStream::connect_timeout(address, deadline)?;
     stream.set_nodelay(true)?;
     limit(&stream, until)?;
@@ -148,7 +158,10 @@ mod tests {
         assert!(send("127.0.0.1", port, [8; WORD], Duration::ZERO, LIMIT).is_err());
         let measured = send("127.0.0.1", port, [7; WORD], Duration::from_millis(20), LIMIT).unwrap();
         let count = receiver.join().unwrap().unwrap();
-        assert!(count > 0 && measured.bandwidth > 0.0 && measured.latency > 0.0, "{measured:?}");
+        assert!(
+            count > 0 && measured.bandwidth > 0.0 && measured.latency > 0.0,
+            "{measured:?}"
+        );
     }
 
     #[test]

@@ -23,7 +23,9 @@ const DIGESTED: u64 = 64 << 20;
 const SHORT: usize = 128;
 
 /// Variables that change what ranks do, by how they begin, and by name.
-const PREFIXES: [&str; 9] = ["CUDA_", "FI_", "MKL_", "NCCL_", "OMP_", "PYTHON", "PYTORCH_", "TORCH_", "UCX_"];
+const PREFIXES: [&str; 9] = [
+    "CUDA_", "FI_", "MKL_", "NCCL_", "OMP_", "PYTHON", "PYTORCH_", "TORCH_", "UCX_",
+];
 const NAMES: [&str; 3] = ["LD_LIBRARY_PATH", "LD_PRELOAD", "PATH"];
 
 /// Looks at this node for a job: the checks that failed, and what must be equal on all its nodes.
@@ -47,7 +49,11 @@ fn need(wanted: &Preflight, node: &Need) -> Need {
     let program = wanted.command.first().cloned();
     let said = |name: &str, between: char| -> Vec<String> {
         let text = wanted.env.get(name).map(String::as_str).unwrap_or_default();
-        text.split(between).map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        text.split(between)
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect()
     };
     let mut paths: Vec<PathBuf> = workdir.iter().cloned().collect();
     paths.extend(script(wanted));
@@ -55,7 +61,11 @@ fn need(wanted: &Preflight, node: &Need) -> Need {
     let python = program.clone().filter(|program| is_python(program));
     Need {
         paths,
-        write_paths: wanted.write_paths.iter().map(|path| place(workdir.as_deref(), path)).collect(),
+        write_paths: wanted
+            .write_paths
+            .iter()
+            .map(|path| place(workdir.as_deref(), path))
+            .collect(),
         // A relative program is looked for from where the ranks stand.
         commands: program
             .map(|program| match program.contains('/') {
@@ -77,7 +87,8 @@ fn need(wanted: &Preflight, node: &Need) -> Need {
 
 fn is_python(program: &str) -> bool {
     let name = program.rsplit('/').next().unwrap_or(program);
-    name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+    name.strip_prefix("python")
+        .is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
 /// The file that a Python is given to run: the first word that is no option, unless a module or a program text comes first.
@@ -105,7 +116,12 @@ fn place(workdir: Option<&Path>, path: &str) -> PathBuf {
 /// What must be equal. What cannot be read is absent, which is a difference, too.
 fn environment(wanted: &Preflight, need: &Need, checks: &[Check]) -> BTreeMap<String, String> {
     let mut told = BTreeMap::new();
-    let ok = |name: &str| checks.iter().filter(|check| check.check == name && check.verdict == Verdict::Ok).collect::<Vec<_>>();
+    let ok = |name: &str| {
+        checks
+            .iter()
+            .filter(|check| check.check == name && check.verdict == Verdict::Ok)
+            .collect::<Vec<_>>()
+    };
     for check in ok("command") {
         // What the check found is where the program is; it may lie elsewhere on another node and be the same.
         told.extend(digest(Path::new(&check.found)).map(|digest| ("program".to_owned(), digest)));
@@ -123,7 +139,9 @@ fn environment(wanted: &Preflight, need: &Need, checks: &[Check]) -> BTreeMap<St
         told.insert("kernel".to_owned(), release.trim().to_owned());
     }
     for (name, value) in std::env::vars_os() {
-        let Some(name) = name.to_str().filter(|name| matters(name)) else { continue };
+        let Some(name) = name.to_str().filter(|name| matters(name)) else {
+            continue;
+        };
         let value = value.to_string_lossy();
         told.insert(format!("env {name}"), shown(&value));
     }
@@ -139,7 +157,11 @@ fn matters(name: &str) -> bool {
 }
 
 fn shown(value: &str) -> String {
-    if value.len() <= SHORT { value.to_owned() } else { format!("blake3 {}", blake3::hash(value.as_bytes()).to_hex()) }
+    if value.len() <= SHORT {
+        value.to_owned()
+    } else {
+        format!("blake3 {}", blake3::hash(value.as_bytes()).to_hex())
+    }
 }
 
 fn digest(path: &Path) -> Option<String> {
@@ -195,7 +217,11 @@ mod tests {
         wanted.env.insert(PATHS.to_owned(), "data/train.bin:".to_owned());
         let (failed, _) = for_job(&wanted, &node(root.path()));
         let told: Vec<_> = failed.iter().map(|it| (it.check.as_str(), it.class.as_str())).collect();
-        assert_eq!(told, [("path", "path-not-found"), ("write-path", "path-not-found")], "{failed:?}");
+        assert_eq!(
+            told,
+            [("path", "path-not-found"), ("write-path", "path-not-found")],
+            "{failed:?}"
+        );
         assert!(failed[0].subject.ends_with("data/train.bin"));
         fs::create_dir_all(root.path().join("store")).unwrap();
         fs::create_dir_all(root.path().join("data")).unwrap();
@@ -210,8 +236,14 @@ mod tests {
     fn what_a_python_runs_is_found_among_its_options() {
         let root = Path::new("/job");
         let script = |words: &[&str]| script(&wanted(words, root)).map(|path| path.display().to_string());
-        assert_eq!(script(&["python3", "-u", "-X", "dev", "train.py", "x.py"]), Some("/job/train.py".to_owned()));
-        assert_eq!(script(&["/usr/bin/python3.11", "/abs/t.py"]), Some("/abs/t.py".to_owned()));
+        assert_eq!(
+            script(&["python3", "-u", "-X", "dev", "train.py", "x.py"]),
+            Some("/job/train.py".to_owned())
+        );
+        assert_eq!(
+            script(&["/usr/bin/python3.11", "/abs/t.py"]),
+            Some("/abs/t.py".to_owned())
+        );
         assert_eq!(script(&["python", "-m", "train", "x.py"]), None);
         assert_eq!(script(&["python", "-c", "x.py"]), None);
         assert_eq!(script(&["pythonish", "x.py"]), None);
@@ -235,7 +267,11 @@ mod tests {
         assert_eq!(first["env NCCL_SOCKET_IFNAME"], "eth0");
         assert!(first["script"].len() == 64 && !first.keys().any(|name| name.contains("SECRET")));
         let second = look(other.path(), "print(2)", "eth1");
-        let differing: Vec<&str> = first.keys().filter(|name| first[*name] != second[*name]).map(String::as_str).collect();
+        let differing: Vec<&str> = first
+            .keys()
+            .filter(|name| first[*name] != second[*name])
+            .map(String::as_str)
+            .collect();
         assert_eq!(differing, ["env NCCL_SOCKET_IFNAME", "script"]);
     }
 }

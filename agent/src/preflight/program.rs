@@ -78,7 +78,12 @@ fn around(surroundings: &Surroundings) -> Vec<OsString> {
     if let Some(workdir) = &surroundings.workdir {
         words.extend(["-C".into(), workdir.clone().into_os_string()]);
     }
-    words.extend(surroundings.env.iter().map(|(name, value)| format!("{name}={value}").into()));
+    words.extend(
+        surroundings
+            .env
+            .iter()
+            .map(|(name, value)| format!("{name}={value}").into()),
+    );
     words
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct PreflightArgs {
     /// With --between: how long each pair sends
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
-    /// With --between: bandwidth that every pair must have; half of the median in any case
+    /// With --between: bandwidth that every pair must have; half of what the best tenth has in any case
     #[arg(long, value_name = "GIGABITS", default_value_t = 0.0)]
     min_gbps: f64,
     /// With --between: who knows the nodes.

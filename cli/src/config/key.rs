@@ -259,11 +259,7 @@ pub(crate) const KEYS: &[Key] = &[
         Kind::Choice(&["off", "warn", "require"]),
         "nodes are looked at before each generation: not at all, to tell what fails, or to use none that fails",
     ),
-    key(
-        "controller.policy.preflight_ms",
-        WAIT,
-        "how long that look may take",
-    ),
+    key("controller.policy.preflight_ms", WAIT, "how long that look may take"),
     key(
         "controller.policy.risk_ms",
         ANY,

@@ -27,7 +27,9 @@ fn check(subject: &str, class: &str) -> FailedCheck {
 }
 
 fn environment(all: &[(&str, &str)]) -> BTreeMap<String, String> {
-    all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    all.iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 /// Until nothing more is ordered.
@@ -49,7 +51,11 @@ fn phase(cluster: &Cluster) -> &Phase {
 fn nodes_that_have_what_the_job_needs_are_asked_once_and_used() {
     let mut cluster = cluster(Gate::Require);
     cluster.submit(4);
-    let asked = cluster.orders.iter().filter(|(_, order)| matches!(order, Order::Preflight(_))).count();
+    let asked = cluster
+        .orders
+        .iter()
+        .filter(|(_, order)| matches!(order, Order::Preflight(_)))
+        .count();
     assert_eq!(asked, 4);
     settle(&mut cluster);
     assert!(matches!(phase(&cluster), Phase::Starting), "{:?}", phase(&cluster));
@@ -60,7 +66,12 @@ fn nodes_that_have_what_the_job_needs_are_asked_once_and_used() {
 fn nothing_is_asked_when_nobody_wants_it() {
     let mut cluster = cluster(Gate::Off);
     cluster.submit(4);
-    assert!(cluster.orders.iter().all(|(_, order)| !matches!(order, Order::Preflight(_))));
+    assert!(
+        cluster
+            .orders
+            .iter()
+            .all(|(_, order)| !matches!(order, Order::Preflight(_)))
+    );
     settle(&mut cluster);
     assert!(matches!(phase(&cluster), Phase::Starting));
 }
@@ -68,7 +79,9 @@ fn nothing_is_asked_when_nobody_wants_it() {
 #[test]
 fn a_node_on_which_a_check_fails_is_a_case_and_is_not_used_until_it_begins_anew() {
     let mut cluster = cluster(Gate::Require);
-    cluster.answers.insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
+    cluster
+        .answers
+        .insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
     cluster.submit(3);
     settle(&mut cluster);
     assert_eq!(nodes(&cluster), [node(0), node(2), node(3)]);
@@ -95,11 +108,18 @@ fn a_node_on_which_a_check_fails_is_a_case_and_is_not_used_until_it_begins_anew(
 #[test]
 fn a_refused_node_comes_back_when_an_operator_vouches_for_it() {
     let mut cluster = cluster(Gate::Require);
-    cluster.answers.insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
+    cluster
+        .answers
+        .insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
     cluster.submit(4);
     settle(&mut cluster);
-    let Phase::Pending { missing, .. } = phase(&cluster) else { panic!("{:?}", phase(&cluster)) };
-    assert!(missing.ends_with("there are 3, without 1 that preflight refused"), "{missing}");
+    let Phase::Pending { missing, .. } = phase(&cluster) else {
+        panic!("{:?}", phase(&cluster))
+    };
+    assert!(
+        missing.ends_with("there are 3, without 1 that preflight refused"),
+        "{missing}"
+    );
     cluster.answers.clear();
     cluster.tell(Event::NodeUncordoned { node: node(1) });
     settle(&mut cluster);
@@ -110,27 +130,45 @@ fn a_refused_node_comes_back_when_an_operator_vouches_for_it() {
 fn what_fails_on_every_node_alike_is_the_jobs_own_mistake() {
     let mut cluster = cluster(Gate::Require);
     for number in 0..4 {
-        cluster.answers.insert(node(number), (vec![check("/data", "path-not-found")], BTreeMap::new()));
+        cluster
+            .answers
+            .insert(node(number), (vec![check("/data", "path-not-found")], BTreeMap::new()));
     }
     cluster.submit(2);
     settle(&mut cluster);
-    let Phase::Stopped { reason } = phase(&cluster) else { panic!("{:?}", phase(&cluster)) };
+    let Phase::Stopped { reason } = phase(&cluster) else {
+        panic!("{:?}", phase(&cluster))
+    };
     assert_eq!(
         reason,
         "it cannot run on any of its 4 nodes: path /data: it is not there (is it mounted?)"
     );
     cluster.wait(Duration::from_secs(10));
-    assert!(cluster.cases().iter().all(|case| case.verdict.class.as_str() == "path-not-found"));
+    assert!(
+        cluster
+            .cases()
+            .iter()
+            .all(|case| case.verdict.class.as_str() == "path-not-found")
+    );
 }
 
 #[test]
 fn a_warning_stops_nobody() {
     let mut cluster = cluster(Gate::Warn);
-    cluster.answers.insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
+    cluster
+        .answers
+        .insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
     cluster.submit(4);
     settle(&mut cluster);
     assert!(matches!(phase(&cluster), Phase::Starting));
-    assert!(cluster.announced.iter().any(|text| text.contains("preflight of path /data")), "{:?}", cluster.announced);
+    assert!(
+        cluster
+            .announced
+            .iter()
+            .any(|text| text.contains("preflight of path /data")),
+        "{:?}",
+        cluster.announced
+    );
     assert_eq!(cluster.cases().len(), 0);
 }
 
@@ -146,7 +184,12 @@ fn a_node_with_another_program_is_refused_and_one_with_another_kernel_is_told() 
     cluster.submit(3);
     settle(&mut cluster);
     assert_eq!(nodes(&cluster), [node(0), node(1), node(3)]);
-    assert!(cluster.announced.iter().any(|text| text.ends_with("preflight of kernel: 6.9, and 6.8 on most nodes of the job")));
+    assert!(
+        cluster
+            .announced
+            .iter()
+            .any(|text| text.ends_with("preflight of kernel: 6.9, and 6.8 on most nodes of the job"))
+    );
     cluster.wait(Duration::from_secs(10));
     assert_eq!(cluster.cases()[0].verdict.class.as_str(), "environment-setup-error");
 }
@@ -156,12 +199,19 @@ fn of_two_halves_that_differ_none_is_refused() {
     let mut cluster = cluster(Gate::Require);
     for number in 0..4 {
         let program = if number < 2 { "b" } else { "a" };
-        cluster.answers.insert(node(number), (Vec::new(), environment(&[("program", program)])));
+        cluster
+            .answers
+            .insert(node(number), (Vec::new(), environment(&[("program", program)])));
     }
     cluster.submit(4);
     settle(&mut cluster);
     assert!(matches!(phase(&cluster), Phase::Starting));
-    assert!(cluster.announced.iter().any(|text| text.contains("none is in the majority: program: a on 2, b on 2")));
+    assert!(
+        cluster
+            .announced
+            .iter()
+            .any(|text| text.contains("none is in the majority: program: a on 2, b on 2"))
+    );
 }
 
 /// RG-9.
@@ -169,7 +219,9 @@ fn of_two_halves_that_differ_none_is_refused() {
 fn a_node_that_does_not_answer_counts_as_lost() {
     let mut cluster = cluster(Gate::Require);
     cluster.submit(3);
-    cluster.orders.retain(|(to, order)| !(*to == node(1) && matches!(order, Order::Preflight(_))));
+    cluster
+        .orders
+        .retain(|(to, order)| !(*to == node(1) && matches!(order, Order::Preflight(_))));
     cluster.obey();
     assert!(matches!(phase(&cluster), Phase::Fencing { .. }));
     cluster.wait(Duration::from_secs(45));

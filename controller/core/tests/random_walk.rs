@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use rankguard_core::{Action, Event, Gate, Policy, Stamped, State, Timer, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck, Generation,
-    JobId, JobSpec, JobState, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Role, Sequence, ShardSeal, Source, Step,
-    Timestamp,
+    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck,
+    Generation, JobId, JobSpec, JobState, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Role, Sequence, ShardSeal,
+    Source, Step, Timestamp,
 };
 
 /// What a walk may do next. Numbers are taken modulo what there is, so that every list means something.

@@ -87,7 +87,11 @@ pub(super) async fn run(wanted: Wanted, client: &Client) -> Result<Exit, CliErro
         ));
     }
     for (one, other) in &blame.open {
-        out::note(&format!("{} and {} are bad together, and neither is good with another", name(one), name(other)));
+        out::note(&format!(
+            "{} and {} are bad together, and neither is good with another",
+            name(one),
+            name(other)
+        ));
     }
     let fine = blame.nodes.is_empty() && blame.links.is_empty() && blame.open.is_empty();
     out::note(&format!(
@@ -110,18 +114,27 @@ fn chosen(wanted: &[NodeId], known: &[NodeView]) -> Result<Vec<NodeView>, CliErr
         };
         if view.state == NodeState::Lost {
             let why = view.reason.clone().unwrap_or_default();
-            return Err(CliError::failure(format!("node {name} cannot be asked: {why}"), "is its agent running?"));
+            return Err(CliError::failure(
+                format!("node {name} cannot be asked: {why}"),
+                "is its agent running?",
+            ));
         }
         if let Some(job) = &view.job {
             let advice = "measure before it starts, or name other nodes";
-            return Err(CliError::failure(format!("node {name} runs job {job}, whose network this would take"), advice));
+            return Err(CliError::failure(
+                format!("node {name} runs job {job}, whose network this would take"),
+                advice,
+            ));
         }
         if !nodes.iter().any(|other| other.node == view.node) {
             nodes.push(view.clone());
         }
     }
     if nodes.len() < 2 {
-        return Err(CliError::usage("it takes two nodes to measure the way between them", "--between NODE,NODE,..."));
+        return Err(CliError::usage(
+            "it takes two nodes to measure the way between them",
+            "--between NODE,NODE,...",
+        ));
     }
     Ok(nodes)
 }
@@ -164,7 +177,9 @@ mod tests {
         ];
         let choose = |names: &[&str]| {
             let wanted: Vec<NodeId> = names.iter().map(|name| NodeId::from(*name)).collect();
-            chosen(&wanted, &known).map(|nodes| nodes.len()).map_err(|problem| problem.to_string())
+            chosen(&wanted, &known)
+                .map(|nodes| nodes.len())
+                .map_err(|problem| problem.to_string())
         };
         assert_eq!(choose(&["a", "b", "a"]), Ok(2));
         for (names, why) in [

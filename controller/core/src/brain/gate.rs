@@ -60,7 +60,10 @@ impl Answers {
             }
             let most = counts.iter().max_by_key(|(_, count)| **count);
             let Some((most, _)) = most.filter(|(_, count)| **count * 2 > self.environments.len()) else {
-                let told: Vec<String> = counts.iter().map(|(value, count)| format!("{value} on {count}")).collect();
+                let told: Vec<String> = counts
+                    .iter()
+                    .map(|(value, count)| format!("{value} on {count}"))
+                    .collect();
                 open.push(format!("{name}: {}", told.join(", ")));
                 continue;
             };
@@ -81,8 +84,13 @@ impl Answers {
         let Some((_, first)) = self.failed.iter().next().filter(|_| self.failed.len() == asked) else {
             return Vec::new();
         };
-        let same = |one: &FailedCheck, other: &FailedCheck| (&one.check, &one.subject) == (&other.check, &other.subject);
-        let on_all = |check: &&FailedCheck| self.failed.values().all(|own| own.iter().any(|other| same(check, other)));
+        let same =
+            |one: &FailedCheck, other: &FailedCheck| (&one.check, &one.subject) == (&other.check, &other.subject);
+        let on_all = |check: &&FailedCheck| {
+            self.failed
+                .values()
+                .all(|own| own.iter().any(|other| same(check, other)))
+        };
         first.iter().filter(on_all).collect()
     }
 }
@@ -93,7 +101,9 @@ impl Turn<'_> {
         if self.state.policy.preflight == Gate::Off {
             return;
         }
-        let Some(job) = self.state.jobs.get_mut(name) else { return };
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
         job.answers = Answers {
             waiting: job.nodes().iter().cloned().collect(),
             ..Answers::default()
@@ -158,7 +168,9 @@ impl Turn<'_> {
         }
         let (differences, open) = answers.differences();
         for what in open {
-            self.announce(format!("job {name}: its nodes differ, and none is in the majority: {what}"));
+            self.announce(format!(
+                "job {name}: its nodes differ, and none is in the majority: {what}"
+            ));
         }
         for difference in differences {
             let Difference { node, what, has, most } = difference;
@@ -193,10 +205,16 @@ impl Turn<'_> {
             .collect();
         if !everywhere.is_empty() {
             let count = answers.environments.len();
-            self.stop_job(name, format!("it cannot run on any of its {count} nodes: {}", everywhere.join("; ")));
+            self.stop_job(
+                name,
+                format!("it cannot run on any of its {count} nodes: {}", everywhere.join("; ")),
+            );
             return false;
         }
-        let reasons: Vec<String> = refused.keys().map(|node| format!("preflight refused node {node}")).collect();
+        let reasons: Vec<String> = refused
+            .keys()
+            .map(|node| format!("preflight refused node {node}"))
+            .collect();
         if let Some(job) = self.state.jobs.get_mut(name) {
             job.refused.extend(refused.into_keys());
         }
