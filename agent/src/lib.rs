@@ -13,8 +13,7 @@
 //! - Without a controller everything goes on: ranks train and seal, images become durable, evidence waits (RG-5).
 //! - No call into a driver, a file system or a rank can hold up another part; each has a thread or a deadline (RG-9, RG-12).
 //!
-//! Absent: ranks that survive their agent, ethtool and the log of the previous boot, stacks of hung ranks, replication of
-//! images to peers.
+//! Absent: ranks that survive their agent, replication of images to peers.
 
 mod bounded;
 mod checkpoint;
@@ -24,6 +23,7 @@ mod error;
 mod fences;
 mod inject;
 mod intake;
+mod links;
 mod memory;
 mod orders;
 mod outlets;
@@ -34,17 +34,20 @@ pub mod scenario;
 mod settings;
 mod sighting;
 mod spool;
+mod stacks;
 mod uplink;
 
 pub use collectors::gpu::serve_gpu_calls;
 pub use error::{AgentError, Ended};
 pub use inject::{InjectError, Injected, Injection, LAST_MAX_MS, WhichRank, inject};
+pub use links::{Blame, Measured, Pair, Search, measure};
 pub use memory::share_heap;
 pub use outlets::{
     AgentView, CheckView, CodeView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView,
     ask_agent,
 };
-pub use preflight::{Check, Need, Verdict, preflight};
+pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;
 pub use settings::{Intervals, KernelLogSource, PluginCheck, Settings};
 pub use spool::SpoolError;
+pub use stacks::serve_stack_calls;

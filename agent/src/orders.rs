@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use rankguard_model::{Body, Entity, Generation, JobId, Launch, NodeId, Order, OrderId, RankRef, Source};
+use rankguard_model::{Body, Entity, Generation, JobId, Launch, NodeId, Order, OrderId, Preflight, RankRef, Source};
 use rustix::process::Signal;
 
 use crate::checkpoint::Checkpoints;
 use crate::collectors::{FlightDumps, JobLogs};
 use crate::fences::Fences;
 use crate::intake::Intake;
+use crate::preflight::{self, Need};
 use crate::ranks::{Roster, Surroundings, reserve, spawn};
 use crate::sighting::Sighting;
 
@@ -34,6 +35,8 @@ pub(crate) struct Orders {
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) job_logs: JobLogs,
     pub(crate) flight: FlightDumps,
+    /// The node as preflight sees it: trees and libraries.
+    pub(crate) need: Need,
 }
 
 /// A wish of the thread's owner.
@@ -86,6 +89,7 @@ impl Orders {
                 generation,
                 reserve_port,
             } => self.fence(id, &job, generation, reserve_port),
+            Order::Preflight(wanted) => self.preflight(wanted),
             Order::Launch(launch) => self.launch(id, launch),
             Order::Keep { job, generation, step } => self.checkpoints.keep(&job, generation, step),
             Order::Stop {
@@ -124,6 +128,25 @@ impl Orders {
             node: self.node.clone(),
         };
         self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
+    }
+
+    /// Looks on a thread of its own: whoever asks for fences and stops must not wait for a Python that imports. Should there
+    /// be no thread, the controller's wait has a deadline.
+    fn preflight(&self, wanted: Preflight) {
+        let (need, intake) = (self.need.clone(), self.intake.clone());
+        let look = move || {
+            let (failed, environment) = preflight::for_job(&wanted, &need);
+            let body = Body::Preflighted {
+                job: wanted.job,
+                generation: wanted.generation,
+                failed,
+                environment,
+            };
+            intake.push(Sighting::now(Source::Agent, intake.node_entity(), body).urgent());
+        };
+        if let Err(problem) = std::thread::Builder::new().name("preflight".to_owned()).spawn(look) {
+            tracing::warn!(%problem, "no thread for a preflight");
+        }
     }
 
     fn launch(&mut self, id: OrderId, launch: Launch) {

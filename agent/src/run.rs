@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rankguard_model::{ClockOffset, NodeInfo};
 use rankguard_proto::MESSAGE_BYTES_MAX;
+use rankguard_proto::v1::links_server::LinksServer;
 use rankguard_proto::v1::peers_server::PeersServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -20,8 +21,10 @@ use crate::collectors::{Collectors, Injectable, Stop};
 use crate::fences::Fences;
 use crate::inject::{Desk, Ends, InjectSocket, Means};
 use crate::intake::Intake;
+use crate::links::LinkService;
 use crate::orders::{self, Errand, Left, Orders};
 use crate::outlets::{LocalSocket, Snapshots, serve_metrics};
+use crate::preflight::Need;
 use crate::ranks::{RankSocket, Roster};
 use crate::spool::Spool;
 use crate::uplink::Uplink;
@@ -99,6 +102,12 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         checkpoints: checkpoints.clone(),
         job_logs: collectors.job_logs.clone(),
         flight: collectors.flight.clone(),
+        need: Need {
+            proc_root: settings.proc_root.clone(),
+            sysfs_root: settings.sysfs_root.clone(),
+            gpu_process: settings.gpu_process.clone(),
+            ..Need::default()
+        },
     };
     let (gone, mut orders_ended) = oneshot::channel::<Left>();
     let carry_out = move || {
@@ -108,7 +117,10 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
 
     let service = PeersServer::new(PeerService(checkpoints.clone())).max_encoding_message_size(MESSAGE_BYTES_MAX);
     let (end_peers, peers_end) = oneshot::channel::<()>();
-    let serving = Server::builder().add_service(service);
+    let links = LinksServer::new(LinkService {
+        host: settings.host.clone(),
+    });
+    let serving = Server::builder().add_service(service).add_service(links);
     let peers = serving.serve_with_incoming_shutdown(TcpListenerStream::new(peer_listener), async {
         let _ = peers_end.await;
     });

@@ -28,6 +28,9 @@ pub struct Settings {
     pub metrics_listen: Option<String>,
     /// Where the kernel's lines come from.
     pub kernel_log: KernelLogSource,
+    /// The program that prints the system's journal, `journalctl`: it is read where `/dev/kmsg` may not be, and for the end
+    /// of the boot before. Not at all when empty.
+    pub journal: Vec<OsString>,
     /// The sysfs tree.
     pub sysfs_root: PathBuf,
     /// The procfs tree.
@@ -37,6 +40,9 @@ pub struct Settings {
     /// Program and words of the process that calls the GPU library: one that gives its standard input to
     /// [`crate::serve_gpu_calls`]. GPUs are not watched when empty.
     pub gpu_process: Vec<OsString>,
+    /// Program and words of the process that reads Python stacks of ranks: it is given a process id and hands it to
+    /// [`crate::serve_stack_calls`]. None are read when empty.
+    pub stack_process: Vec<OsString>,
     /// The scenario that a stand-in for the GPU library plays; what is found about GPUs is then marked as synthetic.
     pub simulate: Option<PathBuf>,
     /// Whether faults may be injected ([`crate::Injection`]).
@@ -64,10 +70,12 @@ impl Settings {
             peer_listen: "127.0.0.1:0".to_owned(),
             metrics_listen: None,
             kernel_log: KernelLogSource::DevKmsg,
+            journal: vec!["journalctl".into()],
             sysfs_root: PathBuf::from("/sys"),
             proc_root: PathBuf::from("/proc"),
             nvml_library: None,
             gpu_process: Vec::new(),
+            stack_process: Vec::new(),
             simulate: None,
             injection: false,
             job_logs: Vec::new(),
@@ -134,6 +142,10 @@ pub struct Intervals {
     pub gpu_deadline: Duration,
     /// Between two looks at the network adapters.
     pub nic: Duration,
+    /// Between two looks at the steps of the ranks.
+    pub ranks: Duration,
+    /// Least silence of a rank that is strange, however fast its steps are.
+    pub stall: Duration,
     /// Longest wait for killed ranks to be gone.
     pub kill: Duration,
     /// Time between SIGTERM and SIGKILL when the agent itself shuts down.
@@ -156,6 +168,8 @@ impl Default for Intervals {
             gpu: Duration::from_secs(2),
             gpu_deadline: Duration::from_secs(5),
             nic: Duration::from_secs(2),
+            ranks: Duration::from_secs(1),
+            stall: Duration::from_secs(30),
             kill: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(2),
             peer_fetch: Duration::from_secs(2),

@@ -99,6 +99,16 @@ pub(crate) enum Command {
     /// Calls of an agent into the GPU library; started by agents
     #[command(hide = true)]
     GpuCalls(GpuCallsArgs),
+    /// The Python stacks of a rank, for its agent; started by agents
+    #[command(hide = true)]
+    StackCalls(StackCallsArgs),
+}
+
+/// `stack-calls`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StackCallsArgs {
+    /// The process
+    pub(crate) pid: u32,
 }
 
 /// `gpu-calls`.

@@ -40,6 +40,8 @@ mod timers;
 pub use address::{ADDRESS_FILE, read_address};
 pub use ended::Ended;
 pub use error::ControllerError;
+/// What a look at the nodes before each generation decides.
+pub use rankguard_core::Gate;
 pub use rankguard_journal as journal;
 pub use run::run;
 pub use settings::Settings;

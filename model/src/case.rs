@@ -46,16 +46,6 @@ pub struct Case {
     pub replayed: bool,
 }
 
-/// First word of every fact that a simulation or an injection made up.
-pub const SYNTHETIC: &str = "synthetic";
-
-impl Case {
-    /// Whether a fact that it rests on was made up.
-    pub fn is_synthetic(&self) -> bool {
-        self.findings.iter().any(|finding| finding.text.starts_with(SYNTHETIC))
-    }
-}
-
 impl Case {
     /// Whether it rests on anything that an injection or a simulation made up.
     pub fn is_synthetic(&self) -> bool {

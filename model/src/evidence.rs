@@ -168,6 +168,17 @@ pub enum Body {
     },
     /// A rank reported completion of all its work.
     RankFinished,
+    /// What a look at the node before a generation found.
+    Preflighted {
+        /// The job.
+        job: JobId,
+        /// The generation that is to start.
+        generation: Generation,
+        /// Checks that failed; what cannot be told is not among them.
+        failed: Vec<FailedCheck>,
+        /// What must be the same on all nodes of a job, by name: versions, digests, variables.
+        environment: BTreeMap<String, String>,
+    },
     /// An order could not be carried out.
     OrderFailed {
         /// Which order.
@@ -179,6 +190,21 @@ pub enum Body {
         /// Why.
         reason: String,
     },
+}
+
+/// A check that says that the job would fail on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedCheck {
+    /// What was looked at: `path`, `gpu`, `command` ...
+    pub check: String,
+    /// Which one: the path, the device, the program.
+    pub subject: String,
+    /// The failure class that it prevents.
+    pub class: ClassId,
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    pub advice: String,
 }
 
 /// A durable shard as the manifest names it.

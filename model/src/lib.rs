@@ -15,12 +15,14 @@ mod retention;
 mod time;
 mod view;
 
-pub use case::{Case, CaseState, Delays, Mitigation, Reason, SYNTHETIC, Severity, Verdict};
+pub use case::{Case, CaseState, Delays, Mitigation, Reason, Severity, Verdict};
 pub use entity::{Device, DeviceKind, Entity};
-pub use evidence::{Body, Evidence, EvidenceId, Finding, Ledger, Mark, RestoreBytes, Role, ShardSeal, Source};
+pub use evidence::{
+    Body, Evidence, EvidenceId, FailedCheck, Finding, Ledger, Mark, RestoreBytes, Role, ShardSeal, Source,
+};
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
 pub use job::{CheckpointPolicy, Exit, JobSpec, NodeInfo, NodeRange, Placement, RankRef, RunningRank};
-pub use order::{CheckpointCall, Launch, Order, Peer, RankSlot, RestorePoint};
+pub use order::{CheckpointCall, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
 pub use retention::{Best, Good, Retention};
 pub use time::{ClockOffset, Timestamp};
 pub use view::{CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, Span, StatusView};

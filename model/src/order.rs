@@ -20,6 +20,8 @@ pub enum Order {
         /// Whether to reserve a TCP port for the job's rendezvous.
         reserve_port: bool,
     },
+    /// Look whether this node has what the job needs, and answer with `Body::Preflighted`.
+    Preflight(Preflight),
     /// Start ranks.
     Launch(Launch),
     /// A checkpoint was committed: keep its images in memory, free older ones.
@@ -80,9 +82,29 @@ impl Order {
             | Self::Keep { job, generation, .. }
             | Self::Stop { job, generation, .. }
             | Self::Checkpoint { job, generation, .. } => (job, *generation),
+            Self::Preflight(wanted) => (&wanted.job, wanted.generation),
             Self::Launch(launch) => (&launch.job, launch.generation),
         }
     }
+}
+
+/// What a job needs of each node before its ranks start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preflight {
+    /// The job.
+    pub job: JobId,
+    /// The generation that is to start.
+    pub generation: Generation,
+    /// Program and arguments of its ranks.
+    pub command: Vec<String>,
+    /// Extra environment of its ranks.
+    pub env: BTreeMap<String, String>,
+    /// Working directory of its ranks; the agent's own when absent.
+    pub workdir: Option<String>,
+    /// Folders that it writes into.
+    pub write_paths: Vec<String>,
+    /// Longest wait for anything that may not answer, milliseconds.
+    pub deadline_ms: u64,
 }
 
 /// The ranks of one node in one generation.

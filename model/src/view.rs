@@ -44,6 +44,9 @@ pub struct NodeView {
     pub slots: u32,
     /// The job whose ranks it runs, if any.
     pub job: Option<JobId>,
+    /// Address at which its agent serves other nodes (`host:port`).
+    #[serde(default)]
+    pub address: String,
 }
 
 /// Where a job stands.

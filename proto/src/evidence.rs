@@ -1,8 +1,8 @@
 //! Evidence, its body and its marks on the wire.
 
 use rankguard_model::{
-    Body, ClassId, Evidence, EvidenceId, Generation, JobId, Ledger, Mark, NodeId, OrderId, Rank, RestoreBytes, Role,
-    Sequence, ShardSeal, Source, Step, Timestamp,
+    Body, ClassId, Evidence, EvidenceId, FailedCheck, Generation, JobId, Ledger, Mark, NodeId, OrderId, Rank,
+    RestoreBytes, Role, Sequence, ShardSeal, Source, Step, Timestamp,
 };
 
 use crate::WireError;
@@ -240,6 +240,17 @@ impl From<&Body> for v1::Body {
                 left_out: *left_out,
             }),
             Body::RankFinished => Kind::RankFinished(body::RankFinished {}),
+            Body::Preflighted {
+                job,
+                generation,
+                failed,
+                environment,
+            } => Kind::Preflighted(body::Preflighted {
+                job: job.0.clone(),
+                generation: generation.0,
+                failed: failed.iter().map(Into::into).collect(),
+                environment: environment.clone(),
+            }),
             Body::OrderFailed {
                 order,
                 job,
@@ -316,12 +327,44 @@ impl TryFrom<v1::Body> for Body {
                 left_out: flight.left_out,
             },
             Kind::RankFinished(body::RankFinished {}) => Self::RankFinished,
+            Kind::Preflighted(told) => Self::Preflighted {
+                job: JobId(name("preflighted.job", told.job)?),
+                generation: Generation(told.generation),
+                failed: repeated("preflighted.failed", told.failed)?,
+                environment: told.environment,
+            },
             Kind::OrderFailed(failed) => Self::OrderFailed {
                 order: OrderId(failed.order),
                 job: JobId(name("order_failed.job", failed.job)?),
                 generation: Generation(failed.generation),
                 reason: failed.reason,
             },
+        })
+    }
+}
+
+impl From<&FailedCheck> for body::FailedCheck {
+    fn from(check: &FailedCheck) -> Self {
+        Self {
+            check: check.check.clone(),
+            subject: check.subject.clone(),
+            class: check.class.0.clone(),
+            found: check.found.clone(),
+            advice: check.advice.clone(),
+        }
+    }
+}
+
+impl TryFrom<body::FailedCheck> for FailedCheck {
+    type Error = WireError;
+
+    fn try_from(check: body::FailedCheck) -> Result<Self, WireError> {
+        Ok(Self {
+            check: name("check", check.check)?,
+            subject: check.subject,
+            class: ClassId(name("class", check.class)?),
+            found: check.found,
+            advice: check.advice,
         })
     }
 }

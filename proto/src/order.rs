@@ -1,7 +1,7 @@
 //! Orders on the wire.
 
 use rankguard_model::{
-    CheckpointCall, Generation, JobId, Launch, NodeId, Order, Peer, Rank, RankSlot, RestorePoint, Step,
+    CheckpointCall, Generation, JobId, Launch, NodeId, Order, Peer, Preflight, Rank, RankSlot, RestorePoint, Step,
 };
 
 use crate::WireError;
@@ -22,6 +22,7 @@ impl From<&Order> for v1::Order {
                 generation: generation.0,
                 reserve_port: *reserve_port,
             }),
+            Order::Preflight(wanted) => Kind::Preflight(wanted.into()),
             Order::Launch(launch) => Kind::Launch(launch.into()),
             Order::Keep { job, generation, step } => Kind::Keep(Keep {
                 job: job.0.clone(),
@@ -62,6 +63,7 @@ impl TryFrom<v1::Order> for Order {
                 generation: Generation(fence.generation),
                 reserve_port: fence.reserve_port,
             },
+            Kind::Preflight(wanted) => Self::Preflight(Preflight::try_from(wanted).map_err(|e| e.within("preflight"))?),
             Kind::Launch(launch) => Self::Launch(Launch::try_from(launch).map_err(|e| e.within("launch"))?),
             Kind::Keep(keep) => Self::Keep {
                 job: JobId(name("keep.job", keep.job)?),
@@ -117,6 +119,36 @@ impl TryFrom<v1::CheckpointCalled> for (u64, CheckpointCall) {
             },
         };
         Ok((called.number, call))
+    }
+}
+
+impl From<&Preflight> for v1::Preflight {
+    fn from(wanted: &Preflight) -> Self {
+        Self {
+            job: wanted.job.0.clone(),
+            generation: wanted.generation.0,
+            command: wanted.command.clone(),
+            env: wanted.env.clone(),
+            workdir: wanted.workdir.clone(),
+            write_paths: wanted.write_paths.clone(),
+            deadline_ms: wanted.deadline_ms,
+        }
+    }
+}
+
+impl TryFrom<v1::Preflight> for Preflight {
+    type Error = WireError;
+
+    fn try_from(wanted: v1::Preflight) -> Result<Self, WireError> {
+        Ok(Self {
+            job: JobId(name("job", wanted.job)?),
+            generation: Generation(wanted.generation),
+            command: wanted.command,
+            env: wanted.env,
+            workdir: wanted.workdir,
+            write_paths: wanted.write_paths,
+            deadline_ms: wanted.deadline_ms,
+        })
     }
 }
 

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use prost::Message;
 use rankguard_model::{
     Best, Body, CheckpointCall, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence,
-    EvidenceId, Exit, Generation, Good, JobId, JobSpec, Launch, Ledger, Mark, NodeId, NodeInfo, NodeRange, Order,
-    OrderId, Peer, Rank, RankRef, RankSlot, RestoreBytes, RestorePoint, Retention, Role, RunningRank, Sequence,
-    ShardSeal, Source, Step, Timestamp,
+    EvidenceId, Exit, FailedCheck, Generation, Good, JobId, JobSpec, Launch, Ledger, Mark, NodeId, NodeInfo, NodeRange,
+    Order, OrderId, Peer, Preflight, Rank, RankRef, RankSlot, RestoreBytes, RestorePoint, Retention, Role, RunningRank,
+    Sequence, ShardSeal, Source, Step, Timestamp,
 };
 
 use crate::{WireError, v1};
@@ -152,6 +152,27 @@ fn body() -> impl Strategy<Value = Body> {
         (step(), restore_bytes(), number()).prop_map(|(step, from, took_ms)| Body::Restored { step, from, took_ms }),
         (text(), any::<u64>()).prop_map(|(dump, left_out)| Body::FlightDump { dump, left_out }),
         Just(Body::RankFinished),
+        (
+            job(),
+            generation(),
+            vec((name(), text(), name(), text(), text()), 0..3),
+            btree_map(text(), text(), 0..3)
+        )
+            .prop_map(|(job, generation, failed, environment)| Body::Preflighted {
+                job,
+                generation,
+                failed: failed
+                    .into_iter()
+                    .map(|(check, subject, class, found, advice)| FailedCheck {
+                        check,
+                        subject,
+                        class: ClassId(class),
+                        found,
+                        advice,
+                    })
+                    .collect(),
+                environment,
+            }),
         (any::<u64>(), job(), generation(), text()).prop_map(|(order, job, generation, reason)| Body::OrderFailed {
             order: OrderId(order),
             job,
@@ -245,6 +266,26 @@ fn order() -> impl Strategy<Value = Order> {
             reserve_port
         }),
         launch().prop_map(Order::Launch),
+        (
+            job(),
+            generation(),
+            vec(text(), 0..3),
+            btree_map(text(), text(), 0..3),
+            option::of(text()),
+            vec(text(), 0..3),
+            any::<u64>()
+        )
+            .prop_map(
+                |(job, generation, command, env, workdir, write_paths, deadline_ms)| Order::Preflight(Preflight {
+                    job,
+                    generation,
+                    command,
+                    env,
+                    workdir,
+                    write_paths,
+                    deadline_ms,
+                })
+            ),
         (job(), generation(), step()).prop_map(|(job, generation, step)| Order::Keep { job, generation, step }),
         (job(), generation(), any::<u64>()).prop_map(|(job, generation, grace_ms)| Order::Stop {
             job,

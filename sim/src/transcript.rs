@@ -66,6 +66,7 @@ impl Transcript {
             Action::SendOrder { node, order, .. } => match order {
                 Order::Keep { .. } => return,
                 Order::Fence { generation, .. } => format!("order   {node}: fence, generation {generation}"),
+                Order::Preflight(wanted) => format!("order   {node}: preflight of generation {}", wanted.generation),
                 Order::Checkpoint { call, number, .. } => {
                     let called = match call {
                         CheckpointCall::At { step } => format!("checkpoint step {step}"),

@@ -1,6 +1,6 @@
 //! The collectors of one agent together: who is started, and how they end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use rankguard_model::{Source, Timestamp};
 use super::check::Check;
 use super::flight::FlightDumps;
 use super::gpu::{Gpu, Process, Xids};
+use super::hang::Hangs;
 use super::host::Host;
 use super::job_log::{JobLogs, job_logs};
 use super::kernel_log::KernelLog;
@@ -74,6 +75,8 @@ impl Collectors {
         let kernel_log = KernelLog {
             from: settings.kernel_log.clone(),
             proc_root: settings.proc_root.clone(),
+            journal: settings.journal.clone(),
+            pstore: pstore(settings),
             interval: intervals.logs,
             reporter: reporter(Source::KernelLog),
             stop: stop.clone(),
@@ -84,6 +87,16 @@ impl Collectors {
             interval: intervals.host,
             watched: vec![settings.state_dir.clone(), "/dev/shm".into(), "/tmp".into()],
             intake: intake.clone(),
+            roster: roster.clone(),
+            stop: stop.clone(),
+        };
+        let hangs = Hangs {
+            proc_root: settings.proc_root.clone(),
+            stack_process: settings.stack_process.clone(),
+            interval: intervals.ranks,
+            floor: intervals.stall,
+            intake: intake.clone(),
+            roster: roster.clone(),
             stop: stop.clone(),
         };
         let nic = Nic {
@@ -116,6 +129,7 @@ impl Collectors {
         start("job-log", Source::JobLog, Box::new(|| reader.run()))?;
         start("kernel-log", Source::KernelLog, Box::new(|| kernel_log.run()))?;
         start("host", Source::Host, Box::new(|| host.run()))?;
+        start("hang", Source::Ranks, Box::new(|| hangs.run()))?;
         start("nic", Source::Nic, Box::new(|| nic.run()))?;
         start("gpu", Source::Gpu, Box::new(|| gpu.run()))?;
         let flight = FlightDumps::new(roster.clone(), intake.clone());
@@ -154,6 +168,15 @@ impl Collectors {
             }
         }
     }
+}
+
+/// Where dumps of crashes are: the kernel's own folder, and, on this machine's own tree, where systemd moves them.
+fn pstore(settings: &Settings) -> Vec<PathBuf> {
+    let mut folders = vec![settings.sysfs_root.join("fs/pstore")];
+    if settings.sysfs_root == Path::new("/sys") {
+        folders.push("/var/lib/systemd/pstore".into());
+    }
+    folders
 }
 
 /// How the process that calls the GPU library is started. A scenario starts with the agent, not with each such process.

@@ -1,19 +1,25 @@
-//! The host: memory, disks, load. Only crossings of a threshold are reported, in both directions.
+//! The host: memory, file systems, load, limits of the ranks. Only crossings of a threshold are reported, in both directions.
 //!
-//! They are witnesses, never causes: a full disk explains why a save failed, it does not fail by itself. Absent:
-//! mounts that hang, inodes, machine checks, blocked and dead processes, the clock source.
+//! They are witnesses, mostly: a full disk explains why a save failed, it does not fail by itself. A file system that does not
+//! answer is asked on a thread of its own, so that nothing here waits for it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rankguard_model::{Role, Source};
+use rankguard_model::{Body, RankRef, Role, Source};
 use sysinfo::{MemoryRefreshKind, System};
 
+use super::limits::{self, Limits};
+use super::mounts::{self, Mounts, Room};
+use super::nic::rdma_ports;
+use super::platform::{self, Platform};
 use super::vitals::{self, Vitals};
 use super::{Stop, mark, sample};
 use crate::clock;
 use crate::intake::Intake;
+use crate::ranks::Roster;
+use crate::sighting::Sighting;
 
 /// Below this part of memory available, allocation failures and OOM kills are near.
 const MEMORY_LOW: f64 = 0.05;
@@ -23,6 +29,12 @@ const MEMORY_FINE: f64 = 0.08;
 const DISK_LOW: f64 = 0.02;
 /// Above this, it is over again.
 const DISK_FINE: f64 = 0.03;
+/// Below this part of shared memory available, data loaders and collectives begin to fail.
+const SHM_LOW: f64 = 0.05;
+/// Above this, it is over again.
+const SHM_FINE: f64 = 0.1;
+/// Looks from one thorough look (counters of interrupts, open files of ranks) to the next.
+const THOROUGH_EVERY: u64 = 12;
 /// Runnable threads per processor over 5 minutes.
 const LOAD_HIGH: f64 = 4.0;
 /// Below this, it is over again.
@@ -37,7 +49,14 @@ pub(crate) struct Host {
     /// Directories whose file systems matter.
     pub(crate) watched: Vec<PathBuf>,
     pub(crate) intake: Intake,
+    pub(crate) roster: Roster,
     pub(crate) stop: Stop,
+}
+
+/// Thresholds of one file system.
+struct Rooms {
+    blocks: Threshold,
+    inodes: Threshold,
 }
 
 impl Host {
@@ -52,8 +71,10 @@ impl Host {
         };
         let mut memory = Threshold::low(MEMORY_LOW, MEMORY_FINE);
         let mut load = Threshold::high(LOAD_HIGH, LOAD_FINE);
-        let mut disks: BTreeMap<PathBuf, Threshold> = BTreeMap::new();
-        let mut vitals = Vitals::default();
+        let mut rooms: BTreeMap<PathBuf, Rooms> = BTreeMap::new();
+        let mut mounts = Mounts::default();
+        let (mut vitals, mut platform, mut limits) = (Vitals::default(), Platform::default(), Limits::default());
+        let mut looks = 0_u64;
         let processors = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         loop {
             system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
@@ -71,20 +92,114 @@ impl Host {
                     "ratio",
                 ));
             }
-            for (mount, free) in room(&self.watched) {
-                let metric = format!("host.disk_available {}", mount.display());
-                let threshold = disks.entry(mount).or_insert(Threshold::low(DISK_LOW, DISK_FINE));
-                self.judge(threshold, &metric, free, Some("disk-full"));
-            }
-            for told in vitals.take(vitals::look(&self.proc_root, &self.sysfs_root, clock::kernel_clock())) {
+            self.mounts(&mut mounts, &mut rooms);
+            let thorough = looks.is_multiple_of(THOROUGH_EVERY);
+            looks += 1;
+            let clock = clock::kernel_clock();
+            let mut told = vitals.take(vitals::look(&self.proc_root, &self.sysfs_root, clock));
+            told.extend(platform.take(platform::look(&self.proc_root, &self.sysfs_root, thorough)));
+            for told in told {
                 let node = self.intake.node_entity();
                 let sighting = sample(Source::Host, node, &told.metric, told.value, told.unit);
                 self.intake.push(sighting.marked(told.marks));
+            }
+            if thorough {
+                self.limits(&mut limits);
             }
             if self.stop.wait(self.interval) {
                 return;
             }
         }
+    }
+
+    /// Room of the file systems that matter, and whether they and those of other machines answer.
+    fn mounts(&self, mounts: &mut Mounts, rooms: &mut BTreeMap<PathBuf, Rooms>) {
+        let text = std::fs::read_to_string(self.proc_root.join("self/mounts")).unwrap_or_default();
+        let mut paths = self.watched.clone();
+        paths.extend(mounts::remote(&text));
+        for told in mounts.look(&paths, Instant::now()) {
+            match told {
+                mounts::Told::Hangs(path, lasts) => {
+                    let says = mark("filesystem-hang", Role::Root, 0.7, "host.mount_answers");
+                    let what = format!(
+                        "the file system {} has not answered for {} s",
+                        path.display(),
+                        lasts.as_secs()
+                    );
+                    self.line(what, Some(says));
+                }
+                mounts::Told::Answers(path, lasts) => {
+                    let what = format!(
+                        "the file system {} answers again, after {} s",
+                        path.display(),
+                        lasts.as_secs()
+                    );
+                    self.line(what, None);
+                }
+                mounts::Told::Has(path, room) => self.room(&path, room, rooms),
+            }
+        }
+    }
+
+    fn room(&self, path: &PathBuf, room: Room, rooms: &mut BTreeMap<PathBuf, Rooms>) {
+        if !self.watched.contains(path) {
+            return;
+        }
+        let shared = path.as_os_str() == "/dev/shm";
+        let (class, low, fine) = if shared {
+            ("shm-exhausted", SHM_LOW, SHM_FINE)
+        } else {
+            ("disk-full", DISK_LOW, DISK_FINE)
+        };
+        let known = rooms.entry(path.clone()).or_insert(Rooms {
+            blocks: Threshold::low(low, fine),
+            inodes: Threshold::low(low, fine),
+        });
+        let name = path.display();
+        self.judge(
+            &mut known.blocks,
+            &format!("host.disk_available {name}"),
+            room.blocks,
+            Some(class),
+        );
+        self.judge(
+            &mut known.inodes,
+            &format!("host.inodes_available {name}"),
+            room.inodes,
+            Some(class),
+        );
+    }
+
+    fn limits(&self, limits: &mut Limits) {
+        let running = self.roster.running();
+        let ranks: Vec<(RankRef, u32)> = running.into_iter().map(|rank| (rank.rank, rank.pid)).collect();
+        let rdma = !rdma_ports(&self.sysfs_root).is_empty();
+        for (rank, told) in limits.look(&self.proc_root, &ranks, rdma) {
+            let (metric, value, unit, says) = match told {
+                limits::Told::Files { open, limit, near } => {
+                    let says =
+                        near.then(|| mark("too-many-open-files", Role::Confirmation, 0.5, "rank.open_files_used"));
+                    ("rank.open_files_used", open as f64 / limit.max(1) as f64, "ratio", says)
+                }
+                limits::Told::Pinned { bytes } => {
+                    let says = mark("ib-rdma-error", Role::Confirmation, 0.3, "rank.locked_memory");
+                    ("rank.locked_memory_limit", bytes as f64, "bytes", Some(says))
+                }
+            };
+            let entity = self.roster.entity(&rank);
+            let sighting = sample(Source::Host, entity, metric, value, unit);
+            self.intake.push(sighting.marked(says.into_iter().collect()));
+        }
+    }
+
+    fn line(&self, text: String, says: Option<rankguard_model::Mark>) {
+        let body = Body::Line {
+            text,
+            context: Vec::new(),
+            repeats: 1,
+        };
+        let sighting = Sighting::now(Source::Host, self.intake.node_entity(), body);
+        self.intake.push(sighting.marked(says.into_iter().collect()));
     }
 
     fn judge(&self, threshold: &mut Threshold, metric: &str, value: f64, class: Option<&str>) {
@@ -100,18 +215,6 @@ impl Host {
 fn ratio(part: u64, whole: u64) -> f64 {
     // A system that does not tell its size is not short of it.
     if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
-}
-
-/// The part of each directory's file system that is available. Only these are asked: asking a network file system whose
-/// server is gone does not return.
-fn room(watched: &[PathBuf]) -> BTreeMap<PathBuf, f64> {
-    let mut found = BTreeMap::new();
-    for path in watched {
-        if let Ok(told) = rustix::fs::statvfs(path) {
-            found.insert(path.clone(), ratio(told.f_bavail, told.f_blocks));
-        }
-    }
-    found
 }
 
 /// A threshold with a way back.
@@ -177,13 +280,5 @@ mod tests {
         assert!(high.take(5.0).is_some_and(|crossed| crossed.beyond));
         assert_eq!(high.take(3.0), None);
         assert!(high.take(1.0).is_some_and(|crossed| !crossed.beyond));
-    }
-
-    #[test]
-    fn the_room_of_a_directory_is_told_and_that_of_a_missing_one_is_not() {
-        let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        let found = room(&[here.clone(), PathBuf::from("/nowhere/at/all")]);
-        assert_eq!(found.keys().collect::<Vec<_>>(), [&here]);
-        assert!((0.0..=1.0).contains(&found[&here]));
     }
 }

@@ -3,10 +3,13 @@
 //! From the ring every record is accounted for: a jump of the sequence number and overwritten records (EPIPE) become gaps
 //! (RG-4). The position (boot id and sequence) survives restarts; after a boot the ring is read from its beginning, so that
 //! what happened before the agent started is seen. A file is read from its beginning at the first start, later from where
-//! the agent stood. Absent: the log of the boot before, pstore.
+//! the agent stood. Where the ring may not be read the journal is, as a child process prints it. How the boot before ended is
+//! read once, from pstore or the journal.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +22,9 @@ use super::Stop;
 use super::file::Start;
 use super::followed::Followed;
 use super::job_log::pause;
+use super::journal::{Journal, Printer};
 use super::observe::{Reporter, Writer};
+use super::previous;
 use super::ring::{Position, Ring};
 use crate::clock;
 use crate::settings::KernelLogSource;
@@ -28,6 +33,10 @@ use crate::settings::KernelLogSource;
 pub(crate) struct KernelLog {
     pub(crate) from: KernelLogSource,
     pub(crate) proc_root: PathBuf,
+    /// The program that prints the journal; it is not read when empty.
+    pub(crate) journal: Vec<OsString>,
+    /// Where the kernel and its helpers leave what a crash left.
+    pub(crate) pstore: Vec<PathBuf>,
     pub(crate) interval: Duration,
     pub(crate) reporter: Reporter,
     pub(crate) stop: Stop,
@@ -71,11 +80,18 @@ impl KernelLog {
     }
 
     fn read_ring(&self, path: &Path) {
+        let boot_id = std::fs::read_to_string(self.proc_root.join("sys/kernel/random/boot_id")).unwrap_or_default();
+        previous::read(boot_id.trim(), &self.pstore, &self.journal, &self.reporter);
         let file = match open_ring(path) {
             Ok(file) => file,
-            Err(error) => return self.absent(&format!("cannot open {}: {error}", path.display())),
+            Err(error) if self.journal.is_empty() => {
+                return self.absent(&format!("cannot open {}: {error}", path.display()));
+            }
+            Err(error) => {
+                tracing::info!(%error, path = %path.display(), "the journal is read instead of the ring");
+                return Journal::new(&self.journal, &self.reporter).follow(self.interval, &self.stop);
+            }
         };
-        let boot_id = std::fs::read_to_string(self.proc_root.join("sys/kernel/random/boot_id")).unwrap_or_default();
         let stored = self.reporter.stored(Ring::<File>::KEY);
         let position = Position::of_this_boot(boot_id.trim(), stored.as_deref());
         let mut ring = Ring::new(&file, position, boot_moment(), &self.reporter);
@@ -96,7 +112,12 @@ fn open_ring(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(flags).open(path)
 }
 
-fn wait_readable(file: &File, most: Duration) {
+/// Waits a moment for a child that prints.
+pub(super) fn wait_printed(printer: &Printer) {
+    wait_readable(printer.out(), Duration::from_millis(100));
+}
+
+pub(super) fn wait_readable(file: &impl AsFd, most: Duration) {
     let timeout = Timespec {
         tv_sec: i64::try_from(most.as_secs()).unwrap_or(1),
         tv_nsec: i64::from(most.subsec_nanos()),
@@ -106,7 +127,7 @@ fn wait_readable(file: &File, most: Duration) {
 }
 
 /// When this kernel booted, on the wall clock. Kernel stamps do not count time asleep; cluster nodes do not sleep.
-fn boot_moment() -> Timestamp {
+pub(super) fn boot_moment() -> Timestamp {
     let since = clock_gettime(ClockId::Boottime);
     let since = Duration::new(
         u64::try_from(since.tv_sec).unwrap_or(0),

@@ -3,17 +3,24 @@
 
 mod all;
 pub(crate) mod check;
+mod ethtool;
 pub(crate) mod file;
 mod flight;
 mod followed;
 pub(crate) mod gpu;
+mod hang;
 mod held;
 pub(crate) mod host;
 pub(crate) mod job_log;
+mod journal;
 pub(crate) mod kernel_log;
 pub(crate) mod kmsg;
+mod limits;
+mod mounts;
 pub(crate) mod nic;
 pub(crate) mod observe;
+mod platform;
+mod previous;
 mod ring;
 mod stop;
 #[cfg(test)]

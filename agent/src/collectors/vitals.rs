@@ -49,17 +49,49 @@ const COUNTERS: &[Counter] = &[
     },
 ];
 
-/// Percent of the last 10 s in which every task waited for memory: systemd-oomd's default limit
-/// (DefaultMemoryPressureLimit=60%).
-const PRESSURE_HIGH: f64 = 60.0;
-/// Below this, it is over again.
-const PRESSURE_FINE: f64 = 30.0;
+/// Time that tasks waited for something, percent of the last 10 s.
+struct Pressure {
+    metric: &'static str,
+    file: &'static str,
+    /// `full`: every task waited; `some`: at least one did.
+    line: &'static str,
+    high: f64,
+    /// Below this, it is over again.
+    fine: f64,
+}
+
+const PRESSURES: [Pressure; 3] = [
+    // systemd-oomd's default limit (DefaultMemoryPressureLimit=60%).
+    Pressure {
+        metric: "host.memory_pressure_full",
+        file: "memory",
+        line: "full ",
+        high: 60.0,
+        fine: 30.0,
+    },
+    // For most of the time nothing could go on but for disks: the same share.
+    Pressure {
+        metric: "host.io_pressure_full",
+        file: "io",
+        line: "full ",
+        high: 60.0,
+        fine: 30.0,
+    },
+    // Of processors a machine never waits as a whole; data loaders that share too few of them always wait a little.
+    Pressure {
+        metric: "host.cpu_pressure_some",
+        file: "cpu",
+        line: "some ",
+        high: 90.0,
+        fine: 60.0,
+    },
+];
 
 /// The host at one moment. What could not be read is absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Look {
     counters: BTreeMap<&'static str, u64>,
-    memory_pressure: Option<f64>,
+    pressures: BTreeMap<&'static str, f64>,
     /// Whether each mounted file system of a local disk may be written.
     writable: BTreeMap<String, bool>,
     synchronised: Option<bool>,
@@ -93,7 +125,12 @@ pub(super) fn look(proc_root: &Path, sysfs_root: &Path, clock: Option<KernelCloc
     if let Some(kills) = oom_kills(proc_root, sysfs_root) {
         look.counters.insert("host.cgroup_oom_kill", kills);
     }
-    look.memory_pressure = pressure(&read(&proc_root.join("pressure/memory")));
+    for rule in &PRESSURES {
+        let text = read(&proc_root.join("pressure").join(rule.file));
+        if let Some(share) = pressure(&text, rule.line) {
+            look.pressures.insert(rule.metric, share);
+        }
+    }
     look.writable = mounts(&read(&proc_root.join("self/mounts")));
     look
 }
@@ -123,8 +160,8 @@ fn oom_kills(proc_root: &Path, sysfs_root: &Path) -> Option<u64> {
 }
 
 /// `full avg10=1.23 avg60=...`: percent.
-fn pressure(text: &str) -> Option<f64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("full "))?;
+fn pressure(text: &str, line: &str) -> Option<f64> {
+    let line = text.lines().find_map(|found| found.strip_prefix(line))?;
     let share = line.split(' ').find_map(|word| word.strip_prefix("avg10="))?;
     share.parse().ok().filter(|share| (0.0..=100.0).contains(share))
 }
@@ -145,7 +182,7 @@ fn mounts(text: &str) -> BTreeMap<String, bool> {
 pub(super) struct Vitals {
     /// The count from which growth is counted.
     from: BTreeMap<&'static str, u64>,
-    pressed: bool,
+    pressed: BTreeMap<&'static str, bool>,
     before: Look,
 }
 
@@ -171,11 +208,16 @@ impl Vitals {
                 });
             }
         }
-        if let Some(share) = look.memory_pressure {
-            let pressed = share > PRESSURE_HIGH || self.pressed && share >= PRESSURE_FINE;
-            if std::mem::replace(&mut self.pressed, pressed) != pressed {
+        for rule in &PRESSURES {
+            let Some(share) = look.pressures.get(rule.metric).copied() else {
+                continue;
+            };
+            let before = self.pressed.get(rule.metric).copied().unwrap_or(false);
+            let pressed = share > rule.high || before && share >= rule.fine;
+            self.pressed.insert(rule.metric, pressed);
+            if before != pressed {
                 told.push(Told {
-                    metric: "host.memory_pressure_full".to_owned(),
+                    metric: rule.metric.to_owned(),
                     value: share,
                     unit: "percent",
                     marks: Vec::new(),
@@ -212,128 +254,4 @@ impl Vitals {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    struct Host(tempfile::TempDir, Vitals);
-
-    impl Host {
-        fn new() -> Self {
-            let host = Self(tempfile::tempdir().unwrap(), Vitals::default());
-            host.put("sys/devices/system/edac/mc/mc0/ce_count", "7\n");
-            host.put("sys/devices/system/edac/mc/mc0/ue_count", "0\n");
-            host.put("sys/devices/system/edac/mc/mc1/ce_count", "1\n");
-            host.put("proc/self/cgroup", "0::/slice/agent\n");
-            host.put("sys/fs/cgroup/slice/agent/memory.events", "low 0\noom 0\noom_kill 2\n");
-            host.put(
-                "proc/pressure/memory",
-                "some avg10=1.00\nfull avg10=0.00 avg60=0.00 total=1\n",
-            );
-            host.put(
-                "proc/self/mounts",
-                "/dev/sda1 / ext4 rw,relatime 0 0\n/dev/loop0 /snap squashfs ro 0 0\nnfs:/x /x nfs rw 0 0\n",
-            );
-            host
-        }
-
-        fn put(&self, path: &str, text: &str) {
-            let path = self.0.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-
-        fn look(&mut self, synchronised: bool) -> Vec<(String, f64, Option<String>)> {
-            let clock = KernelClock {
-                synchronised,
-                max_error_us: 0,
-                offset_us: 0,
-            };
-            let look = look(&self.0.path().join("proc"), &self.0.path().join("sys"), Some(clock));
-            let told = self.1.take(look).into_iter();
-            told.map(|it| {
-                let class = it.marks.first().map(|mark| mark.class.to_string());
-                (it.metric, it.value, class)
-            })
-            .collect()
-        }
-    }
-
-    fn one(metric: &str, value: f64, class: Option<&str>) -> Vec<(String, f64, Option<String>)> {
-        vec![(metric.to_owned(), value, class.map(str::to_owned))]
-    }
-
-    #[test]
-    fn the_first_look_and_a_quiet_host_are_no_news() {
-        let mut host = Host::new();
-        assert_eq!(host.look(true), []);
-        assert_eq!(host.look(true), []);
-    }
-
-    #[test]
-    fn errors_that_grow_are_told_at_their_steps() {
-        let mut host = Host::new();
-        host.look(true);
-        host.put("sys/devices/system/edac/mc/mc0/ce_count", "106\n");
-        assert_eq!(host.look(true), []);
-        host.put("sys/devices/system/edac/mc/mc0/ce_count", "107\n");
-        let wanted = one("host.edac_corrected", 108.0, Some("host-memory-fault"));
-        assert_eq!(host.look(true), wanted);
-        host.put("sys/devices/system/edac/mc/mc0/ue_count", "1\n");
-        let wanted = one("host.edac_uncorrected", 1.0, Some("host-memory-fault"));
-        assert_eq!(host.look(true), wanted);
-        assert_eq!(host.look(true), []);
-        host.put("sys/fs/cgroup/slice/agent/memory.events", "oom_kill 3\n");
-        let wanted = one("host.cgroup_oom_kill", 3.0, Some("container-oom-kill"));
-        assert_eq!(host.look(true), wanted);
-    }
-
-    #[test]
-    fn files_that_vanish_and_counters_of_garbage_are_not_known() {
-        let mut host = Host::new();
-        host.look(true);
-        for text in ["-1\n", "4294967295\n", "\0\u{fffd}x\n", "", "18446744073709551615\n"] {
-            host.put("sys/devices/system/edac/mc/mc0/ue_count", text);
-            assert_eq!(host.look(true), [], "{text:?}");
-        }
-        fs::remove_dir_all(host.0.path().join("sys")).unwrap();
-        fs::remove_dir_all(host.0.path().join("proc")).unwrap();
-        assert_eq!(host.look(true), []);
-    }
-
-    #[test]
-    fn pressure_is_told_when_it_comes_and_when_it_goes() {
-        let mut host = Host::new();
-        let mut at = |share: &str| {
-            host.put("proc/pressure/memory", &format!("full avg10={share} avg60=0\n"));
-            host.look(true)
-        };
-        assert_eq!(at("59.0"), []);
-        assert_eq!(at("61.0"), one("host.memory_pressure_full", 61.0, None));
-        assert_eq!(at("40.0"), []);
-        assert_eq!(at("NaN"), []);
-        assert_eq!(at("10.0"), one("host.memory_pressure_full", 10.0, None));
-    }
-
-    #[test]
-    fn a_disk_that_goes_read_only_and_a_clock_that_nobody_keeps_are_told() {
-        let mut host = Host::new();
-        host.look(true);
-        host.put("proc/self/mounts", "/dev/sda1 / ext4 ro,relatime 0 0\n");
-        let wanted = one("host.writable /", 0.0, Some("filesystem-io-error"));
-        assert_eq!(host.look(true), wanted);
-        let wanted = one("host.clock_synchronised", 0.0, Some("clock-skew"));
-        assert_eq!(host.look(false), wanted);
-        assert_eq!(host.look(true), one("host.clock_synchronised", 1.0, None));
-    }
-
-    #[test]
-    fn every_class_that_is_marked_stands_in_the_catalogue() {
-        let classes = COUNTERS.iter().map(|rule| rule.class);
-        for class in classes.chain(["filesystem-io-error", "clock-skew"]) {
-            let id = rankguard_model::ClassId::from(class);
-            assert!(rankguard_faults::Catalogue::builtin().class(&id).is_some(), "{class}");
-        }
-    }
-}
+mod tests;

@@ -58,7 +58,7 @@ pub(super) fn finish(asked: Asked, need: &Need) -> Vec<Check> {
 }
 
 /// The version of the kernel's part of the driver, as it says itself.
-fn kernel_driver(need: &Need) -> Option<String> {
+pub(super) fn kernel_driver(need: &Need) -> Option<String> {
     let text = std::fs::read_to_string(need.proc_root.join("driver/nvidia/version")).ok()?;
     let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
     // "... Kernel Module  535.104.05  Sat Aug ...", or "... Open Kernel Module for x86_64  550.54.14  Release Build ..."

@@ -5,11 +5,12 @@
 //! that imports for minutes) is asked on a thread or in a process of its own, with a deadline; no answer is told as
 //! unknown. Each check names the failure class that it prevents, and with it the categories of published taxonomies.
 //!
-//! Absent: what needs two nodes (bandwidth, equal environments), and the gate before a generation starts.
+//! Before a generation starts the controller may ask for the same of the job itself; it compares what must be equal.
 
 mod files;
 mod gpu;
 mod host;
+mod job;
 mod network;
 mod probe;
 mod program;
@@ -36,6 +37,8 @@ pub struct Need {
     pub imports: Vec<String>,
     /// The Python that is asked for them.
     pub python: String,
+    /// Where that Python looks for them, and where it stands; this process's own when absent.
+    pub surroundings: Surroundings,
     /// TCP ports of this node that must be free.
     pub ports: Vec<u16>,
     /// Host names that must resolve.
@@ -71,6 +74,7 @@ impl Default for Need {
             commands: Vec::new(),
             imports: Vec::new(),
             python: "python3".to_owned(),
+            surroundings: Surroundings::default(),
             ports: Vec::new(),
             hosts: Vec::new(),
             gpus: None,
@@ -84,6 +88,23 @@ impl Default for Need {
             shm_root: "/dev/shm".into(),
             gpu_process: Vec::new(),
         }
+    }
+}
+
+/// What the programs of a job find around them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Variables besides those of this process.
+    pub env: BTreeMap<String, String>,
+    /// Where they stand.
+    pub workdir: Option<PathBuf>,
+}
+
+impl Surroundings {
+    /// Where programs are looked for.
+    fn path(&self) -> OsString {
+        let own = self.env.get("PATH").map(OsString::from);
+        own.or_else(|| std::env::var_os("PATH")).unwrap_or_default()
     }
 }
 
@@ -171,6 +192,8 @@ pub fn preflight(need: &Need) -> Vec<Check> {
     checks.extend(gpu::finish(gpus, need));
     checks
 }
+
+pub(crate) use job::for_job;
 
 /// Bytes as a person reads them.
 fn gib(bytes: u64) -> String {

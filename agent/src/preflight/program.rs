@@ -8,14 +8,14 @@ use rankguard_model::Exit;
 use rustix::fs::{Access, access};
 
 use super::files::refused;
-use super::{Check, Need, Verdict};
+use super::{Check, Need, Surroundings, Verdict};
 use crate::bounded::{self, Bounds, End};
 
 /// Most of a script that is read for its first line; the kernel reads 256 bytes, too.
 const FIRST_LINE: usize = 256;
 
 pub(super) fn checks(need: &Need) -> Vec<Check> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = need.surroundings.path();
     let commands = need.commands.iter().map(|word| command(word, &path));
     let imports = need.imports.iter().map(|module| import(module, need));
     commands.chain(imports).collect()
@@ -69,6 +69,24 @@ pub(super) fn command(word: &str, path: &OsString) -> Check {
     }
 }
 
+/// The words that put a program where the job's would be.
+fn around(surroundings: &Surroundings) -> Vec<OsString> {
+    if *surroundings == Surroundings::default() {
+        return Vec::new();
+    }
+    let mut words = vec![OsString::from("env")];
+    if let Some(workdir) = &surroundings.workdir {
+        words.extend(["-C".into(), workdir.clone().into_os_string()]);
+    }
+    words.extend(
+        surroundings
+            .env
+            .iter()
+            .map(|(name, value)| format!("{name}={value}").into()),
+    );
+    words
+}
+
 fn may_execute(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()
 }
@@ -105,7 +123,8 @@ fn import(module: &str, need: &Need) -> Check {
         );
     }
     let program = "import importlib, sys\nmodule = importlib.import_module(sys.argv[1])\nprint(getattr(module, '__version__', ''), getattr(module, '__file__', '') or '')";
-    let words: Vec<OsString> = [need.python.as_str(), "-c", program, module].map(OsString::from).into();
+    let mut words = around(&need.surroundings);
+    words.extend([need.python.as_str(), "-c", program, module].map(OsString::from));
     let bounds = Bounds {
         deadline: need.deadline,
         cpu_s: None,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rankguard_model::{Body, Exit, Launch, NodeId, RankRef, RankSlot, Source};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{PTracer, Pid, Signal, WaitId, WaitIdOptions, kill_process_group, set_ptracer, waitid};
 
 use super::Roster;
 use super::environment::{flight_dump, rank_files, variables};
@@ -188,6 +188,9 @@ fn die_with_agent(command: &mut Command) {
     let agent = rustix::process::getpid();
     let arm = move || {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
+        // Where only parents may look into a process, the agent's helper that reads stacks may, too. Other kernels refuse,
+        // and need no word for it.
+        let _ = set_ptracer(PTracer::ProcessID(agent));
         // The agent may have died between the fork and this line.
         match rustix::process::getppid() {
             Some(parent) if parent == agent => Ok(()),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::line::Line;
+use super::pace::{Pace, Silence};
 use rankguard_model::{CheckpointCall, Entity, Generation, JobId, Launch, NodeId, Rank, RankRef, RunningRank, Step};
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -37,6 +38,10 @@ struct Entry {
     local_rank: u32,
     launch: Arc<Launch>,
     step: Option<Step>,
+    /// How long its steps take.
+    pace: Pace,
+    /// It has said that its work is done; from then on it may be silent.
+    finished: bool,
     ended: Option<Instant>,
     /// Its connection, once it has said that it heeds calls.
     line: Option<Line>,
@@ -69,6 +74,8 @@ impl Roster {
             local_rank,
             launch,
             step: None,
+            pace: Pace::default(),
+            finished: false,
             ended: None,
             line: None,
             calls: VecDeque::new(),
@@ -92,11 +99,34 @@ impl Roster {
         self.shared.ended.notify_all();
     }
 
-    /// It completed a step.
+    /// It completed a step just now.
     pub(crate) fn stepped(&self, rank: &RankRef, step: Step) {
+        self.stepped_at(rank, step, Instant::now());
+    }
+
+    /// It completed a step at this moment.
+    pub(crate) fn stepped_at(&self, rank: &RankRef, step: Step, at: Instant) {
         if let Some(entry) = self.lock().get_mut(rank) {
             entry.step = entry.step.max(Some(step));
+            entry.pace.stepped(step, at);
         }
+    }
+
+    /// It has completed all its work.
+    pub(crate) fn finished(&self, rank: &RankRef) {
+        if let Some(entry) = self.lock().get_mut(rank) {
+            entry.finished = true;
+        }
+    }
+
+    /// The ranks that run and are not done, with their process and how their silence stands to their own baseline.
+    pub(crate) fn paces(&self, floor: Duration, now: Instant) -> Vec<(RankRef, u32, Option<Silence>)> {
+        let ranks = self.lock();
+        let working = |(rank, entry): (&RankRef, &Entry)| {
+            let pid = entry.pid.filter(|_| entry.ended.is_none() && !entry.finished)?;
+            Some((rank.clone(), pid, entry.pace.silence(floor, now)))
+        };
+        ranks.iter().filter_map(working).collect()
     }
 
     /// It heeds calls, and hears those that were made while it started.

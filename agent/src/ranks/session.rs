@@ -157,6 +157,7 @@ impl Session {
             }
             Heard::Done(_) => {
                 self.flush();
+                self.roster.finished(&known.rank);
                 let entity = self.roster.entity(&known.rank);
                 self.intake
                     .push(Sighting::now(Source::Ranks, entity, Body::RankFinished).urgent());

@@ -578,6 +578,8 @@ fn opens(sign: &Sign, catalogue: &Catalogue) -> bool {
     match &sign.what {
         What::Exit { .. } | What::Silent | What::Stalled | What::OrderFailed => true,
         What::Mark(mark) if sign.source == Source::Checkpoint => mark.role == Role::Root,
+        // What a caller says is said because it matters.
+        What::Mark(_) if sign.evidence.seq.0 == 0 => true,
         What::Mark(mark) => {
             mark.role == Role::Root
                 && knowledge::is_machine(catalogue, &mark.class)

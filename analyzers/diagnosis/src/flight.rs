@@ -61,6 +61,7 @@ struct Dumped {
     at: Timestamp,
     node: NodeId,
     text: String,
+    synthetic: bool,
 }
 
 impl Dumps {
@@ -99,6 +100,7 @@ impl Dumps {
                 at: evidence.at,
                 node: node.clone(),
                 text: dump.clone(),
+                synthetic: evidence.synthetic,
             };
             held.ranks.insert(*rank, dumped);
         }
@@ -126,6 +128,7 @@ impl Dumps {
                 at: Some(dumped.at),
                 node: placements.get(rank).unwrap_or(&dumped.node).clone(),
                 dump,
+                synthetic: dumped.synthetic,
             };
             Some((*rank, told))
         };
@@ -158,6 +161,8 @@ pub struct RankDump {
     pub node: NodeId,
     /// The dump.
     pub dump: Dump,
+    /// It was made up.
+    pub synthetic: bool,
 }
 
 /// What the dumps of one generation's ranks say together, as signs: a rank that others wait for and that waits for nobody, or
@@ -210,6 +215,7 @@ pub fn flight_signs(
             entity,
             what: What::Mark(mark),
             text,
+            synthetic: told.synthetic,
         }
     };
     let minority = |rank: u32| {

@@ -34,6 +34,7 @@ mod roles;
 mod scene;
 mod sign;
 mod signature;
+mod stacks;
 
 pub use arbiter::{Opinion, diagnose};
 pub use candidate::{Candidate, Strength};
@@ -43,4 +44,5 @@ pub use draft::{DraftId, Scope};
 pub use flight::{RankDump, flight_signs};
 pub use policy::Policy;
 pub use scene::Scene;
-pub use sign::{Fact, Sign, What};
+pub use sign::{Fact, Sign, Suspect, What};
+pub use stacks::{Merged, merge};

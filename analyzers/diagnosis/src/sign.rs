@@ -1,5 +1,7 @@
 //! Signs: evidence taken apart into single meanings.
 
+use std::collections::BTreeMap;
+
 use rankguard_model::{
     Body, ClassId, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source,
     Timestamp,
@@ -62,6 +64,17 @@ pub enum Fact {
         /// When it last spoke.
         since: Timestamp,
     },
+    /// A node was found not to have what a job needs, before its ranks were started there.
+    CheckFailed {
+        /// Which one.
+        node: NodeId,
+        /// The failure that it would have been.
+        class: ClassId,
+        /// What was found.
+        text: String,
+        /// When.
+        since: Timestamp,
+    },
     /// A job's ranks live but complete no step.
     JobStalled {
         /// Which one.
@@ -70,7 +83,20 @@ pub enum Fact {
         generation: Generation,
         /// When its newest step was completed.
         since: Timestamp,
+        /// The rank that the others seem to wait for, where stacks or steps tell.
+        suspect: Option<Suspect>,
     },
+}
+
+/// A rank that seems to hold the others up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspect {
+    /// The rank.
+    pub rank: Rank,
+    /// Where it runs.
+    pub node: NodeId,
+    /// What sets it apart, in words that follow its name.
+    pub why: String,
 }
 
 impl Sign {
@@ -132,13 +158,43 @@ impl Sign {
                 What::Silent,
                 format!("node {node} has not been heard of since {since}"),
             ),
-            Fact::JobStalled { job, since, .. } => (
-                NodeId::from("controller"),
-                *since,
-                Entity::Job { job: job.clone() },
-                What::Stalled,
-                format!("job {job} has completed no step since {since}"),
-            ),
+            Fact::CheckFailed {
+                node,
+                class,
+                text,
+                since,
+            } => {
+                let mark = Mark {
+                    class: class.clone(),
+                    role: Role::Root,
+                    confidence: 0.9,
+                    signature: "preflight".to_owned(),
+                    fields: BTreeMap::new(),
+                };
+                let entity = Entity::Node { node: node.clone() };
+                (node.clone(), *since, entity, What::Mark(mark), text.clone())
+            }
+            Fact::JobStalled {
+                job,
+                generation,
+                since,
+                suspect,
+            } => {
+                let text = format!("job {job} has completed no step since {since}");
+                let (entity, text) = match suspect {
+                    None => (Entity::Job { job: job.clone() }, text),
+                    Some(Suspect { rank, node, why }) => {
+                        let entity = Entity::Rank {
+                            job: job.clone(),
+                            generation: *generation,
+                            rank: *rank,
+                            node: node.clone(),
+                        };
+                        (entity, format!("{text}; rank {rank} {why}"))
+                    }
+                };
+                (NodeId::from("controller"), *since, entity, What::Stalled, text)
+            }
         };
         Self {
             evidence: EvidenceId { node, seq: Sequence(0) },

@@ -50,6 +50,7 @@ impl World {
             },
             body,
             marks,
+            synthetic: false,
         };
         let now = Timestamp::from_millis(ms);
         self.diagnosis

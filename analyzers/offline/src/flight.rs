@@ -37,6 +37,7 @@ pub fn join(incidents: &mut Vec<Incident>, found: Vec<FoundDump>) {
                 at: None,
                 node,
                 dump: dump.dump.clone(),
+                synthetic: false,
             };
             (dump.rank, told)
         })

@@ -1,5 +1,5 @@
-//! `rankguard gpu-calls`: the process of an agent that calls the GPU management library, and where agents find it and the
-//! library's stand-in.
+//! `rankguard gpu-calls`: the process of an agent that calls the GPU management library, and where agents find it, the
+//! library's stand-in and the reader of stacks.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub(super) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// Completes the settings of an agent: who calls the library, and, for a scenario, which library.
+/// Completes the settings of an agent: who calls the library, for a scenario which library, and who reads stacks.
 pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option<&Path>) -> Result<(), CliError> {
     if let Some(scenario) = scenario {
         if !scenario.is_file() {
@@ -55,6 +55,7 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option
         });
     }
     settings.gpu_process = words(settings.nvml_library.as_deref(), settings.intervals.gpu_deadline)?;
+    settings.stack_process = vec![own_file()?.into(), "stack-calls".into()];
     Ok(())
 }
 

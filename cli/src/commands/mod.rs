@@ -19,6 +19,7 @@ mod node;
 pub(crate) mod preflight;
 mod report;
 mod run;
+mod stack_calls;
 mod status;
 mod taxonomy;
 
@@ -121,6 +122,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Bench(args) => bench::run(&args),
         Command::Config(args) => config::run(&args, common),
         Command::GpuCalls(args) => gpu_calls::run(&args),
+        Command::StackCalls(args) => stack_calls::run(&args),
         Command::DemoRank(args) => Ok(demo_rank::run(args)),
     }
 }

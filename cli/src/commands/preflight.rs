@@ -1,4 +1,6 @@
-//! `rankguard preflight`: whether this node has what a job needs.
+//! `rankguard preflight`: whether this node has what a job needs, or whether the ways between nodes are good.
+
+mod between;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,10 +9,11 @@ use std::time::Duration;
 use clap::Args;
 use rankguard_agent::{Check, Need, Verdict};
 use rankguard_console::{Format, FormatArgs};
+use rankguard_model::NodeId;
 use serde::Serialize;
 
-use super::{gpu_calls, settings};
-use crate::args::CommonArgs;
+use super::{block_on, client, gpu_calls, settings};
+use crate::args::{CommonArgs, ControllerAddress};
 use crate::config::Flag;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -68,6 +71,18 @@ pub(crate) struct PreflightArgs {
     /// Longest wait for anything that may not answer
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline_s: u64,
+    /// Measure the ways between these nodes instead, through their agents
+    #[arg(long, value_name = "NODE,NODE...", value_delimiter = ',')]
+    between: Vec<String>,
+    /// With --between: how long each pair sends
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
+    seconds: u64,
+    /// With --between: bandwidth that every pair must have; half of what the best tenth has in any case
+    #[arg(long, value_name = "GIGABITS", default_value_t = 0.0)]
+    min_gbps: f64,
+    /// With --between: who knows the nodes.
+    #[command(flatten)]
+    address: ControllerAddress,
     /// The sysfs tree [setting agent.sysfs_root]
     #[arg(long, value_name = "DIR")]
     sysfs_root: Option<PathBuf>,
@@ -120,6 +135,16 @@ fn verdict(verdict: Verdict) -> &'static str {
 }
 
 pub(super) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+    if !args.between.is_empty() {
+        let client = client(&args.address, common)?;
+        let wanted = between::Wanted {
+            nodes: args.between.into_iter().map(NodeId).collect(),
+            lasts: Duration::from_secs(args.seconds),
+            least: args.min_gbps.max(0.0),
+            format: args.format.format,
+        };
+        return block_on(between::run(wanted, &client))?;
+    }
     let flags = [
         Flag::of("agent.sysfs_root", "--sysfs-root", args.sysfs_root.as_deref()),
         Flag::of("agent.proc_root", "--proc-root", args.proc_root.as_deref()),

@@ -128,6 +128,11 @@ pub(crate) const KEYS: &[Key] = &[
         "least time between two progress reports of one rank",
     ),
     key(
+        "agent.intervals.ranks_ms",
+        WAIT,
+        "between two looks at the steps of the ranks",
+    ),
+    key(
         "agent.intervals.reconnect_max_ms",
         WAIT,
         "longest pause before a reconnect",
@@ -146,6 +151,11 @@ pub(crate) const KEYS: &[Key] = &[
         "agent.intervals.spool_linger_ms",
         WAIT,
         "longest wait of evidence for others to share its commit",
+    ),
+    key(
+        "agent.intervals.stall_ms",
+        WAIT,
+        "least silence of a rank that is strange, however fast its steps are",
     ),
     key(
         "agent.job_logs",
@@ -237,6 +247,11 @@ pub(crate) const KEYS: &[Key] = &[
         "how long a node must have been back before a job grows onto it",
     ),
     key(
+        "controller.policy.hang_ms",
+        ANY,
+        "how long ranks that agents found silent may stay so before the job is started anew; 0: not heeded",
+    ),
+    key(
         "controller.policy.launch_ms",
         WAIT,
         "how long agents may take to start ranks",
@@ -246,6 +261,12 @@ pub(crate) const KEYS: &[Key] = &[
         WAIT,
         "how long a job waits for its smallest size before it is stopped",
     ),
+    key(
+        "controller.policy.preflight",
+        Kind::Choice(&["off", "warn", "require"]),
+        "nodes are looked at before each generation: not at all, to tell what fails, or to use none that fails",
+    ),
+    key("controller.policy.preflight_ms", WAIT, "how long that look may take"),
     key(
         "controller.policy.prior",
         Kind::Choice(&["llama3-2024", "meta-rsc-1", "meta-rsc-2"]),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rankguard_agent::KernelLogSource;
+use rankguard_controller::Gate;
 use rankguard_model::NodeId;
 
 use super::Config;
@@ -27,6 +28,11 @@ impl Config {
         settings.silence_limit = self.wait("controller.silence_limit_ms");
         settings.policy.prior = self.text("controller.policy.prior");
         settings.policy.adapt = self.text("controller.policy.checkpoint_interval") == ADAPTIVE;
+        settings.policy.preflight = match self.text("controller.policy.preflight").as_str() {
+            "warn" => Gate::Warn,
+            "require" => Gate::Require,
+            _ => Gate::Off,
+        };
         for (path, number) in policy(&mut settings) {
             match number {
                 Number::Wide(number) => *number = self.count(path),
@@ -139,6 +145,7 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
             "controller.policy.checkpoint_interval",
             Value::Text(if controller.policy.adapt { ADAPTIVE } else { FIXED }.to_owned()),
         ),
+        ("controller.policy.preflight", text("off")),
     ];
     all.extend(intervals(&mut agent.intervals).map(|(key, interval)| (key, millis(*interval))));
     all.extend(policy(&mut controller).into_iter().map(|(key, number)| {
@@ -157,7 +164,7 @@ enum Number<'a> {
     Narrow(&'a mut u32),
 }
 
-fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 17] {
+fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 19] {
     let policy = &mut settings.policy;
     [
         ("controller.policy.settle_ms", Number::Wide(&mut policy.settle_ms)),
@@ -193,6 +200,8 @@ fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Numb
             Number::Narrow(&mut policy.checkpoint_budget.0),
         ),
         ("controller.policy.stall_ms", Number::Wide(&mut policy.stall_ms)),
+        ("controller.policy.preflight_ms", Number::Wide(&mut policy.preflight_ms)),
+        ("controller.policy.hang_ms", Number::Wide(&mut policy.hang_ms)),
         ("controller.policy.gather_ms", Number::Wide(&mut policy.gather_ms)),
         ("controller.policy.pending_ms", Number::Wide(&mut policy.pending_ms)),
         ("controller.policy.grow_ms", Number::Wide(&mut policy.grow_ms)),
@@ -223,6 +232,8 @@ fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item =
         ("agent.intervals.gpu_ms", &mut intervals.gpu),
         ("agent.intervals.gpu_deadline_ms", &mut intervals.gpu_deadline),
         ("agent.intervals.nic_ms", &mut intervals.nic),
+        ("agent.intervals.ranks_ms", &mut intervals.ranks),
+        ("agent.intervals.stall_ms", &mut intervals.stall),
         ("agent.intervals.kill_ms", &mut intervals.kill),
         ("agent.intervals.shutdown_grace_ms", &mut intervals.shutdown_grace),
         ("agent.intervals.peer_fetch_ms", &mut intervals.peer_fetch),

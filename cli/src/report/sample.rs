@@ -64,6 +64,7 @@ fn node(name: &str, state: NodeState, reason: Option<&str>) -> NodeView {
         reason: reason.map(str::to_owned),
         slots: 2,
         job,
+        address: "127.0.0.1:7701".to_owned(),
     }
 }
 

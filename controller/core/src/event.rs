@@ -106,6 +106,13 @@ pub enum Timer {
         /// The job.
         job: JobId,
     },
+    /// It may be that no rank of a job moves any more, or has not for too long.
+    Hang {
+        /// The job.
+        job: JobId,
+        /// The generation whose ranks are silent.
+        generation: Generation,
+    },
     /// A job may take in nodes that came back.
     Grow {
         /// The job.

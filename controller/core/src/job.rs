@@ -9,6 +9,7 @@ use rankguard_model::{
 use serde::Serialize;
 
 use crate::Plan;
+use crate::brain::{Answers, Hang};
 use crate::calls::Calls;
 use crate::checkpoints::Checkpoints;
 use crate::rhythm::Rhythm;
@@ -88,6 +89,12 @@ pub struct Job {
     /// Restarts after failures since the last committed checkpoint: however different the failures look, work that is
     /// always lost again is not worth its GPU hours.
     pub fruitless: u32,
+    /// What the nodes of the coming generation said when they were asked.
+    pub answers: Answers,
+    /// Nodes that were found not to have what it needs.
+    pub refused: BTreeSet<NodeId>,
+    /// Its ranks that are silent although they live.
+    pub hang: Hang,
     /// What the ranks of this generation loaded, by tier.
     pub restored: RestoreBytes,
     /// The case that is being recovered from.
@@ -124,6 +131,9 @@ impl Job {
             rhythm: Rhythm::new(every, rates),
             retries: BTreeMap::new(),
             fruitless: 0,
+            answers: Answers::default(),
+            refused: BTreeSet::new(),
+            hang: Hang::default(),
             restored: RestoreBytes::default(),
             case: None,
             progress: Vec::new(),

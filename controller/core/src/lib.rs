@@ -36,11 +36,11 @@ mod state;
 mod views;
 
 pub use action::Action;
-pub use brain::{scope_of, step};
+pub use brain::{Answers, Hang, scope_of, step};
 pub use event::{Event, Stamped, Timer};
 pub use fleet::{Fleet, Node};
 pub use job::{Job, Phase};
 pub use plan::{Plan, PlanKind};
 pub use plan_check::{PlanProblem, plan_check};
-pub use policy::{Policy, Record};
+pub use policy::{Gate, Policy, Record};
 pub use state::State;

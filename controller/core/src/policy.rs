@@ -21,6 +21,13 @@ pub struct Policy {
     /// How long a running job that reports steps may go without one, milliseconds; 0 for ever. A job that reports none is
     /// judged by the exits of its ranks alone.
     pub stall_ms: u64,
+    /// Whether nodes are looked at before each generation, and what a failed check means.
+    pub preflight: Gate,
+    /// How long that may take, milliseconds; a node that has not answered by then counts as lost.
+    pub preflight_ms: u64,
+    /// How long no rank may make a step, after agents found all of them silent by their own baseline, before the job is
+    /// started anew, milliseconds. A case that names the rank is opened long before. 0: what agents find is not heeded.
+    pub hang_ms: u64,
     /// How long a new job waits for its full size before it starts smaller, milliseconds.
     pub gather_ms: u64,
     /// How long a job waits for its smallest size before it is stopped, milliseconds.
@@ -62,6 +69,19 @@ pub struct Record {
     pub domain_failures: u64,
 }
 
+/// What a look at the nodes before each generation decides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Gate {
+    /// Nobody looks.
+    #[default]
+    Off,
+    /// What fails is told.
+    Warn,
+    /// A node on which a check fails is not used.
+    Require,
+}
+
 /// A share in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -75,6 +95,9 @@ impl Default for Policy {
             launch_ms: 30_000,
             first_step_ms: 900_000,
             stall_ms: 1_800_000,
+            preflight: Gate::Off,
+            preflight_ms: 30_000,
+            hang_ms: 300_000,
             gather_ms: 5_000,
             pending_ms: 600_000,
             grow_ms: 30_000,
@@ -111,6 +134,14 @@ impl Policy {
         }
         rates.observe_hours(self.record.node_hours as f64);
         rates
+    }
+
+    /// How long the time between two generations may last.
+    pub(crate) fn gate_wait_ms(&self) -> u64 {
+        match self.preflight {
+            Gate::Off => self.fence_ms,
+            Gate::Warn | Gate::Require => self.fence_ms.max(self.preflight_ms),
+        }
     }
 
     /// The settings of diagnosis that follow from these.

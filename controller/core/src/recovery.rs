@@ -46,6 +46,9 @@ impl Turn<'_> {
         {
             self.close(older, format!("superseded by case {id} before the job made a step"));
         }
+        if concluded.stalled && isolated.is_none() && self.watch_hang(id, &name) {
+            return;
+        }
         match self.answer(&name, concluded, isolated.is_some()) {
             Answer::Nothing(why) => self.close(id, why.to_owned()),
             Answer::Restart => {

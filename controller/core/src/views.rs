@@ -37,6 +37,7 @@ impl State {
                 reason: node_reason(node),
                 slots: node.info.slots,
                 job: job_on(name).map(|job| job.spec.id.clone()),
+                address: node.info.peer_address.clone(),
             })
             .collect()
     }

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use rankguard_core::{Action, Event, Policy, Stamped, State, Timer, invariants, step};
+use rankguard_core::{Action, Event, Gate, Policy, Stamped, State, Timer, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation,
-    JobId, JobSpec, JobState, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Role, Sequence, ShardSeal, Source, Step,
-    Timestamp,
+    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck,
+    Generation, JobId, JobSpec, JobState, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Role, Sequence, ShardSeal,
+    Source, Step, Timestamp,
 };
 
 /// What a walk may do next. Numbers are taken modulo what there is, so that every list means something.
@@ -47,6 +47,12 @@ enum Move {
         old: bool,
     },
     Progress {
+        job: u8,
+        rank: u8,
+        step: u8,
+    },
+    /// An agent finds a rank silent.
+    Silent {
         job: u8,
         rank: u8,
         step: u8,
@@ -98,6 +104,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         2 => (0..2u8, 0..6u8, 0..4u8, any::<bool>())
             .prop_map(|(job, rank, code, old)| Move::Exit { job, rank, code, old }),
         2 => (0..2u8, 0..6u8, any::<u8>()).prop_map(|(job, rank, step)| Move::Progress { job, rank, step }),
+        4 => (0..2u8, 0..6u8, any::<u8>()).prop_map(|(job, rank, step)| Move::Silent { job, rank, step }),
         3 => (0..2u8, 0..6u8, 0..4u8, 1..7u8)
             .prop_map(|(job, rank, step, world)| Move::Durable { job, rank, step, world }),
         3 => (0..2u8, 1..9u8).prop_map(|(job, ahead)| Move::Checkpoint { job, ahead }),
@@ -146,6 +153,7 @@ fn difference() -> rankguard_checkpoint_schedule::twins::Difference {
 fn policy() -> Policy {
     Policy {
         risk_ms: 1,
+        preflight: Gate::Require,
         ..Policy::default()
     }
 }
@@ -218,6 +226,10 @@ impl Walk {
     }
 
     fn rank_report(&mut self, name: &JobId, rank: u8, old: bool, body: Body) {
+        self.rank_report_marked(name, rank, old, body, Vec::new());
+    }
+
+    fn rank_report_marked(&mut self, name: &JobId, rank: u8, old: bool, body: Body, marks: Vec<Mark>) {
         let Some(job) = self.state.jobs().get(name) else { return };
         let generation = Generation(job.generation.0.saturating_sub(u64::from(old)));
         let Some(plan) = &job.plan else { return };
@@ -229,7 +241,7 @@ impl Walk {
             rank: place.rank,
             node: place.node.clone(),
         };
-        self.report(place.node, Source::Ranks, entity, body, Vec::new());
+        self.report(place.node, Source::Ranks, entity, body, marks);
     }
 
     fn obey(&mut self) {
@@ -266,6 +278,24 @@ impl Walk {
                             Vec::new(),
                         );
                     }
+                }
+                Order::Preflight(wanted) => {
+                    // Every third node lacks something.
+                    let class = ClassId::from("path-not-found");
+                    let lacks = node.as_str().ends_with('2').then(|| FailedCheck {
+                        check: "path".to_owned(),
+                        subject: "/data".to_owned(),
+                        class,
+                        found: "it is not there".to_owned(),
+                        advice: String::new(),
+                    });
+                    let body = Body::Preflighted {
+                        job: wanted.job,
+                        generation: wanted.generation,
+                        failed: lacks.into_iter().collect(),
+                        environment: BTreeMap::new(),
+                    };
+                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
                 }
                 Order::Stop { .. } | Order::Keep { .. } | Order::Checkpoint { .. } => {}
             }
@@ -369,6 +399,26 @@ impl Walk {
                     step_ms: 1.0,
                 };
                 self.rank_report(&job(number), rank, false, body);
+            }
+            Move::Silent {
+                job: number,
+                rank,
+                step,
+            } => {
+                let fields = [("step", u64::from(step)), ("silent_ms", 31_000)];
+                let mark = Mark {
+                    class: ClassId::from("hang-no-error"),
+                    role: Role::Confirmation,
+                    confidence: 0.6,
+                    signature: "ranks.stalled".to_owned(),
+                    fields: fields.map(|(name, value)| (name.to_owned(), value.to_string())).into(),
+                };
+                let body = Body::Line {
+                    text: "no step".to_owned(),
+                    context: vec![format!("place {}", step % 3)],
+                    repeats: 1,
+                };
+                self.rank_report_marked(&job(number), rank, false, body, vec![mark]);
             }
             Move::Durable {
                 job: number,

@@ -129,6 +129,17 @@ impl World {
                     call,
                 },
             ),
+            // Nodes of this world have what jobs need.
+            Order::Preflight(wanted) => {
+                let body = Body::Preflighted {
+                    job: wanted.job,
+                    generation: wanted.generation,
+                    failed: Vec::new(),
+                    environment: std::collections::BTreeMap::new(),
+                };
+                let entity = Entity::Node { node: node.clone() };
+                self.report(node, Source::Agent, entity, body);
+            }
             Order::Keep { .. } => {}
         }
     }

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use rankguard_model::Source;
+use rankguard_model::{Body, Source};
 
 use super::*;
 use crate::collectors::testing::{commit, rank, reporter, run, told};
@@ -172,4 +172,74 @@ fn a_step_of_the_wall_clock_holds_nothing_back() {
     assert!(commit(&reporter).is_empty(), "it is held back for company");
     ring.look(at(13), at(13), &reporter).expect("the ring can be read");
     assert_eq!(commit(&reporter).len(), 1);
+}
+
+/// A storm as a dying device makes one: the same event over and over, among lines that nobody knows.
+struct Flood {
+    next: u64,
+    records: u64,
+}
+
+impl Read for Flood {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.next == self.records {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        // Ten microseconds a line: 100,000 a second.
+        let (seq, micros) = (self.next, 1_000_000 + self.next * 10);
+        let text = match seq % 4 {
+            0 => format!(
+                "NVRM: Xid (PCI:0000:9b:00): 79, pid={}, name=python, GPU has fallen off the bus.",
+                4711 + seq % 8
+            ),
+            1 => format!(
+                "pcieport 0000:16:01.0: AER: Corrected error message received from 0000:17:00.{}",
+                seq % 3
+            ),
+            2 => format!("some_driver 0000:17:00.0: queue {seq} is in a state that nobody has seen before"),
+            _ => "NVRM: GPU at PCI:0000:9b:00: GPU-00000000-0000-0000-0000-000000000000".to_owned(),
+        };
+        self.next += 1;
+        let line = format!("4,{seq},{micros},-;{text}\n");
+        buffer[..line.len()].copy_from_slice(line.as_bytes());
+        Ok(line.len())
+    }
+}
+
+/// RG-4, RG-9: what repeats is counted, not told again, and nothing of it is lost.
+#[test]
+fn a_flood_becomes_few_sightings_with_counts() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let reporter = reporter(Source::KernelLog, dir.path());
+    let records = 200_000;
+    let position = Position::of_this_boot("b1", None);
+    let mut ring = Ring::new(Flood { next: 0, records }, position, BOOT, &reporter);
+    let mut all = Vec::new();
+    for look in 0.. {
+        // The clock goes with the lines: a look takes as long as its records did.
+        let micros = 1_000_000 + ring.records.next * 10;
+        let now = Timestamp(BOOT.0 + i64::try_from(micros).expect("small") * 1_000);
+        ring.look(now, &reporter).expect("the ring can be read");
+        all.extend(commit(&reporter));
+        if ring.records.next == records {
+            break;
+        }
+        assert!(look < 1_000, "{} records were read", ring.records.next);
+    }
+    ring.finish(Timestamp(BOOT.0 + 100 * SECOND), &reporter);
+    all.extend(commit(&reporter));
+    let mut xids = 0;
+    for sighting in &all {
+        let Body::Line { repeats, context, .. } = &sighting.body else {
+            panic!("{sighting:?}")
+        };
+        let is_xid = sighting
+            .marks
+            .iter()
+            .any(|mark| mark.class.as_str() == "gpu-fallen-off-bus");
+        xids += if is_xid { u64::from(*repeats) } else { 0 };
+        assert!(context.len() <= 64, "{}", context.len());
+    }
+    assert_eq!(xids, records / 4, "{:?}", all.iter().map(told).collect::<Vec<_>>());
+    assert!(all.len() <= 64, "{} sightings", all.len());
 }

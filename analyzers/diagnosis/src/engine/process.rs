@@ -136,16 +136,19 @@ fn orders(scene: &Scene<'_>) -> Option<Candidate> {
 
 /// Ranks that live and do nothing.
 fn stall(scene: &Scene<'_>) -> Option<Candidate> {
-    let (index, _) = scene
+    let (index, sign) = scene
         .signs
         .iter()
         .enumerate()
         .find(|(_, sign)| sign.what == What::Stalled)?;
-    Some(Candidate::new(
-        "hang-no-error",
-        scene.job_entity(),
-        index,
-        Strength::Symptom,
-        0.5,
-    ))
+    // Whoever stands elsewhere than the others is what they wait for, more likely than not.
+    let (class, blamed, score) = match sign.rank() {
+        Some(rank) => ("hang-stalled-ranks", scene.rank_entity(rank, sign.node()), 0.6),
+        None => ("hang-no-error", scene.job_entity(), 0.5),
+    };
+    let mut candidate = Candidate::new(class, blamed, index, Strength::Symptom, score);
+    if sign.rank().is_some() {
+        candidate.notes.push(format!("{}.", sign.text));
+    }
+    Some(candidate)
 }

@@ -13,6 +13,7 @@ impl Turn<'_> {
         *seen = (*seen).max(evidence.id.seq);
         self.take_report(evidence);
         self.witness(evidence);
+        self.rank_silent(evidence);
         self.distrust_checkpoint(evidence);
         self.watch_risk(evidence);
     }
@@ -26,6 +27,15 @@ impl Turn<'_> {
         } = &evidence.body
         {
             return self.node_fenced(job, *generation, &evidence.id.node, *master_port);
+        }
+        if let Body::Preflighted {
+            job,
+            generation,
+            failed,
+            environment,
+        } = &evidence.body
+        {
+            return self.node_preflighted(job, *generation, &evidence.id.node, failed, environment);
         }
         let Entity::Rank {
             job: name,
@@ -62,6 +72,8 @@ impl Turn<'_> {
                     if let Phase::Launching { waiting, .. } = &mut job.phase {
                         waiting.remove(rank);
                     }
+                } else {
+                    self.rank_gave_up(name, *rank);
                 }
                 self.advance(name);
             }
@@ -78,6 +90,8 @@ impl Turn<'_> {
                     };
                     job.record_progress(point);
                 }
+                self.rank_moved(name, *rank, *step);
+                let Some(job) = self.state.jobs.get(name) else { return };
                 if matches!(job.phase, Phase::Starting) {
                     self.first_step(name, evidence.at);
                 } else if matches!(job.phase, Phase::Running) {

@@ -36,7 +36,8 @@ impl Turn<'_> {
         let Some(job) = self.state.jobs.get(name).filter(|job| !job.is_over()) else {
             return;
         };
-        let taken = self.state.nodes_of_other_jobs(name);
+        let mut taken = self.state.nodes_of_other_jobs(name);
+        taken.extend(job.refused.iter().cloned());
         let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
         let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
         let gathered = match job.phase {
@@ -83,8 +84,12 @@ impl Turn<'_> {
         };
         let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
         let missing = format!(
-            "waits for nodes: it needs at least {} free healthy nodes with {slots} slots each, and there are {found}",
-            range.min
+            "waits for nodes: it needs at least {} free healthy nodes with {slots} slots each, and there are {found}{}",
+            range.min,
+            match job.refused.len() {
+                0 => String::new(),
+                refused => format!(", without {refused} that preflight refused"),
+            }
         );
         let was_pending = matches!(job.phase, Phase::Pending { .. });
         job.phase = Phase::Pending {
@@ -119,6 +124,8 @@ impl Turn<'_> {
             job.fruitless += u32::from(plan.case.is_some());
             job.plan = Some(plan);
             job.running.clear();
+            job.hang = super::Hang::default();
+            job.answers = super::Answers::default();
             job.restored = RestoreBytes::default();
             job.completed.clear();
             job.checkpoints.fence(job.generation);
@@ -129,13 +136,14 @@ impl Turn<'_> {
                 port: None,
             };
         }
-        self.wait_at_most(&name, self.state.policy.fence_ms);
+        self.wait_at_most(&name, self.state.policy.gate_wait_ms());
         for node in waiting {
             if let Some(job) = self.state.jobs.get(&name) {
                 let order = fence_order(&name, job, &node);
                 self.order(&node, order);
             }
         }
+        self.ask_nodes(&name);
     }
 
     pub(super) fn node_fenced(
@@ -172,7 +180,7 @@ impl Turn<'_> {
             Phase::Fencing {
                 waiting,
                 port: Some(port),
-            } if waiting.is_empty() && job.checkpoints.committing.is_none() => {
+            } if waiting.is_empty() && job.answers.waiting.is_empty() && job.checkpoints.committing.is_none() => {
                 let port = *port;
                 self.launch(name, port);
             }

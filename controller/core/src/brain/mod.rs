@@ -1,6 +1,8 @@
 //! One event at a time.
 
 mod evidence;
+mod gate;
+mod hang;
 mod interval;
 mod jobs;
 mod nodes;
@@ -8,6 +10,8 @@ mod risk;
 mod twins;
 mod waits;
 
+pub use gate::Answers;
+pub use hang::Hang;
 pub use interval::scope_of;
 use rankguard_model::{JobId, NodeId, Order, Rank, Timestamp};
 
@@ -98,6 +102,7 @@ impl Turn<'_> {
                 self.snapshot_on_risk(node, &format!("an operator took {node} out of use"));
             }
             Event::NodeUncordoned { node } => {
+                self.forget_refusals(node);
                 self.state.fleet.uncordon(node);
                 self.node_span(node);
                 self.offer_node();

@@ -25,6 +25,7 @@ impl Turn<'_> {
         self.state.diagnosis.node_returned(&node);
         self.node_span(&node);
         if restarted {
+            self.forget_refusals(&node);
             // The ranks of the old agent died with it, and its word about how they ended died too.
             self.ranks_vanished(info);
         }
@@ -100,8 +101,13 @@ impl Turn<'_> {
         match &job.phase {
             Phase::Fencing { waiting, .. } if waiting.contains(node) => {
                 let order = fence_order(name, job, node);
+                let asked = job.answers.waiting.contains(node);
                 self.order(node, order);
+                if asked {
+                    self.ask_node(name, node);
+                }
             }
+            Phase::Fencing { .. } if job.answers.waiting.contains(node) => self.ask_node(name, node),
             Phase::Launching { waiting, port } => {
                 let port = *port;
                 let awaited = job

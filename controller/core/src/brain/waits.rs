@@ -46,6 +46,7 @@ impl Turn<'_> {
                 }
             }
             Timer::Grow { job } => self.grow(job),
+            Timer::Hang { job, generation } => self.hang_due(job, *generation),
             Timer::PhaseDeadline { job, generation } => self.phase_overdue(job, *generation),
         }
     }
@@ -56,7 +57,8 @@ impl Turn<'_> {
             // Whatever goes on ends in a new generation or in steps; both ask again.
             return;
         }
-        let taken = self.state.nodes_of_other_jobs(name);
+        let mut taken = self.state.nodes_of_other_jobs(name);
+        taken.extend(job.refused.iter().cloned());
         let nodes = self.state.fleet.choose(
             job.nodes(),
             &taken,
@@ -83,8 +85,8 @@ impl Turn<'_> {
                 self.stop_job(name, reason);
             }
             Phase::Fencing { waiting, .. } => {
-                let late: Vec<NodeId> = waiting.iter().cloned().collect();
-                self.give_up_on(name, &late, "did not end its old ranks in time");
+                let late = super::gate::awaited(job, waiting);
+                self.give_up_on(name, &late, "did not end its old ranks, or look at itself, in time");
             }
             Phase::Launching { waiting, .. } => {
                 let late: BTreeSet<NodeId> = waiting.iter().filter_map(|rank| node_of(job, *rank)).collect();
@@ -95,6 +97,9 @@ impl Turn<'_> {
                 );
             }
             Phase::Starting | Phase::Running => {
+                if job.hang.case.is_some() {
+                    return self.restart_hung(name, "it has made no step for as long as any job may".to_owned());
+                }
                 // A program without step marks says nothing; only its exits count.
                 if job.step.is_some() || job.spec.checkpoint.is_some() {
                     let since = self.at;
@@ -102,6 +107,7 @@ impl Turn<'_> {
                         job: name.clone(),
                         generation,
                         since,
+                        suspect: None,
                     });
                 }
             }

@@ -210,6 +210,10 @@ fn text(evidence: &Evidence) -> String {
         Body::Fenced { job, generation, .. } => format!("job {job} fenced below generation {generation}"),
         Body::ShardFailed { step, reason } => format!("the shard of step {step} could not be kept: {reason}"),
         Body::Restored { step, .. } => format!("{} restored step {step}", evidence.entity),
+        Body::FlightDump { .. } => format!("{} dumped its flight recorder", evidence.entity),
+        Body::Preflighted { job, failed, .. } => {
+            format!("{} checks of {} failed before a generation of job {job}", failed.len(), evidence.entity)
+        }
         Body::RankFinished => format!("{} has done all its work", evidence.entity),
         Body::OrderFailed { order, reason, .. } => format!("order {order} failed: {reason}"),
         Body::Progress { step, .. } | Body::ShardSealed { step, .. } => format!("{} at step {step}", evidence.entity),

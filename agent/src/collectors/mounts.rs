@@ -1,0 +1,261 @@
+//! File systems: which ones do not answer, and how much room those have that matter.
+//!
+//! Asking a network file system whose server is gone does not return, and nothing can end the thread that asked. Each mount is
+//! asked on a thread of its own, and not again before it has answered: one that hangs costs one thread, however long it
+//! hangs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
+
+/// How long a file system may take to say how large it is. A server that is merely busy answers within a second.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// File systems that are asked.
+const MOUNTS: usize = 128;
+
+/// Kinds of file system with somebody else behind them.
+const REMOTE: [&str; 16] = [
+    "9p",
+    "afs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "gfs2",
+    "glusterfs",
+    "gpfs",
+    "lustre",
+    "nfs",
+    "nfs4",
+    "ocfs2",
+    "panfs",
+    "smb3",
+    "virtiofs",
+    "wekafs",
+];
+
+/// Room of a file system, as parts of what there is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Room {
+    pub(super) blocks: f64,
+    /// Files that it can hold yet; file systems that do not count them have all.
+    pub(super) inodes: f64,
+}
+
+/// What a look gave.
+#[derive(Debug, PartialEq)]
+pub(super) enum Told {
+    /// It has not answered for this long; told once.
+    Hangs(PathBuf, Duration),
+    /// It did, after it was told to hang.
+    Answers(PathBuf, Duration),
+    /// It answered.
+    Has(PathBuf, Room),
+}
+
+type Ask = Arc<dyn Fn(&Path) -> io::Result<Room> + Send + Sync>;
+
+/// One question.
+struct Asked {
+    since: Instant,
+    answer: Receiver<io::Result<Room>>,
+    told: bool,
+}
+
+/// The questions that are open.
+pub(super) struct Mounts {
+    ask: Ask,
+    open: BTreeMap<PathBuf, Asked>,
+}
+
+impl Default for Mounts {
+    fn default() -> Self {
+        Self::asking(Arc::new(room))
+    }
+}
+
+impl Mounts {
+    fn asking(ask: Ask) -> Self {
+        Self {
+            ask,
+            open: BTreeMap::new(),
+        }
+    }
+
+    /// Takes answers in and asks anew whoever has answered. What is asked first answers by the next look.
+    pub(super) fn look(&mut self, paths: &[PathBuf], now: Instant) -> Vec<Told> {
+        let mut told = Vec::new();
+        self.open.retain(|path, asked| {
+            let lasts = now.saturating_duration_since(asked.since);
+            match asked.answer.try_recv() {
+                Ok(answer) => {
+                    if asked.told {
+                        told.push(Told::Answers(path.clone(), lasts));
+                    }
+                    if let Ok(room) = answer {
+                        told.push(Told::Has(path.clone(), room));
+                    }
+                    false
+                }
+                Err(TryRecvError::Disconnected) => false,
+                Err(TryRecvError::Empty) => {
+                    if lasts >= DEADLINE && !std::mem::replace(&mut asked.told, true) {
+                        told.push(Told::Hangs(path.clone(), lasts));
+                    }
+                    true
+                }
+            }
+        });
+        for path in paths.iter().take(MOUNTS) {
+            if !self.open.contains_key(path)
+                && let Some(asked) = self.question(path, now)
+            {
+                self.open.insert(path.clone(), asked);
+            }
+        }
+        told
+    }
+
+    fn question(&self, path: &Path, now: Instant) -> Option<Asked> {
+        let (say, answer) = sync_channel(1);
+        let (ask, path) = (self.ask.clone(), path.to_owned());
+        let started = std::thread::Builder::new()
+            .name("mount".to_owned())
+            .spawn(move || drop(say.send(ask(&path))));
+        // Without a thread nothing is asked, and the next look tries again.
+        started.ok().map(|_| Asked {
+            since: now,
+            answer,
+            told: false,
+        })
+    }
+}
+
+fn room(path: &Path) -> io::Result<Room> {
+    let told = rustix::fs::statvfs(path)?;
+    let part = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
+    Ok(Room {
+        blocks: part(told.f_bavail, told.f_blocks),
+        inodes: part(told.f_favail, told.f_files),
+    })
+}
+
+/// The mounted file systems that lie on other machines, from the text of `/proc/self/mounts`. A place's octal escapes
+/// (`\040` for a space) are undone.
+pub(super) fn remote(text: &str) -> Vec<PathBuf> {
+    let found = text.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (place, kind) = (words.next()?, words.next()?);
+        // An automounter that is merely asked mounts what nobody wants.
+        let is_remote = REMOTE.contains(&kind) || kind.starts_with("fuse.") && kind != "fuse.lxcfs";
+        is_remote.then(|| PathBuf::from(unescape(place)))
+    });
+    let mut found: Vec<PathBuf> = found.collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn unescape(place: &str) -> String {
+    let mut out = Vec::with_capacity(place.len());
+    let mut rest = place.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        out.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[3..] } else { after };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::mpsc::Sender;
+    use std::sync::{Mutex, mpsc};
+
+    use super::*;
+
+    const FULL: Room = Room {
+        blocks: 0.5,
+        inodes: 0.25,
+    };
+
+    /// File systems that answer when they are let; every question is counted.
+    fn held() -> (Mounts, Sender<()>, Arc<Mutex<Vec<PathBuf>>>) {
+        let (release, wait) = mpsc::channel::<()>();
+        let (wait, asked) = (Mutex::new(wait), Arc::new(Mutex::new(Vec::new())));
+        let log = asked.clone();
+        let ask = move |path: &Path| {
+            log.lock().unwrap().push(path.to_owned());
+            if path == Path::new("/nfs") {
+                let _ = wait.lock().unwrap().recv();
+            }
+            Ok(FULL)
+        };
+        (Mounts::asking(Arc::new(ask)), release, asked)
+    }
+
+    /// Looks until something is told.
+    fn until(mounts: &mut Mounts, paths: &[PathBuf], now: Instant) -> Vec<Told> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let told = mounts.look(paths, now);
+            if !told.is_empty() || Instant::now() > deadline {
+                return told;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn one_that_hangs_is_told_once_is_asked_once_and_holds_up_nobody() {
+        let (mut mounts, release, asked) = held();
+        let start = Instant::now();
+        let (nfs, disk) = (PathBuf::from("/nfs"), PathBuf::from("/disk"));
+        let paths = [nfs.clone(), disk.clone()];
+        mounts.look(&paths, start);
+        assert_eq!(until(&mut mounts, &paths[..1], start), [Told::Has(disk, FULL)]);
+        let late = start + Duration::from_secs(11);
+        let told = until(&mut mounts, &[], late);
+        assert_eq!(told, [Told::Hangs(nfs.clone(), Duration::from_secs(11))]);
+        for second in 12..100 {
+            let told = mounts.look(&paths[..1], start + Duration::from_secs(second));
+            assert_eq!(told, []);
+        }
+        let questions = asked.lock().unwrap().iter().filter(|path| **path == nfs).count();
+        assert_eq!(questions, 1);
+        release.send(()).unwrap();
+        let back = start + Duration::from_secs(100);
+        let told = until(&mut mounts, &[], back);
+        let lasted = Duration::from_secs(100);
+        assert_eq!(told, [Told::Answers(nfs.clone(), lasted), Told::Has(nfs, FULL)]);
+    }
+
+    #[test]
+    fn this_file_system_answers_and_a_missing_folder_has_no_room() {
+        let mut mounts = Mounts::default();
+        let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let paths = [here.clone(), PathBuf::from("/nowhere/at/all")];
+        mounts.look(&paths, Instant::now());
+        let told = until(&mut mounts, &[], Instant::now());
+        let [Told::Has(path, room)] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert_eq!(path, &here);
+        assert!((0.0..=1.0).contains(&room.blocks) && (0.0..=1.0).contains(&room.inodes));
+    }
+
+    #[test]
+    fn what_lies_on_other_machines_is_found() {
+        let text = "/dev/sda1 / ext4 rw 0 0\nserver:/x /mnt/my\\040data nfs4 rw 0 0\nfs /scratch lustre rw 0 0\n\
+                    lxcfs /p fuse.lxcfs rw 0 0\nbucket /s3 fuse.s3fs rw 0 0\nauto /net autofs rw 0 0\nserver:/x /b\\9 nfs\n\ngarbage\n";
+        let wanted = ["/b\\9", "/mnt/my data", "/s3", "/scratch"].map(PathBuf::from);
+        assert_eq!(remote(text), wanted);
+    }
+}

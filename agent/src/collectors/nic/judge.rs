@@ -1,0 +1,214 @@
+//! What a change of a reading says.
+
+use rankguard_model::{Mark, Role};
+
+use super::{ACTIVE, Look};
+use crate::collectors::mark;
+
+/// A statistic of a driver that is worth reading, and what its growth says.
+struct Rule {
+    counter: &'static str,
+    class: Option<(&'static str, Role, f64)>,
+}
+
+/// Statistics of mlx5 as the kernel documents them (Documentation/networking/device_drivers/ethernet/mellanox/mlx5), and those
+/// that other drivers call the same. Which ones to read and that any storm error counts is from a survey of node monitors;
+/// none of them publishes a limit for the others, which are told as they grow.
+const RULES: &[Rule] = &[
+    Rule {
+        counter: "link_down_events_phy",
+        class: Some(("nic-link-flap", Role::Root, 0.7)),
+    },
+    // It sent pauses for so long that it gave up and dropped: its host does not take what it receives.
+    Rule {
+        counter: "tx_pause_storm_error_events",
+        class: Some(("nic-fault", Role::Root, 0.6)),
+    },
+    Rule {
+        counter: "tx_pause_storm_warning_events",
+        class: Some(("nic-fault", Role::Confirmation, 0.5)),
+    },
+    Rule {
+        counter: "module_bus_stuck",
+        class: Some(("nic-fault", Role::Confirmation, 0.5)),
+    },
+    Rule {
+        counter: "module_high_temp",
+        class: Some(("nic-fault", Role::Confirmation, 0.5)),
+    },
+    Rule {
+        counter: "rx_crc_errors_phy",
+        class: Some(("network-packet-error", Role::Confirmation, 0.4)),
+    },
+    Rule {
+        counter: "rx_crc_errors",
+        class: Some(("network-packet-error", Role::Confirmation, 0.4)),
+    },
+    Rule {
+        counter: "rx_symbol_err_phy",
+        class: None,
+    },
+    Rule {
+        counter: "rx_pcs_symbol_err_phy",
+        class: None,
+    },
+    Rule {
+        counter: "rx_discards_phy",
+        class: None,
+    },
+    Rule {
+        counter: "tx_discards_phy",
+        class: None,
+    },
+    Rule {
+        counter: "rx_out_of_buffer",
+        class: None,
+    },
+    Rule {
+        counter: "outbound_pci_stalled_wr_events",
+        class: None,
+    },
+    Rule {
+        counter: "outbound_pci_stalled_rd_events",
+        class: None,
+    },
+];
+
+/// Whether a statistic of a driver is read at all.
+pub(super) fn is_wanted(counter: &str) -> bool {
+    is_pause(counter) || RULES.iter().any(|rule| rule.counter == counter)
+}
+
+/// Time that a port stood still because somebody asked for it, microseconds: `rx_prio3_pause_duration`.
+pub(super) fn is_pause(counter: &str) -> bool {
+    counter.ends_with("_pause_duration")
+}
+
+/// One thing that is different.
+#[derive(Debug, PartialEq)]
+pub(super) struct Change {
+    pub(super) device: String,
+    pub(super) metric: String,
+    pub(super) value: f64,
+    pub(super) unit: &'static str,
+    pub(super) marks: Vec<Mark>,
+}
+
+/// What is different from the look before. A counter at the end of its range is not known.
+pub(super) fn changes(before: &Look, now: &Look) -> Vec<Change> {
+    let mut found = Vec::new();
+    for (device, old) in before {
+        let Some(new) = now.get(device) else {
+            found.push(Change {
+                device: device.clone(),
+                metric: "nic.present".to_owned(),
+                value: 0.0,
+                unit: "bool",
+                marks: vec![mark("nic-fault", Role::Root, 0.8, "nic.present")],
+            });
+            continue;
+        };
+        for (metric, value) in new {
+            let known = |value: &f64| value.is_finite();
+            let was = old
+                .get(metric)
+                .filter(|was| known(was) && known(value) && *was != value);
+            let Some(was) = was else {
+                continue;
+            };
+            if let Some((unit, marks)) = judge(metric, *was, *value) {
+                found.push(Change {
+                    device: device.clone(),
+                    metric: metric.clone(),
+                    value: *value,
+                    unit,
+                    marks,
+                });
+            }
+        }
+    }
+    for device in now.keys().filter(|device| !before.contains_key(*device)) {
+        found.push(Change {
+            device: device.clone(),
+            metric: "nic.present".to_owned(),
+            value: 1.0,
+            unit: "bool",
+            marks: Vec::new(),
+        });
+    }
+    found
+}
+
+/// Whether a change is worth reporting, and what it says. Recovery is reported without a mark.
+fn judge(metric: &str, was: f64, value: f64) -> Option<(&'static str, Vec<Mark>)> {
+    let (short, _) = metric.split_once(" port ").unwrap_or((metric, ""));
+    let one = |class, role, confidence| vec![mark(class, role, confidence, short)];
+    match short {
+        "nic.port_state" if was == ACTIVE => Some(("state", one("nic-link-down", Role::Root, 0.8))),
+        "nic.port_state" | "nic.phys_state" => Some(("state", Vec::new())),
+        "nic.port_rate" if value < was => Some(("gigabits-per-second", one("nic-fault", Role::Root, 0.5))),
+        "nic.port_rate" => Some(("gigabits-per-second", Vec::new())),
+        "nic.operstate_up" if value == 0.0 => Some(("bool", one("nic-link-down", Role::Root, 0.8))),
+        "nic.operstate_up" => Some(("bool", Vec::new())),
+        // A counter that went back was reset; nothing is known of what it missed.
+        _ if value < was => None,
+        // What the watch over time judges.
+        _ if is_pause(short) => None,
+        "nic.link_downed" => Some(("count", one("nic-link-flap", Role::Root, 0.7))),
+        // Down and up again between two looks counts two.
+        "nic.carrier_changes" if value - was >= 2.0 => Some(("count", one("nic-link-flap", Role::Root, 0.6))),
+        "nic.local_link_integrity_errors" | "nic.excessive_buffer_overrun_errors" | "nic.rnr_nak_retry_err" => {
+            Some(("count", one("nic-fault", Role::Confirmation, 0.5)))
+        }
+        _ => {
+            let rule = RULES
+                .iter()
+                .find(|rule| short.strip_prefix("nic.") == Some(rule.counter));
+            let says = rule.and_then(|rule| rule.class);
+            Some((
+                "count",
+                says.map_or_else(Vec::new, |(class, role, sure)| one(class, role, sure)),
+            ))
+        }
+    }
+}
+
+/// Counters of which nothing is known any more: they stand at the end of their range, or went back.
+pub(super) fn lost(before: &Look, now: &Look) -> Vec<(String, String)> {
+    let mut told = Vec::new();
+    for (device, new) in now {
+        let Some(old) = before.get(device) else { continue };
+        let mut back = Vec::new();
+        for (metric, value) in new.iter().filter(|(metric, _)| is_counter(metric)) {
+            let Some(was) = old.get(metric).filter(|was| was.is_finite()) else {
+                continue;
+            };
+            if value.is_infinite() {
+                let what =
+                    format!("{metric} of {device} stands at the end of its range and counts no more until it is reset");
+                told.push((device.clone(), what));
+            } else if value < was {
+                back.push(format!("{metric} from {was} to {value}"));
+            }
+        }
+        if let Some(first) = back.first() {
+            let more = back.len() - 1;
+            let rest = if more == 0 {
+                String::new()
+            } else {
+                format!(", and {more} more")
+            };
+            let what = format!("counters of {device} were reset: {first}{rest}; what they missed is not known");
+            told.push((device.clone(), what));
+        }
+    }
+    told
+}
+
+fn is_counter(metric: &str) -> bool {
+    let (short, _) = metric.split_once(" port ").unwrap_or((metric, ""));
+    !matches!(
+        short,
+        "nic.port_state" | "nic.phys_state" | "nic.port_rate" | "nic.operstate_up" | "nic.present"
+    )
+}

@@ -1,0 +1,389 @@
+//! Which nodes measure each other next, and whom the results blame. Pure: whoever carries it out asks for a round, measures its
+//! pairs at one time, and tells.
+//!
+//! First everybody measures once, with one partner. A pair that is bad is taken apart: each of its nodes measures with nodes
+//! that were good with somebody. Who is bad with all of them is to blame; where both are good with others, the way between
+//! the two is, once it was bad twice. A few more rounds than one find any number of bad nodes, whatever their number: only
+//! where no two nodes are good with each other nothing can be told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Proven nodes that somebody must be bad with before it is blamed: one way may be bad, too.
+const REFERENCES: usize = 2;
+/// Measurements of a pair before the way between is blamed.
+const TWICE: usize = 2;
+/// Pairs are compared with what the best tenth of them has: a few bad nodes make most pairs bad, and the median with them.
+const BEST: f64 = 0.9;
+/// Part of that bandwidth below which a pair is bad.
+const SLOW: f64 = 0.5;
+/// Times that latency above which a pair is bad, and the least that is bad, seconds: below, it is noise of a scheduler.
+const LATE: f64 = 10.0;
+const LATE_LEAST: f64 = 0.002;
+
+/// Two nodes, the lower number first.
+pub type Pair = (usize, usize);
+
+/// What a measurement gave.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// Bytes per second.
+    pub bandwidth: f64,
+    /// Seconds of one way there and back.
+    pub latency: f64,
+}
+
+/// The measurements so far, over nodes 0 to n-1.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Search {
+    nodes: usize,
+    /// Bandwidth below which a pair is bad whatever the others have, bytes per second.
+    least: f64,
+    /// Every measurement of a pair, in order; none where it failed.
+    results: BTreeMap<Pair, Vec<Option<Measured>>>,
+}
+
+/// Whom the results blame.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Blame {
+    /// Nodes that are bad with whomever they measured.
+    pub nodes: Vec<usize>,
+    /// Ways between two nodes that are good with others.
+    pub links: Vec<Pair>,
+    /// Bad pairs of which nobody can be blamed: no two nodes are good with each other.
+    pub open: Vec<Pair>,
+}
+
+impl Search {
+    /// Nothing is measured yet.
+    pub fn new(nodes: usize, least: f64) -> Self {
+        Self {
+            nodes,
+            least,
+            results: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a measurement in. One of a node with itself, or of a node that is not there, says nothing.
+    pub fn tell(&mut self, (one, other): Pair, measured: Option<Measured>) {
+        let pair = (one.min(other), one.max(other));
+        if pair.0 != pair.1 && pair.1 < self.nodes {
+            self.results.entry(pair).or_default().push(measured);
+        }
+    }
+
+    /// All measurements.
+    pub fn results(&self) -> &BTreeMap<Pair, Vec<Option<Measured>>> {
+        &self.results
+    }
+
+    /// The pairs to be measured next, all at one time; no node is in two of them. Empty when no more is to be learnt.
+    pub fn next(&self) -> Vec<Pair> {
+        let mut round = Round::default();
+        for pair in tournament(self.nodes, 0) {
+            round.add(pair, |pair| !self.results.contains_key(&pair));
+        }
+        if !round.pairs.is_empty() {
+            return round.pairs;
+        }
+        let judged = self.judged();
+        let proven = proven(&judged);
+        if proven.is_empty() {
+            // Nobody to compare with: other partners.
+            let rounds = (1..self.nodes).map(|number| tournament(self.nodes, number));
+            let fresh = |pair: &Pair| !self.results.contains_key(pair);
+            let next = rounds
+                .map(|pairs| pairs.into_iter().filter(fresh).collect::<Vec<_>>())
+                .find(|pairs| !pairs.is_empty());
+            return next.unwrap_or_default();
+        }
+        for node in (0..self.nodes).filter(|node| !proven.contains(node)) {
+            let asked = |reference: &&usize| self.results.contains_key(&ordered(node, **reference));
+            let wanted = REFERENCES.min(proven.len());
+            if proven.iter().filter(asked).count() >= wanted {
+                continue;
+            }
+            // Spread over the proven ones, so that many can be asked at one time.
+            let start = node % proven.len();
+            let references = proven.iter().cycle().skip(start).take(proven.len());
+            for reference in references {
+                let before = round.pairs.len();
+                round.add(ordered(node, *reference), |pair| !self.results.contains_key(&pair));
+                if round.pairs.len() > before {
+                    break;
+                }
+            }
+        }
+        for (pair, outcomes) in &judged {
+            let both = proven.contains(&pair.0) && proven.contains(&pair.1);
+            if both && outcomes.iter().all(|good| !good) {
+                round.add(*pair, |_| outcomes.len() < TWICE);
+            }
+        }
+        round.pairs
+    }
+
+    /// What the results say so far.
+    pub fn blame(&self) -> Blame {
+        let judged = self.judged();
+        let proven = proven(&judged);
+        let bad = judged.iter().filter(|(_, outcomes)| outcomes.iter().all(|good| !good));
+        let bad: Vec<(Pair, usize)> = bad.map(|(pair, outcomes)| (*pair, outcomes.len())).collect();
+        if proven.is_empty() {
+            return Blame {
+                open: bad.into_iter().map(|(pair, _)| pair).collect(),
+                ..Blame::default()
+            };
+        }
+        let measured: BTreeSet<usize> = judged.keys().flat_map(|(one, other)| [*one, *other]).collect();
+        let between = bad
+            .iter()
+            .filter(|((one, other), times)| proven.contains(one) && proven.contains(other) && *times >= TWICE);
+        Blame {
+            nodes: measured.difference(&proven).copied().collect(),
+            links: between.map(|(pair, _)| *pair).collect(),
+            open: Vec::new(),
+        }
+    }
+
+    /// Whether each measurement was good, beside the best of those that did not fail.
+    fn judged(&self) -> BTreeMap<Pair, Vec<bool>> {
+        let done = || self.results.values().flatten().flatten();
+        let fast = quantile(done().map(|it| it.bandwidth).collect(), BEST);
+        let soon = quantile(done().map(|it| it.latency).collect(), 1.0 - BEST);
+        let least = self.least.max(SLOW * fast);
+        let late = (LATE * soon).max(LATE_LEAST);
+        let good = |it: &Option<Measured>| it.is_some_and(|it| it.bandwidth >= least && it.latency <= late);
+        self.results
+            .iter()
+            .map(|(pair, all)| (*pair, all.iter().map(good).collect()))
+            .collect()
+    }
+}
+
+/// Pairs of one round.
+#[derive(Default)]
+struct Round {
+    pairs: Vec<Pair>,
+    busy: BTreeSet<usize>,
+}
+
+impl Round {
+    fn add(&mut self, pair: Pair, wanted: impl Fn(Pair) -> bool) {
+        if wanted(pair) && !self.busy.contains(&pair.0) && !self.busy.contains(&pair.1) {
+            self.busy.extend([pair.0, pair.1]);
+            self.pairs.push(pair);
+        }
+    }
+}
+
+/// Nodes that were good with somebody.
+fn proven(judged: &BTreeMap<Pair, Vec<bool>>) -> BTreeSet<usize> {
+    let good = judged.iter().filter(|(_, outcomes)| outcomes.contains(&true));
+    good.flat_map(|((one, other), _)| [*one, *other]).collect()
+}
+
+fn ordered(one: usize, other: usize) -> Pair {
+    (one.min(other), one.max(other))
+}
+
+/// A round of a tournament in which everybody meets everybody (the circle method). Of an odd number one rests; in the first
+/// round nobody does, the last one meets the first, too.
+fn tournament(nodes: usize, round: usize) -> Vec<Pair> {
+    if nodes < 2 {
+        return Vec::new();
+    }
+    let seats = nodes + nodes % 2;
+    let place = |seat: usize| {
+        if seat == 0 {
+            0
+        } else {
+            1 + (seat - 1 + round) % (seats - 1)
+        }
+    };
+    let pairs = (0..seats / 2).map(|seat| ordered(place(seat), place(seats - 1 - seat)));
+    let mut pairs: Vec<Pair> = pairs.filter(|(_, other)| *other < nodes).collect();
+    if round == 0 {
+        let resting = (0..nodes).find(|node| !pairs.iter().any(|(one, other)| one == node || other == node));
+        pairs.extend(resting.map(|node| ordered(node, usize::from(node == 0))));
+    }
+    pairs
+}
+
+fn quantile(mut values: Vec<f64>, part: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let index = (values.len() as f64 * part) as usize;
+    values
+        .get(index.min(values.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FAST: Measured = Measured {
+        bandwidth: 1e9,
+        latency: 1e-4,
+    };
+    const CRAWLS: Measured = Measured {
+        bandwidth: 1e8,
+        latency: 1e-4,
+    };
+
+    /// What is wrong with a network; how each fault shows is told by its number.
+    #[derive(Debug, Clone)]
+    struct Truth {
+        nodes: usize,
+        bad: BTreeSet<usize>,
+        links: BTreeSet<Pair>,
+    }
+
+    impl Truth {
+        fn measure(&self, pair: Pair) -> Option<Measured> {
+            let (one, other) = pair;
+            let wrong = self.bad.contains(&one) || self.bad.contains(&other) || self.links.contains(&pair);
+            match (one + other) % 3 {
+                _ if !wrong => Some(FAST),
+                0 => None,
+                1 => Some(CRAWLS),
+                _ => Some(Measured { latency: 0.1, ..FAST }),
+            }
+        }
+
+        /// Measures until nothing is left to learn; gives what is blamed, the rounds and the measurements.
+        fn search(&self) -> (Blame, usize, usize) {
+            let mut search = Search::new(self.nodes, 0.0);
+            let (mut rounds, mut count) = (0, 0);
+            loop {
+                let round = search.next();
+                if round.is_empty() {
+                    return (search.blame(), rounds, count);
+                }
+                let mut busy = BTreeSet::new();
+                for pair in round {
+                    assert!(pair.0 < pair.1 && pair.1 < self.nodes, "{pair:?}");
+                    assert!(busy.insert(pair.0) && busy.insert(pair.1), "{pair:?} is busy");
+                    search.tell(pair, self.measure(pair));
+                    count += 1;
+                }
+                rounds += 1;
+                assert!(rounds < 4 * self.nodes + 10, "no end");
+            }
+        }
+    }
+
+    /// Fewer than a third of the nodes are bad, and a node has at most one bad way to a good one.
+    fn truths() -> impl Strategy<Value = Truth> {
+        let parts = (4..40_usize).prop_flat_map(|nodes| {
+            let bad = prop::collection::btree_set(0..nodes, 0..=(nodes - 1) / 3);
+            let links = prop::collection::vec((0..nodes, 0..nodes), 0..6);
+            (Just(nodes), bad, links)
+        });
+        parts.prop_map(|(nodes, bad, wanted)| {
+            let mut taken = bad.clone();
+            let mut links = BTreeSet::new();
+            for (one, other) in wanted {
+                if one != other && !taken.contains(&one) && !taken.contains(&other) {
+                    taken.extend([one, other]);
+                    links.insert(ordered(one, other));
+                }
+            }
+            Truth { nodes, bad, links }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn bad_nodes_are_named_and_no_good_one_is(truth in truths()) {
+            let (blame, rounds, count) = truth.search();
+            // With three good nodes of four and a bad way among them, two of the good ones may have one partner only.
+            prop_assume!(truth.nodes - truth.bad.len() >= 4);
+            let bad: Vec<usize> = truth.bad.iter().copied().collect();
+            prop_assert_eq!(&blame.nodes, &bad);
+            prop_assert!(blame.links.iter().all(|pair| truth.links.contains(pair)), "{blame:?}");
+            prop_assert!(blame.open.is_empty());
+            prop_assert!(count <= 4 * truth.nodes, "{count} measurements of {} nodes", truth.nodes);
+            prop_assert!(rounds <= truth.nodes + 6, "{rounds} rounds");
+        }
+
+        #[test]
+        fn a_bad_way_that_was_measured_is_named(truth in truths()) {
+            prop_assume!(truth.nodes - truth.bad.len() >= 4);
+            let first: BTreeSet<Pair> = tournament(truth.nodes, 0).into_iter().collect();
+            let (blame, ..) = truth.search();
+            for pair in truth.links.intersection(&first) {
+                prop_assert!(blame.links.contains(pair), "{pair:?} of {blame:?}");
+            }
+        }
+
+        #[test]
+        fn everybody_meets_everybody_once_in_a_tournament(nodes in 2..30_usize) {
+            let mut met = BTreeSet::new();
+            for round in 0..nodes + nodes % 2 - 1 {
+                let pairs = tournament(nodes, round);
+                // The one that would rest in the first round meets somebody twice.
+                let fresh = pairs.iter().filter(|pair| met.insert(**pair)).count();
+                prop_assert!(fresh + 1 >= pairs.len());
+            }
+            prop_assert_eq!(met.len(), nodes * (nodes - 1) / 2);
+        }
+    }
+
+    fn truth(nodes: usize, bad: &[usize], links: &[Pair]) -> Truth {
+        Truth {
+            nodes,
+            bad: bad.iter().copied().collect(),
+            links: links.iter().copied().collect(),
+        }
+    }
+
+    #[test]
+    fn a_healthy_network_is_measured_once() {
+        let (blame, rounds, count) = truth(8, &[], &[]).search();
+        assert_eq!((blame, rounds, count), (Blame::default(), 1, 4));
+    }
+
+    #[test]
+    fn one_bad_node_and_one_bad_way_are_told_apart() {
+        let (blame, ..) = truth(8, &[3], &[(0, 7)]).search();
+        assert_eq!((blame.nodes, blame.links), (vec![3], vec![(0, 7)]));
+    }
+
+    #[test]
+    fn of_two_nodes_and_where_all_are_bad_nothing_can_be_told() {
+        let mut two = Search::new(2, 0.0);
+        two.tell((0, 1), None);
+        assert_eq!((two.next(), two.blame().open), (vec![], vec![(0, 1)]));
+        let (blame, rounds, _) = truth(5, &[0, 1, 2, 3, 4], &[]).search();
+        assert_eq!((blame.nodes.len(), blame.open.len(), rounds), (0, 10, 6));
+        assert_eq!(Search::new(1, 0.0).next(), []);
+        assert_eq!(Search::new(0, 0.0).next(), []);
+    }
+
+    #[test]
+    fn a_pair_that_was_bad_once_and_then_good_blames_nobody() {
+        let mut search = Search::new(4, 0.0);
+        for pair in search.next() {
+            search.tell(pair, (pair.0 != 0).then_some(FAST));
+        }
+        while let round @ [_, ..] = &search.next()[..] {
+            for pair in round {
+                search.tell(*pair, Some(FAST));
+            }
+        }
+        assert_eq!(search.blame(), Blame::default());
+    }
+
+    #[test]
+    fn all_that_are_slower_than_wanted_are_bad_although_they_are_alike() {
+        let mut search = Search::new(2, 2e9);
+        search.tell((1, 0), Some(FAST));
+        assert_eq!(search.blame().open, [(0, 1)]);
+        search.tell((1, 1), None);
+        search.tell((0, 9), None);
+        assert_eq!(search.results().len(), 1);
+    }
+}

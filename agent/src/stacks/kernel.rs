@@ -1,0 +1,330 @@
+//! What the kernel says of a process: state, system call, where it waits, threads that nothing can wake.
+//!
+//! Without the right to trace it the system call and the kernel's stack are absent; state and waiting place mostly remain.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+/// Threads that are looked at.
+const THREADS: usize = 4_096;
+/// Blocked threads that are kept.
+const BLOCKED: usize = 16;
+/// Frames of a kernel stack that are kept, the innermost.
+const FRAMES: usize = 8;
+/// Bytes of a file that are read.
+const BYTES: u64 = 64 << 10;
+
+/// What the kernel says of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// As in its `stat`: R, S, D, T, Z ...
+    pub(crate) state: char,
+    /// The system call that the main thread is in.
+    pub(crate) syscall: Option<String>,
+    /// The kernel function that it waits in.
+    pub(crate) wchan: Option<String>,
+    /// Threads that wait where no signal reaches them.
+    pub(crate) blocked: Vec<Blocked>,
+    /// Children that have ended and that it has not waited for.
+    pub(crate) zombies: usize,
+}
+
+impl Default for Standing {
+    fn default() -> Self {
+        Self {
+            state: '?',
+            syscall: None,
+            wchan: None,
+            blocked: Vec::new(),
+            zombies: 0,
+        }
+    }
+}
+
+/// A thread in uninterruptible sleep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Blocked {
+    pub(crate) thread: u32,
+    pub(crate) name: String,
+    /// Innermost first; empty without the right to see it.
+    pub(crate) stack: Vec<String>,
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thread {} ({})", self.thread, self.name)?;
+        if !self.stack.is_empty() {
+            write!(f, " in {}", self.stack.join(" < "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.state {
+            'R' => "running",
+            'S' | 'I' => "sleeping",
+            'D' => "blocked",
+            'T' | 't' => "stopped",
+            'Z' | 'X' => "dead",
+            _ => "in a state that is not known",
+        })?;
+        match (&self.syscall, &self.wchan) {
+            (Some(call), Some(place)) => write!(f, " in {call} ({place})"),
+            (Some(one), None) | (None, Some(one)) => write!(f, " in {one}"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Standing {
+    /// Looks at a process; nothing when there is none.
+    pub(crate) fn of(proc_root: &Path, pid: u32) -> Option<Self> {
+        let folder = proc_root.join(pid.to_string());
+        let (_, state, _) = stat(&folder.join("stat"))?;
+        let mut threads = numbers(&folder.join("task"));
+        threads.truncate(THREADS);
+        let mut zombies = 0;
+        let mut blocked = Vec::new();
+        for thread in threads {
+            let own = folder.join("task").join(thread.to_string());
+            zombies += dead_children(proc_root, &own);
+            let Some((name, 'D', _)) = stat(&own.join("stat")) else {
+                continue;
+            };
+            if blocked.len() < BLOCKED {
+                let stack = kernel_stack(&own);
+                blocked.push(Blocked { thread, name, stack });
+            }
+        }
+        Some(Self {
+            state,
+            syscall: syscall(&read(&folder.join("syscall"))),
+            wchan: wchan(&folder),
+            blocked,
+            zombies,
+        })
+    }
+}
+
+/// Name, state and parent: `7 (py thon) S 1 ...`; the name may hold anything.
+pub(crate) fn stat(path: &Path) -> Option<(String, char, u32)> {
+    let text = read(path);
+    let (head, rest) = text.rsplit_once(')')?;
+    let (_, name) = head.split_once('(')?;
+    let mut words = rest.split_ascii_whitespace();
+    let state = words.next()?.chars().next()?;
+    Some((name.to_owned(), state, words.next()?.parse().ok()?))
+}
+
+/// Children of a thread that have ended and were not waited for. Kernels without CONFIG_PROC_CHILDREN do not tell.
+fn dead_children(proc_root: &Path, thread: &Path) -> usize {
+    let text = read(&thread.join("children"));
+    let children = text
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse::<u32>().ok());
+    let dead = children.filter(|child| {
+        let told = stat(&proc_root.join(child.to_string()).join("stat"));
+        told.is_some_and(|(_, state, _)| state == 'Z')
+    });
+    dead.count()
+}
+
+fn wchan(folder: &Path) -> Option<String> {
+    let text = read(&folder.join("wchan"));
+    // "0": it waits nowhere, or this user may not know.
+    Some(text.trim().to_owned()).filter(|place| !place.is_empty() && place != "0")
+}
+
+/// `[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]`, innermost first.
+fn kernel_stack(thread: &Path) -> Vec<String> {
+    let text = read(&thread.join("stack"));
+    let frames = text.lines().filter_map(|line| {
+        let line = line.split_once("] ").map_or(line, |(_, rest)| rest).trim();
+        let frame = line.split('+').next().unwrap_or(line);
+        (!frame.is_empty()).then(|| frame.to_owned())
+    });
+    let frames: Vec<String> = frames.take(FRAMES).collect();
+    if frames.is_empty() {
+        wchan(thread).into_iter().collect()
+    } else {
+        frames
+    }
+}
+
+/// `202 0x7f.. 0x80 ...`, or `running`, or `-1 ...` outside of system calls.
+fn syscall(text: &str) -> Option<String> {
+    let number: u32 = text.split_ascii_whitespace().next()?.parse().ok()?;
+    let name = NAMES.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
+    Some(name.map_or_else(|| format!("system call {number}"), str::to_owned))
+}
+
+/// The calls that processes are found waiting in, by the kernel's numbers.
+#[cfg(target_arch = "x86_64")]
+const NAMES: &[(u32, &str)] = &[
+    (0, "read"),
+    (1, "write"),
+    (7, "poll"),
+    (16, "ioctl"),
+    (17, "pread64"),
+    (18, "pwrite64"),
+    (23, "select"),
+    (24, "sched_yield"),
+    (34, "pause"),
+    (35, "nanosleep"),
+    (42, "connect"),
+    (43, "accept"),
+    (44, "sendto"),
+    (45, "recvfrom"),
+    (46, "sendmsg"),
+    (47, "recvmsg"),
+    (61, "wait4"),
+    (72, "fcntl"),
+    (73, "flock"),
+    (74, "fsync"),
+    (75, "fdatasync"),
+    (202, "futex"),
+    (208, "io_getevents"),
+    (230, "clock_nanosleep"),
+    (232, "epoll_wait"),
+    (247, "waitid"),
+    (257, "openat"),
+    (262, "newfstatat"),
+    (270, "pselect6"),
+    (271, "ppoll"),
+    (281, "epoll_pwait"),
+    (288, "accept4"),
+    (426, "io_uring_enter"),
+    (449, "futex_waitv"),
+];
+
+/// The generic numbers of the kernel, as on arm64.
+#[cfg(not(target_arch = "x86_64"))]
+const NAMES: &[(u32, &str)] = &[
+    (22, "epoll_pwait"),
+    (29, "ioctl"),
+    (32, "flock"),
+    (56, "openat"),
+    (63, "read"),
+    (64, "write"),
+    (67, "pread64"),
+    (68, "pwrite64"),
+    (72, "pselect6"),
+    (73, "ppoll"),
+    (79, "newfstatat"),
+    (82, "fsync"),
+    (83, "fdatasync"),
+    (95, "waitid"),
+    (98, "futex"),
+    (101, "nanosleep"),
+    (115, "clock_nanosleep"),
+    (124, "sched_yield"),
+    (202, "accept"),
+    (203, "connect"),
+    (206, "sendto"),
+    (207, "recvfrom"),
+    (211, "sendmsg"),
+    (212, "recvmsg"),
+    (260, "wait4"),
+    (426, "io_uring_enter"),
+];
+
+/// The folders of a folder whose names are numbers, ascending.
+fn numbers(folder: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<u32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+fn read(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(file) = fs::File::open(path) {
+        // A process that ends meanwhile ends the file, too.
+        let _ = std::io::Read::read_to_end(&mut std::io::Read::take(file, BYTES), &mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn a_rank_that_waits_for_a_file_server_is_told_with_its_threads() {
+        let root = tree(&[
+            ("7/stat", "7 (python3 (x)) S 1 7 7 0\n"),
+            ("7/syscall", "1073741824\n"),
+            ("7/wchan", "futex_wait_queue"),
+            ("7/task/7/stat", "7 (python3 (x)) S 1 7\n"),
+            ("7/task/7/children", "20 21 22 "),
+            ("7/task/9/stat", "9 (pt_data_worker) D 1 7\n"),
+            (
+                "7/task/9/stack",
+                "[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]\n[<0>] nfs_getattr+0x2a/0x1f0 [nfs]\n",
+            ),
+            ("20/stat", "20 (worker) Z 7 7\n"),
+            ("21/stat", "21 (worker) S 7 7\n"),
+        ]);
+        let standing = Standing::of(root.path(), 7).unwrap();
+        assert_eq!(
+            standing.to_string(),
+            "sleeping in system call 1073741824 (futex_wait_queue)"
+        );
+        assert_eq!(standing.zombies, 1);
+        let blocked: Vec<String> = standing.blocked.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            blocked,
+            ["thread 9 (pt_data_worker) in nfs_wait_bit_killable < nfs_getattr"]
+        );
+    }
+
+    #[test]
+    fn what_may_not_be_read_and_what_is_garbage_is_absent() {
+        let root = tree(&[
+            ("7/stat", "7 (a) R 1 7\n"),
+            ("7/syscall", "running\n"),
+            ("7/wchan", "0"),
+        ]);
+        let standing = Standing::of(root.path(), 7).unwrap();
+        assert_eq!(standing.to_string(), "running");
+        for text in ["", "garbage", "7 (a", "7 (a) ", ") (", "7 (a) S x"] {
+            fs::write(root.path().join("7/stat"), text).unwrap();
+            assert_eq!(Standing::of(root.path(), 7), None, "{text:?}");
+        }
+        assert_eq!(Standing::of(root.path(), 8), None);
+    }
+
+    #[test]
+    fn a_real_child_that_sleeps_and_one_that_nobody_waited_for_are_seen() {
+        let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let standing = loop {
+            let standing = Standing::of(Path::new("/proc"), sleeper.id()).unwrap();
+            if standing.state == 'S' || std::time::Instant::now() > deadline {
+                break standing;
+            }
+            std::thread::yield_now();
+        };
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(standing.state, 'S');
+        assert!(standing.blocked.is_empty() && standing.zombies == 0, "{standing:?}");
+    }
+}

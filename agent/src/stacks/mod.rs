@@ -1,0 +1,144 @@
+//! Where a process stands: its Python functions, and what it waits for in the kernel.
+//!
+//! Nothing is stopped, attached to or changed. Python stacks are read out of the process's memory by the py-spy library, in a
+//! process of its own with a deadline and a bound of memory (`rankguard stack-calls`), so that foreign memory that makes no
+//! sense ends that process and no other. Absent: native frames, stacks of a rank's child processes.
+
+mod kernel;
+mod python;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+pub(crate) use kernel::Standing;
+pub use python::serve_stack_calls;
+use python::{Thread, ask};
+
+/// Frames of the thread that is the process, that are kept: the innermost.
+const FRAMES: usize = 96;
+/// Other threads that are told of.
+const OTHERS: usize = 32;
+
+/// What begins a line that is no frame of the main thread.
+const ASIDE: &str = "-- ";
+
+/// Where a process stands.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Stack {
+    /// Frames of its main thread, outermost first, the last one in the kernel; then, each beginning with `-- `, what
+    /// else is worth knowing.
+    pub(crate) lines: Vec<String>,
+    /// The innermost place of the main thread.
+    pub(crate) place: String,
+    /// What the kernel says.
+    pub(crate) standing: Standing,
+}
+
+/// Looks at a process. `words` is the program that reads Python stacks; none are read when empty.
+pub(crate) fn look(proc_root: &Path, pid: u32, words: &[OsString]) -> Option<Stack> {
+    let standing = Standing::of(proc_root, pid)?;
+    let told = if words.is_empty() {
+        Err("no program reads them".to_owned())
+    } else {
+        ask(words, pid)
+    };
+    Some(join(pid, standing, told))
+}
+
+fn join(pid: u32, standing: Standing, told: Result<Vec<Thread>, String>) -> Stack {
+    let (mut lines, mut aside) = (Vec::new(), Vec::new());
+    let mut place = None;
+    match told {
+        Err(why) => aside.push(format!("{ASIDE}no Python stacks: {why}")),
+        Ok(threads) => {
+            let main = threads.iter().position(|thread| thread.is_main(pid)).unwrap_or(0);
+            for (index, thread) in threads.iter().enumerate() {
+                if index == main {
+                    place = thread.frames.last().cloned();
+                    let skip = thread.frames.len().saturating_sub(FRAMES);
+                    lines.extend(thread.frames.iter().skip(skip).cloned());
+                } else if aside.len() < OTHERS {
+                    let way: Vec<&str> = thread.frames.iter().rev().take(4).map(String::as_str).collect();
+                    aside.push(format!("{ASIDE}thread {} in {}", thread.name, way.join(" < ")));
+                }
+            }
+        }
+    }
+    let kernel = standing.to_string();
+    let place = place.unwrap_or_else(|| kernel.clone());
+    lines.push(kernel);
+    lines.extend(aside);
+    for blocked in &standing.blocked {
+        lines.push(format!("{ASIDE}blocked in the kernel: {blocked}"));
+    }
+    if standing.zombies > 0 {
+        let told = format!(
+            "{ASIDE}{} child processes have ended and nobody waits for them",
+            standing.zombies
+        );
+        lines.push(told);
+    }
+    Stack { lines, place, standing }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(id: u32, name: &str, frames: &[&str]) -> Thread {
+        Thread {
+            id: Some(id),
+            name: name.to_owned(),
+            frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn the_main_thread_comes_first_and_the_others_are_told_aside() {
+        let standing = Standing {
+            state: 'S',
+            syscall: Some("futex".to_owned()),
+            zombies: 2,
+            ..Standing::default()
+        };
+        let threads = vec![
+            thread(8, "pin_memory", &["run (threading.py:9)", "get (queue.py:7)"]),
+            thread(7, "MainThread", &["main (train.py:1)", "all_reduce (dist.py:5)"]),
+        ];
+        let stack = join(7, standing, Ok(threads));
+        assert_eq!(stack.place, "all_reduce (dist.py:5)");
+        let wanted = [
+            "main (train.py:1)",
+            "all_reduce (dist.py:5)",
+            "sleeping in futex",
+            "-- thread pin_memory in get (queue.py:7) < run (threading.py:9)",
+            "-- 2 child processes have ended and nobody waits for them",
+        ];
+        assert_eq!(stack.lines, wanted);
+    }
+
+    #[test]
+    fn without_python_the_kernel_tells_and_why_is_told() {
+        let standing = Standing {
+            state: 'T',
+            ..Standing::default()
+        };
+        let stack = join(7, standing, Err("it is no Python".to_owned()));
+        assert_eq!(stack.place, "stopped");
+        assert_eq!(stack.lines, ["stopped", "-- no Python stacks: it is no Python"]);
+    }
+
+    #[test]
+    fn stacks_without_end_are_cut_at_their_outer_side() {
+        let frames: Vec<String> = (0..10_000).map(|depth| format!("f{depth}")).collect();
+        let deep = Thread {
+            id: Some(7),
+            name: "MainThread".to_owned(),
+            frames,
+        };
+        let many = (0..5_000).map(|id| thread(id + 100, "t", &["x"]));
+        let stack = join(7, Standing::default(), Ok(std::iter::once(deep).chain(many).collect()));
+        assert_eq!(stack.lines[0], "f9904");
+        assert_eq!(stack.lines.len(), FRAMES + 1 + OTHERS);
+    }
+}

@@ -1,0 +1,17 @@
+//! `rankguard stack-calls`: the process of an agent that reads the Python stacks of one of its ranks.
+
+use crate::args::StackCallsArgs;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::out;
+
+pub(super) fn run(args: &StackCallsArgs) -> Result<Exit, CliError> {
+    let mut told = Vec::new();
+    if let Err(why) = rankguard_agent::serve_stack_calls(args.pid, &mut told) {
+        // An agent takes the last line for the reason.
+        out::note(&why);
+        return Ok(Exit::Finding);
+    }
+    out::bytes(&told);
+    Ok(Exit::Fine)
+}

@@ -1,0 +1,236 @@
+//! The gate before a generation: every node is asked whether it has what the job needs, and what must be equal on all of them
+//! is compared here.
+//!
+//! A node on which a check fails is refused for this job until its agent starts anew or an operator gives it back; each failure
+//! is a case with the class that it would have been. What fails on every node alike is the job's own mistake, and stops it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankguard_diagnosis::Fact;
+use rankguard_model::{ClassId, FailedCheck, Generation, JobId, NodeId, Order, Preflight};
+use serde::Serialize;
+
+use super::Turn;
+use crate::policy::Gate;
+use crate::{Job, Phase};
+
+/// Failures of one node that become cases.
+const CASES: usize = 8;
+/// What must be equal by name, or by how its name begins, and the failure that a difference is. Differences of other things
+/// are told only.
+const STRICT: [(&str, &str); 4] = [
+    ("gpu-driver", "driver-version-mismatch"),
+    ("import ", "library-incompatible"),
+    ("program", "environment-setup-error"),
+    ("script", "environment-setup-error"),
+];
+
+/// What the nodes of the coming generation have said.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Answers {
+    /// Who has not.
+    pub(crate) waiting: BTreeSet<NodeId>,
+    failed: BTreeMap<NodeId, Vec<FailedCheck>>,
+    environments: BTreeMap<NodeId, BTreeMap<String, String>>,
+}
+
+/// A node that has something else than most.
+#[derive(Debug, PartialEq, Eq)]
+struct Difference {
+    node: NodeId,
+    what: String,
+    has: String,
+    most: String,
+}
+
+impl Answers {
+    /// What differs, by name; where no value has a majority nobody can be named, and one is told as a difference without a
+    /// node.
+    fn differences(&self) -> (Vec<Difference>, Vec<String>) {
+        let names: BTreeSet<&String> = self.environments.values().flat_map(BTreeMap::keys).collect();
+        let (mut named, mut open) = (Vec::new(), Vec::new());
+        for name in names {
+            let value = |own: &BTreeMap<String, String>| own.get(name).cloned().unwrap_or_else(|| "nothing".to_owned());
+            let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+            for own in self.environments.values() {
+                *counts.entry(value(own)).or_default() += 1;
+            }
+            if counts.len() < 2 {
+                continue;
+            }
+            let most = counts.iter().max_by_key(|(_, count)| **count);
+            let Some((most, _)) = most.filter(|(_, count)| **count * 2 > self.environments.len()) else {
+                let told: Vec<String> = counts
+                    .iter()
+                    .map(|(value, count)| format!("{value} on {count}"))
+                    .collect();
+                open.push(format!("{name}: {}", told.join(", ")));
+                continue;
+            };
+            let others = self.environments.iter().filter(|(_, own)| value(own) != *most);
+            named.extend(others.map(|(node, own)| Difference {
+                node: node.clone(),
+                what: name.clone(),
+                has: value(own),
+                most: most.clone(),
+            }));
+        }
+        (named, open)
+    }
+
+    /// Checks that failed on every node alike.
+    fn everywhere(&self) -> Vec<&FailedCheck> {
+        let asked = self.environments.len();
+        let Some((_, first)) = self.failed.iter().next().filter(|_| self.failed.len() == asked) else {
+            return Vec::new();
+        };
+        let same =
+            |one: &FailedCheck, other: &FailedCheck| (&one.check, &one.subject) == (&other.check, &other.subject);
+        let on_all = |check: &&FailedCheck| {
+            self.failed
+                .values()
+                .all(|own| own.iter().any(|other| same(check, other)))
+        };
+        first.iter().filter(on_all).collect()
+    }
+}
+
+impl Turn<'_> {
+    /// Asks the nodes of the plan, where that is wanted.
+    pub(super) fn ask_nodes(&mut self, name: &JobId) {
+        if self.state.policy.preflight == Gate::Off {
+            return;
+        }
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        job.answers = Answers {
+            waiting: job.nodes().iter().cloned().collect(),
+            ..Answers::default()
+        };
+        for node in job.nodes().to_vec() {
+            self.ask_node(name, &node);
+        }
+    }
+
+    pub(super) fn ask_node(&mut self, name: &JobId, node: &NodeId) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let wanted = Preflight {
+            job: name.clone(),
+            generation: job.generation,
+            command: job.spec.command.clone(),
+            env: job.spec.env.clone(),
+            workdir: job.spec.workdir.clone(),
+            write_paths: job.spec.checkpoint.iter().map(|policy| policy.store.clone()).collect(),
+            // A node asks several things one after the other.
+            deadline_ms: self.state.policy.preflight_ms / 4,
+        };
+        self.order(node, Order::Preflight(wanted));
+    }
+
+    pub(super) fn node_preflighted(
+        &mut self,
+        name: &JobId,
+        generation: Generation,
+        node: &NodeId,
+        failed: &[FailedCheck],
+        environment: &BTreeMap<String, String>,
+    ) {
+        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.generation == generation) else {
+            return;
+        };
+        if !matches!(job.phase, Phase::Fencing { .. }) || !job.answers.waiting.remove(node) {
+            return;
+        }
+        if !failed.is_empty() {
+            job.answers.failed.insert(node.clone(), failed.to_vec());
+        }
+        job.answers.environments.insert(node.clone(), environment.clone());
+        if !job.answers.waiting.is_empty() {
+            return;
+        }
+        let answers = std::mem::take(&mut job.answers);
+        if self.passes(name, &answers) {
+            self.advance(name);
+        }
+    }
+
+    /// Says whether the generation may start.
+    fn passes(&mut self, name: &JobId, answers: &Answers) -> bool {
+        let mut refused: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
+        let mut cases: Vec<(NodeId, ClassId, String)> = Vec::new();
+        for (node, failed) in &answers.failed {
+            for check in failed.iter().take(CASES) {
+                let text = format!("preflight of {} {}: {}", check.check, check.subject, check.found);
+                refused.entry(node.clone()).or_default().push(text.clone());
+                cases.push((node.clone(), check.class.clone(), text));
+            }
+        }
+        let (differences, open) = answers.differences();
+        for what in open {
+            self.announce(format!(
+                "job {name}: its nodes differ, and none is in the majority: {what}"
+            ));
+        }
+        for difference in differences {
+            let Difference { node, what, has, most } = difference;
+            let text = format!("preflight of {what}: {has}, and {most} on most nodes of the job");
+            match STRICT.iter().find(|(begins, _)| what.starts_with(begins)) {
+                Some((_, class)) => {
+                    refused.entry(node.clone()).or_default().push(text.clone());
+                    cases.push((node, ClassId::from(*class), text));
+                }
+                None => self.announce(format!("job {name}, node {node}: {text}")),
+            }
+        }
+        for (node, why) in &refused {
+            self.announce(format!("job {name}, node {node}: {}", why.join("; ")));
+        }
+        if refused.is_empty() || self.state.policy.preflight != Gate::Require {
+            return true;
+        }
+        let at = self.at;
+        for (node, class, text) in cases {
+            self.witness_fact(&Fact::CheckFailed {
+                node,
+                class,
+                text,
+                since: at,
+            });
+        }
+        let everywhere: Vec<String> = answers
+            .everywhere()
+            .iter()
+            .map(|check| format!("{} {}: {} ({})", check.check, check.subject, check.found, check.advice))
+            .collect();
+        if !everywhere.is_empty() {
+            let count = answers.environments.len();
+            self.stop_job(
+                name,
+                format!("it cannot run on any of its {count} nodes: {}", everywhere.join("; ")),
+            );
+            return false;
+        }
+        let reasons: Vec<String> = refused
+            .keys()
+            .map(|node| format!("preflight refused node {node}"))
+            .collect();
+        if let Some(job) = self.state.jobs.get_mut(name) {
+            job.refused.extend(refused.into_keys());
+        }
+        self.place(name, None, reasons);
+        false
+    }
+
+    /// A node began anew, or a person vouches for it.
+    pub(super) fn forget_refusals(&mut self, node: &NodeId) {
+        for job in self.state.jobs.values_mut() {
+            job.refused.remove(node);
+        }
+    }
+}
+
+/// Nodes that the phase of a job still waits for.
+pub(super) fn awaited(job: &Job, fencing: &BTreeSet<NodeId>) -> Vec<NodeId> {
+    fencing.union(&job.answers.waiting).cloned().collect()
+}

@@ -1,0 +1,312 @@
+//! Ranks that agents found silent by their own baseline: whether the job hangs, which rank it waits for, and from when on it
+//! is started anew.
+//!
+//! In a job whose ranks work together all of them stand when one does, so a job hangs when no rank makes steps any more.
+//! Then a case is opened at once, with the stacks of all ranks as one tree. Nothing is restarted yet: an evaluation may just
+//! take long. The answer follows when the silence has lasted for `hang_ms`, or when a rank gives up by itself; a step clears
+//! it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rankguard_diagnosis::{Fact, Suspect, merge};
+use rankguard_model::{
+    Body, CaseId, CaseState, Entity, Evidence, Generation, JobId, NodeId, Rank, Reason, Step, Timestamp,
+};
+use serde::Serialize;
+
+use super::Turn;
+use crate::{Phase, Timer};
+
+/// The signature under which agents tell of a silent rank.
+const SIGNATURE: &str = "ranks.stalled";
+/// What begins a line of a stack that is no frame of the main thread.
+const ASIDE: &str = "-- ";
+/// From the first silent rank to the question whether all are: agents look once a second and take stacks meanwhile.
+const GATHER: Duration = Duration::from_secs(5);
+/// Since the last step of any rank, for the job to stand although some rank was not found silent.
+const QUIET: Duration = Duration::from_secs(15);
+/// Suspects that are named.
+const NAMED: usize = 8;
+
+/// The silent ranks of a generation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Hang {
+    silent: BTreeMap<Rank, Silent>,
+    /// When a report of a step last arrived.
+    moved: Option<Timestamp>,
+    /// Whether diagnosis was told.
+    told: bool,
+    /// The case that waits for a step.
+    pub(crate) case: Option<CaseId>,
+}
+
+/// One silent rank.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Silent {
+    node: NodeId,
+    /// The newest step it completed, and when.
+    step: Step,
+    since: Timestamp,
+    /// Its main thread, outermost frame first.
+    frames: Vec<String>,
+}
+
+impl Hang {
+    /// When the last of the silent ranks fell silent: from then on nobody makes steps.
+    fn since(&self) -> Option<Timestamp> {
+        self.silent.values().map(|silent| silent.since).max()
+    }
+
+    /// Who is most likely waited for: whoever stands elsewhere than the others, and among these whoever is behind.
+    fn suspects(&self, odd: &BTreeMap<Rank, String>) -> Vec<Suspect> {
+        let newest = self.silent.values().map(|silent| silent.step).max();
+        let behind: Vec<Rank> = self
+            .silent
+            .iter()
+            .filter(|(_, silent)| Some(silent.step) < newest)
+            .map(|(rank, _)| *rank)
+            .collect();
+        let few = behind.len() * 2 < self.silent.len();
+        let mut ranks: Vec<Rank> = odd.keys().copied().collect();
+        if few {
+            ranks.extend(behind.iter().filter(|rank| !odd.contains_key(rank)));
+        }
+        ranks.sort_by_key(|rank| (!odd.contains_key(rank), !behind.contains(rank), *rank));
+        let named = ranks.into_iter().filter_map(|rank| {
+            let silent = self.silent.get(&rank)?;
+            let late = || format!("has completed step {} only", silent.step);
+            let why = match odd.get(&rank) {
+                Some(place) if behind.contains(&rank) => format!("{place}, and {}", late()),
+                Some(place) => place.clone(),
+                None => late(),
+            };
+            Some(Suspect {
+                rank,
+                node: silent.node.clone(),
+                why,
+            })
+        });
+        named.collect()
+    }
+}
+
+impl Turn<'_> {
+    /// An agent found a rank silent.
+    pub(super) fn rank_silent(&mut self, evidence: &Evidence) {
+        let Some(mark) = evidence.marks.iter().find(|mark| mark.signature == SIGNATURE) else {
+            return;
+        };
+        let (
+            Entity::Rank {
+                job: name,
+                generation,
+                rank,
+                node,
+            },
+            Body::Line { context, .. },
+        ) = (&evidence.entity, &evidence.body)
+        else {
+            return;
+        };
+        let number = |field: &str| mark.fields.get(field)?.parse::<u64>().ok();
+        let (Some(step), Some(silent_ms)) = (number("step"), number("silent_ms")) else {
+            return;
+        };
+        let at = self.at;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let acts = job.generation == *generation && matches!(job.phase, Phase::Starting | Phase::Running);
+        if !acts || self.state.policy.hang_ms == 0 {
+            return;
+        }
+        let silent = Silent {
+            node: node.clone(),
+            step: Step(step),
+            since: evidence.at.before(Duration::from_millis(silent_ms)),
+            frames: context
+                .iter()
+                .take_while(|line| !line.starts_with(ASIDE))
+                .cloned()
+                .collect(),
+        };
+        job.hang.silent.insert(*rank, silent);
+        let all = job
+            .running
+            .iter()
+            .all(|rank| job.hang.silent.contains_key(rank) || job.completed.contains(rank));
+        if job.hang.told {
+            return;
+        }
+        if all {
+            return self.nobody_moves(name);
+        }
+        let timer = Timer::Hang {
+            job: name.clone(),
+            generation: *generation,
+        };
+        if !self.state.timers.contains_key(&timer) {
+            self.state.set_timer(timer, at.after(GATHER), &mut self.actions);
+        }
+    }
+
+    /// A rank made a step: it is not silent, and neither is its job.
+    pub(super) fn rank_moved(&mut self, name: &JobId, rank: Rank, step: Step) {
+        let at = self.at;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        if job.hang.silent.get(&rank).is_some_and(|silent| step <= silent.step) {
+            // A report from before, which arrived late.
+            return;
+        }
+        job.hang.moved = Some(at);
+        if job.hang.silent.remove(&rank).is_none() {
+            return;
+        }
+        job.hang.told = false;
+        if let Some(case) = job.hang.case.take() {
+            job.case = job.case.filter(|open| *open != case);
+            self.close(case, format!("rank {rank} made step {step}; nothing was restarted"));
+        }
+    }
+
+    /// A rank ended while its job was silent: whatever ended it, it does not come back by itself.
+    pub(super) fn rank_gave_up(&mut self, name: &JobId, rank: Rank) {
+        if self.state.jobs.get(name).is_some_and(|job| job.hang.case.is_some()) {
+            self.restart_hung(name, format!("rank {rank} has ended while the job hung"));
+        }
+    }
+
+    pub(super) fn hang_due(&mut self, name: &JobId, generation: Generation) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        if job.generation != generation || !matches!(job.phase, Phase::Starting | Phase::Running) {
+            return;
+        }
+        let Some(since) = job.hang.since() else { return };
+        if !job.hang.told {
+            // Somebody who goes on shows that the job as a whole does; agents tell again when more of them fall silent.
+            if job.hang.moved.is_none_or(|moved| self.at.since(moved) >= QUIET) {
+                self.nobody_moves(name);
+            }
+            return;
+        }
+        let limit = Duration::from_millis(self.state.policy.hang_ms);
+        let due = since.after(limit);
+        if due <= self.at {
+            self.restart_hung(name, format!("no rank has made a step since {since}"));
+        } else {
+            let job = name.clone();
+            self.state
+                .set_timer(Timer::Hang { job, generation }, due, &mut self.actions);
+        }
+    }
+
+    /// All ranks stand: diagnosis is told, with whoever seems to be waited for.
+    fn nobody_moves(&mut self, name: &JobId) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let Some(since) = job.hang.since() else { return };
+        job.hang.told = true;
+        let generation = job.generation;
+        let stacks = job
+            .hang
+            .silent
+            .iter()
+            .map(|(rank, silent)| (*rank, silent.frames.clone()));
+        let merged = merge(&stacks.collect());
+        let suspects = job.hang.suspects(&merged.odd);
+        // However long it has lasted already, diagnosis speaks first.
+        let due = since
+            .after(Duration::from_millis(self.state.policy.hang_ms))
+            .max(self.at.after(GATHER));
+        let words: Vec<String> = suspects
+            .iter()
+            .take(NAMED)
+            .map(|suspect| format!("rank {} on {} {}", suspect.rank, suspect.node, suspect.why))
+            .collect();
+        self.announce(format!(
+            "job {name}: no rank has made a step since {since}{}{}",
+            if words.is_empty() { "" } else { "; " },
+            words.join("; ")
+        ));
+        self.state.set_timer(
+            Timer::Hang {
+                job: name.clone(),
+                generation,
+            },
+            due,
+            &mut self.actions,
+        );
+        self.witness_fact(&Fact::JobStalled {
+            job: name.clone(),
+            generation,
+            since,
+            suspect: suspects.into_iter().next(),
+        });
+    }
+
+    /// A hang was concluded while its ranks live. Says whether its case waits for a step rather than being answered now.
+    pub(crate) fn watch_hang(&mut self, id: CaseId, name: &JobId) -> bool {
+        let at = self.at;
+        let hang_ms = self.state.policy.hang_ms;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return false;
+        };
+        let Some(since) = job.hang.since().filter(|_| job.hang.told) else {
+            return false;
+        };
+        let stacks = job
+            .hang
+            .silent
+            .iter()
+            .map(|(rank, silent)| (*rank, silent.frames.clone()));
+        let merged = merge(&stacks.collect());
+        let suspects = job.hang.suspects(&merged.odd);
+        let due = since.after(Duration::from_millis(hang_ms));
+        // Whoever has ended since does not make the step that would clear it.
+        let waits = due > at && job.hang.silent.keys().all(|rank| job.running.contains(rank));
+        if waits {
+            job.hang.case = Some(id);
+            job.case = Some(id);
+        }
+        if let Some(case) = self.state.cases.get_mut(id) {
+            for suspect in suspects.iter().take(NAMED) {
+                let text = format!("Rank {} on {} {}.", suspect.rank, suspect.node, suspect.why);
+                case.reasoning.push(Reason { at, text });
+            }
+            if !merged.tree.is_empty() {
+                let text = format!("Where the ranks stand:\n{}", merged.tree.join("\n"));
+                case.reasoning.push(Reason { at, text });
+            }
+            if waits {
+                case.state = CaseState::Recovering;
+            }
+        }
+        if waits {
+            self.note(
+                Some(id),
+                format!("the job is left alone until {due}; a step clears the case"),
+            );
+        }
+        waits
+    }
+
+    /// The silence has lasted long enough.
+    pub(super) fn restart_hung(&mut self, name: &JobId, why: String) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        // What was silent before in the same generation may have been concluded then; it is the same failure.
+        let known = job.hang.case.take().or(job.case);
+        let generation = job.generation;
+        let same = |case: &&rankguard_model::Case| {
+            case.job.as_ref() == Some(name) && case.generation == Some(generation) && case.state != CaseState::Open
+        };
+        let case = known.or_else(|| self.state.cases.all().values().rev().find(same).map(|case| case.id));
+        self.note(case, why.clone());
+        self.place(name, case, vec![why]);
+    }
+}

@@ -1,0 +1,197 @@
+//! A small cluster around the brain: nodes that do what they are told.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rankguard_core::{Action, Event, Policy, Stamped, State, invariants, step};
+use rankguard_faults::Catalogue;
+use rankguard_model::{
+    Body, Case, ClockOffset, Entity, Evidence, EvidenceId, FailedCheck, Generation, JobId, JobSpec, Mark, NodeId,
+    NodeInfo, NodeRange, Order, Rank, Sequence, Source, Step, Timestamp,
+};
+
+/// Four nodes with two slots each, and a job that wants them all.
+pub(crate) struct Cluster {
+    pub(crate) state: State,
+    pub(crate) now: Timestamp,
+    seqs: BTreeMap<NodeId, u64>,
+    pub(crate) orders: Vec<(NodeId, Order)>,
+    /// What nodes answer when they are asked whether they have what a job needs.
+    pub(crate) answers: BTreeMap<NodeId, (Vec<FailedCheck>, BTreeMap<String, String>)>,
+    pub(crate) announced: Vec<String>,
+}
+
+/// The job.
+pub(crate) fn job() -> JobId {
+    JobId::from("llm")
+}
+
+/// A node.
+pub(crate) fn node(number: u32) -> NodeId {
+    NodeId(format!("node-{number}"))
+}
+
+impl Cluster {
+    /// The nodes have joined.
+    pub(crate) fn new(policy: Policy) -> Self {
+        let mut cluster = Self {
+            state: State::new(policy, Catalogue::builtin()),
+            now: Timestamp(1_700_000_000_000_000_000),
+            seqs: BTreeMap::new(),
+            orders: Vec::new(),
+            answers: BTreeMap::new(),
+            announced: Vec::new(),
+        };
+        for number in 0..4 {
+            let info = NodeInfo {
+                node: node(number),
+                incarnation: "1".to_owned(),
+                host: "h".to_owned(),
+                peer_address: "h:1".to_owned(),
+                slots: 2,
+                failure_domain: String::new(),
+                running: Vec::new(),
+                clock: ClockOffset::default(),
+            };
+            cluster.tell(Event::NodeJoined { info });
+        }
+        cluster
+    }
+
+    /// Two ranks each; all have made step 40.
+    pub(crate) fn running(policy: Policy) -> Self {
+        let mut cluster = Self::new(policy);
+        cluster.submit(4);
+        cluster.obey();
+        cluster.obey();
+        for rank in 0..8 {
+            cluster.progress(rank, 40);
+        }
+        cluster
+    }
+
+    /// The job wants all nodes, or at least so many.
+    pub(crate) fn submit(&mut self, least: u32) {
+        let spec = JobSpec {
+            id: job(),
+            command: vec!["train".to_owned()],
+            env: BTreeMap::new(),
+            workdir: None,
+            nodes: NodeRange { min: least, max: 4 },
+            ranks_per_node: 2,
+            checkpoint: None,
+            max_restarts: 3,
+        };
+        self.tell(Event::JobSubmitted { spec });
+    }
+
+    pub(crate) fn tell(&mut self, event: Event) {
+        let stamped = Stamped { at: self.now, event };
+        for action in step(&mut self.state, &stamped) {
+            match action {
+                Action::SendOrder { node, order, .. } => self.orders.push((node, order)),
+                Action::Announce { text } => self.announced.push(text),
+                _ => {}
+            }
+        }
+        assert_eq!(invariants::check(&self.state), []);
+    }
+
+    /// Time passes; what is due is done.
+    pub(crate) fn wait(&mut self, duration: Duration) {
+        let until = self.now.after(duration);
+        loop {
+            let timers = self.state.timers();
+            let Some((timer, due)) = timers.iter().min_by_key(|(_, due)| **due).map(|(t, d)| (t.clone(), *d)) else {
+                break;
+            };
+            if due > until {
+                break;
+            }
+            self.now = self.now.max(due);
+            self.tell(Event::TimerFired { timer });
+        }
+        self.now = until;
+    }
+
+    pub(crate) fn report(&mut self, node: NodeId, source: Source, entity: Entity, body: Body, marks: Vec<Mark>) {
+        let seq = self.seqs.entry(node.clone()).or_default();
+        *seq += 1;
+        let evidence = Evidence {
+            id: EvidenceId {
+                node,
+                seq: Sequence(*seq),
+            },
+            at: self.now,
+            source,
+            entity,
+            body,
+            marks,
+        };
+        self.tell(Event::EvidenceArrived { evidence });
+    }
+
+    pub(crate) fn rank_says(&mut self, rank: u32, body: Body, marks: Vec<Mark>) {
+        let node = node(rank / 2);
+        let entity = Entity::Rank {
+            job: job(),
+            generation: self.state.jobs()[&job()].generation,
+            rank: Rank(rank),
+            node: node.clone(),
+        };
+        self.report(node, Source::Ranks, entity, body, marks);
+    }
+
+    pub(crate) fn obey(&mut self) {
+        for (node, order) in std::mem::take(&mut self.orders) {
+            match order {
+                Order::Fence {
+                    job,
+                    generation,
+                    reserve_port,
+                } => {
+                    let body = Body::Fenced {
+                        job,
+                        generation,
+                        master_port: reserve_port.then_some(29_500),
+                    };
+                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                }
+                Order::Preflight(wanted) => {
+                    let (failed, environment) = self.answers.get(&node).cloned().unwrap_or_default();
+                    let body = Body::Preflighted {
+                        job: wanted.job,
+                        generation: wanted.generation,
+                        failed,
+                        environment,
+                    };
+                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                }
+                Order::Launch(launch) => {
+                    for slot in &launch.ranks {
+                        self.rank_says(slot.rank.0, Body::RankStarted { pid: slot.rank.0 }, Vec::new());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn progress(&mut self, rank: u32, step: u64) {
+        let body = Body::Progress {
+            step: Step(step),
+            loss: None,
+            step_ms: 1.0,
+        };
+        self.rank_says(rank, body, Vec::new());
+    }
+
+    pub(crate) fn cases(&self) -> Vec<&Case> {
+        self.state.cases().values().collect()
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        self.state.jobs()[&job()].generation
+    }
+}

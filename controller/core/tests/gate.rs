@@ -1,0 +1,232 @@
+//! The look at the nodes before a generation.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cluster::{Cluster, job, node};
+use rankguard_core::{Event, Gate, Phase, Policy};
+use rankguard_model::{CaseState, ClassId, FailedCheck, NodeId, NodeInfo, Order};
+
+fn cluster(preflight: Gate) -> Cluster {
+    Cluster::new(Policy {
+        preflight,
+        ..Policy::default()
+    })
+}
+
+fn check(subject: &str, class: &str) -> FailedCheck {
+    FailedCheck {
+        check: "path".to_owned(),
+        subject: subject.to_owned(),
+        class: ClassId::from(class),
+        found: "it is not there".to_owned(),
+        advice: "is it mounted?".to_owned(),
+    }
+}
+
+fn environment(all: &[(&str, &str)]) -> BTreeMap<String, String> {
+    all.iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+/// Until nothing more is ordered.
+fn settle(cluster: &mut Cluster) {
+    while !cluster.orders.is_empty() {
+        cluster.obey();
+    }
+}
+
+fn nodes(cluster: &Cluster) -> Vec<NodeId> {
+    cluster.state.jobs()[&job()].nodes().to_vec()
+}
+
+fn phase(cluster: &Cluster) -> &Phase {
+    &cluster.state.jobs()[&job()].phase
+}
+
+#[test]
+fn nodes_that_have_what_the_job_needs_are_asked_once_and_used() {
+    let mut cluster = cluster(Gate::Require);
+    cluster.submit(4);
+    let asked = cluster
+        .orders
+        .iter()
+        .filter(|(_, order)| matches!(order, Order::Preflight(_)))
+        .count();
+    assert_eq!(asked, 4);
+    settle(&mut cluster);
+    assert!(matches!(phase(&cluster), Phase::Starting), "{:?}", phase(&cluster));
+    assert_eq!(cluster.cases().len(), 0);
+}
+
+#[test]
+fn nothing_is_asked_when_nobody_wants_it() {
+    let mut cluster = cluster(Gate::Off);
+    cluster.submit(4);
+    assert!(
+        cluster
+            .orders
+            .iter()
+            .all(|(_, order)| !matches!(order, Order::Preflight(_)))
+    );
+    settle(&mut cluster);
+    assert!(matches!(phase(&cluster), Phase::Starting));
+}
+
+#[test]
+fn a_node_on_which_a_check_fails_is_a_case_and_is_not_used_until_it_begins_anew() {
+    let mut cluster = cluster(Gate::Require);
+    cluster
+        .answers
+        .insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
+    cluster.submit(3);
+    settle(&mut cluster);
+    assert_eq!(nodes(&cluster), [node(0), node(2), node(3)]);
+    assert!(matches!(phase(&cluster), Phase::Starting), "{:?}", phase(&cluster));
+    cluster.wait(Duration::from_secs(10));
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.verdict.class.as_str(), "path-not-found");
+    assert_eq!(case.state, CaseState::Closed);
+    // Its agent starts anew, as after a repair; the job grows onto it again.
+    cluster.answers.clear();
+    for rank in 0..6 {
+        cluster.progress(rank, 1);
+    }
+    let info = NodeInfo {
+        incarnation: "2".to_owned(),
+        ..cluster.state.fleet().get(&node(1)).expect("it joined").info.clone()
+    };
+    cluster.tell(Event::NodeJoined { info });
+    cluster.wait(Duration::from_secs(60));
+    assert!(nodes(&cluster).contains(&node(1)));
+}
+
+#[test]
+fn a_refused_node_comes_back_when_an_operator_vouches_for_it() {
+    let mut cluster = cluster(Gate::Require);
+    cluster
+        .answers
+        .insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
+    cluster.submit(4);
+    settle(&mut cluster);
+    let Phase::Pending { missing, .. } = phase(&cluster) else {
+        panic!("{:?}", phase(&cluster))
+    };
+    assert!(
+        missing.ends_with("there are 3, without 1 that preflight refused"),
+        "{missing}"
+    );
+    cluster.answers.clear();
+    cluster.tell(Event::NodeUncordoned { node: node(1) });
+    settle(&mut cluster);
+    assert!(matches!(phase(&cluster), Phase::Starting));
+}
+
+#[test]
+fn what_fails_on_every_node_alike_is_the_jobs_own_mistake() {
+    let mut cluster = cluster(Gate::Require);
+    for number in 0..4 {
+        cluster
+            .answers
+            .insert(node(number), (vec![check("/data", "path-not-found")], BTreeMap::new()));
+    }
+    cluster.submit(2);
+    settle(&mut cluster);
+    let Phase::Stopped { reason } = phase(&cluster) else {
+        panic!("{:?}", phase(&cluster))
+    };
+    assert_eq!(
+        reason,
+        "it cannot run on any of its 4 nodes: path /data: it is not there (is it mounted?)"
+    );
+    cluster.wait(Duration::from_secs(10));
+    assert!(
+        cluster
+            .cases()
+            .iter()
+            .all(|case| case.verdict.class.as_str() == "path-not-found")
+    );
+}
+
+#[test]
+fn a_warning_stops_nobody() {
+    let mut cluster = cluster(Gate::Warn);
+    cluster
+        .answers
+        .insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
+    cluster.submit(4);
+    settle(&mut cluster);
+    assert!(matches!(phase(&cluster), Phase::Starting));
+    assert!(
+        cluster
+            .announced
+            .iter()
+            .any(|text| text.contains("preflight of path /data")),
+        "{:?}",
+        cluster.announced
+    );
+    assert_eq!(cluster.cases().len(), 0);
+}
+
+#[test]
+fn a_node_with_another_program_is_refused_and_one_with_another_kernel_is_told() {
+    let mut cluster = cluster(Gate::Require);
+    for number in 0..4 {
+        let program = if number == 2 { "b" } else { "a" };
+        let kernel = if number == 3 { "6.9" } else { "6.8" };
+        let environment = environment(&[("program", program), ("kernel", kernel)]);
+        cluster.answers.insert(node(number), (Vec::new(), environment));
+    }
+    cluster.submit(3);
+    settle(&mut cluster);
+    assert_eq!(nodes(&cluster), [node(0), node(1), node(3)]);
+    assert!(
+        cluster
+            .announced
+            .iter()
+            .any(|text| text.ends_with("preflight of kernel: 6.9, and 6.8 on most nodes of the job"))
+    );
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(cluster.cases()[0].verdict.class.as_str(), "environment-setup-error");
+}
+
+#[test]
+fn of_two_halves_that_differ_none_is_refused() {
+    let mut cluster = cluster(Gate::Require);
+    for number in 0..4 {
+        let program = if number < 2 { "b" } else { "a" };
+        cluster
+            .answers
+            .insert(node(number), (Vec::new(), environment(&[("program", program)])));
+    }
+    cluster.submit(4);
+    settle(&mut cluster);
+    assert!(matches!(phase(&cluster), Phase::Starting));
+    assert!(
+        cluster
+            .announced
+            .iter()
+            .any(|text| text.contains("none is in the majority: program: a on 2, b on 2"))
+    );
+}
+
+/// RG-9.
+#[test]
+fn a_node_that_does_not_answer_counts_as_lost() {
+    let mut cluster = cluster(Gate::Require);
+    cluster.submit(3);
+    cluster
+        .orders
+        .retain(|(to, order)| !(*to == node(1) && matches!(order, Order::Preflight(_))));
+    cluster.obey();
+    assert!(matches!(phase(&cluster), Phase::Fencing { .. }));
+    cluster.wait(Duration::from_secs(45));
+    settle(&mut cluster);
+    assert!(!cluster.state.fleet().is_live(&node(1)));
+    assert!(!nodes(&cluster).contains(&node(1)));
+    assert!(matches!(phase(&cluster), Phase::Starting), "{:?}", phase(&cluster));
+}

@@ -1,0 +1,214 @@
+//! A job that hangs: named within the minute, left alone while it may still go on, started anew when it does not.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cluster::{Cluster, job, node};
+use rankguard_core::{Policy, Timer};
+use rankguard_model::{Body, CaseState, ClassId, Entity, Exit, Generation, Mark, Rank, Role, Source};
+
+/// An agent finds a rank silent for 31 s, in this place.
+fn silent(cluster: &mut Cluster, rank: u32, step: u64, place: &str) {
+    let fields = [("step", step.to_string()), ("silent_ms", "31000".to_owned())];
+    let mark = Mark {
+        class: ClassId::from("hang-no-error"),
+        role: Role::Confirmation,
+        confidence: 0.6,
+        signature: "ranks.stalled".to_owned(),
+        fields: fields
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+    };
+    let body = Body::Line {
+        text: format!("no step for 31 s after step {step}"),
+        context: vec![
+            "main (train.py:9)".to_owned(),
+            place.to_owned(),
+            "-- thread x".to_owned(),
+        ],
+        repeats: 1,
+    };
+    cluster.rank_says(rank, body, vec![mark]);
+}
+
+/// All ranks wait for rank 5, which reads.
+fn hung() -> Cluster {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    for rank in 0..8 {
+        let place = if rank == 5 {
+            "read (data.py:3)"
+        } else {
+            "all_reduce (dist.py:7)"
+        };
+        silent(&mut cluster, rank, 40, place);
+    }
+    cluster.wait(Duration::from_secs(10));
+    cluster
+}
+
+#[test]
+fn the_rank_that_stands_elsewhere_is_named_with_the_tree_of_all_stacks_and_nothing_is_restarted_yet() {
+    let cluster = hung();
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.verdict.class.as_str(), "hang-stalled-ranks");
+    assert_eq!(case.verdict.root_rank, Some(Rank(5)));
+    assert_eq!(case.verdict.blamed.node(), Some(&node(2)));
+    assert_eq!(case.state, CaseState::Recovering);
+    let told: String = case
+        .reasoning
+        .iter()
+        .map(|reason| reason.text.as_str())
+        .collect::<Vec<_>>()
+        .join("\n");
+    for wanted in [
+        "ranks 0-7: main (train.py:9)\n",
+        "ranks 0-4,6-7:   all_reduce (dist.py:7)\n",
+        "rank 5:   read (data.py:3)",
+        "stands in read (data.py:3), while 7 of 8 wait for others",
+    ] {
+        assert!(told.contains(wanted), "{wanted} is not in {told}");
+    }
+    assert!(!told.contains("thread x"), "{told}");
+    assert_eq!(cluster.generation(), Generation(1));
+}
+
+#[test]
+fn a_step_clears_the_case() {
+    let mut cluster = hung();
+    cluster.progress(0, 41);
+    assert_eq!(cluster.cases()[0].state, CaseState::Closed);
+    for step in 42..600 {
+        for rank in 0..8 {
+            cluster.progress(rank, step);
+        }
+        cluster.wait(Duration::from_secs(1));
+    }
+    assert_eq!((cluster.cases().len(), cluster.generation()), (1, Generation(1)));
+}
+
+#[test]
+fn a_report_of_an_old_step_clears_nothing() {
+    let mut cluster = hung();
+    cluster.progress(0, 40);
+    assert_eq!(cluster.cases()[0].state, CaseState::Recovering);
+}
+
+#[test]
+fn a_silence_that_lasts_ends_in_a_new_generation_of_the_same_case() {
+    let mut cluster = hung();
+    cluster.wait(Duration::from_secs(250));
+    assert_eq!(cluster.generation(), Generation(1));
+    cluster.wait(Duration::from_secs(20));
+    assert_eq!(cluster.generation(), Generation(2));
+    cluster.obey();
+    cluster.obey();
+    for rank in 0..8 {
+        cluster.progress(rank, 1);
+    }
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.state, CaseState::Recovered);
+}
+
+#[test]
+fn a_second_silence_of_the_same_generation_is_answered_too() {
+    let mut cluster = hung();
+    for rank in 0..8 {
+        cluster.progress(rank, 41);
+    }
+    cluster.wait(Duration::from_secs(31));
+    for rank in 0..8 {
+        silent(&mut cluster, rank, 41, "all_reduce (dist.py:7)");
+    }
+    cluster.wait(Duration::from_secs(400));
+    assert_eq!(cluster.generation(), Generation(2));
+}
+
+#[test]
+fn a_rank_that_gives_up_ends_the_wait() {
+    let mut cluster = hung();
+    let exit = Body::RankExited {
+        pid: 3,
+        exit: Exit::Signal(6),
+    };
+    cluster.rank_says(3, exit, Vec::new());
+    assert_eq!(cluster.generation(), Generation(2));
+}
+
+#[test]
+fn a_rank_that_is_silent_while_others_go_on_is_no_hang() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    silent(&mut cluster, 5, 40, "read (data.py:3)");
+    for step in 41..400 {
+        cluster.progress(0, step);
+        cluster.wait(Duration::from_secs(1));
+    }
+    assert_eq!(cluster.cases().len(), 0);
+    assert_eq!(cluster.generation(), Generation(1));
+}
+
+#[test]
+fn the_job_hangs_although_one_agent_does_not_tell() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    for rank in 0..7 {
+        silent(&mut cluster, rank, 40, "all_reduce (dist.py:7)");
+    }
+    assert_eq!(cluster.cases().len(), 0);
+    cluster.wait(Duration::from_secs(20));
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.verdict.class.as_str(), "hang-no-error");
+}
+
+#[test]
+fn what_agents_find_is_not_heeded_when_the_policy_says_so() {
+    let mut cluster = Cluster::running(Policy {
+        hang_ms: 0,
+        ..Policy::default()
+    });
+    cluster.wait(Duration::from_secs(31));
+    for rank in 0..8 {
+        silent(&mut cluster, rank, 40, "all_reduce (dist.py:7)");
+    }
+    cluster.wait(Duration::from_secs(1_000));
+    assert_eq!(cluster.cases().len(), 0);
+}
+
+#[test]
+fn reports_without_fields_and_of_old_generations_change_nothing() {
+    let mut cluster = Cluster::running(Policy::default());
+    let mark = Mark {
+        class: ClassId::from("hang-no-error"),
+        role: Role::Confirmation,
+        confidence: 0.6,
+        signature: "ranks.stalled".to_owned(),
+        fields: BTreeMap::new(),
+    };
+    let line = || Body::Line {
+        text: "x".to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    };
+    cluster.rank_says(0, line(), vec![mark.clone()]);
+    let entity = Entity::Rank {
+        job: job(),
+        generation: Generation(0),
+        rank: Rank(0),
+        node: node(0),
+    };
+    cluster.report(node(0), Source::Ranks, entity, line(), vec![mark]);
+    assert!(
+        !cluster
+            .state
+            .timers()
+            .keys()
+            .any(|timer| matches!(timer, Timer::Hang { .. }))
+    );
+}
