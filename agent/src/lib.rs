@@ -40,5 +40,5 @@ pub use outlets::{
 };
 pub use preflight::{Check, Need, Verdict, preflight};
 pub use run::run;
-pub use settings::{Intervals, KernelLogSource, PluginCheck, Settings};
+pub use settings::{ImageSettings, Intervals, KernelLogSource, PluginCheck, Settings, WhenFull};
 pub use spool::SpoolError;

@@ -347,14 +347,12 @@ fn rg9_a_wait_for_a_slot_gets_the_one_that_the_agent_frees_and_ends_in_time() {
         |client| {
             let mut client = client.unwrap();
             let data: Vec<_> = boxes().into_iter().zip([&weights[..], &bias]).collect();
-            client.set_policy(BackPressure::Wait(Duration::from_secs(60))).unwrap();
+            client.set_policy(BackPressure::Wait(Duration::from_secs(60)));
             for step in [1, 2] {
                 let saved = client.checkpoint(Step(step), &data, &json!(null)).unwrap();
                 assert_eq!(saved.outcome, SaveOutcome::Sealed);
             }
-            client
-                .set_policy(BackPressure::Wait(Duration::from_millis(20)))
-                .unwrap();
+            client.set_policy(BackPressure::Wait(Duration::from_millis(20)));
             let saved = client.checkpoint(Step(3), &data, &json!(null)).unwrap();
             assert_eq!(saved.outcome, SaveOutcome::SkippedNoFreeSlot);
             let counts = client.counts();
@@ -364,13 +362,49 @@ fn rg9_a_wait_for_a_slot_gets_the_one_that_the_agent_frees_and_ends_in_time() {
     );
 }
 
+/// The one that the agent has begun to write stays; one that is durable is filled over without being counted.
 #[test]
-fn no_image_gives_way_while_an_agent_may_read_it() {
+fn the_oldest_image_that_nobody_has_begun_to_write_gives_way_and_is_counted() {
+    let (weights, bias) = (vec![1_u8; 24], vec![2_u8; 7]);
+    let (begun, may_replace) = channel();
+    let (durable, is_durable) = channel();
+    let (asked, goes_on) = channel();
     check(
-        |mut agent| agent.welcome(),
-        |client| {
-            let error = client.unwrap().set_policy(BackPressure::ReplaceOldest).unwrap_err();
-            assert!(matches!(error, ClientError::Policy(_)), "{error}");
+        move |mut agent| {
+            agent.welcome();
+            let arena = agent.give_arena(2);
+            for expected in [(1, 0), (2, 1), (3, 1), (4, 0)] {
+                let Some(Heard::SlotSealed(sealed)) = agent.hear() else {
+                    panic!("a sealed slot was to be told");
+                };
+                assert_eq!((sealed.step, sealed.slot), expected);
+                if sealed.step == 2 {
+                    assert!(arena.begin_write(0, Generation(1)).unwrap());
+                    begun.send(()).unwrap();
+                }
+                if sealed.step == 3 {
+                    let () = goes_on.recv().unwrap();
+                    assert!(arena.make_durable(0, Generation(1)).unwrap());
+                    durable.send(()).unwrap();
+                }
+            }
+            assert!(agent.hear().is_none());
+        },
+        move |client| {
+            let mut client = client.unwrap();
+            let data: Vec<_> = boxes().into_iter().zip([&weights[..], &bias]).collect();
+            client.set_policy(BackPressure::ReplaceOldest);
+            let mut save = |step: u64| {
+                let saved = client.checkpoint(Step(step), &data, &json!(null)).unwrap();
+                assert_eq!(saved.outcome, SaveOutcome::Sealed);
+                client.counts().replaced
+            };
+            assert_eq!((save(1), save(2)), (0, 0));
+            may_replace.recv().unwrap();
+            assert_eq!(save(3), 1);
+            asked.send(()).unwrap();
+            is_durable.recv().unwrap();
+            assert_eq!(save(4), 1);
         },
     );
 }

@@ -9,7 +9,7 @@
 
 mod files;
 mod gpu;
-mod host;
+pub(crate) mod host;
 mod network;
 mod probe;
 mod program;

@@ -79,6 +79,21 @@ pub(crate) const KEYS: &[Key] = &[
         "address at which other nodes reach this one, without a port",
     ),
     key(
+        "agent.image_slots",
+        Kind::Count(1, 3),
+        "images of a rank in memory at a time; each costs as much memory as its state",
+    ),
+    key(
+        "agent.image_wait_ms",
+        WAIT,
+        "longest wait of a save for the image before it to be on disk; then it is skipped and counted",
+    ),
+    key(
+        "agent.image_when_full",
+        Kind::Choice(&["wait", "replace-oldest", "skip"]),
+        "what a save does when no image in memory is on disk yet, where the trainer asked for nothing else",
+    ),
+    key(
         "agent.intervals.controller_silence_ms",
         WAIT,
         "silence of the controller after which the session is opened anew",
@@ -149,6 +164,11 @@ pub(crate) const KEYS: &[Key] = &[
         "agent.kernel_log",
         Kind::Name,
         "/dev/kmsg, a file that kernel lines are appended to, or off",
+    ),
+    key(
+        "agent.memory_reserve_bytes",
+        Kind::Count(0, u64::MAX),
+        "memory that stays free on the node: images that would leave less are refused",
     ),
     key(
         "agent.metrics_listen",

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_agent::KernelLogSource;
+use rankguard_agent::{ImageSettings, KernelLogSource, WhenFull};
 use rankguard_model::NodeId;
 
 use super::Config;
@@ -63,6 +63,12 @@ impl Config {
             settings.checks.clone_from(checks);
         }
         settings.spool_bytes = self.count("agent.spool_bytes");
+        settings.images = ImageSettings {
+            slots: u32::try_from(self.count("agent.image_slots")).unwrap_or(u32::MAX),
+            when_full: when_full(&self.text("agent.image_when_full")),
+            wait: self.wait("agent.image_wait_ms"),
+            memory_reserve: self.count("agent.memory_reserve_bytes"),
+        };
         for (path, interval) in intervals(&mut settings.intervals) {
             *interval = self.wait(path);
         }
@@ -104,6 +110,18 @@ impl Config {
     }
 }
 
+/// What a save may do when memory is full; the first is the built-in one.
+const WHEN_FULL: [(&str, WhenFull); 3] = [
+    ("wait", WhenFull::Wait),
+    ("replace-oldest", WhenFull::ReplaceOldest),
+    ("skip", WhenFull::Skip),
+];
+
+fn when_full(name: &str) -> WhenFull {
+    let known = WHEN_FULL.iter().find(|(known, _)| *known == name);
+    known.map_or(WHEN_FULL[0].1, |(_, policy)| *policy)
+}
+
 /// The built-in value of every setting that has one.
 pub(super) fn defaults() -> Vec<(&'static str, Value)> {
     let text = |text: &str| Value::Text(text.to_owned());
@@ -131,6 +149,10 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
         ("agent.proc_root", path(&agent.proc_root)),
         ("agent.job_logs", Value::List(Vec::new())),
         ("agent.spool_bytes", Value::Count(agent.spool_bytes)),
+        ("agent.image_slots", Value::Count(u64::from(agent.images.slots))),
+        ("agent.image_wait_ms", millis(agent.images.wait)),
+        ("agent.image_when_full", text(WHEN_FULL[0].0)),
+        ("agent.memory_reserve_bytes", Value::Count(agent.images.memory_reserve)),
         (
             "controller.policy.checkpoint_interval",
             Value::Text(if controller.policy.adapt { ADAPTIVE } else { FIXED }.to_owned()),
