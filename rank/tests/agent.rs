@@ -11,8 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use rankguard_checkpoint::Arena;
+use rankguard_checkpoint::arena::ImageOf;
 use rankguard_checkpoint_format::{Dtype, TensorBox};
-use rankguard_model::{CheckpointCall, Rank, Step};
+use rankguard_model::{CheckpointCall, Generation, JobId, Rank, Step};
 use rankguard_proto::frame::{self, FrameReader};
 use rankguard_proto::v1::from_rank::Kind as Heard;
 use rankguard_proto::v1::to_rank::Kind as Said;
@@ -61,6 +62,7 @@ impl FakeAgent {
             kind: Some(Said::ArenaReady(v1::ArenaReady {
                 slots,
                 slot_bytes: wanted.image_bytes,
+                ..v1::ArenaReady::default()
             })),
         });
         let fds = [arena.as_fd()];
@@ -179,6 +181,7 @@ fn a_restore_gives_the_boxes_in_the_order_asked_and_frees_the_slot() {
                     rank: 1,
                     state: r#"{"epoch":0}"#.to_owned(),
                 }],
+                ..v1::RestoreReady::default()
             }));
             assert!(agent.hear().is_none());
             assert_eq!(arena.empty_slots(), [0, 1]);
@@ -217,7 +220,7 @@ fn rg2_a_restore_of_another_size_is_refused() {
                 step: 9,
                 slot: 0,
                 bytes: 30,
-                states: vec![],
+                ..v1::RestoreReady::default()
             }));
         },
         |client| {
@@ -405,6 +408,36 @@ fn the_oldest_image_that_nobody_has_begun_to_write_gives_way_and_is_counted() {
             asked.send(()).unwrap();
             is_durable.recv().unwrap();
             assert_eq!(save(4), 1);
+        },
+    );
+}
+
+/// As it was saved, tensors at their alignment and in another order: the image stays for the next failure.
+#[test]
+fn a_restore_in_place_copies_each_box_from_where_it_lies_and_leaves_the_image() {
+    check(
+        |mut agent| {
+            agent.welcome();
+            let arena = agent.give_arena(1);
+            assert!(matches!(agent.hear(), Some(Heard::RestoreWanted(_))));
+            let job = JobId::from("local");
+            let of = ImageOf::new(&job, Step(9), Generation(1), Rank(0), 1);
+            let (weights, bias): (Vec<u8>, Vec<u8>) = ((0..24).collect(), (24..31).collect());
+            let [w, b] = <[TensorBox; 2]>::try_from(boxes()).unwrap();
+            arena.fill(0, &of, &[(b, &bias), (w, &weights)], &json!(null)).unwrap();
+            agent.say(Said::RestoreReady(v1::RestoreReady {
+                step: 9,
+                bytes: 31,
+                places: vec![64, 0],
+                stays: true,
+                ..v1::RestoreReady::default()
+            }));
+            assert!(agent.hear().is_none());
+            assert_eq!(arena.sealed_images().len(), 1);
+        },
+        |client| {
+            let restored = client.unwrap().restore(&boxes()).unwrap().unwrap();
+            assert_eq!(restored.tensors, [(0..24).collect::<Vec<u8>>(), (24..31).collect()]);
         },
     );
 }

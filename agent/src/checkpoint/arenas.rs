@@ -210,10 +210,13 @@ mod tests {
     }
 
     fn asked(job: &JobId, local_rank: u32, image_bytes: u64) -> Asked<'_> {
-        const RANKS: [RankSlot; 3] = [0, 1, 2].map(|local_rank| RankSlot {
-            rank: Rank(local_rank),
-            local_rank,
-        });
+        const fn slot(local_rank: u32) -> RankSlot {
+            RankSlot {
+                rank: Rank(local_rank),
+                local_rank,
+            }
+        }
+        const RANKS: [RankSlot; 3] = [slot(0), slot(1), slot(2)];
         Asked {
             job,
             generation: Generation(1),
@@ -252,6 +255,6 @@ mod tests {
         assert_eq!(steps(&place.arena), [10]);
         assert!(place.arena.make_durable(0, Generation(1)).expect("slot 0"));
         arenas.release(&job, |_| true);
-        assert_eq!(steps(&place.arena), []);
+        assert!(steps(&place.arena).is_empty());
     }
 }
