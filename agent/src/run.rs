@@ -150,6 +150,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         _ = &mut orders_ended => Some("orders"),
     };
     if unexpected.is_none() {
+        checkpoints.bid_farewell(settings.intervals.last_checkpoint).await;
         let _ = errands.send(Errand::End {
             grace: settings.intervals.shutdown_grace,
         });

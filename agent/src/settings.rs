@@ -174,6 +174,8 @@ pub struct Intervals {
     pub kill: Duration,
     /// Time between SIGTERM and SIGKILL when the agent itself shuts down.
     pub shutdown_grace: Duration,
+    /// Longest wait for one more checkpoint when the agent itself shuts down and its ranks take images.
+    pub last_checkpoint: Duration,
     /// Longest wait for one chunk from a peer.
     pub peer_fetch: Duration,
 }
@@ -194,6 +196,7 @@ impl Default for Intervals {
             nic: Duration::from_secs(2),
             kill: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(2),
+            last_checkpoint: Duration::from_secs(15),
             peer_fetch: Duration::from_secs(2),
         }
     }

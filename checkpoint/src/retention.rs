@@ -44,9 +44,7 @@ pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> R
         }
         match store.load(job, *id) {
             Ok(_) => kept.push(*id),
-            Err(error) => plan
-                .problems
-                .push(Problem::of(*id, store.dir(job, *id)?, None, &error)),
+            Err(error) => plan.problems.push(Problem::of(*id, store.dir(job, *id)?, None, &error)),
         }
     }
     let (Some(newest), Some(oldest)) = (kept.first(), kept.last()) else {
@@ -83,9 +81,8 @@ pub fn carry_out(store: &Store, job: &JobId, plan: Plan) -> Result<Collected, St
         problems: plan.problems,
         ..Collected::default()
     };
-    let problem = |id: CheckpointId, error: &StoreError| {
-        store.dir(job, id).map(|dir| Problem::of(id, dir, None, error))
-    };
+    let problem =
+        |id: CheckpointId, error: &StoreError| store.dir(job, id).map(|dir| Problem::of(id, dir, None, error));
     let mut stays = plan.stays;
     stays.extend(plan.leased);
     // Nobody can take a lease of what goes any more; what has been leased since the plan stays, with what it borrows.

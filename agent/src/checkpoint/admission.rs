@@ -61,7 +61,14 @@ mod tests {
         let all = checkpoints(&settings);
         assert!(all.admit(1 << 30, 2).is_ok(), "2 of 2 GiB");
         let refusal = all.admit(1 << 30, 3).expect_err("3 of 2 GiB").to_string();
-        for part in ["needs 3.000 GiB", "2.000 GiB may be taken", "2 slots a rank would fit", "on the host", "agent.image_slots is 3", "agent.memory_reserve_bytes"] {
+        for part in [
+            "needs 3.000 GiB",
+            "2.000 GiB may be taken",
+            "2 slots a rank would fit",
+            "on the host",
+            "agent.image_slots is 3",
+            "agent.memory_reserve_bytes",
+        ] {
             assert!(refusal.contains(part), "{part}: {refusal}");
         }
         settings.proc_root = root.path().join("elsewhere");

@@ -18,7 +18,7 @@ pub(super) struct Arenas {
 /// An arena and whose turn it is to be written from it.
 #[derive(Debug)]
 pub(crate) struct Place {
-    pub(crate) arena: Arena,
+    pub(crate) arena: Arc<Arena>,
     /// One image at a time goes to disk, so that those behind it can give way.
     pub(super) turn: Mutex<()>,
     /// The shard that was written last.
@@ -93,7 +93,7 @@ impl Arenas {
         admit(asked.image_bytes.saturating_mul(unarmed))?;
         let name = format!("rankguard-{job}-{local_rank}");
         let place = Arc::new(Place {
-            arena: Arena::create(&name, asked.slots, asked.image_bytes)?,
+            arena: Arc::new(Arena::create(&name, asked.slots, asked.image_bytes)?),
             turn: Mutex::default(),
             last: Mutex::default(),
             lease: Mutex::default(),
@@ -117,7 +117,8 @@ impl Arenas {
         let Some(list) = by_job.get_mut(job) else { return };
         for held in list.iter() {
             for image in held.place.arena.sealed_images() {
-                if which((image.index().generation, image.index().step)) && !is_written(&held.place.arena, image.slot()) {
+                if which((image.index().generation, image.index().step)) && !is_written(&held.place.arena, image.slot())
+                {
                     let _ = held.place.arena.release(image.slot());
                 }
             }
@@ -236,7 +237,9 @@ mod tests {
                 found.push(state);
                 Ok(())
             };
-            arenas.give(asked(&job, local_rank, bytes), &mut admit).expect("memory for a small arena");
+            arenas
+                .give(asked(&job, local_rank, bytes), &mut admit)
+                .expect("memory for a small arena");
         }
         // The second call took the arena that was there; none of the three is large enough for the last.
         assert_eq!(found, [3 * 4096, 2 * 4096, 3 * 8192]);
@@ -248,7 +251,9 @@ mod tests {
     #[test]
     fn an_image_on_its_way_to_disk_is_not_taken_from_under_its_writer() {
         let (arenas, job) = (Arenas::default(), JobId::from("train"));
-        let place = arenas.give(asked(&job, 0, 4096), |_| Ok(())).expect("memory for a small arena");
+        let place = arenas
+            .give(asked(&job, 0, 4096), |_| Ok(()))
+            .expect("memory for a small arena");
         fill(&place.arena, 10);
         assert!(place.arena.begin_write(0, Generation(1)).expect("slot 0"));
         arenas.release(&job, |_| true);

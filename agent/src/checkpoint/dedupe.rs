@@ -102,7 +102,9 @@ impl Dedupe {
 fn choose(index: &ShardIndex, shards: &BTreeMap<Rank, Shard>, parent: Option<&ShardIndex>) -> (Known, ShardIndex) {
     let mut known = Known::default();
     // Only from files of their own: what others borrow from the checkpoint before is none of this shard's business.
-    let lenders = shards.values().filter(|shard| shard.whole != Some(false) && shard.index.borrowed.is_empty());
+    let lenders = shards
+        .values()
+        .filter(|shard| shard.whole != Some(false) && shard.index.borrowed.is_empty());
     for shard in lenders.filter(|shard| is_worth(index, &shard.index, LEAST_SAVED)) {
         known.add(&shard.index);
     }
@@ -130,7 +132,11 @@ fn saved(index: &ShardIndex, lean: &ShardIndex) -> u64 {
 /// Whether at least one of `part` chunks is in the other shard, by a look at the same place of both: cheap, and true of
 /// whatever is a copy or an older version.
 fn is_worth(index: &ShardIndex, other: &ShardIndex, part: u64) -> bool {
-    let same = index.chunks.iter().zip(&other.chunks).filter(|(one, other)| one == other);
+    let same = index
+        .chunks
+        .iter()
+        .zip(&other.chunks)
+        .filter(|(one, other)| one == other);
     same.count() as u64 * part >= index.chunks.len() as u64
 }
 
@@ -156,7 +162,7 @@ impl Turn<'_> {
     }
 
     /// It is on disk as `written` says, and others may borrow from it.
-    pub(super) fn is_whole(self, written: ShardIndex) {
+    pub(super) fn end_whole(self, written: ShardIndex) {
         self.dedupe.end(&self, Some(written));
     }
 }
@@ -211,7 +217,7 @@ mod tests {
         let behind = dedupe.begin(&second, None);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| written(&second, &behind));
-            writes.is_whole(first.clone());
+            writes.end_whole(first.clone());
             assert_eq!(waits.join().expect("no panic"), 0);
         });
     }
@@ -225,7 +231,7 @@ mod tests {
         drop(fails);
         assert_eq!(written(&second, &behind), 16 * 64);
         // Who comes later does not even try it.
-        behind.is_whole(second.clone());
+        behind.end_whole(second.clone());
         let third = shard(1, 2, 0);
         assert_eq!(dedupe.begin(&third, None).borrows_from, BTreeSet::from([Rank(1)]));
     }
@@ -238,15 +244,19 @@ mod tests {
             let now = shard(2, 0, own);
             let turn = dedupe.begin(&now, Some(&before));
             assert_eq!(written(&now, &turn), expected * 64, "{own} of 16 chunks are new");
-            turn.is_whole(now.clone());
+            turn.end_whole(now.clone());
         }
         let dedupe = Dedupe::default();
         let first = shard(3, 0, 0);
-        dedupe.begin(&first, None).is_whole(first.clone());
+        dedupe.begin(&first, None).end_whole(first.clone());
         for (own, expected) in [(15, 16), (14, 14)] {
             let now = shard(3, 1, own);
             let turn = dedupe.begin(&now, None);
-            assert_eq!(written(&now, &turn), expected * 64, "{own} of 16 chunks are no replicas");
+            assert_eq!(
+                written(&now, &turn),
+                expected * 64,
+                "{own} of 16 chunks are no replicas"
+            );
         }
     }
 }

@@ -5,15 +5,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use rankguard_checkpoint::arena::ArenaError;
+use rankguard_checkpoint::arena::{ArenaError, RestoredSlot};
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
-use rankguard_checkpoint::restore::{RestoreError, assemble_into};
+use rankguard_checkpoint::restore::{Request, RestoreError, assemble_many};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
 use rankguard_checkpoint::{Arena, Checkpoint, Store, StoreError};
 use rankguard_model::{Body, Launch, Rank, RankRef, RestoreBytes, RestorePoint, Role, Source, Step};
 
 use super::Checkpoints;
 use super::arenas::{Arenas, Asked, Place};
+use super::joint::{Wish, overlap};
 use super::peer::PeerSource;
 use super::persist::{Errand, Void};
 use crate::collectors::mark;
@@ -97,7 +98,10 @@ impl Desk {
             image_bytes,
             slots: images.slots,
         };
-        let place = self.all.arenas.give(asked, |state| self.all.admit(state, images.slots))?;
+        let place = self
+            .all
+            .arenas
+            .give(asked, |state| self.all.admit(state, images.slots))?;
         *self.place.lock().expect("no holder of the arena panics") = Some(place.clone());
         Ok((place, images))
     }
@@ -135,7 +139,9 @@ impl Desk {
                 rank: &rank,
                 world_size,
                 store: &store,
-                kept: all.kept(&rank.job).map(|(generation, step)| CheckpointId { step, generation }),
+                kept: all
+                    .kept(&rank.job)
+                    .map(|(generation, step)| CheckpointId { step, generation }),
                 dedupe: &all.dedupe,
             };
             let (body, marks) = match errand.run() {
@@ -192,20 +198,30 @@ impl Desk {
                     ..RestoreBytes::default()
                 }
             }
-            None => match place.arena.empty_slots().first() {
-                Some(slot) => {
-                    restored.slot = *slot;
-                    self.fetch(&checkpoint, wanted, &store, (&place.arena, *slot))?
+            None => {
+                let mut wish = Wish {
+                    wanted: wanted.into(),
+                    arena: place.arena.clone(),
+                    slot: 0,
+                };
+                match place.arena.empty_slots().first() {
+                    Some(slot) => (wish.slot, restored.slot) = (*slot, *slot),
+                    // Every slot holds an image that this restore may need: memory of its own until the rank has copied.
+                    None => {
+                        self.all.admit(bytes, 1)?;
+                        wish.arena = Arc::new(Arena::create("rankguard-restore", 1, bytes)?);
+                        restored.own = Some(wish.arena.as_fd().try_clone_to_owned().map_err(DeskError::Own)?);
+                    }
                 }
-                // Every slot holds an image that this restore may need: memory of its own until the rank has copied.
-                None => {
-                    self.all.admit(bytes, 1)?;
-                    let own = Arena::create("rankguard-restore", 1, bytes)?;
-                    let from = self.fetch(&checkpoint, wanted, &store, (&own, 0))?;
-                    restored.own = Some(own.as_fd().try_clone_to_owned().map_err(DeskError::Own)?);
-                    from
+                let ranks = self.launch.ranks.len();
+                let fetch = |wishes: &[Wish]| self.fetch(&checkpoint, wishes, &store);
+                if overlap(&checkpoint, wanted, ranks) {
+                    let group = (self.rank.job.clone(), self.rank.generation);
+                    self.all.joint.serve(&group, ranks, &wish, fetch)?
+                } else {
+                    fetch(&[wish])?
                 }
-            },
+            }
         };
         let body = Body::Restored {
             step: point.step,
@@ -221,24 +237,31 @@ impl Desk {
         Ok(restored)
     }
 
-    /// Fills a slot with the wanted boxes, back to back.
-    fn fetch(
-        &self,
-        checkpoint: &Checkpoint,
-        wanted: &[TensorBox],
-        store: &Store,
-        (arena, slot): (&Arena, u32),
-    ) -> Result<RestoreBytes, DeskError> {
+    /// Fills slots with the wanted boxes, back to back. What several of them want is read once.
+    fn fetch(&self, checkpoint: &Checkpoint, wishes: &[Wish], store: &Store) -> Result<RestoreBytes, DeskError> {
         let places = self.all.arenas.of(&self.rank.job);
-        let here = ArenaSource::new(places.iter().map(|place| &place.arena));
+        let here = ArenaSource::new(places.iter().map(|place| &*place.arena));
         let peers = PeerSource::all(&self.launch.peers, &self.all.runtime, self.all.peer_fetch);
         let mut sources: Vec<&dyn ChunkSource> = vec![&here];
         sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
         sources.push(store);
-        let mut target = arena.begin_restore(slot, self.rank.generation)?;
-        let report = assemble_into(&checkpoint.manifest, &checkpoint.indexes, wanted, &sources, &mut target)
-            .inspect_err(|_| {
-                let _ = arena.release(slot);
+        let targets = wishes
+            .iter()
+            .map(|wish| wish.arena.begin_restore(wish.slot, self.rank.generation));
+        let mut targets: Vec<RestoredSlot<'_>> = targets.collect::<Result<_, _>>()?;
+        let mut requests: Vec<Request<'_>> = wishes
+            .iter()
+            .zip(&mut targets)
+            .map(|(wish, target)| Request {
+                wanted: &wish.wanted,
+                out: target,
+            })
+            .collect();
+        let report =
+            assemble_many(&checkpoint.manifest, &checkpoint.indexes, &mut requests, &sources).inspect_err(|_| {
+                for wish in wishes {
+                    let _ = wish.arena.release(wish.slot);
+                }
             })?;
         for repair in &report.repairs {
             tracing::warn!(repair, "a damaged copy of a chunk was passed over");

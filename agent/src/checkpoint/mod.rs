@@ -4,6 +4,8 @@ mod admission;
 mod arenas;
 mod dedupe;
 mod desk;
+mod farewell;
+mod joint;
 mod peer;
 mod persist;
 
@@ -12,14 +14,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_model::{Generation, JobId, Launch, RankRef, Step};
+use rankguard_model::{Generation, JobId, Launch, NodeId, RankRef, Step};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 pub(crate) use desk::Desk;
 pub(crate) use peer::PeerService;
 
 use self::arenas::Arenas;
 use self::dedupe::Dedupe;
+use self::joint::Joint;
 use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::settings::{ImageSettings, Settings};
@@ -29,8 +33,12 @@ use crate::settings::{ImageSettings, Settings};
 pub(crate) struct Checkpoints {
     arenas: Arenas,
     dedupe: Dedupe,
+    joint: Joint,
     /// The newest committed checkpoint of each job, as the controller told it.
     kept: Mutex<BTreeMap<JobId, (Generation, Step)>>,
+    /// Rings with every commit.
+    committed: Notify,
+    node: NodeId,
     intake: Intake,
     roster: Roster,
     runtime: Handle,
@@ -46,7 +54,10 @@ impl Checkpoints {
         Arc::new(Self {
             arenas: Arenas::default(),
             dedupe: Dedupe::default(),
+            joint: Joint::default(),
             kept: Mutex::default(),
+            committed: Notify::new(),
+            node: settings.node.clone(),
             intake: intake.clone(),
             roster: roster.clone(),
             runtime,
@@ -80,6 +91,7 @@ impl Checkpoints {
     /// A checkpoint was committed: older images go.
     pub(crate) fn keep(&self, job: &JobId, generation: Generation, step: Step) {
         self.remember(job, Some((generation, step)));
+        self.committed.notify_waiters();
         self.arenas.release(job, |held| held < (generation, step));
         // What it borrows from is known to its manifest now.
         for place in self.arenas.of(job) {

@@ -97,7 +97,7 @@ impl Peers for PeerService {
         };
         let find = move || {
             let places = checkpoints.arenas.of(&job);
-            let source = ArenaSource::new(places.iter().map(|place| &place.arena));
+            let source = ArenaSource::new(places.iter().map(|place| &*place.arena));
             source
                 .sealed_chunk(&job, id, Rank(wanted.rank), wanted.chunk)
                 .map_err(|problem| problem.to_string())

@@ -97,7 +97,7 @@ impl Errand<'_> {
             }),
             ..Void::of(&problem)
         })?;
-        turn.is_whole(written.index.clone());
+        turn.end_whole(written.index.clone());
         if written.new_bytes < index.image_bytes {
             tracing::debug!(rank = %self.rank.rank, step = %self.step, written.new_bytes, index.image_bytes, "deduplicated");
         }

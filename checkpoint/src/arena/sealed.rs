@@ -132,16 +132,18 @@ impl SealedImage<'_> {
             .collect();
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(8);
         let share = chunks.len().div_ceil(threads).max(1);
-        let sound = |part: &[(Range<u64>, ChunkDigest)]| part.iter().all(|(range, stated)| image.digest(range) == *stated);
+        let sound =
+            |part: &[(Range<u64>, ChunkDigest)]| part.iter().all(|(range, stated)| image.digest(range) == *stated);
         std::thread::scope(|scope| {
             let parts: Vec<_> = chunks
                 .chunks(share)
                 .map(|part| scope.spawn(move || sound(part)))
                 .collect();
-            let sound = parts
-                .into_iter()
-                .map(|part| part.join().expect("digesting does not panic: the image lies in its slot"));
-            sound.fold(true, |all, part| all && part)
+            let mut parts = parts.into_iter();
+            parts.all(|part| {
+                part.join()
+                    .expect("digesting does not panic: the image lies in its slot")
+            })
         })
     }
 

@@ -116,6 +116,11 @@ pub(crate) const KEYS: &[Key] = &[
         "longest wait for killed ranks to be gone",
     ),
     key(
+        "agent.intervals.last_checkpoint_ms",
+        WAIT,
+        "longest wait for one more checkpoint when the agent is asked to end",
+    ),
+    key(
         "agent.intervals.logs_ms",
         WAIT,
         "between two looks at followed log files",

@@ -227,6 +227,7 @@ fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item =
         ("agent.intervals.nic_ms", &mut intervals.nic),
         ("agent.intervals.kill_ms", &mut intervals.kill),
         ("agent.intervals.shutdown_grace_ms", &mut intervals.shutdown_grace),
+        ("agent.intervals.last_checkpoint_ms", &mut intervals.last_checkpoint),
         ("agent.intervals.peer_fetch_ms", &mut intervals.peer_fetch),
     ]
     .into_iter()

@@ -147,7 +147,10 @@ fn all(store: &Store, job: &JobId) -> Result<Vec<Kept<CheckpointId>>, StoreError
     for manifest in store.manifests(job)?.manifests {
         let id = manifest.id();
         let written = std::fs::metadata(store.manifest_path(job, id)?).and_then(|file| file.modified());
-        let since = written.ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        let since = written
+            .ok()
+            .and_then(|at| at.duration_since(UNIX_EPOCH).ok())
+            .unwrap_or_default();
         let state = store.load_index(&manifest, Rank(0)).map(|index| index.state);
         let state = state.unwrap_or_default();
         let mut metrics = BTreeMap::new();
@@ -225,14 +228,20 @@ mod tests {
         let (rows, problems) = collect(&store, &job, &rules, true).expect("readable");
         let goes = (40, "goes", "no rule keeps it");
         assert_eq!(told(&rows), [leased, stay[0], stay[1], goes, newest]);
-        assert_eq!((problems, store.committed_ids(&job).expect("readable").len()), (Vec::new(), 5));
+        assert_eq!(
+            (problems, store.committed_ids(&job).expect("readable").len()),
+            (Vec::new(), 5)
+        );
 
         let (rows, _) = collect(&store, &job, &rules, false).expect("removable");
         let gone = (40, "gone", "no rule keeps it");
         assert_eq!(told(&rows), [leased, stay[0], stay[1], gone, newest]);
         drop(lease);
         let (rows, _) = collect(&store, &job, &rules, false).expect("removable");
-        assert_eq!(told(&rows), [(10, "gone", "no rule keeps it"), stay[0], stay[1], newest]);
+        assert_eq!(
+            told(&rows),
+            [(10, "gone", "no rule keeps it"), stay[0], stay[1], newest]
+        );
         assert!(store.lease(&job, read).is_err(), "what is gone cannot be held");
     }
 }
