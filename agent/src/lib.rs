@@ -48,6 +48,6 @@ pub use outlets::{
 };
 pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;
-pub use settings::{Intervals, KernelLogSource, PluginCheck, Settings};
+pub use settings::{ImageSettings, Intervals, KernelLogSource, PluginCheck, Settings, WhenFull};
 pub use spool::SpoolError;
 pub use stacks::serve_stack_calls;

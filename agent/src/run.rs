@@ -187,6 +187,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         let _ = tokio::task::spawn_blocking(move || ends.end()).await;
     }
     if unexpected.is_none() {
+        checkpoints.bid_farewell(settings.intervals.last_checkpoint).await;
         let _ = errands.send(Errand::End {
             grace: settings.intervals.shutdown_grace,
         });

@@ -53,6 +53,8 @@ pub struct Settings {
     pub checks: Vec<PluginCheck>,
     /// Most bytes of unacknowledged evidence kept on disk; samples and progress go first when it is reached.
     pub spool_bytes: u64,
+    /// Memory for images of the ranks.
+    pub images: ImageSettings,
     /// How often things are done and how long they may take.
     pub intervals: Intervals,
 }
@@ -81,9 +83,46 @@ impl Settings {
             job_logs: Vec::new(),
             checks: Vec::new(),
             spool_bytes: 64 << 20,
+            images: ImageSettings::default(),
             intervals: Intervals::default(),
         }
     }
+}
+
+/// How much memory images of the ranks take, and what a save does when it is all in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageSettings {
+    /// Images of a rank in memory at a time, 1 to 3: each costs as much memory as its state. With one, a save waits until
+    /// the last image is on disk, and a rank that dies while it saves is restored from there.
+    pub slots: u32,
+    /// What a save does when the images before it are not on disk yet, where the trainer asked for nothing else.
+    pub when_full: WhenFull,
+    /// The longest wait, where it waits; then it is skipped and counted.
+    pub wait: Duration,
+    /// Memory that stays free for the ranks and the system, bytes: arenas that would leave less are refused.
+    pub memory_reserve: u64,
+}
+
+impl Default for ImageSettings {
+    fn default() -> Self {
+        Self {
+            slots: 1,
+            when_full: WhenFull::Wait,
+            wait: Duration::from_secs(30),
+            memory_reserve: 256 << 20,
+        }
+    }
+}
+
+/// What a save does when every slot holds an image that is nowhere else yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It waits.
+    Wait,
+    /// The oldest image that nobody has begun to write gives way, and its attempt is void.
+    ReplaceOldest,
+    /// It is left out, and its attempt is void.
+    Skip,
 }
 
 /// A program that looks at something and tells with its exit code what it saw: 0 fine, 1 warning, 2 critical, 3 unknown
@@ -150,6 +189,8 @@ pub struct Intervals {
     pub kill: Duration,
     /// Time between SIGTERM and SIGKILL when the agent itself shuts down.
     pub shutdown_grace: Duration,
+    /// Longest wait for one more checkpoint when the agent itself shuts down and its ranks take images.
+    pub last_checkpoint: Duration,
     /// Longest wait for one chunk from a peer.
     pub peer_fetch: Duration,
 }
@@ -172,6 +213,7 @@ impl Default for Intervals {
             stall: Duration::from_secs(30),
             kill: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(2),
+            last_checkpoint: Duration::from_secs(15),
             peer_fetch: Duration::from_secs(2),
         }
     }

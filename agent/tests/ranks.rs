@@ -290,16 +290,87 @@ async fn a_clean_end_takes_the_ranks_along() {
     assert!(!lives(*pid.lock().unwrap()));
 }
 
+/// The socket that a rank was told of, once it has said so in `place`.
+fn client_at(place: &Path) -> RankClient {
+    let until = std::time::Instant::now() + support::LIMIT;
+    while !place.exists() {
+        assert!(std::time::Instant::now() < until, "the rank does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let socket = std::fs::read_to_string(place).unwrap();
+    let vars = [
+        ("RANKGUARD_SOCKET", socket.trim()),
+        ("RANKGUARD_JOB", "train"),
+        ("RANKGUARD_GENERATION", "1"),
+    ];
+    let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let env = RankEnv::from_vars(&vars.into_iter().collect()).unwrap();
+    RankClient::connect(&env).unwrap().unwrap()
+}
+
+/// A rank that leaves the path of its agent's socket in `place`.
+fn tells_its_socket(place: &Path) -> String {
+    format!(
+        "echo $RANKGUARD_SOCKET > {0}.new; mv {0}.new {0}; sleep 300",
+        place.display()
+    )
+}
+
+/// A spot notice is a SIGTERM: the controller hears of it while the ranks still run, and they run until what they have done is
+/// committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_asked_to_end_waits_for_one_more_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("socket");
+    let store = folder.path().join("store").display().to_string();
+    let kept = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let keeps = kept.clone();
+    let ended = with_agent(|controller| async move {
+        let mut order = launch(1, &["sh", "-c", &tells_its_socket(&place)]);
+        order.checkpoint_store = store;
+        controller.order(&Order::Launch(order)).await;
+        let pid = controller.wait_body("start", started).await;
+        let client = tokio::task::spawn_blocking(move || {
+            let mut client = client_at(&place);
+            client.step(Step(7), None, 1.0);
+            client
+        });
+        let client = client.await.unwrap();
+        let stepped = |body: &Body| matches!(body, Body::Progress { step: Step(7), .. }).then_some(());
+        controller.wait_body("progress", stepped).await;
+        // This goes on beside the agent's end.
+        *keeps.lock().unwrap() = Some(tokio::spawn(async move {
+            let announced = |journal: &support::Journal| {
+                let marks = journal.evidence.iter().flat_map(|evidence| &evidence.marks);
+                let mut classes = marks.map(|mark| mark.class.as_str());
+                classes.any(|class| class == "maintenance").then_some(())
+            };
+            controller.wait("announcement", announced).await;
+            let keep = |step| Order::Keep {
+                job: JobId::from("train"),
+                generation: Generation(1),
+                step: Step(step),
+            };
+            controller.order(&keep(6)).await;
+            assert!(lives(pid), "step 7 is not safe yet");
+            controller.order(&keep(8)).await;
+            controller.wait_body("exit", exited).await;
+            drop(client);
+        }));
+    })
+    .await;
+    assert_eq!(ended.ranks_ended, 1);
+    let keeps = kept.lock().unwrap().take().unwrap();
+    keeps.await.unwrap();
+}
+
 /// A call reaches a rank that was still starting, and what the rank cannot keep reaches the controller.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("socket");
     with_agent(|controller| async move {
-        let script = format!(
-            "echo $RANKGUARD_SOCKET > {0}.new; mv {0}.new {0}; sleep 300",
-            place.display()
-        );
+        let script = tells_its_socket(&place);
         controller
             .order(&Order::Launch(launch(1, &["sh", "-c", &script])))
             .await;
@@ -313,23 +384,11 @@ async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
         controller.order(&call(1, 3)).await;
         let missed = tokio::task::spawn_blocking(move || {
             let until = std::time::Instant::now() + support::LIMIT;
-            while !place.exists() {
-                assert!(std::time::Instant::now() < until, "the rank does not start");
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            let socket = std::fs::read_to_string(&place).unwrap();
-            let vars = [
-                ("RANKGUARD_SOCKET", socket.trim()),
-                ("RANKGUARD_JOB", "train"),
-                ("RANKGUARD_GENERATION", "1"),
-            ];
-            let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned()));
-            let env = RankEnv::from_vars(&vars.into_iter().collect()).unwrap();
-            let mut client = RankClient::connect(&env).unwrap().unwrap();
+            let mut client = client_at(&place);
             // Until the call is there: a rank never waits for one.
             while !client.due(Step(3)) && std::time::Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(5));
-                client = RankClient::connect(&env).unwrap().unwrap();
+                client = client_at(&place);
             }
             client.step(Step(4), None, 1.0);
             client

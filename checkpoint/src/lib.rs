@@ -36,4 +36,4 @@ pub use arena::Arena;
 pub use image::{ImageSink, ImageSource, MappedImage, Piece, Scattered};
 pub use priority::lower_priority;
 pub use rankguard_checkpoint_format as format;
-pub use store::{Checkpoint, Problem, Store, StoreError};
+pub use store::{Checkpoint, Lease, Problem, Store, StoreError};

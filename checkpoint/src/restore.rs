@@ -10,11 +10,11 @@ use crate::arena::kernel;
 use crate::format::{ChunkDigest, Manifest, PlanError, ShardIndex, TensorBox};
 use crate::image::{ImageSink, Piece};
 use crate::source::{ChunkBytes, ChunkId, ChunkSource, Tier};
-use crate::store::runs;
+use crate::store::direct::READ;
 
 mod pieces;
 
-use pieces::{Wanted, wanted_chunks};
+use pieces::{Places, Wanted, wanted_chunks};
 
 /// Threads of one restore: one waits for the disk while another digests and copies.
 const THREADS: usize = 4;
@@ -128,15 +128,15 @@ pub fn assemble_many(
     }
     let by_rank: BTreeMap<Rank, &ShardIndex> = indexes.iter().map(|index| (index.rank, index)).collect();
     let wanted = wanted_chunks(requests, indexes)?;
+    let threads = std::thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .clamp(2, THREADS);
     let jobs = Jobs {
-        queue: Mutex::new(runs_of(wanted)),
+        queue: Mutex::new(shares_of(wanted)),
         by_rank,
         sources,
         report: Mutex::default(),
     };
-    let threads = std::thread::available_parallelism()
-        .map_or(1, NonZero::get)
-        .clamp(2, THREADS);
     let threads = threads.min(jobs.queue.lock().expect("nobody has it yet").len());
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| jobs.work())).collect();
@@ -172,18 +172,24 @@ fn belongs(manifest: &Manifest, index: &ShardIndex) -> Result<(), RestoreError> 
     }
 }
 
-/// Chunks that lie near each other, to be fetched in one go.
-fn runs_of(wanted: Vec<Wanted<'_>>) -> Vec<Vec<Wanted<'_>>> {
-    let places = (0u32..).zip(&wanted).map(|(nth, one)| (nth, one.id.place)).collect();
-    let mut wanted: Vec<Option<Wanted<'_>>> = wanted.into_iter().map(Some).collect();
-    let run = |run: runs::Run| {
-        let chunks = run.chunks.iter();
-        chunks.filter_map(|(nth, _)| wanted[*nth as usize].take()).collect()
-    };
-    let mut all: Vec<Vec<Wanted<'_>>> = runs::of(places).into_iter().map(run).collect();
+/// Chunks of one file in the order of their places, as many as one read brings: the threads take them in turn, so that the
+/// disk sees each file read from its beginning to its end.
+fn shares_of(mut wanted: Vec<Wanted<'_>>) -> Vec<Vec<Wanted<'_>>> {
+    wanted.sort_by_key(|one| (one.id.place.file, one.id.place.at));
+    let (mut shares, mut filled) = (Vec::<Vec<Wanted<'_>>>::new(), 0);
+    for one in wanted {
+        filled += u64::from(one.id.bytes());
+        match shares.last_mut() {
+            Some(share) if filled <= READ as u64 && share[0].id.place.file == one.id.place.file => share.push(one),
+            _ => {
+                filled = u64::from(one.id.bytes());
+                shares.push(vec![one]);
+            }
+        }
+    }
     // Taken from the end.
-    all.reverse();
-    all
+    shares.reverse();
+    shares
 }
 
 /// What the threads of a restore share.
@@ -198,8 +204,8 @@ impl Jobs<'_> {
     fn work(&self) -> Result<(), RestoreError> {
         let mut report = RestoreReport::default();
         let next = || self.queue.lock().expect("no holder of the queue panics").pop();
-        while let Some(run) = next() {
-            if let Err(error) = self.fetch(run, &mut report) {
+        while let Some(share) = next() {
+            if let Err(error) = self.fetch(share, &mut report) {
                 // Nobody needs what is left.
                 self.queue.lock().expect("no holder of the queue panics").clear();
                 return Err(error);
@@ -214,24 +220,24 @@ impl Jobs<'_> {
         Ok(())
     }
 
-    /// Asks one source after the other until every chunk of a run has come with the right digest.
+    /// Asks one source after the other until every chunk of a share has come with the right digest.
     fn fetch(&self, mut open: Vec<Wanted<'_>>, report: &mut RestoreReport) -> Result<(), RestoreError> {
         for (rank, source) in self.sources.iter().enumerate() {
             let mut healed = Vec::new();
             let mut good = vec![false; open.len()];
-            let ids: Vec<ChunkId> = open.iter().map(|wanted| wanted.id.clone()).collect();
-            let ids: Vec<&ChunkId> = ids.iter().collect();
+            let (ids, mut places): (Vec<&ChunkId>, Vec<&mut Places<'_>>) =
+                open.iter_mut().map(|wanted| (&wanted.id, &mut wanted.places)).unzip();
             source.chunks(&ids, &mut |nth, answer| {
-                let Some(wanted) = open.get_mut(nth).filter(|_| !good[nth]) else {
+                let Some((id, places)) = ids.get(nth).zip(places.get_mut(nth)).filter(|_| !good[nth]) else {
                     return;
                 };
                 let problem = match answer {
                     Ok(None) => return,
-                    Ok(Some(bytes)) => match wanted.take(bytes) {
+                    Ok(Some(bytes)) => match places.take(id, bytes) {
                         Ok(()) => {
                             good[nth] = true;
-                            if !wanted.tries.is_empty() {
-                                healed.extend(private_copy(&wanted.id, bytes).map(|copy| (nth, copy)));
+                            if !places.tries.is_empty() {
+                                healed.extend(private_copy(id, bytes).map(|copy| (nth, copy)));
                             }
                             return;
                         }
@@ -239,7 +245,7 @@ impl Jobs<'_> {
                     },
                     Err(error) => crate::store::chain(error.as_ref()),
                 };
-                wanted.tries.push(Try {
+                places.tries.push(Try {
                     tier: source.tier(),
                     source: source.name(),
                     problem,
@@ -249,7 +255,7 @@ impl Jobs<'_> {
                 // Whoever gave a bad copy, or none, is offered the good one.
                 for before in &self.sources[..rank] {
                     if matches!(before.heal(&open[nth].id, &copy), Ok(true)) {
-                        open[nth].healed.push(before.name());
+                        open[nth].places.healed.push(before.name());
                     }
                 }
             }
@@ -271,7 +277,7 @@ impl Jobs<'_> {
             tensor: index.tensor_in(wanted.id.chunk).to_owned(),
             rank: wanted.id.rank,
             chunk: wanted.id.chunk,
-            tries: wanted.tries,
+            tries: wanted.places.tries,
         })
     }
 
@@ -282,17 +288,17 @@ impl Jobs<'_> {
             Tier::Arena => &mut report.bytes.arena,
             Tier::Peer => &mut report.bytes.peer,
             Tier::Disk => &mut report.bytes.disk,
-        } += wanted.bytes();
-        if !wanted.tries.is_empty() {
+        } += wanted.places.bytes();
+        if !wanted.places.tries.is_empty() {
             let tensor = self.by_rank[&wanted.id.rank].tensor_in(wanted.id.chunk);
             report.repairs.push(format!(
                 "checkpoint {}, rank {}, chunk {}, tensor {tensor}: {}; taken from {} instead{}",
                 wanted.id.checkpoint,
                 wanted.id.rank,
                 wanted.id.chunk,
-                told(&wanted.tries),
+                told(&wanted.places.tries),
                 source.name(),
-                match wanted.healed.as_slice() {
+                match wanted.places.healed.as_slice() {
                     [] => String::new(),
                     healed => format!(", and written back to {}", healed.join(", ")),
                 }
@@ -314,16 +320,16 @@ fn private_copy(id: &ChunkId, bytes: ChunkBytes<'_>) -> Option<Vec<u8>> {
     (kernel::digest(&copy) == id.digest).then_some(copy)
 }
 
-impl Wanted<'_> {
+impl Places<'_> {
     /// Puts a chunk where it is wanted, if it is the right one. The digest is taken on the way: what a wrong chunk leaves in
     /// a destination is overwritten by the right one, or the whole restore fails.
-    fn take(&mut self, bytes: ChunkBytes<'_>) -> Result<(), String> {
-        let length = self.id.bytes() as usize;
+    fn take(&mut self, id: &ChunkId, bytes: ChunkBytes<'_>) -> Result<(), String> {
+        let length = id.bytes() as usize;
         match bytes {
             ChunkBytes::Private(bytes) if bytes.len() != length => {
                 Err(format!("gave {} bytes where the chunk has {length}", bytes.len()))
             }
-            ChunkBytes::Private(bytes) => self.take_private(bytes),
+            ChunkBytes::Private(bytes) => self.take_private(id, bytes),
             ChunkBytes::Sealed(image) => {
                 let out_of_arena = |problem: crate::arena::ArenaError| problem.to_string();
                 let whole = match self.pieces.as_mut_slice() {
@@ -331,21 +337,21 @@ impl Wanted<'_> {
                     _ => None,
                 };
                 if let Some(memory) = whole {
-                    return self.id.check(image.copy_out(self.id.at, memory).map_err(out_of_arena)?);
+                    return id.check(image.copy_out(id.at, memory).map_err(out_of_arena)?);
                 }
                 let mut private = vec![0; length];
-                image.copy_out(self.id.at, &mut private).map_err(out_of_arena)?;
-                self.take_private(&private)
+                image.copy_out(id.at, &mut private).map_err(out_of_arena)?;
+                self.take_private(id, &private)
             }
         }
     }
 
-    fn take_private(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn take_private(&mut self, id: &ChunkId, bytes: &[u8]) -> Result<(), String> {
         let mut pieces = self.pieces.iter_mut();
         match pieces.next() {
-            Some((_, first)) if first.len() == bytes.len() => self.id.check(first.put(bytes))?,
+            Some((_, first)) if first.len() == bytes.len() => id.check(first.put(bytes))?,
             first => {
-                self.id.check(kernel::digest(bytes))?;
+                id.check(kernel::digest(bytes))?;
                 first.into_iter().for_each(|piece| put(piece, bytes));
             }
         }

@@ -3,7 +3,7 @@
 use rankguard_model::JobId;
 
 use crate::format::CheckpointId;
-use crate::store::{Problem, Store, StoreError};
+use crate::store::{Lease, Problem, Store, StoreError};
 
 /// What was cleared away.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,12 +18,24 @@ pub struct Collected {
     pub problems: Vec<Problem>,
 }
 
-/// Keeps the newest `keep` (at least one) checkpoints that load, and whatever is in `pinned` (being restored from), and
-/// removes every folder that is older than those, but for shards that one which stays borrows chunks from. Folders without a manifest go when they are older than the newest
-/// good checkpoint: whoever was writing them has been overtaken. While no checkpoint loads, nothing is removed; a
-/// damaged one that is newer than the oldest that is kept stays, for someone to look at.
-pub fn collect(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Collected, StoreError> {
-    let mut collected = Collected::default();
+/// What a collection takes away, before it does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Committed checkpoints that go, oldest first.
+    pub checkpoints: Vec<CheckpointId>,
+    /// Folders without a manifest that go, oldest first.
+    pub torn: Vec<CheckpointId>,
+    /// Committed checkpoints that would go, but somebody is reading them ([`Store::lease`]) at this moment.
+    pub leased: Vec<CheckpointId>,
+    /// Committed checkpoints that stay, oldest first.
+    pub stays: Vec<CheckpointId>,
+    /// Newer ones than the oldest that is kept which do not load, and so do not count.
+    pub problems: Vec<Problem>,
+}
+
+/// What [`collect`] would take away now.
+pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Plan, StoreError> {
+    let mut plan = Plan::default();
     let folders = store.folders(job)?;
     let mut kept = Vec::new();
     for (id, _) in folders.iter().rev().filter(|(_, committed)| *committed) {
@@ -32,34 +44,73 @@ pub fn collect(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -
         }
         match store.load(job, *id) {
             Ok(_) => kept.push(*id),
-            Err(error) => collected
-                .problems
-                .push(Problem::of(*id, store.dir(job, *id)?, None, &error)),
+            Err(error) => plan.problems.push(Problem::of(*id, store.dir(job, *id)?, None, &error)),
         }
     }
     let (Some(newest), Some(oldest)) = (kept.first(), kept.last()) else {
-        return Ok(collected);
+        plan.stays = folders.iter().filter_map(|(id, is)| is.then_some(*id)).collect();
+        return Ok(plan);
     };
-    let goes = |(id, committed): &(CheckpointId, bool)| {
+    for (id, committed) in &folders {
         let overtaken = if *committed { id < oldest } else { id < newest };
-        overtaken && !pinned.contains(id)
-    };
-    let stay = folders.iter().filter(|folder| folder.1 && !goes(folder));
-    let lent = store.lent_to(job, stay.map(|(id, _)| *id))?;
-    for (id, committed) in folders.iter().copied() {
-        if !goes(&(id, committed)) {
-            if committed {
-                collected.temps += store.clear_temps(job, id)?;
-            }
-            continue;
+        let goes = overtaken && !pinned.contains(id);
+        match (committed, goes) {
+            (true, true) if matches!(store.hold_alone(job, *id), Ok(None)) => plan.leased.push(*id),
+            (true, true) => plan.checkpoints.push(*id),
+            (true, false) => plan.stays.push(*id),
+            (false, true) => plan.torn.push(*id),
+            (false, false) => {}
         }
+    }
+    Ok(plan)
+}
+
+/// Keeps the newest `keep` (at least one) checkpoints that load, whatever is in `pinned` and whatever somebody holds a lease
+/// of, and removes every folder that is older than those, but for shards that one which stays borrows chunks from. Folders
+/// without a manifest go when they are older than the newest good checkpoint: whoever was writing them has been overtaken.
+/// While no checkpoint loads, nothing is removed; a damaged one that is newer than the oldest that is kept stays, for
+/// someone to look at.
+pub fn collect(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Collected, StoreError> {
+    let plan = plan(store, job, keep, pinned)?;
+    carry_out(store, job, plan)
+}
+
+/// Takes away what is planned.
+pub fn carry_out(store: &Store, job: &JobId, plan: Plan) -> Result<Collected, StoreError> {
+    let mut collected = Collected {
+        problems: plan.problems,
+        ..Collected::default()
+    };
+    let problem =
+        |id: CheckpointId, error: &StoreError| store.dir(job, id).map(|dir| Problem::of(id, dir, None, error));
+    let mut stays = plan.stays;
+    stays.extend(plan.leased);
+    // Nobody can take a lease of what goes any more; what has been leased since the plan stays, with what it borrows.
+    let mut alone: Vec<(CheckpointId, Option<Lease>)> = Vec::new();
+    for id in plan.checkpoints {
+        match store.hold_alone(job, id) {
+            Ok(None) => stays.push(id),
+            Ok(Some(hold)) => alone.push((id, Some(hold))),
+            // What cannot even be opened, nobody reads.
+            Err(_) => alone.push((id, None)),
+        }
+    }
+    let lent = store.lent_to(job, stays.iter().copied())?;
+    for id in &stays {
+        collected.temps += store.clear_temps(job, *id)?;
+    }
+    for (id, _hold) in &alone {
+        let id = *id;
         match store.remove_unlent(job, id, &lent) {
-            Ok(_) if committed => collected.checkpoints.push(id),
+            Ok(_) => collected.checkpoints.push(id),
+            Err(error) => collected.problems.push(problem(id, &error)?),
+        }
+    }
+    for id in plan.torn {
+        match store.remove_unlent(job, id, &lent) {
             Ok(true) => {}
             Ok(false) => collected.torn.push(id),
-            Err(error) => collected
-                .problems
-                .push(Problem::of(id, store.dir(job, id)?, None, &error)),
+            Err(error) => collected.problems.push(problem(id, &error)?),
         }
     }
     Ok(collected)

@@ -8,7 +8,7 @@ use rankguard_model::{JobId, Rank};
 use serde::Serialize;
 
 use crate::arena::{Arena, ArenaError, SealedImage};
-use crate::format::{CheckpointId, ChunkDigest, ChunkPlace};
+use crate::format::{CheckpointId, ChunkDigest, ChunkPlace, Origin};
 use crate::store::direct::{Aligned, Reader};
 use crate::store::runs::{self, Run};
 use crate::store::{Store, StoreError, chain};
@@ -179,15 +179,16 @@ impl ChunkSource for Store {
 
     fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
         let places = (0u32..).zip(ids).map(|(nth, id)| (nth, id.place)).collect();
+        let mut open = None;
         for run in runs::of(places) {
             // All are of one job: they belong to one checkpoint.
             let job = &ids[run.chunks[0].0 as usize].job;
-            if self.read_run(job, &run, answer).is_ok() {
+            if self.read_run(job, &run, &mut open, answer).is_ok() {
                 continue;
             }
             // One bad sector is not everything around it.
             for alone in run.chunks.iter().flat_map(|chunk| runs::of(vec![*chunk])) {
-                if let Err(error) = self.read_run(job, &alone, answer) {
+                if let Err(error) = self.read_run(job, &alone, &mut open, answer) {
                     answer(alone.chunks[0].0 as usize, Err(chain(&error).into()));
                 }
             }
@@ -196,13 +197,24 @@ impl ChunkSource for Store {
 }
 
 impl Store {
-    fn read_run(&self, job: &JobId, run: &Run, answer: &mut dyn FnMut(usize, Answer<'_>)) -> Result<(), StoreError> {
+    /// Reads a run, of the file that is open if it is that one.
+    fn read_run(
+        &self,
+        job: &JobId,
+        run: &Run,
+        open: &mut Option<(Origin, Reader)>,
+        answer: &mut dyn FnMut(usize, Answer<'_>),
+    ) -> Result<(), StoreError> {
         thread_local! {
             /// Fresh memory costs more than the read: each thread keeps its own.
             static BUFFER: RefCell<Aligned> = RefCell::default();
         }
         let path = self.shard_path(job, run.file.id(), run.file.rank)?;
-        let reader = Reader::open(&path)?;
+        let opened = open.take().filter(|(file, _)| *file == run.file);
+        let (_, reader) = match opened {
+            Some(same) => open.insert(same),
+            None => open.insert((run.file, Reader::open(&path)?)),
+        };
         BUFFER.with_borrow_mut(|buffer| {
             let bytes = reader
                 .read(&(run.at..run.end), buffer)

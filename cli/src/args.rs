@@ -9,6 +9,7 @@ use crate::commands::inject::InjectArgs;
 use crate::commands::preflight::PreflightArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use rankguard_console::{Format, FormatArgs};
+use rankguard_model::{Best, Good, Retention};
 
 /// Keeps long training runs alive on clusters that fail, and tells truthfully what failed and why.
 #[derive(Debug, Parser)]
@@ -249,6 +250,58 @@ pub(crate) struct AgentStatusArgs {
     pub(crate) format: FormatArgs,
 }
 
+/// Which checkpoints stay: whatever any of these rules names.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct KeepArgs {
+    /// Committed checkpoints to keep
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep: u32,
+    /// Also keep those whose step is a multiple of this
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keep_every: Option<u64>,
+    /// Also keep the first of each stretch of so many minutes
+    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) keep_minutes: Option<u64>,
+    /// Also keep so many of the best
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep_best: Option<u32>,
+    /// What is measured of the best
+    #[arg(long, value_name = "METRIC", default_value = "loss")]
+    pub(crate) best_by: String,
+    /// Which values of it are good
+    #[arg(long, value_enum, default_value_t = BestIs::Low)]
+    pub(crate) best_is: BestIs,
+}
+
+/// Which values of a metric are good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BestIs {
+    /// The lowest
+    Low,
+    /// The highest
+    High,
+}
+
+impl KeepArgs {
+    /// The rules as the controller has them.
+    pub(crate) fn rules(&self) -> Retention {
+        let best = self.keep_best.map(|count| Best {
+            metric: self.best_by.clone(),
+            good: match self.best_is {
+                BestIs::Low => Good::Low,
+                BestIs::High => Good::High,
+            },
+            count,
+        });
+        Retention {
+            last: self.keep,
+            every_steps: self.keep_every,
+            every_ms: self.keep_minutes.map(|minutes| minutes * 60_000),
+            best,
+        }
+    }
+}
+
 /// `run`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
@@ -267,9 +320,9 @@ pub(crate) struct RunArgs {
     /// Steps between checkpoints
     #[arg(long, value_name = "STEPS", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) checkpoint_every: Option<u64>,
-    /// Committed checkpoints to keep
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) keep: u32,
+    /// Which checkpoints stay.
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
     /// Name of the job [default: the program's name and a number]
     #[arg(long, value_name = "JOB")]
     pub(crate) name: Option<String>,

@@ -84,6 +84,13 @@ pub struct JobView {
     pub step: Option<Step>,
     /// Committed checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointView>,
+    /// Shards that were lost to a checkpoint: skipped or replaced for want of memory, called too late, or not written. Each
+    /// makes one attempt void.
+    #[serde(default)]
+    pub void_shards: u64,
+    /// Why the newest of them was lost.
+    #[serde(default)]
+    pub void_reason: Option<String>,
     /// Progress, thinned, oldest first.
     pub progress: Vec<ProgressPoint>,
     /// States of its ranks and nodes over time, for a Gantt chart.

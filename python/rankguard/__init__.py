@@ -62,7 +62,7 @@ def init(local_dir: Optional[Union[str, "os.PathLike[str]"]] = None, **options: 
     generation for all. Options of a local store: ``job``, ``rank``, ``world_size``, ``generation``, ``slots`` (images in
     memory at a time, 1 to 3), ``when_full`` (``"wait"``, ``"replace-oldest"``, ``"skip"``), ``wait_s``,
     ``commit_within_s``, ``keep`` (committed checkpoints, 0 for all). Under an agent, ``when_full`` and ``wait_s`` alone
-    have a meaning; it skips unless told to wait.
+    have a meaning; what the agent is set to holds unless one of them is given.
     """
     global _session
     if _session is not None and not _session.closed:

@@ -234,7 +234,7 @@ def connect(local_dir: Optional[Union[str, os.PathLike]] = None, **options: Any)
     agent = Agent.connect()
     if agent is not None:
         if "wait_s" in options or "when_full" in options:
-            agent.set_wait(float(options.get("wait_s", 600.0)) if options.get("when_full") == "wait" else 0.0)
+            agent.set_when_full(options.get("when_full", "wait"), float(options.get("wait_s", 600.0)))
         return Session(agent, None)
     if local_dir is None:
         raise RankguardError(

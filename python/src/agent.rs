@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rankguard_model::Step;
-use rankguard_rank::{BackPressure, RankClient, RankEnv};
+use rankguard_rank::{RankClient, RankEnv};
 
 use crate::entry::{Told, entries};
 use crate::error::raise;
@@ -64,16 +62,11 @@ impl Agent {
         })
     }
 
-    /// What a save does when no slot is free: waits so many seconds, or skips with 0.
-    fn set_wait(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
-        let limit = duration(seconds)?;
-        let policy = if limit.is_zero() {
-            BackPressure::Skip
-        } else {
-            BackPressure::Wait(limit)
-        };
-        py.detach(|| lock(&self.client).set_policy(policy))
-            .map_err(|problem| raise(&problem))
+    /// What a save does when no slot is free: `wait`, so many seconds at most, `replace-oldest` or `skip`.
+    fn set_when_full(&self, py: Python<'_>, when_full: &str, wait_s: f64) -> PyResult<()> {
+        let policy = keeper::policy(when_full, wait_s)?;
+        py.detach(|| lock(&self.client).set_policy(policy));
+        Ok(())
     }
 
     /// Fills the buffers from the checkpoint that this generation starts from; `None` for a fresh start.
@@ -147,10 +140,4 @@ impl Agent {
         py.detach(|| lock(&self.client).done())
             .map_err(|problem| raise(&problem))
     }
-}
-
-/// Seconds as Python gives them.
-pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds to wait")))
 }

@@ -1,12 +1,13 @@
 //! What agent and local store have in common, as Python uses them.
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rankguard_checkpoint_format::TensorBox;
 use rankguard_model::{Rank, Step};
-use rankguard_rank::{Counts, Notes, Part, RestoredInto, SaveOutcome, Saved};
+use rankguard_rank::{BackPressure, Counts, Notes, Part, RestoredInto, SaveOutcome, Saved};
 use serde_json::Value;
 
 use crate::entry::{Entry, Told, entries};
@@ -20,6 +21,25 @@ pub(crate) type Given = (u64, Vec<(u32, String)>);
 /// Nobody panics while holding it; if somebody did, what it guards is still whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Seconds as Python gives them.
+pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds to wait")))
+}
+
+/// What a save does when no slot is free, by its name.
+pub(crate) fn policy(when_full: &str, wait_s: f64) -> PyResult<BackPressure> {
+    match when_full {
+        "wait" => Ok(BackPressure::Wait(duration(wait_s)?)),
+        "replace-oldest" => Ok(BackPressure::ReplaceOldest),
+        "skip" => Ok(BackPressure::Skip),
+        other => {
+            let text = format!("when_full is {other:?}; it can be wait, replace-oldest or skip");
+            Err(PyValueError::new_err(text))
+        }
+    }
 }
 
 pub(crate) fn outcome(saved: Saved) -> Outcome {

@@ -6,9 +6,8 @@ use std::sync::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rankguard_model::{Generation, JobId, Rank, Step};
-use rankguard_rank::{BackPressure, LocalOptions, LocalRank, RankEnv};
+use rankguard_rank::{LocalOptions, LocalRank, RankEnv};
 
-use crate::agent::duration;
 use crate::entry::{Told, entries};
 use crate::error::raise;
 use crate::keeper::{self, Given, Outcome, lock};
@@ -66,19 +65,11 @@ impl Local {
                 "rank {rank} is outside a world of {world}"
             )));
         }
-        let policy = match when_full {
-            "wait" => BackPressure::Wait(duration(wait_s)?),
-            "replace-oldest" => BackPressure::ReplaceOldest,
-            "skip" => BackPressure::Skip,
-            other => {
-                let text = format!("when_full is {other:?}; it can be wait, replace-oldest or skip");
-                return Err(PyValueError::new_err(text));
-            }
-        };
+        let policy = keeper::policy(when_full, wait_s)?;
         let options = LocalOptions {
             slots,
             policy,
-            commit_within: duration(commit_within_s)?,
+            commit_within: keeper::duration(commit_within_s)?,
             keep,
             generation: generation.map(Generation),
         };
@@ -157,7 +148,7 @@ impl Local {
 
     /// Waits until everything sealed is durable and committed; step and generation of the newest.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<(u64, u64)>> {
-        let limit = duration(seconds)?;
+        let limit = keeper::duration(seconds)?;
         self.with(py, |rank| Ok(rank.wait(limit)?.map(|id| (id.step.0, id.generation.0))))
     }
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::ClientError;
 use crate::calls::Calls;
-use crate::slots::{Owner, Sealed, Slots, image_bytes};
+use crate::slots::{Claim, Owner, Sealed, Slots, image_bytes};
 use crate::wire::Wire;
 use crate::{BackPressure, Counts, Notes, Part, RankEnv, SaveOutcome, Saved};
 
@@ -55,7 +55,10 @@ pub struct RankClient {
     env: RankEnv,
     wire: Wire,
     slots: Slots,
-    policy: BackPressure,
+    /// What the trainer asked for.
+    policy: Option<BackPressure>,
+    /// What the agent says where the trainer said nothing.
+    agents_policy: BackPressure,
     checkpoint_every: u64,
     calls: Calls,
     /// Steps of which no image will be taken, still to be told.
@@ -83,8 +86,9 @@ impl RankClient {
         let mut client = Self {
             env: env.clone(),
             wire: Wire::new(stream),
-            slots: Slots::default(),
-            policy: BackPressure::Skip,
+            slots: Slots::written_elsewhere(),
+            policy: None,
+            agents_policy: BackPressure::Skip,
             checkpoint_every: 0,
             calls: Calls::new(env.generation, Step(0), 0),
             missed: BTreeMap::new(),
@@ -171,13 +175,19 @@ impl RankClient {
             });
         }
         self.calls = Calls::new(self.env.generation, Step(ready.step), self.checkpoint_every);
-        let arena = self.slots.arena.as_ref().expect("taken above");
-        let mut at = 0;
+        let own = match ready.own_memory {
+            true => Some(Arena::map(self.wire.take_fd().ok_or(ClientError::NoDescriptor)?)?),
+            false => None,
+        };
+        let arena = own.as_ref().or(self.slots.arena.as_deref()).expect("taken above");
+        let (mut at, mut places) = (0, ready.places.iter());
         for (_, buffer) in wanted.iter_mut() {
-            arena.read_image(ready.slot, at, buffer)?;
+            arena.read_image(ready.slot, places.next().copied().unwrap_or(at), buffer)?;
             at += buffer.len() as u64;
         }
-        arena.release(ready.slot)?;
+        if !ready.stays {
+            arena.release(ready.slot)?;
+        }
         let states = ready.states.into_iter().map(|shard| {
             let rank = Rank(shard.rank);
             let state = serde_json::from_str(&shard.state);
@@ -235,13 +245,9 @@ impl RankClient {
         }
     }
 
-    /// What a save does when no slot is free; skips unless told otherwise.
-    pub fn set_policy(&mut self, policy: BackPressure) -> Result<(), ClientError> {
-        if policy == BackPressure::ReplaceOldest {
-            return Err(ClientError::Policy(policy));
-        }
-        self.policy = policy;
-        Ok(())
+    /// What a save does when no slot is free; what the agent says unless told here.
+    pub fn set_policy(&mut self, policy: BackPressure) {
+        self.policy = Some(policy);
     }
 
     /// What was saved and what was not.
@@ -270,7 +276,7 @@ impl RankClient {
     ) -> Result<Saved, ClientError> {
         let started = Instant::now();
         let Some(slot) = self.claim(whole(tensors.iter().map(|(boxed, _)| boxed))?)? else {
-            return Ok(skipped(started));
+            return Ok(self.skipped(step, started));
         };
         let owner = self.owner();
         let sealed = self.slots.fill(slot, &owner, step, tensors, (state, notes), started)?;
@@ -290,7 +296,7 @@ impl RankClient {
     ) -> Result<Option<Saved>, ClientError> {
         let started = Instant::now();
         let Some(slot) = self.claim(whole(parts.iter().map(|part| &part.boxed))?)? else {
-            return Ok(Some(skipped(started)));
+            return Ok(Some(self.skipped(step, started)));
         };
         let owner = self.owner();
         let begun = self.slots.begin(slot, &owner, step, parts, (state, notes), started);
@@ -307,6 +313,16 @@ impl RankClient {
         self.tell(sealed?, Instant::now()).map(Some)
     }
 
+    /// Never silent: the agent hears of it with the next mark.
+    fn skipped(&mut self, step: Step, started: Instant) -> Saved {
+        self.calls.taken(step);
+        self.missed.insert(step, "no slot of the arena was free");
+        Saved {
+            stall: started.elapsed(),
+            outcome: SaveOutcome::SkippedNoFreeSlot,
+        }
+    }
+
     fn owner(&self) -> Owner {
         Owner {
             job: self.env.job.clone(),
@@ -317,7 +333,7 @@ impl RankClient {
     }
 
     /// A slot for an image of this size; `None` when the policy says to do without.
-    fn claim(&mut self, image_bytes: u64) -> Result<Option<u32>, ClientError> {
+    fn claim(&mut self, image_bytes: u64) -> Result<Option<Claim>, ClientError> {
         self.finish()?;
         if self.lost {
             let source = io::ErrorKind::NotConnected.into();
@@ -325,7 +341,7 @@ impl RankClient {
         }
         self.take_arena(image_bytes)?;
         let look = |left: Duration| std::thread::sleep(left.min(LOOK));
-        Ok(self.slots.claim(self.policy, look))
+        Ok(self.slots.claim(self.policy.unwrap_or(self.agents_policy), look))
     }
 
     /// Tells the agent of a sealed slot; `since` is when the trainer began to wait for this.
@@ -357,7 +373,13 @@ impl RankClient {
         }
         let what = "the arena";
         match self.ask(Say::ArenaWanted(v1::ArenaWanted { image_bytes }), what, ANSWER_WAIT)? {
-            Hear::ArenaReady(_) => {}
+            Hear::ArenaReady(ready) => {
+                self.agents_policy = match ready.when_full() {
+                    v1::WhenFull::Wait => BackPressure::Wait(Duration::from_millis(ready.wait_ms)),
+                    v1::WhenFull::ReplaceOldest => BackPressure::ReplaceOldest,
+                    v1::WhenFull::Skip | v1::WhenFull::Unspecified => BackPressure::Skip,
+                };
+            }
             other => return Err(unexpected(what, &other)),
         }
         // The arena's own header says its shape; the message's numbers are for people who read along.
@@ -384,13 +406,6 @@ impl RankClient {
         let result = talk(&mut self.wire);
         self.lost |= result.is_err();
         result
-    }
-}
-
-fn skipped(started: Instant) -> Saved {
-    Saved {
-        stall: started.elapsed(),
-        outcome: SaveOutcome::SkippedNoFreeSlot,
     }
 }
 

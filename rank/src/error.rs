@@ -7,8 +7,6 @@ use rankguard_checkpoint::arena::{ArenaError, FillError};
 use rankguard_model::Rank;
 use rankguard_proto::frame::FrameError;
 
-use crate::BackPressure;
-
 /// Why the agent could not be asked, or did not give.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
@@ -35,8 +33,6 @@ pub enum ClientError {
     Fill(#[from] FillError),
     #[error("save beside the training: cannot start a thread")]
     Thread(#[source] io::Error),
-    #[error("use {0:?} with an agent: it may be reading any image, so none can give way; wait or skip instead")]
-    Policy(BackPressure),
     #[error("restore tensor {name}: it has {needs} bytes and the buffer {has}")]
     Buffer { name: String, has: u64, needs: u64 },
     #[error("restore: asked for {wanted} bytes, the agent gave {got}")]

@@ -17,7 +17,7 @@ use rankguard_checkpoint::{Scattered, Store, StoreError};
 use rankguard_model::{Generation, JobId, Rank, Step};
 use serde_json::Value;
 
-use crate::slots::{self, Owner, Sealed, Slots};
+use crate::slots::{self, Claim, Owner, Sealed, Slots};
 use crate::writer::{Destination, Writer};
 use crate::{BackPressure, Counts, Notes, Part, RankEnv, RestoredInto, SaveOutcome, Saved};
 
@@ -196,6 +196,7 @@ impl LocalRank {
     }
 
     fn restore_one(&self, id: CheckpointId, wanted: &mut [(TensorBox, &mut [u8])]) -> Result<RestoredInto, LocalError> {
+        let _lease = self.to.store.lease(&self.to.owner.job, id)?;
         let checkpoint = self.to.store.load(&self.to.owner.job, id)?;
         let sources: [&dyn ChunkSource; 1] = [&self.to.store];
         let boxes: Vec<TensorBox> = wanted.iter().map(|(boxed, _)| boxed.clone()).collect();
@@ -304,7 +305,7 @@ impl LocalRank {
         self.writer.failed()
     }
 
-    fn claim(&mut self, image_bytes: u64) -> Result<Option<u32>, LocalError> {
+    fn claim(&mut self, image_bytes: u64) -> Result<Option<Claim>, LocalError> {
         self.finish()?;
         self.arm(image_bytes)?;
         let (writer, policy) = (&self.writer, self.policy);

@@ -16,8 +16,7 @@ use serde_json::Value;
 pub enum BackPressure {
     /// Waits for a slot, at most this long; then the save is skipped and counted.
     Wait(Duration),
-    /// The oldest image that nobody has begun to write gives way, and is counted; without one, as `Skip`. Only where this
-    /// process writes its own images ([`crate::LocalRank`]): an agent may be reading any of them at any moment.
+    /// The oldest image that nobody has begun to write gives way, and is counted; without one, as `Skip`.
     ReplaceOldest,
     /// This rank takes no part in the checkpoint, which makes the attempt void. Training goes on.
     Skip,
@@ -132,10 +131,29 @@ struct Copying {
 pub(crate) struct Slots {
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) counts: Counts,
+    /// Another process writes the images, and says in the arena which one it has begun with.
+    written_elsewhere: bool,
+    /// The slot that was filled last.
+    last: Option<u32>,
     copying: Option<Copying>,
 }
 
+/// A slot to fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claim {
+    slot: u32,
+    /// What is in it gives way.
+    replace: bool,
+}
+
 impl Slots {
+    /// Slots of an arena whose images another process writes.
+    pub(crate) fn written_elsewhere() -> Self {
+        let mut slots = Self::default();
+        slots.written_elsewhere = true;
+        slots
+    }
+
     /// Whether a copy is still under way.
     pub(crate) fn is_copying(&self) -> bool {
         self.copying
@@ -143,13 +161,14 @@ impl Slots {
             .is_some_and(|copying| !copying.worker.is_finished())
     }
 
-    /// An empty slot by the rules of `policy`. `make_room` is told how long it may take; it returns when a slot may have
+    /// A slot by the rules of `policy`. `make_room` is told how long it may take; it returns when a slot may have
     /// become free.
-    pub(crate) fn claim(&mut self, policy: BackPressure, mut make_room: impl FnMut(Duration)) -> Option<u32> {
+    pub(crate) fn claim(&mut self, policy: BackPressure, mut make_room: impl FnMut(Duration)) -> Option<Claim> {
         let arena = self.arena.clone()?;
-        let free = || arena.empty_slots().first().copied();
-        if let Some(slot) = free() {
-            return Some(slot);
+        let last = self.last;
+        let free = || arena.slot_to_fill(last).map(|slot| Claim { slot, replace: false });
+        if let Some(claim) = free() {
+            return Some(claim);
         }
         match policy {
             BackPressure::Wait(limit) => {
@@ -161,16 +180,21 @@ impl Slots {
                         break;
                     }
                     make_room(left);
-                    if let Some(slot) = free() {
-                        return Some(slot);
+                    if let Some(claim) = free() {
+                        return Some(claim);
                     }
                 }
             }
             BackPressure::ReplaceOldest => {
                 make_room(Duration::ZERO);
-                if let Some(slot) = free() {
+                let replace = |slot| Claim { slot, replace: true };
+                let given = match self.written_elsewhere {
+                    true => arena.slot_to_replace(last).map(replace),
+                    false => free(),
+                };
+                if given.is_some() {
                     self.counts.replaced += 1;
-                    return Some(slot);
+                    return given;
                 }
             }
             BackPressure::Skip => {}
@@ -182,7 +206,7 @@ impl Slots {
     /// Copies and seals; when it returns, the tensors may be changed.
     pub(crate) fn fill(
         &mut self,
-        slot: u32,
+        claim: Claim,
         owner: &Owner,
         step: Step,
         tensors: &[(TensorBox, &[u8])],
@@ -190,10 +214,15 @@ impl Slots {
         started: Instant,
     ) -> Result<Sealed, FillError> {
         let arena = self.arena.as_ref().expect("a slot of it was claimed");
-        arena.fill(slot, &owner.of(step, state.1), tensors, state.0)?;
+        let of = ImageOf {
+            replace: claim.replace,
+            ..owner.of(step, state.1)
+        };
+        arena.fill(claim.slot, &of, tensors, state.0)?;
         self.counts.sealed += 1;
+        self.last = Some(claim.slot);
         Ok(Sealed {
-            slot,
+            slot: claim.slot,
             step,
             blocked: started.elapsed(),
         })
@@ -202,7 +231,7 @@ impl Slots {
     /// Starts the copy on a thread of its own.
     pub(crate) fn begin(
         &mut self,
-        slot: u32,
+        claim: Claim,
         owner: &Owner,
         step: Step,
         parts: Vec<Part>,
@@ -216,7 +245,11 @@ impl Slots {
                 .iter()
                 .map(|part| (part.boxed.clone(), (*part.data).as_ref()))
                 .collect();
-            arena.fill(slot, &owner.of(step, &state.1), &tensors, &state.0)
+            let of = ImageOf {
+                replace: claim.replace,
+                ..owner.of(step, &state.1)
+            };
+            arena.fill(claim.slot, &of, &tensors, &state.0)
         };
         let worker = std::thread::Builder::new()
             .name("rankguard-copy".to_owned())
@@ -236,6 +269,7 @@ impl Slots {
         let filled = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Some(filled.map(|filled| {
             self.counts.sealed += 1;
+            self.last = Some(filled.slot);
             Sealed {
                 slot: filled.slot,
                 step,

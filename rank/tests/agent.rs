@@ -11,8 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use rankguard_checkpoint::Arena;
+use rankguard_checkpoint::arena::ImageOf;
 use rankguard_checkpoint_format::{Dtype, TensorBox};
-use rankguard_model::{CheckpointCall, Rank, Step};
+use rankguard_model::{CheckpointCall, Generation, JobId, Rank, Step};
 use rankguard_proto::frame::{self, FrameReader};
 use rankguard_proto::v1::from_rank::Kind as Heard;
 use rankguard_proto::v1::to_rank::Kind as Said;
@@ -61,6 +62,7 @@ impl FakeAgent {
             kind: Some(Said::ArenaReady(v1::ArenaReady {
                 slots,
                 slot_bytes: wanted.image_bytes,
+                ..v1::ArenaReady::default()
             })),
         });
         let fds = [arena.as_fd()];
@@ -179,6 +181,7 @@ fn a_restore_gives_the_boxes_in_the_order_asked_and_frees_the_slot() {
                     rank: 1,
                     state: r#"{"epoch":0}"#.to_owned(),
                 }],
+                ..v1::RestoreReady::default()
             }));
             assert!(agent.hear().is_none());
             assert_eq!(arena.empty_slots(), [0, 1]);
@@ -217,7 +220,7 @@ fn rg2_a_restore_of_another_size_is_refused() {
                 step: 9,
                 slot: 0,
                 bytes: 30,
-                states: vec![],
+                ..v1::RestoreReady::default()
             }));
         },
         |client| {
@@ -347,14 +350,12 @@ fn rg9_a_wait_for_a_slot_gets_the_one_that_the_agent_frees_and_ends_in_time() {
         |client| {
             let mut client = client.unwrap();
             let data: Vec<_> = boxes().into_iter().zip([&weights[..], &bias]).collect();
-            client.set_policy(BackPressure::Wait(Duration::from_secs(60))).unwrap();
+            client.set_policy(BackPressure::Wait(Duration::from_secs(60)));
             for step in [1, 2] {
                 let saved = client.checkpoint(Step(step), &data, &json!(null)).unwrap();
                 assert_eq!(saved.outcome, SaveOutcome::Sealed);
             }
-            client
-                .set_policy(BackPressure::Wait(Duration::from_millis(20)))
-                .unwrap();
+            client.set_policy(BackPressure::Wait(Duration::from_millis(20)));
             let saved = client.checkpoint(Step(3), &data, &json!(null)).unwrap();
             assert_eq!(saved.outcome, SaveOutcome::SkippedNoFreeSlot);
             let counts = client.counts();
@@ -364,13 +365,79 @@ fn rg9_a_wait_for_a_slot_gets_the_one_that_the_agent_frees_and_ends_in_time() {
     );
 }
 
+/// The one that the agent has begun to write stays; one that is durable is filled over without being counted.
 #[test]
-fn no_image_gives_way_while_an_agent_may_read_it() {
+fn the_oldest_image_that_nobody_has_begun_to_write_gives_way_and_is_counted() {
+    let (weights, bias) = (vec![1_u8; 24], vec![2_u8; 7]);
+    let (begun, may_replace) = channel();
+    let (durable, is_durable) = channel();
+    let (asked, goes_on) = channel();
     check(
-        |mut agent| agent.welcome(),
+        move |mut agent| {
+            agent.welcome();
+            let arena = agent.give_arena(2);
+            for expected in [(1, 0), (2, 1), (3, 1), (4, 0)] {
+                let Some(Heard::SlotSealed(sealed)) = agent.hear() else {
+                    panic!("a sealed slot was to be told");
+                };
+                assert_eq!((sealed.step, sealed.slot), expected);
+                if sealed.step == 2 {
+                    assert!(arena.begin_write(0, Generation(1)).unwrap());
+                    begun.send(()).unwrap();
+                }
+                if sealed.step == 3 {
+                    let () = goes_on.recv().unwrap();
+                    assert!(arena.make_durable(0, Generation(1)).unwrap());
+                    durable.send(()).unwrap();
+                }
+            }
+            assert!(agent.hear().is_none());
+        },
+        move |client| {
+            let mut client = client.unwrap();
+            let data: Vec<_> = boxes().into_iter().zip([&weights[..], &bias]).collect();
+            client.set_policy(BackPressure::ReplaceOldest);
+            let mut save = |step: u64| {
+                let saved = client.checkpoint(Step(step), &data, &json!(null)).unwrap();
+                assert_eq!(saved.outcome, SaveOutcome::Sealed);
+                client.counts().replaced
+            };
+            assert_eq!((save(1), save(2)), (0, 0));
+            may_replace.recv().unwrap();
+            assert_eq!(save(3), 1);
+            asked.send(()).unwrap();
+            is_durable.recv().unwrap();
+            assert_eq!(save(4), 1);
+        },
+    );
+}
+
+/// As it was saved, tensors at their alignment and in another order: the image stays for the next failure.
+#[test]
+fn a_restore_in_place_copies_each_box_from_where_it_lies_and_leaves_the_image() {
+    check(
+        |mut agent| {
+            agent.welcome();
+            let arena = agent.give_arena(1);
+            assert!(matches!(agent.hear(), Some(Heard::RestoreWanted(_))));
+            let job = JobId::from("local");
+            let of = ImageOf::new(&job, Step(9), Generation(1), Rank(0), 1);
+            let (weights, bias): (Vec<u8>, Vec<u8>) = ((0..24).collect(), (24..31).collect());
+            let [w, b] = <[TensorBox; 2]>::try_from(boxes()).unwrap();
+            arena.fill(0, &of, &[(b, &bias), (w, &weights)], &json!(null)).unwrap();
+            agent.say(Said::RestoreReady(v1::RestoreReady {
+                step: 9,
+                bytes: 31,
+                places: vec![64, 0],
+                stays: true,
+                ..v1::RestoreReady::default()
+            }));
+            assert!(agent.hear().is_none());
+            assert_eq!(arena.sealed_images().len(), 1);
+        },
         |client| {
-            let error = client.unwrap().set_policy(BackPressure::ReplaceOldest).unwrap_err();
-            assert!(matches!(error, ClientError::Policy(_)), "{error}");
+            let restored = client.unwrap().restore(&boxes()).unwrap().unwrap();
+            assert_eq!(restored.tensors, [(0..24).collect::<Vec<u8>>(), (24..31).collect()]);
         },
     );
 }

@@ -3,24 +3,54 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rankguard_checkpoint::Arena;
-use rankguard_checkpoint::arena::{ArenaError, SealedImage, SlotState};
-use rankguard_model::{Generation, JobId, Step};
+use rankguard_checkpoint::arena::{SealedImage, SlotState};
+use rankguard_checkpoint::format::ShardIndex;
+use rankguard_checkpoint::{Arena, Lease};
+use rankguard_model::{Generation, JobId, RankSlot, Step};
 
-/// Slots of an arena: one for the newest committed image, one on its way to disk, one to fill.
-const SLOTS: u32 = 3;
+use super::desk::DeskError;
 
 #[derive(Debug, Default)]
 pub(super) struct Arenas {
     by_job: Mutex<BTreeMap<JobId, Vec<Held>>>,
 }
 
+/// An arena and whose turn it is to be written from it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) arena: Arc<Arena>,
+    /// One image at a time goes to disk, so that those behind it can give way.
+    pub(super) turn: Mutex<()>,
+    /// The shard that was written last.
+    pub(super) last: Mutex<Option<ShardIndex>>,
+    /// The checkpoint that it borrows from, until it is committed itself.
+    pub(super) lease: Mutex<Option<Lease>>,
+}
+
 #[derive(Debug)]
 struct Held {
     local_rank: u32,
-    arena: Arc<Arena>,
+    place: Arc<Place>,
     /// A rank of the newest generation was given it.
     current: bool,
+}
+
+impl Held {
+    fn is_worth_keeping(&self) -> bool {
+        self.current || !self.place.arena.sealed_images().is_empty()
+    }
+}
+
+/// Whose arena is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) job: &'a JobId,
+    pub(super) generation: Generation,
+    pub(super) local_rank: u32,
+    /// All ranks of the job on this node: each of them will ask.
+    pub(super) ranks: &'a [RankSlot],
+    pub(super) image_bytes: u64,
+    pub(super) slots: u32,
 }
 
 impl Arenas {
@@ -29,62 +59,71 @@ impl Arenas {
     }
 
     /// All arenas of a job.
-    pub(super) fn of(&self, job: &JobId) -> Vec<Arc<Arena>> {
+    pub(super) fn of(&self, job: &JobId) -> Vec<Arc<Place>> {
         self.lock()
             .get(job)
             .into_iter()
             .flatten()
-            .map(|held| held.arena.clone())
+            .map(|held| held.place.clone())
             .collect()
     }
 
-    /// The arena of a rank, large enough for its image: the one it had if that fits, else a new one. The old one stays for
-    /// as long as it holds an image that is worth something.
+    /// The arena of a rank, large enough for its image: the one it had if that fits, else a new one, if `admit` finds
+    /// memory for the state, in bytes, of all ranks of the node that have none yet. The old one stays for as long as it
+    /// holds an image that is worth something.
     pub(super) fn give(
         &self,
-        job: &JobId,
-        generation: Generation,
-        local_rank: u32,
-        image_bytes: u64,
-    ) -> Result<Arc<Arena>, ArenaError> {
+        asked: Asked<'_>,
+        admit: impl FnOnce(u64) -> Result<(), DeskError>,
+    ) -> Result<Arc<Place>, DeskError> {
+        let Asked { job, local_rank, .. } = asked;
         let mut by_job = self.lock();
         let list = by_job.entry(job.clone()).or_default();
-        list.retain(|held| held.local_rank != local_rank || held.current || !held.arena.sealed_images().is_empty());
-        let fits = |held: &&mut Held| held.local_rank == local_rank && held.arena.geometry().image_bytes >= image_bytes;
-        if let Some(held) = list.iter_mut().find(fits) {
+        list.retain(|held| held.local_rank != local_rank || held.is_worth_keeping());
+        let fits = |held: &Held, local_rank| {
+            held.local_rank == local_rank && held.place.arena.geometry().image_bytes >= asked.image_bytes
+        };
+        if let Some(held) = list.iter_mut().find(|held| fits(held, local_rank)) {
             held.current = true;
-            held.arena.raise_fence(generation);
-            return Ok(held.arena.clone());
+            held.place.arena.raise_fence(asked.generation);
+            return Ok(held.place.clone());
         }
-        let arena = Arc::new(Arena::create(
-            &format!("rankguard-{job}-{local_rank}"),
-            SLOTS,
-            image_bytes,
-        )?);
-        arena.raise_fence(generation);
+        let without = |slot: &&RankSlot| !list.iter().any(|held| fits(held, slot.local_rank));
+        let unarmed = asked.ranks.iter().filter(without).count().max(1) as u64;
+        admit(asked.image_bytes.saturating_mul(unarmed))?;
+        let name = format!("rankguard-{job}-{local_rank}");
+        let place = Arc::new(Place {
+            arena: Arc::new(Arena::create(&name, asked.slots, asked.image_bytes)?),
+            turn: Mutex::default(),
+            last: Mutex::default(),
+            lease: Mutex::default(),
+        });
+        place.arena.raise_fence(asked.generation);
         for held in list.iter_mut().filter(|held| held.local_rank == local_rank) {
             held.current = false;
         }
         list.push(Held {
             local_rank,
-            arena: arena.clone(),
+            place: place.clone(),
             current: true,
         });
-        Ok(arena)
+        Ok(place)
     }
 
-    /// Frees sealed images of a job by generation and step, and arenas that nobody uses any more.
+    /// Frees sealed images of a job by generation and step, but for those that are being written, and arenas that nobody
+    /// uses any more.
     pub(super) fn release(&self, job: &JobId, which: impl Fn((Generation, Step)) -> bool) {
         let mut by_job = self.lock();
         let Some(list) = by_job.get_mut(job) else { return };
         for held in list.iter() {
-            for image in held.arena.sealed_images() {
-                if which((image.index().generation, image.index().step)) {
-                    let _ = held.arena.release(image.slot());
+            for image in held.place.arena.sealed_images() {
+                if which((image.index().generation, image.index().step)) && !is_written(&held.place.arena, image.slot())
+                {
+                    let _ = held.place.arena.release(image.slot());
                 }
             }
         }
-        list.retain(|held| held.current || !held.arena.sealed_images().is_empty());
+        list.retain(Held::is_worth_keeping);
     }
 
     /// An image became durable. When its arena has no slot left to fill, the oldest image gives way that is neither this
@@ -98,7 +137,7 @@ impl Arenas {
         let images = arena.sealed_images();
         let spare = images
             .iter()
-            .filter(|image| name(image) < newest && Some(name(image)) != kept);
+            .filter(|image| name(image) < newest && Some(name(image)) != kept && !is_written(arena, image.slot()));
         if let Some(oldest) = spare.min_by_key(|image| name(image)) {
             let _ = arena.release(oldest.slot());
         }
@@ -106,10 +145,11 @@ impl Arenas {
 
     /// Frees what older generations left half done: their ranks are gone.
     pub(super) fn release_unsealed(&self, job: &JobId, generation: Generation) {
-        for arena in self.of(job) {
+        for place in self.of(job) {
+            let arena = &place.arena;
             for slot in 0..arena.geometry().slots {
                 let (state, of) = arena.slot(slot).unwrap_or((SlotState::Empty, generation));
-                let left = !matches!(state, SlotState::Empty | SlotState::Sealed);
+                let left = state != SlotState::Empty && !state.is_image();
                 // A number that means nothing is left over from a rank that scribbled; its slot is worth nothing.
                 if state == SlotState::Broken || left && of < generation {
                     let _ = arena.release(slot);
@@ -121,6 +161,11 @@ impl Arenas {
     pub(super) fn forget(&self, job: &JobId) {
         self.lock().remove(job);
     }
+}
+
+/// Whether the image in a slot is on its way to disk: it goes when it has arrived.
+fn is_written(arena: &Arena, slot: u32) -> bool {
+    arena.slot(slot).is_ok_and(|(state, _)| state == SlotState::Writing)
 }
 
 #[cfg(test)]
@@ -151,7 +196,7 @@ mod tests {
 
     #[test]
     fn attempts_that_never_became_a_checkpoint_give_way_and_the_committed_image_stays() {
-        let arena = Arena::create("test", SLOTS, 4096).expect("memory for three small slots");
+        let arena = Arena::create("test", 3, 4096).expect("memory for three small slots");
         for step in [10, 20, 30] {
             fill(&arena, step);
         }
@@ -163,5 +208,58 @@ mod tests {
         fill(&arena, 40);
         Arenas::make_room(&arena, at(40), None);
         assert_eq!(steps(&arena), [30, 40], "without a commit the oldest goes");
+    }
+
+    fn asked(job: &JobId, local_rank: u32, image_bytes: u64) -> Asked<'_> {
+        const fn slot(local_rank: u32) -> RankSlot {
+            RankSlot {
+                rank: Rank(local_rank),
+                local_rank,
+            }
+        }
+        const RANKS: [RankSlot; 3] = [slot(0), slot(1), slot(2)];
+        Asked {
+            job,
+            generation: Generation(1),
+            local_rank,
+            ranks: &RANKS,
+            image_bytes,
+            slots: 1,
+        }
+    }
+
+    #[test]
+    fn the_first_rank_answers_for_the_memory_of_all_that_will_ask() {
+        let (arenas, job) = (Arenas::default(), JobId::from("train"));
+        let mut found = Vec::new();
+        for (local_rank, bytes) in [(0, 4096), (0, 4096), (1, 4096), (2, 8192)] {
+            let mut admit = |state| {
+                found.push(state);
+                Ok(())
+            };
+            arenas
+                .give(asked(&job, local_rank, bytes), &mut admit)
+                .expect("memory for a small arena");
+        }
+        // The second call took the arena that was there; none of the three is large enough for the last.
+        assert_eq!(found, [3 * 4096, 2 * 4096, 3 * 8192]);
+        let refused = arenas.give(asked(&job, 1, 1 << 20), |_| Err(DeskError::NoArena));
+        assert!(refused.is_err());
+        assert_eq!(arenas.of(&job).len(), 3, "what was there is untouched");
+    }
+
+    #[test]
+    fn an_image_on_its_way_to_disk_is_not_taken_from_under_its_writer() {
+        let (arenas, job) = (Arenas::default(), JobId::from("train"));
+        let place = arenas
+            .give(asked(&job, 0, 4096), |_| Ok(()))
+            .expect("memory for a small arena");
+        fill(&place.arena, 10);
+        assert!(place.arena.begin_write(0, Generation(1)).expect("slot 0"));
+        arenas.release(&job, |_| true);
+        assert_eq!(steps(&place.arena), [10]);
+        assert!(place.arena.make_durable(0, Generation(1)).expect("slot 0"));
+        arenas.release(&job, |_| true);
+        assert!(steps(&place.arena).is_empty());
     }
 }

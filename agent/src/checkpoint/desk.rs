@@ -1,19 +1,24 @@
 //! Where one rank is served: its arena, its seals, its restore.
 
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use rankguard_checkpoint::arena::ArenaError;
+use rankguard_checkpoint::arena::{ArenaError, RestoredSlot};
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
-use rankguard_checkpoint::restore::{RestoreError, assemble_into};
+use rankguard_checkpoint::restore::{Request, RestoreError, assemble_many};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
-use rankguard_checkpoint::{Arena, Store, StoreError};
-use rankguard_model::{Body, Launch, Rank, RankRef, RestorePoint, Role, ShardSeal, Source, Step};
+use rankguard_checkpoint::{Arena, Checkpoint, Store, StoreError};
+use rankguard_model::{Body, Launch, Rank, RankRef, RestoreBytes, RestorePoint, Role, Source, Step};
 
 use super::Checkpoints;
-use super::arenas::Arenas;
+use super::arenas::{Arenas, Asked, Place};
+use super::joint::{Wish, overlap};
 use super::peer::PeerSource;
+use super::persist::{Errand, Void};
 use crate::collectors::mark;
+use crate::settings::ImageSettings;
 use crate::sighting::Sighting;
 
 /// Serves one rank.
@@ -23,16 +28,25 @@ pub(crate) struct Desk {
     rank: RankRef,
     local_rank: u32,
     launch: Arc<Launch>,
-    arena: Mutex<Option<Arc<Arena>>>,
+    place: Mutex<Option<Arc<Place>>>,
 }
 
-/// A restored image in a slot of the rank's arena.
+/// What was wanted, in a slot of the rank's arena or of one of its own.
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) slot: u32,
     pub(crate) bytes: u64,
     pub(crate) states: Vec<(Rank, String)>,
+    /// Where each box begins; back to back when empty.
+    pub(crate) places: Vec<u64>,
+    /// The slot is a sealed image as it was saved.
+    pub(crate) stays: bool,
+    /// The memory file, where it is not the rank's arena.
+    pub(crate) own: Option<OwnedFd>,
 }
+
+/// Where wanted boxes lie.
+type Found = (u32, Vec<u64>);
 
 /// Why a rank's wish cannot be met.
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +55,10 @@ pub(crate) enum DeskError {
     Arena(#[from] ArenaError),
     #[error("the rank has no arena; it must ask for one first")]
     NoArena,
-    #[error("the arena has no free slot for a restored image")]
-    NoSlot,
+    #[error("{0}")]
+    Memory(String),
+    #[error("make memory for the restored image: {0}")]
+    Own(#[source] std::io::Error),
     #[error("read the checkpoint: {0}")]
     Store(#[from] StoreError),
     #[error("restore: {0}")]
@@ -53,7 +69,7 @@ impl DeskError {
     /// Whether the checkpoint itself is at fault, so that nobody should be sent to it again.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
-            Self::Arena(_) | Self::NoArena | Self::NoSlot => false,
+            Self::Arena(_) | Self::NoArena | Self::Memory(_) | Self::Own(_) => false,
             Self::Store(problem) => !problem.is_retryable(),
             Self::Restore(problem) => !matches!(problem, RestoreError::Destination { .. }),
         }
@@ -67,29 +83,39 @@ impl Desk {
             rank,
             local_rank,
             launch,
-            arena: Mutex::new(None),
+            place: Mutex::new(None),
         }
     }
 
-    /// The arena for images of this size.
-    pub(crate) fn arena(&self, image_bytes: u64) -> Result<Arc<Arena>, DeskError> {
-        let arena = self
+    /// The arena for images of this size, and how it is to be used.
+    pub(crate) fn arena(&self, image_bytes: u64) -> Result<(Arc<Place>, ImageSettings), DeskError> {
+        let images = self.all.images;
+        let asked = Asked {
+            job: &self.rank.job,
+            generation: self.rank.generation,
+            local_rank: self.local_rank,
+            ranks: &self.launch.ranks,
+            image_bytes,
+            slots: images.slots,
+        };
+        let place = self
             .all
             .arenas
-            .give(&self.rank.job, self.rank.generation, self.local_rank, image_bytes)?;
-        *self.arena.lock().expect("no holder of the arena panics") = Some(arena.clone());
-        Ok(arena)
+            .give(asked, |state| self.all.admit(state, images.slots))?;
+        *self.place.lock().expect("no holder of the arena panics") = Some(place.clone());
+        Ok((place, images))
     }
 
-    fn current(&self) -> Option<Arc<Arena>> {
-        self.arena.lock().expect("no holder of the arena panics").clone()
+    fn current(&self) -> Option<Arc<Place>> {
+        self.place.lock().expect("no holder of the arena panics").clone()
     }
 
     /// The rank sealed a slot: it trains on, and the image goes to disk.
     pub(crate) fn sealed(&self, slot: u32, step: Step, stall_ms: f64) {
-        let Some(arena) = self.current() else { return };
+        let Some(place) = self.current() else { return };
         let entity = self.all.roster.entity(&self.rank);
-        let bytes = arena
+        let bytes = place
+            .arena
             .sealed(slot)
             .map(|image| image.index().image_bytes)
             .unwrap_or_default();
@@ -105,18 +131,40 @@ impl Desk {
         let (world_size, all) = (self.launch.world_size, self.all.clone());
         // The wait for the disk is nobody's but its own: the rank trains on and the session hears on.
         self.all.runtime.spawn_blocking(move || {
-            let (body, marks) = match persist(&arena, slot, step, &rank, world_size, &store) {
+            let turn = place.turn.lock().expect("no writer panics");
+            let errand = Errand {
+                place: &place,
+                slot,
+                step,
+                rank: &rank,
+                world_size,
+                store: &store,
+                kept: all
+                    .kept(&rank.job)
+                    .map(|(generation, step)| CheckpointId { step, generation }),
+                dedupe: &all.dedupe,
+            };
+            let (body, marks) = match errand.run() {
                 Ok(seal) => {
-                    Arenas::make_room(&arena, (rank.generation, step), all.kept(&rank.job));
+                    let (own, kept) = ((rank.generation, step), all.kept(&rank.job));
+                    // A checkpoint that is newer was committed meanwhile.
+                    let _ = match kept.is_some_and(|kept| kept > own) {
+                        true => place.arena.release(slot),
+                        false => place.arena.make_durable(slot, rank.generation).map(|_| ()),
+                    };
+                    Arenas::make_room(&place.arena, own, kept);
                     (Body::ShardDurable { seal }, Vec::new())
                 }
-                Err(Void { reason, class }) => {
-                    // The attempt is void; the slot serves the next one.
-                    let _ = arena.release(slot);
+                Err(Void { reason, class, gone }) => {
+                    if !gone {
+                        // The attempt is void; the slot serves the next one.
+                        let _ = place.arena.release(slot);
+                    }
                     let marks = class.map(|class| mark(class, Role::Root, 0.95, "checkpoint-store"));
                     (Body::ShardFailed { step, reason }, marks.into_iter().collect())
                 }
             };
+            drop(turn);
             intake.push(Sighting::now(Source::Checkpoint, entity, body).marked(marks).urgent());
         });
     }
@@ -124,105 +172,121 @@ impl Desk {
     /// Brings the wanted boxes of a committed checkpoint from the nearest tiers.
     pub(crate) fn restore(&self, point: &RestorePoint, wanted: &[TensorBox]) -> Result<Restored, DeskError> {
         let started = Instant::now();
-        let arena = self.current().ok_or(DeskError::NoArena)?;
-        let job = &self.rank.job;
+        let place = self.current().ok_or(DeskError::NoArena)?;
         let store = Store::at(&self.launch.checkpoint_store);
         let id = CheckpointId {
             step: point.step,
             generation: point.generation,
         };
-        let checkpoint = store.load(job, id)?;
-        let slot = *arena.empty_slots().first().ok_or(DeskError::NoSlot)?;
-        let arenas = self.all.arenas.of(job);
-        let here = ArenaSource::new(arenas.iter().map(Arc::as_ref));
-        let peers = PeerSource::all(&self.launch.peers, &self.all.runtime, self.all.peer_fetch);
-        let mut sources: Vec<&dyn ChunkSource> = vec![&here];
-        sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
-        sources.push(&store);
-        let mut target = arena.begin_restore(slot, self.rank.generation)?;
-        let report = assemble_into(&checkpoint.manifest, &checkpoint.indexes, wanted, &sources, &mut target)
-            .inspect_err(|_| {
-                let _ = arena.release(slot);
-            })?;
-        for repair in &report.repairs {
-            tracing::warn!(repair, "a damaged copy of a chunk was passed over");
-            self.all.intake.gap(Source::Checkpoint, repair.clone(), None);
-        }
+        // Retention takes nothing of it away meanwhile.
+        let _lease = store.lease(&self.rank.job, id)?;
+        let checkpoint = store.load(&self.rank.job, id)?;
+        let bytes = wanted.iter().filter_map(TensorBox::bytes).sum();
+        let mut restored = Restored {
+            slot: 0,
+            bytes,
+            states: Vec::new(),
+            places: Vec::new(),
+            stays: false,
+            own: None,
+        };
+        let from = match in_place(&place.arena, &checkpoint, wanted) {
+            Some((slot, places)) => {
+                (restored.slot, restored.places, restored.stays) = (slot, places, true);
+                RestoreBytes {
+                    arena: bytes,
+                    ..RestoreBytes::default()
+                }
+            }
+            None => {
+                let mut wish = Wish {
+                    wanted: wanted.into(),
+                    arena: place.arena.clone(),
+                    slot: 0,
+                };
+                match place.arena.empty_slots().first() {
+                    Some(slot) => (wish.slot, restored.slot) = (*slot, *slot),
+                    // Every slot holds an image that this restore may need: memory of its own until the rank has copied.
+                    None => {
+                        self.all.admit(bytes, 1)?;
+                        wish.arena = Arc::new(Arena::create("rankguard-restore", 1, bytes)?);
+                        restored.own = Some(wish.arena.as_fd().try_clone_to_owned().map_err(DeskError::Own)?);
+                    }
+                }
+                let ranks = self.launch.ranks.len();
+                let fetch = |wishes: &[Wish]| self.fetch(&checkpoint, wishes, &store);
+                if overlap(&checkpoint, wanted, ranks) {
+                    let group = (self.rank.job.clone(), self.rank.generation);
+                    self.all.joint.serve(&group, ranks, &wish, fetch)?
+                } else {
+                    fetch(&[wish])?
+                }
+            }
+        };
         let body = Body::Restored {
             step: point.step,
-            from: report.bytes,
+            from,
             took_ms: started.elapsed().as_secs_f64() * 1e3,
         };
         let entity = self.all.roster.entity(&self.rank);
         self.all
             .intake
             .push(Sighting::now(Source::Checkpoint, entity, body).urgent());
-        Ok(Restored {
-            slot,
-            bytes: wanted.iter().filter_map(TensorBox::bytes).sum(),
-            states: checkpoint
-                .indexes
-                .iter()
-                .map(|index| (index.rank, index.state.to_string()))
-                .collect(),
-        })
+        let states = checkpoint.indexes.iter();
+        restored.states = states.map(|index| (index.rank, index.state.to_string())).collect();
+        Ok(restored)
     }
-}
 
-/// Why a sealed image did not become durable.
-struct Void {
-    reason: String,
-    /// The failure class, where the store is at fault and a person must look at it.
-    class: Option<&'static str>,
-}
-
-impl Void {
-    fn of(problem: &dyn std::error::Error) -> Self {
-        Self {
-            reason: chain(problem),
-            class: None,
+    /// Fills slots with the wanted boxes, back to back. What several of them want is read once.
+    fn fetch(&self, checkpoint: &Checkpoint, wishes: &[Wish], store: &Store) -> Result<RestoreBytes, DeskError> {
+        let places = self.all.arenas.of(&self.rank.job);
+        let here = ArenaSource::new(places.iter().map(|place| &*place.arena));
+        let peers = PeerSource::all(&self.launch.peers, &self.all.runtime, self.all.peer_fetch);
+        let mut sources: Vec<&dyn ChunkSource> = vec![&here];
+        sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
+        sources.push(store);
+        let targets = wishes
+            .iter()
+            .map(|wish| wish.arena.begin_restore(wish.slot, self.rank.generation));
+        let mut targets: Vec<RestoredSlot<'_>> = targets.collect::<Result<_, _>>()?;
+        let mut requests: Vec<Request<'_>> = wishes
+            .iter()
+            .zip(&mut targets)
+            .map(|(wish, target)| Request {
+                wanted: &wish.wanted,
+                out: target,
+            })
+            .collect();
+        let report =
+            assemble_many(&checkpoint.manifest, &checkpoint.indexes, &mut requests, &sources).inspect_err(|_| {
+                for wish in wishes {
+                    let _ = wish.arena.release(wish.slot);
+                }
+            })?;
+        for repair in &report.repairs {
+            tracing::warn!(repair, "a damaged copy of a chunk was passed over");
+            self.all.intake.gap(Source::Checkpoint, repair.clone(), None);
         }
+        Ok(report.bytes)
     }
 }
 
-/// Checks a sealed image against what its rank may say, and makes it durable.
-fn persist(
-    arena: &Arena,
-    slot: u32,
-    step: Step,
-    rank: &RankRef,
-    world_size: u32,
-    store: &str,
-) -> Result<ShardSeal, Void> {
-    let refuse = |reason: String| Void { reason, class: None };
-    let image = arena.sealed(slot).map_err(|problem| Void::of(&problem))?;
-    let index = image.index();
-    if arena.fence() > rank.generation {
-        return Err(refuse(format!("generation {} may no longer act", rank.generation)));
+/// The sealed image of this very checkpoint in which all wanted boxes lie as they were saved, if there is one and every
+/// byte of it is what the manifest vouches for: the ranks that come back to their places find their state there.
+fn in_place(arena: &Arena, checkpoint: &Checkpoint, wanted: &[TensorBox]) -> Option<Found> {
+    if wanted.is_empty() {
+        return None;
     }
-    let told = (&index.job, index.generation, index.rank, index.step, index.world_size);
-    if told != (&rank.job, rank.generation, rank.rank, step, world_size) {
-        return Err(refuse("the image says it is another's".to_owned()));
-    }
-    let written = Store::at(store).write_shard(index, &image).map_err(|problem| Void {
-        class: Some(if problem.is_no_space() {
-            "disk-full"
-        } else {
-            "storage-io-error"
-        }),
-        ..Void::of(&problem)
-    })?;
-    Ok(written.seal)
-}
-
-/// An error with everything below it, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(cause) = below {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        below = cause.source();
-    }
-    text
+    let images = arena.sealed_images();
+    let image = images.iter().find_map(|image| {
+        let own = image.index();
+        let vouched = checkpoint.indexes.iter().find(|index| index.rank == own.rank)?;
+        let same = (own.id(), &own.job) == (vouched.id(), &vouched.job)
+            && (own.chunk_bytes, &own.tensors, &own.chunks) == (vouched.chunk_bytes, &vouched.tensors, &vouched.chunks);
+        let places: BTreeMap<&TensorBox, u64> = own.tensors.iter().map(|entry| (&entry.boxed, entry.at)).collect();
+        let places: Option<Vec<u64>> = wanted.iter().map(|boxed| places.get(boxed).copied()).collect();
+        places.filter(|_| same).map(|places| (image, places))
+    });
+    let (image, places) = image?;
+    image.is_whole().then(|| (image.slot(), places))
 }

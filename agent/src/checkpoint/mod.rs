@@ -1,44 +1,70 @@
 //! The checkpoint service: arenas of this node's ranks, sealed images to disk, restores from the nearest tier.
 
+mod admission;
 mod arenas;
+mod dedupe;
 mod desk;
+mod farewell;
+mod joint;
 mod peer;
+mod persist;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use rankguard_model::{Generation, JobId, Launch, RankRef, Step};
+use rankguard_checkpoint::format::CheckpointId;
+use rankguard_model::{Generation, JobId, Launch, NodeId, RankRef, Step};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 pub(crate) use desk::Desk;
 pub(crate) use peer::PeerService;
 
 use self::arenas::Arenas;
+use self::dedupe::Dedupe;
+use self::joint::Joint;
 use crate::intake::Intake;
 use crate::ranks::Roster;
-use crate::settings::Settings;
+use crate::settings::{ImageSettings, Settings};
 
 /// All arenas of this node and what is done with them.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     arenas: Arenas,
+    dedupe: Dedupe,
+    joint: Joint,
     /// The newest committed checkpoint of each job, as the controller told it.
     kept: Mutex<BTreeMap<JobId, (Generation, Step)>>,
+    /// Rings with every commit.
+    committed: Notify,
+    node: NodeId,
     intake: Intake,
     roster: Roster,
     runtime: Handle,
     peer_fetch: std::time::Duration,
+    images: ImageSettings,
+    /// Where the system says how much memory there is.
+    proc_root: PathBuf,
+    sysfs_root: PathBuf,
 }
 
 impl Checkpoints {
     pub(crate) fn new(settings: &Settings, intake: &Intake, roster: &Roster, runtime: Handle) -> Arc<Self> {
         Arc::new(Self {
             arenas: Arenas::default(),
+            dedupe: Dedupe::default(),
+            joint: Joint::default(),
             kept: Mutex::default(),
+            committed: Notify::new(),
+            node: settings.node.clone(),
             intake: intake.clone(),
             roster: roster.clone(),
             runtime,
             peer_fetch: settings.intervals.peer_fetch,
+            images: settings.images,
+            proc_root: settings.proc_root.clone(),
+            sysfs_root: settings.sysfs_root.clone(),
         })
     }
 
@@ -49,8 +75,8 @@ impl Checkpoints {
 
     /// Older generations may neither fill nor seal any more (RG-3). What they sealed stays: it may be in a commit.
     pub(crate) fn fence(&self, job: &JobId, generation: Generation) {
-        for arena in self.arenas.of(job) {
-            arena.raise_fence(generation);
+        for place in self.arenas.of(job) {
+            place.arena.raise_fence(generation);
         }
     }
 
@@ -65,7 +91,14 @@ impl Checkpoints {
     /// A checkpoint was committed: older images go.
     pub(crate) fn keep(&self, job: &JobId, generation: Generation, step: Step) {
         self.remember(job, Some((generation, step)));
+        self.committed.notify_waiters();
         self.arenas.release(job, |held| held < (generation, step));
+        // What it borrows from is known to its manifest now.
+        for place in self.arenas.of(job) {
+            let mut lease = place.lease.lock().expect("no holder of a lease panics");
+            let committed = CheckpointId { step, generation };
+            *lease = lease.take().filter(|held| held.id() >= committed);
+        }
     }
 
     fn remember(&self, job: &JobId, kept: Option<(Generation, Step)>) {
@@ -85,5 +118,6 @@ impl Checkpoints {
     pub(crate) fn forget(&self, job: &JobId) {
         self.remember(job, None);
         self.arenas.forget(job);
+        self.dedupe.forget(job);
     }
 }

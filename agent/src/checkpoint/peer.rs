@@ -96,8 +96,8 @@ impl Peers for PeerService {
             generation: Generation(wanted.generation),
         };
         let find = move || {
-            let arenas = checkpoints.arenas.of(&job);
-            let source = ArenaSource::new(arenas.iter().map(Arc::as_ref));
+            let places = checkpoints.arenas.of(&job);
+            let source = ArenaSource::new(places.iter().map(|place| &*place.arena));
             source
                 .sealed_chunk(&job, id, Rank(wanted.rank), wanted.chunk)
                 .map_err(|problem| problem.to_string())

@@ -28,7 +28,7 @@ pub(super) fn checks(need: &Need) -> Vec<Check> {
 /// What the ranks need against what the kernel and the cgroup would give.
 fn memory(need: &Need) -> Check {
     let check = Check::new("memory", "host", "host-oom-kill");
-    let Some(free) = available(need) else {
+    let Some(free) = available(&need.proc_root, &need.sysfs_root) else {
         return check.bad(
             Verdict::Unknown,
             format!("{} does not tell", need.proc_root.join("meminfo").display()),
@@ -47,12 +47,12 @@ fn memory(need: &Need) -> Check {
 }
 
 /// The least of what the host has available and what each cgroup above this process still allows.
-fn available(need: &Need) -> Option<(u64, String)> {
-    let meminfo = fs::read_to_string(need.proc_root.join("meminfo")).ok()?;
+pub(crate) fn available(proc_root: &Path, sysfs_root: &Path) -> Option<(u64, String)> {
+    let meminfo = fs::read_to_string(proc_root.join("meminfo")).ok()?;
     let line = meminfo.lines().find(|line| line.starts_with("MemAvailable:"))?;
     let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
     let host = (kib.saturating_mul(1024), "on the host".to_owned());
-    let limits = cgroups(need).into_iter().filter_map(|folder| {
+    let limits = cgroups(proc_root, sysfs_root).into_iter().filter_map(|folder| {
         let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
         // "max" is no number, and no limit.
         let room = number("memory.max")?.saturating_sub(number("memory.current")?);
@@ -62,12 +62,12 @@ fn available(need: &Need) -> Option<(u64, String)> {
 }
 
 /// The folders of this process's cgroup (version 2) and of those above it.
-fn cgroups(need: &Need) -> Vec<PathBuf> {
-    let text = fs::read_to_string(need.proc_root.join("self/cgroup")).unwrap_or_default();
+fn cgroups(proc_root: &Path, sysfs_root: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string(proc_root.join("self/cgroup")).unwrap_or_default();
     let Some(own) = text.lines().find_map(|line| line.strip_prefix("0::/")) else {
         return Vec::new();
     };
-    let root = need.sysfs_root.join("fs/cgroup");
+    let root = sysfs_root.join("fs/cgroup");
     let own = Path::new(own.trim());
     own.ancestors().map(|path| root.join(path)).collect()
 }

@@ -9,7 +9,7 @@
 
 mod files;
 mod gpu;
-mod host;
+pub(crate) mod host;
 mod job;
 mod network;
 mod probe;

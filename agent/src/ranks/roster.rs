@@ -157,6 +157,19 @@ impl Roster {
         }
     }
 
+    /// Jobs with running ranks that take images when they are called, and the newest step that any of them completed here.
+    pub(crate) fn checkpointing(&self) -> BTreeMap<JobId, Step> {
+        let mut jobs = BTreeMap::new();
+        for (rank, entry) in self.lock().iter() {
+            let called = entry.line.is_some() && !entry.launch.checkpoint_store.is_empty();
+            if called && let Some(step) = entry.step {
+                let newest = jobs.entry(rank.job.clone()).or_insert(step);
+                *newest = step.max(*newest);
+            }
+        }
+        jobs
+    }
+
     /// A rank as an entity.
     pub(crate) fn entity(&self, rank: &RankRef) -> Entity {
         Entity::Rank {

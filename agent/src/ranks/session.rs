@@ -19,6 +19,7 @@ use crate::collectors::mark;
 use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::ranks::line::Line;
+use crate::settings::WhenFull;
 use crate::sighting::Sighting;
 
 /// One connection.
@@ -126,13 +127,20 @@ impl Session {
         match heard {
             Heard::Hello(_) => Err(Broken::Protocol("it said twice who it is".to_owned())),
             Heard::ArenaWanted(wanted) => match known.desk.arena(wanted.image_bytes) {
-                Ok(arena) => {
-                    let geometry = arena.geometry();
+                Ok((place, images)) => {
+                    let geometry = place.arena.geometry();
+                    let when_full = match images.when_full {
+                        WhenFull::Wait => v1::WhenFull::Wait,
+                        WhenFull::ReplaceOldest => v1::WhenFull::ReplaceOldest,
+                        WhenFull::Skip => v1::WhenFull::Skip,
+                    };
                     let ready = v1::ArenaReady {
                         slots: geometry.slots,
                         slot_bytes: geometry.image_bytes,
+                        when_full: when_full.into(),
+                        wait_ms: u64::try_from(images.wait.as_millis()).unwrap_or(u64::MAX),
                     };
-                    Ok(self.line.say(Said::ArenaReady(ready), Some(arena.as_fd()))?)
+                    Ok(self.line.say(Said::ArenaReady(ready), Some(place.arena.as_fd()))?)
                 }
                 Err(problem) => self.refuse(problem.to_string()),
             },
@@ -176,16 +184,22 @@ impl Session {
             Err(problem) => return self.refuse(problem),
         };
         match known.desk.restore(&point, &wanted) {
-            Ok(restored) => self.say(Said::RestoreReady(v1::RestoreReady {
-                step: point.step.0,
-                slot: restored.slot,
-                bytes: restored.bytes,
-                states: restored
-                    .states
-                    .into_iter()
-                    .map(|(rank, state)| v1::ShardState { rank: rank.0, state })
-                    .collect(),
-            })),
+            Ok(restored) => {
+                let states = restored.states.into_iter();
+                let ready = v1::RestoreReady {
+                    step: point.step.0,
+                    slot: restored.slot,
+                    bytes: restored.bytes,
+                    states: states
+                        .map(|(rank, state)| v1::ShardState { rank: rank.0, state })
+                        .collect(),
+                    places: restored.places,
+                    stays: restored.stays,
+                    own_memory: restored.own.is_some(),
+                };
+                let own = restored.own.as_ref().map(AsFd::as_fd);
+                Ok(self.line.say(Said::RestoreReady(ready), own)?)
+            }
             Err(problem) => {
                 let reason = format!("the checkpoint of step {} cannot be loaded: {problem}", point.step);
                 // What may succeed when it is tried again says nothing about the checkpoint.

@@ -47,6 +47,8 @@ pub struct ImageOf<'a> {
     pub schema: &'a str,
     /// Most threads that copy, the caller's among them; 0 for as many as there are cores, up to eight.
     pub threads: usize,
+    /// Whether an image that nobody has begun to write may be filled over.
+    pub replace: bool,
 }
 
 impl<'a> ImageOf<'a> {
@@ -63,6 +65,7 @@ impl<'a> ImageOf<'a> {
             ledger: None,
             schema: "",
             threads: 0,
+            replace: false,
         }
     }
 }
@@ -79,8 +82,8 @@ pub struct Filled {
 }
 
 impl Arena {
-    /// Copies `tensors`, one after the other in the order given, and `state` into an empty slot and seals it. When this
-    /// returns, the trainer may change its tensors; the agent can read the image even if the rank dies.
+    /// Copies `tensors`, one after the other in the order given, and `state` into a slot that is empty or whose image is durable,
+    /// and seals it. When this returns, the trainer may change its tensors; the agent can read the image even if the rank dies.
     pub fn fill(
         &self,
         slot: u32,
@@ -97,7 +100,7 @@ impl Arena {
         }
         self.unfenced(of.generation)?;
         let word = self.word(slot)?;
-        protocol::claim(word, SlotState::Filling, of.generation).map_err(|is| ArenaError::State {
+        protocol::claim_over(word, of.generation, of.replace).map_err(|is| ArenaError::State {
             slot,
             is: state::unpack(is).0,
             wanted: SlotState::Empty,

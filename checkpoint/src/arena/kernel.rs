@@ -16,6 +16,9 @@ const BLOCK: usize = 16 << 10;
 /// Inputs up to this length have other formulas, which the library knows.
 const SHORT: usize = 240;
 
+/// Below this, what a copy gains by stores of whole lines is not worth finding the first one.
+const FAR_LEAST: usize = 4 << 10;
+
 /// Whether the copy goes anywhere, and how.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
@@ -25,6 +28,8 @@ enum To {
     Near,
     /// Past the caches; a multiple of 64.
     Far,
+    /// Past the caches but for the bytes before the first multiple of 64, so many.
+    Shifted(u8),
 }
 
 /// Copies `from` to `to` and gives the digest of what was copied.
@@ -49,9 +54,13 @@ pub(crate) fn digest(bytes: &[u8]) -> ChunkDigest {
 /// `from` is readable and `to` writable for `length` bytes, and they do not overlap. Another process may write to either
 /// meanwhile: then bytes and digest are whatever they are.
 pub(super) unsafe fn copy_raw(from: *const u8, to: *mut u8, length: usize) -> ChunkDigest {
-    let aligned = to.addr().is_multiple_of(64);
-    // SAFETY: as promised by the caller; `Far` only where aligned.
-    unsafe { run(from, to, length, if aligned { To::Far } else { To::Near }) }
+    let how = match to.addr() % 64 {
+        0 => To::Far,
+        _ if length < FAR_LEAST => To::Near,
+        past => To::Shifted(64 - past as u8),
+    };
+    // SAFETY: as promised by the caller; `Far` only where aligned, and `Shifted` by what is missing to that.
+    unsafe { run(from, to, length, how) }
 }
 
 /// The digest of bytes that no reference may point to.
@@ -65,7 +74,7 @@ pub(super) unsafe fn digest_raw(from: *const u8, length: usize) -> ChunkDigest {
 
 /// # Safety
 /// `from` is readable for `length` bytes; so is `to` writable unless it is `Nowhere`, and at a multiple of 64 if it is
-/// `Far`.
+/// `Far`, or `Shifted` so many bytes before one.
 unsafe fn run(from: *const u8, to: *mut u8, length: usize, how: To) -> ChunkDigest {
     #[cfg(target_arch = "x86_64")]
     if length > SHORT {
@@ -166,6 +175,13 @@ mod x86 {
                     To::Nowhere => {}
                     To::Near => _mm512_storeu_si512(to.add(at).cast(), stripe),
                     To::Far => _mm512_stream_si512(to.add(at).cast(), stripe),
+                    // The last stripes reach past the end; they are the tail's.
+                    To::Shifted(shift) => {
+                        let at = at + usize::from(shift);
+                        if at + STRIPE <= length {
+                            _mm512_stream_si512(to.add(at).cast(), _mm512_loadu_si512(from.add(at).cast()));
+                        }
+                    }
                 }
                 acc = mix(acc, stripe, secret(8 * nth));
                 (at, nth) = (at + STRIPE, nth + 1);
@@ -176,7 +192,7 @@ mod x86 {
                     nth = 0;
                 }
             }
-            copy_tail(from, to, end, length, how);
+            copy_ends(from, to, end, length, how);
             acc = mix(
                 acc,
                 _mm512_loadu_si512(from.add(length - STRIPE).cast()),
@@ -212,6 +228,13 @@ mod x86 {
                         To::Nowhere => {}
                         To::Near => _mm256_storeu_si256(to.add(place).cast(), stripe),
                         To::Far => _mm256_stream_si256(to.add(place).cast(), stripe),
+                        To::Shifted(shift) => {
+                            let place = place + usize::from(shift);
+                            if place + STRIPE / 2 <= length {
+                                let line = _mm256_loadu_si256(from.add(place).cast());
+                                _mm256_stream_si256(to.add(place).cast(), line);
+                            }
+                        }
                     }
                     *acc = mix(*acc, stripe, secret(8 * nth + 32 * half));
                 }
@@ -228,7 +251,7 @@ mod x86 {
                     nth = 0;
                 }
             }
-            copy_tail(from, to, end, length, how);
+            copy_ends(from, to, end, length, how);
             let mut lanes = START;
             for (half, acc) in acc.iter().enumerate() {
                 let stripe = _mm256_loadu_si256(from.add(length - STRIPE + 32 * half).cast());
@@ -239,17 +262,23 @@ mod x86 {
         }
     }
 
-    /// The last 1 to 64 bytes, and the fence that orders what was stored past the caches.
+    /// What the stripes up to `done` have not stored: the last bytes and, where the stores were shifted, the first; and the
+    /// fence that orders what was stored past the caches.
     ///
     /// # Safety
-    /// As for [`super::run`]; `done <= length`.
-    unsafe fn copy_tail(from: *const u8, to: *mut u8, done: usize, length: usize, how: To) {
-        if how != To::Nowhere {
-            // SAFETY: the rest of a range that the caller has promised. The fence touches no memory.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from.add(done), to.add(done), length - done);
-                _mm_sfence();
-            }
+    /// As for [`super::run`]; `done` is the last multiple of a stripe below `length`, and everything before was stored.
+    unsafe fn copy_ends(from: *const u8, to: *mut u8, done: usize, length: usize, how: To) {
+        let (first, rest) = match how {
+            To::Nowhere => return,
+            To::Near | To::Far => (0, done),
+            // What was stored ends with the last half stripe that fits, or further.
+            To::Shifted(shift) => (usize::from(shift), length.saturating_sub(2 * STRIPE)),
+        };
+        // SAFETY: both ends lie in a range that the caller has promised. The fence touches no memory.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, to, first.min(length));
+            std::ptr::copy_nonoverlapping(from.add(rest), to.add(rest), length - rest);
+            _mm_sfence();
         }
     }
 
@@ -317,9 +346,16 @@ mod tests {
             let expected = ChunkDigest::of(from);
             for (name, kernel, _) in kernels().into_iter().filter(|(_, _, least)| length >= *least) {
                 let line = target.as_ptr().align_offset(64);
-                for (how, start) in [(To::Nowhere, line), (To::Far, line), (To::Near, line + length % 61)] {
+                let past = 1 + length % 63;
+                let ways = [
+                    (To::Nowhere, line),
+                    (To::Far, line),
+                    (To::Near, line + length % 61),
+                    (To::Shifted(64 - past as u8), line + past),
+                ];
+                for (how, start) in ways {
                     target.fill(0xAA);
-                    // SAFETY: both slices are longer than `length`; `Far` begins at a whole line.
+                    // SAFETY: both slices are longer than `length`; `Far` begins at a whole line, `Shifted` as far before one as it says.
                     let found = unsafe { kernel(from.as_ptr(), target.as_mut_ptr().add(start), length, how) };
                     assert_eq!(found, expected, "{name}, {length} bytes");
                     let moved = if how == To::Nowhere { 0 } else { length };

@@ -10,7 +10,7 @@ const MAX_IMAGE_BYTES: u64 = 1 << 44;
 
 const PAGE: u64 = 4096;
 const MAGIC: [u8; 8] = *b"RGARENA1";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Length of the arena's header.
 pub(super) const HEADER_BYTES: usize = 32;

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! 0      "RGARENA1"                      u64
-//! 8      version (1)                     u32
+//! 8      version (2)                     u32
 //! 12     slots                           u32
 //! 16     bytes of a slot's meta area     u64
 //! 24     bytes of a slot's image area    u64
@@ -31,7 +31,10 @@
 //! - `Filling => Empty`: the fill failed, or the agent ended the rank and took the slot back. The swap to `Sealed` then
 //!   fails, so a stale rank cannot seal (RG-3).
 //! - `Empty => Restored`: the agent puts a restored image there for the rank to copy out.
-//! - `(Sealed | Restored) => Empty`: the agent no longer needs the image; the rank has copied it out.
+//! - `Sealed => Writing => Durable`: the agent makes the image safe elsewhere; it is read as before.
+//! - `Durable => Filling`: the rank fills over it, and over one that is `Sealed` where its policy is to replace. Who reads it
+//!   meanwhile gets bytes of a wrong digest.
+//! - `(Sealed | Writing | Durable | Restored) => Empty`: the agent no longer needs the image; the rank has copied it out.
 //!
 //! # Trust
 //!
@@ -157,6 +160,42 @@ impl Arena {
     pub fn empty_slots(&self) -> Vec<u32> {
         let empty = |slot: &u32| matches!(self.slot(*slot), Ok((SlotState::Empty, _)));
         (0..self.geometry.slots).filter(empty).collect()
+    }
+
+    /// The slot to fill next: the lowest empty one, else the first behind `last` whose image is durable, which is the
+    /// oldest such image where slots are filled in turn. `None` while every image is needed.
+    pub fn slot_to_fill(&self, last: Option<u32>) -> Option<u32> {
+        let empty = self.empty_slots().first().copied();
+        empty.or_else(|| self.in_turn(last, SlotState::Durable))
+    }
+
+    /// The slot whose image gives way to a newer one before anybody has begun to write it: the first behind `last`.
+    pub fn slot_to_replace(&self, last: Option<u32>) -> Option<u32> {
+        self.in_turn(last, SlotState::Sealed)
+    }
+
+    fn in_turn(&self, last: Option<u32>, state: SlotState) -> Option<u32> {
+        let slots = self.geometry.slots;
+        let next = last.map_or(0, |last| last.wrapping_add(1) % slots);
+        let is = |slot: &u32| self.slot(*slot).is_ok_and(|(is, _)| is == state);
+        (next..slots).chain(0..next).find(is)
+    }
+
+    /// Holds the image that `generation` sealed in `slot` for as long as it is written. Says whether it was there.
+    pub fn begin_write(&self, slot: u32, generation: Generation) -> Result<bool, ArenaError> {
+        Ok(protocol::begin_write(self.word(slot)?, generation))
+    }
+
+    /// Lets go of an image that turned out to be another than was to be written.
+    pub fn leave(&self, slot: u32, generation: Generation) -> Result<(), ArenaError> {
+        protocol::leave(self.word(slot)?, generation);
+        Ok(())
+    }
+
+    /// Says that the image that was being written is safe elsewhere, so that it may be filled over. Says whether it was
+    /// there.
+    pub fn make_durable(&self, slot: u32, generation: Generation) -> Result<bool, ArenaError> {
+        Ok(protocol::make_durable(self.word(slot)?, generation))
     }
 
     /// Makes a slot `Empty`, whatever it was. For the owner of the image: the agent, or the rank after copying a

@@ -1,7 +1,7 @@
 //! How rank and agent move a slot's word: the few atomic steps that everything else rests on.
 //!
-//! The rank claims an empty slot, copies, and seals with one compare-and-swap from its own claim; the agent may take the slot
-//! back at any moment. The claim carries the generation, so the seal of a rank that was overtaken finds another word and
+//! The rank claims a slot that is empty or whose image is durable, copies, and seals with one compare-and-swap from its own
+//! claim; the agent may take the slot back at any moment. The claim carries the generation, so the seal of a rank that was overtaken finds another word and
 //! fails (RG-3), whatever has happened to the slot meanwhile. The release of the seal orders the image before the word.
 //!
 //! Written over [`Word`], so that the tests run every interleaving of these very steps.
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rankguard_model::Generation;
 
-use crate::arena::state::{EMPTY, SlotState, pack};
+use crate::arena::state::{EMPTY, SlotState, pack, unpack};
 
 /// An atomic word that two processes race for.
 pub(super) trait Word {
@@ -18,9 +18,15 @@ pub(super) trait Word {
     fn replace(&self, value: u64);
     /// Sets it to `to` if it is `from`; what it is otherwise.
     fn change(&self, from: u64, to: u64) -> Result<(), u64>;
+    /// What it is.
+    fn now(&self) -> u64;
 }
 
 impl Word for AtomicU64 {
+    fn now(&self) -> u64 {
+        self.load(Ordering::Acquire)
+    }
+
     fn replace(&self, value: u64) {
         Self::swap(self, value, Ordering::AcqRel);
     }
@@ -34,6 +40,37 @@ impl Word for AtomicU64 {
 /// Takes an empty slot for `state`; gives what the slot is where it is not empty.
 pub(super) fn claim(word: &impl Word, state: SlotState, generation: Generation) -> Result<(), u64> {
     word.change(EMPTY, pack(state, generation))
+}
+
+/// Takes a slot to fill: an empty one, one whose image is safe elsewhere or, where that is allowed, one whose image nobody
+/// has begun to write; gives what the slot is where it is none of these.
+pub(super) fn claim_over(word: &impl Word, generation: Generation, replace: bool) -> Result<(), u64> {
+    let is = word.now();
+    match unpack(is).0 {
+        // Should it be another by now, it is not taken.
+        SlotState::Durable => word.change(is, pack(SlotState::Filling, generation)),
+        SlotState::Sealed if replace => word.change(is, pack(SlotState::Filling, generation)),
+        _ => claim(word, SlotState::Filling, generation),
+    }
+}
+
+/// From here until it is durable or taken back, nobody fills over the image that this generation sealed. Says whether it
+/// was there.
+pub(super) fn begin_write(word: &impl Word, generation: Generation) -> bool {
+    let sealed = pack(SlotState::Sealed, generation);
+    word.change(sealed, pack(SlotState::Writing, generation)).is_ok()
+}
+
+/// The image is another than was to be written: it waits for its own turn.
+pub(super) fn leave(word: &impl Word, generation: Generation) {
+    let writing = pack(SlotState::Writing, generation);
+    let _ = word.change(writing, pack(SlotState::Sealed, generation));
+}
+
+/// Says that the image that was being written is safe elsewhere. Says whether it was still there.
+pub(super) fn make_durable(word: &impl Word, generation: Generation) -> bool {
+    let writing = pack(SlotState::Writing, generation);
+    word.change(writing, pack(SlotState::Durable, generation)).is_ok()
 }
 
 /// Makes the claimed slot a whole image. Says whether it was still ours.
@@ -62,6 +99,10 @@ mod tests {
     use crate::arena::state::unpack;
 
     impl Word for Model {
+        fn now(&self) -> u64 {
+            self.load(Ordering::Acquire)
+        }
+
         fn replace(&self, value: u64) {
             Self::swap(self, value, Ordering::AcqRel);
         }
@@ -147,6 +188,34 @@ mod tests {
             let filled = rank.join().expect("the rank's checks hold");
             assert!(restored != filled, "both or neither has the slot");
         });
+    }
+
+    #[test]
+    fn an_image_that_is_being_written_does_not_change_until_it_is_durable() {
+        for replace in [false, true] {
+            loom::model(move || {
+                let slot = Arc::new(Slot::default());
+                assert!(slot.fill(1));
+                let rank = {
+                    let slot = slot.clone();
+                    thread::spawn(move || {
+                        if claim_over(&slot.word, Generation(1), replace).is_ok() {
+                            slot.image.store(2, Ordering::Relaxed);
+                            assert!(seal(&slot.word, Generation(1)), "nobody else claims");
+                        }
+                    })
+                };
+                if begin_write(&slot.word, Generation(1)) {
+                    let written = slot.image.load(Ordering::Relaxed);
+                    let again = slot.image.load(Ordering::Relaxed);
+                    assert_eq!(written, again, "the image changed while it was written");
+                    assert!(make_durable(&slot.word, Generation(1)));
+                } else {
+                    assert!(replace, "the image went although it was not safe");
+                }
+                rank.join().expect("the rank's checks hold");
+            });
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The agent's side: reading sealed images without believing them, and putting restored ones in place.
 
 use std::io;
+use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -28,11 +29,11 @@ pub struct RestoredSlot<'a> {
 }
 
 impl Arena {
-    /// The image sealed in `slot`. The description has been copied out and checked against itself and against the
+    /// The image sealed in `slot`, durable or not. The description has been copied out and checked against itself and against the
     /// arena's own geometry; the image's bytes have not been looked at yet.
     pub fn sealed(&self, slot: u32) -> Result<SealedImage<'_>, ArenaError> {
         let (is, sealed) = self.slot(slot)?;
-        if is != SlotState::Sealed {
+        if !is.is_image() {
             let wanted = SlotState::Sealed;
             return Err(ArenaError::State { slot, is, wanted });
         }
@@ -118,6 +119,32 @@ impl SealedImage<'_> {
             });
         }
         Ok(Some(bytes))
+    }
+
+    /// Whether every chunk has the digest that the rank gave it. On several threads.
+    pub fn is_whole(&self) -> bool {
+        let Some(image) = self.mapped() else { return false };
+        let chunks: Vec<(Range<u64>, ChunkDigest)> = self
+            .index
+            .chunking()
+            .ranges()
+            .zip(self.index.chunks.iter().copied())
+            .collect();
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(8);
+        let share = chunks.len().div_ceil(threads).max(1);
+        let sound =
+            |part: &[(Range<u64>, ChunkDigest)]| part.iter().all(|(range, stated)| image.digest(range) == *stated);
+        std::thread::scope(|scope| {
+            let parts: Vec<_> = chunks
+                .chunks(share)
+                .map(|part| scope.spawn(move || sound(part)))
+                .collect();
+            let mut parts = parts.into_iter();
+            parts.all(|part| {
+                part.join()
+                    .expect("digesting does not panic: the image lies in its slot")
+            })
+        })
     }
 
     /// Copies the image's bytes from `at` on out; gives the digest of what came.

@@ -15,8 +15,19 @@ pub enum SlotState {
     Sealed,
     /// An image that the agent has put there for the rank.
     Restored,
+    /// A whole image that its agent is writing: it neither goes nor changes meanwhile.
+    Writing,
+    /// A whole image that is safe elsewhere too: good to read, and the rank may fill over it.
+    Durable,
     /// A number that means nothing: someone scribbled over the header.
     Broken,
+}
+
+impl SlotState {
+    /// Whether there is a whole image with its description.
+    pub fn is_image(self) -> bool {
+        matches!(self, Self::Sealed | Self::Writing | Self::Durable)
+    }
 }
 
 impl fmt::Display for SlotState {
@@ -26,6 +37,8 @@ impl fmt::Display for SlotState {
             Self::Filling => "filling",
             Self::Sealed => "sealed",
             Self::Restored => "restored",
+            Self::Writing => "writing",
+            Self::Durable => "durable",
             Self::Broken => "broken",
         })
     }
@@ -43,6 +56,8 @@ pub(super) fn pack(state: SlotState, generation: Generation) -> u64 {
         SlotState::Filling => 1,
         SlotState::Sealed => 2,
         SlotState::Restored => 3,
+        SlotState::Writing => 4,
+        SlotState::Durable => 5,
         SlotState::Broken => 0xff,
     };
     generation.0 << 8 | code
@@ -54,6 +69,8 @@ pub(super) fn unpack(word: u64) -> (SlotState, Generation) {
         1 => SlotState::Filling,
         2 => SlotState::Sealed,
         3 => SlotState::Restored,
+        4 => SlotState::Writing,
+        5 => SlotState::Durable,
         _ => SlotState::Broken,
     };
     (state, Generation(word >> 8))
@@ -65,7 +82,13 @@ mod tests {
 
     #[test]
     fn the_word_keeps_state_and_generation() {
-        for state in [SlotState::Filling, SlotState::Sealed, SlotState::Restored] {
+        for state in [
+            SlotState::Filling,
+            SlotState::Sealed,
+            SlotState::Restored,
+            SlotState::Writing,
+            SlotState::Durable,
+        ] {
             for generation in [Generation(0), Generation(7), Generation(MAX_GENERATION)] {
                 assert_eq!(unpack(pack(state, generation)), (state, generation));
             }

@@ -13,6 +13,11 @@ use crate::source::ChunkId;
 /// A chunk of which something is wanted.
 pub(super) struct Wanted<'a> {
     pub(super) id: ChunkId,
+    pub(super) places: Places<'a>,
+}
+
+/// Where a chunk goes, and what became of that so far.
+pub(super) struct Places<'a> {
     /// From which byte of the chunk on, and where to.
     pub(super) pieces: Vec<(usize, Piece<'a>)>,
     /// Copies that were no good.
@@ -56,11 +61,13 @@ pub(super) fn wanted_chunks<'a>(
             let (rank, chunk) = (part.rank, part.chunk);
             let entry = wanted.entry((rank, chunk)).or_insert_with(|| Wanted {
                 id: images[&rank].chunk_id(chunk),
-                pieces: Vec::new(),
-                tries: Vec::new(),
-                healed: Vec::new(),
+                places: Places {
+                    pieces: Vec::new(),
+                    tries: Vec::new(),
+                    healed: Vec::new(),
+                },
             });
-            entry.pieces.push((part.from, piece));
+            entry.places.pieces.push((part.from, piece));
         }
     }
     Ok(wanted.into_values().collect())

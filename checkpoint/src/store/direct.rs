@@ -17,6 +17,10 @@ use super::disk::{self, Op};
 /// Bytes of one transfer: large enough that one writer keeps a disk busy, small enough to stay in a core's cache.
 pub(crate) const BLOCK: usize = 1 << 20;
 
+/// Bytes of one read of several chunks. Chunks begin anywhere in a sector, so neighbouring reads share one: with reads as
+/// short as the writes are, that costs a tenth of what the disk gives.
+pub(crate) const READ: usize = 4 << 20;
+
 /// What places and lengths of a direct transfer are multiples of; the largest sector in use.
 pub(crate) const SECTOR: u64 = 4096;
 

@@ -28,6 +28,7 @@ pub(crate) mod direct;
 pub mod disk;
 mod error;
 pub(crate) mod files;
+mod lease;
 mod list;
 mod remove;
 pub(crate) mod runs;
@@ -39,6 +40,7 @@ use rankguard_model::{JobId, Rank};
 
 pub use commit::Committed;
 pub use error::StoreError;
+pub use lease::Lease;
 pub(crate) use list::chain;
 pub use list::{Checkpoint, Depth, Listing, Newest, Problem};
 pub use shard::Written;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::format::{ChunkPlace, Origin, TENSOR_ALIGN};
-use crate::store::direct::{BLOCK, SECTOR};
+use crate::store::direct::{READ, SECTOR};
 
 /// Chunks of one file in the order of their places, none further from the one before than a sector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,14 +31,14 @@ impl Run {
     }
 }
 
-/// Runs of at most about a block, by file and place.
+/// Runs of at most about a read, by file and place.
 pub(crate) fn of(mut chunks: Vec<(u32, ChunkPlace)>) -> Vec<Run> {
     chunks.sort_by_key(|(_, place)| (place.file, place.at));
     let mut runs: Vec<Run> = Vec::new();
     for (chunk, place) in chunks {
         let end = place.at + u64::from(place.bytes);
         match runs.last_mut() {
-            Some(run) if run.file == place.file && place.at <= run.end + SECTOR && end <= run.at + BLOCK as u64 => {
+            Some(run) if run.file == place.file && place.at <= run.end + SECTOR && end <= run.at + READ as u64 => {
                 run.end = run.end.max(end);
                 run.chunks.push((chunk, place));
             }
@@ -96,10 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_no_longer_than_a_block_unless_a_chunk_is() {
-        let half = BLOCK as u32 / 2;
+    fn a_run_is_no_longer_than_a_read_unless_a_chunk_is() {
+        let half = READ as u32 / 2;
         let chunks = [0, 1, 2].map(|nth| (nth, place(0, u64::from(nth * half), half)));
         assert_eq!(told(&chunks).len(), 2);
-        assert_eq!(told(&[(0, place(0, 0, 3 * BLOCK as u32))]).len(), 1);
+        assert_eq!(told(&[(0, place(0, 0, 3 * READ as u32))]).len(), 1);
     }
 }

@@ -90,8 +90,8 @@ fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
         (Some(dir), Some(every_steps)) => Some(CheckpointPolicy {
             every_steps,
             store: here("the checkpoint store", dir)?,
-            keep: args.keep,
-            retention: rankguard_model::Retention::default(),
+            keep: args.keep.keep,
+            retention: args.keep.rules(),
         }),
         _ => None,
     };

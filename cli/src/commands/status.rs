@@ -38,6 +38,7 @@ const JOBS: &[Column<JobView>] = &[
     ("checkpoint", |job| {
         or_dash(job.checkpoints.last().map(|checkpoint| checkpoint.step))
     }),
+    ("void", |job| job.void_shards.to_string()),
     ("reason", |job| or_dash(job.reason.as_ref())),
 ];
 

@@ -81,6 +81,21 @@ pub(crate) const KEYS: &[Key] = &[
         "address at which other nodes reach this one, without a port",
     ),
     key(
+        "agent.image_slots",
+        Kind::Count(1, 3),
+        "images of a rank in memory at a time; each costs as much memory as its state",
+    ),
+    key(
+        "agent.image_wait_ms",
+        WAIT,
+        "longest wait of a save for the image before it to be on disk; then it is skipped and counted",
+    ),
+    key(
+        "agent.image_when_full",
+        Kind::Choice(&["wait", "replace-oldest", "skip"]),
+        "what a save does when no image in memory is on disk yet, where the trainer asked for nothing else",
+    ),
+    key(
         "agent.injection",
         Kind::Switch,
         "whether `rankguard inject` may let faults happen here; everything that comes of it is marked synthetic",
@@ -106,6 +121,11 @@ pub(crate) const KEYS: &[Key] = &[
         "agent.intervals.kill_ms",
         WAIT,
         "longest wait for killed ranks to be gone",
+    ),
+    key(
+        "agent.intervals.last_checkpoint_ms",
+        WAIT,
+        "longest wait for one more checkpoint when the agent is asked to end",
     ),
     key(
         "agent.intervals.logs_ms",
@@ -166,6 +186,11 @@ pub(crate) const KEYS: &[Key] = &[
         "agent.kernel_log",
         Kind::Name,
         "/dev/kmsg, a file that kernel lines are appended to, or off",
+    ),
+    key(
+        "agent.memory_reserve_bytes",
+        Kind::Count(0, u64::MAX),
+        "memory that stays free on the node: images that would leave less are refused",
     ),
     key(
         "agent.metrics_listen",

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_agent::KernelLogSource;
+use rankguard_agent::{ImageSettings, KernelLogSource, WhenFull};
 use rankguard_controller::Gate;
 use rankguard_model::NodeId;
 
@@ -71,6 +71,12 @@ impl Config {
         }
         settings.injection = self.value("agent.injection") == Some(&Value::Switch(true));
         settings.spool_bytes = self.count("agent.spool_bytes");
+        settings.images = ImageSettings {
+            slots: u32::try_from(self.count("agent.image_slots")).unwrap_or(u32::MAX),
+            when_full: when_full(&self.text("agent.image_when_full")),
+            wait: self.wait("agent.image_wait_ms"),
+            memory_reserve: self.count("agent.memory_reserve_bytes"),
+        };
         for (path, interval) in intervals(&mut settings.intervals) {
             *interval = self.wait(path);
         }
@@ -112,6 +118,18 @@ impl Config {
     }
 }
 
+/// What a save may do when memory is full; the first is the built-in one.
+const WHEN_FULL: [(&str, WhenFull); 3] = [
+    ("wait", WhenFull::Wait),
+    ("replace-oldest", WhenFull::ReplaceOldest),
+    ("skip", WhenFull::Skip),
+];
+
+fn when_full(name: &str) -> WhenFull {
+    let known = WHEN_FULL.iter().find(|(known, _)| *known == name);
+    known.map_or(WHEN_FULL[0].1, |(_, policy)| *policy)
+}
+
 /// The built-in value of every setting that has one.
 pub(super) fn defaults() -> Vec<(&'static str, Value)> {
     let text = |text: &str| Value::Text(text.to_owned());
@@ -141,6 +159,10 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
         ("agent.job_logs", Value::List(Vec::new())),
         ("agent.spool_bytes", Value::Count(agent.spool_bytes)),
         ("controller.policy.prior", text(&controller.policy.prior)),
+        ("agent.image_slots", Value::Count(u64::from(agent.images.slots))),
+        ("agent.image_wait_ms", millis(agent.images.wait)),
+        ("agent.image_when_full", text(WHEN_FULL[0].0)),
+        ("agent.memory_reserve_bytes", Value::Count(agent.images.memory_reserve)),
         (
             "controller.policy.checkpoint_interval",
             Value::Text(if controller.policy.adapt { ADAPTIVE } else { FIXED }.to_owned()),
@@ -236,6 +258,7 @@ fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item =
         ("agent.intervals.stall_ms", &mut intervals.stall),
         ("agent.intervals.kill_ms", &mut intervals.kill),
         ("agent.intervals.shutdown_grace_ms", &mut intervals.shutdown_grace),
+        ("agent.intervals.last_checkpoint_ms", &mut intervals.last_checkpoint),
         ("agent.intervals.peer_fetch_ms", &mut intervals.peer_fetch),
     ]
     .into_iter()

@@ -22,6 +22,10 @@ pub struct Checkpoints {
     stall_ms: BTreeMap<(Generation, Step), BTreeMap<Rank, f64>>,
     /// The manifest that is being written.
     pub committing: Option<Manifest>,
+    /// Shards that were lost to a checkpoint, and why the newest was.
+    pub void_shards: u64,
+    /// Why the newest of them was lost.
+    pub void_reason: Option<String>,
 }
 
 impl Checkpoints {
@@ -96,7 +100,9 @@ impl Checkpoints {
     }
 
     /// A shard could not be kept: the attempt is void.
-    pub fn failed(&mut self, generation: Generation, step: Step) {
+    pub fn failed(&mut self, generation: Generation, step: Step, reason: &str) {
+        self.void_shards += 1;
+        self.void_reason = Some(format!("step {step}: {reason}"));
         self.attempts.void(generation, step);
     }
 

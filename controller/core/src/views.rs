@@ -62,6 +62,8 @@ fn job_view(job: &Job) -> JobView {
         placements: job.plan.iter().flat_map(Plan::placements).collect(),
         step: job.step,
         checkpoints: job.checkpoints.committed.clone(),
+        void_shards: job.checkpoints.void_shards,
+        void_reason: job.checkpoints.void_reason.clone(),
         progress: job.progress.clone(),
         spans: job.spans.clone(),
         submitted_at: job.submitted_at,

@@ -9,7 +9,7 @@ use rankguard_checkpoint_exchange::safetensors::DEFAULT_FILE_BYTES;
 use rankguard_model::{Generation, Step};
 
 use super::plan::PlanArgs;
-use crate::args::FormatArgs;
+use crate::args::{FormatArgs, KeepArgs};
 
 /// `checkpoint`.
 #[derive(Debug, Clone, Args)]
@@ -61,6 +61,8 @@ pub(crate) enum CheckpointAction {
     Scrub(ScrubArgs),
     /// Write good copies from other stores over what is damaged or missing
     Repair(RepairArgs),
+    /// Remove what no rule keeps, or say what would go
+    Gc(GcArgs),
     /// Damage, kill and starve a checkpoint of its own, and count what goes wrong
     Torture(TortureArgs),
     /// A victim of `torture`; started by it
@@ -291,6 +293,20 @@ pub(crate) struct ScrubArgs {
     /// Most that is read a second, MiB; 0 for as fast as it goes
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pub(crate) rate: u64,
+}
+
+/// `checkpoint gc`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GcArgs {
+    /// Which store.
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// What stays.
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
+    /// Only say what would go
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// `checkpoint repair`.

@@ -134,7 +134,7 @@ pub(super) fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
 }
 
 /// Bytes of the files right in a folder; what cannot be read counts nothing.
-fn size_of(dir: &Path) -> u64 {
+pub(super) fn size_of(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.metadata().ok())

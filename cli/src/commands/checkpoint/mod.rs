@@ -3,6 +3,7 @@
 mod args;
 mod diff;
 mod export;
+mod gc;
 mod import;
 mod look;
 mod parity;
@@ -31,6 +32,7 @@ pub(super) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
         CheckpointAction::Parity(args) => parity::run(&args),
         CheckpointAction::Scrub(args) => scrub::run(&args),
         CheckpointAction::Repair(args) => repair::run(&args),
+        CheckpointAction::Gc(args) => gc::run(&args),
         CheckpointAction::Torture(args) => torture::run(&args),
         CheckpointAction::TortureHand { errand } => torture::hand(&errand),
         CheckpointAction::Explain { store, step } => look::explain(&store, Step(step)),

@@ -113,7 +113,7 @@ impl Turn<'_> {
                 self.commit(name, manifest);
             }
             Body::ShardFailed { step, reason } => {
-                job.checkpoints.failed(*generation, *step);
+                job.checkpoints.failed(*generation, *step, reason);
                 job.calls.void(*step);
                 self.announce(format!(
                     "rank {rank} of job {name} could not keep its shard of step {step}: {reason}; older checkpoints \

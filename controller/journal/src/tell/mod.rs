@@ -212,7 +212,11 @@ fn text(evidence: &Evidence) -> String {
         Body::Restored { step, .. } => format!("{} restored step {step}", evidence.entity),
         Body::FlightDump { .. } => format!("{} dumped its flight recorder", evidence.entity),
         Body::Preflighted { job, failed, .. } => {
-            format!("{} checks of {} failed before a generation of job {job}", failed.len(), evidence.entity)
+            format!(
+                "{} checks of {} failed before a generation of job {job}",
+                failed.len(),
+                evidence.entity
+            )
         }
         Body::RankFinished => format!("{} has done all its work", evidence.entity),
         Body::OrderFailed { order, reason, .. } => format!("order {order} failed: {reason}"),

@@ -1,0 +1,262 @@
+//! What a shard need not write: chunks that another rank of this node writes for the same checkpoint (replicas), and chunks
+//! that lie on disk since the checkpoint before (deltas).
+//!
+//! Digests say what is equal, so no rank has to know who holds a copy of what. The rank that comes first writes; those behind
+//! it borrow from its file, and put their index only once that file is whole. Replicas on other nodes are not known here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use rankguard_checkpoint::format::{CheckpointId, Known, ShardIndex};
+use rankguard_model::{JobId, Rank};
+
+/// A shard that borrows is copied before it is written, so borrowing must save at least this part of it.
+const LEAST_SAVED: u64 = 8;
+
+/// A delta keeps the older files that it borrows from on disk, so it must save at least this part.
+const LEAST_SAVED_BY_DELTA: u64 = 4;
+
+/// Shards of earlier checkpoints that one shard borrows from, at most: each of them stays on disk whole.
+const ORIGINS_MAX: usize = 8;
+
+/// The longest wait for the shard of another rank; then this one is written whole.
+const WAIT: Duration = Duration::from_secs(120);
+
+/// Which checkpoint of which job.
+type Attempt = (JobId, CheckpointId);
+
+/// Shards of this node that are being written or were, for the newest checkpoints of each job.
+#[derive(Debug, Default)]
+pub(super) struct Dedupe {
+    attempts: Mutex<BTreeMap<Attempt, BTreeMap<Rank, Shard>>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Shard {
+    /// As it stands or will stand on disk.
+    index: ShardIndex,
+    /// How its write ended.
+    whole: Option<bool>,
+}
+
+/// A shard that is about to be written.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    dedupe: &'a Dedupe,
+    attempt: Attempt,
+    rank: Rank,
+    known: Known,
+    borrows_from: BTreeSet<Rank>,
+}
+
+impl Dedupe {
+    /// Takes a place in the row of writers. `parent` is a shard that lies on disk and stays there.
+    pub(super) fn begin(&self, index: &ShardIndex, parent: Option<&ShardIndex>) -> Turn<'_> {
+        let attempt = (index.job.clone(), index.id());
+        let mut attempts = self.attempts.lock().expect("no holder of the attempts panics");
+        attempts.retain(|(job, id), shards| {
+            *job != attempt.0 || *id >= attempt.1 || shards.values().any(|shard| shard.whole.is_none())
+        });
+        let shards = attempts.entry(attempt.clone()).or_default();
+        let (known, lean) = choose(index, shards, parent);
+        let own = lean.id();
+        let borrows_from = lean.origins.iter().filter(|origin| origin.id() == own);
+        let borrows_from = borrows_from.map(|origin| origin.rank).collect();
+        let shard = Shard {
+            index: lean,
+            whole: None,
+        };
+        shards.insert(index.rank, shard);
+        Turn {
+            dedupe: self,
+            attempt,
+            rank: index.rank,
+            known,
+            borrows_from,
+        }
+    }
+
+    pub(super) fn forget(&self, job: &JobId) {
+        let mut attempts = self.attempts.lock().expect("no holder of the attempts panics");
+        attempts.retain(|(of, _), _| of != job);
+        self.changed.notify_all();
+    }
+
+    fn end(&self, turn: &Turn<'_>, written: Option<ShardIndex>) {
+        let mut attempts = self.attempts.lock().expect("no holder of the attempts panics");
+        let shards = attempts.get_mut(&turn.attempt);
+        if let Some(shard) = shards.and_then(|shards| shards.get_mut(&turn.rank)) {
+            shard.whole.get_or_insert(written.is_some());
+            // Not always as it was going to be.
+            if let Some(written) = written {
+                shard.index = written;
+            }
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// What to borrow, and the index of a shard that does: nothing, where it would not be worth it.
+fn choose(index: &ShardIndex, shards: &BTreeMap<Rank, Shard>, parent: Option<&ShardIndex>) -> (Known, ShardIndex) {
+    let mut known = Known::default();
+    // Only from files of their own: what others borrow from the checkpoint before is none of this shard's business.
+    let lenders = shards
+        .values()
+        .filter(|shard| shard.whole != Some(false) && shard.index.borrowed.is_empty());
+    for shard in lenders.filter(|shard| is_worth(index, &shard.index, LEAST_SAVED)) {
+        known.add(&shard.index);
+    }
+    let mut lean = index.borrowing(&known);
+    if saved(index, &lean) < index.image_bytes / LEAST_SAVED {
+        (known, lean) = (Known::default(), index.clone());
+    }
+    if let Some(parent) = parent.filter(|parent| is_worth(index, parent, LEAST_SAVED_BY_DELTA)) {
+        let mut more = known.clone();
+        more.add(parent);
+        let leaner = index.borrowing(&more);
+        let enough = saved(&lean, &leaner) >= index.image_bytes / LEAST_SAVED_BY_DELTA;
+        if enough && leaner.origins.len() <= ORIGINS_MAX {
+            (known, lean) = (more, leaner);
+        }
+    }
+    (known, lean)
+}
+
+/// Bytes that `lean` writes less than `index`.
+fn saved(index: &ShardIndex, lean: &ShardIndex) -> u64 {
+    index.file_bytes().saturating_sub(lean.file_bytes())
+}
+
+/// Whether at least one of `part` chunks is in the other shard, by a look at the same place of both: cheap, and true of
+/// whatever is a copy or an older version.
+fn is_worth(index: &ShardIndex, other: &ShardIndex, part: u64) -> bool {
+    let same = index
+        .chunks
+        .iter()
+        .zip(&other.chunks)
+        .filter(|(one, other)| one == other);
+    same.count() as u64 * part >= index.chunks.len() as u64
+}
+
+impl Turn<'_> {
+    /// What the shard borrows: waits until all of it is on disk, and borrows nothing when it does not come to be.
+    pub(super) fn known(&self) -> Known {
+        let until = Instant::now() + WAIT;
+        let mut attempts = self.dedupe.attempts.lock().expect("no holder of the attempts panics");
+        loop {
+            let shards = attempts.get(&self.attempt);
+            let state = |rank: &Rank| shards.and_then(|shards| shards.get(rank)).map(|shard| shard.whole);
+            let states: Vec<Option<Option<bool>>> = self.borrows_from.iter().map(state).collect();
+            if states.iter().all(|state| *state == Some(Some(true))) {
+                return self.known.clone();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || states.iter().any(|state| matches!(state, None | Some(Some(false)))) {
+                return Known::default();
+            }
+            let waited = self.dedupe.changed.wait_timeout(attempts, left);
+            attempts = waited.expect("no holder of the attempts panics").0;
+        }
+    }
+
+    /// It is on disk as `written` says, and others may borrow from it.
+    pub(super) fn end_whole(self, written: ShardIndex) {
+        self.dedupe.end(&self, Some(written));
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.dedupe.end(self, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_checkpoint::format::{Dtype, TensorBox};
+    use rankguard_model::{Generation, Step};
+
+    use super::*;
+
+    /// A shard of so many chunks, of which the first `own` are like nobody else's.
+    fn shard(step: u64, rank: u32, own: u8) -> ShardIndex {
+        let id = CheckpointId {
+            step: Step(step),
+            generation: Generation(1),
+        };
+        let (tensors, _) = ShardIndex::lay_out([TensorBox::whole("w", Dtype::U8, vec![16 * 64])]);
+        let mut index = ShardIndex {
+            rank: Rank(rank),
+            world_size: 4,
+            chunk_bytes: 64,
+            image_bytes: 16 * 64,
+            tensors,
+            ..ShardIndex::new(&JobId::from("train"), id)
+        };
+        let byte = |at: usize| match (at / 64) as u8 {
+            chunk if chunk < own => 100 + 16 * rank as u8 + chunk + step as u8,
+            chunk => chunk,
+        };
+        let image: Vec<u8> = (0..16 * 64).map(byte).collect();
+        index.digest_image(&image);
+        index
+    }
+
+    fn written(index: &ShardIndex, turn: &Turn<'_>) -> u64 {
+        index.borrowing(&turn.known()).file_bytes()
+    }
+
+    #[test]
+    fn a_replica_waits_for_the_one_before_it_and_writes_nothing() {
+        let dedupe = Dedupe::default();
+        let (first, second) = (shard(1, 0, 0), shard(1, 1, 0));
+        let writes = dedupe.begin(&first, None);
+        assert_eq!(written(&first, &writes), 16 * 64);
+        let behind = dedupe.begin(&second, None);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| written(&second, &behind));
+            writes.end_whole(first.clone());
+            assert_eq!(waits.join().expect("no panic"), 0);
+        });
+    }
+
+    #[test]
+    fn when_the_one_before_fails_everything_is_written() {
+        let dedupe = Dedupe::default();
+        let (first, second) = (shard(1, 0, 0), shard(1, 1, 0));
+        let fails = dedupe.begin(&first, None);
+        let behind = dedupe.begin(&second, None);
+        drop(fails);
+        assert_eq!(written(&second, &behind), 16 * 64);
+        // Who comes later does not even try it.
+        behind.end_whole(second.clone());
+        let third = shard(1, 2, 0);
+        assert_eq!(dedupe.begin(&third, None).borrows_from, BTreeSet::from([Rank(1)]));
+    }
+
+    #[test]
+    fn what_saves_little_is_written_and_a_delta_has_to_save_more() {
+        let dedupe = Dedupe::default();
+        let before = shard(1, 0, 0);
+        for (own, expected) in [(16, 16), (15, 16), (13, 16), (12, 12), (4, 4)] {
+            let now = shard(2, 0, own);
+            let turn = dedupe.begin(&now, Some(&before));
+            assert_eq!(written(&now, &turn), expected * 64, "{own} of 16 chunks are new");
+            turn.end_whole(now.clone());
+        }
+        let dedupe = Dedupe::default();
+        let first = shard(3, 0, 0);
+        dedupe.begin(&first, None).end_whole(first.clone());
+        for (own, expected) in [(15, 16), (14, 14)] {
+            let now = shard(3, 1, own);
+            let turn = dedupe.begin(&now, None);
+            assert_eq!(
+                written(&now, &turn),
+                expected * 64,
+                "{own} of 16 chunks are no replicas"
+            );
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Ranks of one node that want the same bytes read them once: those that restore at the same time are served together.
+//!
+//! A rank waits for the others of its node only where they must want some of the same, because together they want more than
+//! there is; sharded states are read at once by each for itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rankguard_checkpoint::format::TensorBox;
+use rankguard_checkpoint::{Arena, Checkpoint};
+use rankguard_model::{Generation, JobId, RestoreBytes};
+
+/// The longest wait for the other ranks of the node, from the first that asks.
+const GATHER: Duration = Duration::from_secs(3);
+
+/// A generation of a job.
+type Group = (JobId, Generation);
+
+/// What one rank wants, and where to.
+#[derive(Debug, Clone)]
+pub(super) struct Wish {
+    pub(super) wanted: Arc<[TensorBox]>,
+    pub(super) arena: Arc<Arena>,
+    pub(super) slot: u32,
+}
+
+/// Restores that wait for each other.
+#[derive(Debug, Default)]
+pub(super) struct Joint {
+    groups: Mutex<BTreeMap<Group, Gathering>>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Gathering {
+    next: u64,
+    waiting: BTreeMap<u64, Wish>,
+    /// Those that somebody is serving.
+    served: BTreeSet<u64>,
+    /// What each got; `None` when whoever served it failed, and it must try for itself.
+    got: BTreeMap<u64, Option<RestoreBytes>>,
+}
+
+impl Joint {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Group, Gathering>> {
+        self.groups.lock().expect("no holder of the gatherings panics")
+    }
+
+    /// Has `wish` served with those of the other `ranks - 1` ranks, by whoever comes last or waits longest: `serve` does all
+    /// of them, and gives what came from where. An error is that of the server alone; the others serve themselves.
+    pub(super) fn serve<E>(
+        &self,
+        group: &Group,
+        ranks: usize,
+        wish: &Wish,
+        serve: impl Fn(&[Wish]) -> Result<RestoreBytes, E>,
+    ) -> Result<RestoreBytes, E> {
+        let until = Instant::now() + GATHER;
+        let mut groups = self.lock();
+        let gathering = groups.entry(group.clone()).or_default();
+        let ticket = gathering.next;
+        gathering.next += 1;
+        gathering.waiting.insert(ticket, wish.clone());
+        let mine = loop {
+            let gathering = groups.entry(group.clone()).or_default();
+            if let Some(got) = gathering.got.remove(&ticket) {
+                tidy(&mut groups, group);
+                drop(groups);
+                return got.map_or_else(|| serve(std::slice::from_ref(wish)), Ok);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let waits = gathering.waiting.contains_key(&ticket);
+            if waits && (gathering.waiting.len() >= ranks || left.is_zero()) {
+                let mine = std::mem::take(&mut gathering.waiting);
+                gathering.served.extend(mine.keys());
+                break mine;
+            }
+            // Who is being served waits for its server, whose sources have deadlines of their own.
+            let limit = if waits { left } else { GATHER };
+            let waited = self.changed.wait_timeout(groups, limit);
+            groups = waited.expect("no holder of the gatherings panics").0;
+        };
+        drop(groups);
+        let wishes: Vec<Wish> = mine.values().cloned().collect();
+        let served = serve(&wishes);
+        let all: u64 = wishes.iter().map(bytes).sum();
+        let mut groups = self.lock();
+        let gathering = groups.entry(group.clone()).or_default();
+        for (other, wish) in &mine {
+            gathering.served.remove(other);
+            if *other != ticket {
+                let part = served.as_ref().ok().map(|from| share(from, bytes(wish), all));
+                gathering.got.insert(*other, part);
+            }
+        }
+        tidy(&mut groups, group);
+        self.changed.notify_all();
+        served.map(|from| share(&from, bytes(wish), all))
+    }
+}
+
+/// Nothing is left of a gathering that is over.
+fn tidy(groups: &mut BTreeMap<Group, Gathering>, group: &Group) {
+    let over =
+        |gathering: &Gathering| gathering.waiting.is_empty() && gathering.served.is_empty() && gathering.got.is_empty();
+    if groups.get(group).is_some_and(over) {
+        groups.remove(group);
+    }
+}
+
+fn bytes(wish: &Wish) -> u64 {
+    wish.wanted.iter().filter_map(TensorBox::bytes).sum()
+}
+
+/// What of a common restore belongs to a rank that wanted `own` of `all` bytes.
+fn share(from: &RestoreBytes, own: u64, all: u64) -> RestoreBytes {
+    let part = |bytes: u64| (u128::from(bytes) * u128::from(own) / u128::from(all.max(1))) as u64;
+    RestoreBytes {
+        arena: part(from.arena),
+        peer: part(from.peer),
+        disk: part(from.disk),
+    }
+}
+
+/// Whether `ranks` ranks that each want as much as this one must want some bytes twice.
+pub(super) fn overlap(checkpoint: &Checkpoint, wanted: &[TensorBox], ranks: usize) -> bool {
+    let whole = |boxed: &TensorBox| {
+        let elements = boxed
+            .global_shape
+            .iter()
+            .fold(1u64, |all, side| all.saturating_mul(*side));
+        elements.saturating_mul(boxed.dtype.bytes())
+    };
+    let tensors = checkpoint.indexes.iter().flat_map(|index| &index.tensors);
+    let sizes: BTreeMap<&str, u64> = tensors
+        .map(|entry| (entry.boxed.name.as_str(), whole(&entry.boxed)))
+        .collect();
+    let all = sizes.values().fold(0u64, |sum, size| sum.saturating_add(*size));
+    let own: u64 = wanted.iter().filter_map(TensorBox::bytes).sum();
+    // Small tensors that every rank has are no reason to wait.
+    ranks > 1 && own.saturating_mul(ranks as u64) > all.saturating_add(all / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use rankguard_checkpoint::format::Dtype;
+
+    use super::*;
+
+    fn wish() -> Wish {
+        Wish {
+            wanted: [TensorBox::whole("w", Dtype::U8, vec![100])].into(),
+            arena: Arc::new(Arena::create("test", 1, 100).expect("memory for a small arena")),
+            slot: 0,
+        }
+    }
+
+    fn group() -> Group {
+        (JobId::from("train"), Generation(1))
+    }
+
+    #[test]
+    fn ranks_that_ask_together_are_served_once() {
+        let (joint, served) = (Joint::default(), AtomicUsize::new(0));
+        let serve = |wishes: &[Wish]| {
+            served.fetch_add(wishes.len() << 8 | 1, Ordering::Relaxed);
+            let disk = 100 * wishes.len() as u64;
+            Ok::<_, ()>(RestoreBytes {
+                disk,
+                ..RestoreBytes::default()
+            })
+        };
+        let wishes = [wish(), wish(), wish()];
+        std::thread::scope(|scope| {
+            let ranks: Vec<_> = wishes
+                .iter()
+                .map(|wish| scope.spawn(|| joint.serve(&group(), 3, wish, serve)))
+                .collect();
+            for rank in ranks {
+                assert_eq!(rank.join().expect("no panic").expect("served").disk, 100);
+            }
+        });
+        assert_eq!(served.load(Ordering::Relaxed), 3 << 8 | 1, "three wishes in one go");
+        assert!(joint.lock().is_empty(), "nothing is left behind");
+    }
+
+    #[test]
+    fn an_error_is_told_to_one_and_the_others_try_for_themselves() {
+        let (joint, calls) = (Joint::default(), AtomicUsize::new(0));
+        let serve = |wishes: &[Wish]| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            match wishes.len() {
+                1 => Ok(RestoreBytes::default()),
+                _ => Err("one of them asks for too much"),
+            }
+        };
+        let wishes = [wish(), wish()];
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let ranks: Vec<_> = wishes
+                .iter()
+                .map(|wish| scope.spawn(|| joint.serve(&group(), 2, wish, serve)))
+                .collect();
+            ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+        });
+        assert_eq!(results.iter().filter(|result| result.is_err()).count(), 1);
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn who_is_alone_is_served_when_the_time_is_up() {
+        let joint = Joint::default();
+        let alone = joint.serve(&group(), 2, &wish(), |wishes| {
+            assert_eq!(wishes.len(), 1);
+            Ok::<_, ()>(RestoreBytes::default())
+        });
+        assert!(alone.is_ok());
+    }
+}

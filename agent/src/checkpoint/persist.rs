@@ -1,0 +1,127 @@
+//! From a sealed slot to a durable shard.
+
+use std::sync::Arc;
+
+use rankguard_checkpoint::format::{CheckpointId, Known};
+use rankguard_checkpoint::{Lease, Store};
+use rankguard_model::{RankRef, ShardSeal, Step};
+
+use super::arenas::Place;
+use super::dedupe::Dedupe;
+
+/// What is to be made durable, and for whom.
+pub(super) struct Errand<'a> {
+    pub(super) place: &'a Arc<Place>,
+    pub(super) slot: u32,
+    pub(super) step: Step,
+    pub(super) rank: &'a RankRef,
+    pub(super) world_size: u32,
+    pub(super) store: &'a str,
+    /// The newest committed checkpoint of the job.
+    pub(super) kept: Option<CheckpointId>,
+    pub(super) dedupe: &'a Dedupe,
+}
+
+/// Why a sealed image did not become durable.
+pub(super) struct Void {
+    pub(super) reason: String,
+    /// The failure class, where the store is at fault and a person must look at it.
+    pub(super) class: Option<&'static str>,
+    /// The slot is another's already.
+    pub(super) gone: bool,
+}
+
+impl Void {
+    fn of(problem: &dyn std::error::Error) -> Self {
+        Self {
+            reason: chain(problem),
+            class: None,
+            gone: false,
+        }
+    }
+
+    fn refused(reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            class: None,
+            gone: false,
+        }
+    }
+
+    fn replaced() -> Self {
+        Self {
+            gone: true,
+            ..Self::refused("it gave way to a newer image before it was written")
+        }
+    }
+}
+
+impl Errand<'_> {
+    /// Checks a sealed image against what its rank may say, and makes it durable.
+    pub(super) fn run(&self) -> Result<ShardSeal, Void> {
+        let (arena, generation) = (&self.place.arena, self.rank.generation);
+        let begun = arena.begin_write(self.slot, generation);
+        if !begun.map_err(|problem| Void::of(&problem))? {
+            return Err(Void::replaced());
+        }
+        let image = arena.sealed(self.slot).map_err(|problem| Void::of(&problem))?;
+        let index = image.index();
+        if index.step != self.step {
+            let _ = arena.leave(self.slot, generation);
+            return Err(Void::replaced());
+        }
+        if arena.fence() > generation {
+            return Err(Void::refused(format!("generation {generation} may no longer act")));
+        }
+        let told = (&index.job, index.generation, index.rank, index.world_size);
+        if told != (&self.rank.job, generation, self.rank.rank, self.world_size) {
+            return Err(Void::refused("the image says it is another's"));
+        }
+        let store = Store::at(self.store);
+        let last = self.place.last.lock().expect("no writer panics").take();
+        let lease = self.lease(&store, last.as_ref().map(|last| last.id()));
+        let turn = self.dedupe.begin(index, last.as_ref().filter(|_| lease.is_some()));
+        let known = turn.known();
+        let written = store.write_new(index, &image, &known).or_else(|problem| {
+            // What was borrowed may have been damaged or taken away by hand.
+            if known.is_empty() || problem.is_no_space() {
+                return Err(problem);
+            }
+            store.write_new(index, &image, &Known::default())
+        });
+        let written = written.map_err(|problem| Void {
+            class: Some(if problem.is_no_space() {
+                "disk-full"
+            } else {
+                "storage-io-error"
+            }),
+            ..Void::of(&problem)
+        })?;
+        turn.end_whole(written.index.clone());
+        if written.new_bytes < index.image_bytes {
+            tracing::debug!(rank = %self.rank.rank, step = %self.step, written.new_bytes, index.image_bytes, "deduplicated");
+        }
+        *self.place.last.lock().expect("no writer panics") = Some(written.index);
+        // Until the checkpoint is committed, what it borrows from is held.
+        *self.place.lease.lock().expect("no writer panics") = lease;
+        Ok(written.seal)
+    }
+
+    /// Holds the checkpoint whose shard this place wrote last, if it is the newest that is committed.
+    fn lease(&self, store: &Store, last: Option<CheckpointId>) -> Option<Lease> {
+        let parent = last.filter(|last| Some(*last) == self.kept)?;
+        store.lease(&self.rank.job, parent).ok()
+    }
+}
+
+/// An error with everything below it, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(cause) = below {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        below = cause.source();
+    }
+    text
+}

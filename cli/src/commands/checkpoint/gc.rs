@@ -1,0 +1,247 @@
+//! `rankguard checkpoint gc`: what the rules keep stays, and the rest goes, or is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::UNIX_EPOCH;
+
+use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::retention::{self, Plan};
+use rankguard_checkpoint::{Problem, Store, StoreError};
+use rankguard_checkpoint_schedule::retention::{Kept, Why, stay};
+use rankguard_model::{JobId, Rank, Retention, Timestamp};
+use serde::Serialize;
+
+use super::args::GcArgs;
+use super::look::{failed, open, size_of};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column};
+use crate::out;
+use crate::words;
+
+/// A folder of the store and what becomes of it.
+#[derive(Debug, Serialize)]
+struct Row {
+    job: JobId,
+    step: u64,
+    generation: u64,
+    /// `stays`, `goes`, `gone` or `leased`.
+    what: &'static str,
+    why: String,
+    /// Size of its files; what others borrow stays even if it goes.
+    bytes: u64,
+}
+
+const ROWS: &[Column<Row>] = &[
+    ("job", |row| row.job.to_string()),
+    ("step", |row| row.step.to_string()),
+    ("generation", |row| row.generation.to_string()),
+    ("what", |row| row.what.to_owned()),
+    ("why", |row| row.why.clone()),
+    ("size", |row| words::bytes(row.bytes)),
+    ("bytes", |row| row.bytes.to_string()),
+];
+
+pub(super) fn run(args: &GcArgs) -> Result<Exit, CliError> {
+    let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
+    let rules = args.keep.rules();
+    let (mut rows, mut problems) = (Vec::new(), Vec::new());
+    for job in jobs {
+        let (of_job, found) = collect(&store, &job, &rules, args.dry_run).map_err(failed)?;
+        rows.extend(of_job);
+        problems.extend(found);
+    }
+    listing::print(args.store.format.format, &rows, ROWS);
+    let goes: Vec<&Row> = rows.iter().filter(|row| matches!(row.what, "goes" | "gone")).collect();
+    let bytes = words::bytes(goes.iter().map(|row| row.bytes).sum());
+    out::note(&match args.dry_run {
+        true => format!("{} of {} would go, {bytes}", goes.len(), rows.len()),
+        false => format!("{} of {} went, {bytes}", goes.len(), rows.len()),
+    });
+    for problem in &problems {
+        out::note(&problem.to_string());
+    }
+    Ok(if problems.is_empty() { Exit::Fine } else { Exit::Finding })
+}
+
+fn collect(
+    store: &Store,
+    job: &JobId,
+    rules: &Retention,
+    dry_run: bool,
+) -> Result<(Vec<Row>, Vec<Problem>), StoreError> {
+    let why = stay(rules, &all(store, job)?);
+    let pinned: Vec<CheckpointId> = why.keys().copied().collect();
+    let plan = retention::plan(store, job, rules.last, &pinned)?;
+    let mut rows = rows_of(store, job, &plan, &why)?;
+    if dry_run {
+        return Ok((rows, plan.problems));
+    }
+    let collected = retention::carry_out(store, job, plan)?;
+    let gone: BTreeSet<CheckpointId> = collected.checkpoints.iter().chain(&collected.torn).copied().collect();
+    for row in rows.iter_mut().filter(|row| row.what == "goes") {
+        let id = CheckpointId {
+            step: rankguard_model::Step(row.step),
+            generation: rankguard_model::Generation(row.generation),
+        };
+        if gone.contains(&id) {
+            row.what = "gone";
+        } else {
+            (row.what, row.why) = ("stays", "in use or lent".to_owned());
+        }
+    }
+    Ok((rows, collected.problems))
+}
+
+fn rows_of(
+    store: &Store,
+    job: &JobId,
+    plan: &Plan,
+    why: &BTreeMap<CheckpointId, BTreeSet<Why>>,
+) -> Result<Vec<Row>, StoreError> {
+    let row = |id: CheckpointId, what, why: String| {
+        Ok(Row {
+            job: job.clone(),
+            step: id.step.0,
+            generation: id.generation.0,
+            what,
+            why,
+            bytes: size_of(&store.dir(job, id)?),
+        })
+    };
+    let named = |id: &CheckpointId| {
+        let reasons = why.get(id).into_iter().flatten().map(|why| reason(*why));
+        let reasons = reasons.collect::<Vec<_>>().join(", ");
+        match reasons.as_str() {
+            "" => "newer than what is kept".to_owned(),
+            _ => reasons,
+        }
+    };
+    let stays = plan.stays.iter().map(|id| row(*id, "stays", named(id)));
+    let leased = plan.leased.iter();
+    let leased = leased.map(|id| row(*id, "leased", "somebody is reading it".to_owned()));
+    let goes = plan.checkpoints.iter();
+    let goes = goes.map(|id| row(*id, "goes", "no rule keeps it".to_owned()));
+    let torn = plan.torn.iter();
+    let torn = torn.map(|id| row(*id, "goes", "no manifest, and overtaken".to_owned()));
+    let rows: Result<Vec<Row>, StoreError> = stays.chain(leased).chain(goes).chain(torn).collect();
+    let mut rows = rows?;
+    rows.sort_by_key(|row| (row.step, row.generation));
+    Ok(rows)
+}
+
+fn reason(why: Why) -> &'static str {
+    match why {
+        Why::Last => "one of the newest",
+        Why::EverySteps => "a round step",
+        Why::EveryTime => "first of its time",
+        Why::Best => "one of the best",
+        Why::Leased => "somebody is reading it",
+        Why::Needed => "another needs it",
+    }
+}
+
+/// Every committed checkpoint as the rules see it: when its manifest was written, and the numbers in the small state of
+/// rank 0, at the top or under `metrics`.
+fn all(store: &Store, job: &JobId) -> Result<Vec<Kept<CheckpointId>>, StoreError> {
+    let mut all = Vec::new();
+    for manifest in store.manifests(job)?.manifests {
+        let id = manifest.id();
+        let written = std::fs::metadata(store.manifest_path(job, id)?).and_then(|file| file.modified());
+        let since = written
+            .ok()
+            .and_then(|at| at.duration_since(UNIX_EPOCH).ok())
+            .unwrap_or_default();
+        let state = store.load_index(&manifest, Rank(0)).map(|index| index.state);
+        let state = state.unwrap_or_default();
+        let mut metrics = BTreeMap::new();
+        for numbers in [state.as_object(), state.get("metrics").and_then(|it| it.as_object())] {
+            let numbers = numbers.into_iter().flatten();
+            metrics.extend(numbers.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))));
+        }
+        all.push(Kept {
+            id,
+            step: id.step,
+            at: Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)),
+            metrics,
+            needs: Vec::new(),
+            leased: false,
+        });
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_checkpoint::format::{Dtype, Manifest, ShardIndex, TensorBox};
+    use rankguard_model::{Best, Generation, Good, Step};
+
+    use super::*;
+
+    fn save(store: &Store, job: &JobId, step: u64, loss: f64) {
+        let id = CheckpointId {
+            step: Step(step),
+            generation: Generation(1),
+        };
+        let (tensors, _) = ShardIndex::lay_out([TensorBox::whole("w", Dtype::U8, vec![64])]);
+        let mut index = ShardIndex {
+            image_bytes: 64,
+            tensors,
+            state: serde_json::json!({"metrics": {"loss": loss}}),
+            ..ShardIndex::new(job, id)
+        };
+        let image = [step as u8; 64];
+        index.digest_image(&image);
+        let seal = store.write_shard(&index, &image.as_slice()).expect("room").seal;
+        let manifest = Manifest::from_seals(job, id, None, &[seal]).expect("whole");
+        store.commit(&manifest).expect("committed");
+    }
+
+    fn told(rows: &[Row]) -> Vec<(u64, &'static str, &str)> {
+        rows.iter().map(|row| (row.step, row.what, row.why.as_str())).collect()
+    }
+
+    #[test]
+    fn what_no_rule_keeps_is_told_and_then_goes_and_what_is_read_stays() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (store, job) = (Store::open(dir.path()).expect("a store"), JobId::from("train"));
+        for (step, loss) in [(10, 0.9), (20, 0.1), (30, 0.5), (40, 0.4), (50, 0.3)] {
+            save(&store, &job, step, loss);
+        }
+        let rules = Retention {
+            last: 1,
+            every_steps: Some(30),
+            best: Some(Best {
+                metric: "loss".to_owned(),
+                good: Good::Low,
+                count: 1,
+            }),
+            ..Retention::default()
+        };
+        let read = CheckpointId {
+            step: Step(10),
+            generation: Generation(1),
+        };
+        let lease = store.lease(&job, read).expect("it is there");
+        let leased = (10, "leased", "somebody is reading it");
+        let stay = [(20, "stays", "one of the best"), (30, "stays", "a round step")];
+        let newest = (50, "stays", "one of the newest");
+        let (rows, problems) = collect(&store, &job, &rules, true).expect("readable");
+        let goes = (40, "goes", "no rule keeps it");
+        assert_eq!(told(&rows), [leased, stay[0], stay[1], goes, newest]);
+        assert_eq!(
+            (problems, store.committed_ids(&job).expect("readable").len()),
+            (Vec::new(), 5)
+        );
+
+        let (rows, _) = collect(&store, &job, &rules, false).expect("removable");
+        let gone = (40, "gone", "no rule keeps it");
+        assert_eq!(told(&rows), [leased, stay[0], stay[1], gone, newest]);
+        drop(lease);
+        let (rows, _) = collect(&store, &job, &rules, false).expect("removable");
+        assert_eq!(
+            told(&rows),
+            [(10, "gone", "no rule keeps it"), stay[0], stay[1], newest]
+        );
+        assert!(store.lease(&job, read).is_err(), "what is gone cannot be held");
+    }
+}
