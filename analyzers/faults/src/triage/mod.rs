@@ -464,7 +464,7 @@ impl Triage {
     /// Gives what a lane has collected to the groups.
     fn close_lane(&mut self, key: &LaneKey, now: Timestamp) {
         let Some(mut lane) = self.lanes.remove(key) else { return };
-        if let Some(unit) = lane.traceback.take() {
+        if let Some(unit) = lane.traceback.take().filter(|unit| !unit.is_stack_only()) {
             let mut observation = unit.observation(&self.matcher, self.stream.source);
             observation.rank = observation.rank.or(self.stream.rank);
             self.wait(Group::new(key.clone(), observation, now));

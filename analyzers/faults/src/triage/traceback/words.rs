@@ -97,10 +97,11 @@ pub(super) fn is_farewell(text: &str) -> bool {
     .any(|words| text.contains(words))
 }
 
-/// `  File "train.py", line 3`, with nothing behind it.
+/// `  File "train.py", line 3`: the place of a syntax error, or a frame of a traceback whose head was cut off.
 pub(super) fn headless(text: &str) -> bool {
+    let is_name = |name: &str| !name.contains(char::is_whitespace);
     text.trim_start().starts_with("File \"")
         && FRAME
             .captures(text)
-            .is_some_and(|frame| frame.name("function").is_none())
+            .is_some_and(|frame| frame.name("function").is_none_or(|name| is_name(name.as_str())))
 }
