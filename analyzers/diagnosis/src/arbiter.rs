@@ -154,6 +154,19 @@ fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
             candidate.strength = Strength::Symptom;
         }
     }
+    // A job that stood still until its time was up was ended by the limit, and failed by standing still.
+    let stood = |candidate: &Candidate| {
+        let hang = matches!(candidate.class.as_str(), "hang-no-error" | "hang-stalled-ranks");
+        hang && candidate.strength >= Strength::Cause
+    };
+    if ranking.iter().any(stood) {
+        for candidate in ranking
+            .iter_mut()
+            .filter(|candidate| candidate.class.as_str() == "slurm-time-limit")
+        {
+            candidate.strength = Strength::Symptom;
+        }
+    }
     ranking.sort_by(|one, other| better(scene, one, other));
     ranking
 }

@@ -7,7 +7,7 @@
 use rankguard_faults::triage::FRAMEWORKS;
 use rankguard_model::Role;
 
-use crate::{Candidate, Scene, Sign};
+use crate::{Candidate, Scene, Sign, Strength};
 
 /// What is raised by libraries on behalf of whoever called them: it says nothing of whose mistake it is.
 const LIBRARIES: [&str; 22] = [
@@ -131,6 +131,28 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         ));
         return candidate;
     }
+    if candidate.class.as_str() == "nccl-timeout"
+        && let Some(function) = waits_for_one(sign)
+    {
+        candidate.class = "hang-stalled-ranks".into();
+        candidate.strength = Strength::Cause;
+        candidate.notes.push(format!(
+            "It waited in a barrier of {function}, in which one rank works and the others wait."
+        ));
+        return candidate;
+    }
+    if candidate.class.as_str() == "framework-api-misuse" && sign.text.starts_with("AssertionError") {
+        candidate.class = "assertion-error".into();
+    }
+    if candidate.class.as_str() == "key-error"
+        && let Some(settings) = sign.field("code").and_then(looks_up_setting)
+    {
+        candidate.class = "config-error".into();
+        candidate
+            .notes
+            .push(format!("The key was looked up in {settings}, so a setting is missing."));
+        return candidate;
+    }
     let vague = matches!(
         candidate.class.as_str(),
         "uncaught-exception" | "python-value-error" | "python-index-error"
@@ -219,6 +241,46 @@ fn loader(sign: &Sign) -> Option<&str> {
         let reads = ["load", "restore", "resume"].iter().any(|verb| name.contains(verb));
         let saved = ["weight", "state_dict", "checkpoint", "ckpt", "pretrain", "param"];
         reads && saved.iter().any(|noun| name.contains(noun))
+    })
+}
+
+/// The function whose barrier a rank waited in, where it is one in which a single rank saves or prepares something for all.
+fn waits_for_one(sign: &Sign) -> Option<&str> {
+    let functions = sign.field("functions")?;
+    let barrier = functions
+        .split(',')
+        .take(NEAR)
+        .any(|name| name.contains("barrier") || name.contains("wait_for_everyone"));
+    let alone = [
+        "save",
+        "checkpoint",
+        "download",
+        "prepare",
+        "preprocess",
+        "tokenize",
+        "cache",
+    ];
+    let one = functions
+        .split(',')
+        .take(2 * NEAR)
+        .find(|name| alone.iter().any(|word| name.contains(word)));
+    one.filter(|_| barrier)
+}
+
+/// The name of what settings were looked up in, where a line of code does that.
+fn looks_up_setting(code: &str) -> Option<&str> {
+    code.match_indices('[').find_map(|(at, _)| {
+        let start = code[..at]
+            .rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .map_or(0, |end| end + 1);
+        let name = &code[start..at];
+        let quoted = code[at + 1..].starts_with(['\'', '"']);
+        let settings = ["config", "cfg", "conf", "options", "opts", "opt", "hparams", "settings"];
+        let lower = name.to_ascii_lowercase();
+        let is_one = settings
+            .iter()
+            .any(|word| lower == *word || lower.ends_with(&format!("_{word}")));
+        (quoted && is_one).then_some(name)
     })
 }
 
@@ -328,6 +390,11 @@ fn installed(sign: &Sign) -> Option<&str> {
 /// The framework whose own code raised it: the innermost package that is no library is a framework's.
 fn maker(sign: &Sign) -> Option<&str> {
     if sign.mark().is_some_and(|mark| mark.role != Role::Root) {
+        return None;
+    }
+    // What fails on a sample fails on the data of the program, whoever reads it.
+    let reads = |name: &str| matches!(name, "_worker_loop" | "__getitem__" | "fetch");
+    if sign.field("functions").is_some_and(|names| names.split(',').any(reads)) {
         return None;
     }
     let innermost = sign

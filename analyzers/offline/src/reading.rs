@@ -17,8 +17,8 @@ pub(crate) const JOB: &str = "job";
 const RETRY_LINES: u64 = 2;
 /// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes.
 const WAITS: [(&str, &str); 4] = [
-    ("settled-placement", "k8s-unschedulable"),
-    ("settled-placement", "k8s-volume-unbound"),
+    ("pod-assigned", "k8s-unschedulable"),
+    ("pod-assigned", "k8s-volume-unbound"),
     ("settled-volume", "k8s-volume-unbound"),
     ("settled-image", "k8s-image-pull"),
 ];
