@@ -243,6 +243,7 @@ fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
         .filter(|(_, sign)| {
             sign.class()
                 .is_some_and(|class| class.as_str() == "launcher-child-failed")
+                || local_rank_of(&sign.text).is_some()
         })
         .collect();
     let program = knowledge::is_program(scene.catalogue, &winner.class);
@@ -271,7 +272,8 @@ fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
     let seen: BTreeSet<u32> = scene.signs.iter().filter_map(Sign::rank).map(|rank| rank.0).collect();
     let number = |sign: &Sign, name: &str| sign.field(name).and_then(|text| text.parse::<u32>().ok());
     let rank = |sign: &Sign| {
-        let local = || of_local(number(sign, "local_rank").filter(|_| one)?, &seen);
+        let local = number(sign, "local_rank").or_else(|| local_rank_of(&sign.text));
+        let local = || of_local(local.filter(|_| one)?, &seen);
         number(sign, "rank").or_else(local).map(Rank)
     };
     // A summary of several failures says which it saw first; what stands below that heading is meant. A mistake of the
@@ -300,6 +302,19 @@ fn happens_to_one(scene: &Scene<'_>, class: &ClassId) -> bool {
         knowledge::layer(scene.catalogue, class),
         "hardware" | "user-data" | "model-numerics"
     ) || ONE.contains(&class.as_str())
+}
+
+/// The rank on its node of the process that a launcher tells the end of: it quotes the command, which names it.
+fn local_rank_of(text: &str) -> Option<u32> {
+    let ended = ["exits with return code", "died with <", "returned non-zero exit status"];
+    if !ended.iter().any(|words| text.contains(words)) {
+        return None;
+    }
+    let (_, rest) = text
+        .split_once("--local_rank=")
+        .or_else(|| text.split_once("--local-rank="))?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().ok()
 }
 
 /// The rank in the world of a rank on its node: the same on the first node, and otherwise the one of those that speak which

@@ -299,7 +299,7 @@ fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
     let installed = !matches!(innermost, "program" | "python");
     // A framework hands its users' arguments on, and so do wrappers: there the caller is who asked.
     let hands_on = class == "type-error"
-        && (FRAMEWORKS.contains(&innermost)
+        && (FRAMEWORKS.contains(&innermost) && text.contains("__init__()")
             || sign
                 .field("functions")
                 .and_then(|names| names.split(',').next())
@@ -331,13 +331,7 @@ fn layer(sign: &Sign, class: &str, said: &str) -> Option<(&'static str, String)>
     }
     let text = said.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    let own = sign.text.to_ascii_lowercase();
-    let tells = |words: &[&str]| words.iter().any(|word| own.contains(word));
     match class {
-        "cuda-device-assert" if tells(&["n_classes", "num_classes", "target", "label"]) => {
-            let why = "The assertion is about the labels of the data, not about the program's indices.".to_owned();
-            Some(("user-data", why))
-        }
         "permission-denied" if says(&["nfs", "lustre", "root_squash", "volume"]) => {
             let why = "The file system itself refuses, whoever asks.".to_owned();
             Some(("storage", why))

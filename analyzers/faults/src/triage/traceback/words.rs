@@ -14,7 +14,8 @@ pub(super) static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 pub(super) fn is_header(text: &str) -> bool {
-    text.contains("Traceback (most recent call last)")
+    // Loaders quote the traceback of their worker, all on one line: there it is a message.
+    text.contains("Traceback (most recent call last)") && !text.contains("Traceback (most recent call last):\\n")
 }
 
 pub(super) fn is_chain(text: &str) -> bool {
