@@ -14,7 +14,6 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all = Vec::new();
     let mut found: BTreeMap<(Entity, &str), Candidate> = BTreeMap::new();
     let mut named: BTreeMap<&str, BTreeSet<Rank>> = BTreeMap::new();
-    let mut missing: BTreeMap<Rank, (usize, &str)> = BTreeMap::new();
     for (index, sign) in scene
         .marks()
         .filter(|(_, sign)| family(scene, sign) == Some(Family::Fabric))
@@ -22,13 +21,6 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
             continue;
         };
-        if mark.signature == "horovod-missing-list"
-            && let Some(rank) = sign.rank_named()
-        {
-            missing
-                .entry(rank)
-                .or_insert((index, sign.field("tensors").unwrap_or_default()));
-        }
         // A second witness alone is no failure; it is added to its class below.
         if matches!(mark.role, Role::Noise | Role::Confirmation) {
             continue;
@@ -57,7 +49,6 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         candidate.strength = candidate.strength.max(strength);
         candidate.score = candidate.score.max(score);
     }
-    named.entry("hang-stalled-ranks").or_default().extend(missing.keys());
     for (index, sign) in scene.marks() {
         let witness = sign.mark().is_some_and(|mark| mark.role == Role::Confirmation);
         for candidate in found.values_mut().filter(|_| witness) {
@@ -82,28 +73,9 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         }
         all.push(adapter_with_complaints(scene, candidate));
     }
-    all.extend(waiting_crosswise(scene, &missing));
     all.extend(mismatch(scene));
     all.extend(missing_peer(scene));
     all
-}
-
-/// Horovod lists the ranks that did not come to a tensor. Where several are missing, each at another one, they wait for each
-/// other: the program sent them apart.
-fn waiting_crosswise(scene: &Scene<'_>, missing: &BTreeMap<Rank, (usize, &str)>) -> Option<Candidate> {
-    let tensors: BTreeSet<&str> = missing.values().map(|(_, tensors)| *tensors).collect();
-    let first = missing.values().map(|(index, _)| *index).min()?;
-    if missing.len() < 2 || tensors.len() < missing.len() {
-        return None;
-    }
-    let mut candidate = Candidate::new("collective-mismatch", scene.job_entity(), first, Strength::Cause, 0.9);
-    candidate.support.extend(missing.values().map(|(index, _)| *index));
-    let ranks: Vec<_> = missing.keys().take(4).map(ToString::to_string).collect();
-    candidate.notes.push(format!(
-        "Ranks {} are each missing at a tensor that others wait with.",
-        ranks.join(", ")
-    ));
-    Some(candidate)
 }
 
 /// A failed adapter is believed more when ranks lost connections.
