@@ -175,6 +175,15 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         ));
         return candidate;
     }
+    if candidate.class.as_str() == "python-name-error"
+        && let Some(framework) = maker(sign)
+    {
+        candidate.class = "framework-bug".into();
+        candidate
+            .notes
+            .push(format!("The name is missing in the code of {framework} itself."));
+        return candidate;
+    }
     if candidate.class.as_str() == "data-encoding-error"
         && let Some(framework) = maker(sign)
     {

@@ -183,7 +183,7 @@ fn witnesses(signs: &[Sign]) -> usize {
     let marks = signs
         .iter()
         .filter_map(Sign::mark)
-        .filter(|mark| mark.role == Role::Confirmation);
+        .filter(|mark| mark.role != Role::Noise);
     marks.map(|mark| &mark.class).collect::<BTreeSet<_>>().len()
 }
 

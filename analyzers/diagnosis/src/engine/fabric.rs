@@ -182,6 +182,11 @@ fn missing_peer(scene: &Scene<'_>) -> Option<Candidate> {
         })
     });
     let exited: BTreeSet<Rank> = scene.exits().filter_map(|(_, sign, ..)| sign.rank()).collect();
+    // Who tells of its own crash is neither missing nor standing still.
+    let crashes = scene
+        .marks()
+        .filter(|(_, sign)| family(scene, sign) == Some(Family::Process));
+    let crashed: BTreeSet<Rank> = crashes.filter_map(|(_, sign)| sign.rank()).collect();
     let named = scene.placements.iter().find(|(rank, node)| {
         !speaking.contains(rank)
             && complaints(scene).any(|(_, sign)| {
@@ -191,7 +196,7 @@ fn missing_peer(scene: &Scene<'_>) -> Option<Candidate> {
     let quiet: Vec<Rank> = scene
         .placements
         .keys()
-        .filter(|rank| !speaking.contains(rank) && !exited.contains(rank))
+        .filter(|rank| !speaking.contains(rank) && !exited.contains(rank) && !crashed.contains(rank))
         .copied()
         .collect();
     // A rank that complains only after the others gave up was the one they waited for.

@@ -302,7 +302,9 @@ impl Unit {
             return Step::Taken;
         }
         if is_header(text) {
-            if !self.chained || self.segments.len() >= SEGMENTS {
+            // What was caught in another process or thread is told behind what was made of it.
+            let caught = text.trim_start().starts_with("Original Traceback");
+            if !(self.chained || caught) || self.segments.len() >= SEGMENTS {
                 return Step::Closed;
             }
             self.chained = false;

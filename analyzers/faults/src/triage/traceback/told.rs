@@ -102,7 +102,8 @@ impl Unit {
             let message = group("message");
             facts.push(("message", message[..message.floor_char_boundary(512)].to_owned()));
         }
-        if let Some(replica) = exception.as_deref().and_then(replica) {
+        let caught = || self.segments.iter().filter_map(|segment| segment.exception.as_deref());
+        if let Some(replica) = caught().find_map(replica) {
             facts.push(("rank", replica.to_owned()));
         }
         if let Some(frame) = self.blamed_frame() {
