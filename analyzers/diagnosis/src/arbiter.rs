@@ -1,6 +1,7 @@
 //! The arbiter: one verdict out of what all engines propose.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_model::{ClassId, Finding, Rank, Reason, Severity, Timestamp, Verdict};
@@ -36,6 +37,24 @@ const REASONS: [&str; 5] = [
     "quota-exceeded",
     "tls-failure",
 ];
+
+/// Classes of software that strike one process, with those of machines, data and numbers.
+const ONE: [&str; 11] = [
+    "container-oom-kill",
+    "dataloader-worker-crash",
+    "host-oom-alloc",
+    "host-oom-kill",
+    "killed-by-signal",
+    "numerical-error",
+    "process-aborted",
+    "python-index-error",
+    "python-value-error",
+    "segfault",
+    "uncaught-exception",
+];
+
+/// Ranks on a node, where nothing tells.
+const NODE_RANKS: u32 = 8;
 
 /// How many signs further a reason may stand.
 const BESIDE: usize = 4;
@@ -76,7 +95,10 @@ pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
         return unknown(scene, now);
     };
     let confidence = certainty(winner, &ranking);
-    let root_rank = winner.root_rank.or_else(|| launcher_hint(scene, winner));
+    let own = winner
+        .root_rank
+        .filter(|_| knowledge::has_first_rank(scene.catalogue, &winner.class));
+    let root_rank = own.or_else(|| launcher_hint(scene, winner));
     let class = winner.class.clone();
     let alternatives = alternatives(&ranking, confidence);
     let verdict = Verdict {
@@ -145,6 +167,19 @@ fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
             candidate.strength = Strength::Symptom;
         }
     }
+    // A job that stood still until its time was up was ended by the limit, and failed by standing still.
+    let stood = |candidate: &Candidate| {
+        let hang = matches!(candidate.class.as_str(), "hang-no-error" | "hang-stalled-ranks");
+        hang && candidate.strength >= Strength::Cause
+    };
+    if ranking.iter().any(stood) {
+        for candidate in ranking
+            .iter_mut()
+            .filter(|candidate| candidate.class.as_str() == "slurm-time-limit")
+        {
+            candidate.strength = Strength::Symptom;
+        }
+    }
     ranking
 }
 
@@ -201,7 +236,9 @@ fn severity(scene: &Scene<'_>, class: &ClassId) -> Severity {
 
 /// Launchers name the rank that failed first; that helps where the cause itself names none and sits in the program.
 fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
-    if winner.strength == Strength::Overriding {
+    let survivor = matches!(winner.class.as_str(), "nccl-timeout" | "hccl-timeout");
+    if winner.strength == Strength::Overriding || survivor || !knowledge::has_first_rank(scene.catalogue, &winner.class)
+    {
         return None;
     }
     // Processes that crash together are noticed one after the other, which says nothing of who was first.
@@ -218,6 +255,7 @@ fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
         .filter(|(_, sign)| {
             sign.class()
                 .is_some_and(|class| class.as_str() == "launcher-child-failed")
+                || local_rank_of(&sign.text).is_some()
         })
         .collect();
     let program = knowledge::is_program(scene.catalogue, &winner.class);
@@ -232,8 +270,9 @@ fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
     {
         return None;
     }
-    // Of a race there is one loser; of any other mistake of a program every process may be the one that is told.
-    let shared = program && winner.class.as_str() != "race-on-shared-filesystem";
+    // Of a race there is one loser; of most other mistakes of a program every process may be the one that is told.
+    let one = happens_to_one(scene, &winner.class);
+    let shared = program && !one && winner.class.as_str() != "race-on-shared-filesystem";
     let spawned = |sign: &Sign| {
         sign.mark()
             .is_some_and(|mark| mark.signature == "spawned-process-failed")
@@ -242,7 +281,13 @@ fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
         .into_iter()
         .filter(|(_, sign)| !shared || !spawned(sign))
         .collect();
-    let rank = |sign: &Sign| sign.field("rank").and_then(|text| text.parse().ok()).map(Rank);
+    let seen: BTreeSet<u32> = scene.signs.iter().filter_map(Sign::rank).map(|rank| rank.0).collect();
+    let number = |sign: &Sign, name: &str| sign.field(name).and_then(|text| text.parse::<u32>().ok());
+    let rank = |sign: &Sign| {
+        let local = number(sign, "local_rank").or_else(|| local_rank_of(&sign.text));
+        let local = || of_local(local.filter(|_| one)?, &seen);
+        number(sign, "rank").or_else(local).map(Rank)
+    };
     // A summary of several failures says which it saw first; what stands below that heading is meant. A mistake of the
     // program is every rank's, whichever was seen first.
     let heading = reports
@@ -261,6 +306,37 @@ fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
     let mut named = reports.iter().filter_map(|(_, sign)| rank(sign));
     let first = named.next()?;
     named.all(|other| other == first).then_some(first)
+}
+
+/// Whether a failure is one process's by its nature: its sample, its memory, its crash. Wrong settings and calls fail everywhere.
+fn happens_to_one(scene: &Scene<'_>, class: &ClassId) -> bool {
+    matches!(
+        knowledge::layer(scene.catalogue, class),
+        "hardware" | "user-data" | "model-numerics"
+    ) || ONE.contains(&class.as_str())
+}
+
+/// The rank on its node of the process that a launcher tells the end of: it quotes the command, which names it.
+fn local_rank_of(text: &str) -> Option<u32> {
+    let ended = ["exits with return code", "died with <", "returned non-zero exit status"];
+    if !ended.iter().any(|words| text.contains(words)) {
+        return None;
+    }
+    let (_, rest) = text
+        .split_once("--local_rank=")
+        .or_else(|| text.split_once("--local-rank="))?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+/// The rank in the world of a rank on its node: the same on the first node, and otherwise the one of those that speak which
+/// sits there. Nodes have eight GPUs as a rule.
+fn of_local(local: u32, seen: &BTreeSet<u32>) -> Option<u32> {
+    if seen.last().is_none_or(|last| *last < NODE_RANKS) {
+        return Some(local);
+    }
+    let mut same = seen.iter().filter(|rank| *rank % NODE_RANKS == local);
+    same.next().copied().filter(|_| same.next().is_none())
 }
 
 fn unknown(scene: &Scene<'_>, now: Timestamp) -> Opinion {

@@ -38,3 +38,9 @@ pub(crate) fn is_program(catalogue: &Catalogue, class: &ClassId) -> bool {
         "user-code" | "user-data" | "model-numerics" | "framework"
     )
 }
+
+/// Whether one rank can be the first. A limit or a cancellation ends all ranks of a job at once.
+pub(crate) fn has_first_rank(catalogue: &Catalogue, class: &ClassId) -> bool {
+    layer(catalogue, class) != "scheduler"
+        || matches!(class.as_str(), "preempted" | "external-termination" | "slurm-node-fail")
+}

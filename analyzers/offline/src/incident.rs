@@ -8,12 +8,23 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_diagnosis::Sign;
-use rankguard_model::{NodeId, Rank, Source, Timestamp};
+use rankguard_model::{NodeId, Rank, Role, Source, Timestamp};
 
 use crate::reading::ReadStream;
 
 /// Signs further apart than this belong to different failures.
 const QUIET: Duration = Duration::from_secs(120);
+/// What a program can do without: a line of work after it shows that it did.
+const LIVED_WITHOUT: [&str; 8] = [
+    "clock-skew",
+    "connection-refused",
+    "connection-reset",
+    "connection-timeout",
+    "dns-failure",
+    "external-service-unavailable",
+    "network-unreachable",
+    "tls-failure",
+];
 /// Lines of progress after the last sign of a stream that show that its program went on.
 const WENT_ON: usize = 3;
 
@@ -217,9 +228,23 @@ fn is_cause(sign: &Sign) -> bool {
     sign.is_root_mark() && !sign.class().is_some_and(|class| ending(class.as_str()))
 }
 
+/// Whether the program of a log worked on after all that it complained of, and complained only of what programs live on
+/// without: a service, a connection, a clock.
+fn survived(stream: &ReadStream) -> bool {
+    let light = |sign: &Sign| {
+        let noise = sign.mark().is_some_and(|mark| mark.role == Role::Noise);
+        let class = sign.class().map_or("", |class| class.as_str());
+        noise || LIVED_WITHOUT.contains(&class)
+    };
+    let last = stream.seen.iter().map(|seen| seen.last_line).max();
+    let worked = stream.progress.last().copied();
+    worked > last && stream.seen.iter().flat_map(|seen| &seen.signs).all(light)
+}
+
 /// Signs of a range of observations, without those of a program that worked on afterwards.
 fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<Item> {
     let mut items = Vec::new();
+    let survived = survived(stream);
     for seen in &stream.seen[range] {
         let later = stream.progress.iter().filter(|line| **line > seen.last_line).count();
         let ended_well = stream.completed.last().is_some_and(|line| *line > seen.last_line);
@@ -227,7 +252,7 @@ fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<
         // Training that goes on with a finite loss shows that one bad step was one bad step.
         let recovered =
             seen.signs.iter().all(is_numeric) && stream.finite_loss.is_some_and(|line| line > seen.last_line);
-        if job_log && (later >= WENT_ON || ended_well || recovered) {
+        if job_log && (later >= WENT_ON || ended_well || recovered || survived) {
             continue;
         }
         // What launchers and survivors say while a program that said it was done is taken down.

@@ -17,6 +17,13 @@ use crate::progress::{DONE_HINTS, is_completion, is_done, is_progress, is_retrie
 pub(crate) const JOB: &str = "job";
 /// Lines after a complaint in which a retry is announced.
 const RETRY_LINES: u64 = 2;
+/// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes.
+const WAITS: [(&str, &str); 4] = [
+    ("pod-assigned", "k8s-unschedulable"),
+    ("pod-assigned", "k8s-volume-unbound"),
+    ("settled-volume", "k8s-volume-unbound"),
+    ("settled-image", "k8s-image-pull"),
+];
 /// Observations of one stream that are kept; a log with more has said the same often enough.
 const KEPT: usize = 20_000;
 
@@ -270,6 +277,27 @@ impl Reader {
         }
     }
 
+    /// A pod that waited for a place, a volume or an image and got it, later in the same log, only had to wait.
+    fn forgive_waits(&mut self) {
+        let last = WAITS.map(|(id, _)| {
+            let ends = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == id);
+            let ends = self.seen.iter().filter(|seen| seen.signs.iter().any(ends));
+            ends.map(|seen| seen.last_line).max().unwrap_or(0)
+        });
+        for seen in &mut self.seen {
+            for sign in &mut seen.signs {
+                if let What::Mark(mark) = &mut sign.what
+                    && WAITS
+                        .iter()
+                        .zip(last)
+                        .any(|((_, class), line)| mark.class.as_str() == *class && line > seen.last_line)
+                {
+                    mark.role = Role::Noise;
+                }
+            }
+        }
+    }
+
     /// The stream, once its last line was read.
     pub fn finish(mut self) -> ReadStream {
         if let Some(line) = self.partial.take() {
@@ -281,6 +309,7 @@ impl Reader {
         self.seen.sort_by_key(|seen| seen.first_line);
         self.forgive_retries();
         self.forgive_setup();
+        self.forgive_waits();
         ReadStream {
             name: self.origin.name,
             source: self.source,

@@ -1,6 +1,6 @@
 //! Verdicts: an incident through the engines, as a case for people and machines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_diagnosis::{Scene, Sign, Strength, diagnose};
 use rankguard_faults::Catalogue;
@@ -130,6 +130,7 @@ pub fn conclude_with(incident: &Incident, catalogue: &Catalogue) -> Option<Offli
         .any(|sign| sign.mark().is_some_and(|mark| mark.role != Role::Noise));
     let weak = opinion.strength < Strength::Cause
         && opinion.verdict.confidence < WORTH_A_CASE
+        && witnesses(&signs) < 2
         && !signs.iter().any(Sign::is_root_mark);
     if !says_failure || weak || opinion.verdict.class.as_str() == "none" {
         return None;
@@ -173,6 +174,15 @@ pub fn conclude_with(incident: &Incident, catalogue: &Catalogue) -> Option<Offli
             .collect(),
         clears: opinion.clears,
     })
+}
+
+/// How many different failures the signs speak of: two that say little by themselves say something together.
+fn witnesses(signs: &[Sign]) -> usize {
+    let marks = signs
+        .iter()
+        .filter_map(Sign::mark)
+        .filter(|mark| mark.role != Role::Noise);
+    marks.map(|mark| &mark.class).collect::<BTreeSet<_>>().len()
 }
 
 /// What the order of the signs rests on, where it rests on clocks that nobody compared.

@@ -174,3 +174,88 @@ fn a_complaint_that_is_tried_again_is_no_failure_unless_the_log_ends_there() {
     assert_eq!(named(&alone(&over)).0, "none");
     assert_ne!(named(&alone(complaint)).0, "none");
 }
+
+#[test]
+fn a_traceback_whose_head_was_cut_off_still_says_whose_code_failed() {
+    let text = r#"  File "/venv/lib/python3.10/site-packages/deepspeed/runtime/engine.py", line 2169, in step
+    self._take_model_step(lr_kwargs)
+  File "/venv/lib/python3.10/site-packages/deepspeed/runtime/zero/stage3.py", line 2117, in unscale
+    flat.grad.mul_(1. / scale)
+RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu"#;
+    assert_eq!(named(&alone(text)), ("device-mismatch", "framework"));
+    // A stack that a warning prints ends in no exception.
+    let stack = "  File \"/home/u/train.py\", line 3, in step\n    y = model(x)\nEpoch: 3";
+    assert_eq!(named(&alone(stack)).0, "none");
+}
+
+#[test]
+fn what_a_worker_caught_is_told_behind_what_was_made_of_it() {
+    let text = r#"Traceback (most recent call last):
+  File "train.py", line 150, in <module>
+    trainer.train()
+  File "/venv/lib/python3.9/site-packages/transformers/trainer.py", line 1317, in train
+    return inner_training_loop(
+IndexError: Caught IndexError in DataLoader worker process 2.
+Original Traceback (most recent call last):
+  File "/venv/lib/python3.9/site-packages/torch/utils/data/_utils/worker.py", line 302, in _worker_loop
+    data = fetcher.fetch(index)
+  File "train.py", line 35, in __getitem__
+    second = fields[1]
+IndexError: list index out of range"#;
+    assert_eq!(named(&alone(text)), ("bad-sample", "user-data"));
+}
+
+#[test]
+fn a_pod_that_got_what_it_waited_for_has_not_failed() {
+    let waits =
+        "Warning  FailedScheduling  39s  default-scheduler  0/3 nodes are available: 3 Insufficient nvidia.com/gpu.";
+    let told = case(vec![stream("agent-event", None, waits)]);
+    assert_eq!(named(&told).0, "k8s-unschedulable");
+    let placed =
+        format!("{waits}\nNormal  Scheduled  10s  default-scheduler  Successfully assigned jobs/train-0 to gpu-7");
+    assert_eq!(named(&case(vec![stream("agent-event", None, &placed)])).0, "none");
+    let attached = "Warning  FailedAttachVolume  71s  attachdetach-controller  Multi-Attach error for volume \"pvc-1\"
+Normal  SuccessfulAttachVolume  55s  attachdetach-controller  AttachVolume.Attach succeeded for volume \"pvc-1\"";
+    assert_eq!(named(&case(vec![stream("agent-event", None, attached)])).0, "none");
+}
+
+#[test]
+fn a_job_that_stood_still_until_its_limit_did_not_fail_by_the_limit() {
+    let limit = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-08-25T13:15:44 DUE TO TIME LIMIT ***";
+    let told = case(vec![stream("scheduler", Some(0), limit)]);
+    assert_eq!(named(&told).0, "slurm-time-limit");
+    assert_eq!(told.root_rank, None);
+    let stood = format!("[3540 s] process alive, still inside the blocked call\n{limit}");
+    assert_eq!(
+        named(&case(vec![stream("scheduler", Some(0), &stood)])).0,
+        "hang-no-error"
+    );
+}
+
+#[test]
+fn a_barrier_in_which_one_rank_saves_is_waited_in_for_that_rank() {
+    let text = r#"Traceback (most recent call last):
+  File "/home/u/finetune.py", line 745, in save_checkpoint
+    torch.distributed.barrier()
+  File "/venv/lib/python3.10/site-packages/torch/distributed/distributed_c10d.py", line 4556, in barrier
+    work.wait()
+RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete"#;
+    assert_eq!(named(&alone(text)), ("hang-stalled-ranks", "framework"));
+    let elsewhere = text.replace("save_checkpoint", "train_step");
+    assert_eq!(named(&alone(&elsewhere)).0, "nccl-timeout");
+}
+
+#[test]
+fn a_launcher_that_quotes_the_command_names_the_local_rank_of_a_crash() {
+    let text = "subprocess.CalledProcessError: Command '['python', '-u', 'train.py', '--local_rank=7']' died with <Signals.SIGSEGV: 11>.";
+    let told = alone(text);
+    assert_eq!(named(&told).0, "segfault");
+    assert_eq!(told.root_rank.map(|rank| rank.0), Some(7));
+}
+
+#[test]
+fn what_a_program_can_do_without_is_no_failure_once_it_worked_on() {
+    let text = "ConnectionRefusedError: [Errno 111] Connection refused";
+    assert_eq!(named(&alone(text)).0, "connection-refused");
+    assert_eq!(named(&alone(&format!("{text}\nepoch 1 step 20: loss 0.31"))).0, "none");
+}

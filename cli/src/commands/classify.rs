@@ -50,6 +50,16 @@ impl From<OfflineCase> for Verdict {
         let told_as = Catalogue::builtin()
             .told_as(&ClassId::from(case.class.as_str()))
             .to_string();
+        // Where another class speaks for it, that class's layer does too, unless circumstances told another.
+        let layer_of = |class: &str| {
+            let class = Catalogue::builtin().class(&ClassId::from(class));
+            class.map_or_else(String::new, |class| class.layer.clone())
+        };
+        let layer = if told_as != case.class && case.layer == layer_of(&case.class) {
+            Some(layer_of(&told_as)).filter(|layer| !layer.is_empty())
+        } else {
+            None
+        };
         let told = PRIMARY.iter().map(|id| ((*id).to_owned(), categories(id)));
         Self {
             taxonomies: told.collect(),
@@ -66,7 +76,7 @@ impl From<OfflineCase> for Verdict {
             leaf: (told_as != case.class).then(|| case.class.clone()),
             id: case.id,
             class: told_as,
-            layer: case.layer,
+            layer: layer.unwrap_or(case.layer),
             root_rank: case.root_rank,
             root_node: case.root_node,
             confidence: case.confidence,

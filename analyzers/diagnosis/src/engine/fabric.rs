@@ -40,6 +40,9 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         candidate.support.insert(index);
         // Some reports name the rank that did not come; who reports it is not that rank.
         let names = matches!(class.as_str(), "collective-mismatch" | "hang-stalled-ranks") && mark.role == Role::Root;
+        if let Some(task) = sign.field("task").and_then(|task| task.parse().ok()) {
+            named.entry(class.as_str()).or_default().insert(Rank(task));
+        }
         if names && let Some(rank) = sign.rank_named() {
             named.entry(class.as_str()).or_default().insert(rank);
         }
@@ -195,6 +198,11 @@ fn missing_peer(
         })
     });
     let exited: BTreeSet<Rank> = scene.exits().filter_map(|(_, sign, ..)| sign.rank()).collect();
+    // Who tells of its own crash is neither missing nor standing still.
+    let crashes = scene
+        .marks()
+        .filter(|(index, _)| scene.family(*index) == Some(Family::Process));
+    let crashed: BTreeSet<Rank> = crashes.filter_map(|(_, sign)| sign.rank()).collect();
     // Survivors often say the same words, and ranks share nodes: each pair of both is looked at once.
     let mut texts: BTreeMap<&str, BTreeSet<Option<&NodeId>>> = BTreeMap::new();
     for (_, sign) in complaints.iter().filter(|(_, sign)| sign.text.contains("peer")) {
@@ -215,7 +223,7 @@ fn missing_peer(
     let quiet: Vec<Rank> = scene
         .placements
         .keys()
-        .filter(|rank| !speaking.contains(rank) && !exited.contains(rank))
+        .filter(|rank| !speaking.contains(rank) && !exited.contains(rank) && !crashed.contains(rank))
         .copied()
         .collect();
     // A rank that complains only after the others gave up was the one they waited for.

@@ -23,6 +23,8 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         // A scheduler also cancels what has failed by itself, so only a reason that no job can cause overrides the job's
         // own words.
         let strength = match class.as_str() {
+            // That a launch failed is told of the node, whatever failed there.
+            "slurm-node-fail" if confidence(sign) < 0.7 => Strength::Symptom,
             "slurm-time-limit" | "slurm-node-fail" | "preempted" => Strength::Overriding,
             // Who says that a signal came from outside knows; who only saw one end may mean the launcher's own.
             "external-termination" if confidence(sign) >= 0.8 => Strength::Cause,

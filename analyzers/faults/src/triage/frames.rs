@@ -7,36 +7,64 @@
 const TOLD: usize = 32;
 /// Frameworks that own the training loop: a program hands itself to them and gets called back. Many are run from a checkout;
 /// there the package is a folder, not an installed one.
-pub const FRAMEWORKS: [&str; 26] = [
+pub const FRAMEWORKS: [&str; 54] = [
     "accelerate",
     "allennlp",
+    "areal",
+    "axolotl",
+    "byteps",
     "colossalai",
     "composer",
     "deepspeed",
     "detectron2",
+    "determined",
     "dlrover",
+    "elasticdl",
     "espnet",
     "espnet2",
     "fairseq",
+    "fastai",
+    "flagscale",
+    "funasr",
+    "gluonnlp",
     "horovod",
     "lightning",
+    "llamafactory",
+    "maxtext",
     "megatron",
+    "mmaction",
+    "mmcls",
     "mmcv",
     "mmdet",
+    "mmdet3d",
     "mmengine",
+    "mmocr",
+    "mmpose",
+    "mmpretrain",
+    "mmseg",
     "nemo",
+    "nemo_automodel",
+    "nemo_rl",
+    "openrlhf",
     "paddlenlp",
+    "ppdet",
     "pytorch_lightning",
     "ray",
+    "sagemaker_training",
+    "sglang",
+    "speechbrain",
     "tensor2tensor",
     "torchtitan",
+    "torchtune",
     "transformers",
     "trl",
     "verl",
+    "vissl",
+    "vllm",
     "xtuner",
 ];
 /// What a frame of the program itself is told as.
-const PROGRAM: &str = "program";
+pub(super) const PROGRAM: &str = "program";
 
 /// The package that a file belongs to: an installed one by its name, `python` for the standard library, a known framework
 /// run from a checkout, or `program`.

@@ -29,10 +29,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rankguard_model::{Device, Mark, Rank, Source, Timestamp};
+use rankguard_model::{Device, Mark, Rank, Role, Source, Timestamp};
 
 use crate::decode::DriverVersion;
-use crate::line::{self, LineClock, ParsedLine, raw};
+use crate::line::{self, Level, LineClock, ParsedLine, raw};
 use crate::matcher::{LINE_LIMIT, Matcher, device_of};
 use crate::signature::EntityRule;
 pub use frames::FRAMEWORKS;
@@ -110,6 +110,8 @@ pub struct Observation {
     pub key_line_no: u64,
 }
 
+/// What is left of the certainty of a line that its writer marks as mere information.
+const INFORMED: f64 = 0.7;
 /// A GPU is announced for this many lines.
 const ANNOUNCED_LINES: u64 = 3;
 
@@ -406,6 +408,13 @@ impl Triage {
                 self.matcher.read_again(&mut hit.mark, parsed.text, driver);
             }
             self.history.judge(&mut hit.mark, parsed);
+            // Who writes a line as information does not take it for a failure.
+            if !parsed.kernel
+                && matches!(parsed.level, Some(Level::Debug | Level::Info))
+                && hit.mark.role != Role::Noise
+            {
+                hit.mark.confidence *= INFORMED;
+            }
         }
         let mut observation = self.observe(parsed);
         observation.context = self.recent.before(line_no, key, &self.stream.clock);
@@ -416,7 +425,7 @@ impl Triage {
             .get("rank")
             .and_then(|rank| rank.parse().ok())
             .map(Rank);
-        observation.rank = spoken_of.or(observation.rank);
+        observation.rank = spoken_of.or(observation.rank).or_else(|| bracketed_rank(parsed.text));
         observation.marks = hits.into_iter().map(|hit| hit.mark).collect();
         self.wait(Group::new(key.clone(), observation, now));
     }
@@ -475,7 +484,7 @@ impl Triage {
     /// Gives what a lane has collected to the groups.
     fn close_lane(&mut self, key: &LaneKey, now: Timestamp) {
         let Some(mut lane) = self.lanes.remove(key) else { return };
-        if let Some(unit) = lane.traceback.take() {
+        if let Some(unit) = lane.traceback.take().filter(|unit| !unit.is_stack_only()) {
             let mut observation = unit.observation(&self.matcher, self.stream.source);
             observation.rank = observation.rank.or(self.stream.rank);
             self.wait(Group::new(key.clone(), observation, now));
@@ -523,6 +532,13 @@ impl Head {
         line.local_rank = line.local_rank.or(self.local_rank);
         line.host = line.host.or(self.host.as_deref());
     }
+}
+
+/// `[Rank 1] NCCL watchdog thread terminated ...`: how process groups name themselves where the launcher adds no prefix.
+fn bracketed_rank(text: &str) -> Option<Rank> {
+    let (_, rest) = text.split_once("[Rank ")?;
+    let (number, _) = rest.split_once(']')?;
+    number.parse().ok().map(Rank)
 }
 
 /// ` SUBSYSTEM=pci` and the like, which /dev/kmsg adds to its records.

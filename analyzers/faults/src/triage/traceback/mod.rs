@@ -46,6 +46,8 @@ pub(super) struct Unit {
     segments: Vec<Segment>,
     /// The interpreter said that it is ignored.
     ignored: bool,
+    /// It began with a frame: without an exception it is a stack that something printed.
+    headless: bool,
     /// Indentation of the whole traceback, bytes.
     indent: usize,
     /// The type that stands before the header, as notebooks print it.
@@ -81,6 +83,13 @@ struct Frame {
     code: String,
 }
 
+impl Segment {
+    /// Whether it is the place of a syntax error, which names no function.
+    fn has_place(&self) -> bool {
+        self.frames.first().is_some_and(|frame| frame.function.is_empty())
+    }
+}
+
 impl Tracker {
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
@@ -104,11 +113,12 @@ impl Tracker {
                 }
                 step
             }
-            // A syntax error of the main program has no header, only its place.
+            // A syntax error of the main program has no header, only its place; of a log that was cut, the head may be lost.
             None if begins(text) => {
                 let mut unit = Unit::new(line, line_no);
                 unit.ignored = std::mem::take(&mut self.ignored);
                 if !is_header(text) {
+                    unit.headless = true;
                     unit.accept(text);
                 }
                 self.open = Some(unit);
@@ -127,6 +137,7 @@ impl Unit {
         Self {
             segments: vec![Segment::default()],
             ignored: false,
+            headless: false,
             indent: indent(line.text),
             announced: announced(line.text).map(str::to_owned),
             code_next: false,
@@ -140,6 +151,28 @@ impl Unit {
             last_line: line_no,
             key_line: line_no,
         }
+    }
+
+    /// Whether it has neither a head nor an exception: warnings print stacks too, and go on with words of their own.
+    pub(super) fn is_stack_only(&self) -> bool {
+        let named = |text: &str| {
+            let kind = text.split([':', '(']).next().unwrap_or(text).trim_end();
+            ["Error", "Exception", "Exit", "Interrupt", "Failure", "Iteration"]
+                .iter()
+                .any(|end| kind.ends_with(end))
+                || kind.contains('.')
+        };
+        let raising = |segment: &Segment| {
+            let code = segment.frames.last().map_or("", |frame| frame.code.as_str());
+            segment.exception.is_none() && (code.starts_with("raise ") || code.starts_with("assert "))
+        };
+        let says = |segment: &Segment| segment.exception.as_deref().is_some_and(named) || raising(segment);
+        self.headless
+            && self
+                .segments
+                .iter()
+                .any(|segment| !segment.frames.is_empty() && !segment.has_place())
+            && !self.segments.iter().any(says)
     }
 
     /// Exceptions read so far.
@@ -269,7 +302,9 @@ impl Unit {
             return Step::Taken;
         }
         if is_header(text) {
-            if !self.chained || self.segments.len() >= SEGMENTS {
+            // What was caught in another process or thread is told behind what was made of it.
+            let caught = text.trim_start().starts_with("Original Traceback");
+            if !(self.chained || caught) || self.segments.len() >= SEGMENTS {
                 return Step::Closed;
             }
             self.chained = false;

@@ -7,6 +7,25 @@ use super::{Frame, Unit};
 use crate::matcher::Matcher;
 use crate::triage::{CONTEXT, Observation, frames};
 
+/// `Caught RuntimeError in replica 1 on device 1.`: data parallelism within one process counts its replicas like ranks.
+fn replica(exception: &str) -> Option<&str> {
+    let (_, rest) = exception.split_once(" in replica ")?;
+    let (number, rest) = rest.split_once(' ')?;
+    (rest.starts_with("on device") && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        .then_some(number)
+}
+
+impl Frame {
+    /// Whose code it is. A script that lies in a framework's checkout and is run from there is a program of its own.
+    fn package(&self) -> &str {
+        let installed = self.file.contains("site-packages") || self.file.contains("dist-packages");
+        match frames::package(&self.file) {
+            name if self.function == "<module>" && !installed && name != "python" => frames::PROGRAM,
+            name => name,
+        }
+    }
+}
+
 impl Unit {
     /// What is left when the end was cut off: the type that was announced, or that the innermost frame was raising.
     fn complete(&mut self) {
@@ -83,6 +102,10 @@ impl Unit {
             let message = group("message");
             facts.push(("message", message[..message.floor_char_boundary(512)].to_owned()));
         }
+        let caught = || self.segments.iter().filter_map(|segment| segment.exception.as_deref());
+        if let Some(replica) = caught().find_map(replica) {
+            facts.push(("rank", replica.to_owned()));
+        }
         if let Some(frame) = self.blamed_frame() {
             facts.push(("file", frame.file.clone()));
             facts.push(("line", frame.line.clone()));
@@ -94,10 +117,7 @@ impl Unit {
             "functions",
             frames::told(innermost_first().map(|frame| frame.function.as_str())),
         ));
-        facts.push((
-            "packages",
-            frames::told(innermost_first().map(|frame| frames::package(&frame.file))),
-        ));
+        facts.push(("packages", frames::told(innermost_first().map(Frame::package))));
         if self.segments.len() > 1
             && let Some(cause) = self.segments.first().and_then(|segment| segment.exception.clone())
         {

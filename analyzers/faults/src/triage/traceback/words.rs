@@ -14,7 +14,8 @@ pub(super) static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 pub(super) fn is_header(text: &str) -> bool {
-    text.contains("Traceback (most recent call last)")
+    // Loaders quote the traceback of their worker, all on one line: there it is a message.
+    text.contains("Traceback (most recent call last)") && !text.contains("Traceback (most recent call last):\\n")
 }
 
 pub(super) fn is_chain(text: &str) -> bool {
@@ -97,10 +98,11 @@ pub(super) fn is_farewell(text: &str) -> bool {
     .any(|words| text.contains(words))
 }
 
-/// `  File "train.py", line 3`, with nothing behind it.
+/// `  File "train.py", line 3`: the place of a syntax error, or a frame of a traceback whose head was cut off.
 pub(super) fn headless(text: &str) -> bool {
+    let is_name = |name: &str| !name.contains(char::is_whitespace);
     text.trim_start().starts_with("File \"")
         && FRAME
             .captures(text)
-            .is_some_and(|frame| frame.name("function").is_none())
+            .is_some_and(|frame| frame.name("function").is_none_or(|name| is_name(name.as_str())))
 }
