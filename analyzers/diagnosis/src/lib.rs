@@ -21,6 +21,8 @@ mod context;
 mod diagnosis;
 mod draft;
 mod engine;
+mod first_rank;
+mod frames;
 mod knowledge;
 mod policy;
 mod reasoning;
