@@ -106,5 +106,6 @@ fn line(source: &str, seq: Sequence, time: f64, node: Option<&str>, text: &str) 
             repeats: 1,
         },
         marks: Vec::new(),
+        synthetic: false,
     }
 }

@@ -83,6 +83,7 @@ fn evidence(number: u64, millis: u64, source: Source, entity: Entity, body: Body
         entity,
         body,
         marks: Vec::new(),
+        synthetic: false,
     }
 }
 

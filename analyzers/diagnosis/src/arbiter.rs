@@ -1,12 +1,11 @@
 //! The arbiter: one verdict out of what all engines propose.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rankguard_model::{ClassId, Finding, Rank, Reason, Severity, Timestamp, Verdict};
+use rankguard_model::{ClassId, Finding, Reason, Severity, Timestamp, Verdict};
 
-use crate::{Candidate, Scene, Sign, Strength, engine, knowledge, reasoning, refine, roles, signature};
+use crate::{Candidate, Scene, Strength, engine, first_rank, knowledge, reasoning, refine, roles, signature};
 
 /// A machine that reports its fault this much after the job already failed did not start the failure. Logs of different
 /// collectors are read and stamped with some delay, so a shorter lead proves nothing.
@@ -14,9 +13,6 @@ const HARDWARE_LAG: Duration = Duration::from_secs(10);
 
 /// What happened this long before has nothing to do with it: a log that was read as a whole holds weeks.
 const UNRELATED: Duration = Duration::from_secs(3600);
-
-/// Under this heading torchrun tells the failure that it saw first.
-const FIRST_FAILURE: &str = "Root Cause (first observed failure)";
 
 /// What a runtime, a puller or a remote shell says when it could not do its work: where a line beside it tells why, that
 /// is the cause.
@@ -37,24 +33,6 @@ const REASONS: [&str; 5] = [
     "quota-exceeded",
     "tls-failure",
 ];
-
-/// Classes of software that strike one process, with those of machines, data and numbers.
-const ONE: [&str; 11] = [
-    "container-oom-kill",
-    "dataloader-worker-crash",
-    "host-oom-alloc",
-    "host-oom-kill",
-    "killed-by-signal",
-    "numerical-error",
-    "process-aborted",
-    "python-index-error",
-    "python-value-error",
-    "segfault",
-    "uncaught-exception",
-];
-
-/// Ranks on a node, where nothing tells.
-const NODE_RANKS: u32 = 8;
 
 /// How many signs further a reason may stand.
 const BESIDE: usize = 4;
@@ -98,7 +76,7 @@ pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
     let own = winner
         .root_rank
         .filter(|_| knowledge::has_first_rank(scene.catalogue, &winner.class));
-    let root_rank = own.or_else(|| launcher_hint(scene, winner));
+    let root_rank = own.or_else(|| first_rank::launcher_hint(scene, winner));
     let class = winner.class.clone();
     let alternatives = alternatives(&ranking, confidence);
     let verdict = Verdict {
@@ -232,111 +210,6 @@ fn severity(scene: &Scene<'_>, class: &ClassId) -> Severity {
     let died = scene.exits().next().is_some() || scene.silent().next().is_some();
     let by_class = knowledge::severity(scene.catalogue, class);
     if died { Severity::Failure } else { by_class }
-}
-
-/// Launchers name the rank that failed first; that helps where the cause itself names none and sits in the program.
-fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
-    let survivor = matches!(winner.class.as_str(), "nccl-timeout" | "hccl-timeout");
-    if winner.strength == Strength::Overriding || survivor || !knowledge::has_first_rank(scene.catalogue, &winner.class)
-    {
-        return None;
-    }
-    // Processes that crash together are noticed one after the other, which says nothing of who was first.
-    let crashes = scene
-        .signs
-        .iter()
-        .filter(|sign| sign.text.contains("Process received signal"))
-        .count();
-    if crashes > 1 {
-        return None;
-    }
-    let reports: Vec<(usize, &Sign)> = scene
-        .marks()
-        .filter(|(_, sign)| {
-            sign.class()
-                .is_some_and(|class| class.as_str() == "launcher-child-failed")
-                || local_rank_of(&sign.text).is_some()
-        })
-        .collect();
-    let program = knowledge::is_program(scene.catalogue, &winner.class);
-    // What several ranks say of themselves is not one rank's, whichever the launcher noticed first.
-    let mut speakers = winner
-        .support
-        .iter()
-        .filter_map(|index| scene.signs[*index].entity.rank());
-    if let Some(first) = speakers.next()
-        && speakers.any(|other| other != first)
-        && program
-    {
-        return None;
-    }
-    // Of a race there is one loser; of most other mistakes of a program every process may be the one that is told.
-    let one = happens_to_one(scene, &winner.class);
-    let shared = program && !one && winner.class.as_str() != "race-on-shared-filesystem";
-    let spawned = |sign: &Sign| {
-        sign.mark()
-            .is_some_and(|mark| mark.signature == "spawned-process-failed")
-    };
-    let reports: Vec<_> = reports
-        .into_iter()
-        .filter(|(_, sign)| !shared || !spawned(sign))
-        .collect();
-    let seen: BTreeSet<u32> = scene.signs.iter().filter_map(Sign::rank).map(|rank| rank.0).collect();
-    let number = |sign: &Sign, name: &str| sign.field(name).and_then(|text| text.parse::<u32>().ok());
-    let rank = |sign: &Sign| {
-        let local = number(sign, "local_rank").or_else(|| local_rank_of(&sign.text));
-        let local = || of_local(local.filter(|_| one)?, &seen);
-        number(sign, "rank").or_else(local).map(Rank)
-    };
-    // A summary of several failures says which it saw first; what stands below that heading is meant. A mistake of the
-    // program is every rank's, whichever was seen first.
-    let heading = reports
-        .iter()
-        .filter(|_| !program)
-        .find(|(_, sign)| sign.text.contains(FIRST_FAILURE))
-        .map(|(index, _)| *index);
-    if let Some(heading) = heading
-        && let Some(first) = reports
-            .iter()
-            .filter(|(index, _)| *index > heading)
-            .find_map(|(_, sign)| rank(sign))
-    {
-        return Some(first);
-    }
-    let mut named = reports.iter().filter_map(|(_, sign)| rank(sign));
-    let first = named.next()?;
-    named.all(|other| other == first).then_some(first)
-}
-
-/// Whether a failure is one process's by its nature: its sample, its memory, its crash. Wrong settings and calls fail everywhere.
-fn happens_to_one(scene: &Scene<'_>, class: &ClassId) -> bool {
-    matches!(
-        knowledge::layer(scene.catalogue, class),
-        "hardware" | "user-data" | "model-numerics"
-    ) || ONE.contains(&class.as_str())
-}
-
-/// The rank on its node of the process that a launcher tells the end of: it quotes the command, which names it.
-fn local_rank_of(text: &str) -> Option<u32> {
-    let ended = ["exits with return code", "died with <", "returned non-zero exit status"];
-    if !ended.iter().any(|words| text.contains(words)) {
-        return None;
-    }
-    let (_, rest) = text
-        .split_once("--local_rank=")
-        .or_else(|| text.split_once("--local-rank="))?;
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    rest[..end].parse().ok()
-}
-
-/// The rank in the world of a rank on its node: the same on the first node, and otherwise the one of those that speak which
-/// sits there. Nodes have eight GPUs as a rule.
-fn of_local(local: u32, seen: &BTreeSet<u32>) -> Option<u32> {
-    if seen.last().is_none_or(|last| *last < NODE_RANKS) {
-        return Some(local);
-    }
-    let mut same = seen.iter().filter(|rank| *rank % NODE_RANKS == local);
-    same.next().copied().filter(|_| same.next().is_none())
 }
 
 fn unknown(scene: &Scene<'_>, now: Timestamp) -> Opinion {

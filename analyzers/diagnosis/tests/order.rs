@@ -144,6 +144,7 @@ fn a_stall_of_a_generation_with_made_up_evidence_is_made_up() {
             job: JobId::from("llm"),
             generation: Generation(stalled),
             since: now,
+            suspect: None,
         };
         diagnosis.observe_fact(now, &fact, &context, catalogue);
         let due = diagnosis.due().expect("a stall is a failure");
