@@ -31,8 +31,9 @@ def failures(rows):
     told("mix", begun, rows["class"].value_counts(dropna=False))
 
     begun = time.perf_counter()
-    times = rows["time"].dropna()
-    told("mtbf", begun, [(times.max() - times.min()) / 3600 / len(times)])
+    moments = rows[[name for name in ("time", "end") if name in rows]]
+    window = moments.max().max() - moments.min().min()
+    told("mtbf", begun, [window / 3600 / rows["time"].count()])
 
     begun = time.perf_counter()
     repaired = rows.dropna(subset=["repair_s"])

@@ -1,4 +1,4 @@
-//! How many failing lines a second diagnosis takes in, on one core: the worst days of a cluster.
+//! How many failing lines a second are matched, and taken in by diagnosis, on one core: the worst days of a cluster.
 
 #![allow(missing_docs, clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -197,5 +197,17 @@ fn storms(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, storms);
+/// What comes before diagnosis: failing lines, each matched.
+fn matching(c: &mut Criterion) {
+    let matcher = Matcher::builtin();
+    let mut group = c.benchmark_group("match");
+    group.sample_size(10);
+    group.throughput(Throughput::Elements(FAILURES.len() as u64));
+    group.bench_function("failing lines in turn", |b| {
+        b.iter(|| FAILURES.map(|text| matcher.marks(Source::KernelLog, black_box(text)).len()));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, matching, storms);
 criterion_main!(benches);

@@ -1,22 +1,33 @@
 //! Failures that come close in time to another at the same place.
 
-use std::collections::BTreeMap;
-
 /// Distance of each failure to the nearest other one of its place; `None` for one that is alone, has no place or no
-/// finite time.
-pub fn nearest<P: Ord>(failures: &[(Option<P>, f64)]) -> Vec<Option<f64>> {
-    let mut places: BTreeMap<&P, Vec<usize>> = BTreeMap::new();
-    for (at, (place, time)) in failures.iter().enumerate() {
-        if let (Some(place), true) = (place, time.is_finite()) {
-            places.entry(place).or_default().push(at);
-        }
+/// finite time. Places are numbered from 0; `places` and `times` are as long as each other.
+pub fn nearest(places: &[Option<u32>], times: &[f64]) -> Vec<Option<f64>> {
+    let whole = || {
+        let rows = places.iter().zip(times).enumerate();
+        rows.filter_map(|(at, (place, time))| Some((at, (*place)?, *time)).filter(|_| time.is_finite()))
+    };
+    let last = whole().map(|(_, place, _)| place as usize).max();
+    // Where each place's failures begin among all of them, which are then put there in their order.
+    let mut begins = vec![0_usize; last.map_or(0, |last| last + 2)];
+    whole().for_each(|(_, place, _)| begins[place as usize + 1] += 1);
+    for at in 1..begins.len() {
+        begins[at] += begins[at - 1];
     }
-    let mut nearest = vec![None; failures.len()];
-    for members in places.values_mut() {
-        members.sort_by(|a, b| failures[*a].1.total_cmp(&failures[*b].1));
+    let mut next = begins.clone();
+    let mut members = vec![(0, 0.0); begins.last().copied().unwrap_or(0)];
+    for (at, place, time) in whole() {
+        let slot = &mut next[place as usize];
+        members[*slot] = (at, time);
+        *slot += 1;
+    }
+    let mut nearest = vec![None; times.len()];
+    for bounds in begins.windows(2) {
+        let members = &mut members[bounds[0]..bounds[1]];
+        members.sort_by(|one, other| one.1.total_cmp(&other.1));
         for pair in members.windows(2) {
-            let distance = failures[pair[1]].1 - failures[pair[0]].1;
-            for at in pair {
+            let distance = pair[1].1 - pair[0].1;
+            for (at, _) in pair {
                 let known: &mut Option<f64> = &mut nearest[*at];
                 *known = Some(known.map_or(distance, |known| known.min(distance)));
             }
@@ -39,15 +50,11 @@ mod tests {
 
     #[test]
     fn the_nearest_may_come_before_or_after_and_only_at_the_same_place() {
-        let failures = [
-            (Some('a'), 10.0),
-            (Some('b'), 11.0),
-            (Some('a'), 40.0),
-            (Some('a'), 45.0),
-            (None, 45.0),
-        ];
-        let found = nearest(&failures);
-        assert_eq!(found, [Some(30.0), None, Some(5.0), Some(5.0), None]);
+        let places = [Some(2), Some(0), Some(2), Some(2), None, Some(0)];
+        let times = [10.0, 11.0, 40.0, 45.0, 45.0, f64::NAN];
+        let found = nearest(&places, &times);
+        assert_eq!(found, [Some(30.0), None, Some(5.0), Some(5.0), None, None]);
+        assert_eq!(nearest(&[], &[]), []);
         assert_eq!((close(&found, 30.0), close(&found, 29.0)), (3, 2));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::{Change, Concluded, DraftId, Fact};
+use rankguard_diagnosis::{Change, Concluded, Context, DraftId, Fact, Sign};
 use rankguard_model::{
     Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Mitigation, Reason,
     RestoreBytes, Severity, Timestamp, Verdict,
@@ -135,7 +135,9 @@ fn undecided() -> Verdict {
 impl Turn<'_> {
     /// Shows evidence to diagnosis.
     pub(crate) fn witness(&mut self, evidence: &Evidence) {
-        let context = self.state.context();
+        // Most evidence is progress, says nothing of a failure, and is not worth a look at every rank of every job.
+        let says = !Sign::of(evidence).is_empty();
+        let context = if says { self.state.context() } else { Context::default() };
         let knowledge = self.state.catalogue.0;
         let changes = self.state.diagnosis.observe(self.at, evidence, &context, knowledge);
         self.take_changes(changes);

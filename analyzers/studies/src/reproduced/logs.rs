@@ -6,25 +6,8 @@ use rankguard_datasets::{Dataset, Table};
 
 use crate::error::StudyError;
 use crate::reproduced::Figures;
-use crate::studies::coalesce::{Place, by_file};
+use crate::studies::coalesce::{Place, by_file, pattern};
 use crate::studies::mix::counts;
-
-/// Patterns of the authors that stand for more than one text: name, beginning, end. All others are the text itself.
-const PATTERNS: [(&str, &str, &str); 8] = [
-    ("fan read", "While reading FanModule ", ": Broken pipe"),
-    ("fan speed", "While setting fan speed ", ": Broken pipe"),
-    ("monitor pipe", "monitor caught ", ": Broken pipe and is stopping"),
-    ("monitor power", "monitor caught ", " not present and is stopping"),
-    ("pap failed", "MidplaneSwitchController::", " pap failed:"),
-    ("iap failed", "MidplaneSwitchController::", " iap failed:"),
-    ("power module", "No power module ", " found found on link card"),
-    ("L3 error", "", "L3 major internal error"),
-];
-
-fn pattern(text: &str) -> Option<&'static str> {
-    let fits = |(_, start, end): &&(&str, &str, &str)| text.starts_with(start) && text.ends_with(end);
-    PATTERNS.iter().find(fits).map(|(name, ..)| *name)
-}
 
 pub(super) fn bgl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     const BY: &str = "the authors' filtered logs in the same folder";

@@ -27,6 +27,24 @@ pub(crate) enum Place {
     Full,
 }
 
+/// Patterns of Blue Gene/L's authors that stand for more than one text: name, beginning, end. All others are the text itself.
+const PATTERNS: [(&str, &str, &str); 8] = [
+    ("fan read", "While reading FanModule ", ": Broken pipe"),
+    ("fan speed", "While setting fan speed ", ": Broken pipe"),
+    ("monitor pipe", "monitor caught ", ": Broken pipe and is stopping"),
+    ("monitor power", "monitor caught ", " not present and is stopping"),
+    ("pap failed", "MidplaneSwitchController::", " pap failed:"),
+    ("iap failed", "MidplaneSwitchController::", " iap failed:"),
+    ("power module", "No power module ", " found found on link card"),
+    ("L3 error", "", "L3 major internal error"),
+];
+
+/// The pattern of the authors that a text has.
+pub(crate) fn pattern(text: &str) -> Option<&'static str> {
+    let fits = |(_, start, end): &&(&str, &str, &str)| text.starts_with(start) && text.ends_with(end);
+    PATTERNS.iter().find(fits).map(|(name, ..)| *name)
+}
+
 /// Events of one file, in its order.
 pub(crate) struct Events(Vec<(String, String, i64)>);
 
@@ -87,8 +105,13 @@ pub(crate) fn by_file(data: &Dataset) -> Result<BTreeMap<String, Events>, StudyE
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let window = options.window_s.unwrap_or(600.0) as i64;
+    let named = if data.source == "bgl" {
+        "; the eight patterns of the authors stand for the texts that they cover"
+    } else {
+        ""
+    };
     let definition = format!(
-        "in the order of the file; a repeat has the text that its place had last, not more than {window} whole seconds ago, and moves that moment forward (sliding window)"
+        "in the order of the file; a repeat has the text that its place had last, not more than {window} whole seconds ago, and moves that moment forward (sliding window){named}"
     );
     let mut outcome = Outcome::new("coalesce", data, definition);
     let mut table = Table::new(
@@ -101,7 +124,10 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             "at a full location",
         ],
     );
-    for (file, events) in by_file(data)? {
+    for (file, mut events) in by_file(data)? {
+        if data.source == "bgl" {
+            events.name(pattern);
+        }
         table.row([
             file.into(),
             events.0.len().into(),

@@ -19,11 +19,8 @@ pub(crate) fn close(data: &Dataset, place: &str, windows: &[f64]) -> Result<(Vec
     let times = data.f64s(Canonical::Failures, "time")?;
     let all = times.iter().flatten().count();
     let places = data.labels(Canonical::Failures, place)?.of;
-    let failures: Vec<_> = places
-        .into_iter()
-        .zip(times.iter().map(|time| time.unwrap_or(f64::NAN)))
-        .collect();
-    let nearest = neighbours::nearest(&failures);
+    let times: Vec<f64> = times.iter().map(|time| time.unwrap_or(f64::NAN)).collect();
+    let nearest = neighbours::nearest(&places, &times);
     let counts = windows.iter().map(|window| neighbours::close(&nearest, *window));
     Ok((counts.collect(), all))
 }
