@@ -277,6 +277,20 @@ fn evidence_goes_out_of_a_journal_and_into_a_replay() {
         counts(&found).iter().any(|(class, _)| class == "gpu-fallen-off-bus"),
         "{found}"
     );
+    // Moments at both ends of time are moments.
+    let line: Value = serde_json::from_str(text.lines().find(|line| line.contains("fallen off")).unwrap()).unwrap();
+    let strange: String = [i64::MIN, 0, i64::MAX]
+        .map(|at| {
+            let mut line = line.clone();
+            line["at"] = at.into();
+            format!("{line}\n")
+        })
+        .concat();
+    fs::write(&file, strange).unwrap();
+    assert_eq!(
+        json(&["replay", file.to_str().unwrap(), "--format", "json"])["lines"],
+        3
+    );
     // A torn last line is a problem, and the rest counts.
     fs::write(&file, &text[..text.trim_end().len() - 10]).unwrap();
     let torn = json(&["replay", file.to_str().unwrap(), "--format", "json"]);
