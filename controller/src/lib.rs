@@ -14,6 +14,8 @@
 //!   entry, so a restarted controller has the same state (RG-5, RG-8).
 //! - No wait without a deadline, no queue without a size and a rule for when it is full (RG-9); both stand beside their
 //!   constant.
+//! - Recorded evidence never meets a live cluster: a controller takes live agents and jobs, or replays only
+//!   ([`rankguard_core::Policy::replay_only`]), and each refuses the other's sessions and the other's journal.
 //!
 //! Absent: TLS and identity, hence any address but loopback; several controllers on one state; compaction of the
 //! journal, which grows for as long as its state directory is used; HTTP, rendezvous and scheduler executors.

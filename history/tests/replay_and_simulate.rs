@@ -88,6 +88,48 @@ fn another_catalogue_shows_what_it_would_have_changed() {
     );
 }
 
+#[test]
+fn case_files_show_what_another_catalogue_changes_and_which_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, rules) = (folder.path().join("cases.jsonl"), folder.path().join("rules.toml"));
+    let case = |id: &str, label: &str, line: &str| {
+        format!(
+            "{{\"id\":\"{id}\",\"label\":\"{label}\",\"sources\":[{{\"kind\":\"kmsg\",\"node\":\"n1\",\"lines\":[\"{line}\"]}}]}}\n"
+        )
+    };
+    let text = case(
+        "a",
+        "gpu-fallen-off-bus",
+        "the frobnicator of bay 3 has lost its marbles",
+    ) + &case("b", "none", "eth0: renamed from veth1");
+    fs::write(&file, text).unwrap();
+    let rule = "[[signature]]\nid = \"frob-lost\"\nclass = \"gpu-fallen-off-bus\"\nsources = [\"kernel-log\"]\npattern = \"frobnicator of bay \\\\d+ has lost\"\nliterals = [\"frobnicator of bay\"]\nrole = \"root\"\nconfidence = 0.9\nentity = \"node\"\nexample = \"the frobnicator of bay 3 has lost its marbles\"\n";
+    fs::write(&rules, rule).unwrap();
+    let words = [
+        "replay",
+        file.to_str().unwrap(),
+        "--against",
+        rules.to_str().unwrap(),
+        "--format",
+        "json",
+    ];
+    let found = json(&words);
+    let differences = found["differences"].as_array().unwrap();
+    assert_eq!(differences.len(), 1, "{found}");
+    assert_eq!(
+        (&differences[0]["after"], &differences[0]["example"]),
+        (&"gpu-fallen-off-bus".into(), &"a".into())
+    );
+    assert_eq!(
+        (&found["named_right"], &found["against_named_right"]),
+        (&0.5.into(), &1.0.into())
+    );
+    assert_eq!(
+        (&found["labelled_cases"]["recall"], &found["against_cases"]["recall"]),
+        (&0.0.into(), &1.0.into())
+    );
+}
+
 /// A line of 64 MiB without an end, and bytes that are no text: problems, and the rest is read.
 #[test]
 fn long_lines_and_foreign_files_are_problems() {

@@ -12,22 +12,20 @@
 
 mod error;
 mod overlay;
+mod read;
 mod tell;
 #[cfg(test)]
 mod tests;
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rankguard_core::{Event, Policy, Stamped, State, step};
-use rankguard_faults::Catalogue;
-use rankguard_model::{Case, Evidence};
+use rankguard_core::{Policy, Stamped};
 use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 
-use crate::overlay::Overlay;
-
 pub use error::JournalError;
+pub use read::{Recording, cases, evidence, is_journal, policy, read, scan};
 pub use tell::{Attempt, End, Failure, Happening, Interval, Job, Node, Seen, Told, Value, tell};
 
 /// Name of the journal in the state directory.
@@ -49,138 +47,6 @@ pub struct Journal {
     database: Database,
     policy: Policy,
     entries: u64,
-}
-
-/// A journal that was read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Recording {
-    /// How the brain decided; a replay needs the same.
-    pub policy: Policy,
-    /// What happened, in order.
-    pub events: Vec<Stamped>,
-}
-
-/// All of a journal. `path` is the journal or its state directory. Refused while a controller has it open, and where an
-/// entry is missing or cannot be read.
-pub fn read(path: &Path) -> Result<Recording, JournalError> {
-    let mut events = Vec::new();
-    let policy = scan(path, |entry| {
-        events.push(entry?);
-        Ok(())
-    })?;
-    Ok(Recording { policy, events })
-}
-
-/// Gives every entry to `take`, in order, with what is wrong with it, and the policy at the end; memory stays bounded.
-/// `take` ends the reading with an error. Refused while a controller has the journal open.
-pub fn scan(
-    path: &Path,
-    mut take: impl FnMut(Result<Stamped, JournalError>) -> Result<(), JournalError>,
-) -> Result<Policy, JournalError> {
-    let path = at(path);
-    let (view, _database) = look(&path)?;
-    let policy = read_meta(&view, &path)?;
-    read_events(&view, &path, &mut take)?;
-    Ok(policy)
-}
-
-/// Gives the evidence of a journal to `take`, in the order in which it arrived, until `take` wants no more.
-pub fn evidence(path: &Path, mut take: impl FnMut(Result<Evidence, JournalError>) -> bool) -> Result<(), JournalError> {
-    let mut wants = true;
-    scan(path, |entry| {
-        wants = wants
-            && match entry {
-                Ok(Stamped {
-                    event: Event::EvidenceArrived { evidence },
-                    ..
-                }) => take(Ok(evidence)),
-                Ok(_) => true,
-                Err(problem) => take(Err(problem)),
-            };
-        Ok(())
-    })
-    .map(drop)
-}
-
-/// The cases that a journal's events lead to under a catalogue, by number. `change` sees all evidence before the brain
-/// does: other rules would have marked it otherwise. What followed from the old verdicts (plans, restarts) stays as it was
-/// recorded. `problem` is told of entries that cannot be read.
-pub fn cases(
-    path: &Path,
-    catalogue: &'static Catalogue,
-    mut change: impl FnMut(&mut Evidence),
-    mut problem: impl FnMut(JournalError),
-) -> Result<Vec<Case>, JournalError> {
-    let mut state = State::new(policy(path)?, catalogue);
-    scan(path, |entry| {
-        match entry {
-            Ok(mut stamped) => {
-                if let Event::EvidenceArrived { evidence } = &mut stamped.event {
-                    change(evidence);
-                }
-                step(&mut state, &stamped);
-            }
-            Err(wrong) => problem(wrong),
-        }
-        Ok(())
-    })?;
-    Ok(state.cases().values().cloned().collect())
-}
-
-/// How files of the database begin.
-const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
-
-/// Whether this is a journal, or the state directory of one. A file that begins as one and is too damaged to say more
-/// counts as one; a database of somebody else does not.
-pub fn is_journal(path: &Path) -> bool {
-    let path = &at(path);
-    let mut begins = [0; MAGIC.len()];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut begins));
-    if read.is_err() || begins != MAGIC {
-        return false;
-    }
-    look(path).map_or(true, |(view, _database)| view.open_table(META).is_ok())
-}
-
-/// The policy of a journal, without a look at its events.
-pub fn policy(path: &Path) -> Result<Policy, JournalError> {
-    let path = at(path);
-    read_meta(&look(&path)?.0, &path)
-}
-
-/// The journal of a state directory, or the file itself.
-fn at(path: &Path) -> PathBuf {
-    if path.is_dir() {
-        path.join(JOURNAL_FILE)
-    } else {
-        path.to_owned()
-    }
-}
-
-/// Opens a journal to be looked at.
-fn look(path: &Path) -> Result<(ReadTransaction, Database), JournalError> {
-    let overlay = match Overlay::open(path) {
-        Ok(Some(overlay)) => overlay,
-        Ok(None) => return Err(JournalError::InUse { path: path.to_owned() }),
-        Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
-            return Err(JournalError::Absent { path: path.to_owned() });
-        }
-        Err(problem) => return Err(storage("open", path, StorageError::Io(problem))),
-    };
-    // An empty file would become a database of its own.
-    if fs::metadata(path)
-        .map_err(|e| storage("open", path, StorageError::Io(e)))?
-        .len()
-        == 0
-    {
-        return Err(JournalError::NotAJournal {
-            path: path.to_owned(),
-            source: "it is empty".into(),
-        });
-    }
-    let database = guarded(path, || builder().create_with_backend(overlay))?;
-    let view = database.begin_read().map_err(|e| storage("read", path, e))?;
-    Ok((view, database))
 }
 
 /// An event as its entry holds it.

@@ -2,20 +2,29 @@
 
 use std::path::Path;
 
+use rankguard_core::Event;
 use rankguard_journal::{End, JOURNAL_FILE, Journal, Told, encode, tell};
+use rankguard_model::Body;
 use rankguard_sim::{Script, World};
 
 const EPOCH_NS: i64 = 1_704_067_200_000_000_000;
 
 /// Plays a script, writes its journal as a controller does, and reads it back.
 fn told(script: &str) -> (End, Vec<Told>) {
+    told_of(script, |_| {})
+}
+
+/// The same, and `change` is what really happened.
+fn told_of(script: &str, change: impl Fn(&mut Event)) -> (End, Vec<Told>) {
     let script = Script::parse(script).expect("a script");
     let policy = script.policy.clone();
     let ended = World::new(script).play();
     assert_eq!(ended.broken, Vec::<String>::new());
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut journal = Journal::open(&dir.path().join(JOURNAL_FILE), &policy).expect("a journal");
-    for batch in ended.journal.chunks(64) {
+    let mut events = ended.journal.clone();
+    events.iter_mut().for_each(|stamped| change(&mut stamped.event));
+    for batch in events.chunks(64) {
         let entries: Vec<Vec<u8>> = batch.iter().map(|event| encode(event).expect("JSON")).collect();
         journal.append(&entries).expect("room");
     }
@@ -110,4 +119,19 @@ fn a_lost_gpu_keeps_its_node_away_until_the_end_and_a_bug_ends_the_job() {
         all!(bug, Attempt).map(|attempt| attempt.state).collect::<Vec<_>>(),
         ["failed", "failed"]
     );
+}
+
+#[test]
+fn what_was_made_up_says_so() {
+    let made_up = |event: &mut Event| {
+        if let Event::EvidenceArrived { evidence } = event
+            && let Body::Line { text, .. } = &mut evidence.body
+        {
+            text.insert_str(0, "synthetic: ");
+        }
+    };
+    let (_, all) = told_of(&of_sim("gpu-lost"), made_up);
+    assert!(all!(all, Failure).all(|failure| failure.is_synthetic) && all!(all, Failure).count() == 1);
+    let (_, all) = told(&of_sim("gpu-lost"));
+    assert!(all!(all, Failure).all(|failure| !failure.is_synthetic));
 }

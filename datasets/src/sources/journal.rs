@@ -72,6 +72,12 @@ fn finish(end: &End, load: &mut Load) {
         from: "the journal: every node whose agent ever joined",
     });
     load.at(end.entries);
+    if end.replayed {
+        load.odd("replayed", "", || {
+            "a controller that takes replays only wrote it: recorded evidence of somewhere else, and no cluster's life"
+                .to_owned()
+        });
+    }
     if end.open > 0 {
         load.odd("open-case", "", || {
             format!(
@@ -218,6 +224,14 @@ fn failure(failure: &Failure, load: &mut Load) {
         Entity::Device { device, .. } => device.to_string(),
         _ => String::new(),
     };
+    if failure.is_synthetic {
+        load.odd("synthetic", "x_synthetic", || {
+            format!(
+                "case {} was made up by a simulation or an injection; kept and marked",
+                failure.case
+            )
+        });
+    }
     let (at, back) = (failure.at, failure.back);
     load.row(Table::Failures)
         .num("time", seconds(at))

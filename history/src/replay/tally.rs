@@ -163,7 +163,7 @@ impl Tally {
         if which > 0 {
             return;
         }
-        let delay_s = (case.opened_at.0 - case.first_at.0) as f64 / 1e9;
+        let delay_s = case.opened_at.0.saturating_sub(case.first_at.0) as f64 / 1e9;
         self.list(CaseLine {
             first_s: case.first_at.0 as f64 / 1e9,
             delay_s,
@@ -195,7 +195,7 @@ impl Tally {
         if which > 0 {
             return;
         }
-        let delay_s = (now.0 - case.first_at.0) as f64 / 1e9;
+        let delay_s = now.0.saturating_sub(case.first_at.0) as f64 / 1e9;
         self.list(CaseLine {
             first_s: case.first_at.0 as f64 / 1e9,
             delay_s,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use rankguard_checkpoint_schedule::priors::Prior;
+use rankguard_checkpoint_schedule::priors::{PRIOR_WEIGHT, Prior};
 use rankguard_checkpoint_schedule::rates::{Rate, Scope};
 use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
@@ -134,6 +134,12 @@ fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer,
     let mut notes = Vec::new();
     let (node_hours, exposure) = exposure(args, data)?;
     let (scopes, classes) = counts(data, &mut notes)?;
+    // The published figure counts for so many failures, and so for so many hours.
+    if node_hours < PRIOR_WEIGHT / prior.per_node_hour() {
+        notes.push(format!(
+            "only {node_hours:.1} node-hours were watched: the published figure still says more than these data"
+        ));
+    }
     let lost = data.problems.rows_lost();
     if lost > 0 {
         notes.push(format!("{lost} rows were lost; `rankguard dataset check` says why"));
@@ -174,7 +180,8 @@ fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer,
          node_hours = {:.0}\nprocess_failures = {}\nnode_failures = {}\ndomain_failures = {}\n",
         data.title,
         prior.id,
-        node_hours.round(),
+        // Whole hours, upwards: rather a little too few failures an hour than failures in no time.
+        node_hours.ceil(),
         of(Scope::Process),
         of(Scope::Node),
         of(Scope::Domain)
@@ -241,6 +248,17 @@ fn counts(data: &Dataset, notes: &mut Vec<String>) -> Result<(Scopes, Classes), 
     // Only one's own history knows these.
     let scopes = data.strings(Table::Failures, "x_scope").ok();
     let synthetic = data.f64s(Table::Failures, "x_synthetic").ok();
+    let layers = data.strings(Table::Failures, "x_layer").unwrap_or_default();
+    let by_users = layers
+        .iter()
+        .flatten()
+        .filter(|layer| layer.starts_with("user-"))
+        .count();
+    if by_users > 0 {
+        notes.push(format!(
+            "{by_users} of the failures lie in users' programs or data; they are counted, as the controller counts them"
+        ));
+    }
     let (mut by_scope, mut by_class, mut made_up) = (Scopes::new(), Classes::new(), 0_u64);
     for (at, class) in classes.iter().enumerate() {
         if synthetic.as_ref().is_some_and(|made_up| made_up[at] == Some(1.0)) {

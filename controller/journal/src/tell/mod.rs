@@ -18,6 +18,7 @@ pub use told::{Attempt, End, Failure, Happening, Interval, Job, Node, Seen, Told
 /// no journal; what is wrong within it is [`Told::Problem`], and the rest is told as far as it can be read.
 pub fn tell(path: &Path, mut take: impl FnMut(Told)) -> Result<End, JournalError> {
     let policy = policy(path)?;
+    let replayed = policy.replay_only;
     let mut teller = Teller {
         state: State::new(policy, Catalogue::builtin()),
         lives: BTreeMap::new(),
@@ -25,7 +26,10 @@ pub fn tell(path: &Path, mut take: impl FnMut(Told)) -> Result<End, JournalError
         usable: None,
         started: BTreeMap::new(),
         steps: BTreeMap::new(),
-        end: End::default(),
+        end: End {
+            replayed,
+            ..End::default()
+        },
     };
     let read = scan(path, |entry| {
         teller.end.entries += 1;

@@ -197,6 +197,8 @@ pub struct End {
     pub nodes: u64,
     /// Cases that were not concluded when it ended; they are no failures yet.
     pub open: u64,
+    /// It holds recorded evidence that was replayed, and no cluster's life.
+    pub replayed: bool,
     /// Cases in which nothing failed (warnings, news).
     pub harmless: u64,
 }
