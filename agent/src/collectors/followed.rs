@@ -144,7 +144,9 @@ impl Followed {
         sightings: &mut Vec<Sighting>,
     ) {
         self.lines += 1;
-        self.held.note(&self.triage, self.lines, at);
+        if self.key.is_some() {
+            self.held.note(&self.triage, self.lines, at);
+        }
         if let (Writer::Kernel, Some(head)) = (&self.writer, kmsg::head(text)) {
             let missing = self.counter.take(head.seq);
             if missing > 0 {
