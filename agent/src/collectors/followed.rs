@@ -84,6 +84,11 @@ impl Followed {
         self.follower.position().is_some()
     }
 
+    /// Lines that were read so far.
+    pub(crate) fn lines(&self) -> u64 {
+        self.lines
+    }
+
     /// When there will be something to give although nothing is added to the file.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.triage.deadline()
