@@ -52,8 +52,8 @@ fn small_disk(state: &Path) {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let spool = std::fs::metadata(state.join("agent/spool.redb")).unwrap().len();
     let mut limit = getrlimit(Resource::Fsize);
-    let before = std::mem::replace(&mut limit.current, Some(spool));
-    setrlimit(Resource::Fsize, limit.clone()).unwrap();
+    let before = limit.current.replace(spool);
+    setrlimit(Resource::Fsize, limit).unwrap();
     File::create(state.join("limited")).unwrap();
     wait(state.join("room"));
     limit.current = before;

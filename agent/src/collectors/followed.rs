@@ -84,6 +84,11 @@ impl Followed {
         self.follower.position().is_some()
     }
 
+    /// Lines that were read so far.
+    pub(crate) fn lines(&self) -> u64 {
+        self.lines
+    }
+
     /// When there will be something to give although nothing is added to the file.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.triage.deadline()
@@ -144,7 +149,9 @@ impl Followed {
         sightings: &mut Vec<Sighting>,
     ) {
         self.lines += 1;
-        self.held.note(&self.triage, self.lines, at);
+        if self.key.is_some() {
+            self.held.note(&self.triage, self.lines, at);
+        }
         if let (Writer::Kernel, Some(head)) = (&self.writer, kmsg::head(text)) {
             let missing = self.counter.take(head.seq);
             if missing > 0 {

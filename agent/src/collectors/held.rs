@@ -86,6 +86,7 @@ impl<P: Clone> Held<P> {
     /// Nothing that was read will be read again.
     fn settle(&mut self) {
         self.places.clear();
+        self.places.shrink_to(TOLD);
         self.told.clear();
         self.lost = false;
     }

@@ -29,6 +29,11 @@ use super::ring::{Position, Ring};
 use crate::clock;
 use crate::settings::KernelLogSource;
 
+/// How long the end of the agent may go unheard.
+const HEAR: Duration = Duration::from_millis(500);
+/// How many times as long as the interval the pause becomes at most.
+const QUIET: u32 = 4;
+
 /// Everything the collector needs.
 pub(crate) struct KernelLog {
     pub(crate) from: KernelLogSource,
@@ -70,11 +75,19 @@ impl KernelLog {
             );
             self.reporter.intake.gap(Source::KernelLog, what, None);
         }
+        let mut quiet = 1;
         while !self
             .stop
-            .wait(pause(self.interval, followed.deadline(), clock::steady()))
+            .wait(pause(self.interval * quiet, followed.deadline(), clock::steady()))
         {
+            // A kernel that says nothing is looked at less often.
+            let before = followed.lines();
             followed.look(&self.reporter);
+            quiet = if followed.lines() == before {
+                (quiet + 1).min(QUIET)
+            } else {
+                1
+            };
         }
         followed.finish(&self.reporter);
     }
@@ -100,8 +113,9 @@ impl KernelLog {
                 self.absent(&format!("cannot read {}: {error}", path.display()));
                 break;
             }
-            self.stop.looked(self.interval);
-            wait_readable(&file, pause(self.interval, ring.deadline(), clock::steady()));
+            self.stop.looked(HEAR);
+            // What the kernel writes ends the wait.
+            wait_readable(&file, pause(HEAR, ring.deadline(), clock::steady()));
         }
         ring.finish(clock::now(), &self.reporter);
     }
