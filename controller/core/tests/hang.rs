@@ -69,7 +69,7 @@ fn the_rank_that_stands_elsewhere_is_named_with_the_tree_of_all_stacks_and_nothi
         "ranks 0-7: main (train.py:9)\n",
         "ranks 0-4,6-7:   all_reduce (dist.py:7)\n",
         "rank 5:   read (data.py:3)",
-        "stands in read (data.py:3), while 7 of 8 wait for others",
+        "stands in main (train.py:9) > read (data.py:3), while 7 of 8 wait for others",
     ] {
         assert!(told.contains(wanted), "{wanted} is not in {told}");
     }

@@ -1,7 +1,5 @@
 //! What a change of a reading says.
 
-use std::collections::BTreeMap;
-
 use rankguard_model::{Mark, Role};
 
 use super::{ACTIVE, Look};
