@@ -141,6 +141,23 @@ fn a_rank_that_gives_up_ends_the_wait() {
 }
 
 #[test]
+fn ranks_that_have_ended_are_not_waited_for_although_another_only_hangs() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    for rank in (0..8).filter(|rank| *rank != 5) {
+        let exit = Body::RankExited {
+            pid: rank,
+            exit: Exit::Code(1),
+        };
+        cluster.rank_says(rank, exit, Vec::new());
+    }
+    silent(&mut cluster, 5, 40, "stopped");
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(cluster.cases().len(), 1);
+    assert_eq!(cluster.generation(), Generation(2));
+}
+
+#[test]
 fn a_rank_that_is_silent_while_others_go_on_is_no_hang() {
     let mut cluster = Cluster::running(Policy::default());
     cluster.wait(Duration::from_secs(31));
