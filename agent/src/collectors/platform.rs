@@ -12,8 +12,11 @@ use rankguard_model::Role;
 use super::mark;
 use super::vitals::Told;
 
+/// What the end of a service speaks of.
+type Meaning = (&'static str, Role, f64);
+
 /// Services that ranks depend on, and what their end speaks of.
-const SERVICES: &[(&str, Option<(&str, Role, f64)>)] = &[
+const SERVICES: &[(&str, Option<Meaning>)] = &[
     // Without it GPUs behind NVSwitches cannot start a context.
     (
         "nvidia-fabricmanager",

@@ -143,8 +143,7 @@ fn from_journal(words: &[OsString], reporter: &Reporter) -> Vec<Sighting> {
     let deadline = Instant::now() + DEADLINE;
     loop {
         let printed = printer.read(|line| {
-            let record = record(line).filter(|_| lines.len() < 4 * RECORDS);
-            if let Some(record) = record {
+            if let Some(record) = record(line).filter(|_| lines.len() < 4 * RECORDS) {
                 lines.extend(record.lines.into_iter().map(|line| (line, record.at)));
             }
         });

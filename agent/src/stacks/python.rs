@@ -119,9 +119,9 @@ fn threads(pid: u32) -> Result<Vec<Thread>, String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};

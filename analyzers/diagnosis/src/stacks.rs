@@ -137,8 +137,9 @@ fn odd(known: &BTreeMap<Rank, &[String]>) -> BTreeMap<Rank, String> {
         .collect()
 }
 
-fn innermost(frames: &[String]) -> &str {
-    frames.last().map_or("", String::as_str)
+/// The two innermost frames: the last one is often the kernel's, which says how somebody waits and not for what.
+fn innermost(frames: &[String]) -> String {
+    frames[frames.len().saturating_sub(2)..].join(" > ")
 }
 
 fn waits(frames: &[String]) -> bool {
@@ -179,7 +180,7 @@ mod tests {
             "rank 2:   read (data.py:3)",
         ];
         assert_eq!(merged.tree, wanted);
-        let why = "stands in read (data.py:3), while 3 of 4 wait for others".to_owned();
+        let why = "stands in load_batch > read (data.py:3), while 3 of 4 wait for others".to_owned();
         assert_eq!(merged.odd, BTreeMap::from([(Rank(2), why)]));
     }
 

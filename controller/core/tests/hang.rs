@@ -69,7 +69,7 @@ fn the_rank_that_stands_elsewhere_is_named_with_the_tree_of_all_stacks_and_nothi
         "ranks 0-7: main (train.py:9)\n",
         "ranks 0-4,6-7:   all_reduce (dist.py:7)\n",
         "rank 5:   read (data.py:3)",
-        "stands in read (data.py:3), while 7 of 8 wait for others",
+        "stands in main (train.py:9) > read (data.py:3), while 7 of 8 wait for others",
     ] {
         assert!(told.contains(wanted), "{wanted} is not in {told}");
     }
@@ -137,6 +137,23 @@ fn a_rank_that_gives_up_ends_the_wait() {
         exit: Exit::Signal(6),
     };
     cluster.rank_says(3, exit, Vec::new());
+    assert_eq!(cluster.generation(), Generation(2));
+}
+
+#[test]
+fn ranks_that_have_ended_are_not_waited_for_although_another_only_hangs() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    for rank in (0..8).filter(|rank| *rank != 5) {
+        let exit = Body::RankExited {
+            pid: rank,
+            exit: Exit::Code(1),
+        };
+        cluster.rank_says(rank, exit, Vec::new());
+    }
+    silent(&mut cluster, 5, 40, "stopped");
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(cluster.cases().len(), 1);
     assert_eq!(cluster.generation(), Generation(2));
 }
 

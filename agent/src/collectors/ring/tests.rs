@@ -220,14 +220,14 @@ fn a_flood_becomes_few_sightings_with_counts() {
         let micros = 1_000_000 + ring.records.next * 10;
         let now = Timestamp(BOOT.0 + i64::try_from(micros).expect("small") * 1_000);
         ring.look(now, &reporter).expect("the ring can be read");
-        all.extend(commit(&reporter));
+        all.extend(reporter.intake.drain());
         if ring.records.next == records {
             break;
         }
         assert!(look < 1_000, "{} records were read", ring.records.next);
     }
     ring.finish(Timestamp(BOOT.0 + 100 * SECOND), &reporter);
-    all.extend(commit(&reporter));
+    all.extend(reporter.intake.drain());
     let mut xids = 0;
     for sighting in &all {
         let Body::Line { repeats, context, .. } = &sighting.body else {

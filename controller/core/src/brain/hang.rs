@@ -266,8 +266,9 @@ impl Turn<'_> {
         let merged = merge(&stacks.collect());
         let suspects = job.hang.suspects(&merged.odd);
         let due = since.after(Duration::from_millis(hang_ms));
-        // Whoever has ended since does not make the step that would clear it.
-        let waits = due > at && job.hang.silent.keys().all(|rank| job.running.contains(rank));
+        // A job of which a rank has ended makes no step that could clear it: that is a failure to be answered now.
+        let ranks = job.plan.as_ref().map_or(0, crate::Plan::world_size) as usize;
+        let waits = due > at && job.running.len() + job.completed.len() >= ranks;
         if waits {
             job.hang.case = Some(id);
             job.case = Some(id);
