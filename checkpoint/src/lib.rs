@@ -17,8 +17,7 @@
 //! crate of their own (`checkpoint/tiers`), and so are intervals and agreement (`checkpoint/schedule`) and foreign formats
 //! (`checkpoint/exchange`).
 //!
-//! Absent: io_uring; arenas that outlive their agent; agents that write deltas ([`Store::write_new`] can, but nothing yet
-//! keeps retention from removing what an attempt in flight borrows).
+//! Absent: io_uring; arenas that outlive their agent; leases on filesystems without `flock` ([`store`], [`Lease`]).
 
 #![deny(unsafe_code)]
 
