@@ -16,7 +16,9 @@
 //! yet; learning from past cases.
 
 mod arbiter;
+mod belongs;
 mod candidate;
+mod change;
 mod context;
 mod diagnosis;
 mod draft;
@@ -35,8 +37,9 @@ mod signature;
 
 pub use arbiter::{Opinion, diagnose};
 pub use candidate::{Candidate, Strength};
+pub use change::{Change, Concluded};
 pub use context::{Context, JobContext};
-pub use diagnosis::{Change, Concluded, Diagnosis};
+pub use diagnosis::Diagnosis;
 pub use draft::{DraftId, Scope};
 pub use policy::Policy;
 pub use scene::Scene;
