@@ -5,88 +5,21 @@ use std::time::Duration;
 
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, Entity, Evidence, EvidenceId, Finding, Generation, JobId, NodeId, Rank, Reason, Role, Severity, Source,
-    Timestamp, Verdict,
+    Body, Entity, Evidence, Finding, Generation, JobId, NodeId, Rank, Reason, Role, Source, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::belongs::{opens, scopes};
+use crate::change::{Change, Concluded};
 use crate::draft::{Conclusion, Draft};
 use crate::drafts::Drafts;
 use crate::flight::Dumps;
 use crate::memory::Memory;
-use crate::{Context, DraftId, Fact, Policy, Scope, Sign, What, knowledge};
+use crate::{Context, DraftId, Fact, Policy, Scope, Sign, What};
 
 /// A step that a rank completed this long after a complaint shows that the complaint was harmless. Progress is reported
 /// with a delay, so a shorter time proves nothing.
 const RECOVERED_AFTER: Duration = Duration::from_secs(2);
-
-/// What a piece of evidence did.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    /// A draft was opened by it.
-    Opened {
-        /// The draft.
-        draft: DraftId,
-        /// The job that suffers, where one runs there.
-        job: Option<JobId>,
-        /// When the earliest sign of it happened.
-        first_at: Timestamp,
-    },
-    /// An open draft took it in.
-    Joined {
-        /// The draft.
-        draft: DraftId,
-    },
-    /// It belongs to a failure that is already concluded, and changes nothing.
-    Late {
-        /// The draft.
-        draft: DraftId,
-        /// What it is in that case.
-        finding: Box<Finding>,
-    },
-    /// It belongs to a failure that is already concluded, and shows that the conclusion was wrong.
-    Revised(Box<Concluded>),
-    /// It speaks of a generation that may no longer act and of no known case: noise.
-    Dropped {
-        /// The evidence.
-        evidence: EvidenceId,
-        /// Why.
-        why: String,
-    },
-}
-
-/// A draft with its verdict.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Concluded {
-    /// The draft.
-    pub draft: DraftId,
-    /// The job that suffered, where one ran there.
-    pub job: Option<JobId>,
-    /// Its generation.
-    pub generation: Option<Generation>,
-    /// When the first cause happened, or the earliest sign where nothing explains the rest.
-    pub first_at: Timestamp,
-    /// Whether ranks ended or a node fell silent; a device that merely reports a fault leaves the job running.
-    pub failed: bool,
-    /// The conclusion.
-    pub verdict: Verdict,
-    /// Every piece of evidence with its role, first cause first.
-    pub findings: Vec<Finding>,
-    /// The note for the person on call.
-    pub reasoning: Vec<Reason>,
-    /// What evidence clears it (RG-10).
-    pub clears: String,
-    /// A stable name: equal when the same failure comes back (a user bug, the same GPU), different otherwise.
-    pub signature: String,
-    /// The failure in one line: the program's place and words, or who is blamed for what.
-    pub headline: String,
-    /// Whether a node of it fell silent.
-    pub node_silent: bool,
-    /// Whether its ranks live and do nothing.
-    pub stalled: bool,
-    /// Whether ranks could not be started at all.
-    pub order_failed: bool,
-}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Progress {
@@ -534,58 +467,4 @@ fn late_of(sign: &Sign, draft: &Draft) -> bool {
         .concluded
         .as_ref()
         .is_some_and(|conclusion| sign.at <= conclusion.at)
-}
-
-/// Whose failure a sign may belong to.
-fn scopes(sign: &Sign, context: &Context) -> Vec<Scope> {
-    match &sign.entity {
-        Entity::Rank { job, generation, .. } => {
-            vec![Scope::Job {
-                job: job.clone(),
-                generation: *generation,
-            }]
-        }
-        Entity::Job { job } => {
-            let generation = context.jobs.get(job).map(|known| known.generation).unwrap_or_default();
-            vec![Scope::Job {
-                job: job.clone(),
-                generation,
-            }]
-        }
-        Entity::Node { node } | Entity::Device { node, .. } => of_node(node, context),
-        Entity::Unknown => of_node(&sign.evidence.node, context),
-    }
-}
-
-fn of_node(node: &NodeId, context: &Context) -> Vec<Scope> {
-    let jobs: Vec<Scope> = context
-        .jobs_on(node)
-        .map(|(job, known)| Scope::Job {
-            job: job.clone(),
-            generation: known.generation,
-        })
-        .collect();
-    if jobs.is_empty() {
-        vec![Scope::Node { node: node.clone() }]
-    } else {
-        jobs
-    }
-}
-
-/// Whether a sign is a failure by itself: a rank that ended, a silent node, a machine that reports an outright fault, a
-/// checkpoint that could not be kept although training goes on. What a program writes is a failure only when the program then ends, so it is remembered until that happens.
-fn opens(sign: &Sign, catalogue: &Catalogue) -> bool {
-    match &sign.what {
-        What::Exit { .. } | What::Silent | What::Stalled | What::OrderFailed => true,
-        What::Mark(mark) if sign.source == Source::Checkpoint => mark.role == Role::Root,
-        // What a caller says is said because it matters.
-        What::Mark(_) if sign.evidence.seq.0 == 0 => true,
-        What::Mark(mark) => {
-            mark.role == Role::Root
-                && knowledge::is_machine(catalogue, &mark.class)
-                && knowledge::severity(catalogue, &mark.class) == Severity::Failure
-                && knowledge::role(catalogue, &mark.class) == Role::Root
-                && sign.source != Source::JobLog
-        }
-    }
 }

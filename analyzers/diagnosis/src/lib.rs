@@ -17,7 +17,9 @@
 //! cases.
 
 mod arbiter;
+mod belongs;
 mod candidate;
+mod change;
 mod context;
 mod diagnosis;
 mod draft;
@@ -40,8 +42,9 @@ mod stacks;
 
 pub use arbiter::{Opinion, diagnose};
 pub use candidate::{Candidate, Strength};
+pub use change::{Change, Concluded};
 pub use context::{Context, JobContext};
-pub use diagnosis::{Change, Concluded, Diagnosis};
+pub use diagnosis::Diagnosis;
 pub use draft::{DraftId, Scope};
 pub use flight::{RankDump, flight_signs};
 pub use policy::Policy;

@@ -65,6 +65,7 @@ impl Item {
                 repeats: self.repeats,
             },
             marks: marks.clone(),
+            synthetic: false,
         })
     }
 }
