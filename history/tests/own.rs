@@ -76,6 +76,7 @@ fn journal(dir: &Path) -> Vec<String> {
             repeats: 1,
         },
         marks: Vec::new(),
+        synthetic: false,
     };
     let stamped = Stamped {
         at: events[quiet].at,

@@ -219,7 +219,7 @@ fn a_flood_becomes_few_sightings_with_counts() {
         // The clock goes with the lines: a look takes as long as its records did.
         let micros = 1_000_000 + ring.records.next * 10;
         let now = Timestamp(BOOT.0 + i64::try_from(micros).expect("small") * 1_000);
-        ring.look(now, &reporter).expect("the ring can be read");
+        ring.look(now, now, &reporter).expect("the ring can be read");
         all.extend(reporter.intake.drain());
         if ring.records.next == records {
             break;

@@ -128,6 +128,7 @@ impl Cluster {
             entity,
             body,
             marks,
+            synthetic: false,
         };
         self.tell(Event::EvidenceArrived { evidence });
     }
