@@ -493,9 +493,6 @@ fn a_plan_that_cannot_be_made_names_the_figure() {
         text.contains("Refused: checkpointing needs 31.000 GiB a node") && text.contains("1 slot a rank would fit"),
         "{text}"
     );
-    with(&["--tier", "late:1:2:all"])
-        .expect(64)
-        .says(&["order them by what they survive"]);
     with(&["--prior", "hearsay"])
         .expect(64)
         .says(&["hearsay", "llama3-2024"]);
@@ -506,6 +503,17 @@ fn a_plan_that_cannot_be_made_names_the_figure() {
     with(&["--mttf", "5", "--failures", "x"]).expect(64);
     let few = ["checkpoint", "plan", "--nodes", "4", "--state-gib", "10"];
     rankguard(&few).expect(64).says(&["--tier"]);
+    let unordered = [
+        "--tier",
+        "near:1:2:0.9",
+        "--tier",
+        "far:1:2:0.5",
+        "--tier",
+        "store:1:2:all",
+    ];
+    rankguard(&[&few[..], &unordered].concat())
+        .expect(64)
+        .says(&["order them by what they survive"]);
     rankguard(&[&few[..], &["--tier", "disk:1:2:0.9"]].concat())
         .expect(64)
         .says(&["the last tier must cover 1"]);

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use rankguard_core::Event;
 use rankguard_journal::{End, JOURNAL_FILE, Journal, Told, encode, tell};
-use rankguard_model::Body;
 use rankguard_sim::{Script, World};
 
 const EPOCH_NS: i64 = 1_704_067_200_000_000_000;
@@ -124,10 +123,8 @@ fn a_lost_gpu_keeps_its_node_away_until_the_end_and_a_bug_ends_the_job() {
 #[test]
 fn what_was_made_up_says_so() {
     let made_up = |event: &mut Event| {
-        if let Event::EvidenceArrived { evidence } = event
-            && let Body::Line { text, .. } = &mut evidence.body
-        {
-            text.insert_str(0, "synthetic: ");
+        if let Event::EvidenceArrived { evidence } = event {
+            evidence.synthetic = true;
         }
     };
     let (_, all) = told_of(&of_sim("gpu-lost"), made_up);
