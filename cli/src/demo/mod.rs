@@ -29,6 +29,7 @@ use self::story::Stage;
 use self::watch::{Watch, view};
 use crate::args::{DemoArgs, Format};
 use crate::exit::Exit;
+use crate::signals::Stop;
 use crate::{out, report};
 
 /// Samples in the data set.
@@ -37,6 +38,8 @@ const SAMPLES: u64 = 1_797;
 /// Runs the demo. Must be called on the main thread: what it starts lives as long as this thread.
 pub(crate) async fn run(args: DemoArgs) -> Result<Exit, DemoError> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("rankguard-demo"));
+    // Before there is anything that an interruption could leave behind.
+    let mut stop = Stop::catch().map_err(|source| DemoError::io("catch signals", source))?;
     prepare(&folder)?;
     let scratch = tempfile::Builder::new()
         .prefix("rankguard-demo-")
@@ -44,26 +47,13 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit, DemoError> {
         .map_err(|source| DemoError::io("create a temporary folder", source))?;
     let ended = tokio::select! {
         ended = play(&args, scratch.path(), &folder) => ended,
-        _ = interrupted() => Err(DemoError::Interrupted),
+        _ = stop.wait() => Err(DemoError::Interrupted),
     };
     if args.keep || ended.is_err() && !matches!(ended, Err(DemoError::Interrupted)) {
         let kept = scratch.keep();
         out::note(&format!("logs, journal and checkpoints are kept in {}", kept.display()));
     }
     ended
-}
-
-/// SIGINT or SIGTERM.
-async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
 }
 
 /// The folder of the report: what an earlier demo left there goes.
