@@ -19,6 +19,7 @@ mod bounded;
 mod checkpoint;
 mod clock;
 mod collectors;
+mod door;
 mod error;
 mod fences;
 mod inject;

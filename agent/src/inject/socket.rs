@@ -5,17 +5,16 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
 
 use super::desk::Desk;
 use super::{Injected, Injection};
+use crate::door::attend;
 use crate::outlets::{is_own_user, listen, through};
 
 const NAME: &str = "inject.sock";
@@ -27,9 +26,6 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const QUESTION_BYTES: u64 = 16 << 20;
 /// Longest answer.
 const ANSWER_BYTES: u64 = 1 << 20;
-/// After an accept that failed.
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// The answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -75,7 +71,13 @@ impl InjectSocket {
     /// Begins to listen. The caller owns the state directory.
     pub(crate) fn start(state_dir: &Path, desk: Desk) -> io::Result<Self> {
         let (path, listener) = listen(state_dir, NAME)?;
-        let task = tokio::spawn(accept(listener, desk));
+        let task = tokio::spawn(attend(listener, CONNECTIONS, DEADLINE, move |stream| {
+            let desk = desk.clone();
+            async move {
+                // Who asked has gone, or reads too slowly; nobody else is concerned.
+                let _ = converse(stream, desk).await;
+            }
+        }));
         Ok(Self { path, task })
     }
 
@@ -95,30 +97,6 @@ impl Drop for InjectSocket {
     fn drop(&mut self) {
         self.task.abort();
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-async fn accept(listener: UnixListener, desk: Desk) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut open = JoinSet::new();
-    loop {
-        while open.try_join_next().is_some() {}
-        let Ok(permit) = room.clone().acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let desk = desk.clone();
-                open.spawn(async move {
-                    let _ = tokio::time::timeout(DEADLINE, converse(stream, desk)).await;
-                    drop(permit);
-                });
-            }
-            Err(problem) => {
-                tracing::debug!(%problem, "cannot take a question");
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
     }
 }
 

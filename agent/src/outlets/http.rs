@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,11 +14,11 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::metrics;
 use super::snapshot::Snapshots;
+use crate::door::attend;
 
 /// Connections at a time. More wait in the kernel's queue.
 const CONNECTIONS: usize = 8;
@@ -27,9 +26,6 @@ const CONNECTIONS: usize = 8;
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Bytes of a request that are read at most (the least that the library allows).
 const REQUEST_BYTES: usize = 8 << 10;
-/// After an accept that failed (too many open files), so that it is not tried in a circle.
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// The running outlet.
 #[derive(Debug)]
 pub(crate) struct Serving {
@@ -55,33 +51,14 @@ pub(crate) async fn serve(address: &str, snapshots: Snapshots) -> io::Result<Ser
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     tracing::info!(%address, "metrics are served");
-    let task = tokio::spawn(accept(listener, snapshots, DEADLINE));
+    let task = attended(listener, snapshots, DEADLINE);
     Ok(Serving { task, address })
 }
 
-async fn accept(listener: TcpListener, snapshots: Snapshots, deadline: Duration) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    // Dropped with this task, and with it all connections.
-    let mut open = tokio::task::JoinSet::new();
-    loop {
-        while open.try_join_next().is_some() {}
-        let Ok(permit) = room.clone().acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let snapshots = snapshots.clone();
-                open.spawn(async move {
-                    let _ = tokio::time::timeout(deadline, answer(stream, snapshots)).await;
-                    drop(permit);
-                });
-            }
-            Err(problem) => {
-                tracing::debug!(%problem, "cannot take a connection for metrics");
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
+fn attended(listener: TcpListener, snapshots: Snapshots, deadline: Duration) -> JoinHandle<()> {
+    tokio::spawn(attend(listener, CONNECTIONS, deadline, move |stream| {
+        answer(stream, snapshots.clone())
+    }))
 }
 
 async fn answer(stream: TcpStream, snapshots: Snapshots) {
@@ -173,7 +150,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let task = tokio::spawn(accept(listener, snapshots(folder.path()), Duration::from_millis(200)));
+        let task = attended(listener, snapshots(folder.path()), Duration::from_millis(200));
         let mut silent = Vec::new();
         for _ in 0..CONNECTIONS * 2 {
             let mut stream = TcpStream::connect(address).await.unwrap();

@@ -9,17 +9,16 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::geteuid;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::snapshot::Snapshots;
 use super::view::{AgentView, LocalError};
+use crate::door::attend;
 
 const NAME: &str = "agent.sock";
 /// Connections at a time.
@@ -28,9 +27,6 @@ const CONNECTIONS: usize = 8;
 const DEADLINE: Duration = Duration::from_secs(5);
 /// An answer that is longer is none: some hundred pieces of evidence have a few kilobytes each.
 const ANSWER_BYTES: u64 = 64 << 20;
-/// After an accept that failed.
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// The socket; the file goes when this does.
 #[derive(Debug)]
 pub(crate) struct LocalSocket {
@@ -63,7 +59,13 @@ impl LocalSocket {
     /// Begins to answer. The caller owns the state directory: what stands at the socket's place is of an agent that died.
     pub(crate) fn start(state_dir: &Path, snapshots: Snapshots) -> io::Result<Self> {
         let (path, listener) = listen(state_dir, NAME)?;
-        let task = tokio::spawn(accept(listener, snapshots));
+        let task = tokio::spawn(attend(listener, CONNECTIONS, DEADLINE, move |stream| {
+            let snapshots = snapshots.clone();
+            async move {
+                // Who asked has gone, or reads too slowly; nobody else is concerned.
+                let _ = answer(stream, &snapshots).await;
+            }
+        }));
         Ok(Self { path, task })
     }
 
@@ -78,30 +80,6 @@ impl Drop for LocalSocket {
     fn drop(&mut self) {
         self.task.abort();
         let _ = fs::remove_file(&self.path);
-    }
-}
-
-async fn accept(listener: UnixListener, snapshots: Snapshots) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut open = tokio::task::JoinSet::new();
-    loop {
-        while open.try_join_next().is_some() {}
-        let Ok(permit) = room.clone().acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let snapshots = snapshots.clone();
-                open.spawn(async move {
-                    let _ = tokio::time::timeout(DEADLINE, answer(stream, &snapshots)).await;
-                    drop(permit);
-                });
-            }
-            Err(problem) => {
-                tracing::debug!(%problem, "cannot take a question");
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
     }
 }
 

@@ -1,0 +1,68 @@
+//! A door: connections taken one after the other, bounded in number and time.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// After an accept that failed (too many open files), so that it is not tried in a circle.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What connections arrive at.
+pub(crate) trait Listener {
+    /// One connection.
+    type Stream;
+
+    /// The next one.
+    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&self) -> io::Result<TcpStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+/// Answers at most `most` connections at a time, each for `deadline` at the longest; more wait in the kernel's queue. Never
+/// ends by itself; when it is dropped, so are all its connections.
+pub(crate) async fn attend<L, F>(listener: L, most: usize, deadline: Duration, answer: impl Fn(L::Stream) -> F)
+where
+    L: Listener,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let room = Arc::new(Semaphore::new(most));
+    let mut open = JoinSet::new();
+    loop {
+        while open.try_join_next().is_some() {}
+        let Ok(permit) = room.clone().acquire_owned().await else {
+            return;
+        };
+        match listener.next().await {
+            Ok(stream) => {
+                let answered = tokio::time::timeout(deadline, answer(stream));
+                open.spawn(async move {
+                    let _ = answered.await;
+                    drop(permit);
+                });
+            }
+            Err(problem) => {
+                tracing::debug!(%problem, "cannot take a connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
