@@ -10,6 +10,8 @@ use serde::de::DeserializeOwned;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
+use crate::error::CliError;
+
 /// Longest wait for a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// Longest wait for an answer: longer than the controller's own limit, so that its reason is what people read.
@@ -187,6 +189,29 @@ fn reason(status: &Status) -> String {
         status.message().to_owned()
     } else {
         innermost.to_string()
+    }
+}
+
+/// A controller that does not answer, or refuses, as an error with a hint.
+impl From<ClientError> for CliError {
+    fn from(problem: ClientError) -> Self {
+        let hint = match &problem {
+            ClientError::Address { .. } => "--controller HOST:PORT, RANKGUARD_CONTROLLER or client.controller sets it",
+            ClientError::Unreachable { .. } | ClientError::Silent { .. } => {
+                "is \"rankguard controller\" running there? --controller or RANKGUARD_CONTROLLER names another address"
+            }
+            ClientError::Refused(_) if problem.is_not_found() => {
+                "`rankguard status` and `rankguard cases` list what there is"
+            }
+            ClientError::Refused(_) => "`rankguard status` shows what the controller knows",
+            ClientError::Answer { .. } => "are `rankguard` and the controller of the same version?",
+        };
+        let what = problem.to_string();
+        match problem {
+            ClientError::Address { .. } => Self::usage(what, hint),
+            ClientError::Answer { source, .. } => Self::failure(what, hint).because(source),
+            _ => Self::failure(what, hint),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Rankguard: what people and machines type.
 //!
-//! Each command is a file in `commands`; what they share is small: `args` (words as typed), `config` (settings from
-//! file, environment and flags), `client` (the controller as people see it), `report` (the page).
+//! `program` turns words into a command and its end into an exit code. Each command is a file in `commands`, its words
+//! included; what they share is small: `args` (words that many take), `config` (settings from file, environment and
+//! flags), `client` (the controller as people see it), `runtime` (for those that wait), `report` (the page).
 //! How it prints, lists and ends is `rankguard-console`; the history commands are a binary of their own beside it.
 //!
 //! Absent: shell completions, a manual page, colours, and talking to a controller that is not on this machine except
@@ -15,7 +16,9 @@ mod config;
 mod demo;
 mod diagnose;
 mod logging;
+mod program;
 mod report;
+mod runtime;
 mod signals;
 mod torture;
 mod words;
@@ -23,5 +26,5 @@ mod words;
 pub(crate) use rankguard_console::{error, exit, listing, out};
 
 fn main() -> std::process::ExitCode {
-    commands::main().into()
+    program::main().into()
 }

@@ -1,17 +1,77 @@
 //! `rankguard cases [list|show]`.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
+use clap::{Args, Subcommand};
 use rankguard_model::{Case, CaseId, CaseState, Delays, Reason, Timestamp};
 
-use super::{block_on, client, local};
-use crate::args::{CasesAction, CasesArgs, CasesListArgs, CasesShowArgs, CommonArgs, Format};
+use super::local;
+use crate::args::{CommonArgs, ControllerAddress, Format, FormatArgs};
 use crate::client::Client;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column, plain};
 use crate::out;
+use crate::runtime::block_on;
 use crate::words::{self, case_state, or_dash, role};
+
+/// `cases`.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct CasesArgs {
+    /// What to do with them; `list` when not given.
+    #[command(subcommand)]
+    pub(crate) action: Option<CasesAction>,
+    /// As for `list`.
+    #[command(flatten)]
+    pub(crate) list: CasesListArgs,
+}
+
+/// `cases ...`.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum CasesAction {
+    /// One line a case
+    List(CasesListArgs),
+    /// Everything about one case
+    Show(CasesShowArgs),
+}
+
+/// `cases list`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CasesListArgs {
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// Only cases of this job
+    #[arg(long)]
+    pub(crate) job: Option<String>,
+    /// Only cases that are not over
+    #[arg(long)]
+    pub(crate) open: bool,
+    /// Ask the agent of this node instead of a controller: what its own newest findings amount to
+    #[arg(long, conflicts_with = "controller")]
+    pub(crate) local: bool,
+    /// With --local, directory of the agent's own files [setting agent.state_dir]
+    #[arg(long, value_name = "DIR", requires = "local")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+/// `cases show`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CasesShowArgs {
+    /// Its number
+    pub(crate) case: u64,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+    /// How to print; csv is not for one case
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
 
 const COLUMNS: &[Column<Case>] = &[
     ("case", |case| case.id.to_string()),
@@ -25,7 +85,7 @@ const COLUMNS: &[Column<Case>] = &[
     ("outcome", |case| or_dash(case.outcome.as_ref())),
 ];
 
-pub(super) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError> {
     match args.action.unwrap_or(CasesAction::List(args.list)) {
         CasesAction::List(args) if args.local => {
             let cases = local::cases(args.state_dir.as_deref(), common)?;
@@ -33,11 +93,11 @@ pub(super) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError
             Ok(Exit::Fine)
         }
         CasesAction::List(args) => {
-            let client = client(&args.address, common)?;
+            let client = args.address.client(common)?;
             block_on(list(&args, &client))?
         }
         CasesAction::Show(args) => {
-            let client = client(&args.address, common)?;
+            let client = args.address.client(common)?;
             block_on(show(&args, &client))?
         }
     }

@@ -1,17 +1,30 @@
 //! `rankguard classify`: cases whose streams are put together already, one verdict a line.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
+use clap::Args;
 use rankguard_faults::{Catalogue, OUTSIDE_SCOPE, PRIMARY};
 use rankguard_model::{ClassId, NodeId, Rank, Role};
 use rankguard_offline::{Alternative, OfflineCase};
 use serde::Serialize;
 
-use crate::args::{ClassifyArgs, Format};
+use crate::args::Format;
 use crate::diagnose::records;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
+
+/// `classify`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ClassifyArgs {
+    /// Files of JSON lines {"id", "sources": [{"kind", "rank", "node", "lines"}]}; - for standard input
+    #[arg(required = true, value_name = "CASES")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// How to print: jsonl or json
+    #[arg(long, value_enum, default_value = "jsonl", value_name = "FORMAT")]
+    pub(crate) format: Format,
+}
 
 /// One verdict, as other programs read it.
 #[derive(Debug, Serialize)]
@@ -87,7 +100,7 @@ impl From<OfflineCase> for Verdict {
     }
 }
 
-pub(super) fn run(args: ClassifyArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: ClassifyArgs) -> Result<Exit, CliError> {
     let mut problems = Vec::new();
     let mut document = Vec::new();
     let mut any = false;

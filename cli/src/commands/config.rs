@@ -1,12 +1,30 @@
 //! `rankguard config check|show`.
 
-use super::load;
-use crate::args::{CommonArgs, ConfigAction, ConfigArgs};
+use clap::{Args, Subcommand};
+
+use crate::args::{CommonArgs, FormatArgs};
 use crate::config::Shown;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
+
+/// `config`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ConfigArgs {
+    /// What to do with it.
+    #[command(subcommand)]
+    pub(crate) action: ConfigAction,
+}
+
+/// `config ...`.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Name every mistake
+    Check,
+    /// Every setting, its value and where that came from
+    Show(FormatArgs),
+}
 
 const COLUMNS: &[Column<Shown>] = &[
     ("setting", |shown| shown.setting.to_owned()),
@@ -17,8 +35,8 @@ const COLUMNS: &[Column<Shown>] = &[
     ("meaning", |shown| shown.meaning.to_owned()),
 ];
 
-pub(super) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<Exit, CliError> {
-    let config = match load(common, []) {
+pub(crate) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+    let config = match common.load([]) {
         Ok(config) => config,
         Err(mistakes) => {
             for mistake in &mistakes.0 {

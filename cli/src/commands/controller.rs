@@ -1,26 +1,44 @@
 //! `rankguard controller`.
 
-use super::{block_on, settings};
-use crate::args::{CommonArgs, ControllerArgs};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::args::CommonArgs;
 use crate::config::Flag;
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::runtime::block_on;
 use crate::signals::Stop;
 use crate::{logging, out};
 
-pub(super) fn run(args: &ControllerArgs, common: &CommonArgs) -> Result<Exit, CliError> {
-    let config = settings(
-        common,
-        [
-            Flag::of("controller.listen", "--listen", args.listen.as_deref()),
-            Flag::of("controller.state_dir", "--state-dir", args.state_dir.as_deref()),
-            Flag::of(
-                "controller.silence_limit_ms",
-                "--silence-limit-ms",
-                args.silence_limit_ms.as_deref(),
-            ),
-        ],
-    )?;
+/// `controller`. Each flag is a setting of the same name in `[controller]`.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ControllerArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Directory of the journal
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Silence after which a node is taken for lost, milliseconds
+    #[arg(long, value_name = "MS")]
+    pub(crate) silence_limit_ms: Option<String>,
+    /// Take recorded evidence only (`rankguard replay --into`): no live agents, no jobs, and every case is marked
+    #[arg(long)]
+    pub(crate) replay_only: bool,
+}
+
+pub(crate) fn run(args: &ControllerArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+    let config = common.settings([
+        Flag::of("controller.listen", "--listen", args.listen.as_deref()),
+        Flag::of("controller.state_dir", "--state-dir", args.state_dir.as_deref()),
+        Flag::of(
+            "controller.silence_limit_ms",
+            "--silence-limit-ms",
+            args.silence_limit_ms.as_deref(),
+        ),
+    ])?;
     logging::start(&config);
     let mut settings = config.controller();
     settings.policy.replay_only = args.replay_only;

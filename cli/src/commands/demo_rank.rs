@@ -1,12 +1,40 @@
 //! `rankguard demo-rank`: one rank of the demo's job. Its lines and exit codes are those of a training program.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use rankguard_trainer::Settings;
 
-use crate::args::DemoRankArgs;
 use crate::exit::Exit;
 use crate::out;
 
-pub(super) fn run(args: DemoRankArgs) -> Exit {
+/// `demo-rank`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DemoRankArgs {
+    /// Passes over the data
+    #[arg(long)]
+    pub(crate) epochs: Option<u64>,
+    /// Samples a step, over all ranks
+    #[arg(long)]
+    pub(crate) batch: Option<usize>,
+    /// Decides initial weights and sample order
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Least length of a step, milliseconds
+    #[arg(long)]
+    pub(crate) step_ms_min: Option<u64>,
+    /// Folder of the results
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+    /// Plants a bug at this step
+    #[arg(long)]
+    pub(crate) bug_at_step: Option<u64>,
+    /// The rank with the bug
+    #[arg(long)]
+    pub(crate) bug_rank: Option<u32>,
+}
+
+pub(crate) fn run(args: DemoRankArgs) -> Exit {
     let defaults = Settings::default();
     let settings = Settings {
         epochs: args.epochs.unwrap_or(defaults.epochs),

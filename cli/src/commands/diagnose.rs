@@ -1,15 +1,59 @@
 //! `rankguard diagnose`: the words of the command line, handed to the part that reads logs.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
+use clap::Args;
 use rankguard_model::NodeId;
 
-use crate::args::{DiagnoseArgs, Format};
+use crate::args::{Format, FormatArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::{diagnose, out};
 
-pub(super) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
+/// `diagnose`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DiagnoseArgs {
+    /// Files and folders of logs: kernel, rank, launcher or scheduler, plain, .gz or .zst
+    #[arg(required_unless_present_any = ["flight_recorder", "timings"], value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Instead of logs: a folder of NCCL flight-recorder dumps, one a rank; says who keeps whom waiting
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["paths", "timings", "healthy", "clock_offset"])]
+    pub(crate) flight_recorder: Option<PathBuf>,
+    /// Ranks of the job, where fewer left a dump
+    #[arg(long, value_name = "RANKS", requires = "flight_recorder")]
+    pub(crate) world: Option<u32>,
+    /// Instead of logs: timings of operations (Parquet, CSV or JSON lines) or of steps; says who slows the job down
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "healthy", "clock_offset"])]
+    pub(crate) timings: Option<PathBuf>,
+    /// Sizes of the job that the timings are of: `key: value` lines such as `dp_size: 4`
+    #[arg(long, value_name = "FILE", requires = "timings")]
+    pub(crate) meta: Option<PathBuf>,
+    /// Logs of a run that went well, as often as needed; what the failing logs say otherwise is evidence too
+    #[arg(long, value_name = "PATH")]
+    pub(crate) healthy: Vec<PathBuf>,
+    /// How many seconds a node's clock is ahead of the others, measured; as often as needed
+    #[arg(long, value_name = "NODE=SECONDS", value_parser = clock_offset, allow_hyphen_values = true)]
+    pub(crate) clock_offset: Vec<(String, f64)>,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// `node-3=0.25`.
+fn clock_offset(text: &str) -> Result<(String, f64), String> {
+    let wanted = "write NODE=SECONDS, as in node-3=0.25";
+    let (node, seconds) = text.split_once('=').ok_or(wanted)?;
+    let seconds: f64 = seconds
+        .parse()
+        .map_err(|_| format!("{seconds:?} is no number; {wanted}"))?;
+    if node.is_empty() || !seconds.is_finite() {
+        return Err(wanted.to_owned());
+    }
+    Ok((node.to_owned(), seconds))
+}
+
+pub(crate) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
     let format = match args.format.format {
         Format::Table => diagnose::Format::Table,
         Format::Json => diagnose::Format::Json,

@@ -2,14 +2,29 @@
 
 use std::fmt::Write as _;
 
+use clap::Args;
 use rankguard_faults::{Announcement, Basis, Event, Explanation, Fatality, Kind, Matcher, Place, explain};
 
-use super::taxonomy::catalogue;
-use crate::args::{ExplainArgs, Format};
+use super::catalogue::CatalogueArgs;
+use crate::args::{Format, FormatArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column, plain};
 use crate::out;
+
+/// `explain`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ExplainArgs {
+    /// A class (`gpu-fallen-off-bus`), a code (`XID 79`, `SXid 12028`), or a line of a log in quotes
+    #[arg(required = true, value_name = "CLASS|CODE|LINE")]
+    pub(crate) words: Vec<String>,
+    /// What a person adds.
+    #[command(flatten)]
+    pub(crate) catalogue: CatalogueArgs,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
 
 /// Signatures shown on a page; the other formats have all.
 const SIGNATURES_SHOWN: usize = 6;
@@ -22,8 +37,8 @@ const COLUMNS: &[Column<Explanation>] = &[
     ("meaning", |it| it.meaning.clone()),
 ];
 
-pub(super) fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
-    let catalogue = catalogue(&args.catalogue)?;
+pub(crate) fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
+    let catalogue = args.catalogue.read()?;
     let matcher = Matcher::new(&catalogue);
     let query = args.words.join(" ");
     let found = explain(&catalogue, &matcher, &query);

@@ -7,23 +7,34 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::args::GpuCallsArgs;
 use crate::error::CliError;
 use crate::exit::Exit;
+
+/// `gpu-calls`.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "rankguard gpu-calls")]
+pub(crate) struct GpuCallsArgs {
+    /// The library; the system's own when absent
+    #[arg(long)]
+    pub(crate) library: Option<PathBuf>,
+    /// Longest time of one call
+    #[arg(long)]
+    pub(crate) deadline_ms: u64,
+}
 
 /// File name of the stand-in, beside this program.
 const STAND_IN: &str = "librankguard_fake_nvml.so";
 
 /// The words of this command, where it is the one that was typed. An agent's second process should not be as large as the
 /// first, and the words of all commands are most of what would make it so.
-pub(super) fn asked_for() -> Option<Result<GpuCallsArgs, clap::Error>> {
+pub(crate) fn asked_for() -> Option<Result<GpuCallsArgs, clap::Error>> {
     let mut words = std::env::args_os().skip(1);
     let is_asked_for = words.next().is_some_and(|word| word == "gpu-calls");
     is_asked_for
         .then(|| GpuCallsArgs::try_parse_from(std::iter::once(OsString::from("rankguard gpu-calls")).chain(words)))
 }
 
-pub(super) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
     rankguard_agent::share_heap();
     let deadline = Duration::from_millis(args.deadline_ms);
     rankguard_agent::serve_gpu_calls(args.library.as_deref(), deadline).map_err(|problem| {

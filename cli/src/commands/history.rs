@@ -4,13 +4,23 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use clap::Args;
 use rankguard_console::error::CliError;
+
+/// Words for the program of the history commands, help included.
+#[derive(Debug, Clone, Args)]
+#[command(disable_help_flag = true, disable_version_flag = true)]
+pub(crate) struct HistoryArgs {
+    /// Its words
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
+    pub(crate) words: Vec<OsString>,
+}
 
 /// Name of that program.
 const PROGRAM: &str = "rankguard-history";
 
 /// Becomes that program. Comes back only when that cannot be done.
-pub(super) fn become_it(command: &str, words: Vec<OsString>) -> CliError {
+pub(crate) fn become_it(command: &str, words: Vec<OsString>) -> CliError {
     let beside = std::env::current_exe().map(|path| path.with_file_name(PROGRAM));
     let program = beside.unwrap_or_else(|_| PROGRAM.into());
     let problem = Command::new(&program).arg(command).args(words).exec();

@@ -8,7 +8,6 @@ use rankguard_agent::{InjectError, Injected, Injection, WhichRank, ask_agent};
 use rankguard_console::FormatArgs;
 use rankguard_model::{JobId, Rank};
 
-use super::settings;
 use crate::args::{CommonArgs, Format};
 use crate::config::Flag;
 use crate::error::CliError;
@@ -213,9 +212,9 @@ const COLUMNS: &[Column<Injected>] = &[
     ("until", |it| or_dash(it.until)),
 ];
 
-pub(super) fn run(args: &InjectArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &InjectArgs, common: &CommonArgs) -> Result<Exit, CliError> {
     let flag = Flag::of("agent.state_dir", "--state-dir", args.state_dir.as_deref());
-    let state_dir = settings(common, [flag])?.agent().state_dir;
+    let state_dir = common.settings([flag])?.agent().state_dir;
     let wanted = Injection::from(args.fault.clone());
     let done = rankguard_agent::inject(&state_dir, &wanted, DEADLINE).map_err(|problem| {
         let runs = || ask_agent(&state_dir, DEADLINE).is_ok();

@@ -2,21 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use rankguard_agent::{AgentView, LocalError, ask_agent};
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, DraftId, Policy};
 use rankguard_faults::Catalogue;
 use rankguard_model::{Body, Case, CaseId, CaseState, Delays, Entity, Evidence, Timestamp};
 
-use super::settings;
-use crate::args::{AgentStatusArgs, CommonArgs, Format};
+use crate::args::{CommonArgs, Format, FormatArgs};
 use crate::config::Flag;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column, plain};
 use crate::out;
 use crate::words::or_dash;
+
+/// `agent status`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AgentStatusArgs {
+    /// Directory of the agent's own files [setting agent.state_dir]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// How to print; csv is not for so many things
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
 
 /// How long an agent may take to tell what it remembers.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -25,7 +37,7 @@ const SHOWN: usize = 10;
 
 fn ask(state_dir: Option<&Path>, common: &CommonArgs) -> Result<AgentView, CliError> {
     let flag = Flag::of("agent.state_dir", "--state-dir", state_dir);
-    let state_dir = settings(common, [flag])?.agent().state_dir;
+    let state_dir = common.settings([flag])?.agent().state_dir;
     ask_agent(&state_dir, DEADLINE).map_err(|problem| {
         let hint = match &problem {
             LocalError::Absent { .. } => {

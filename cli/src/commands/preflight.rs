@@ -12,12 +12,13 @@ use rankguard_console::{Format, FormatArgs};
 use rankguard_model::NodeId;
 use serde::Serialize;
 
-use super::{block_on, client, gpu_calls, settings};
+use super::gpu_calls;
 use crate::args::{CommonArgs, ControllerAddress};
 use crate::config::Flag;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
+use crate::runtime::block_on;
 use crate::{out, words};
 
 /// The taxonomy whose categories people see in the table; the other formats have all of them.
@@ -134,9 +135,9 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-pub(super) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<Exit, CliError> {
     if !args.between.is_empty() {
-        let client = client(&args.address, common)?;
+        let client = args.address.client(common)?;
         let wanted = between::Wanted {
             nodes: args.between.into_iter().map(NodeId).collect(),
             lasts: Duration::from_secs(args.seconds),
@@ -150,7 +151,7 @@ pub(super) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<Exit, CliE
         Flag::of("agent.proc_root", "--proc-root", args.proc_root.as_deref()),
         Flag::of("agent.nvml_library", "--nvml-library", args.nvml_library.as_deref()),
     ];
-    let agent = settings(common, flags)?.agent();
+    let agent = common.settings(flags)?.agent();
     let need = Need {
         paths: args.paths,
         write_paths: args.write_paths,

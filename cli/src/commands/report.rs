@@ -1,13 +1,31 @@
 //! `rankguard report`: the page of a running controller.
 
-use crate::args::ReportArgs;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::args::ControllerAddress;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
 use crate::report::{self, ReportInput};
 
-pub(super) async fn run(args: &ReportArgs, client: &Client) -> Result<Exit, CliError> {
+/// `report`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportArgs {
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+    /// Folder of report.html and report.json
+    #[arg(long, value_name = "DIR", default_value = "rankguard-report")]
+    pub(crate) out: PathBuf,
+    /// Heading of the page
+    #[arg(long, default_value = "Rankguard report")]
+    pub(crate) title: String,
+}
+
+pub(crate) async fn run(args: &ReportArgs, client: &Client) -> Result<Exit, CliError> {
     let (status, cases) = (client.status().await?, client.cases().await?);
     let input = ReportInput::new(&args.title, status, cases, None);
     let written = std::fs::create_dir_all(&args.out).and_then(|()| report::write(&input, &args.out));

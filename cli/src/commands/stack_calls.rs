@@ -1,11 +1,19 @@
 //! `rankguard stack-calls`: the process of an agent that reads the Python stacks of one of its ranks.
 
-use crate::args::StackCallsArgs;
+use clap::Args;
+
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
 
-pub(super) fn run(args: &StackCallsArgs) -> Result<Exit, CliError> {
+/// `stack-calls`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StackCallsArgs {
+    /// The process
+    pub(crate) pid: u32,
+}
+
+pub(crate) fn run(args: &StackCallsArgs) -> Result<Exit, CliError> {
     let mut told = Vec::new();
     if let Err(why) = rankguard_agent::serve_stack_calls(args.pid, &mut told) {
         // An agent takes the last line for the reason.

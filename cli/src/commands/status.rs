@@ -2,16 +2,43 @@
 
 use std::collections::BTreeSet;
 
+use clap::{Args, ValueEnum};
 use rankguard_model::{JobView, NodeView, StatusView};
 use serde::Serialize;
 
-use crate::args::{Format, StatusArgs, StatusPart};
+use crate::args::{ControllerAddress, Format, FormatArgs};
 use crate::client::Client;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
 use crate::words::{job_state, node_state, or_dash};
+
+/// `status`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StatusArgs {
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+    /// How to print.
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// What to list; json gives both
+    #[arg(value_enum, default_value_t)]
+    pub(crate) what: StatusPart,
+}
+
+/// What `status` lists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatusPart {
+    /// Nodes and jobs
+    #[default]
+    All,
+    /// Nodes
+    Nodes,
+    /// Jobs
+    Jobs,
+}
 
 const NODES: &[Column<NodeView>] = &[
     ("node", |node| node.node.to_string()),
@@ -50,7 +77,7 @@ enum Line<'a> {
     Job(&'a JobView),
 }
 
-pub(super) async fn run(args: &StatusArgs, client: &Client) -> Result<Exit, CliError> {
+pub(crate) async fn run(args: &StatusArgs, client: &Client) -> Result<Exit, CliError> {
     if args.what == StatusPart::All && args.format.format == Format::Csv {
         return Err(CliError::usage(
             "nodes and jobs do not fit into one csv",

@@ -1,26 +1,71 @@
 //! `rankguard taxonomy`: the published taxonomies, and where our classes stand in them.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::fs;
 
+use clap::{Args, Subcommand};
 use rankguard_faults::{Catalogue, Category, Dimension, Fact, NameStatus, Taxonomy};
 use rankguard_model::ClassId;
 use serde::Serialize;
 
-use crate::args::{CatalogueArgs, Format, TaxonomyArgs, TaxonomyCommand};
+use super::catalogue::CatalogueArgs;
+use crate::args::{Format, FormatArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column, plain};
 use crate::out;
 
-pub(super) fn run(args: &TaxonomyArgs) -> Result<Exit, CliError> {
+/// `taxonomy`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TaxonomyArgs {
+    /// What to show.
+    #[command(subcommand)]
+    pub(crate) command: TaxonomyCommand,
+}
+
+/// What to show of the taxonomies.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum TaxonomyCommand {
+    /// List the taxonomies
+    Ls {
+        /// What a person adds.
+        #[command(flatten)]
+        catalogue: CatalogueArgs,
+        /// How to print.
+        #[command(flatten)]
+        format: FormatArgs,
+    },
+    /// One taxonomy: citation, what was studied, categories with definitions and published figures
+    Show {
+        /// Its id (`hu-nsdi2024`)
+        id: String,
+        /// What a person adds.
+        #[command(flatten)]
+        catalogue: CatalogueArgs,
+        /// How to print.
+        #[command(flatten)]
+        format: FormatArgs,
+    },
+    /// Where each of our classes stands in each taxonomy
+    Crosswalk {
+        /// Only this class, by id or alias
+        #[arg(long, value_name = "CLASS")]
+        class: Option<String>,
+        /// What a person adds.
+        #[command(flatten)]
+        catalogue: CatalogueArgs,
+        /// How to print.
+        #[command(flatten)]
+        format: FormatArgs,
+    },
+}
+
+pub(crate) fn run(args: &TaxonomyArgs) -> Result<Exit, CliError> {
     match &args.command {
         TaxonomyCommand::Ls {
             catalogue: files,
             format,
         } => {
-            let catalogue = catalogue(files)?;
+            let catalogue = files.read()?;
             let rows: Vec<Listed> = catalogue.taxonomies().map(listed).collect();
             listing::print(format.format, &rows, LISTED);
         }
@@ -28,45 +73,17 @@ pub(super) fn run(args: &TaxonomyArgs) -> Result<Exit, CliError> {
             id,
             catalogue: files,
             format,
-        } => show(id, &*catalogue(files)?, format.format)?,
+        } => show(id, &*files.read()?, format.format)?,
         TaxonomyCommand::Crosswalk {
             class,
             catalogue: files,
             format,
         } => {
-            let rows = crosswalk(class.as_deref(), &*catalogue(files)?)?;
+            let rows = crosswalk(class.as_deref(), &*files.read()?)?;
             listing::print(format.format, &rows, CROSSWALK);
         }
     }
     Ok(Exit::Fine)
-}
-
-/// The built-in catalogue, with the files of a person where there are any.
-pub(super) fn catalogue(args: &CatalogueArgs) -> Result<Cow<'static, Catalogue>, CliError> {
-    if args.catalogue.is_empty() {
-        return Ok(Cow::Borrowed(Catalogue::builtin()));
-    }
-    let mut files = Vec::new();
-    for path in &args.catalogue {
-        let text = fs::read_to_string(path).map_err(|problem| {
-            CliError::failure(
-                format!("cannot read the catalogue file {}", path.display()),
-                "--catalogue names a TOML file of classes, signatures, codes or one taxonomy",
-            )
-            .because(problem)
-        })?;
-        files.push((path.display().to_string(), text));
-    }
-    let files: Vec<(&str, &str)> = files
-        .iter()
-        .map(|(path, text)| (path.as_str(), text.as_str()))
-        .collect();
-    Catalogue::with_files(&files).map(Cow::Owned).map_err(|mistakes| {
-        CliError::usage(
-            format!("the catalogue files do not hold together\n{mistakes}"),
-            "each line names file, line and key",
-        )
-    })
 }
 
 /// A taxonomy in a list.
@@ -361,7 +378,7 @@ mod tests {
         let files = CatalogueArgs {
             catalogue: vec!["no/such/file.toml".into()],
         };
-        let problem = catalogue(&files).expect_err("there is no such file");
+        let problem = files.read().expect_err("there is no such file");
         assert_eq!(problem.exit(), Exit::Failure);
         assert!(problem.lines().contains("no/such/file.toml"), "{}", problem.lines());
     }

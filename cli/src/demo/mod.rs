@@ -3,6 +3,7 @@
 //! Everything is started from the one thread that runs the demo and dies with it. Faults are what hardware does to
 //! processes (signals) and to kernel logs (lines); from there on nothing knows that this is a demo.
 
+mod args;
 mod cluster;
 mod error;
 mod inject;
@@ -19,6 +20,7 @@ use rankguard_model::{Case, JobId};
 use rankguard_sim::Dice;
 use rankguard_trainer::ledger;
 
+pub(crate) use self::args::DemoArgs;
 pub(crate) use self::error::DemoError;
 
 use self::cluster::{Cluster, NODES};
@@ -27,7 +29,7 @@ use self::outcome::{CaseFacts, Outcome, Parameters, Reports, Stalls};
 use self::progress::Progress;
 use self::story::Stage;
 use self::watch::{Watch, view};
-use crate::args::{DemoArgs, Format};
+use crate::args::Format;
 use crate::exit::Exit;
 use crate::signals::Stop;
 use crate::{out, report};

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use super::BenchAgentArgs;
 use crate::bench::agent::{self, Figure};
-use crate::commands::{block_on, gpu_calls};
+use crate::commands::gpu_calls;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
+use crate::runtime::block_on;
 
 const COLUMNS: &[Column<Figure>] = &[
     ("subject", |it| it.subject.to_owned()),

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::args::{FormatArgs, HistoryArgs};
+use crate::args::FormatArgs;
+use crate::commands::history::HistoryArgs;
 
 /// `bench`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure; all that there is when nothing is named
+    /// What to measure.
     #[command(subcommand)]
-    pub(crate) what: Option<BenchAction>,
+    pub(crate) what: BenchAction,
 }
 
 /// `bench ...`.

@@ -9,7 +9,8 @@ use rankguard_checkpoint_exchange::safetensors::DEFAULT_FILE_BYTES;
 use rankguard_model::{Generation, Step};
 
 use super::plan::PlanArgs;
-use crate::args::{FormatArgs, KeepArgs};
+use crate::args::FormatArgs;
+use crate::commands::keep::KeepArgs;
 
 /// `checkpoint`.
 #[derive(Debug, Clone, Args)]

@@ -23,7 +23,7 @@ use rankguard_model::Step;
 use crate::error::CliError;
 use crate::exit::Exit;
 
-pub(super) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
     match args.action {
         CheckpointAction::Ls(store) => look::ls(&store),
         CheckpointAction::Verify { store, step } => look::check(&store, step.map(Step)),

@@ -7,10 +7,10 @@ use rankguard_model::{JobId, Step};
 use super::args::PullArgs;
 use super::look;
 use super::push::{failed, tier};
-use crate::commands::block_on;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
+use crate::runtime::block_on;
 use crate::words;
 
 const PULLED: &[Column<Pulled>] = &[

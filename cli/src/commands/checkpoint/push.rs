@@ -10,11 +10,11 @@ use rankguard_model::{JobId, Step};
 
 use super::args::PushArgs;
 use super::look;
-use crate::commands::block_on;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
+use crate::runtime::block_on;
 use crate::words;
 
 const PUSHED: &[Column<Pushed>] = &[

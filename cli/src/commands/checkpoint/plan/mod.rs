@@ -82,7 +82,7 @@ struct Answer {
     spares: Option<Spares>,
 }
 
-pub(super) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let rating = rating(args)?;
     let question = question(args, &rating)?;
     let hint = "`rankguard checkpoint plan --help` has an example";

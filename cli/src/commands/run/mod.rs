@@ -1,5 +1,7 @@
 //! `rankguard run`: submit a job and follow it. Ctrl-C cancels it.
 
+mod args;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +10,8 @@ use rankguard_model::{
     StatusView,
 };
 
-use crate::args::RunArgs;
+pub(crate) use args::RunArgs;
+
 use crate::client::Client;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -25,7 +28,7 @@ const AWAY_MAX: Duration = Duration::from_secs(600);
 /// How long a cancelled job may take to end.
 const CANCEL_MAX: Duration = Duration::from_secs(60);
 
-pub(super) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError> {
+pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError> {
     let detach = args.detach;
     let mut stop = Stop::catch().map_err(|problem| {
         CliError::failure("cannot catch signals", "is this process short of file descriptors?").because(problem)

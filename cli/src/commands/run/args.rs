@@ -1,0 +1,116 @@
+//! Words of `rankguard run`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::args::ControllerAddress;
+use crate::commands::keep::KeepArgs;
+
+/// `run`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+    /// How many nodes: `MIN:MAX`, or one number
+    #[arg(long, value_name = "MIN:MAX", default_value = "1")]
+    pub(crate) nodes: NodeCount,
+    /// Ranks on each node
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ranks_per_node: u32,
+    /// Checkpoint store, the same directory on every node
+    #[arg(long, value_name = "DIR", requires = "checkpoint_every")]
+    pub(crate) checkpoint_dir: Option<PathBuf>,
+    /// Steps between checkpoints
+    #[arg(long, value_name = "STEPS", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) checkpoint_every: Option<u64>,
+    /// Which checkpoints stay.
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
+    /// Name of the job [default: the program's name and a number]
+    #[arg(long, value_name = "JOB")]
+    pub(crate) name: Option<String>,
+    /// Failures of one class that are retried before the job is stopped
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) max_restarts: u32,
+    /// Extra environment of the ranks; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) env: Vec<EnvPair>,
+    /// Working directory of the ranks [default: this one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workdir: Option<PathBuf>,
+    /// Submit and return
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Program and arguments; each rank runs one
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// `MIN:MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeCount {
+    /// Fewest.
+    pub(crate) min: u32,
+    /// Most.
+    pub(crate) max: u32,
+}
+
+impl std::str::FromStr for NodeCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (min, max) = text.split_once(':').unwrap_or((text, text));
+        let number = |text: &str| {
+            text.parse::<u32>()
+                .map_err(|_| format!("{text:?} is not a number; want MIN:MAX"))
+        };
+        let (min, max) = (number(min)?, number(max)?);
+        if min == 0 {
+            return Err("a job needs at least 1 node".to_owned());
+        }
+        if min > max {
+            return Err(format!("at least {min} and at most {max} cannot both be"));
+        }
+        Ok(Self { min, max })
+    }
+}
+
+/// `KEY=VALUE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EnvPair {
+    /// The variable.
+    pub(crate) key: String,
+    /// What it holds.
+    pub(crate) value: String,
+}
+
+impl std::str::FromStr for EnvPair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() && !text.contains('\0') => Ok(Self {
+                key: key.to_owned(),
+                value: value.to_owned(),
+            }),
+            _ => Err("want KEY=VALUE".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_count_is_a_range_or_one_number() {
+        let parse = |text: &str| text.parse::<NodeCount>();
+        assert_eq!(parse("2:3"), Ok(NodeCount { min: 2, max: 3 }));
+        assert_eq!(parse("4"), Ok(NodeCount { min: 4, max: 4 }));
+        for wrong in ["", "0", "3:2", "a:b", "1:2:3", "-1"] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The runtime of commands that wait.
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::error::CliError;
+
+/// Runs something that waits, on this thread.
+pub(crate) fn block_on<F: Future>(work: F) -> Result<F::Output, CliError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|problem| {
+        CliError::failure("cannot start the runtime", "are there too many processes or threads?").because(problem)
+    })?;
+    let output = runtime.block_on(work);
+    // What is still blocked in a system call must not keep a finished command from ending.
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    Ok(output)
+}
