@@ -5,7 +5,7 @@
 //! flags), `client` (the controller as people see it), `runtime` (for those that wait), `report` (the page).
 //! How it prints, lists and ends is `rankguard-console`; the history commands are a binary of their own beside it.
 //!
-//! Absent: shell completions, a manual page, colours, and talking to a controller that is not on this machine except
+//! Absent: colours, and talking to a controller that is not on this machine except
 //! through a tunnel.
 
 mod args;

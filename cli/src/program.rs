@@ -1,6 +1,6 @@
 //! The whole program: from the words to a command, and from its end to the exit code.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::args::CommonArgs;
 use crate::commands::agent::AgentArgs;
@@ -21,6 +21,7 @@ use crate::commands::node::NodeArgs;
 use crate::commands::preflight::PreflightArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::run::RunArgs;
+use crate::commands::shell::ShellArgs;
 use crate::commands::stack_calls::StackCallsArgs;
 use crate::commands::status::StatusArgs;
 use crate::commands::taxonomy::TaxonomyArgs;
@@ -93,6 +94,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Check or show the configuration
     Config(ConfigArgs),
+    /// Write completions for a shell, or manual pages
+    Shell(ShellArgs),
     /// One rank of the demo's job; started by agents
     #[command(hide = true)]
     DemoRank(DemoRankArgs),
@@ -191,6 +194,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         }
         Command::Bench(args) => commands::bench::run(&args),
         Command::Config(args) => commands::config::run(&args, common),
+        Command::Shell(args) => commands::shell::run(&args, Cli::command()),
         Command::GpuCalls(args) => commands::gpu_calls::run(&args),
         Command::StackCalls(args) => commands::stack_calls::run(&args),
         Command::DemoRank(args) => Ok(commands::demo_rank::run(args)),
@@ -199,8 +203,6 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

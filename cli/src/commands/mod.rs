@@ -21,6 +21,7 @@ pub(crate) mod node;
 pub(crate) mod preflight;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod shell;
 pub(crate) mod stack_calls;
 pub(crate) mod status;
 pub(crate) mod taxonomy;

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use rankguard_model::{JobView, NodeId, Span};
 
+use super::canvas::{Clock, LEFT, Panel};
 use super::text::{escape, offset};
-use super::timeline::{Clock, LEFT, Panel};
 
 const HEAD: f64 = 22.0;
 /// Height of a node's own band and of a rank's bar with the space below it.

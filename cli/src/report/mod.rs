@@ -7,6 +7,7 @@
 //! Absent: zooming, and plots of more than one job in one figure.
 
 mod axis;
+mod canvas;
 mod cases;
 mod delays;
 mod gantt;

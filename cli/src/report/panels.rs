@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use rankguard_model::{JobView, ProgressPoint};
 
 use super::axis::{self, Axis};
-use super::timeline::{Clock, LEFT, Panel, RIGHT, WIDTH};
+use super::canvas::{Clock, LEFT, Panel, RIGHT, WIDTH};
 
 /// Space between a panel's heading and its plot, and below the plot.
 const HEAD: f64 = 22.0;

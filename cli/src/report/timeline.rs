@@ -3,57 +3,16 @@
 
 use std::fmt::Write as _;
 
-use rankguard_model::{Case, JobView, Span, StatusView, Timestamp};
+use rankguard_model::{Case, JobView, Span, StatusView};
 
-use super::axis::{self, Axis};
+use super::axis;
+use super::canvas::{Clock, Panel, RIGHT, WIDTH};
 use super::gantt;
 use super::panels;
 use super::text::escape;
 
-/// Width of the figure and room for labels on its left.
-pub(super) const WIDTH: f64 = 960.0;
-pub(super) const LEFT: f64 = 92.0;
-pub(super) const RIGHT: f64 = 14.0;
 /// Room above the panels for the numbers of the cases.
 const TOP: f64 = 30.0;
-
-/// A part of the figure: how high it is and what is drawn, with its upper edge given.
-pub(super) struct Panel {
-    pub(super) height: f64,
-    pub(super) svg: String,
-}
-
-/// Time across the figure.
-#[derive(Clone, Copy)]
-pub(super) struct Clock {
-    pub(super) start: Timestamp,
-    pub(super) end: Timestamp,
-    axis: Axis,
-}
-
-impl Clock {
-    fn new(start: Timestamp, end: Timestamp) -> Self {
-        let span = seconds(end, start);
-        Self {
-            start,
-            end,
-            axis: Axis::new(0.0, span, LEFT, WIDTH - RIGHT),
-        }
-    }
-
-    /// Place of a moment.
-    pub(super) fn at(&self, at: Timestamp) -> f64 {
-        self.axis.at(seconds(at, self.start))
-    }
-
-    fn span(&self) -> f64 {
-        seconds(self.end, self.start)
-    }
-}
-
-fn seconds(at: Timestamp, start: Timestamp) -> f64 {
-    at.millis_since(start) as f64 / 1e3
-}
 
 /// The figure of a job; nothing when it has made no step and ran nowhere.
 pub(super) fn figure(job: &JobView, cases: &[&Case], status: &StatusView) -> Option<String> {

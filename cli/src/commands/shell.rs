@@ -1,0 +1,65 @@
+//! `rankguard shell completions|man`: what a package puts beside the program, made from the commands themselves.
+//!
+//! The words of `dataset`, `study`, `replay` and `simulate` belong to the program of the history commands and are not
+//! completed here.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use clap_complete::Shell;
+
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::out;
+
+/// Name that people type.
+const PROGRAM: &str = "rankguard";
+
+/// `shell`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ShellArgs {
+    /// What to write.
+    #[command(subcommand)]
+    pub(crate) what: ShellAction,
+}
+
+/// `shell ...`.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum ShellAction {
+    /// A script that completes words of this program, on standard output
+    Completions {
+        /// For which shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Manual pages, one a command
+    Man {
+        /// Folder for the pages; it is made where it is absent
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+}
+
+/// Writes for the given tree of commands.
+pub(crate) fn run(args: &ShellArgs, mut program: clap::Command) -> Result<Exit, CliError> {
+    match &args.what {
+        ShellAction::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut program, PROGRAM, &mut script);
+            out::bytes(&script);
+        }
+        ShellAction::Man { out: folder } => {
+            pages(program, folder).map_err(|problem| {
+                let what = format!("cannot write manual pages into {}", folder.display());
+                CliError::failure(what, "--out names another folder").because(problem)
+            })?;
+            out::line(&folder.join("rankguard.1").display().to_string());
+        }
+    }
+    Ok(Exit::Fine)
+}
+
+fn pages(program: clap::Command, folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(program, folder)
+}

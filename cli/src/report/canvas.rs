@@ -1,0 +1,49 @@
+//! What the panels of a job's figure share: its width, its time, and what a panel is.
+
+use rankguard_model::Timestamp;
+
+use super::axis::Axis;
+
+/// Width of the figure and room for labels on its left.
+pub(super) const WIDTH: f64 = 960.0;
+pub(super) const LEFT: f64 = 92.0;
+pub(super) const RIGHT: f64 = 14.0;
+
+/// A part of the figure: how high it is and what is drawn, with its upper edge given.
+pub(super) struct Panel {
+    pub(super) height: f64,
+    pub(super) svg: String,
+}
+
+/// Time across the figure.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    pub(super) start: Timestamp,
+    pub(super) end: Timestamp,
+    pub(super) axis: Axis,
+}
+
+impl Clock {
+    pub(super) fn new(start: Timestamp, end: Timestamp) -> Self {
+        let span = seconds(end, start);
+        Self {
+            start,
+            end,
+            axis: Axis::new(0.0, span, LEFT, WIDTH - RIGHT),
+        }
+    }
+
+    /// Place of a moment.
+    pub(super) fn at(&self, at: Timestamp) -> f64 {
+        self.axis.at(seconds(at, self.start))
+    }
+
+    /// Seconds across the figure.
+    pub(super) fn span(&self) -> f64 {
+        seconds(self.end, self.start)
+    }
+}
+
+fn seconds(at: Timestamp, start: Timestamp) -> f64 {
+    at.millis_since(start) as f64 / 1e3
+}

@@ -1,0 +1,133 @@
+//! What a package installs beside the program is true of this program: units, the sample of a configuration, pages.
+
+#![allow(
+    clippy::print_stderr,
+    reason = "a part that cannot be had is said where people see it"
+)]
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use support::rankguard;
+
+fn packaging() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging"))
+}
+
+fn units() -> Vec<(PathBuf, String)> {
+    let found = std::fs::read_dir(packaging().join("systemd")).expect("there are units");
+    let paths = found.map(|entry| entry.expect("a name").path());
+    paths
+        .filter(|path| path.extension().is_some_and(|it| it == "service"))
+        .map(|path| (path.clone(), std::fs::read_to_string(&path).expect("text")))
+        .collect()
+}
+
+/// The words after the program in a unit's `ExecStart`.
+fn words(unit: &str) -> Vec<&str> {
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
+    let mut words = line.expect("a unit starts something").split_whitespace();
+    assert_eq!(words.next(), Some("/usr/bin/rankguard"));
+    words.collect()
+}
+
+#[test]
+fn the_sample_of_a_configuration_has_no_mistake() {
+    let sample = packaging().join("rankguard.toml");
+    let sample = sample.to_str().expect("a path of this repository");
+    rankguard(&["--config", sample, "config", "check"]).expect(0);
+}
+
+#[test]
+fn units_start_commands_that_there_are() {
+    let units = units();
+    assert_eq!(units.len(), 2, "controller and agent");
+    for (path, unit) in &units {
+        let words = words(unit);
+        // Help is printed before a configuration is read, but not before words are understood.
+        let ran = rankguard(&[words.as_slice(), &["--help"]].concat()).expect(0);
+        for flag in words.iter().filter(|word| word.starts_with("--")) {
+            assert!(ran.stdout.contains(flag), "{}: {flag} is no flag", path.display());
+        }
+    }
+}
+
+#[test]
+fn an_agent_has_longer_to_stop_than_its_last_checkpoint_takes() {
+    let settings = rankguard(&["config", "show", "--format", "json"]).expect(0);
+    let settings: serde_json::Value = serde_json::from_str(&settings.stdout).expect("json");
+    let ms = |name: &str| -> u64 {
+        let rows = settings.as_array().expect("rows");
+        let row = rows.iter().find(|row| row["setting"] == name).expect(name);
+        row["value"]
+            .to_string()
+            .trim_matches('"')
+            .parse()
+            .expect("milliseconds")
+    };
+    let needed: u64 = ["last_checkpoint_ms", "shutdown_grace_ms", "kill_ms"]
+        .iter()
+        .map(|name| ms(&format!("agent.intervals.{name}")))
+        .sum();
+    let (_, agent) = units()
+        .into_iter()
+        .find(|(path, _)| path.ends_with("rankguard-agent.service"))
+        .expect("a unit of the agent");
+    let given = agent.lines().find_map(|line| line.strip_prefix("TimeoutStopSec="));
+    let given: u64 = given.expect("a limit").parse().expect("seconds");
+    assert!(given * 1000 > needed, "{given} s for {needed} ms");
+}
+
+#[test]
+fn systemd_accepts_the_units() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (path, unit) in units() {
+        // The program is not installed here, and its user is not made: the rest of the unit is what is looked at.
+        let unit = unit
+            .replace("/usr/bin/rankguard", "/bin/true")
+            .replace("User=rankguard\n", "");
+        let copy = folder.path().join(path.file_name().expect("a name"));
+        std::fs::write(&copy, unit).expect("written");
+        let ran = Command::new("systemd-analyze")
+            .arg("verify")
+            .arg("--man=no")
+            .arg(&copy)
+            .output();
+        let Ok(ran) = ran else {
+            eprintln!("SKIPPED: no systemd-analyze here, so the units were not verified");
+            return;
+        };
+        let said = String::from_utf8_lossy(&ran.stderr);
+        let name = copy.file_name().expect("a name").to_string_lossy().into_owned();
+        let about_it: Vec<&str> = said.lines().filter(|line| line.contains(&name)).collect();
+        assert!(about_it.is_empty(), "{about_it:#?}");
+    }
+}
+
+#[test]
+fn completions_and_pages_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = rankguard(&["shell", "completions", shell]).expect(0);
+        for word in ["diagnose", "checkpoint", "--flight-recorder"] {
+            let word = if shell == "fish" {
+                word.trim_start_matches("--")
+            } else {
+                word
+            };
+            assert!(script.stdout.contains(word), "{word} is not completed in {shell}");
+        }
+        assert!(
+            !script.stdout.contains("gpu-calls") || shell != "fish",
+            "hidden commands stay hidden"
+        );
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().join("man1");
+    rankguard(&["shell", "man", "--out", folder.to_str().expect("a path")]).expect(0);
+    for page in ["rankguard.1", "rankguard-agent.1", "rankguard-checkpoint-verify.1"] {
+        let page = std::fs::read_to_string(folder.join(page)).expect(page);
+        assert!(page.contains(".TH"), "{page}");
+    }
+}
