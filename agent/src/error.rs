@@ -44,6 +44,9 @@ pub enum AgentError {
         #[source]
         source: io::Error,
     },
+    /// Images cannot be taken.
+    #[error("listen for images of other nodes beside peer_listen")]
+    ImageListen(#[from] rankguard_checkpoint_tiers::bulk::BulkError),
     /// The numbers cannot be served.
     #[error("serve metrics on {address} (set metrics_listen to a free address of this host, port 0 takes any)")]
     MetricsListen {

@@ -13,7 +13,7 @@
 //! - Without a controller everything goes on: ranks train and seal, images become durable, evidence waits (RG-5).
 //! - No call into a driver, a file system or a rank can hold up another part; each has a thread or a deadline (RG-9, RG-12).
 //!
-//! Absent: ranks that survive their agent, replication of images to peers.
+//! Absent: ranks that survive their agent, parity over the images of several nodes.
 
 mod bounded;
 mod checkpoint;

@@ -8,15 +8,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rankguard_model::{ClockOffset, NodeInfo};
-use rankguard_proto::MESSAGE_BYTES_MAX;
 use rankguard_proto::v1::links_server::LinksServer;
-use rankguard_proto::v1::peers_server::PeersServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Endpoint, Server};
 
-use crate::checkpoint::{Checkpoints, PeerService};
+use crate::checkpoint::Checkpoints;
 use crate::collectors::{Collectors, Injectable, Stop};
 use crate::fences::Fences;
 use crate::inject::{Desk, Ends, InjectSocket, Means};
@@ -73,6 +71,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let intake = Intake::new(settings.node.clone());
     let roster = Roster::new(settings.node.clone());
     let checkpoints = Checkpoints::new(&settings, &intake, &roster, tokio::runtime::Handle::current());
+    let images = checkpoints.serve(peer_address.ip()).await?;
     let writer = spool_writer(&settings, &intake, &spool)?;
     let socket = RankSocket::start(&settings, &roster, &intake, &checkpoints, &stop).map_err(|source| {
         AgentError::RankSocket {
@@ -115,12 +114,11 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     };
     let orders = thread("orders", carry_out)?;
 
-    let service = PeersServer::new(PeerService(checkpoints.clone())).max_encoding_message_size(MESSAGE_BYTES_MAX);
     let (end_peers, peers_end) = oneshot::channel::<()>();
     let links = LinksServer::new(LinkService {
         host: settings.host.clone(),
     });
-    let serving = Server::builder().add_service(service).add_service(links);
+    let serving = Server::builder().add_service(links);
     let peers = serving.serve_with_incoming_shutdown(TcpListenerStream::new(peer_listener), async {
         let _ = peers_end.await;
     });
@@ -132,6 +130,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
             incarnation: format!("{}-{}", std::process::id(), clock::now().0),
             host: host.clone(),
             peer_address: format!("{host}:{}", peer_address.port()),
+            image_address: format!("{host}:{}", images.address().port()),
             slots: settings.slots,
             failure_domain: settings.failure_domain.clone(),
             running: Vec::new(),
@@ -216,6 +215,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let _ = end_peers.send(());
     peers.abort();
     let _ = peers.await;
+    drop(images);
     drop(socket);
     match unexpected {
         Some(part) => Err(AgentError::PartEnded {

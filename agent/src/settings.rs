@@ -101,6 +101,10 @@ pub struct ImageSettings {
     pub wait: Duration,
     /// Memory that stays free for the ranks and the system, bytes: arenas that would leave less are refused.
     pub memory_reserve: u64,
+    /// Most bytes of images that are kept here for other nodes; a quarter of what is available at the start when absent.
+    pub kept_for_others: Option<u64>,
+    /// Most bytes a second that copies to other nodes and to object stores take together; as many as there are when absent.
+    pub copy_rate: Option<u64>,
 }
 
 impl Default for ImageSettings {
@@ -110,6 +114,8 @@ impl Default for ImageSettings {
             when_full: WhenFull::Wait,
             wait: Duration::from_secs(30),
             memory_reserve: 256 << 20,
+            kept_for_others: None,
+            copy_rate: None,
         }
     }
 }

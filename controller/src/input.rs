@@ -34,6 +34,7 @@ pub(crate) enum Input {
 
 /// What an operator wants done.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "commands are few and are moved once")]
 pub(crate) enum Command {
     Submit { spec: JobSpec },
     Cancel { job: JobId },

@@ -198,6 +198,7 @@ mod tests {
             incarnation: "first".to_owned(),
             host: String::new(),
             peer_address: String::new(),
+            image_address: String::new(),
             slots: 1,
             failure_domain: String::new(),
             running: Vec::new(),

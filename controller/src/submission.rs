@@ -94,6 +94,7 @@ mod tests {
             store: String::new(),
             keep: 0,
             retention: rankguard_model::Retention::default(),
+            copies: rankguard_model::CheckpointCopies::default(),
         });
         assert_eq!(problems(&spec).len(), 8, "{:#?}", problems(&spec));
     }

@@ -150,6 +150,24 @@ pub enum Body {
         /// Why (`no space left on device` ...).
         reason: String,
     },
+    /// An image is in the memory of another node, or a committed checkpoint in an object store, whole and compared with its
+    /// digests; or it could not be brought there.
+    Copied {
+        /// The generation that wrote it.
+        generation: Generation,
+        /// Its step.
+        step: Step,
+        /// How far away the copy is.
+        tier: CopyTier,
+        /// Which node or store, as people call it.
+        to: String,
+        /// Bytes that were sent.
+        bytes: u64,
+        /// How long it took, milliseconds.
+        took_ms: f64,
+        /// Why there is no copy.
+        failed: Option<String>,
+    },
     /// A rank loaded its part of a checkpoint.
     Restored {
         /// Step it starts from.
@@ -190,6 +208,16 @@ pub enum Body {
         /// Why.
         reason: String,
     },
+}
+
+/// A tier besides the checkpoint store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopyTier {
+    /// Memory of another node: an image of one rank.
+    Peer,
+    /// An object store: a whole committed checkpoint.
+    Mirror,
 }
 
 /// A check that says that the job would fail on this node.

@@ -49,6 +49,18 @@ pub struct CheckpointPolicy {
     /// What else stays; its `last` is `keep`.
     #[serde(default)]
     pub retention: Retention,
+    /// Where images go besides the store.
+    #[serde(default)]
+    pub copies: CheckpointCopies,
+}
+
+/// Where images of a job go besides the checkpoint store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointCopies {
+    /// Other nodes of the job that keep each image in memory, in other failure domains where there are some.
+    pub nodes: u32,
+    /// Object store that every committed checkpoint is mirrored to (`s3://bucket/run-7`).
+    pub mirror: Option<String>,
 }
 
 /// One rank's place in a generation.
@@ -129,6 +141,9 @@ pub struct NodeInfo {
     pub host: String,
     /// Address of the agent's peer service (`host:port`).
     pub peer_address: String,
+    /// Address at which the agent takes and gives images (`host:port`).
+    #[serde(default)]
+    pub image_address: String,
     /// Ranks it can run at once.
     pub slots: u32,
     /// What fails together with it (rack, switch, power feed); empty when not told.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Generation, JobId, NodeId, Rank, Step};
+use crate::{CheckpointCopies, Generation, JobId, NodeId, Rank, Step};
 
 /// What an agent is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,8 +140,12 @@ pub struct Launch {
     pub checkpoint_store: String,
     /// Where to start from; absent for a fresh start.
     pub restore: Option<RestorePoint>,
-    /// Agents of the job that may hold chunks in memory.
+    /// Agents that may hold chunks in memory.
     pub peers: Vec<Peer>,
+    /// Nodes of this generation, by their position in it.
+    pub nodes: Vec<NodeId>,
+    /// Where images go besides the store.
+    pub copies: CheckpointCopies,
 }
 
 /// One rank to start.
@@ -162,11 +166,13 @@ pub struct RestorePoint {
     pub generation: Generation,
 }
 
-/// Another agent of the job.
+/// Another agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     /// Its node.
     pub node: NodeId,
-    /// Address of its peer service (`host:port`).
+    /// Address at which it takes and gives images (`host:port`).
     pub address: String,
+    /// What fails together with it; empty when not told.
+    pub failure_domain: String,
 }

@@ -91,6 +91,12 @@ pub struct JobView {
     /// Why the newest of them was lost.
     #[serde(default)]
     pub void_reason: Option<String>,
+    /// Copies, of images or of whole checkpoints, that could not be made.
+    #[serde(default)]
+    pub copies_failed: u64,
+    /// Why the newest of them could not.
+    #[serde(default)]
+    pub copy_reason: Option<String>,
     /// Progress, thinned, oldest first.
     pub progress: Vec<ProgressPoint>,
     /// States of its ranks and nodes over time, for a Gantt chart.
@@ -116,6 +122,12 @@ pub struct CheckpointView {
     pub committed_at: Timestamp,
     /// How long each rank waited for it, milliseconds, by rank.
     pub stall_ms: Vec<(Rank, f64)>,
+    /// Images of it that came to the memory of another node.
+    #[serde(default)]
+    pub copied: u32,
+    /// When all of it was in the object store.
+    #[serde(default)]
+    pub mirrored_at: Option<Timestamp>,
 }
 
 /// One reported step.

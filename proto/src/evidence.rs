@@ -1,7 +1,7 @@
 //! Evidence, its body and its marks on the wire.
 
 use rankguard_model::{
-    Body, ClassId, Evidence, EvidenceId, FailedCheck, Generation, JobId, Ledger, Mark, NodeId, OrderId, Rank,
+    Body, ClassId, CopyTier, Evidence, EvidenceId, FailedCheck, Generation, JobId, Ledger, Mark, NodeId, OrderId, Rank,
     RestoreBytes, Role, Sequence, ShardSeal, Source, Step, Timestamp,
 };
 
@@ -235,6 +235,23 @@ impl From<&Body> for v1::Body {
                 from: Some(from.into()),
                 took_ms: *took_ms,
             }),
+            Body::Copied {
+                generation,
+                step,
+                tier,
+                to,
+                bytes,
+                took_ms,
+                failed,
+            } => Kind::Copied(body::Copied {
+                generation: generation.0,
+                step: step.0,
+                tier: body::CopyTier::from(*tier).into(),
+                to: to.clone(),
+                bytes: *bytes,
+                took_ms: *took_ms,
+                failed: failed.clone(),
+            }),
             Body::FlightDump { dump, left_out } => Kind::FlightDump(body::FlightDump {
                 dump: dump.clone(),
                 left_out: *left_out,
@@ -322,6 +339,15 @@ impl TryFrom<v1::Body> for Body {
                 from: required("restored.from", restored.from)?,
                 took_ms: finite("restored.took_ms", restored.took_ms)?,
             },
+            Kind::Copied(copied) => Self::Copied {
+                generation: Generation(copied.generation),
+                step: Step(copied.step),
+                tier: CopyTier::try_from(known::<body::CopyTier>("copied.tier", copied.tier)?)?,
+                to: copied.to,
+                bytes: copied.bytes,
+                took_ms: finite("copied.took_ms", copied.took_ms)?,
+                failed: copied.failed,
+            },
             Kind::FlightDump(flight) => Self::FlightDump {
                 dump: flight.dump,
                 left_out: flight.left_out,
@@ -339,6 +365,27 @@ impl TryFrom<v1::Body> for Body {
                 generation: Generation(failed.generation),
                 reason: failed.reason,
             },
+        })
+    }
+}
+
+impl From<CopyTier> for body::CopyTier {
+    fn from(tier: CopyTier) -> Self {
+        match tier {
+            CopyTier::Peer => Self::Peer,
+            CopyTier::Mirror => Self::Mirror,
+        }
+    }
+}
+
+impl TryFrom<body::CopyTier> for CopyTier {
+    type Error = WireError;
+
+    fn try_from(tier: body::CopyTier) -> Result<Self, WireError> {
+        Ok(match tier {
+            body::CopyTier::Unspecified => return Err(WireError::absent("tier")),
+            body::CopyTier::Peer => Self::Peer,
+            body::CopyTier::Mirror => Self::Mirror,
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Jobs, nodes and ranks on the wire.
 
 use rankguard_model::{
-    Best, CheckpointPolicy, ClockOffset, Exit, Generation, Good, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank,
-    RankRef, Retention, RunningRank, Step,
+    Best, CheckpointCopies, CheckpointPolicy, ClockOffset, Exit, Generation, Good, JobId, JobSpec, NodeId, NodeInfo,
+    NodeRange, Rank, RankRef, Retention, RunningRank, Step,
 };
 
 use crate::WireError;
@@ -36,6 +36,7 @@ impl From<&CheckpointPolicy> for v1::CheckpointPolicy {
             store: policy.store.clone(),
             keep: policy.keep,
             retention: Some((&policy.retention).into()),
+            copies: Some((&policy.copies).into()),
         }
     }
 }
@@ -50,7 +51,26 @@ impl TryFrom<v1::CheckpointPolicy> for CheckpointPolicy {
             keep: policy.keep,
             // A submitter that knows no rules has none.
             retention: policy.retention.map(Into::into).unwrap_or_default(),
+            copies: policy.copies.map(Into::into).unwrap_or_default(),
         })
+    }
+}
+
+impl From<&CheckpointCopies> for v1::CheckpointCopies {
+    fn from(copies: &CheckpointCopies) -> Self {
+        Self {
+            nodes: copies.nodes,
+            mirror: copies.mirror.clone(),
+        }
+    }
+}
+
+impl From<v1::CheckpointCopies> for CheckpointCopies {
+    fn from(copies: v1::CheckpointCopies) -> Self {
+        Self {
+            nodes: copies.nodes,
+            mirror: copies.mirror,
+        }
     }
 }
 
@@ -168,6 +188,7 @@ impl From<&NodeInfo> for v1::NodeInfo {
             incarnation: info.incarnation.clone(),
             host: info.host.clone(),
             peer_address: info.peer_address.clone(),
+            image_address: info.image_address.clone(),
             slots: info.slots,
             failure_domain: info.failure_domain.clone(),
             running: info.running.iter().map(Into::into).collect(),
@@ -185,6 +206,7 @@ impl TryFrom<v1::NodeInfo> for NodeInfo {
             incarnation: name("incarnation", info.incarnation)?,
             host: info.host,
             peer_address: info.peer_address,
+            image_address: info.image_address,
             slots: info.slots,
             failure_domain: info.failure_domain,
             running: repeated("running", info.running)?,

@@ -171,6 +171,8 @@ impl From<&Launch> for v1::Launch {
             checkpoint_store: launch.checkpoint_store.clone(),
             restore: launch.restore.as_ref().map(Into::into),
             peers: launch.peers.iter().map(Into::into).collect(),
+            nodes: launch.nodes.iter().map(|node| node.0.clone()).collect(),
+            copies: Some((&launch.copies).into()),
         }
     }
 }
@@ -196,6 +198,12 @@ impl TryFrom<v1::Launch> for Launch {
             checkpoint_store: launch.checkpoint_store,
             restore: optional("restore", launch.restore)?,
             peers: repeated("peers", launch.peers)?,
+            nodes: launch
+                .nodes
+                .into_iter()
+                .map(|node| name("nodes", node).map(NodeId))
+                .collect::<Result<_, _>>()?,
+            copies: launch.copies.map(Into::into).unwrap_or_default(),
         })
     }
 }
@@ -245,6 +253,7 @@ impl From<&Peer> for v1::Peer {
         Self {
             node: peer.node.0.clone(),
             address: peer.address.clone(),
+            failure_domain: peer.failure_domain.clone(),
         }
     }
 }
@@ -256,6 +265,7 @@ impl TryFrom<v1::Peer> for Peer {
         Ok(Self {
             node: NodeId(name("node", peer.node)?),
             address: peer.address,
+            failure_domain: peer.failure_domain,
         })
     }
 }

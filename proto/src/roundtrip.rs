@@ -5,10 +5,10 @@ use proptest::option;
 use proptest::prelude::*;
 use prost::Message;
 use rankguard_model::{
-    Best, Body, CheckpointCall, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence,
-    EvidenceId, Exit, FailedCheck, Generation, Good, JobId, JobSpec, Launch, Ledger, Mark, NodeId, NodeInfo, NodeRange,
-    Order, OrderId, Peer, Preflight, Rank, RankRef, RankSlot, RestoreBytes, RestorePoint, Retention, Role, RunningRank,
-    Sequence, ShardSeal, Source, Step, Timestamp,
+    Best, Body, CheckpointCall, CheckpointCopies, CheckpointPolicy, ClassId, ClockOffset, CopyTier, Device, DeviceKind,
+    Entity, Evidence, EvidenceId, Exit, FailedCheck, Generation, Good, JobId, JobSpec, Launch, Ledger, Mark, NodeId,
+    NodeInfo, NodeRange, Order, OrderId, Peer, Preflight, Rank, RankRef, RankSlot, RestoreBytes, RestorePoint,
+    Retention, Role, RunningRank, Sequence, ShardSeal, Source, Step, Timestamp,
 };
 
 use crate::{WireError, v1};
@@ -150,6 +150,19 @@ fn body() -> impl Strategy<Value = Body> {
         seal().prop_map(|seal| Body::ShardDurable { seal }),
         (step(), text()).prop_map(|(step, reason)| Body::ShardFailed { step, reason }),
         (step(), restore_bytes(), number()).prop_map(|(step, from, took_ms)| Body::Restored { step, from, took_ms }),
+        (
+            (generation(), step(), any::<bool>()),
+            (text(), any::<u64>(), number(), option::of(text()))
+        )
+            .prop_map(|((generation, step, far), (to, bytes, took_ms, failed))| Body::Copied {
+                generation,
+                step,
+                tier: if far { CopyTier::Mirror } else { CopyTier::Peer },
+                to,
+                bytes,
+                took_ms,
+                failed,
+            }),
         (text(), any::<u64>()).prop_map(|(dump, left_out)| Body::FlightDump { dump, left_out }),
         Just(Body::RankFinished),
         (
@@ -213,6 +226,10 @@ fn evidence() -> impl Strategy<Value = Evidence> {
     )
 }
 
+fn copies() -> impl Strategy<Value = CheckpointCopies> {
+    (any::<u32>(), option::of(text())).prop_map(|(nodes, mirror)| CheckpointCopies { nodes, mirror })
+}
+
 fn launch() -> impl Strategy<Value = Launch> {
     let who = (
         job(),
@@ -229,8 +246,9 @@ fn launch() -> impl Strategy<Value = Launch> {
         any::<u16>(),
     );
     let how = (any::<u32>(), any::<u32>(), any::<u64>(), text());
-    let from = (option::of((step(), generation())), vec((node(), text()), 0..3));
-    (who, where_to, how, from).prop_map(|(who, where_to, how, from)| Launch {
+    let from = (option::of((step(), generation())), vec((node(), text(), text()), 0..3));
+    let copies = (vec(node(), 0..3), copies());
+    (who, where_to, how, from, copies).prop_map(|(who, where_to, how, from, copies)| Launch {
         job: who.0,
         generation: who.1,
         command: who.2,
@@ -253,8 +271,14 @@ fn launch() -> impl Strategy<Value = Launch> {
         peers: from
             .1
             .into_iter()
-            .map(|(node, address)| Peer { node, address })
+            .map(|(node, address, failure_domain)| Peer {
+                node,
+                address,
+                failure_domain,
+            })
             .collect(),
+        nodes: copies.0,
+        copies: copies.1,
     })
 }
 
@@ -320,7 +344,7 @@ fn running() -> impl Strategy<Value = RunningRank> {
 
 fn node_info() -> impl Strategy<Value = NodeInfo> {
     (
-        (node(), name(), text(), text(), any::<u32>(), text()),
+        (node(), name(), text(), (text(), text()), any::<u32>(), text()),
         vec(running(), 0..3),
         clock(),
     )
@@ -328,7 +352,8 @@ fn node_info() -> impl Strategy<Value = NodeInfo> {
             node: who.0,
             incarnation: who.1,
             host: who.2,
-            peer_address: who.3,
+            peer_address: who.3.0,
+            image_address: who.3.1,
             slots: who.4,
             failure_domain: who.5,
             running,
@@ -354,14 +379,15 @@ fn retention() -> impl Strategy<Value = Retention> {
 }
 
 fn job_spec() -> impl Strategy<Value = JobSpec> {
-    let policy = (any::<u64>(), text(), any::<u32>(), retention()).prop_map(|(every_steps, store, keep, retention)| {
-        CheckpointPolicy {
+    let policy = (any::<u64>(), text(), any::<u32>(), retention(), copies()).prop_map(
+        |(every_steps, store, keep, retention, copies)| CheckpointPolicy {
             every_steps,
             store,
             keep,
             retention,
-        }
-    });
+            copies,
+        },
+    );
     (
         (
             job(),

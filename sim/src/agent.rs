@@ -65,6 +65,7 @@ impl Agent {
             incarnation: format!("{}-{}", self.node, self.incarnation),
             host: self.node.to_string(),
             peer_address: format!("{}:7000", self.node),
+            image_address: format!("{}:7001", self.node),
             slots,
             failure_domain: String::new(),
             running: self

@@ -15,8 +15,7 @@ use rankguard_model::{Body, Launch, Rank, RankRef, RestoreBytes, RestorePoint, R
 use super::Checkpoints;
 use super::arenas::{Arenas, Asked, Place};
 use super::joint::{Wish, overlap};
-use super::peer::PeerSource;
-use super::persist::{Errand, Void};
+use super::persist::Errand;
 use crate::collectors::mark;
 use crate::settings::ImageSettings;
 use crate::sighting::Sighting;
@@ -129,6 +128,7 @@ impl Desk {
             self.rank.clone(),
         );
         let (world_size, all) = (self.launch.world_size, self.all.clone());
+        let copying = all.copy_to_peers(&self.launch, &place, slot, &rank);
         // The wait for the disk is nobody's but its own: the rank trains on and the session hears on.
         self.all.runtime.spawn_blocking(move || {
             let turn = place.turn.lock().expect("no writer panics");
@@ -144,8 +144,26 @@ impl Desk {
                     .map(|(generation, step)| CheckpointId { step, generation }),
                 dedupe: &all.dedupe,
             };
-            let (body, marks) = match errand.run() {
-                Ok(seal) => {
+            let ended = errand.run();
+            let (body, class) = match &ended {
+                Ok(seal) => (Body::ShardDurable { seal: seal.clone() }, None),
+                Err(void) => (
+                    Body::ShardFailed {
+                        step,
+                        reason: void.reason.clone(),
+                    },
+                    void.class,
+                ),
+            };
+            let marks = class.map(|class| mark(class, Role::Root, 0.95, "checkpoint-store"));
+            let marks = marks.into_iter().collect();
+            intake.push(Sighting::now(Source::Checkpoint, entity, body).marked(marks).urgent());
+            // The slot serves the next image only when nobody copies from it any more. A commit need not wait for that.
+            if let Some(copying) = copying {
+                let _ = all.runtime.block_on(copying);
+            }
+            match ended {
+                Ok(_) => {
                     let (own, kept) = ((rank.generation, step), all.kept(&rank.job));
                     // A checkpoint that is newer was committed meanwhile.
                     let _ = match kept.is_some_and(|kept| kept > own) {
@@ -153,19 +171,12 @@ impl Desk {
                         false => place.arena.make_durable(slot, rank.generation).map(|_| ()),
                     };
                     Arenas::make_room(&place.arena, own, kept);
-                    (Body::ShardDurable { seal }, Vec::new())
                 }
-                Err(Void { reason, class, gone }) => {
-                    if !gone {
-                        // The attempt is void; the slot serves the next one.
-                        let _ = place.arena.release(slot);
-                    }
-                    let marks = class.map(|class| mark(class, Role::Root, 0.95, "checkpoint-store"));
-                    (Body::ShardFailed { step, reason }, marks.into_iter().collect())
-                }
-            };
+                // The attempt is void; the slot serves the next one.
+                Err(void) if !void.gone => drop(place.arena.release(slot)),
+                Err(_) => {}
+            }
             drop(turn);
-            intake.push(Sighting::now(Source::Checkpoint, entity, body).marked(marks).urgent());
         });
     }
 
@@ -180,7 +191,7 @@ impl Desk {
         };
         // Retention takes nothing of it away meanwhile.
         let _lease = store.lease(&self.rank.job, id)?;
-        let checkpoint = store.load(&self.rank.job, id)?;
+        let checkpoint = self.load(&store, id)?;
         let bytes = wanted.iter().filter_map(TensorBox::bytes).sum();
         let mut restored = Restored {
             slot: 0,
@@ -237,14 +248,38 @@ impl Desk {
         Ok(restored)
     }
 
+    /// The committed checkpoint, out of the object store where the job has one and the store on disk has lost it.
+    fn load(&self, store: &Store, id: CheckpointId) -> Result<Checkpoint, DeskError> {
+        let lost = match store.load(&self.rank.job, id) {
+            Ok(checkpoint) => return Ok(checkpoint),
+            Err(problem) => problem,
+        };
+        match self.all.pull(&self.launch, store, id) {
+            None => Err(lost.into()),
+            Some(Ok(())) => {
+                self.all.intake.gap(
+                    Source::Checkpoint,
+                    format!("{id} came back from the object store: {lost}"),
+                    None,
+                );
+                Ok(store.load(&self.rank.job, id)?)
+            }
+            Some(Err(problem)) => {
+                tracing::warn!(%problem, "the object store cannot help");
+                Err(lost.into())
+            }
+        }
+    }
+
     /// Fills slots with the wanted boxes, back to back. What several of them want is read once.
     fn fetch(&self, checkpoint: &Checkpoint, wishes: &[Wish], store: &Store) -> Result<RestoreBytes, DeskError> {
         let places = self.all.arenas.of(&self.rank.job);
         let here = ArenaSource::new(places.iter().map(|place| &*place.arena));
-        let peers = PeerSource::all(&self.launch.peers, &self.all.runtime, self.all.peer_fetch);
+        let (peers, mirror) = (self.all.peers(&self.launch), self.all.mirror_source(&self.launch));
         let mut sources: Vec<&dyn ChunkSource> = vec![&here];
         sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
         sources.push(store);
+        sources.extend(mirror.iter().map(|mirror| mirror as &dyn ChunkSource));
         let targets = wishes
             .iter()
             .map(|wish| wish.arena.begin_restore(wish.slot, self.rank.generation));

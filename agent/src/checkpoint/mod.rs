@@ -1,4 +1,4 @@
-//! The checkpoint service: arenas of this node's ranks, sealed images to disk, restores from the nearest tier.
+//! The checkpoint service: arenas of this node's ranks, sealed images to disk and to further tiers, restores from the nearest.
 
 mod admission;
 mod arenas;
@@ -6,25 +6,31 @@ mod dedupe;
 mod desk;
 mod farewell;
 mod joint;
+mod mirror;
 mod peer;
 mod persist;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint_tiers::bulk::{BulkError, BulkServer, Holder, ServerLimits, Shelf};
+use rankguard_checkpoint_tiers::cap::Cap;
 use rankguard_model::{Generation, JobId, Launch, NodeId, RankRef, Step};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 pub(crate) use desk::Desk;
-pub(crate) use peer::PeerService;
+pub(crate) use peer::ArenaHolder;
 
 use self::arenas::Arenas;
 use self::dedupe::Dedupe;
 use self::joint::Joint;
+use self::mirror::Mirrors;
 use crate::intake::Intake;
+use crate::preflight::host::available;
 use crate::ranks::Roster;
 use crate::settings::{ImageSettings, Settings};
 
@@ -34,11 +40,17 @@ pub(crate) struct Checkpoints {
     arenas: Arenas,
     dedupe: Dedupe,
     joint: Joint,
+    mirrors: Mirrors,
+    /// Images of other nodes that are kept here.
+    shelf: Arc<Shelf>,
+    /// How fast copies may leave.
+    cap: Arc<Cap>,
     /// The newest committed checkpoint of each job, as the controller told it.
     kept: Mutex<BTreeMap<JobId, (Generation, Step)>>,
     /// Rings with every commit.
     committed: Notify,
     node: NodeId,
+    failure_domain: String,
     intake: Intake,
     roster: Roster,
     runtime: Handle,
@@ -51,13 +63,18 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     pub(crate) fn new(settings: &Settings, intake: &Intake, roster: &Roster, runtime: Handle) -> Arc<Self> {
+        let quarter = || available(&settings.proc_root, &settings.sysfs_root).map_or(0, |(bytes, _)| bytes / 4);
         Arc::new(Self {
             arenas: Arenas::default(),
             dedupe: Dedupe::default(),
             joint: Joint::default(),
+            mirrors: Mirrors::default(),
+            shelf: Arc::new(Shelf::new(settings.images.kept_for_others.unwrap_or_else(quarter))),
+            cap: Arc::new(Cap::new(settings.images.copy_rate)),
             kept: Mutex::default(),
             committed: Notify::new(),
             node: settings.node.clone(),
+            failure_domain: settings.failure_domain.clone(),
             intake: intake.clone(),
             roster: roster.clone(),
             runtime,
@@ -73,11 +90,19 @@ impl Checkpoints {
         Desk::new(self.clone(), rank.clone(), local_rank, launch.clone())
     }
 
+    /// Takes images from other agents and gives chunks to them, on a free port of this address.
+    pub(crate) async fn serve(self: &Arc<Self>, host: IpAddr) -> Result<BulkServer, BulkError> {
+        let others: Vec<Arc<dyn Holder>> = vec![Arc::new(ArenaHolder(self.clone()))];
+        let (shelf, cap) = (self.shelf.clone(), self.cap.clone());
+        BulkServer::bind((host, 0).into(), shelf, others, None, ServerLimits::default(), cap).await
+    }
+
     /// Older generations may neither fill nor seal any more (RG-3). What they sealed stays: it may be in a commit.
     pub(crate) fn fence(&self, job: &JobId, generation: Generation) {
         for place in self.arenas.of(job) {
             place.arena.raise_fence(generation);
         }
+        self.shelf.raise_fence(job, generation);
     }
 
     /// A generation starts from a checkpoint: of everything older only that one's images are worth their memory.
@@ -85,14 +110,20 @@ impl Checkpoints {
         let keep = launch.restore.as_ref().map(|point| (point.generation, point.step));
         self.remember(&launch.job, keep);
         self.arenas.release(&launch.job, |held| Some(held) != keep);
+        self.shelf
+            .release(&launch.job, |id| Some((id.generation, id.step)) != keep);
+        self.mirrors.start(launch);
         self.arenas.release_unsealed(&launch.job, launch.generation);
     }
 
     /// A checkpoint was committed: older images go.
-    pub(crate) fn keep(&self, job: &JobId, generation: Generation, step: Step) {
+    pub(crate) fn keep(self: &Arc<Self>, job: &JobId, generation: Generation, step: Step) {
         self.remember(job, Some((generation, step)));
         self.committed.notify_waiters();
         self.arenas.release(job, |held| held < (generation, step));
+        self.shelf
+            .release(job, |id| (id.generation, id.step) < (generation, step));
+        self.mirror(job, CheckpointId { step, generation });
         // What it borrows from is known to its manifest now.
         for place in self.arenas.of(job) {
             let mut lease = place.lease.lock().expect("no holder of a lease panics");
@@ -119,5 +150,7 @@ impl Checkpoints {
         self.remember(job, None);
         self.arenas.forget(job);
         self.dedupe.forget(job);
+        self.shelf.release(job, |_| true);
+        self.mirrors.forget(job);
     }
 }

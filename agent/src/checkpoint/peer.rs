@@ -1,114 +1,213 @@
-//! Chunks from and for the agents of other nodes.
+//! Images from and for the agents of other nodes.
+//!
+//! Absent: letting go of what is kept for a job whose nodes this one is no longer among, before that job ends.
 
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::Instant;
 
-use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint::source::{ArenaSource, ChunkError, ChunkId, ChunkSource, Tier};
-use rankguard_model::{Generation, JobId, Peer, Rank, Step};
-use rankguard_proto::v1::peers_client::PeersClient;
-use rankguard_proto::v1::peers_server::Peers;
-use rankguard_proto::{MESSAGE_BYTES_MAX, v1};
-use tokio::runtime::Handle;
-use tonic::transport::Endpoint;
-use tonic::{Code, Request, Response, Status};
+use rankguard_checkpoint::ImageSource;
+use rankguard_checkpoint::source::ArenaSource;
+use rankguard_checkpoint_tiers::bulk::{BulkError, BulkPeer, BulkSource, Holder, Keep, Limits, Name, What};
+use rankguard_checkpoint_tiers::placement::{Member, plan_replicas};
+use rankguard_model::{Body, CopyTier, Launch, NodeId, Peer, RankRef, Source, Step};
+use tokio::task::JoinHandle;
 
 use super::Checkpoints;
+use super::arenas::Place;
+use crate::sighting::Sighting;
 
-/// Another agent as a tier. Used from threads that may wait.
+/// What this agent gives to others besides what it keeps for them: the images in its arenas. Reads only.
 #[derive(Debug)]
-pub(super) struct PeerSource {
-    peer: Peer,
-    runtime: Handle,
-    limit: Duration,
-    /// It failed to answer once; nobody waits for it again in this restore (RG-9).
-    given_up: AtomicBool,
-}
+pub(crate) struct ArenaHolder(pub(crate) Arc<Checkpoints>);
 
-impl PeerSource {
-    pub(super) fn all(peers: &[Peer], runtime: &Handle, limit: Duration) -> Vec<Self> {
-        let source = |peer: &Peer| Self {
-            peer: peer.clone(),
-            runtime: runtime.clone(),
-            limit,
-            given_up: AtomicBool::new(false),
-        };
-        peers.iter().map(source).collect()
-    }
-
-    async fn fetch(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.peer.address))?
-            .connect_timeout(self.limit)
-            .timeout(self.limit);
-        let mut client = PeersClient::new(endpoint.connect().await?).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let request = v1::ChunkRequest {
-            job: id.job.to_string(),
-            step: id.checkpoint.step.0,
-            generation: id.checkpoint.generation.0,
-            rank: id.rank.0,
-            chunk: id.chunk,
-        };
-        match client.fetch_chunk(request).await {
-            Ok(reply) => Ok(Some(reply.into_inner().data)),
-            Err(status) if status.code() == Code::NotFound => Ok(None),
-            Err(status) => Err(status.into()),
+impl Holder for ArenaHolder {
+    fn read(&self, name: &Name, runs: &[(u32, u32)], max: usize) -> Option<Result<Vec<u8>, String>> {
+        let places = self.0.arenas.of(&name.job);
+        let source = ArenaSource::new(places.iter().map(|place| &*place.arena));
+        if name.what != What::Image || !source.holds(&name.job, name.checkpoint, name.rank) {
+            return None;
         }
+        let mut all = Vec::new();
+        for chunk in runs
+            .iter()
+            .flat_map(|&(first, count)| first..first.saturating_add(count))
+        {
+            match source.sealed_chunk(&name.job, name.checkpoint, name.rank, chunk) {
+                Ok(Some(bytes)) if all.len() + bytes.len() <= max => all.extend_from_slice(&bytes),
+                Ok(Some(_)) => return Some(Err("more than one answer may hold".to_owned())),
+                Ok(None) => return Some(Err(format!("the image has no chunk {chunk}"))),
+                Err(problem) => return Some(Err(problem.to_string())),
+            }
+        }
+        Some(Ok(all))
     }
 }
 
-impl ChunkSource for PeerSource {
-    fn tier(&self) -> Tier {
-        Tier::Peer
-    }
+/// The image in a slot, for as long as the slot is not filled anew.
+struct SlotImage {
+    place: Arc<Place>,
+    slot: u32,
+}
 
-    fn name(&self) -> String {
-        format!("peer {}", self.peer.node)
-    }
-
-    fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
-        if self.given_up.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let answer = self
-            .runtime
-            .block_on(async { tokio::time::timeout(self.limit, self.fetch(id)).await });
-        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {:?}", self.limit).into()));
-        if answer.is_err() {
-            self.given_up.store(true, Ordering::Relaxed);
-        }
-        answer
+impl ImageSource for SlotImage {
+    fn read_at(&self, at: u64, out: &mut [u8]) -> std::io::Result<()> {
+        Ok(self.place.arena.read_image(self.slot, at, out)?)
     }
 }
 
-/// What this agent gives to others. Reads only.
-#[derive(Debug, Clone)]
-pub(crate) struct PeerService(pub(crate) Arc<Checkpoints>);
+impl Checkpoints {
+    /// The other agents as tiers of a restore. For threads that may wait.
+    pub(super) fn peers(&self, launch: &Launch) -> Vec<BulkSource> {
+        let source = |peer: &Peer| {
+            let opened = self.open(peer).inspect_err(|problem| {
+                tracing::warn!(peer = %peer.node, problem, "chunks are not asked for there");
+            });
+            let node = peer.node.as_str();
+            Some(BulkSource::new(
+                opened.ok()?,
+                node,
+                launch.generation,
+                self.runtime.clone(),
+            ))
+        };
+        launch.peers.iter().filter_map(source).collect()
+    }
 
-#[tonic::async_trait]
-impl Peers for PeerService {
-    async fn fetch_chunk(&self, request: Request<v1::ChunkRequest>) -> Result<Response<v1::ChunkReply>, Status> {
-        let wanted = request.into_inner();
-        let checkpoints = self.0.clone();
-        let job = JobId(wanted.job);
-        let id = CheckpointId {
-            step: Step(wanted.step),
-            generation: Generation(wanted.generation),
-        };
-        let find = move || {
-            let places = checkpoints.arenas.of(&job);
-            let source = ArenaSource::new(places.iter().map(|place| &*place.arena));
-            source
-                .sealed_chunk(&job, id, Rank(wanted.rank), wanted.chunk)
-                .map_err(|problem| problem.to_string())
-        };
-        let found = tokio::task::spawn_blocking(find)
-            .await
-            .map_err(|_| Status::internal("the lookup failed"))?;
-        match found {
-            Ok(Some(data)) => Ok(Response::new(v1::ChunkReply { data })),
-            Ok(None) => Err(Status::not_found("no such image in memory here")),
-            Err(problem) => Err(Status::data_loss(problem)),
+    /// Brings the image of a sealed slot to the nodes that are to keep it, beside the writing to disk. The slot may be filled
+    /// over once this has ended. Nothing where the job asks for no copies.
+    pub(super) fn copy_to_peers(
+        self: &Arc<Self>,
+        launch: &Arc<Launch>,
+        place: &Arc<Place>,
+        slot: u32,
+        rank: &RankRef,
+    ) -> Option<JoinHandle<()>> {
+        if launch.copies.nodes == 0 {
+            return None;
         }
+        let (all, launch, place, rank) = (self.clone(), launch.clone(), place.clone(), rank.clone());
+        Some(self.runtime.spawn(async move {
+            let Ok(index) = place.arena.sealed(slot).map(|image| image.index().clone()) else {
+                return;
+            };
+            let keepers = all.keepers(&launch);
+            if keepers.is_empty() {
+                let alone = Err("no other node of the job can keep it".to_owned());
+                all.tell_copied(&rank, index.step, "another node", Instant::now(), alone);
+            }
+            for keeper in keepers {
+                let started = Instant::now();
+                let image = Arc::new(SlotImage {
+                    place: place.clone(),
+                    slot,
+                });
+                let pushed = match all.open(keeper) {
+                    Ok(peer) => peer.push(What::Image, &index, image, Keep::Memory).await.map_err(chain),
+                    Err(problem) => Err(problem),
+                };
+                let to = keeper.node.as_str();
+                all.tell_copied(&rank, index.step, to, started, pushed.map(|pushed| pushed.sent_bytes));
+            }
+        }))
+    }
+
+    fn tell_copied(&self, rank: &RankRef, step: Step, to: &str, started: Instant, sent: Result<u64, String>) {
+        let body = Body::Copied {
+            generation: rank.generation,
+            step,
+            tier: CopyTier::Peer,
+            to: to.to_owned(),
+            bytes: sent.as_ref().copied().unwrap_or_default(),
+            took_ms: started.elapsed().as_secs_f64() * 1e3,
+            failed: sent.err(),
+        };
+        let entity = self.roster.entity(rank);
+        self.intake.push(Sighting::now(Source::Checkpoint, entity, body));
+    }
+
+    /// The nodes that keep the images of this one. All agents of a generation make the same plan, each for itself.
+    fn keepers<'a>(&self, launch: &'a Launch) -> Vec<&'a Peer> {
+        let peer = |node: &NodeId| launch.peers.iter().find(|peer| peer.node == *node);
+        let member = |node: &NodeId| {
+            let domain = match peer(node) {
+                Some(peer) => &peer.failure_domain,
+                None => &self.failure_domain,
+            };
+            let domains = Some(domain.clone()).filter(|domain| !domain.is_empty());
+            Member {
+                node: node.clone(),
+                domains: domains.into_iter().collect(),
+            }
+        };
+        let members: Vec<Member> = launch.nodes.iter().map(member).collect();
+        let copies = usize::try_from(launch.copies.nodes).unwrap_or(usize::MAX);
+        let plan = plan_replicas(&members, copies.saturating_add(1), None);
+        plan.keepers(&self.node).iter().filter_map(peer).collect()
+    }
+
+    fn open(&self, peer: &Peer) -> Result<Arc<BulkPeer>, String> {
+        let limits = Limits {
+            deadline: self.peer_fetch,
+            ..Limits::default()
+        };
+        let address = address_of(&peer.address)?;
+        let opened = BulkPeer::new(address, limits, self.cap.clone());
+        opened.map(Arc::new).map_err(chain)
+    }
+}
+
+/// An address as it was told; a name is looked up.
+fn address_of(told: &str) -> Result<SocketAddr, String> {
+    let mut found = told
+        .to_socket_addrs()
+        .map_err(|problem| format!("{told:?} is no address: {problem}"))?;
+    found.next().ok_or_else(|| format!("{told:?} has no address"))
+}
+
+/// An error with everything below it, on one line.
+fn chain(problem: BulkError) -> String {
+    super::persist::chain(&problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::CheckpointCopies;
+
+    use super::*;
+    use crate::collectors::testing::launch;
+    use crate::intake::Intake;
+    use crate::ranks::Roster;
+    use crate::settings::Settings;
+
+    fn peer(node: &str, domain: &str) -> Peer {
+        Peer {
+            node: NodeId::from(node),
+            address: "127.0.0.1:1".to_owned(),
+            failure_domain: domain.to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn images_go_to_another_failure_domain_and_to_nobody_who_has_no_part_in_the_job() {
+        let mut settings = Settings::new(NodeId::from("n1"), "", "");
+        settings.failure_domain = "rack-1".to_owned();
+        let runtime = tokio::runtime::Handle::current();
+        let node = settings.node.clone();
+        let all = Checkpoints::new(&settings, &Intake::new(node.clone()), &Roster::new(node), runtime);
+        let mut launch = launch();
+        launch.nodes = ["n1", "n2", "n3", "n4"].map(NodeId::from).to_vec();
+        launch.peers = vec![
+            peer("n2", "rack-1"),
+            peer("n3", "rack-2"),
+            peer("n4", "rack-2"),
+            peer("spare", "rack-3"),
+        ];
+        launch.copies = CheckpointCopies { nodes: 1, mirror: None };
+        let keepers = all.keepers(&launch);
+        assert_eq!(keepers.len(), 1);
+        assert_eq!(keepers[0].failure_domain, "rack-2");
+        launch.nodes = vec![NodeId::from("n1")];
+        assert!(all.keepers(&launch).is_empty());
     }
 }

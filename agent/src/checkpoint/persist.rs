@@ -115,7 +115,7 @@ impl Errand<'_> {
 }
 
 /// An error with everything below it, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();
     while let Some(cause) = below {

@@ -34,10 +34,11 @@ pub(crate) fn rank(number: u32) -> RankRef {
     }
 }
 
-/// Makes a rank known under a process id.
-pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
-    let launch = Launch {
-        job: rank.job.clone(),
+/// A generation that runs nothing.
+pub(crate) fn launch() -> Launch {
+    let rank = rank(0);
+    Launch {
+        job: rank.job,
         generation: rank.generation,
         command: Vec::new(),
         env: BTreeMap::new(),
@@ -53,6 +54,17 @@ pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
         checkpoint_store: String::new(),
         restore: None,
         peers: Vec::new(),
+        nodes: Vec::new(),
+        copies: rankguard_model::CheckpointCopies::default(),
+    }
+}
+
+/// Makes a rank of that generation known under a process id.
+pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
+    let launch = Launch {
+        job: rank.job.clone(),
+        generation: rank.generation,
+        ..launch()
     };
     roster.expect(rank.clone(), 0, Arc::new(launch));
     roster.started(rank, pid);

@@ -142,6 +142,8 @@ mod tests {
             checkpoint_store: String::new(),
             restore: None,
             peers: Vec::new(),
+            nodes: Vec::new(),
+            copies: rankguard_model::CheckpointCopies::default(),
         }
     }
 

@@ -189,6 +189,8 @@ pub fn launch(generation: u64, command: &[&str]) -> Launch {
         checkpoint_store: String::new(),
         restore: None,
         peers: Vec::new(),
+        nodes: Vec::new(),
+        copies: rankguard_model::CheckpointCopies::default(),
     }
 }
 

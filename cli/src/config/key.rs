@@ -71,6 +71,11 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key("agent.controller", Kind::Address, "address of the controller"),
     key(
+        "agent.copy_bytes_per_s",
+        Kind::Count(1, u64::MAX),
+        "most bytes a second that copies of images to other nodes and to object stores take; all there are when not set",
+    ),
+    key(
         "agent.failure_domain",
         Kind::Text,
         "what fails together with this node (rack, switch, power feed)",
@@ -181,6 +186,11 @@ pub(crate) const KEYS: &[Key] = &[
         "agent.job_logs",
         Kind::Paths,
         "log files to follow besides the output of the ranks",
+    ),
+    key(
+        "agent.kept_for_others_bytes",
+        Kind::Count(0, u64::MAX),
+        "most bytes of images that are kept in memory for other nodes; a quarter of what is available when not set",
     ),
     key(
         "agent.kernel_log",

@@ -76,6 +76,8 @@ impl Config {
             when_full: when_full(&self.text("agent.image_when_full")),
             wait: self.wait("agent.image_wait_ms"),
             memory_reserve: self.count("agent.memory_reserve_bytes"),
+            kept_for_others: self.counted("agent.kept_for_others_bytes"),
+            copy_rate: self.counted("agent.copy_bytes_per_s"),
         };
         for (path, interval) in intervals(&mut settings.intervals) {
             *interval = self.wait(path);
@@ -97,9 +99,13 @@ impl Config {
     }
 
     fn count(&self, key: &str) -> u64 {
+        self.counted(key).unwrap_or(0)
+    }
+
+    fn counted(&self, key: &str) -> Option<u64> {
         match self.value(key) {
-            Some(Value::Count(count)) => *count,
-            _ => 0,
+            Some(Value::Count(count)) => Some(*count),
+            _ => None,
         }
     }
 
@@ -289,7 +295,14 @@ mod tests {
             .map(|key| key.path)
             .filter(|path| !defaults().iter().any(|(default, _)| default == path))
             .collect();
-        assert_eq!(without, ["agent.checks", "agent.metrics_listen", "agent.nvml_library"]);
+        let optional = [
+            "agent.checks",
+            "agent.copy_bytes_per_s",
+            "agent.kept_for_others_bytes",
+            "agent.metrics_listen",
+            "agent.nvml_library",
+        ];
+        assert_eq!(without, optional);
     }
 
     #[test]

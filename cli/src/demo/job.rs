@@ -63,6 +63,7 @@ impl Training {
                 store: store.display().to_string(),
                 keep: 3,
                 retention: rankguard_model::Retention::default(),
+                copies: rankguard_model::CheckpointCopies::default(),
             }),
             max_restarts: 100,
         }

@@ -92,6 +92,7 @@ fn spec(name: &str) -> JobSpec {
             store: "/store".to_owned(),
             keep: 3,
             retention: rankguard_model::Retention::default(),
+            copies: rankguard_model::CheckpointCopies::default(),
         }),
         max_restarts: 3,
     }
@@ -138,6 +139,8 @@ fn digits() -> JobView {
         world_size: 6,
         bytes: 5 << 20,
         committed_at: at(3_000 + number as i64 * 3_400),
+        copied: 0,
+        mirrored_at: None,
         stall_ms: (0..6)
             .map(|rank| (Rank(rank), 0.4 + f64::from(rank) * 0.08 + (number % 3) as f64 * 0.1))
             .collect(),
@@ -158,6 +161,8 @@ fn digits() -> JobView {
         checkpoints: (1..17).map(checkpoint).collect(),
         void_shards: 0,
         void_reason: None,
+        copies_failed: 0,
+        copy_reason: None,
         progress,
         spans,
         submitted_at: at(800),
@@ -174,6 +179,8 @@ fn buggy() -> JobView {
         checkpoints: Vec::new(),
         void_shards: 0,
         void_reason: None,
+        copies_failed: 0,
+        copy_reason: None,
         step: Some(Step(13)),
         progress: Vec::new(),
         spans: vec![span("node-1", Some((0, 1)), "running", 61_000, Some(63_000))],

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
 use rankguard_checkpoint_schedule::agreement::Tally;
 use rankguard_checkpoint_schedule::retention::{Kept, Retention, stay};
-use rankguard_model::{CheckpointView, Generation, JobId, Rank, ShardSeal, Step, Timestamp};
+use rankguard_model::{CheckpointView, CopyTier, Generation, JobId, Rank, ShardSeal, Step, Timestamp};
 use serde::Serialize;
 
 /// Attempts whose stalls are remembered; the oldest is forgotten first.
@@ -26,6 +26,12 @@ pub struct Checkpoints {
     pub void_shards: u64,
     /// Why the newest of them was lost.
     pub void_reason: Option<String>,
+    /// Images in the memory of another node, of checkpoints that are not committed.
+    copied: BTreeMap<(Generation, Step), u32>,
+    /// Copies that could not be made.
+    pub copies_failed: u64,
+    /// Why the newest of them could not.
+    pub copy_reason: Option<String>,
 }
 
 impl Checkpoints {
@@ -90,7 +96,38 @@ impl Checkpoints {
             bytes: shards.values().map(|seal| seal.bytes).sum(),
             committed_at: at,
             stall_ms: stall_ms.into_iter().collect(),
+            copied: self.copied.remove(&(generation, step)).unwrap_or_default(),
+            mirrored_at: None,
         });
+        self.copied.retain(|(_, of), _| *of > step);
+    }
+
+    /// A copy was made, of a rank's image in another node's memory or of all of a checkpoint in the object store.
+    pub fn copied(&mut self, at: Timestamp, generation: Generation, step: Step, tier: CopyTier) {
+        let known = self
+            .committed
+            .iter_mut()
+            .find(|view| (view.generation, view.step) == (generation, step));
+        match (known, tier) {
+            (Some(view), CopyTier::Peer) => view.copied = view.copied.saturating_add(1),
+            (Some(view), CopyTier::Mirror) => view.mirrored_at = Some(at),
+            // Memory is faster than the disk that a commit waits for.
+            (None, CopyTier::Peer) => {
+                let key = (generation, step);
+                if self.copied.len() >= STALLS_MAX && !self.copied.contains_key(&key) {
+                    self.copied.pop_first();
+                }
+                *self.copied.entry(key).or_default() += 1;
+            }
+            // Retention was faster than the way to the store.
+            (None, CopyTier::Mirror) => {}
+        }
+    }
+
+    /// A copy could not be made. The checkpoint is none the worse for it.
+    pub fn not_copied(&mut self, step: Step, to: &str, reason: &str) {
+        self.copies_failed += 1;
+        self.copy_reason = Some(format!("step {step} to {to}: {reason}"));
     }
 
     /// The manifest could not be written: the attempt is void.
@@ -144,6 +181,8 @@ impl Checkpoints {
             .map(|manifest| (manifest.generation, manifest.step));
         self.attempts.fence(generation, committing);
         self.stall_ms
+            .retain(|key, _| key.0 >= generation || Some(*key) == committing);
+        self.copied
             .retain(|key, _| key.0 >= generation || Some(*key) == committing);
     }
 }

@@ -64,6 +64,8 @@ fn job_view(job: &Job) -> JobView {
         checkpoints: job.checkpoints.committed.clone(),
         void_shards: job.checkpoints.void_shards,
         void_reason: job.checkpoints.void_reason.clone(),
+        copies_failed: job.checkpoints.copies_failed,
+        copy_reason: job.checkpoints.copy_reason.clone(),
         progress: job.progress.clone(),
         spans: job.spans.clone(),
         submitted_at: job.submitted_at,

@@ -313,6 +313,7 @@ impl Walk {
                     incarnation: incarnation.to_string(),
                     host: "h".to_owned(),
                     peer_address: "h:1".to_owned(),
+                    image_address: "h:1".to_owned(),
                     slots: 2,
                     failure_domain: String::new(),
                     running: Vec::new(),
@@ -343,6 +344,7 @@ impl Walk {
                         store: "/c".to_owned(),
                         keep: 2,
                         retention: rankguard_model::Retention::default(),
+                        copies: rankguard_model::CheckpointCopies::default(),
                     }),
                     max_restarts: 2,
                 };

@@ -150,6 +150,7 @@ impl Agent {
             incarnation: "first".to_owned(),
             host: "127.0.0.1".to_owned(),
             peer_address: "127.0.0.1:1".to_owned(),
+            image_address: "127.0.0.1:1".to_owned(),
             slots: 2,
             failure_domain: String::new(),
             running: Vec::new(),

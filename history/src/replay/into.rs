@@ -203,6 +203,7 @@ fn info() -> NodeInfo {
         incarnation: format!("replay-{}", std::process::id()),
         host: String::new(),
         peer_address: String::new(),
+        image_address: String::new(),
         slots: 0,
         failure_domain: String::new(),
         running: Vec::new(),

@@ -144,6 +144,7 @@ impl World {
                 store: "/checkpoints".to_owned(),
                 keep: 3,
                 retention: rankguard_model::Retention::default(),
+                copies: rankguard_model::CheckpointCopies::default(),
             }),
             max_restarts: 3,
         };

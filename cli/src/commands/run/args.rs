@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rankguard_checkpoint_tiers::object::ObjectTier;
+use rankguard_model::CheckpointCopies;
 
 use crate::args::ControllerAddress;
 use crate::commands::keep::KeepArgs;
+use crate::error::CliError;
 
 /// `run`.
 #[derive(Debug, Clone, Args)]
@@ -28,6 +31,9 @@ pub(crate) struct RunArgs {
     /// Which checkpoints stay.
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
+    /// Where they go besides.
+    #[command(flatten)]
+    pub(crate) copies: CopiesArgs,
     /// Name of the job [default: the program's name and a number]
     #[arg(long, value_name = "JOB")]
     pub(crate) name: Option<String>,
@@ -46,6 +52,37 @@ pub(crate) struct RunArgs {
     /// Program and arguments; each rank runs one
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// Where checkpoints go besides their store.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CopiesArgs {
+    /// Other nodes of the job that keep each image in memory, in other failure domains where there are some
+    #[arg(long, value_name = "NODES", requires = "checkpoint_dir", value_parser = clap::value_parser!(u32).range(1..=3))]
+    pub(crate) checkpoint_copies: Option<u32>,
+    /// Object store that every committed checkpoint is mirrored to: file, s3, gs or az; credentials from the environment
+    /// of the agents
+    #[arg(long, value_name = "URL", requires = "checkpoint_dir")]
+    pub(crate) checkpoint_mirror: Option<String>,
+}
+
+impl CopiesArgs {
+    /// What the job asks for; an address that cannot be one is refused before anything is sent.
+    pub(crate) fn wanted(&self) -> Result<CheckpointCopies, CliError> {
+        if let Some(url) = &self.checkpoint_mirror {
+            ObjectTier::open(url).map_err(|problem| {
+                CliError::usage(
+                    "--checkpoint-mirror cannot be used",
+                    "file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
+                )
+                .because(problem)
+            })?;
+        }
+        Ok(CheckpointCopies {
+            nodes: self.checkpoint_copies.unwrap_or(0),
+            mirror: self.checkpoint_mirror.clone(),
+        })
+    }
 }
 
 /// `MIN:MAX`.

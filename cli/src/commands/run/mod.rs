@@ -95,6 +95,7 @@ fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
             store: here("the checkpoint store", dir)?,
             keep: args.keep.keep,
             retention: args.keep.rules(),
+            copies: args.copies.wanted()?,
         }),
         _ => None,
     };

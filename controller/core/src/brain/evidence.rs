@@ -37,6 +37,9 @@ impl Turn<'_> {
         {
             return self.node_preflighted(job, *generation, &evidence.id.node, failed, environment);
         }
+        if let Body::Copied { .. } = &evidence.body {
+            return self.copy_told(evidence);
+        }
         let Entity::Rank {
             job: name,
             generation,
@@ -121,6 +124,28 @@ impl Turn<'_> {
                 ));
             }
             _ => {}
+        }
+    }
+
+    /// What became of a copy. It may be told by a generation that is over: the copy is there all the same.
+    fn copy_told(&mut self, evidence: &Evidence) {
+        let Body::Copied {
+            generation,
+            step,
+            tier,
+            to,
+            failed,
+            ..
+        } = &evidence.body
+        else {
+            return;
+        };
+        let at = self.at;
+        let job = evidence.entity.job().and_then(|name| self.state.jobs.get_mut(name));
+        let Some(job) = job else { return };
+        match failed {
+            None => job.checkpoints.copied(at, *generation, *step, *tier),
+            Some(reason) => job.checkpoints.not_copied(*step, to, reason),
         }
     }
 

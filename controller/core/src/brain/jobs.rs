@@ -285,9 +285,17 @@ impl Turn<'_> {
                 .filter(|(other, entry)| *other != node && entry.lost_since.is_none())
                 .map(|(other, entry)| Peer {
                     node: other.clone(),
-                    address: entry.info.peer_address.clone(),
+                    address: entry.info.image_address.clone(),
+                    failure_domain: entry.info.failure_domain.clone(),
                 })
                 .collect(),
+            nodes: plan.nodes.clone(),
+            copies: job
+                .spec
+                .checkpoint
+                .as_ref()
+                .map(|policy| policy.copies.clone())
+                .unwrap_or_default(),
         };
         self.order(node, Order::Launch(launch));
     }

@@ -49,6 +49,7 @@ impl Cluster {
                 incarnation: "1".to_owned(),
                 host: "h".to_owned(),
                 peer_address: "h:1".to_owned(),
+                image_address: "h:1".to_owned(),
                 slots: 2,
                 failure_domain: String::new(),
                 running: Vec::new(),

@@ -125,6 +125,9 @@ impl Teller {
                 _,
             ) => take(value(metric, *number, unit)),
             (Body::Restored { took_ms, .. }, _) => take(value("checkpoint.restore_ms", *took_ms, "ms")),
+            (Body::Copied { took_ms, failed, .. }, _) if failed.is_none() => {
+                take(value("checkpoint.copy_ms", *took_ms, "ms"));
+            }
             (Body::RankStarted { .. }, Entity::Rank { job, .. }) => {
                 let first = self.started.entry(job.clone()).or_insert(evidence.at);
                 *first = (*first).min(evidence.at);
@@ -193,9 +196,11 @@ fn interval(node: &NodeId, life: &Life, to: Timestamp, is_cut: bool) -> Interval
 fn may_move_nodes(event: &Event) -> bool {
     match event {
         Event::EvidenceArrived { evidence } => match evidence.body {
-            Body::Progress { .. } | Body::ShardSealed { .. } | Body::ShardDurable { .. } | Body::Restored { .. } => {
-                false
-            }
+            Body::Progress { .. }
+            | Body::ShardSealed { .. }
+            | Body::ShardDurable { .. }
+            | Body::Copied { .. }
+            | Body::Restored { .. } => false,
             Body::Line { .. } | Body::Sample { .. } => !evidence.marks.is_empty(),
             _ => true,
         },
@@ -213,6 +218,10 @@ fn text(evidence: &Evidence) -> String {
         Body::RankExited { exit, .. } => format!("{} ended: {exit}", evidence.entity),
         Body::Fenced { job, generation, .. } => format!("job {job} fenced below generation {generation}"),
         Body::ShardFailed { step, reason } => format!("the shard of step {step} could not be kept: {reason}"),
+        Body::Copied { step, to, failed, .. } => match failed {
+            None => format!("step {step} of {} is copied to {to}", evidence.entity),
+            Some(reason) => format!("step {step} of {} could not be copied to {to}: {reason}", evidence.entity),
+        },
         Body::Restored { step, .. } => format!("{} restored step {step}", evidence.entity),
         Body::FlightDump { .. } => format!("{} dumped its flight recorder", evidence.entity),
         Body::Preflighted { job, failed, .. } => {

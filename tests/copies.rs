@@ -1,0 +1,236 @@
+//! Checkpoints beyond the store: in the memory of other nodes and in an object store, with real agents and a real job.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use support::{Daemon, rankguard, until};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A controller and an agent of one slot on each of some nodes, each a failure domain of its own.
+struct Cluster {
+    dir: tempfile::TempDir,
+    address: String,
+    agents: Vec<Daemon>,
+    _controller: Daemon,
+}
+
+impl Cluster {
+    fn start(nodes: usize) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let config = dir.path().join("test.toml");
+        let text = "[controller]\nsilence_limit_ms = 2_000\n[controller.policy]\ngather_ms = 20_000\nsettle_ms = 300\n";
+        fs::write(&config, text).expect("written");
+        let state = dir.path().join("controller");
+        let words = ["controller", "--listen", "127.0.0.1:0", "--state-dir", path(&state)];
+        let controller = Daemon::start(
+            &[&["--config", path(&config)], &words[..]].concat(),
+            &dir.path().join("controller.log"),
+        );
+        let address = until("the controller to listen", LIMIT, || {
+            let text = fs::read_to_string(state.join("controller.addr")).ok()?;
+            Some(text.trim().to_owned())
+        });
+        let agents = (1..=nodes).map(|node| {
+            let (name, domain) = (format!("n{node}"), format!("rack-{node}"));
+            let state = dir.path().join(&name);
+            let words = ["agent", "--node", &name, "--failure-domain", &domain, "--slots", "1"];
+            let more = [
+                "--kernel-log",
+                "off",
+                "--controller",
+                &address,
+                "--state-dir",
+                path(&state),
+            ];
+            Daemon::start(
+                &[&words[..], &more[..]].concat(),
+                &dir.path().join(format!("{name}.log")),
+            )
+        });
+        let agents = agents.collect();
+        let cluster = Self {
+            dir,
+            address,
+            agents,
+            _controller: controller,
+        };
+        until("the agents to join", LIMIT, || {
+            let known = cluster.ask(&["status", "nodes", "--format", "json"]);
+            (known.as_array()?.len() == nodes).then_some(())
+        });
+        cluster
+    }
+
+    fn ask(&self, words: &[&str]) -> Value {
+        let ran = rankguard(&[&words[..1], &["--controller", &self.address], &words[1..]].concat()).expect(0);
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|problem| panic!("{problem}: {}", ran.stdout))
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        let folder = self.dir.path().join(name);
+        fs::create_dir_all(&folder).expect("made");
+        folder
+    }
+
+    /// Starts the demo's trainer on all nodes, with a checkpoint every so many steps.
+    fn train(&self, nodes: &str, every: &str, copies: &[&str]) -> PathBuf {
+        let (store, out) = (self.folder("store"), self.folder("out"));
+        let out = format!("--out={}", out.display());
+        let words = [
+            "run",
+            "--detach",
+            "--name",
+            "train",
+            "--nodes",
+            nodes,
+            "--controller",
+            &self.address,
+        ];
+        let kept = ["--checkpoint-dir", path(&store), "--checkpoint-every", every];
+        let program = [
+            "--",
+            env!("CARGO_BIN_EXE_rankguard"),
+            "demo-rank",
+            "--epochs=1000",
+            "--step-ms-min=40",
+            &out,
+        ];
+        rankguard(&[&words[..], &kept, copies, &program].concat()).expect(0);
+        store
+    }
+
+    fn job(&self) -> Value {
+        self.ask(&["status", "jobs", "--format", "json"])[0].clone()
+    }
+
+    fn cancel(&self) {
+        rankguard(&["cancel", "train", "--controller", &self.address]).expect(0);
+    }
+
+    fn logs(&self) -> String {
+        let files = fs::read_dir(self.dir.path()).expect("the folder").flatten();
+        let logs = files.filter(|file| file.path().extension().is_some_and(|it| it == "log"));
+        logs.map(|file| fs::read_to_string(file.path()).unwrap_or_default())
+            .collect()
+    }
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("temporary paths are text")
+}
+
+/// The newest checkpoint of which this can be said.
+fn newest(job: &Value, wanted: impl Fn(&Value) -> bool) -> Option<&Value> {
+    job["checkpoints"].as_array()?.iter().rev().find(|view| wanted(view))
+}
+
+fn folder_of(store: &Path, view: &Value) -> PathBuf {
+    let (step, generation) = (view["step"].as_u64(), view["generation"].as_u64());
+    store.join("train").join(format!(
+        "{:012}-g{}",
+        step.expect("a step"),
+        generation.expect("a generation")
+    ))
+}
+
+fn shards(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).expect("the checkpoint's folder").flatten();
+    let paths = files.map(|file| file.path());
+    paths
+        .filter(|path| path.extension().is_some_and(|it| it == "shard"))
+        .collect()
+}
+
+/// The disk has lost every shard and the node that wrote one of them is gone: its image comes out of another node's
+/// memory, where it was brought before anything failed.
+#[test]
+fn the_image_of_a_lost_node_comes_back_from_the_memory_of_another() {
+    let mut cluster = Cluster::start(3);
+    let store = cluster.train("2:3", "40", &["--checkpoint-copies", "1"]);
+    let copied = |job: &Value| newest(job, |view| view["copied"] == 3).cloned();
+    let view = until("a checkpoint that other nodes hold", LIMIT, || copied(&cluster.job()));
+    for shard in shards(&folder_of(&store, &view)) {
+        fs::remove_file(shard).expect("removed");
+    }
+    drop(cluster.agents.pop());
+    let job = until("steps of two nodes", LIMIT, || {
+        let job = cluster.job();
+        let again = job["generation"].as_u64()? > 1 && job["state"] == "running";
+        (again && job["placements"].as_array()?.len() == 2).then_some(job)
+    });
+    let from = &cluster.ask(&["cases", "--format", "json"])[0];
+    let restored = from.to_string();
+    assert!(job["copies_failed"].is_u64(), "{job:#}");
+    assert!(restored.contains("from peers"), "{from:#}\n{}", cluster.logs());
+    assert!(!restored.contains(", 0 from peers"), "{from:#}\n{}", cluster.logs());
+    cluster.cancel();
+}
+
+/// A store that has lost a checkpoint altogether gets it back from the object store before the job starts anew.
+#[test]
+fn a_checkpoint_that_the_disk_has_lost_comes_back_from_the_object_store() {
+    let mut cluster = Cluster::start(2);
+    let mirror = cluster.folder("mirror");
+    let url = format!("file://{}", mirror.display());
+    let store = cluster.train("1:2", "40", &["--checkpoint-mirror", &url]);
+    let mirrored = |job: &Value| newest(job, |view| !view["mirrored_at"].is_null()).cloned();
+    let view = until("a mirrored checkpoint", LIMIT, || mirrored(&cluster.job()));
+    let there = folder_of(&mirror, &view);
+    assert!(there.join("MANIFEST").exists(), "{}", there.display());
+    rankguard(&["checkpoint", "verify", "--dir", path(&mirror)]).expect(0);
+    // Everything on disk goes, and with the agents every image in memory.
+    let agents = std::mem::take(&mut cluster.agents);
+    drop(agents);
+    let step = until("the newest mirrored step", LIMIT, || {
+        mirrored(&cluster.job())?["step"].as_u64()
+    });
+    fs::remove_dir_all(store.join("train")).expect("removed");
+    let state = cluster.dir.path().join("n1");
+    let words = ["agent", "--node", "n1", "--slots", "1", "--kernel-log", "off"];
+    let more = ["--controller", &cluster.address, "--state-dir", path(&state)];
+    cluster.agents.push(Daemon::start(
+        &[&words[..], &more[..]].concat(),
+        &cluster.dir.path().join("again.log"),
+    ));
+    let job = until("steps after the mirrored one", LIMIT, || {
+        let job = cluster.job();
+        let moved = job["state"] == "running" && job["generation"].as_u64()? > 1;
+        (moved && job["step"].as_u64()? > step).then_some(job)
+    });
+    assert_ne!(job["state"], "stopped", "{job:#}\n{}", cluster.logs());
+    cluster.cancel();
+}
+
+#[test]
+fn an_object_store_that_cannot_be_is_refused_before_anything_is_sent() {
+    let words = [
+        "run",
+        "--checkpoint-dir",
+        "/x",
+        "--checkpoint-every",
+        "5",
+        "--controller",
+        "127.0.0.1:1",
+    ];
+    rankguard(&[&words[..], &["--checkpoint-mirror", "http://somewhere", "--", "true"]].concat())
+        .expect(64)
+        .says(&["--checkpoint-mirror"]);
+    rankguard(
+        &[
+            &words[..],
+            &["--checkpoint-mirror", "s3://key:secret@bucket", "--", "true"],
+        ]
+        .concat(),
+    )
+    .expect(64)
+    .says(&["environment"]);
+    rankguard(&["run", "--checkpoint-copies", "1", "--", "true"])
+        .expect(64)
+        .says(&["--checkpoint-dir"]);
+}
