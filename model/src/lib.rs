@@ -21,7 +21,9 @@ pub use evidence::{
     Body, CopyTier, Evidence, EvidenceId, FailedCheck, Finding, Ledger, Mark, RestoreBytes, Role, ShardSeal, Source,
 };
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
-pub use job::{CheckpointCopies, CheckpointPolicy, Exit, JobSpec, NodeInfo, NodeRange, Placement, RankRef, RunningRank};
+pub use job::{
+    CheckpointCopies, CheckpointPolicy, Exit, JobSpec, NodeInfo, NodeRange, Placement, RankRef, RunningRank,
+};
 pub use order::{CheckpointCall, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
 pub use retention::{Best, Good, Retention};
 pub use time::{ClockOffset, Timestamp};

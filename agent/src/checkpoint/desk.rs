@@ -9,7 +9,7 @@ use rankguard_checkpoint::arena::{ArenaError, RestoredSlot};
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
 use rankguard_checkpoint::restore::{Request, RestoreError, assemble_many};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
-use rankguard_checkpoint::{Arena, Checkpoint, Store, StoreError};
+use rankguard_checkpoint::{Arena, Checkpoint, Lease, Store, StoreError};
 use rankguard_model::{Body, Launch, Rank, RankRef, RestoreBytes, RestorePoint, Role, Source, Step};
 
 use super::Checkpoints;
@@ -189,9 +189,7 @@ impl Desk {
             step: point.step,
             generation: point.generation,
         };
-        // Retention takes nothing of it away meanwhile.
-        let _lease = store.lease(&self.rank.job, id)?;
-        let checkpoint = self.load(&store, id)?;
+        let (_lease, checkpoint) = self.load(&store, id)?;
         let bytes = wanted.iter().filter_map(TensorBox::bytes).sum();
         let mut restored = Restored {
             slot: 0,
@@ -248,21 +246,21 @@ impl Desk {
         Ok(restored)
     }
 
-    /// The committed checkpoint, out of the object store where the job has one and the store on disk has lost it.
-    fn load(&self, store: &Store, id: CheckpointId) -> Result<Checkpoint, DeskError> {
-        let lost = match store.load(&self.rank.job, id) {
-            Ok(checkpoint) => return Ok(checkpoint),
+    /// The committed checkpoint, held so that retention takes nothing of it away; out of the object store where the job has
+    /// one and the store on disk has lost it. Shards need not be there: their chunks may be nearer.
+    fn load(&self, store: &Store, id: CheckpointId) -> Result<(Lease, Checkpoint), DeskError> {
+        let job = &self.rank.job;
+        let held = || Ok((store.lease(job, id)?, store.describe(job, id)?));
+        let lost: StoreError = match held() {
+            Ok(found) => return Ok(found),
             Err(problem) => problem,
         };
         match self.all.pull(&self.launch, store, id) {
             None => Err(lost.into()),
             Some(Ok(())) => {
-                self.all.intake.gap(
-                    Source::Checkpoint,
-                    format!("{id} came back from the object store: {lost}"),
-                    None,
-                );
-                Ok(store.load(&self.rank.job, id)?)
+                let told = format!("checkpoint {id} came back from the object store: {lost}");
+                self.all.intake.gap(Source::Checkpoint, told, None);
+                Ok(held()?)
             }
             Some(Err(problem)) => {
                 tracing::warn!(%problem, "the object store cannot help");

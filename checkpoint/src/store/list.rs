@@ -298,6 +298,17 @@ impl Store {
         Ok(Checkpoint { manifest, indexes })
     }
 
+    /// One committed checkpoint by its manifest and indexes alone: what a restore needs to know that may find the chunks
+    /// elsewhere.
+    pub fn describe(&self, job: &JobId, id: CheckpointId) -> Result<Checkpoint, StoreError> {
+        let manifest = self.manifest(job, id)?;
+        let ranks = manifest.shards.iter().map(|shard| shard.rank);
+        let indexes = ranks
+            .map(|rank| self.read_index(&manifest, rank))
+            .collect::<Result<_, _>>()?;
+        Ok(Checkpoint { manifest, indexes })
+    }
+
     /// The newest checkpoint that is good to `depth`; newer ones that are not are passed over and named.
     pub fn newest(&self, job: &JobId, depth: Depth) -> Result<Newest, StoreError> {
         let mut skipped = Vec::new();

@@ -141,11 +141,18 @@ impl Turn<'_> {
             return;
         };
         let at = self.at;
-        let job = evidence.entity.job().and_then(|name| self.state.jobs.get_mut(name));
-        let Some(job) = job else { return };
+        let Some(name) = evidence.entity.job() else { return };
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
         match failed {
             None => job.checkpoints.copied(at, *generation, *step, *tier),
-            Some(reason) => job.checkpoints.not_copied(*step, to, reason),
+            Some(reason) => {
+                job.checkpoints.not_copied(*step, to, reason);
+                self.announce(format!(
+                    "step {step} of job {name} could not be copied to {to}: {reason}"
+                ));
+            }
         }
     }
 

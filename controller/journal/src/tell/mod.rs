@@ -220,7 +220,10 @@ fn text(evidence: &Evidence) -> String {
         Body::ShardFailed { step, reason } => format!("the shard of step {step} could not be kept: {reason}"),
         Body::Copied { step, to, failed, .. } => match failed {
             None => format!("step {step} of {} is copied to {to}", evidence.entity),
-            Some(reason) => format!("step {step} of {} could not be copied to {to}: {reason}", evidence.entity),
+            Some(reason) => format!(
+                "step {step} of {} could not be copied to {to}: {reason}",
+                evidence.entity
+            ),
         },
         Body::Restored { step, .. } => format!("{} restored step {step}", evidence.entity),
         Body::FlightDump { .. } => format!("{} dumped its flight recorder", evidence.entity),
