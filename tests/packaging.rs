@@ -130,8 +130,11 @@ fn completions_and_pages_know_the_commands() {
     }
 }
 
+/// What a metadata service says: part of a path, the code, the body.
+type Answers = &'static [(&'static str, u16, &'static str)];
+
 /// A metadata service with one answer a path; it ends with the test's process.
-fn metadata(answers: &'static [(&'static str, u16, &'static str)]) -> String {
+fn metadata(answers: Answers) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let base = format!("http://{}", listener.local_addr().expect("its address"));
     std::thread::spawn(move || {
@@ -164,7 +167,7 @@ fn notices_of_the_clouds_are_told_with_the_codes_of_a_check() {
         eprintln!("SKIPPED: no curl here, so the check for notices of clouds was not run");
         return;
     }
-    let cases: [(&str, &'static [(&str, u16, &str)], i32, &str); 8] = [
+    let cases: [(&str, Answers, i32, &str); 8] = [
         ("aws", &[("/api/token", 200, "t")], 0, "OK"),
         (
             "aws",
