@@ -197,6 +197,10 @@ fn layer(sign: &Sign, class: &str, said: &str) -> Option<(&'static str, String)>
         words.iter().any(|word| text.contains(word))
     };
     match class {
+        "collective-argument-error" if says(&["must be contiguous"]) => {
+            let why = "How a tensor lies in memory is for the library that passes it on to see to.".to_owned();
+            Some(("framework", why))
+        }
         "permission-denied" if says(&["nfs", "lustre", "root_squash", "volume"]) => {
             let why = "The file system itself refuses, whoever asks.".to_owned();
             Some(("storage", why))

@@ -11,19 +11,11 @@ use rankguard_model::{
     Body, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, Rank, Role, Sequence, Source, Timestamp,
 };
 
+use crate::overcome;
 use crate::progress::{DONE_HINTS, is_completion, is_done, is_progress, is_retried, tells_finite_loss};
 
 /// The job that offline logs belong to; there is no fleet to ask.
 pub(crate) const JOB: &str = "job";
-/// Lines after a complaint in which a retry is announced.
-const RETRY_LINES: u64 = 2;
-/// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes.
-const WAITS: [(&str, &str); 4] = [
-    ("pod-assigned", "k8s-unschedulable"),
-    ("pod-assigned", "k8s-volume-unbound"),
-    ("settled-volume", "k8s-volume-unbound"),
-    ("settled-image", "k8s-image-pull"),
-];
 /// Observations of one stream that are kept; a log with more has said the same often enough.
 const KEPT: usize = 20_000;
 
@@ -240,64 +232,6 @@ impl Reader {
         }
     }
 
-    /// A complaint right before a line that says that it is tried again, in a log that goes on after it, was no failure: what
-    /// does fail in the end says so once more.
-    fn forgive_retries(&mut self) {
-        let says_so = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature.starts_with("retry"));
-        let retries: Vec<u64> = self
-            .seen
-            .iter()
-            .filter(|seen| seen.signs.iter().any(says_so) && seen.last_line < self.lines)
-            .map(|seen| seen.first_line)
-            .collect();
-        for seen in &mut self.seen {
-            let next = retries.partition_point(|line| *line <= seen.last_line);
-            if retries.get(next).is_none_or(|line| line - seen.last_line > RETRY_LINES) {
-                continue;
-            }
-            for sign in &mut seen.signs {
-                if let What::Mark(mark) = &mut sign.what {
-                    mark.role = Role::Noise;
-                }
-            }
-        }
-    }
-
-    /// A complaint about the environment before work that then went on changed nothing.
-    fn forgive_setup(&mut self) {
-        let Some(last) = self.progress.last() else { return };
-        for seen in self.seen.iter_mut().filter(|seen| seen.last_line < *last) {
-            for sign in &mut seen.signs {
-                if let What::Mark(mark) = &mut sign.what
-                    && mark.class.as_str() == "environment-setup-error"
-                {
-                    mark.role = Role::Noise;
-                }
-            }
-        }
-    }
-
-    /// A pod that waited for a place, a volume or an image and got it, later in the same log, only had to wait.
-    fn forgive_waits(&mut self) {
-        let last = WAITS.map(|(id, _)| {
-            let ends = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == id);
-            let ends = self.seen.iter().filter(|seen| seen.signs.iter().any(ends));
-            ends.map(|seen| seen.last_line).max().unwrap_or(0)
-        });
-        for seen in &mut self.seen {
-            for sign in &mut seen.signs {
-                if let What::Mark(mark) = &mut sign.what
-                    && WAITS
-                        .iter()
-                        .zip(last)
-                        .any(|((_, class), line)| mark.class.as_str() == *class && line > seen.last_line)
-                {
-                    mark.role = Role::Noise;
-                }
-            }
-        }
-    }
-
     /// The stream, once its last line was read.
     pub fn finish(mut self) -> ReadStream {
         if let Some(line) = self.partial.take() {
@@ -307,9 +241,7 @@ impl Reader {
             self.keep(observation);
         }
         self.seen.sort_by_key(|seen| seen.first_line);
-        self.forgive_retries();
-        self.forgive_setup();
-        self.forgive_waits();
+        overcome::forgive(&mut self.seen, self.progress.last().copied(), self.lines);
         ReadStream {
             name: self.origin.name,
             source: self.source,
