@@ -338,3 +338,32 @@ $ conda init <SHELL_NAME>
         "environment-setup-error"
     );
 }
+
+#[test]
+fn what_fails_after_a_cancellation_failed_because_of_it() {
+    let log = "distributed.scheduler - INFO - Close client connection: Client-1
+slurmstepd: error: *** STEP 8.0 ON n1 CANCELLED AT 2023-02-22T05:15:11 ***
+Traceback (most recent call last):
+  File \"/opt/bin/dask-scheduler\", line 10, in <module>
+    sys.exit(go())
+tornado.util.TimeoutError: Operation timed out after None seconds
+srun: error: n1: task 0: Exited with exit code 1";
+    assert_eq!(named(&alone(log)), ("job-cancelled", "scheduler"));
+    let (order, rest) = (log.lines().nth(1).unwrap_or_default(), log.lines().skip(2));
+    let first_failed = rest.chain([order]).collect::<Vec<_>>().join("\n");
+    assert_ne!(named(&alone(&first_failed)).0, "job-cancelled");
+}
+
+#[test]
+fn causes_that_a_message_only_thinks_possible_are_not_told() {
+    let ray = "ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.
+The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. (1) The process is killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop --force is called. (3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.";
+    let told = alone(ray);
+    assert_eq!(named(&told), ("remote-worker-lost", "platform"));
+    let guesses = ["segfault", "host-oom-kill", "killed-by-signal"];
+    assert!(
+        told.alternatives
+            .iter()
+            .all(|other| !guesses.contains(&other.class.as_str()))
+    );
+}
