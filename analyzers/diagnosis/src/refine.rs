@@ -5,8 +5,8 @@
 //! makes on its own, with no line of the program below it, is the framework's.
 
 use crate::frames::{
-    cut_off, innermost, installed, kernel_owner, loader, looks_up_setting, maker, mismatched_package, reads_samples,
-    waits_for_one,
+    below, cut_off, innermost, installed, kernel_owner, loader, looks_up_setting, maker, mismatched_package,
+    reads_samples, waits_for_one,
 };
 use crate::{Candidate, Scene, Sign, Strength};
 
@@ -81,6 +81,20 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
             "Gradients overflowed before it and the loss scale was halved each time, so it is the scale that became zero."
                 .to_owned(),
         );
+        return candidate;
+    }
+    if candidate.class.as_str() == "file-not-found" && below(sign, "__getitem__") {
+        candidate.class = "data-missing".into();
+        candidate
+            .notes
+            .push("A sample was being read, so it is a file of the data.".to_owned());
+        return candidate;
+    }
+    if candidate.class.as_str() == "segfault" && crashed_in_transport(scene) {
+        candidate.class = "mpi-ucx-segfault".into();
+        candidate
+            .notes
+            .push("Frames of the stack that crashed are those of MPI or UCX.".to_owned());
         return candidate;
     }
     if let Some(package) = mismatched_package(sign, candidate.class.as_str()) {
@@ -161,6 +175,18 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         candidate.notes.push(why);
     }
     candidate
+}
+
+/// Whether a stack was printed with frames of MPI or UCX. Those of what prints it say nothing.
+fn crashed_in_transport(scene: &Scene<'_>) -> bool {
+    scene.marks().any(|(_, sign)| {
+        let frame = sign.mark().is_some_and(|mark| mark.signature == "mpi-ucx-frame");
+        let prints = ["ucs_handle_error", "ucs_debug_"]
+            .iter()
+            .any(|name| sign.text.contains(name));
+        let nameless = sign.text.contains("libucs") && !sign.text.contains("(ucs_");
+        frame && !prints && !nameless
+    })
 }
 
 /// Whether steps were skipped because gradients overflowed.

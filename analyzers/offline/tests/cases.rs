@@ -367,3 +367,26 @@ The actor is dead because its worker process has died. Worker exit type: SYSTEM_
             .all(|other| !guesses.contains(&other.class.as_str()))
     );
 }
+
+#[test]
+fn a_crash_in_the_transport_is_told_by_its_frames_not_by_who_printed_them() {
+    let caught = "[n1:17:0:17] Caught signal 11 (Segmentation fault: address not mapped to object at address (nil))
+==== backtrace ====
+ 0  /opt/ucx/lib/libucs.so.0(ucs_handle_error+0x2e4)";
+    assert_eq!(named(&alone(caught)).0, "segfault");
+    let inside = format!("{caught}\n 1  /opt/ompi/lib/openmpi/mca_pml_ucx.so(mca_pml_ucx_send+0x2c)");
+    assert_eq!(named(&alone(&inside)), ("mpi-ucx-segfault", "framework"));
+}
+
+#[test]
+fn a_file_that_a_sample_needs_is_missing_data() {
+    let reading = "Traceback (most recent call last):
+  File \"train.py\", line 20, in __getitem__
+    image = Image.open(self.paths[index])
+  File \"/venv/lib/python3.9/site-packages/PIL/Image.py\", line 3000, in open
+    fp = builtins.open(filename, \"rb\")
+FileNotFoundError: [Errno 2] No such file or directory: '010'";
+    assert_eq!(named(&alone(reading)), ("data-missing", "user-data"));
+    let starting = reading.replace("__getitem__", "read_settings");
+    assert_eq!(named(&alone(&starting)), ("file-not-found", "user-code"));
+}
