@@ -390,3 +390,10 @@ FileNotFoundError: [Errno 2] No such file or directory: '010'";
     let starting = reading.replace("__getitem__", "read_settings");
     assert_eq!(named(&alone(&starting)), ("file-not-found", "user-code"));
 }
+
+#[test]
+fn ranks_that_cannot_exist_in_a_stall_cost_nothing() {
+    let stall = "WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds. Stalled ops: a [ready ranks: 4294967295, 0], b [ready ranks: ]";
+    let told = alone(stall);
+    assert_eq!((told.class.as_str(), told.root_rank), ("hang-stalled-ranks", None));
+}

@@ -9,6 +9,9 @@ use rankguard_model::Rank;
 
 use crate::{Candidate, Scene, Sign, Strength};
 
+/// Sets of ranks that are kept, each compared with each; ranks that are told to be absent.
+const READY: usize = 256;
+
 /// The signature of a line of the table of missing ranks: `1: [grad.a, grad.b]`.
 const TABLE: &str = "stalled-tensors";
 
@@ -45,35 +48,27 @@ impl<'a> Stalled<'a> {
             return self.missing.keys().copied().collect();
         }
         // Of a world that nobody tells the size of, those below the highest that speaks are known to exist.
-        let Some(highest) = self.ready.iter().flatten().max() else {
-            return BTreeSet::new();
-        };
-        let absent = |rank: &Rank| self.ready.iter().all(|ready| !ready.contains(rank));
-        (0..highest.0).map(Rank).filter(absent).collect()
+        let present: BTreeSet<Rank> = self.ready.iter().flatten().copied().collect();
+        let gaps = present.iter().scan(0, |next, rank| {
+            let gap = *next..rank.0;
+            *next = rank.0.saturating_add(1);
+            Some(gap)
+        });
+        gaps.flatten().take(READY).map(Rank).collect()
     }
 
     /// Two ranks, or two groups of ranks, that wait for each other's tensors.
     pub(super) fn mismatch(&self, scene: &Scene<'_>) -> Option<Candidate> {
         let first = self.first?;
-        let lists: Vec<_> = self.missing.iter().collect();
         // Tensors of one kind may be submitted in any order; a broadcast and an allreduce are two places of the program.
-        let apart = |one: &BTreeSet<&str>, other: &BTreeSet<&str>| {
-            let (one, other) = (kinds(one), kinds(other));
-            !one.is_empty() && !other.is_empty() && one.is_disjoint(&other)
-        };
-        let pair = lists.iter().enumerate().find_map(|(at, (one, tensors))| {
-            let other = lists[at + 1..].iter().find(|(_, others)| apart(tensors, others))?;
-            Some(format!("rank {one} and rank {}", other.0))
-        });
-        let groups = || {
-            let sets: Vec<_> = self.ready.iter().collect();
-            let apart =
-                |(at, one): (usize, &&BTreeSet<Rank>)| sets[at + 1..].iter().any(|other| one.is_disjoint(other));
-            sets.iter()
-                .enumerate()
-                .any(apart)
-                .then(|| "two groups of ranks".to_owned())
-        };
+        let mut places: BTreeMap<BTreeSet<&str>, Rank> = BTreeMap::new();
+        for (rank, tensors) in &self.missing {
+            places.entry(kinds(tensors)).or_insert(*rank);
+        }
+        places.remove(&BTreeSet::new());
+        let pair = apart(&places.keys().collect::<Vec<_>>())
+            .map(|(one, other)| format!("rank {} and rank {}", places[one], places[other]));
+        let groups = || apart(&self.ready.iter().collect::<Vec<_>>()).map(|_| "two groups of ranks".to_owned());
         let who = pair.or_else(groups)?;
         let mut candidate = Candidate::new("collective-mismatch", scene.job_entity(), first, Strength::Cause, 0.96);
         candidate.support.extend(&self.signs);
@@ -102,10 +97,21 @@ impl<'a> Stalled<'a> {
             }
         }
         for (_, ranks) in sets(&sign.text, "[ready ranks: ") {
-            any |= self.ready.insert(ranks);
+            any = true;
+            if self.ready.len() < READY && !ranks.is_empty() {
+                self.ready.insert(ranks);
+            }
         }
         any
     }
+}
+
+/// The first two sets that have nothing in common.
+fn apart<'s, T: Ord>(sets: &[&'s BTreeSet<T>]) -> Option<(&'s BTreeSet<T>, &'s BTreeSet<T>)> {
+    sets.iter().enumerate().find_map(|(at, one)| {
+        let other = sets[at + 1..].iter().find(|other| one.is_disjoint(other))?;
+        Some((*one, *other))
+    })
 }
 
 /// The collectives that tensors wait in, by the names that Horovod gives them.
