@@ -397,3 +397,16 @@ fn ranks_that_cannot_exist_in_a_stall_cost_nothing() {
     let told = alone(stall);
     assert_eq!((told.class.as_str(), told.root_rank), ("hang-stalled-ranks", None));
 }
+
+#[test]
+fn what_every_process_meets_has_no_first_rank() {
+    let ended = "mpirun noticed that process rank 1 with PID 17 on node n1 exited on signal 4 (Illegal instruction).";
+    let told = case(vec![stream("launcher", None, ended)]);
+    assert_eq!((told.class.as_str(), told.root_rank), ("library-incompatible", None));
+    let crashed = ended.replace("signal 4 (Illegal instruction)", "signal 11 (Segmentation fault)");
+    let told = case(vec![stream("launcher", None, &crashed)]);
+    assert_eq!(
+        (told.class.as_str(), told.root_rank),
+        ("segfault", Some(rankguard_model::Rank(1)))
+    );
+}
