@@ -36,3 +36,10 @@ impl Head {
         line.host = line.host.or(self.host.as_deref());
     }
 }
+
+/// `[Rank 1] NCCL watchdog thread terminated ...`: how process groups name themselves where the launcher adds no prefix.
+pub(super) fn bracketed_rank(text: &str) -> Option<Rank> {
+    let (_, rest) = text.split_once("[Rank ")?;
+    let (number, _) = rest.split_once(']')?;
+    number.parse().ok().map(Rank)
+}

@@ -41,12 +41,13 @@ use crate::matcher::{Matcher, device_of};
 use crate::signature::EntityRule;
 use driver::Driver;
 use group::{Group, Groups};
-use head::Head;
+use head::{Head, bracketed_rank};
 use history::History;
 use lane::LaneKey;
 use lanes::Lanes;
 use recent::Recent;
 use traceback::Step;
+use worth::is_property;
 
 pub use frames::FRAMEWORKS;
 pub use limits::{CONTEXT, HOLD, IDLE, LANES, PENDING, QUIET_LINES, WINDOW};
@@ -347,24 +348,6 @@ impl Triage {
         observation.rank = observation.rank.or(self.stream.rank);
         self.wait(Group::new((None, None, None), observation, now));
     }
-}
-
-/// `[Rank 1] NCCL watchdog thread terminated ...`: how process groups name themselves where the launcher adds no prefix.
-fn bracketed_rank(text: &str) -> Option<Rank> {
-    let (_, rest) = text.split_once("[Rank ")?;
-    let (number, _) = rest.split_once(']')?;
-    number.parse().ok().map(Rank)
-}
-
-/// ` SUBSYSTEM=pci` and the like, which /dev/kmsg adds to its records.
-fn is_property(text: &str) -> bool {
-    let Some((name, _)) = text.strip_prefix(' ').and_then(|rest| rest.split_once('=')) else {
-        return false;
-    };
-    !name.is_empty()
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
 }
 
 #[cfg(test)]

@@ -33,3 +33,14 @@ impl Triage {
         })
     }
 }
+
+/// ` SUBSYSTEM=pci` and the like, which /dev/kmsg adds to its records.
+pub(super) fn is_property(text: &str) -> bool {
+    let Some((name, _)) = text.strip_prefix(' ').and_then(|rest| rest.split_once('=')) else {
+        return false;
+    };
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+}
