@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rankguard_model::{ClassId, Finding, Reason, Severity, Timestamp, Verdict};
 
-use crate::{Candidate, Scene, Strength, engine, first_rank, knowledge, reasoning, refine, roles, signature};
+use crate::{Candidate, Scene, Strength, engine, first_rank, knowledge, reasoning, refine, roles, signature, wrapped};
 
 /// A machine that reports its fault this much after the job already failed did not start the failure. Logs of different
 /// collectors are read and stamped with some delay, so a shorter lead proves nothing.
@@ -13,29 +13,6 @@ const HARDWARE_LAG: Duration = Duration::from_secs(10);
 
 /// What happened this long before has nothing to do with it: a log that was read as a whole holds weeks.
 const UNRELATED: Duration = Duration::from_secs(3600);
-
-/// What a runtime, a puller or a remote shell says when it could not do its work: where a line beside it tells why, that
-/// is the cause.
-const WRAPPERS: [&str; 6] = [
-    "container-runtime-error",
-    "container-start-error",
-    "filesystem-mount-failure",
-    "k8s-image-pull",
-    "k8s-volume-unbound",
-    "ssh-failure",
-];
-
-/// Reasons that are causes of their own wherever they are told.
-const REASONS: [&str; 5] = [
-    "disk-full",
-    "dns-failure",
-    "driver-version-mismatch",
-    "quota-exceeded",
-    "tls-failure",
-];
-
-/// How many signs further a reason may stand.
-const BESIDE: usize = 4;
 
 /// What is thought of one scene.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,24 +104,7 @@ fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
             candidate.score *= 0.5;
         }
     }
-    let reasons: Vec<usize> = ranking
-        .iter()
-        .filter(|candidate| candidate.strength == Strength::Cause && REASONS.contains(&candidate.class.as_str()))
-        .map(|candidate| candidate.first)
-        .collect();
-    for candidate in &mut ranking {
-        if !WRAPPERS.contains(&candidate.class.as_str()) || candidate.strength != Strength::Cause {
-            continue;
-        }
-        // On a line of its own: what one line says of both, its signatures have weighed.
-        let own = &scene.signs[candidate.first].evidence;
-        let told = reasons
-            .iter()
-            .any(|reason| reason.abs_diff(candidate.first) <= BESIDE && scene.signs[*reason].evidence != *own);
-        if told {
-            candidate.strength = Strength::Symptom;
-        }
-    }
+    wrapped::look_inside(scene, &mut ranking);
     // A job that stood still until its time was up was ended by the limit, and failed by standing still.
     let stood = |candidate: &Candidate| {
         let hang = matches!(candidate.class.as_str(), "hang-no-error" | "hang-stalled-ranks");

@@ -24,13 +24,22 @@ const ONE: [&str; 11] = [
     "uncaught-exception",
 ];
 
+/// Classes that every process of a program meets, whichever the launcher noticed first: they all read the same text and load the
+/// same libraries.
+const EVERYBODY: [&str; 3] = ["argparse-error", "library-incompatible", "python-syntax-error"];
+
 /// Ranks on a node, where nothing tells.
 const NODE_RANKS: u32 = 8;
 
 /// Launchers name the rank that failed first; that helps where the cause itself names none and sits in the program.
 pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
-    let survivor = matches!(winner.class.as_str(), "nccl-timeout" | "hccl-timeout");
-    if winner.strength == Strength::Overriding || survivor || !knowledge::has_first_rank(scene.catalogue, &winner.class)
+    let class = winner.class.as_str();
+    let survivor = matches!(class, "nccl-timeout" | "hccl-timeout");
+    let everybody = EVERYBODY.contains(&class);
+    if winner.strength == Strength::Overriding
+        || survivor
+        || everybody
+        || !knowledge::has_first_rank(scene.catalogue, &winner.class)
     {
         return None;
     }

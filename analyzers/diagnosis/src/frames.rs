@@ -58,6 +58,12 @@ pub(crate) fn cut_off<'a>(scene: &'a Scene<'_>, sign: &Sign) -> Option<&'a Sign>
         .find(|other| other.text.ends_with("(cut off)") && other.field("functions").is_some())
 }
 
+/// Whether an exception was raised below a function.
+pub(crate) fn below(sign: &Sign, function: &str) -> bool {
+    let functions = sign.field("functions");
+    functions.is_some_and(|names| names.split(',').any(|name| name == function))
+}
+
 /// The package of the innermost frame.
 pub(crate) fn innermost(sign: &Sign) -> Option<&str> {
     sign.field("packages")?.split(',').next()

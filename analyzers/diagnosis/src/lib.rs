@@ -39,6 +39,7 @@ mod scene;
 mod sign;
 mod signature;
 mod stacks;
+mod wrapped;
 
 pub use arbiter::{Opinion, diagnose};
 pub use candidate::{Candidate, Strength};

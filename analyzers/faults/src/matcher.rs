@@ -13,13 +13,10 @@ use regex::Regex;
 
 use crate::catalogue::Catalogue;
 use crate::decode::{DriverVersion, decode};
+use crate::line::LINE_LIMIT;
 use crate::scan::{self, Scanner};
 use crate::signature::{CodeKind, EntityRule, Signature};
 use literals::{Candidates, Literals};
-
-/// Longest part of a line that is looked at, bytes. Longer lines are progress bars, dumps of data or attacks; what names a
-/// failure stands at their start.
-pub const LINE_LIMIT: usize = 16 * 1024;
 
 /// Longest value of a captured field, bytes.
 const FIELD_LIMIT: usize = 512;

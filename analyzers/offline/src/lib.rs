@@ -13,6 +13,7 @@ mod error_file;
 mod flight;
 pub mod guess;
 mod incident;
+mod overcome;
 mod progress;
 mod reading;
 mod record;

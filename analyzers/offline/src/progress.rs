@@ -51,10 +51,16 @@ pub(crate) fn is_progress(line: &str) -> bool {
         .iter()
         .filter(|word| lower.contains(*word))
         .count();
+    // `Completed 400000 out of 5000000 steps (8%)`
+    let share = counts == 1 && lower.contains("%)");
+    // A bar that was cut off by a complaint on its own line had moved before.
+    let moved = lower.find("it/s").or_else(|| lower.find("s/it"));
     let error = ["error", "exception", "traceback", "file \"", "nan"]
         .iter()
-        .any(|word| lower.contains(word));
-    (bar || counts >= 2) && lower.bytes().any(|b| b.is_ascii_digit()) && !error
+        .filter_map(|word| lower.find(word))
+        .min();
+    let undisturbed = error.is_none_or(|at| moved.is_some_and(|bar| bar < at));
+    (bar || share || counts >= 2) && lower.bytes().any(|b| b.is_ascii_digit()) && undisturbed
 }
 
 /// `loss 0.31`, `Loss is 1.2483`: progress with a loss that is a number.

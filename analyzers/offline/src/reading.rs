@@ -11,19 +11,11 @@ use rankguard_model::{
     Body, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, Rank, Role, Sequence, Source, Timestamp,
 };
 
+use crate::overcome;
 use crate::progress::{DONE_HINTS, is_completion, is_done, is_progress, is_retried, tells_finite_loss};
 
 /// The job that offline logs belong to; there is no fleet to ask.
 pub(crate) const JOB: &str = "job";
-/// Lines after a complaint in which a retry is announced.
-const RETRY_LINES: u64 = 2;
-/// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes.
-const WAITS: [(&str, &str); 4] = [
-    ("pod-assigned", "k8s-unschedulable"),
-    ("pod-assigned", "k8s-volume-unbound"),
-    ("settled-volume", "k8s-volume-unbound"),
-    ("settled-image", "k8s-image-pull"),
-];
 /// Observations of one stream that are kept; a log with more has said the same often enough.
 const KEPT: usize = 20_000;
 
@@ -240,64 +232,6 @@ impl Reader {
         }
     }
 
-    /// A complaint right before a line that says that it is tried again, in a log that goes on after it, was no failure: what
-    /// does fail in the end says so once more.
-    fn forgive_retries(&mut self) {
-        let says_so = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature.starts_with("retry"));
-        let retries: Vec<u64> = self
-            .seen
-            .iter()
-            .filter(|seen| seen.signs.iter().any(says_so) && seen.last_line < self.lines)
-            .map(|seen| seen.first_line)
-            .collect();
-        for seen in &mut self.seen {
-            let next = retries.partition_point(|line| *line <= seen.last_line);
-            if retries.get(next).is_none_or(|line| line - seen.last_line > RETRY_LINES) {
-                continue;
-            }
-            for sign in &mut seen.signs {
-                if let What::Mark(mark) = &mut sign.what {
-                    mark.role = Role::Noise;
-                }
-            }
-        }
-    }
-
-    /// A complaint about the environment before work that then went on changed nothing.
-    fn forgive_setup(&mut self) {
-        let Some(last) = self.progress.last() else { return };
-        for seen in self.seen.iter_mut().filter(|seen| seen.last_line < *last) {
-            for sign in &mut seen.signs {
-                if let What::Mark(mark) = &mut sign.what
-                    && mark.class.as_str() == "environment-setup-error"
-                {
-                    mark.role = Role::Noise;
-                }
-            }
-        }
-    }
-
-    /// A pod that waited for a place, a volume or an image and got it, later in the same log, only had to wait.
-    fn forgive_waits(&mut self) {
-        let last = WAITS.map(|(id, _)| {
-            let ends = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == id);
-            let ends = self.seen.iter().filter(|seen| seen.signs.iter().any(ends));
-            ends.map(|seen| seen.last_line).max().unwrap_or(0)
-        });
-        for seen in &mut self.seen {
-            for sign in &mut seen.signs {
-                if let What::Mark(mark) = &mut sign.what
-                    && WAITS
-                        .iter()
-                        .zip(last)
-                        .any(|((_, class), line)| mark.class.as_str() == *class && line > seen.last_line)
-                {
-                    mark.role = Role::Noise;
-                }
-            }
-        }
-    }
-
     /// The stream, once its last line was read.
     pub fn finish(mut self) -> ReadStream {
         if let Some(line) = self.partial.take() {
@@ -307,9 +241,7 @@ impl Reader {
             self.keep(observation);
         }
         self.seen.sort_by_key(|seen| seen.first_line);
-        self.forgive_retries();
-        self.forgive_setup();
-        self.forgive_waits();
+        overcome::forgive(&mut self.seen, self.progress.last().copied(), self.lines);
         ReadStream {
             name: self.origin.name,
             source: self.source,
@@ -403,89 +335,4 @@ impl Reader {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const LINES: [&str; 16] = [
-        "step 12: loss 0.31",
-        "step 13: loss is nan",
-        "epoch 3, iter 40: loss 0.7",
-        "100%|##########| 227/227 [1:02:04<00:00, 16.41s/it]",
-        " 10%|#  | 1/10\r 20%|## | 2/10\r100%|###| 10/10 [00:10<00:00, 1.0it/s]",
-        "[after training is done] datetime: 2025-03-04 11:22:33",
-        "Training completed. Do not forget to share your model",
-        "RuntimeError: training done before it began, step 3 failed",
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
-        "Traceback (most recent call last):",
-        "  File \"/job/train.py\", line 10, in <module>",
-        "KeyError: 'weight'",
-        "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0",
-        "nothing to see here\r",
-        "",
-        "[rank3]: loss is nan at iteration 7",
-    ];
-
-    fn log() -> impl Strategy<Value = Vec<String>> {
-        let known = proptest::sample::select(&LINES[..]).prop_map(|line| vec![line.to_owned()]);
-        let dull = (0_usize..2500, proptest::sample::select(&LINES[..3])).prop_map(|(times, line)| {
-            let quiet = line.contains("nan");
-            let text = if quiet {
-                "all ranks are here and nothing happens"
-            } else {
-                line
-            };
-            vec![text.to_owned(); times]
-        });
-        proptest::collection::vec(prop_oneof![8 => known, 1 => dull], 0..40).prop_map(|parts| parts.concat())
-    }
-
-    /// What incidents ask of a stream.
-    fn asked(stream: &ReadStream) -> impl PartialEq + std::fmt::Debug + use<> {
-        let went_on = |seen: &Seen| {
-            let later = stream.progress.iter().filter(|line| **line > seen.last_line).count();
-            later >= PROGRESS || stream.completed.last().is_some_and(|line| *line > seen.last_line)
-        };
-        let finite = |seen: &Seen| stream.finite_loss.is_some_and(|line| line > seen.last_line);
-        let seen: Vec<_> = stream
-            .seen
-            .iter()
-            .map(|seen| {
-                let later = stream.progress.iter().filter(|line| **line > seen.last_line).count();
-                (
-                    format!("{seen:?}"),
-                    later.min(PROGRESS),
-                    went_on(seen),
-                    went_on(seen) || finite(seen),
-                    stream.done.is_some_and(|line| line < seen.first_line),
-                )
-            })
-            .collect();
-        (seen, stream.lines, stream.done)
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
-
-        #[test]
-        fn blocks_tell_what_lines_tell(
-            lines in log(),
-            cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6),
-        ) {
-            let mut by_line = Reader::new(Origin::default());
-            lines.iter().for_each(|line| by_line.push(line.strip_suffix('\r').unwrap_or(line)));
-            let bytes: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
-            let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
-            ends.push(bytes.len());
-            ends.sort_unstable();
-            let mut by_block = Reader::new(Origin::default());
-            let mut from = 0;
-            for end in ends {
-                by_block.push_block(&bytes[from..end]);
-                from = end;
-            }
-            prop_assert_eq!(asked(&by_block.finish()), asked(&by_line.finish()));
-        }
-    }
-}
+mod tests;

@@ -259,3 +259,154 @@ fn what_a_program_can_do_without_is_no_failure_once_it_worked_on() {
     assert_eq!(named(&alone(text)).0, "connection-refused");
     assert_eq!(named(&alone(&format!("{text}\nepoch 1 step 20: loss 0.31"))).0, "none");
 }
+
+#[test]
+fn ranks_that_wait_for_each_others_tensors_went_different_ways() {
+    let stall = "[2024-03-01 10:00:00.000001: W horovod/common/stall_inspector.cc:107] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.
+Missing ranks:
+0: [broadcast.step]
+1: [allreduce.head.weight, allreduce.head.bias ...]";
+    let apart = alone(stall);
+    assert_eq!(named(&apart), ("collective-mismatch", "user-code"));
+    assert_eq!(apart.root_rank, None);
+    let late = alone(&stall.replace("\n0: [broadcast.step]", ""));
+    assert_eq!(
+        (late.class.as_str(), late.root_rank),
+        ("hang-stalled-ranks", Some(rankguard_model::Rank(1)))
+    );
+    // Of one kind they may come in any order, and who is late is not known.
+    let any_order = alone(&stall.replace("broadcast.step", "allreduce.tail.weight"));
+    assert_eq!(
+        (any_order.class.as_str(), any_order.root_rank),
+        ("hang-stalled-ranks", None)
+    );
+    let ready = "WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds. Stalled ops: HorovodAllreduce_a_0 [ready ranks: 2, 0, 1], HorovodAllreduce_b_0 [ready ranks: 3]";
+    assert_eq!(named(&alone(ready)).0, "collective-mismatch");
+    let absent = alone(
+        &ready
+            .replace("[ready ranks: 3]", "[ready ranks: 0, 1, 3]")
+            .replace("2, 0, 1", "3, 1, 0"),
+    );
+    assert_eq!(
+        (absent.class.as_str(), absent.root_rank),
+        ("hang-stalled-ranks", Some(rankguard_model::Rank(2)))
+    );
+}
+
+#[test]
+fn a_batch_that_is_skipped_is_no_failure_unless_one_comes_of_it() {
+    let skipped = "epoch 1:  10%|#  | 10/100 [00:10<01:30,  1.0it/s]
+THCudaCheck FAIL file=THCStorage.cu line=58 error=2 : out of memory
+WARNING: ran out of memory, skipping batch";
+    assert_eq!(named(&alone(skipped)), ("none", "none"));
+    let after = format!(
+        "{skipped}\nTraceback (most recent call last):\n  File \"train.py\", line 3, in step\n    p.grad.data.div_(n)\nAttributeError: 'NoneType' object has no attribute 'data'"
+    );
+    assert_eq!(named(&alone(&after)), ("cuda-oom", "user-code"));
+}
+
+#[test]
+fn retries_that_repeat_are_all_retries() {
+    let error = "'(ReadTimeoutError(\"HTTPSConnectionPool(host='data.example.com', port=443): Read timed out. (read timeout=10)\"))' thrown while requesting GET";
+    let log = format!(
+        "{error}\nRetrying in 1s [Retry 1/5].\n{error}\nRetrying in 1s [Retry 1/5].\n{error}\nRetrying in 1s [Retry 1/5].\n{{'eval_loss': 5.2}}"
+    );
+    assert_eq!(named(&alone(&log)), ("none", "none"));
+    let last = format!("{log}\n{error}");
+    assert_ne!(named(&alone(&last)), ("none", "none"));
+}
+
+#[test]
+fn what_a_wrapper_wraps_is_the_cause_on_its_own_line_too() {
+    let mount = "Output: mount.nfs: Failed to resolve server files.example.com: Name or service not known";
+    assert_eq!(named(&alone(mount)), ("dns-failure", "network"));
+    let refused = "mount.nfs: access denied by server while mounting files.example.com:/data";
+    assert_eq!(named(&alone(refused)).0, "filesystem-mount-failure");
+    let entry = "Error response from daemon: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: \"/opt/run.sh\": permission denied: unknown";
+    assert_eq!(named(&alone(entry)), ("permission-denied", "platform"));
+}
+
+#[test]
+fn setting_up_an_environment_changed_nothing_where_training_moved_until_it_was_cancelled() {
+    let log = "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.
+$ conda init <SHELL_NAME>
+  0%|          | 0/50 [00:00<?, ?it/s]  2%|2         | 1/50 [09:43<7:56:45, 583.78s/it]slurmstepd: error: *** JOB 77 ON n1 CANCELLED AT 2024-06-12T10:00:00 ***";
+    assert_eq!(named(&case(vec![stream("scheduler", None, log)])).0, "job-cancelled");
+    let setup = log.lines().take(2).collect::<Vec<_>>().join("\n");
+    assert_eq!(
+        named(&case(vec![stream("scheduler", None, &setup)])).0,
+        "environment-setup-error"
+    );
+}
+
+#[test]
+fn what_fails_after_a_cancellation_failed_because_of_it() {
+    let log = "distributed.scheduler - INFO - Close client connection: Client-1
+slurmstepd: error: *** STEP 8.0 ON n1 CANCELLED AT 2023-02-22T05:15:11 ***
+Traceback (most recent call last):
+  File \"/opt/bin/dask-scheduler\", line 10, in <module>
+    sys.exit(go())
+tornado.util.TimeoutError: Operation timed out after None seconds
+srun: error: n1: task 0: Exited with exit code 1";
+    assert_eq!(named(&alone(log)), ("job-cancelled", "scheduler"));
+    let (order, rest) = (log.lines().nth(1).unwrap_or_default(), log.lines().skip(2));
+    let first_failed = rest.chain([order]).collect::<Vec<_>>().join("\n");
+    assert_ne!(named(&alone(&first_failed)).0, "job-cancelled");
+}
+
+#[test]
+fn causes_that_a_message_only_thinks_possible_are_not_told() {
+    let ray = "ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.
+The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. (1) The process is killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop --force is called. (3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.";
+    let told = alone(ray);
+    assert_eq!(named(&told), ("remote-worker-lost", "platform"));
+    let guesses = ["segfault", "host-oom-kill", "killed-by-signal"];
+    assert!(
+        told.alternatives
+            .iter()
+            .all(|other| !guesses.contains(&other.class.as_str()))
+    );
+}
+
+#[test]
+fn a_crash_in_the_transport_is_told_by_its_frames_not_by_who_printed_them() {
+    let caught = "[n1:17:0:17] Caught signal 11 (Segmentation fault: address not mapped to object at address (nil))
+==== backtrace ====
+ 0  /opt/ucx/lib/libucs.so.0(ucs_handle_error+0x2e4)";
+    assert_eq!(named(&alone(caught)).0, "segfault");
+    let inside = format!("{caught}\n 1  /opt/ompi/lib/openmpi/mca_pml_ucx.so(mca_pml_ucx_send+0x2c)");
+    assert_eq!(named(&alone(&inside)), ("mpi-ucx-segfault", "framework"));
+}
+
+#[test]
+fn a_file_that_a_sample_needs_is_missing_data() {
+    let reading = "Traceback (most recent call last):
+  File \"train.py\", line 20, in __getitem__
+    image = Image.open(self.paths[index])
+  File \"/venv/lib/python3.9/site-packages/PIL/Image.py\", line 3000, in open
+    fp = builtins.open(filename, \"rb\")
+FileNotFoundError: [Errno 2] No such file or directory: '010'";
+    assert_eq!(named(&alone(reading)), ("data-missing", "user-data"));
+    let starting = reading.replace("__getitem__", "read_settings");
+    assert_eq!(named(&alone(&starting)), ("file-not-found", "user-code"));
+}
+
+#[test]
+fn ranks_that_cannot_exist_in_a_stall_cost_nothing() {
+    let stall = "WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds. Stalled ops: a [ready ranks: 4294967295, 0], b [ready ranks: ]";
+    let told = alone(stall);
+    assert_eq!((told.class.as_str(), told.root_rank), ("hang-stalled-ranks", None));
+}
+
+#[test]
+fn what_every_process_meets_has_no_first_rank() {
+    let ended = "mpirun noticed that process rank 1 with PID 17 on node n1 exited on signal 4 (Illegal instruction).";
+    let told = case(vec![stream("launcher", None, ended)]);
+    assert_eq!((told.class.as_str(), told.root_rank), ("library-incompatible", None));
+    let crashed = ended.replace("signal 4 (Illegal instruction)", "signal 11 (Segmentation fault)");
+    let told = case(vec![stream("launcher", None, &crashed)]);
+    assert_eq!(
+        (told.class.as_str(), told.root_rank),
+        ("segfault", Some(rankguard_model::Rank(1)))
+    );
+}

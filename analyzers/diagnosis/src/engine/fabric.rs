@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{Entity, NodeId, Rank, Role, Severity, Source};
 
+use super::stalled::Stalled;
 use super::{Family, confidence, machine_of};
 use crate::{Candidate, Scene, Sign, Strength, knowledge};
 
@@ -57,6 +58,8 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             }
         }
     }
+    let stalled = Stalled::of(scene);
+    named.entry("hang-stalled-ranks").or_default().extend(stalled.missing());
     let complaints = complaints(scene);
     // A name that cannot be resolved explains that nobody could meet under it.
     let nameless = found
@@ -81,6 +84,7 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         }
         all.push(adapter_with_complaints(&complaints, candidate));
     }
+    all.extend(stalled.mismatch(scene));
     let works = works(scene);
     all.extend(mismatch(scene, &works));
     all.extend(missing_peer(scene, &complaints, &works));

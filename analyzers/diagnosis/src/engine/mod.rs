@@ -8,6 +8,7 @@ mod places;
 mod process;
 mod scheduler;
 mod software;
+mod stalled;
 
 use std::collections::BTreeMap;
 

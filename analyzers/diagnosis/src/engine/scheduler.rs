@@ -6,12 +6,14 @@ use super::{Family, confidence, roots};
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
-    // A scheduler ends the rest of a step whose first task failed; then its words say nothing about the cause.
-    let task_failed = scene.exits().next().is_some()
-        || scene.marks().any(|(_, sign)| {
-            sign.class()
-                .is_some_and(|class| class.as_str() == "launcher-child-failed")
-        });
+    // A scheduler ends the rest of a step whose first task failed; then its words say nothing about the cause. What ends after
+    // it was told to end says nothing either.
+    let ended = scene.marks().find(|(_, sign)| {
+        sign.class()
+            .is_some_and(|class| class.as_str() == "launcher-child-failed")
+    });
+    let watched = scene.exits().next().is_some();
+    let failed_before = |index: usize| watched || ended.is_some_and(|(first, _)| first < index);
     let mut found: BTreeMap<&str, Candidate> = BTreeMap::new();
     for (index, sign) in roots(scene, Family::Scheduler) {
         let Some(class) = sign.class() else { continue };
@@ -28,7 +30,7 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             "slurm-time-limit" | "slurm-node-fail" | "preempted" => Strength::Overriding,
             // Who says that a signal came from outside knows; who only saw one end may mean the launcher's own.
             "external-termination" if confidence(sign) >= 0.8 => Strength::Cause,
-            "job-cancelled" | "external-termination" if task_failed => Strength::Outcome,
+            "job-cancelled" | "external-termination" if failed_before(index) => Strength::Outcome,
             "job-cancelled" | "external-termination" => Strength::Symptom,
             _ => Strength::Cause,
         };
@@ -39,6 +41,10 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             .and_modify(|candidate| {
                 candidate.support.insert(index);
                 candidate.score = candidate.score.max(score);
+                // Who was told first is chance.
+                candidate.root_rank = candidate
+                    .root_rank
+                    .filter(|rank| sign.rank().is_none_or(|other| other == *rank));
             })
             .or_insert_with(|| {
                 let mut candidate = Candidate::new(class.clone(), scene.job_entity(), index, strength, score);

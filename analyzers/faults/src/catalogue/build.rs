@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use rankguard_model::{ClassId, Mitigation, Role, Severity};
 
-use super::mistake::{Mistake, Place, nearest};
+use super::builtin::PRIMARY;
+use super::domain::domain_of;
 use super::read::{Action, Entries, Entry, Map, Reference};
-use super::{PRIMARY, domain_of};
 use crate::class::{Class, Row};
 use crate::code::{Code, CodeTable};
+use crate::mistake::{Mistake, Place, nearest};
 
 /// Most wider classes above a class; more is a circle.
 const DEPTH: usize = 8;

@@ -9,7 +9,7 @@
 
 mod build;
 mod builtin;
-mod mistake;
+mod domain;
 mod read;
 mod signatures;
 mod studies;
@@ -21,8 +21,9 @@ use rankguard_model::{ClassId, Mitigation};
 
 use crate::class::Class;
 use crate::code::CodeTable;
+use crate::mistake::{self, CatalogueError, Mistake};
 use crate::signature::Signature;
-use crate::taxonomy::{OUTSIDE_SCOPE, Taxonomy};
+use crate::taxonomy::Taxonomy;
 
 use build::Parts;
 use builtin::{CROSSWALK, SIGNATURES, TAXONOMIES, WORDS};
@@ -30,8 +31,6 @@ use read::{Entries, Map};
 use studies::Volume;
 
 pub use builtin::PRIMARY;
-pub use mistake::{CatalogueError, Mistake};
-pub(crate) use mistake::{Place, nearest};
 pub use read::Reference;
 
 /// All classes, taxonomies, codes and signatures.
@@ -286,17 +285,6 @@ impl Catalogue {
     /// All signatures, in the order of their files.
     pub fn signatures(&self) -> &[Signature] {
         &self.signatures
-    }
-}
-
-/// Where a class without a category goes. Kokolis et al. name three domains beside their symptoms, and a layer says which; the
-/// other studies have nothing wider than their categories.
-fn domain_of(taxonomy: &str, layer: &str) -> &'static str {
-    match (taxonomy, layer) {
-        ("kokolis-hpca2025", "user-code" | "user-data" | "model-numerics" | "framework") => "user-program",
-        ("kokolis-hpca2025", "hardware") => "hardware-infrastructure",
-        ("kokolis-hpca2025", "network" | "storage" | "platform") => "system-software",
-        _ => OUTSIDE_SCOPE,
     }
 }
 

@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::mistake::{Mistake, Place, nearest};
 use crate::class::Row;
 use crate::code::Code;
+use crate::mistake::{Mistake, Place, nearest};
 use crate::signature::Signature;
 use crate::taxonomy::{Category, Dimension, Head, Lists, SCHEMA, Sum, Taxonomy};
 

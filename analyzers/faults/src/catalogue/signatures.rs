@@ -3,9 +3,9 @@
 use regex::Regex;
 
 use super::build::{Parts, beyond, no_class, settle};
-use super::mistake::{Mistake, Place};
 use super::read::Entry;
-use crate::matcher::LINE_LIMIT;
+use crate::line::LINE_LIMIT;
+use crate::mistake::{Mistake, Place};
 use crate::scan;
 use crate::signature::Signature;
 

@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 
 use rankguard_model::ClassId;
 
-use super::builtin::{CROSSWALK, TAXONOMIES};
-use super::mistake::{Mistake, Place, nearest};
+use super::builtin::{CROSSWALK, PRIMARY, TAXONOMIES};
 use super::read::{Entries, Entry, Map, Study, read};
 use crate::class::Row;
+use crate::mistake::{Mistake, Place, nearest};
 use crate::taxonomy::{Category, Taxonomy, check};
 
 /// A taxonomy that is read when somebody asks for it.
@@ -183,7 +183,7 @@ pub(super) fn further(rows: &[Entry<Row>]) -> BTreeMap<ClassId, Map> {
         let own = row
             .map
             .iter()
-            .filter(|(taxonomy, _)| !super::PRIMARY.contains(&taxonomy.as_str()));
+            .filter(|(taxonomy, _)| !PRIMARY.contains(&taxonomy.as_str()));
         let own: Map = own
             .map(|(taxonomy, places)| (taxonomy.clone(), places.clone()))
             .collect();

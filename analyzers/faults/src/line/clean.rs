@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::container;
-use crate::matcher::LINE_LIMIT;
+use super::limit::LINE_LIMIT;
 
 /// The line as a person would see it in the end: without escape sequences, only the last state of a redrawn line, no control
 /// characters, cut at [`LINE_LIMIT`] bytes; out of the JSON that a container runtime put it in. Borrows when there is nothing

@@ -7,11 +7,13 @@ mod clean;
 mod container;
 mod cursor;
 mod launcher;
+mod limit;
 mod moment;
 mod prefix;
 pub(crate) mod raw;
 
 pub use clean::clean;
+pub use limit::LINE_LIMIT;
 pub use moment::LineClock;
 
 use rankguard_model::{Rank, Timestamp};

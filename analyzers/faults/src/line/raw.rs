@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memrchr};
 
+use super::limit::LINE_LIMIT;
 use super::{clean, container};
-use crate::matcher::LINE_LIMIT;
 
 /// A line without an end is read in parts of at most this many bytes, each as a line of its own with the same number.
 pub(crate) const PART_LIMIT: usize = 1 << 20;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Category, OUTSIDE_SCOPE, Sum, Taxonomy};
-use crate::catalogue::{Place, nearest};
+use crate::mistake::{Place, nearest};
 
 /// Tells every mistake of a taxonomy. `places` are those of its categories, dimensions and sums.
 pub(crate) fn check(taxonomy: &Taxonomy, places: &Lists, tell: &mut dyn FnMut(&Place, &str, String, String)) {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use rankguard_model::Timestamp;
 
-use super::{CONTEXT, HOLD, IDLE, LaneKey, Observation, PENDING, WINDOW};
+use super::lane::LaneKey;
+use super::limits::{CONTEXT, HOLD, IDLE, PENDING, WINDOW};
+use super::observation::Observation;
 
 /// Lines after the deciding one that still belong to it.
 pub(super) const FOLLOWING: u64 = 4;

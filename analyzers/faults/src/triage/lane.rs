@@ -1,8 +1,12 @@
 //! A lane: what one rank, or one kernel, is in the middle of saying.
 
-use rankguard_model::Timestamp;
+use rankguard_model::{Rank, Timestamp};
 
-use super::{IDLE, oom, traceback};
+use super::limits::IDLE;
+use super::{oom, traceback};
+
+/// Its key: everything a rank (or a host) writes.
+pub(super) type LaneKey = (Option<String>, Option<Rank>, Option<u32>);
 
 /// It exists while something is open.
 #[derive(Debug, Default)]

@@ -16,124 +16,56 @@
 //! never dropped. A unit that no line was added to for [`QUIET_LINES`] lines of the stream is complete.
 
 mod block;
+mod driver;
 mod frames;
 mod group;
+mod head;
 mod history;
 mod lane;
+mod lanes;
+mod limits;
+mod observation;
 mod oom;
 mod recent;
+mod stream;
 mod traceback;
+mod worth;
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rankguard_model::{Device, Mark, Rank, Role, Source, Timestamp};
+use rankguard_model::{Rank, Role, Source, Timestamp};
 
-use crate::decode::DriverVersion;
-use crate::line::{self, Level, LineClock, ParsedLine, raw};
-use crate::matcher::{LINE_LIMIT, Matcher, device_of};
+use crate::line::{self, Level, ParsedLine, raw};
+use crate::matcher::{Matcher, device_of};
 use crate::signature::EntityRule;
-pub use frames::FRAMEWORKS;
+use driver::Driver;
 use group::{Group, Groups};
+use head::{Head, bracketed_rank};
 use history::History;
-use lane::Lane;
+use lane::LaneKey;
+use lanes::Lanes;
 use recent::Recent;
 use traceback::Step;
+use worth::is_property;
 
-/// A group that nothing was added to for this long is complete.
-pub const IDLE: Duration = Duration::from_millis(200);
-/// A group is not held longer than this, even while it grows.
-pub const HOLD: Duration = Duration::from_secs(2);
-/// Repeats further apart than this on the lines' own clock are two observations.
-pub const WINDOW: Duration = Duration::from_secs(60);
-/// Ranks with an open unit at a time.
-pub const LANES: usize = 4096;
-/// Groups that wait at a time.
-pub const PENDING: usize = 1024;
-/// A unit is complete when this many lines of others have passed it by: its writer is gone.
-pub const QUIET_LINES: u64 = 20_000;
-/// Lines kept around the deciding one.
-pub const CONTEXT: usize = 12;
-
-/// What a reader knows of a stream beyond its lines.
-#[derive(Debug, Clone)]
-pub struct Stream {
-    /// The collector.
-    pub source: Source,
-    /// The rank that wrote it, where it is one rank's own.
-    pub rank: Option<Rank>,
-    /// How to read its clocks.
-    pub clock: LineClock,
-}
-
-impl Stream {
-    /// A stream of this source of which nothing else is known.
-    pub fn new(source: Source) -> Self {
-        Self {
-            source,
-            rank: None,
-            clock: LineClock::default(),
-        }
-    }
-}
-
-/// Lines that belong together and what they say.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Observation {
-    /// The deciding line, without its prefixes.
-    pub text: String,
-    /// Lines around it, oldest first, without `text` itself.
-    pub context: Vec<String>,
-    /// How often it was seen, at least 1.
-    pub repeats: u32,
-    /// What the signatures say, best first; never empty.
-    pub marks: Vec<Mark>,
-    /// Wall clock of the first line, where the line tells it.
-    pub at: Option<Timestamp>,
-    /// Time since boot of the first line in microseconds, for kernel lines.
-    pub since_boot_us: Option<u64>,
-    /// The rank that speaks or is spoken of.
-    pub rank: Option<Rank>,
-    /// Its rank on the node, where the line tells only that.
-    pub local_rank: Option<u32>,
-    /// Host named by the line.
-    pub host: Option<String>,
-    /// The device it is about.
-    pub device: Option<Device>,
-    /// Number of its first line in the stream, from 1.
-    pub line_no: u64,
-    /// Number of its last line so far.
-    pub last_line_no: u64,
-    /// The number of the deciding line.
-    pub key_line_no: u64,
-}
+pub use frames::FRAMEWORKS;
+pub use limits::{CONTEXT, HOLD, IDLE, LANES, PENDING, QUIET_LINES, WINDOW};
+pub use observation::Observation;
+pub use stream::Stream;
 
 /// What is left of the certainty of a line that its writer marks as mere information.
 const INFORMED: f64 = 0.7;
-/// A GPU is announced for this many lines.
-const ANNOUNCED_LINES: u64 = 3;
-
-/// Key of a lane: everything a rank (or a host) writes.
-type LaneKey = (Option<String>, Option<Rank>, Option<u32>);
-
 /// The state machine of one stream.
 #[derive(Debug)]
 pub struct Triage {
     matcher: Arc<Matcher>,
     stream: Stream,
-    /// Those with something open.
-    lanes: BTreeMap<LaneKey, Lane>,
-    /// Line at which lanes are looked through for silent ones.
-    sweep_at: u64,
+    lanes: Lanes,
     groups: Groups,
     history: History,
     recent: Recent,
-    /// GPUs that the driver has begun to speak of.
-    announced: Vec<Announced>,
-    /// The GPU driver that runs, once it has said so.
-    driver: Option<DriverVersion>,
+    driver: Driver,
     line_no: u64,
     /// Lines up to this one may be context of a group.
     followed_to: u64,
@@ -144,14 +76,6 @@ pub struct Triage {
     /// That line has a number already: parts of it were read.
     partial_counted: bool,
     now: Timestamp,
-}
-
-/// `NVRM: The NVIDIA GPU 0000:9b:00.0 ...`: the driver names the GPU first and says in the next lines what became of it.
-#[derive(Debug)]
-struct Announced {
-    lane: LaneKey,
-    line_no: u64,
-    gpu: String,
 }
 
 /// What became of a line.
@@ -169,13 +93,11 @@ impl Triage {
         Self {
             matcher,
             stream,
-            lanes: BTreeMap::new(),
-            sweep_at: 0,
+            lanes: Lanes::default(),
             groups: Groups::default(),
             history: History::default(),
             recent: Recent::default(),
-            announced: Vec::new(),
-            driver: None,
+            driver: Driver::default(),
             line_no: 0,
             followed_to: 0,
             last_read: 0,
@@ -226,38 +148,6 @@ impl Triage {
         }
     }
 
-    /// Whether the line at hand matters whatever it says.
-    fn is_attentive(&self) -> bool {
-        !self.lanes.is_empty() || self.line_no <= self.followed_to
-    }
-
-    /// Whether a line says anything by itself.
-    fn is_worth_reading(&self, raw: &[u8]) -> bool {
-        let odd = raw::has_odd_bytes(raw);
-        (odd || self.matcher.scanner().wants(raw)) && self.is_worth_a_look(raw, odd)
-    }
-
-    /// The same of a line that has odd bytes or something wanted.
-    fn is_worth_a_look(&self, raw: &[u8], odd: bool) -> bool {
-        // A look at a part of a line may lack what the whole has, and the other way round.
-        let sure = !odd && raw.len() <= LINE_LIMIT && memchr::memchr(b'\r', raw).is_none();
-        let mut speaks = false;
-        raw::looks(raw, &mut |look| {
-            let wanted = speaks || sure || self.matcher.scanner().wants(look.text.as_bytes());
-            speaks = speaks || wanted && self.speaks(&line::parse(&look.text, &self.stream.clock));
-        });
-        speaks
-    }
-
-    fn speaks(&self, line: &ParsedLine<'_>) -> bool {
-        self.matcher.says_something(self.stream.source, line.text, || {
-            traceback::opens(line.text)
-                || oom::opens(line.text)
-                || announced_gpu(line.text).is_some()
-                || announced_driver(line.text).is_some()
-        })
-    }
-
     /// Takes a line apart and accepts what it says.
     fn read(&mut self, raw: &[u8], now: Timestamp) {
         self.last_read = self.line_no;
@@ -288,9 +178,7 @@ impl Triage {
 
     /// Gives what has been quiet or held for long enough at `now`.
     pub fn poll(&mut self, now: Timestamp) -> Vec<Observation> {
-        let idle = self.lanes.iter().filter(|(_, lane)| lane.is_due(now));
-        let idle: Vec<_> = idle.map(|(key, lane)| (key.clone(), lane.last_at())).collect();
-        for (key, last) in idle {
+        for (key, last) in self.lanes.due(now) {
             // It has been quiet since `last`, so its group need not wait again.
             self.close_lane(&key, last);
         }
@@ -301,8 +189,8 @@ impl Triage {
 
     /// When [`Triage::poll`] will have something to give, if nothing else arrives.
     pub fn deadline(&self) -> Option<Timestamp> {
-        let lanes = self.lanes.values().filter_map(Lane::deadline).min();
-        lanes.into_iter().chain(self.groups.deadline()).min()
+        let lanes = self.lanes.deadline().into_iter();
+        lanes.chain(self.groups.deadline()).min()
     }
 
     /// Whether anything is held back.
@@ -312,16 +200,15 @@ impl Triage {
 
     /// Number of the oldest line of which something is held back; none when nothing is.
     pub fn held_from(&self) -> Option<u64> {
-        let lanes = self.lanes.values().map(Lane::first_line).min();
-        lanes.into_iter().chain(self.groups.first_line()).min()
+        let lanes = self.lanes.first_line().into_iter();
+        lanes.chain(self.groups.first_line()).min()
     }
 
     /// Gives everything that is held, complete or not: the stream has ended.
     pub fn flush(&mut self) -> Vec<Observation> {
         let mut out = Vec::new();
         self.end_partial(&mut out);
-        let keys: Vec<_> = self.lanes.keys().cloned().collect();
-        for key in keys {
+        for key in self.lanes.keys() {
             self.close_lane(&key, Timestamp(i64::MAX));
         }
         out.extend(self.groups.take_all());
@@ -329,11 +216,13 @@ impl Triage {
     }
 
     fn accept(&mut self, parsed: &ParsedLine<'_>, now: Timestamp) -> Fate {
-        self.sweep(now);
+        for key in self.lanes.silent(self.line_no) {
+            self.close_lane(&key, now);
+        }
         let key: LaneKey = (parsed.host.map(str::to_owned), parsed.rank, parsed.local_rank);
         let kernel = parsed.kernel || self.stream.source == Source::KernelLog;
         loop {
-            if !self.lanes.contains_key(&key) {
+            if !self.lanes.contains(&key) {
                 let opens = if kernel {
                     oom::opens(parsed.text)
                 } else {
@@ -342,16 +231,12 @@ impl Triage {
                 if !opens {
                     break;
                 }
-                if self.lanes.len() >= LANES {
-                    self.evict_lane(now);
-                }
-                if self.lanes.is_empty() {
-                    self.sweep_at = self.line_no + QUIET_LINES;
+                if let Some(oldest) = self.lanes.to_evict() {
+                    self.close_lane(&oldest, now);
                 }
             }
             let line_no = self.line_no;
-            let lane = self.lanes.entry(key.clone()).or_default();
-            lane.touch(now, line_no);
+            let lane = self.lanes.at(&key, now, line_no);
             if !kernel {
                 match lane.traceback.accept(parsed, line_no) {
                     Step::Taken => return Fate::Taken,
@@ -383,28 +268,19 @@ impl Triage {
     /// A line that stands for itself.
     fn single(&mut self, key: &LaneKey, parsed: &ParsedLine<'_>, now: Timestamp) {
         let line_no = self.line_no;
-        self.announced
-            .retain(|announced| line_no - announced.line_no <= ANNOUNCED_LINES);
-        if let Some(gpu) = announced_gpu(parsed.text) {
-            self.announced.push(Announced {
-                lane: key.clone(),
-                line_no,
-                gpu,
-            });
-        }
-        self.driver = announced_driver(parsed.text).or(self.driver);
+        self.driver.hear(key, parsed.text, line_no);
         let mut hits = self.matcher.hits(self.stream.source, parsed.text);
         if hits.is_empty() {
             self.groups.follow(key, parsed.text, line_no);
             return;
         }
-        let announced = self.announced.iter().rfind(|announced| announced.lane == *key);
+        let announced = self.driver.gpu(key);
         for hit in &mut hits {
             if let Some(announced) = announced.filter(|_| hit.entity == EntityRule::Gpu) {
                 let fields = &mut hit.mark.fields;
-                fields.entry("bdf".to_owned()).or_insert_with(|| announced.gpu.clone());
+                fields.entry("bdf".to_owned()).or_insert_with(|| announced.to_owned());
             }
-            if let Some(driver) = self.driver {
+            if let Some(driver) = self.driver.version() {
                 self.matcher.read_again(&mut hit.mark, parsed.text, driver);
             }
             self.history.judge(&mut hit.mark, parsed);
@@ -436,22 +312,6 @@ impl Triage {
         self.followed_to = self.followed_to.max(last + group::FOLLOWING);
     }
 
-    /// Closes lanes whose writers have been silent while many lines of others went by.
-    fn sweep(&mut self, now: Timestamp) {
-        if self.lanes.is_empty() || self.line_no < self.sweep_at {
-            return;
-        }
-        self.sweep_at = self.line_no + QUIET_LINES / 4;
-        let silent = self
-            .lanes
-            .iter()
-            .filter(|(_, lane)| lane.last_line() + QUIET_LINES <= self.line_no);
-        let silent: Vec<_> = silent.map(|(key, _)| key.clone()).collect();
-        for key in silent {
-            self.close_lane(&key, now);
-        }
-    }
-
     fn observe(&self, parsed: &ParsedLine<'_>) -> Observation {
         Observation {
             text: parsed.text.trim().to_owned(),
@@ -467,17 +327,6 @@ impl Triage {
             line_no: self.line_no,
             last_line_no: self.line_no,
             key_line_no: self.line_no,
-        }
-    }
-
-    fn evict_lane(&mut self, now: Timestamp) {
-        let oldest = self
-            .lanes
-            .iter()
-            .min_by_key(|(_, lane)| lane.last_at())
-            .map(|(key, _)| key.clone());
-        if let Some(key) = oldest {
-            self.close_lane(&key, now);
         }
     }
 
@@ -499,70 +348,6 @@ impl Triage {
         observation.rank = observation.rank.or(self.stream.rank);
         self.wait(Group::new((None, None, None), observation, now));
     }
-}
-
-/// What the prefix at the start of a line tells of all that stands in it.
-#[derive(Debug)]
-struct Head {
-    at: Option<Timestamp>,
-    since_boot_us: Option<u64>,
-    kernel: bool,
-    rank: Option<Rank>,
-    local_rank: Option<u32>,
-    host: Option<String>,
-}
-
-impl Head {
-    fn of(line: &ParsedLine<'_>) -> Self {
-        Self {
-            at: line.at,
-            since_boot_us: line.since_boot_us,
-            kernel: line.kernel,
-            rank: line.rank,
-            local_rank: line.local_rank,
-            host: line.host.map(str::to_owned),
-        }
-    }
-
-    fn lend<'a>(&'a self, line: &mut ParsedLine<'a>) {
-        line.at = line.at.or(self.at);
-        line.since_boot_us = line.since_boot_us.or(self.since_boot_us);
-        line.kernel |= self.kernel;
-        line.rank = line.rank.or(self.rank);
-        line.local_rank = line.local_rank.or(self.local_rank);
-        line.host = line.host.or(self.host.as_deref());
-    }
-}
-
-/// `[Rank 1] NCCL watchdog thread terminated ...`: how process groups name themselves where the launcher adds no prefix.
-fn bracketed_rank(text: &str) -> Option<Rank> {
-    let (_, rest) = text.split_once("[Rank ")?;
-    let (number, _) = rest.split_once(']')?;
-    number.parse().ok().map(Rank)
-}
-
-/// ` SUBSYSTEM=pci` and the like, which /dev/kmsg adds to its records.
-fn is_property(text: &str) -> bool {
-    let Some((name, _)) = text.strip_prefix(' ').and_then(|rest| rest.split_once('=')) else {
-        return false;
-    };
-    !name.is_empty()
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
-}
-
-/// `NVRM: The NVIDIA GPU 0000:9b:00.0 (PCI ID: ...)`: the driver names the GPU first and says later what became of it.
-fn announced_gpu(text: &str) -> Option<String> {
-    let (_, rest) = text.split_once("NVRM: The NVIDIA GPU ")?;
-    Some(rest.split([' ', '(']).next().unwrap_or(rest).to_owned())
-}
-
-/// `NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15 ...`
-fn announced_driver(text: &str) -> Option<DriverVersion> {
-    text.contains("NVRM: loading")
-        .then(|| DriverVersion::parse(text))
-        .flatten()
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use rankguard_model::{ClassId, Mark, Rank, Role, Timestamp};
 use regex::Regex;
 
-use super::{CONTEXT, Observation};
+use super::limits::CONTEXT;
+use super::observation::Observation;
 use crate::line::ParsedLine;
 
 /// The kernel prints a dump at once; what comes later on its own clock is another story.

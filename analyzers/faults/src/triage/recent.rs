@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::LaneKey;
+use super::lane::LaneKey;
 use crate::line::{self, LineClock, raw};
 
 /// Unremarkable lines given as context of a remarkable one.

@@ -5,7 +5,9 @@ use rankguard_model::{ClassId, Mark, Role, Source};
 use super::words::EXCEPTION;
 use super::{Frame, Unit};
 use crate::matcher::Matcher;
-use crate::triage::{CONTEXT, Observation, frames};
+use crate::triage::frames;
+use crate::triage::limits::CONTEXT;
+use crate::triage::observation::Observation;
 
 /// `Caught RuntimeError in replica 1 on device 1.`: data parallelism within one process counts its replicas like ranks.
 fn replica(exception: &str) -> Option<&str> {

@@ -1,0 +1,94 @@
+//! Where a failure sits, where its circumstances tell other than its class.
+
+use crate::Sign;
+use crate::frames::{installed, kernel_owner, maker};
+
+/// Mistakes of code, whoever wrote it; with the circumstances it can be told who did.
+const CODE: [&str; 19] = [
+    "assertion-error",
+    "attribute-error",
+    "autograd-error",
+    "collective-argument-error",
+    "cuda-illegal-memory-access",
+    "cuda-invalid-device-ordinal",
+    "device-mismatch",
+    "dtype-mismatch",
+    "key-error",
+    "nccl-invalid-usage",
+    "not-implemented",
+    "numerical-error",
+    "python-index-error",
+    "python-none-dereference",
+    "python-name-error",
+    "python-value-error",
+    "race-on-shared-filesystem",
+    "type-error",
+    "uncaught-exception",
+];
+
+/// What a message says of the layer of its class.
+struct Said {
+    classes: &'static [&'static str],
+    /// In small letters; one of them is enough.
+    words: &'static [&'static str],
+    layer: &'static str,
+    why: &'static str,
+}
+
+const SAID: [Said; 4] = [
+    Said {
+        classes: &["collective-argument-error"],
+        words: &["must be contiguous"],
+        layer: "framework",
+        why: "How a tensor lies in memory is for the library that passes it on to see to.",
+    },
+    Said {
+        classes: &["permission-denied"],
+        words: &["nfs", "lustre", "root_squash", "volume"],
+        layer: "storage",
+        why: "The file system itself refuses, whoever asks.",
+    },
+    Said {
+        classes: &["rendezvous-failure", "connection-refused"],
+        words: &["operation not permitted", "errno: 1 "],
+        layer: "platform",
+        why: "Sockets are not permitted where the program runs, so no network was even tried.",
+    },
+    Said {
+        classes: &["ib-rdma-error"],
+        words: &["ibv_create_", "ibv_reg_mr", "ibv_alloc_", "locked memory"],
+        layer: "platform",
+        why: "The machine refused to set up the adapter's resources, so no link was even tried.",
+    },
+];
+
+/// A layer other than the usual one of the class, and why; `said` is what all signs of it say.
+pub(super) fn of(sign: &Sign, class: &str, said: &str) -> Option<(&'static str, String)> {
+    let code = CODE.contains(&class);
+    if said.contains("INTERNAL ASSERT FAILED") && (code || class == "rendezvous-failure") {
+        let why = "An internal assertion of the framework failed, which no program is meant to reach.".to_owned();
+        return Some(("framework", why));
+    }
+    if let Some(framework) = maker(sign).filter(|_| code) {
+        let why = format!("The code that failed is that of {framework}, with no line of the program below it.");
+        return Some(("framework", why));
+    }
+    if let Some(package) = kernel_owner(sign, class) {
+        let why = format!("The kernel that failed is one of {package}, not of the program.");
+        return Some(("framework", why));
+    }
+    if let Some(package) = installed(sign).filter(|_| class == "race-on-shared-filesystem") {
+        let why = format!("It is {package} that creates on every rank what one rank should create.");
+        return Some(("framework", why));
+    }
+    let available = sign.field("available").and_then(|count| count.parse::<u32>().ok());
+    if class == "gpu-not-visible" && available.is_some_and(|count| count > 0) {
+        let why = "There are GPUs, only fewer than the program asks for.".to_owned();
+        return Some(("user-code", why));
+    }
+    let mut rules = SAID.iter().filter(|rule| rule.classes.contains(&class)).peekable();
+    rules.peek()?;
+    let text = said.to_ascii_lowercase();
+    let rule = rules.find(|rule| rule.words.iter().any(|word| text.contains(word)))?;
+    Some((rule.layer, rule.why.to_owned()))
+}

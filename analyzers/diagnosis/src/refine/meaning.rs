@@ -1,0 +1,140 @@
+//! What a class means where it was said: a narrower class, and why.
+
+use crate::frames::{
+    below, innermost, loader, looks_up_setting, maker, mismatched_package, reads_samples, waits_for_one,
+};
+use crate::{Scene, Sign};
+
+/// Packages that decode what a data set holds: what fails inside them is a file that is not what it should be.
+const DECODERS: [&str; 12] = [
+    "PIL",
+    "av",
+    "cv2",
+    "decord",
+    "imageio",
+    "librosa",
+    "lmdb",
+    "nibabel",
+    "pydicom",
+    "soundfile",
+    "tifffile",
+    "webdataset",
+];
+
+/// Complaints about the form of what was read, when it was read out of a checkpoint.
+const MISFITS: [&str; 4] = [
+    "key-error",
+    "python-index-error",
+    "python-value-error",
+    "tensor-shape-mismatch",
+];
+
+/// The class that a sign of `class` means, where its circumstances tell another one; the first that holds.
+pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    while_loading(sign, class)
+        .or_else(|| after_overflows(scene, sign, class))
+        .or_else(|| in_transport(scene, class))
+        .or_else(|| between_packages(sign, class))
+        .or_else(|| waiting(sign, class))
+        .or_else(|| of_a_setting(sign, class))
+        .or_else(|| of_the_data(sign, class))
+        .or_else(|| of_the_framework(sign, class))
+}
+
+fn while_loading(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    let function = loader(sign).filter(|_| MISFITS.contains(&class))?;
+    let why = format!("It was raised while {function} loaded saved weights, so what was saved does not fit the model.");
+    Some(("checkpoint-mismatch", why))
+}
+
+fn after_overflows(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    let divides = class == "numerical-error" && sign.text.contains("division by zero");
+    (divides && overflowed(scene)).then(|| {
+        let why = "Gradients overflowed before it and the loss scale was halved each time, so it is the scale that became zero.";
+        ("grad-overflow-scale-floor", why.to_owned())
+    })
+}
+
+fn in_transport(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)> {
+    (class == "segfault" && crashed_in_transport(scene)).then(|| {
+        let why = "Frames of the stack that crashed are those of MPI or UCX.";
+        ("mpi-ucx-segfault", why.to_owned())
+    })
+}
+
+fn between_packages(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    let package = mismatched_package(sign, class)?;
+    let why = format!(
+        "It is the installed package {package} that asks for what another one does not have, so their versions do not fit."
+    );
+    Some(("library-incompatible", why))
+}
+
+fn waiting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    let function = waits_for_one(sign).filter(|_| class == "nccl-timeout")?;
+    let why = format!("It waited in a barrier of {function}, in which one rank works and the others wait.");
+    Some(("hang-stalled-ranks", why))
+}
+
+fn of_a_setting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    let settings = sign
+        .field("code")
+        .filter(|_| class == "key-error")
+        .and_then(looks_up_setting)?;
+    let why = format!("The key was looked up in {settings}, so a setting is missing.");
+    Some(("config-error", why))
+}
+
+fn of_the_data(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    if class == "file-not-found" && below(sign, "__getitem__") {
+        let why = "A sample was being read, so it is a file of the data.";
+        return Some(("data-missing", why.to_owned()));
+    }
+    if !matches!(
+        class,
+        "uncaught-exception" | "python-value-error" | "python-index-error"
+    ) {
+        return None;
+    }
+    let innermost = innermost(sign)?;
+    if DECODERS.contains(&innermost) {
+        let why = format!("It was raised inside {innermost}, which was decoding a file of the data.");
+        return Some(("data-corrupt", why));
+    }
+    // Code that serves for most samples and fails for one says that this one is not like the others.
+    let function = reads_samples(sign).filter(|_| innermost == "program")?;
+    let why = format!("It was raised in {function}, which reads one sample of the data.");
+    Some(("bad-sample", why))
+}
+
+fn of_the_framework(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    if !matches!(class, "python-name-error" | "data-encoding-error") {
+        return None;
+    }
+    let framework = maker(sign)?;
+    let why = if class == "python-name-error" {
+        format!("The name is missing in the code of {framework} itself.")
+    } else {
+        format!("It is {framework} itself that could not decode what it passes on.")
+    };
+    Some(("framework-bug", why))
+}
+
+/// Whether a stack was printed with frames of MPI or UCX. Those of what prints it say nothing.
+fn crashed_in_transport(scene: &Scene<'_>) -> bool {
+    scene.marks().any(|(_, sign)| {
+        let frame = sign.mark().is_some_and(|mark| mark.signature == "mpi-ucx-frame");
+        let prints = ["ucs_handle_error", "ucs_debug_"]
+            .iter()
+            .any(|name| sign.text.contains(name));
+        let nameless = sign.text.contains("libucs") && !sign.text.contains("(ucs_");
+        frame && !prints && !nameless
+    })
+}
+
+/// Whether steps were skipped because gradients overflowed.
+fn overflowed(scene: &Scene<'_>) -> bool {
+    scene
+        .marks()
+        .any(|(_, sign)| sign.mark().is_some_and(|mark| mark.signature.starts_with("overflow-")))
+}

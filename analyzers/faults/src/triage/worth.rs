@@ -1,0 +1,46 @@
+//! Which lines are worth taking apart.
+
+use super::{Triage, driver, oom, traceback};
+use crate::line::{self, LINE_LIMIT, ParsedLine, raw};
+
+impl Triage {
+    /// Whether the line at hand matters whatever it says.
+    pub(super) fn is_attentive(&self) -> bool {
+        !self.lanes.is_empty() || self.line_no <= self.followed_to
+    }
+
+    /// Whether a line says anything by itself.
+    pub(super) fn is_worth_reading(&self, raw: &[u8]) -> bool {
+        let odd = raw::has_odd_bytes(raw);
+        (odd || self.matcher.scanner().wants(raw)) && self.is_worth_a_look(raw, odd)
+    }
+
+    /// The same of a line that has odd bytes or something wanted.
+    pub(super) fn is_worth_a_look(&self, raw: &[u8], odd: bool) -> bool {
+        // A look at a part of a line may lack what the whole has, and the other way round.
+        let sure = !odd && raw.len() <= LINE_LIMIT && memchr::memchr(b'\r', raw).is_none();
+        let mut speaks = false;
+        raw::looks(raw, &mut |look| {
+            let wanted = speaks || sure || self.matcher.scanner().wants(look.text.as_bytes());
+            speaks = speaks || wanted && self.speaks(&line::parse(&look.text, &self.stream.clock));
+        });
+        speaks
+    }
+
+    pub(super) fn speaks(&self, line: &ParsedLine<'_>) -> bool {
+        self.matcher.says_something(self.stream.source, line.text, || {
+            traceback::opens(line.text) || oom::opens(line.text) || driver::speaks(line.text)
+        })
+    }
+}
+
+/// ` SUBSYSTEM=pci` and the like, which /dev/kmsg adds to its records.
+pub(super) fn is_property(text: &str) -> bool {
+    let Some((name, _)) = text.strip_prefix(' ').and_then(|rest| rest.split_once('=')) else {
+        return false;
+    };
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+}

@@ -1,0 +1,144 @@
+//! What a log itself shows as overcome: tried again, passed over, waited for, corrected, or followed by the work it should
+//! have stopped. What did fail in the end says so once more, in a complaint of its own.
+//!
+//! Absent: progress that takes back whatever was said before it; [`crate::incident`] weighs that, and over streams.
+
+use rankguard_diagnosis::{Sign, What};
+use rankguard_model::{Role, Source};
+
+use crate::reading::Seen;
+
+/// Lines after a complaint in which it is told what becomes of it.
+const NEAR: u64 = 2;
+
+/// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes.
+const WAITS: [(&str, &str); 4] = [
+    ("pod-assigned", "k8s-unschedulable"),
+    ("pod-assigned", "k8s-volume-unbound"),
+    ("settled-volume", "k8s-volume-unbound"),
+    ("settled-image", "k8s-image-pull"),
+];
+
+/// How trainers say that they go on without the step or the sample that made trouble.
+const PASSED_OVER: [&str; 6] = [
+    "skipping batch",
+    "skipping this batch",
+    "skipping the batch",
+    "skipping sample",
+    "skipping this sample",
+    "skipping this step",
+];
+
+/// Turns what was overcome into noise. `seen` is in the order of its lines; `worked` is the last line that shows work, `lines`
+/// how many there are in all.
+pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
+    retried(seen, lines);
+    passed_over(seen);
+    waited_for(seen);
+    corrected(seen);
+    if let Some(worked) = worked {
+        set_up(seen, worked);
+    }
+}
+
+/// A complaint right before a line that says that it is tried again, in a log that goes on after it, was no failure.
+fn retried(seen: &mut [Seen], lines: u64) {
+    let says_so = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature.starts_with("retry"));
+    // One observation holds all repeats, so it stands for a stretch of lines.
+    let retries: Vec<(u64, u64)> = seen
+        .iter()
+        .filter(|seen| seen.signs.iter().any(says_so) && seen.last_line < lines)
+        .map(|seen| (seen.first_line, seen.last_line))
+        .collect();
+    silence(seen, |seen, _| {
+        let near = |(first, last): &(u64, u64)| *last > seen.last_line && first.saturating_sub(NEAR) <= seen.last_line;
+        retries.iter().any(near)
+    });
+}
+
+/// A complaint right before a line that says that the program goes on without what made trouble, or in that line.
+fn passed_over(seen: &mut [Seen]) {
+    let says_so = |sign: &Sign| {
+        let text = sign.text.to_ascii_lowercase();
+        PASSED_OVER.iter().any(|words| text.contains(words))
+    };
+    let passed: Vec<u64> = seen
+        .iter()
+        .filter(|seen| seen.signs.iter().any(says_so))
+        .map(|seen| seen.first_line)
+        .collect();
+    let Some(newest) = passed.last().copied() else { return };
+    // What fails after all may be what became of going on.
+    if seen
+        .iter()
+        .any(|seen| seen.first_line > newest && seen.signs.iter().any(Sign::is_root_mark))
+    {
+        return;
+    }
+    silence(seen, |seen, _| {
+        let near = |line: &u64| (seen.first_line..=seen.last_line + NEAR).contains(line);
+        passed.iter().any(near)
+    });
+}
+
+/// A pod that waited for a place, a volume or an image and got it, later in the same log, only had to wait.
+fn waited_for(seen: &mut [Seen]) {
+    let last = WAITS.map(|(id, _)| {
+        let ends = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == id);
+        let ends = seen.iter().filter(|seen| seen.signs.iter().any(ends));
+        ends.map(|seen| seen.last_line).max().unwrap_or(0)
+    });
+    silence(seen, |seen, sign| {
+        let class = sign.class().map_or("", |class| class.as_str());
+        let mut waits = WAITS.iter().zip(last);
+        waits.any(|((_, waited), line)| class == *waited && line > seen.last_line)
+    });
+}
+
+/// The kernel announces a machine check before it says what it was; one that was corrected needs no action, as it says.
+fn corrected(seen: &mut [Seen]) {
+    let is_corrected = |sign: &Sign| sign.text.contains("Corrected error, no action required");
+    let corrected: Vec<u64> = seen
+        .iter()
+        .filter(|seen| seen.signs.iter().any(is_corrected))
+        .map(|seen| seen.first_line)
+        .collect();
+    silence(seen, |seen, sign| {
+        let near = |line: &u64| (seen.first_line..=seen.last_line + NEAR).contains(line);
+        sign.source == Source::KernelLog
+            && sign.text.contains("Machine check events logged")
+            && corrected.iter().any(near)
+    });
+}
+
+/// A complaint about the environment before work that then went on changed nothing.
+fn set_up(seen: &mut [Seen], worked: u64) {
+    silence(seen, |seen, sign| {
+        let setup = sign
+            .class()
+            .is_some_and(|class| class.as_str() == "environment-setup-error");
+        setup && seen.last_line < worked
+    });
+}
+
+/// Turns the signs into noise of which this is true.
+fn silence(all: &mut [Seen], overcome: impl Fn(&Place, &Sign) -> bool) {
+    for seen in all {
+        let place = Place {
+            first_line: seen.first_line,
+            last_line: seen.last_line,
+        };
+        for sign in &mut seen.signs {
+            let silent = overcome(&place, sign);
+            if let (true, What::Mark(mark)) = (silent, &mut sign.what) {
+                mark.role = Role::Noise;
+            }
+        }
+    }
+}
+
+/// Where an observation stands in its stream.
+struct Place {
+    first_line: u64,
+    last_line: u64,
+}
