@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use polars::prelude::{DataFrame, DataType, IntoLazy, LazyFrame, col};
 use serde::Serialize;
@@ -87,6 +87,8 @@ pub struct Dataset {
     pub title: &'static str,
     /// Under which terms it is published.
     pub licence: &'static str,
+    /// What was opened.
+    pub root: PathBuf,
     /// Its files, sorted by path.
     pub files: Vec<FileRead>,
     /// How its times are counted.
@@ -113,6 +115,14 @@ impl fmt::Debug for Dataset {
 }
 
 impl Dataset {
+    /// Where one of its files lies.
+    pub fn path_of(&self, file: &FileRead) -> PathBuf {
+        match self.root.is_dir() {
+            true => self.root.join(&file.path),
+            false => self.root.clone(),
+        }
+    }
+
     /// A table as a lazy frame.
     pub fn frame(&self, table: Table) -> Option<LazyFrame> {
         self.tables.get(&table).cloned()
@@ -208,7 +218,7 @@ pub fn open(path: &Path) -> Result<Dataset, Error> {
     let Some((source, roles)) = choose(&heads) else {
         return Err(Error::Unknown { path: path.to_owned() });
     };
-    let mut load = Load::new(source.population);
+    let mut load = Load::new(path, source.population);
     for (head, role) in heads.iter().zip(roles) {
         read_file(source, head, role, &mut load);
     }
@@ -227,8 +237,9 @@ fn read_file(source: &Source, head: &Head, role: Option<&'static str>, load: &mu
     };
     match unpacked(&head.path) {
         Ok(reader) => (source.read)(role, head, &mut Input::new(reader), load),
-        Err(problem) => load.cut_short(&problem),
+        Err(problem) => return load.cut_short(&problem),
     }
+    load.end();
 }
 
 /// A file of which nothing is read yet. Its digest is empty where it cannot be read.
@@ -263,6 +274,7 @@ pub(crate) fn assemble(source: &Source, load: Load) -> Result<Dataset, Error> {
         source: source.name,
         title: source.title,
         licence: source.licence,
+        root: load.root,
         files: load.files,
         clock: ClockRule(source.clock.to_owned()),
         window,

@@ -95,6 +95,21 @@ fn eagle() {
 }
 
 #[test]
+fn bamboo() {
+    all_agree("bamboo-spot-traces", 10);
+}
+
+#[test]
+fn stragglers_of_bytedance() {
+    all_agree("bytedance-straggler-traces", 10);
+}
+
+#[test]
+fn missing_ranks_of_flight_recorder_dumps() {
+    all_agree("nccl-flight-recorder-dumps", 9);
+}
+
+#[test]
 fn summaries_of_gpu_clusters() {
     all_agree("gpu-cluster-summaries", 25);
 }
