@@ -56,7 +56,8 @@ pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
         columns.nodes,
     ];
     for name in named.iter().chain(columns.texts).chain(columns.numbers) {
-        if !csv.header().iter().any(|column| column == name) {
+        // A source that never has such a column calls it by no name.
+        if !name.is_empty() && !csv.header().iter().any(|column| column == name) {
             load.odd("columns", name, || {
                 "the file has no such column; null in every row".to_owned()
             });

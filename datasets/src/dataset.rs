@@ -1,10 +1,10 @@
 //! Opening: which source it is, its files in order, its tables.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use polars::prelude::{DataFrame, DataType, IntoLazy, LazyFrame, col};
+use polars::prelude::{DataFrame, DataType, IntoLazy, LazyFrame, PlHashMap, col};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -128,6 +128,13 @@ impl Dataset {
         self.tables.get(&table).cloned()
     }
 
+    /// How many rows of a table have a number in a column.
+    pub fn known(&self, table: Table, column: &str) -> Result<u64, Error> {
+        let frame = self.column(table, column, DataType::Float64)?;
+        let found = frame.column(column).map_err(refused(table, column))?;
+        Ok((found.len() - found.null_count()) as u64)
+    }
+
     /// A column of numbers in the order of the file.
     pub fn f64s(&self, table: Table, column: &str) -> Result<Vec<Option<f64>>, Error> {
         let frame = self.column(table, column, DataType::Float64)?;
@@ -148,7 +155,7 @@ impl Dataset {
         let frame = self.column(table, column, DataType::String)?;
         let found = frame.column(column).and_then(|found| found.str());
         let found = found.map_err(refused(table, column))?;
-        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let mut numbers: PlHashMap<&str, u32> = PlHashMap::default();
         let mut labels = Labels {
             names: Vec::new(),
             of: Vec::with_capacity(found.len()),

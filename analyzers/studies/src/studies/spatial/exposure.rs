@@ -92,7 +92,7 @@ fn stated(data: &Dataset, grid: &str) -> Option<f64> {
     rows.find(|(name, _)| name.as_deref() == Some(system))?.1
 }
 
-/// So many places, all alike: in one row, numbered from 0, or from 1 where no failure has number 0; or a whole rectangle.
+/// So many places, all alike: in one row, or a whole rectangle.
 fn filled(count: f64, what: String, failed: &Counts) -> Result<Exposure, StudyError> {
     let refused = |why: &str| {
         StudyError::missing(
@@ -107,8 +107,7 @@ fn filled(count: f64, what: String, failed: &Counts) -> Result<Exposure, StudyEr
     let columns = failed.keys().map(|cell| cell.0).max().unwrap_or(0) + 1;
     let rows = failed.keys().map(|cell| cell.1).max().unwrap_or(0) + 1;
     let cells: Vec<(u32, u32)> = if rows == 1 {
-        let first = u32::from(!failed.contains_key(&(0, 0)));
-        (first..first + count).map(|number| (number, 0)).collect()
+        numbered(count, failed).map(|number| (number, 0)).collect()
     } else if u64::from(columns) * u64::from(rows) == u64::from(count) {
         (0..count).map(|at| (at % columns, at / columns)).collect()
     } else {
@@ -119,4 +118,52 @@ fn filled(count: f64, what: String, failed: &Counts) -> Result<Exposure, StudyEr
         parts: BTreeMap::new(),
         what,
     })
+}
+
+/// Numbers of so many places: from 0, from 1, or from a multiple of their count, wherever most failures are among them.
+fn numbered(count: u32, failed: &Counts) -> std::ops::Range<u32> {
+    let least = failed.keys().map(|cell| cell.0).min().unwrap_or(0);
+    let held = |first: u32| -> u64 { failed.range((first, 0)..(first + count, 0)).map(|(_, n)| n).sum() };
+    let mut best = 0;
+    for first in [1, least / count * count] {
+        if held(first) > held(best) {
+            best = first;
+        }
+    }
+    best..best + count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(cells: &[(u32, u32)]) -> Counts {
+        cells.iter().map(|cell| (*cell, 1)).collect()
+    }
+
+    fn cells(count: f64, at: &[(u32, u32)]) -> Vec<(u32, u32)> {
+        let exposure = filled(count, String::new(), &failed(at)).expect("it can be mapped");
+        exposure.cells.into_keys().collect()
+    }
+
+    #[test]
+    fn numbers_begin_where_most_failures_are_among_them() {
+        assert_eq!(cells(3.0, &[(0, 0), (2, 0)]), [(0, 0), (1, 0), (2, 0)]);
+        assert_eq!(cells(3.0, &[(1, 0), (3, 0)]), [(1, 0), (2, 0), (3, 0)]);
+        assert_eq!(cells(4.0, &[(9, 0), (11, 0)]), [(8, 0), (9, 0), (10, 0), (11, 0)]);
+        assert_eq!(
+            cells(2.0, &[(0, 0), (1, 0), (700, 0)]),
+            [(0, 0), (1, 0)],
+            "a stray changes nothing"
+        );
+    }
+
+    #[test]
+    fn a_rectangle_is_whole_or_refused() {
+        assert_eq!(cells(4.0, &[(1, 0), (0, 1)]).len(), 4);
+        for count in [3.0, 5.0, 0.0, f64::NAN, 1e9] {
+            let refused = filled(count, String::new(), &failed(&[(1, 0), (0, 1)])).expect_err("no map");
+            assert!(refused.hint().contains("--population"), "{refused}");
+        }
+    }
 }

@@ -164,8 +164,13 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             });
         }
     }
-    if let (true, Some(problem)) = (table.rows.is_empty(), refused) {
-        return Err(problem);
+    if table.rows.is_empty() {
+        return Err(refused.unwrap_or_else(|| {
+            StudyError::missing(
+                format!("no grid of places that {by} names has {FEWEST} failures: nothing to test"),
+                "name the column of places with --by; names without an order, like UUIDs, tell no place",
+            )
+        }));
     }
     outcome.tables.push(table);
     if !parts.rows.is_empty() {
