@@ -133,7 +133,7 @@ fn parse(text: &str) -> Result<Mapping, Error> {
         )));
     }
     let scalable = |name: &str| {
-        let is_number = table.columns().iter().any(|known| *known == (name, Kind::Number));
+        let is_number = table.columns().contains(&(name, Kind::Number));
         written.columns.contains_key(name) && is_number && !table.is_time(name)
     };
     if let Some(name) = written.scale.keys().find(|name| !scalable(name)) {

@@ -224,3 +224,31 @@ fn lanl_is_mapped_by_node_number_and_what_is_not_stated_is_not_mapped() {
     let racks = run("spatial", &disks, &by(Some(39))).expect("racks");
     assert_eq!(racks.tables[0].rows[0][2], Cell::Count(39));
 }
+
+#[test]
+fn what_becomes_of_zero_gaps_decides_the_fit_and_is_said() {
+    let Some(data) = dataset("ornl-alpine-disk-failures") else {
+        return;
+    };
+    let shape = |zeros_s: Option<f64>| {
+        let options = Options {
+            zeros_s,
+            ..Options::default()
+        };
+        let outcome = run("fits", &data, &options).expect("gaps");
+        let row = outcome.tables[0]
+            .rows
+            .iter()
+            .find(|row| row[0] == Cell::from("Weibull"));
+        match row.expect("a Weibull")[1] {
+            Cell::Number(shape) => (shape, outcome.definition),
+            ref other => panic!("{other:?} is no number"),
+        }
+    };
+    let (dropped, replaced) = (shape(None), shape(Some(1e-6)));
+    assert!(
+        (dropped.0 - 0.543).abs() < 5e-4 && (replaced.0 - 0.519).abs() < 5e-4,
+        "{dropped:?} {replaced:?}"
+    );
+    assert!(dropped.1.contains("zero") && dropped.1 != replaced.1, "{dropped:?}");
+}

@@ -128,7 +128,7 @@ pub(super) fn bamboo(data: &Dataset, figures: &mut Figures) -> Result<(), StudyE
             ("nodes added", count("add"), adds, 0.0),
             ("nodes removed", count("remove"), removes, 0.0),
             ("most nodes at once", live().fold(0.0, f64::max), most, 0.0),
-            ("nodes at the end", live().last().unwrap_or(f64::NAN), last, 0.0),
+            ("nodes at the end", live().next_back().unwrap_or(f64::NAN), last, 0.0),
             ("hours", span / 3_600.0, hours, 0.005),
         ] {
             let figure = figures.add("availability", &format!("{file}: {name}"), found, expected, tolerance);
