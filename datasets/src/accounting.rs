@@ -35,7 +35,7 @@ pub(crate) fn instant(field: &str, text: &str, load: &mut Load) -> Option<f64> {
     }
     // Some files count seconds.
     if let Ok(seconds) = text.parse::<f64>() {
-        return Some(seconds).filter(|seconds| seconds.is_finite());
+        return unix(field, seconds, load);
     }
     let Some((seconds, offset)) = time::iso(text) else {
         return load.time(field, text, |_| None);
@@ -46,6 +46,23 @@ pub(crate) fn instant(field: &str, text: &str, load: &mut Load) -> Option<f64> {
 /// Reads jobs to the end of the file.
 pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
     let mut jobs = HashSet::new();
+    let named = [
+        columns.user,
+        columns.queue,
+        columns.submit,
+        columns.start,
+        columns.end,
+        columns.elapsed,
+        columns.nodes,
+    ];
+    for name in named.iter().chain(columns.texts).chain(columns.numbers) {
+        // A source that never has such a column calls it by no name.
+        if !name.is_empty() && !csv.header().iter().any(|column| column == name) {
+            load.odd("columns", name, || {
+                "the file has no such column; null in every row".to_owned()
+            });
+        }
+    }
     while csv.next(load) {
         let Some(job) = csv.need(columns.job, load) else {
             continue;
@@ -53,10 +70,8 @@ pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
         let submit = instant(columns.submit, csv.get(columns.submit), load);
         let start = instant(columns.start, csv.get(columns.start), load);
         let end = instant(columns.end, csv.get(columns.end), load);
-        if start.zip(end).is_some_and(|(start, end)| end < start) {
-            load.odd("backwards", columns.end, || "ends before it starts; kept".to_owned());
-        }
         let elapsed = csv.num(columns.elapsed, load);
+        check_span(columns.end, start, end, elapsed, load);
         let (nodes, gpus) = (csv.num(columns.nodes, load), csv.num(columns.gpus, load));
         let numbers: Vec<_> = columns
             .numbers
@@ -95,3 +110,49 @@ pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
         }
     }
 }
+
+/// The year 5138 in seconds: whoever wrote a larger number counted something shorter.
+const NO_SECONDS: f64 = 1e11;
+
+/// Seconds since 1970, or since a zero of the file's own; said so where they can be no seconds.
+pub(crate) fn unix(field: &str, seconds: f64, load: &mut Load) -> Option<f64> {
+    if seconds.abs() > NO_SECONDS {
+        load.odd("unit", field, || {
+            format!("{seconds} s lie beyond the year 5000: milliseconds? read as seconds")
+        });
+    }
+    Some(seconds).filter(|seconds| seconds.is_finite())
+}
+
+/// Says so where the span of a job contradicts itself: it ends before it starts, or took another time than the clock
+/// says. An hour is the clock's change; the elapsed time is right.
+pub(crate) fn check_span(field: &str, start: Option<f64>, end: Option<f64>, elapsed: Option<f64>, load: &mut Load) {
+    if elapsed.is_some_and(|elapsed| elapsed < 0.0) {
+        load.odd("negative", field, || "takes less than no time; kept".to_owned());
+    }
+    let Some((start, end)) = start.zip(end) else {
+        return;
+    };
+    if end < start {
+        load.odd("backwards", field, || "ends before it starts; kept".to_owned());
+    }
+    let Some(off) = elapsed.map(|elapsed| end - start - elapsed) else {
+        return;
+    };
+    if (off.abs() - 3_600.0).abs() <= CLOSE_S {
+        load.odd("clock", field, || {
+            "an hour off the elapsed time: the clock changed meanwhile; elapsed_s is right".to_owned()
+        });
+    } else if off.abs() > CLOSE_S.max(0.01 * (end - start).abs()) {
+        load.odd("elapsed", field, || {
+            format!(
+                "end minus start is {} s and elapsed {} s: another unit, or time that does not count",
+                end - start,
+                end - start - off
+            )
+        });
+    }
+}
+
+/// How far the elapsed time may be from the clock's: schedulers write both at different moments.
+const CLOSE_S: f64 = 60.0;

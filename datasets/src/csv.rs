@@ -22,7 +22,8 @@ impl<'a> Csv<'a> {
     pub(crate) fn new(input: &'a mut Input, delimiter: &'static str, load: &mut Load) -> Option<Self> {
         let mut record = Record::default();
         record.split(input.line(load)?, delimiter);
-        let header = record.fields().map(str::to_owned).collect();
+        let header: Vec<String> = record.fields().map(str::to_owned).collect();
+        named_twice(&header, load);
         Some(Self::with_header(input, delimiter, header))
     }
 
@@ -40,7 +41,8 @@ impl<'a> Csv<'a> {
     /// A file in which quotes mean nothing and a field may hold line breaks: short lines are joined with the next.
     pub(crate) fn unquoted(input: &'a mut Input, delimiter: &'static str, load: &mut Load) -> Option<Self> {
         let line = input.line(load)?;
-        let header = line.split(delimiter).map(|name| name.trim().to_owned()).collect();
+        let header: Vec<String> = line.split(delimiter).map(|name| name.trim().to_owned()).collect();
+        named_twice(&header, load);
         Some(Self {
             quotes: false,
             ..Self::with_header(input, delimiter, header)
@@ -75,6 +77,17 @@ impl<'a> Csv<'a> {
             let (found, wanted) = (self.record.len(), self.header.len());
             // Some writers end every line with the delimiter.
             if found == wanted || (found == wanted + 1 && self.record.at(wanted).is_empty()) {
+                // Files that were put together with `cat` name their columns again.
+                if wanted > 1
+                    && self
+                        .record
+                        .fields()
+                        .take(wanted)
+                        .eq(self.header.iter().map(String::as_str))
+                {
+                    load.odd("header-again", "", || "the header once more, no row".to_owned());
+                    continue;
+                }
                 return true;
             }
             load.lose("width", "", || {
@@ -143,5 +156,16 @@ impl<'a> Csv<'a> {
             return None;
         }
         Some(text.to_owned())
+    }
+}
+
+/// Says so where two columns have one name.
+fn named_twice(header: &[String], load: &mut Load) {
+    for (at, name) in header.iter().enumerate() {
+        if !name.is_empty() && header[..at].contains(name) {
+            load.odd("columns", name, || {
+                "two columns have this name; the first is read".to_owned()
+            });
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Opening: which source it is, its files in order, its tables.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use polars::prelude::{DataFrame, DataType, IntoLazy, LazyFrame, col};
+use polars::prelude::{DataFrame, DataType, IntoLazy, LazyFrame, PlHashMap, col};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -87,6 +87,8 @@ pub struct Dataset {
     pub title: &'static str,
     /// Under which terms it is published.
     pub licence: &'static str,
+    /// What was opened.
+    pub root: PathBuf,
     /// Its files, sorted by path.
     pub files: Vec<FileRead>,
     /// How its times are counted.
@@ -113,9 +115,24 @@ impl fmt::Debug for Dataset {
 }
 
 impl Dataset {
+    /// Where one of its files lies.
+    pub fn path_of(&self, file: &FileRead) -> PathBuf {
+        match self.root.is_dir() {
+            true => self.root.join(&file.path),
+            false => self.root.clone(),
+        }
+    }
+
     /// A table as a lazy frame.
     pub fn frame(&self, table: Table) -> Option<LazyFrame> {
         self.tables.get(&table).cloned()
+    }
+
+    /// How many rows of a table have a number in a column.
+    pub fn known(&self, table: Table, column: &str) -> Result<u64, Error> {
+        let frame = self.column(table, column, DataType::Float64)?;
+        let found = frame.column(column).map_err(refused(table, column))?;
+        Ok((found.len() - found.null_count()) as u64)
     }
 
     /// A column of numbers in the order of the file.
@@ -138,7 +155,7 @@ impl Dataset {
         let frame = self.column(table, column, DataType::String)?;
         let found = frame.column(column).and_then(|found| found.str());
         let found = found.map_err(refused(table, column))?;
-        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let mut numbers: PlHashMap<&str, u32> = PlHashMap::default();
         let mut labels = Labels {
             names: Vec::new(),
             of: Vec::with_capacity(found.len()),
@@ -208,7 +225,7 @@ pub fn open(path: &Path) -> Result<Dataset, Error> {
     let Some((source, roles)) = choose(&heads) else {
         return Err(Error::Unknown { path: path.to_owned() });
     };
-    let mut load = Load::new(source.population);
+    let mut load = Load::new(path, source.population);
     for (head, role) in heads.iter().zip(roles) {
         read_file(source, head, role, &mut load);
     }
@@ -227,8 +244,9 @@ fn read_file(source: &Source, head: &Head, role: Option<&'static str>, load: &mu
     };
     match unpacked(&head.path) {
         Ok(reader) => (source.read)(role, head, &mut Input::new(reader), load),
-        Err(problem) => load.cut_short(&problem),
+        Err(problem) => return load.cut_short(&problem),
     }
+    load.end();
 }
 
 /// A file of which nothing is read yet. Its digest is empty where it cannot be read.
@@ -263,6 +281,7 @@ pub(crate) fn assemble(source: &Source, load: Load) -> Result<Dataset, Error> {
         source: source.name,
         title: source.title,
         licence: source.licence,
+        root: load.root,
         files: load.files,
         clock: ClockRule(source.clock.to_owned()),
         window,

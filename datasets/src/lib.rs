@@ -45,4 +45,5 @@ pub use rows::MAX_ROWS;
 pub use source::Source;
 pub use sources::sources;
 pub use table::{Kind, Table};
+pub use time::date_of;
 pub use write::Shape;

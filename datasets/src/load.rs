@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::dataset::{FileRead, Population};
 use crate::problem::{Problem, Problems};
@@ -15,6 +16,7 @@ const REMEMBERED: usize = 20_000_000;
 /// Tables, files and problems so far, and the place that is being read.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
+    pub(crate) root: PathBuf,
     pub(crate) files: Vec<FileRead>,
     pub(crate) tables: BTreeMap<Table, Rows>,
     pub(crate) problems: Problems,
@@ -27,6 +29,8 @@ pub(crate) struct Load {
     /// Whether the first time of this file said where it is.
     offset: Option<bool>,
     last: BTreeMap<Table, f64>,
+    /// Rows that were lost before this file.
+    lost_before: u64,
     seen: HashSet<u64>,
     /// Where rows past the bound go.
     spill: Option<Rows>,
@@ -34,8 +38,9 @@ pub(crate) struct Load {
 
 impl Load {
     /// Nothing is read yet; the population that the publication states.
-    pub(crate) fn new(population: Option<Population>) -> Self {
+    pub(crate) fn new(root: &Path, population: Option<Population>) -> Self {
         Self {
+            root: root.to_owned(),
             population,
             ..Self::default()
         }
@@ -45,9 +50,21 @@ impl Load {
     pub(crate) fn begin(&mut self, file: FileRead) {
         self.files.push(file);
         self.line = 0;
+        self.lost_before = self.problems.rows_lost();
         self.offset = None;
         self.last.clear();
         self.seen.clear();
+    }
+
+    /// The file was read: one without a row, wanted or lost, is told.
+    pub(crate) fn end(&mut self) {
+        let lost = self.problems.rows_lost();
+        if self.files.last().is_some_and(|file| file.rows_read == 0) && lost == self.lost_before {
+            self.line = 0;
+            self.odd("empty", "", || {
+                "it is what it should be and has no row: only a header, or less".to_owned()
+            });
+        }
     }
 
     /// The file that is being read, relative to what was opened.

@@ -22,6 +22,7 @@ use std::path::Path;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
+use crate::accounting::unix;
 use crate::columnar;
 use crate::csv::Csv;
 use crate::dataset::{Dataset, Population, assemble, file_read};
@@ -92,11 +93,14 @@ pub fn open_mapped(path: &Path, mapping: &Path) -> Result<Dataset, Error> {
         source,
     })?;
     let mapping = parse(&text)?;
-    let mut load = Load::new(mapping.written.population.map(|count| Population {
-        count,
-        unit: "nodes",
-        from: "the mapping",
-    }));
+    let mut load = Load::new(
+        path,
+        mapping.written.population.map(|count| Population {
+            count,
+            unit: "nodes",
+            from: "the mapping",
+        }),
+    );
     let (found, more) = heads(path).map_err(|source| Error::Read {
         path: path.to_owned(),
         source,
@@ -104,6 +108,7 @@ pub fn open_mapped(path: &Path, mapping: &Path) -> Result<Dataset, Error> {
     for head in &found {
         load.begin(file_read(head, Some("mapped")));
         read(head, &mapping, &mut load);
+        load.end();
     }
     load.whole_folder(more);
     assemble(&MAPPED, load)
@@ -125,6 +130,24 @@ fn parse(text: &str) -> Result<Mapping, Error> {
         return Err(Error::Mapping(format!(
             "column {name:?} is none of {}; a column of one's own begins with x_",
             names.join(", ")
+        )));
+    }
+    let scalable = |name: &str| {
+        let is_number = table.columns().contains(&(name, Kind::Number));
+        written.columns.contains_key(name) && is_number && !table.is_time(name)
+    };
+    if let Some(name) = written.scale.keys().find(|name| !scalable(name)) {
+        return Err(Error::Mapping(format!(
+            "scale of {name:?}: only numbers under [columns] have one; the unit of times is `time`: unix or unix_ms"
+        )));
+    }
+    if let Some((name, scale)) = written
+        .scale
+        .iter()
+        .find(|(_, scale)| !scale.is_finite() || **scale == 0.0)
+    {
+        return Err(Error::Mapping(format!(
+            "scale of {name:?} is {scale}, which leaves nothing of a number"
         )));
     }
     let zone = written.zone.as_deref().unwrap_or("UTC");
@@ -162,6 +185,7 @@ fn read(head: &Head, mapping: &Mapping, load: &mut Load) {
             number += 1;
             load.at(number);
             load.read_row();
+            load.repeat(&fields.join("\u{1f}"));
             let get = |name: &str| {
                 names
                     .iter()
@@ -280,7 +304,7 @@ fn moment(mapping: &Mapping, name: &str, text: &str, load: &mut Load) -> Option<
         return None;
     }
     let wall = match mapping.written.time {
-        Clock::Unix => return load.number(name, text),
+        Clock::Unix => return load.number(name, text).and_then(|seconds| unix(name, seconds, load)),
         Clock::UnixMs => return load.number(name, text).map(|millis| millis / 1000.0),
         Clock::American => load.time(name, text, time::american)?,
         Clock::Iso => match time::iso(text) {

@@ -136,6 +136,21 @@ pub(crate) fn words(text: &str) -> Option<f64> {
     )
 }
 
+/// A clock's time as a date, where it counts from 1970 and not from a zero of its own.
+pub fn date_of(seconds: f64) -> Option<String> {
+    // 1973: no trace of a machine that is told here begins earlier, and none with its own zero lasts as long.
+    let counts = (1e8..1e11).contains(&seconds);
+    let stamp = jiff::Timestamp::from_second(seconds.floor() as i64)
+        .ok()
+        .filter(|_| counts)?;
+    Some(
+        TimeZone::UTC
+            .to_datetime(stamp)
+            .strftime("%Y-%m-%d %H:%M:%S")
+            .to_string(),
+    )
+}
+
 /// A zone: a POSIX rule (`EST5EDT,M3.2.0,M11.1.0`), an offset (`+08:00`), or `UTC`.
 pub(crate) fn zone(text: &str) -> Option<TimeZone> {
     if let Some(seconds) = offset(text) {
@@ -174,6 +189,13 @@ mod tests {
             iso("2025-01-21T04:41:44,283302+00:00"),
             Some((1_737_434_504.283_302, Some(0)))
         );
+    }
+
+    #[test]
+    fn a_date_is_told_of_clocks_that_count_from_1970() {
+        assert_eq!(date_of(1_740_327_858.9).as_deref(), Some("2025-02-23 16:24:18"));
+        assert_eq!(date_of(348.0 * 86_400.0), None);
+        assert_eq!(date_of(1.7e12), None, "milliseconds");
     }
 
     #[test]

@@ -8,55 +8,8 @@ use rankguard_journal::{JOURNAL_FILE, Journal, encode};
 use rankguard_model::Evidence;
 use rankguard_sim::{Ended, Script, World};
 
-/// Six nodes under a job of two ranks each. One GPU falls off the bus (its node is taken out of use), two nodes are lost
-/// and come back, one rank is killed.
-const STORY: &str = r#"
-title = "Four failures"
-seed = 7
-nodes = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"]
-ranks_per_node = 2
-nodes_min = 2
-nodes_max = 4
-steps = 900
-step_ms = 50
-checkpoint_every = 10
-end_ms = 120000
-
-[policy]
-settle_ms = 500
-grow_ms = 500
-cordon_share = 25
-
-[[fault]]
-at_ms = 3000
-what = "node-lost"
-node = "node-1"
-
-[[fault]]
-at_ms = 9000
-what = "node-back"
-node = "node-1"
-
-[[fault]]
-at_ms = 15000
-what = "gpu-lost"
-node = "node-2"
-
-[[fault]]
-at_ms = 25000
-what = "node-lost"
-node = "node-3"
-
-[[fault]]
-at_ms = 31000
-what = "node-back"
-node = "node-3"
-
-[[fault]]
-at_ms = 40000
-what = "rank-killed"
-rank = 1
-"#;
+/// A GPU off the bus, two nodes that are lost and come back, a killed rank.
+const STORY: &str = include_str!("four-failures.toml");
 
 fn write(dir: &Path, story: &str) -> Ended {
     let script = Script::parse(story).expect("a script");
@@ -193,14 +146,24 @@ fn a_torn_last_record_is_a_problem_and_the_rest_is_counted() {
 }
 
 #[test]
-fn a_file_cut_short_and_one_in_use_are_problems() {
+fn one_in_use_is_read_up_to_now_and_one_cut_short_is_a_problem() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join(JOURNAL_FILE);
     write(dir.path(), STORY);
-    let held = Journal::open(&path, &rankguard_core_policy()).expect("a journal");
+    let policy = Script::parse(STORY).expect("a script").policy;
+    let closed = open(&path).expect("a journal");
+    let mut held = Journal::open(&path, &policy).expect("a journal");
     let data = open(&path).expect("it is recognised");
-    let told = &data.problems.kinds["truncated"].first[0].what;
-    assert!(told.contains("in use by another process"), "{told}");
+    let told = &data.problems.kinds["in-use"];
+    assert_eq!((told.rows_lost, told.first[0].line), (0, held.entries()));
+    assert_eq!(data.rows, closed.rows, "all that was written so far");
+    // What its controller writes then is there for the next who looks.
+    let mut entries = Vec::new();
+    held.replay(|stamped| entries.push(stamped)).expect("a sound journal");
+    let last = encode(entries.last().expect("entries")).expect("JSON");
+    held.append(&[last]).expect("room");
+    let later = open(&path).expect("a journal");
+    assert_eq!(later.files[0].rows_read, data.files[0].rows_read + 1);
     drop(held);
     let whole = fs::read(&path).expect("the journal");
     fs::write(&path, &whole[..whole.len() / 3]).expect("room");
@@ -211,10 +174,6 @@ fn a_file_cut_short_and_one_in_use_are_problems() {
         whole.len() / 3,
         "only looked at"
     );
-}
-
-fn rankguard_core_policy() -> rankguard_core::Policy {
-    Script::parse(STORY).expect("a script").policy
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! made while they are read, so that any number of them needs no more memory than one block.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -70,6 +71,9 @@ struct ReplayArgs {
     /// One line in so many tells of a failure
     #[arg(long, value_name = "COUNT", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     marked_every: u64,
+    /// A Python that has pandas
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: PathBuf,
     /// How to print.
     #[command(flatten)]
     format: FormatArgs,
@@ -115,7 +119,7 @@ fn replay(args: &ReplayArgs) -> Result<Exit, CliError> {
         storm(args.events.min(STORM)),
         log(args.events, args.marked_every),
     ];
-    match peer(args.marked_every) {
+    match peer(&args.python, args.marked_every) {
         Ok(figure) => figures.push(figure),
         Err(why) => out::note(&format!("ABSENT: pandas beside it was not measured: {why}")),
     }
@@ -287,14 +291,14 @@ fn figure(subject: &'static str, count: u64, marked: u64, cases: u64, seconds: f
 }
 
 /// pandas over the first lines of the same log.
-fn peer(every: u64) -> Result<Figure, String> {
+fn peer(python: &Path, every: u64) -> Result<Figure, String> {
     let said = |problem: std::io::Error| problem.to_string();
     let path = std::env::temp_dir().join(format!("rankguard-bench-replay-{}.log", std::process::id()));
     let mut text = Vec::new();
     (0..PEER_LINES).for_each(|number| write_line(&mut text, number, every));
     std::fs::write(&path, &text).map_err(said)?;
     drop(text);
-    let ran = Command::new("python3")
+    let ran = Command::new(python)
         .arg("-c")
         .arg(PEER)
         .arg(&path)
@@ -304,7 +308,7 @@ fn peer(every: u64) -> Result<Figure, String> {
     let ran = ran.map_err(said)?;
     if !ran.status.success() {
         let problem = String::from_utf8_lossy(&ran.stderr);
-        return Err(problem.lines().last().unwrap_or("python3 failed").to_owned());
+        return Err(problem.lines().last().unwrap_or("python failed").to_owned());
     }
     let answer = String::from_utf8_lossy(&ran.stdout);
     let numbers: Vec<f64> = answer

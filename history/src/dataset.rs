@@ -241,9 +241,11 @@ fn tell(data: &Dataset) {
     line("licence", data.licence);
     line("clock", &data.clock.0);
     if let Some((start, end)) = data.window {
+        let dates = rankguard_datasets::date_of(start).zip(rankguard_datasets::date_of(end));
+        let dates = dates.map_or(String::new(), |(from, to)| format!(", {from} to {to}"));
         line(
             "window",
-            &format!("{start} to {end} s, {:.2} days", (end - start) / 86_400.0),
+            &format!("{start} to {end} s, {:.2} days{dates}", (end - start) / 86_400.0),
         );
     }
     match data.population {

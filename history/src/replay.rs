@@ -52,7 +52,7 @@ pub(crate) struct ReplayArgs {
     /// Logs (plain, .gz or .zst), folders of them, files of cases or of evidence (.jsonl), journals of controllers
     #[arg(value_name = "PATH", required_unless_present = "journal")]
     paths: Vec<PathBuf>,
-    /// The journal of a controller that does not run, or its state directory
+    /// The journal of a controller, or its state directory; one that runs goes on, and its journal is read up to now
     #[arg(long, value_name = "PATH")]
     journal: Vec<PathBuf>,
     /// What the lines of one plain log mean: CSV of line number and label, `-` for no failure
@@ -111,7 +111,12 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
     }
     for path in &found.journals {
         match into {
-            Some(_) => streams.push(Stream::Recorded(Recorded::of_journal(path.clone()))),
+            Some(_) => {
+                if rankguard_journal::in_use(path) {
+                    tally.problem(format!("{}: {}", path.display(), journal::STILL_WRITTEN));
+                }
+                streams.push(Stream::Recorded(Recorded::of_journal(path.clone())));
+            }
             None => journal::replay(path, &brains, given, &mut tally)?,
         }
     }

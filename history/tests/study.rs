@@ -33,7 +33,7 @@ fn text(path: &Path) -> &str {
 fn every_study_is_listed_with_what_it_needs() {
     let listed = rankguard(&["ls", "--format", "json"]);
     let known: Vec<serde_json::Value> = serde_json::from_slice(&listed.stdout).expect("a list");
-    assert_eq!(known.len(), 13);
+    assert_eq!(known.len(), 14);
     assert!(
         known
             .iter()

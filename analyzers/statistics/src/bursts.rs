@@ -1,23 +1,22 @@
 //! Records that belong to one incident: repeats within a window, and chains of failures.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 /// Which records are kept when repeats are dropped. Records come in order; for each `place` the label and moment last
 /// seen are remembered, and a record is a repeat when its place's last had the same label not more than `window` ago.
 /// A repeat moves the moment forward (a sliding window); another label takes the place over. Moments are in the unit of
-/// the window; give whole seconds where the published filter did.
-pub fn coalesce<P: Ord, L: Ord>(records: impl IntoIterator<Item = (P, L, i64)>, window: i64) -> Vec<bool> {
-    let mut last: BTreeMap<P, (L, i64)> = BTreeMap::new();
+/// the window; give whole seconds where the published filter did. Places are numbered from 0: each number is a slot.
+pub fn coalesce(records: impl IntoIterator<Item = (u32, u32, i64)>, window: i64) -> Vec<bool> {
+    let mut last: Vec<Option<(u32, i64)>> = Vec::new();
     records
         .into_iter()
         .map(|(place, label, time)| {
-            let repeat = last
-                .get(&place)
-                .is_some_and(|(seen, at)| *seen == label && time.saturating_sub(*at) <= window);
-            last.insert(place, (label, time));
-            !repeat
+            let place = place as usize;
+            if place >= last.len() {
+                last.resize(place + 1, None);
+            }
+            let before = last[place].replace((label, time));
+            !before.is_some_and(|(seen, at)| seen == label && time.saturating_sub(at) <= window)
         })
         .collect()
 }
@@ -52,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_window_slides_and_a_place_remembers_one_label() {
-        let at = |place: u8, label: char, time: i64| (place, label, time);
+        let at = |place: u32, label: char, time: i64| (place, u32::from(label), time);
         let sliding = [at(0, 'a', 0), at(0, 'a', 600), at(0, 'a', 1_200), at(0, 'a', 1_801)];
         assert_eq!(coalesce(sliding, 600), [true, false, false, true]);
         let alternating = [at(0, 'a', 0), at(0, 'b', 1), at(0, 'a', 2)];

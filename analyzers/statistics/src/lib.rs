@@ -6,6 +6,7 @@
 //! - [`rate`]: failures over exposure with exact intervals and a Gamma posterior; [`proportion`]: shares.
 //! - [`bootstrap`]: intervals of anything, from a seed.
 //! - [`bursts`]: records that belong to one incident; [`neighbours`]: failures that come close to another.
+//! - [`spatial`]: whether failures lie anywhere, or in some cells more than exposure says.
 //! - [`downtime`]: unions of intervals and what they cover.
 //!
 //! Invariants: pure (no clock, randomness, files, sockets); the same input gives the same output, a bootstrap the same
@@ -28,4 +29,5 @@ mod normal;
 pub mod proportion;
 pub mod rate;
 pub mod sample;
+pub mod spatial;
 mod special;

@@ -27,17 +27,18 @@ pub struct Summary {
 impl Summary {
     /// Of the finite values; `None` when there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
-        let sorted = sorted(values);
-        let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let count = sorted.len();
-        let sum: f64 = sorted.iter().sum();
+        let mut finite: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
+        let count = finite.len();
+        let min = finite.iter().copied().min_by(f64::total_cmp)?;
+        let max = finite.iter().copied().max_by(f64::total_cmp)?;
+        let sum: f64 = finite.iter().sum();
         let mean = sum / count as f64;
-        let squares: f64 = sorted.iter().map(|x| (x - mean).powi(2)).sum();
+        let squares: f64 = finite.iter().map(|x| (x - mean).powi(2)).sum();
         let variance = if count > 1 { squares / (count - 1) as f64 } else { 0.0 };
         Some(Self {
             count,
             mean,
-            median: quantile(&sorted, 0.5),
+            median: median(&mut finite),
             deviation: variance.sqrt(),
             c2: (mean != 0.0).then(|| variance / (mean * mean)),
             min,
@@ -45,6 +46,19 @@ impl Summary {
             sum,
         })
     }
+}
+
+/// The middle of at least one value, without putting all in order.
+fn median(values: &mut [f64]) -> f64 {
+    let (below, above) = ((values.len() - 1) / 2, values.len() / 2);
+    let (_, middle, rest) = values.select_nth_unstable_by(below, f64::total_cmp);
+    let low = *middle;
+    let high = if above > below {
+        rest.iter().copied().min_by(f64::total_cmp)
+    } else {
+        None
+    };
+    high.map_or(low, |high| low + 0.5 * (high - low))
 }
 
 /// The finite values in order.

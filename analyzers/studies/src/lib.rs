@@ -7,7 +7,8 @@
 //! Invariants: no rate without a population and no repair time that the source does not have: [`StudyError::Missing`]
 //! says what to give. Counts are of rows as published, repeats included, unless the definition says otherwise.
 //!
-//! Absent: reading files (that is `rankguard-datasets`), stragglers and hangs (`rankguard diagnose`), fits with censoring.
+//! Absent: reading files (that is `rankguard-datasets`; only traces of operations and flight-recorder dumps, which have no
+//! table, are read for their figures), stragglers and hangs (`rankguard diagnose`), fits with censoring.
 
 mod error;
 mod outcome;

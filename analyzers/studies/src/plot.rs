@@ -1,4 +1,6 @@
-//! Pictures as SVG text: bars of a few values, steps of one or more curves.
+//! Pictures as SVG text: bars of a few values, steps of one or more curves, maps of cells.
+
+mod map;
 
 use std::fmt::Write as _;
 
@@ -18,6 +20,8 @@ pub enum Shape {
     Bars(Vec<(String, f64)>),
     /// A name and its points each, from left to right, held until the next.
     Steps(Vec<(String, Vec<(f64, f64)>)>),
+    /// Column, row and value of each cell; one row alone is broken into lines.
+    Map(Vec<((u32, u32), f64)>),
 }
 
 /// One picture.
@@ -37,6 +41,7 @@ impl Plot {
         let (body, height) = match &self.shape {
             Shape::Bars(bars) => (draw_bars(bars), 70.0 + BAR * bars.len() as f64),
             Shape::Steps(curves) => (draw_steps(curves), HEIGHT + 60.0),
+            Shape::Map(cells) => map::draw(cells),
         };
         let (title, across) = (escape(&self.title), escape(&self.across));
         format!(

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use rankguard_datasets::{Dataset, open};
-use rankguard_studies::{Options, StudyError, figures, studies};
+use rankguard_studies::{Cell, Options, StudyError, figures, studies};
 
 fn dataset(name: &str) -> Option<Dataset> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -95,6 +95,21 @@ fn eagle() {
 }
 
 #[test]
+fn bamboo() {
+    all_agree("bamboo-spot-traces", 10);
+}
+
+#[test]
+fn stragglers_of_bytedance() {
+    all_agree("bytedance-straggler-traces", 10);
+}
+
+#[test]
+fn missing_ranks_of_flight_recorder_dumps() {
+    all_agree("nccl-flight-recorder-dumps", 9);
+}
+
+#[test]
 fn summaries_of_gpu_clusters() {
     all_agree("gpu-cluster-summaries", 25);
 }
@@ -136,4 +151,109 @@ fn cohorts_of_titan_differ() {
     let titles: Vec<&str> = outcome.tables.iter().map(|table| table.title.as_str()).collect();
     assert!(titles.len() == 3 && titles[1] == "log-rank", "{titles:?}");
     assert!(outcome.plots[0].svg().contains("old"));
+}
+
+#[test]
+fn failures_of_titan_lie_in_some_cabinets_and_cages_more_than_their_stays_explain() {
+    let Some(data) = dataset("titan-gpu-lifetimes") else {
+        return;
+    };
+    let outcome = run("spatial", &data, &Options::default()).expect("places");
+    let place = &outcome.tables[0].rows[0];
+    assert_eq!(
+        place[1..3],
+        [Cell::Count(6_367), Cell::Count(200)],
+        "every event, in 25 times 8 cabinets"
+    );
+    let number = |cell: &Cell| match cell {
+        Cell::Number(x) => *x,
+        other => panic!("{other:?} is no number"),
+    };
+    assert!(
+        number(&place[6]) < 1e-100 && number(&place[8]) > 0.15 && number(&place[10]) < 1e-3,
+        "{place:?}"
+    );
+    let cages: Vec<f64> = outcome.tables[1]
+        .rows
+        .iter()
+        .filter(|row| row[1] == Cell::from("cage"))
+        .map(|row| number(&row[5]))
+        .collect();
+    assert!(
+        cages.is_sorted() && cages[0] < 0.7 && cages[2] > 1.25,
+        "from the bottom to the top: {cages:?}"
+    );
+    assert_eq!(outcome.plots[0].svg().matches("<title>column").count(), 200);
+}
+
+#[test]
+fn lanl_is_mapped_by_node_number_and_what_is_not_stated_is_not_mapped() {
+    let Some(data) = dataset("lanl-node-failures") else {
+        return;
+    };
+    let outcome = run("spatial", &data, &Options::default()).expect("numbers");
+    let rows = &outcome.tables[0].rows;
+    let system = |name: &str| rows.iter().find(|row| row[0] == Cell::from(name)).expect("its row");
+    assert_eq!(system("2")[1..3], [Cell::Count(7_104), Cell::Count(49)]);
+    assert_eq!(
+        system("19")[1..3],
+        [Cell::Count(3_284), Cell::Count(1_024)],
+        "numbered from 1,024"
+    );
+    assert!(
+        rows.iter().all(|row| row[0] != Cell::from("17")),
+        "no node number, no place"
+    );
+    assert!(
+        outcome
+            .problems
+            .iter()
+            .any(|problem| problem.starts_with("126 failures"))
+    );
+    // Disks say in which rack they were, and nobody says how many racks there are.
+    let Some(disks) = dataset("ornl-alpine-disk-failures") else {
+        return;
+    };
+    let by = |population| Options {
+        by: Some("x_rack".to_owned()),
+        population,
+        ..Options::default()
+    };
+    let refused = run("spatial", &disks, &by(None)).expect_err("the population is unknown");
+    assert!(refused.hint().contains("--population"), "{refused}");
+    let racks = run("spatial", &disks, &by(Some(39))).expect("racks");
+    assert_eq!(racks.tables[0].rows[0][2], Cell::Count(39));
+}
+
+#[test]
+fn what_becomes_of_zero_gaps_decides_the_fit_and_is_said() {
+    let Some(data) = dataset("ornl-alpine-disk-failures") else {
+        return;
+    };
+    let shape = |zeros_s: Option<f64>| {
+        let options = Options {
+            zeros_s,
+            ..Options::default()
+        };
+        let outcome = run("fits", &data, &options).expect("gaps");
+        let row = outcome.tables[0]
+            .rows
+            .iter()
+            .find(|row| row[0] == Cell::from("Weibull"));
+        match row.expect("a Weibull")[1] {
+            Cell::Number(shape) => (shape, outcome.definition),
+            ref other => panic!("{other:?} is no number"),
+        }
+    };
+    let [dropped, least, second] = [None, Some(1e-6), Some(1.0)].map(shape);
+    assert!((least.0 - 0.519).abs() < 5e-4, "as the authors did: {least:?}");
+    assert!((dropped.0 - 0.559).abs() < 5e-4, "{dropped:?}");
+    assert!(
+        least.0 + 0.02 < second.0 && second.0 < dropped.0,
+        "{least:?} {second:?}"
+    );
+    assert!(
+        dropped.1.contains("zeros dropped") && least.1.contains("zeros replaced by 1e-6"),
+        "{least:?}"
+    );
 }

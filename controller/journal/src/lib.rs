@@ -5,18 +5,23 @@
 //! process or machine that dies in between leaves the journal as the last whole commit had it.
 //!
 //! The file is locked while it is open, so a second controller on it is refused. Readers ([`scan`], [`read`],
-//! [`tell`]) never write to it, not even to repair a journal whose controller was killed.
+//! [`tell`]) never write to it, not even to repair a journal whose controller was killed, and read it while its
+//! controller goes on: up to the entry that was the last when they began ([`in_use`] tells that there is more to come).
 //!
 //! [`tell`] plays the events through the brain and says what they mean: jobs and their attempts, nodes and when they
 //! could be used, failures, evidence. It invents nothing: what the journal does not know is absent.
 
 mod error;
+mod live;
+mod order;
 mod overlay;
+mod pages;
 mod read;
 mod tell;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +30,8 @@ use rankguard_core::{Policy, Stamped};
 use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 
 pub use error::JournalError;
-pub use read::{Recording, cases, evidence, is_journal, policy, read, scan};
+use order::Order;
+pub use read::{Played, Recording, cases, evidence, in_use, is_journal, policy, read, scan};
 pub use tell::{Attempt, End, Failure, Happening, Interval, Job, Node, Seen, Told, Value, tell};
 
 /// Name of the journal in the state directory.
@@ -92,10 +98,11 @@ impl Journal {
 
     /// Gives every event to `take`, in order.
     pub fn replay(&self, mut take: impl FnMut(Stamped)) -> Result<(), JournalError> {
-        read_events(&self.view()?, &self.path, &mut |entry| {
+        let mut take = |entry: Result<Stamped, JournalError>| {
             take(entry?);
             Ok(())
-        })
+        };
+        read_events(&self.view()?, &self.path, &mut Order::new(&self.path, &mut take))
     }
 
     /// Appends entries made by [`encode`]: all of them or, on an error, none. When it returns they are on disk.
@@ -201,11 +208,17 @@ fn read_meta(view: &ReadTransaction, path: &Path) -> Result<Policy, JournalError
         path: path.to_owned(),
         source: e.into(),
     })?;
-    let text = |key: &str| -> Result<Vec<u8>, JournalError> {
+    let mut found = BTreeMap::new();
+    for key in [META_VERSION, META_POLICY] {
         let value = meta.get(key).map_err(|e| storage("read", path, e))?;
-        Ok(value.map(|guard| guard.value().to_vec()).unwrap_or_default())
-    };
-    let version = text(META_VERSION)?;
+        found.insert(key, value.map(|guard| guard.value().to_vec()).unwrap_or_default());
+    }
+    policy_of(path, |key| found.remove(key).unwrap_or_default())
+}
+
+/// The policy, where the format's version is this one. `text`: what the table of these two holds under a name.
+fn policy_of(path: &Path, mut text: impl FnMut(&str) -> Vec<u8>) -> Result<Policy, JournalError> {
+    let version = text(META_VERSION);
     if version != VERSION.to_string().as_bytes() {
         let found = match version.is_empty() {
             true => "unknown".to_owned(),
@@ -217,7 +230,7 @@ fn read_meta(view: &ReadTransaction, path: &Path) -> Result<Policy, JournalError
             expected: VERSION,
         });
     }
-    serde_json::from_slice(&text(META_POLICY)?).map_err(|source| JournalError::Policy {
+    serde_json::from_slice(&text(META_POLICY)).map_err(|source| JournalError::Policy {
         path: path.to_owned(),
         source,
     })
@@ -231,24 +244,13 @@ fn last_entry(view: &ReadTransaction) -> Result<u64, redb::Error> {
 /// What takes entries one by one.
 type Take<'a> = &'a mut dyn FnMut(Result<Stamped, JournalError>) -> Result<(), JournalError>;
 
-fn read_events(view: &ReadTransaction, path: &Path, take: Take<'_>) -> Result<(), JournalError> {
+/// Gives `order` the entries from the one that it wants next.
+fn read_events(view: &ReadTransaction, path: &Path, order: &mut Order<'_>) -> Result<(), JournalError> {
     let table = view.open_table(EVENTS).map_err(|e| storage("read", path, e))?;
-    let entries = table.iter().map_err(|e| storage("read", path, e))?;
-    let mut expected = 1_u64;
+    let entries = table.range(order.next()..).map_err(|e| storage("read", path, e))?;
     for entry in entries {
         let (number, bytes) = entry.map_err(|e| storage("read", path, e))?;
-        if number.value() != expected {
-            take(Err(JournalError::Gap {
-                path: path.to_owned(),
-                entry: expected,
-            }))?;
-        }
-        take(decode(bytes.value()).map_err(|source| JournalError::Unreadable {
-            path: path.to_owned(),
-            entry: number.value(),
-            source,
-        }))?;
-        expected = number.value().saturating_add(1);
+        order.entry(number.value(), bytes.value())?;
     }
     Ok(())
 }

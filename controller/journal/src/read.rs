@@ -9,7 +9,10 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{Case, Evidence};
 use redb::{Database, ReadTransaction, ReadableDatabase, StorageError};
 
+use crate::live::{Failed, Holder, Live};
+use crate::order::Order;
 use crate::overlay::Overlay;
+use crate::pages::MAGIC;
 use crate::{JOURNAL_FILE, JournalError, META, builder, guarded, read_events, read_meta, storage};
 
 /// A journal that was read.
@@ -21,8 +24,7 @@ pub struct Recording {
     pub events: Vec<Stamped>,
 }
 
-/// All of a journal. `path` is the journal or its state directory. Refused while a controller has it open, and where an
-/// entry is missing or cannot be read.
+/// All of a journal. `path` is the journal or its state directory. Refused where an entry is missing or cannot be read.
 pub fn read(path: &Path) -> Result<Recording, JournalError> {
     let mut events = Vec::new();
     let policy = scan(path, |entry| {
@@ -33,16 +35,28 @@ pub fn read(path: &Path) -> Result<Recording, JournalError> {
 }
 
 /// Gives every entry to `take`, in order, with what is wrong with it, and the policy at the end; memory stays bounded.
-/// `take` ends the reading with an error. Refused while a controller has the journal open.
+/// `take` ends the reading with an error. What a controller writes meanwhile is not in it.
 pub fn scan(
     path: &Path,
     mut take: impl FnMut(Result<Stamped, JournalError>) -> Result<(), JournalError>,
 ) -> Result<Policy, JournalError> {
     let path = at(path);
-    let (view, _database) = look(&path)?;
-    let policy = read_meta(&view, &path)?;
-    read_events(&view, &path, &mut take)?;
-    Ok(policy)
+    let mut order = Order::new(&path, &mut take);
+    let read = proven(&path).map_or(Err(Failed::Damaged), |live| {
+        live.events(&mut order)?;
+        live.policy(&path)
+    });
+    match read {
+        Ok(policy) => Ok(policy),
+        Err(Failed::Journal(problem)) => Err(problem),
+        Err(Failed::Io(problem)) => Err(storage("read", &path, StorageError::Io(problem))),
+        Err(Failed::Damaged) => {
+            let (view, _database) = look(&path)?;
+            let policy = read_meta(&view, &path)?;
+            read_events(&view, &path, &mut order)?;
+            Ok(policy)
+        }
+    }
 }
 
 /// Gives the evidence of a journal to `take`, in the order in which it arrived, until `take` wants no more.
@@ -63,17 +77,32 @@ pub fn evidence(path: &Path, mut take: impl FnMut(Result<Evidence, JournalError>
     .map(drop)
 }
 
-/// The cases that a journal's events lead to under a catalogue, by number. `change` sees all evidence before the brain
-/// does: other rules would have marked it otherwise. What followed from the old verdicts (plans, restarts) stays as it was
-/// recorded. `problem` is told of entries that cannot be read.
+/// What a journal's events led to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Played {
+    /// The cases, by number.
+    pub cases: Vec<Case>,
+    /// How many entries there were.
+    pub entries: u64,
+}
+
+/// The cases that the first `most` entries of a journal lead to under a catalogue. `change` sees all evidence before the
+/// brain does: other rules would have marked it otherwise. What followed from the old verdicts (plans, restarts) stays as
+/// it was recorded. `problem` is told of entries that cannot be read.
 pub fn cases(
     path: &Path,
+    most: u64,
     catalogue: &'static Catalogue,
     mut change: impl FnMut(&mut Evidence),
     mut problem: impl FnMut(JournalError),
-) -> Result<Vec<Case>, JournalError> {
+) -> Result<Played, JournalError> {
     let mut state = State::new(policy(path)?, catalogue);
+    let mut entries = 0;
     scan(path, |entry| {
+        if entries >= most {
+            return Ok(());
+        }
+        entries += 1;
         match entry {
             Ok(mut stamped) => {
                 if let Event::EvidenceArrived { evidence } = &mut stamped.event {
@@ -85,11 +114,9 @@ pub fn cases(
         }
         Ok(())
     })?;
-    Ok(state.cases().values().cloned().collect())
+    let cases = state.cases().values().cloned().collect();
+    Ok(Played { cases, entries })
 }
-
-/// How files of the database begin.
-const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 
 /// Whether this is a journal, or the state directory of one. A file that begins as one and is too damaged to say more
 /// counts as one; a database of somebody else does not.
@@ -100,13 +127,34 @@ pub fn is_journal(path: &Path) -> bool {
     if read.is_err() || begins != MAGIC {
         return false;
     }
+    if let Ok(Some(Ok(has))) = Live::open(path).map(|live| live.map(|live| live.has_meta())) {
+        return has;
+    }
     look(path).map_or(true, |(view, _database)| view.open_table(META).is_ok())
+}
+
+/// Whether a controller has this journal open, so that it goes on where a reader ends.
+pub fn in_use(path: &Path) -> bool {
+    let live = Live::open(&at(path)).ok().flatten();
+    live.is_some_and(|live| live.holder() == Holder::InUse)
 }
 
 /// The policy of a journal, without a look at its events.
 pub fn policy(path: &Path) -> Result<Policy, JournalError> {
     let path = at(path);
-    read_meta(&look(&path)?.0, &path)
+    match Live::open(&path).ok().flatten().map(|live| live.policy(&path)) {
+        Some(Ok(policy)) => Ok(policy),
+        Some(Err(Failed::Journal(problem))) => Err(problem),
+        _ => read_meta(&look(&path)?.0, &path),
+    }
+}
+
+/// A journal that can be read page by page: one that a controller writes, that was closed, or that was left as whole as
+/// if it had been. One of which a crash left part of a commit needs repair, and is none.
+fn proven(path: &Path) -> Option<Live> {
+    // Whoever looks for a repair says better what is wrong with the file.
+    let live = Live::open(path).ok().flatten()?;
+    (live.holder() != Holder::Left || live.prove().is_ok()).then_some(live)
 }
 
 /// The journal of a state directory, or the file itself.
@@ -118,7 +166,7 @@ fn at(path: &Path) -> PathBuf {
     }
 }
 
-/// Opens a journal to be looked at.
+/// Opens a journal to be looked at as it would be after a repair, which is made in memory.
 fn look(path: &Path) -> Result<(ReadTransaction, Database), JournalError> {
     let overlay = match Overlay::open(path) {
         Ok(Some(overlay)) => overlay,

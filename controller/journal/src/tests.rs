@@ -11,6 +11,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod live;
+
 fn dir() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
@@ -69,17 +71,19 @@ fn what_was_appended_comes_back_in_order_after_reopening() {
 }
 
 #[test]
-fn a_second_controller_on_one_journal_is_refused_and_so_is_a_reader() {
+fn a_second_controller_on_one_journal_is_refused_and_a_reader_is_not() {
     let dir = dir();
     let path = dir.path().join(JOURNAL_FILE);
-    let first = open(&path);
-    let refusal = |error: JournalError| {
-        assert!(matches!(error, JournalError::InUse { .. }), "{error:?}");
-        assert!(error.to_string().contains("stop that controller first"), "{error}");
-    };
-    refusal(Journal::open(&path, &Policy::default()).expect_err("locked"));
-    refusal(read(&path).expect_err("locked"));
+    let mut first = open(&path);
+    first.append(&[entry(1)]).expect("room");
+    let error = Journal::open(&path, &Policy::default()).expect_err("locked");
+    assert!(matches!(error, JournalError::InUse { .. }), "{error:?}");
+    assert!(error.to_string().contains("stop that controller first"), "{error}");
+    assert!(in_use(&path) && in_use(dir.path()) && is_journal(&path));
+    assert_eq!(read(&path).expect("no leave is asked").events, [event(1)]);
+    assert_eq!(policy(&path).expect("the policy"), Policy::default());
     drop(first);
+    assert!(!in_use(&path));
     open(&path);
 }
 

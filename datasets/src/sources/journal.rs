@@ -20,7 +20,7 @@ pub(super) const SOURCE: Source = Source {
     title: "The journal of one's own controller",
     licence: "one's own",
     citation: "one's own",
-    home: "journal.redb in the state directory of `rankguard controller`; the controller must not run meanwhile",
+    home: "journal.redb in the state directory of `rankguard controller`; it is only read, and the controller may run meanwhile",
     clock: "the controller's clock, Unix seconds; evidence on the same clock, as its agent has measured it",
     traps: &[
         "users, queues, GPUs and CPUs are null: a controller knows ranks and slots (x_ranks, x_slots)",
@@ -75,6 +75,12 @@ fn finish(end: &End, load: &mut Load) {
     if end.replayed {
         load.odd("replayed", "", || {
             "a controller that takes replays only wrote it: recorded evidence of somewhere else, and no cluster's life"
+                .to_owned()
+        });
+    }
+    if end.in_use {
+        load.odd("in-use", "", || {
+            "its controller runs and goes on behind this entry, the last one when reading began; the digest is of a file that grows"
                 .to_owned()
         });
     }

@@ -1,6 +1,6 @@
 //! Alibaba's cluster-trace-gpu-v2020 (PAI): tables without a header, whose columns lie beside them as NAME.header.
 
-use crate::accounting::instant;
+use crate::accounting::{check_span, instant};
 use crate::csv::Csv;
 use crate::dataset::Population;
 use crate::head::Head;
@@ -73,6 +73,7 @@ fn read(role: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
         };
         let start = instant("start_time", csv.get("start_time"), load);
         let end = instant("end_time", csv.get("end_time"), load);
+        check_span("end_time", start, end, None, load);
         let raw = csv.get("status");
         let state = if raw.is_empty() { "" } else { words::state(raw) };
         if role == "jobs" {

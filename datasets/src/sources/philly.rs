@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
-use crate::accounting::instant;
+use crate::accounting::{check_span, instant};
 use crate::csv::Csv;
 use crate::dataset::Population;
 use crate::head::Head;
@@ -40,7 +40,7 @@ struct Job {
     vc: Option<String>,
     user: Option<String>,
     submitted_time: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_empty")]
     attempts: Vec<Attempt>,
 }
 
@@ -48,15 +48,20 @@ struct Job {
 struct Attempt {
     start_time: Option<String>,
     end_time: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_empty")]
     detail: Vec<Machine>,
 }
 
 #[derive(Deserialize)]
 struct Machine {
     ip: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_empty")]
     gpus: Vec<String>,
+}
+
+/// A list that is null is one without elements.
+fn or_empty<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 fn role(head: &Head) -> Option<&'static str> {
@@ -96,6 +101,7 @@ fn job(job: &Job, load: &mut Load) {
     for (at, attempt) in job.attempts.iter().enumerate() {
         let start = time("start_time", &attempt.start_time, load);
         let end = time("end_time", &attempt.end_time, load);
+        check_span("end_time", start, end, None, load);
         first = first.or(start);
         last = end;
         let places: BTreeSet<&str> = attempt

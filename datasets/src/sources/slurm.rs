@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::accounting::instant;
+use crate::accounting::{check_span, instant};
 use crate::csv::Csv;
 use crate::head::Head;
 use crate::input::Input;
@@ -61,16 +61,17 @@ fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
             continue;
         }
         let elapsed = match csv.get("ElapsedRaw") {
-            "" => elapsed(csv.get("Elapsed")),
+            "" => load.time("Elapsed", csv.get("Elapsed"), elapsed),
             text => load.number("ElapsedRaw", text),
         };
+        check_span("End", start, end, elapsed, load);
         let nodes = if csv.get("NNodes").is_empty() {
             "AllocNodes"
         } else {
             "NNodes"
         };
         let nodes = load.number(nodes, csv.get(nodes));
-        let gpus = gpus(csv.get("AllocTRES"));
+        let gpus = gpus(csv.get("AllocTRES"), load);
         if !jobs.insert(id.clone()) {
             load.odd("reused-id", "JobID", || {
                 "the id of an earlier row: started again; kept, the id is no key".to_owned()
@@ -103,11 +104,22 @@ fn elapsed(text: &str) -> Option<f64> {
     Some(days.parse::<f64>().ok()? * 86_400.0 + seconds)
 }
 
-/// How many GPUs `cpu=2,gres/gpu=8,node=1` grants; none where it says nothing of them but something of others.
-fn gpus(granted: &str) -> Option<f64> {
+/// How many GPUs `cpu=2,gres/gpu=8,node=1` grants: 0 where it speaks of others only, unknown where it says nothing.
+fn gpus(granted: &str, load: &mut Load) -> Option<f64> {
     if granted.is_empty() {
         return None;
     }
-    let found = granted.split(',').find_map(|part| part.strip_prefix("gres/gpu="));
-    found.map_or(Some(0.0), |count| count.parse().ok())
+    let (mut all, mut typed) = (None, None);
+    for part in granted.split(',') {
+        let Some((name, count)) = part.strip_prefix("gres/gpu").and_then(|rest| rest.split_once('=')) else {
+            continue;
+        };
+        // `gres/gpumem=80G` is none of them; `gres/gpu:a100=8` beside `gres/gpu=8` are the same eight.
+        if name.is_empty() {
+            all = load.number("AllocTRES", count);
+        } else if name.starts_with(':') {
+            typed = Some(typed.unwrap_or(0.0) + load.number("AllocTRES", count).unwrap_or(0.0));
+        }
+    }
+    all.or(typed).or(Some(0.0))
 }

@@ -10,8 +10,16 @@ use super::brain::Brain;
 use super::recorded::marks;
 use super::tally::Tally;
 
+/// Said of a journal whose controller runs.
+pub(super) const STILL_WRITTEN: &str = "its controller runs: read up to the entry that was the last one just now";
+
 /// Plays a journal under every catalogue. `given`: the first one is not the built-in one.
 pub(super) fn replay(path: &Path, brains: &[Brain], given: bool, tally: &mut Tally) -> Result<(), CliError> {
+    if rankguard_journal::in_use(path) {
+        tally.problem(format!("{}: {STILL_WRITTEN}", path.display()));
+    }
+    // What a controller writes meanwhile is for no catalogue: all of them see the same.
+    let mut most = u64::MAX;
     for (which, brain) in brains.iter().enumerate() {
         let changed = given || which > 0;
         let catalogue: &'static Catalogue = match changed {
@@ -22,8 +30,9 @@ pub(super) fn replay(path: &Path, brains: &[Brain], given: bool, tally: &mut Tal
         let matcher = brain.matcher();
         let first = brains[0].matcher();
         let (mut evidence, mut problems, mut differ) = (0_u64, Vec::new(), Vec::new());
-        let cases = rankguard_journal::cases(
+        let played = rankguard_journal::cases(
             path,
+            most,
             catalogue,
             |piece| {
                 evidence += 1;
@@ -45,13 +54,15 @@ pub(super) fn replay(path: &Path, brains: &[Brain], given: bool, tally: &mut Tal
             },
             |problem| problems.push(problem.to_string()),
         );
-        let cases = cases.map_err(|problem| {
+        let played = played.map_err(|problem| {
             CliError::failure(
                 format!("cannot replay the journal {}", path.display()),
-                "stop the controller that writes it, or copy its state directory from a snapshot",
+                "is it journal.redb of a controller's state directory, and whole?",
             )
             .because(problem)
         })?;
+        most = most.min(played.entries);
+        let cases = played.cases;
         for (before, after, example) in differ {
             tally.differ_in(before, after, &example);
         }

@@ -11,9 +11,11 @@ pub(super) fn show(outcome: &Outcome, figures: &[Figure]) {
         "population: {}",
         outcome.population.as_deref().unwrap_or("unknown")
     ));
-    let window = outcome
-        .window
-        .map(|(from, to)| format!("{from:.0} to {to:.0} s, {:.2} days", (to - from) / 86_400.0));
+    let window = outcome.window.map(|(from, to)| {
+        let dates = rankguard_datasets::date_of(from).zip(rankguard_datasets::date_of(to));
+        let dates = dates.map_or(String::new(), |(from, to)| format!(", {from} to {to}"));
+        format!("{from:.0} to {to:.0} s, {:.2} days{dates}", (to - from) / 86_400.0)
+    });
     out::line(&format!("window:     {}", window.as_deref().unwrap_or("unknown")));
     out::line(&format!("clock:      {}", outcome.clock));
     for table in &outcome.tables {

@@ -1,4 +1,4 @@
-//! Capacity that comes and goes: SkyPilot's traces.
+//! Capacity that comes and goes: SkyPilot's and Bamboo's traces.
 
 use std::collections::BTreeMap;
 
@@ -97,6 +97,42 @@ pub(super) fn skypilot(data: &Dataset, figures: &mut Figures) -> Result<(), Stud
         ] {
             let figure = figures.add("availability", &format!("{part}: {name}"), found, expected, tolerance);
             figure.defined("over the ticks of the trace; a drop is a tick with fewer instances than the one before");
+        }
+    }
+    Ok(())
+}
+
+/// File, adds, removes, most nodes at once, nodes at the end, hours.
+const FLEETS: [(&str, f64, f64, f64, f64, f64); 2] = [
+    ("p3-trace", 177.0, 167.0, 32.0, 10.0, 11.37),
+    ("g4dn-trace", 79.0, 74.0, 24.0, 5.0, 10.63),
+];
+
+pub(super) fn bamboo(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+    let zones = data.strings(Table::Capacity, "zone")?;
+    let events = data.strings(Table::Capacity, "x_event")?;
+    let available = data.f64s(Table::Capacity, "available")?;
+    let times = data.f64s(Table::Capacity, "time")?;
+    for (file, adds, removes, most, last, hours) in FLEETS {
+        let rows: Vec<usize> = (0..zones.len())
+            .filter(|at| zones[*at].as_deref().is_some_and(|zone| zone.contains(file)))
+            .collect();
+        let count = |event: &str| rows.iter().filter(|at| events[**at].as_deref() == Some(event)).count() as f64;
+        let live = || rows.iter().filter_map(|at| available[*at]);
+        let moments = || rows.iter().filter_map(|at| times[*at]);
+        let span = moments().fold(f64::NEG_INFINITY, f64::max) - moments().fold(f64::INFINITY, f64::min);
+        if rows.is_empty() {
+            continue;
+        }
+        for (name, found, expected, tolerance) in [
+            ("nodes added", count("add"), adds, 0.0),
+            ("nodes removed", count("remove"), removes, 0.0),
+            ("most nodes at once", live().fold(0.0, f64::max), most, 0.0),
+            ("nodes at the end", live().next_back().unwrap_or(f64::NAN), last, 0.0),
+            ("hours", span / 3_600.0, hours, 0.005),
+        ] {
+            let figure = figures.add("availability", &format!("{file}: {name}"), found, expected, tolerance);
+            figure.defined("rows of the trace in its order; a node is there from its add to its remove");
         }
     }
     Ok(())

@@ -6,16 +6,15 @@ use rankguard_datasets::{Dataset, Table};
 
 use crate::error::StudyError;
 use crate::reproduced::Figures;
-use crate::studies::coalesce::{Place, by_file, pattern};
+use crate::studies::coalesce::{Place, by_file};
 use crate::studies::mix::counts;
 
 pub(super) fn bgl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     const BY: &str = "the authors' filtered logs in the same folder";
     let files = by_file(data)?;
-    let Some((_, mut all)) = files.into_iter().find(|(name, _)| name.contains("all-fail")) else {
+    let Some((_, all)) = files.into_iter().find(|(name, _)| name.contains("all-fail")) else {
         return Ok(());
     };
-    all.name(pattern);
     for (place, name, printed, expected) in [
         (Place::Any, "repeats anywhere", "1,435", 1_435.0),
         (

@@ -6,6 +6,7 @@ mod disks;
 mod faults;
 mod logs;
 mod summaries;
+mod training;
 
 use rankguard_datasets::Dataset;
 use serde::Serialize;
@@ -96,6 +97,9 @@ pub fn figures(data: &Dataset) -> Result<Vec<Figure>, StudyError> {
         "nrel-eagle" => logs::eagle(data, &mut figures)?,
         "published-tables" => summaries::tables(data, &mut figures)?,
         "gpu-cluster-summaries" => summaries::clusters(data, &mut figures)?,
+        "bytedance-stragglers" => training::stragglers(data, &mut figures)?,
+        "nccl-flight-recorder" => training::flight(data, &mut figures)?,
+        "bamboo" => capacity::bamboo(data, &mut figures)?,
         _ => {}
     }
     Ok(figures.all)

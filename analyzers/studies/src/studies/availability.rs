@@ -83,6 +83,8 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         outcome.tables.push(table);
         return Ok(outcome);
     }
+    // Without failures no population helps.
+    data.known(Canonical::Failures, "end")?;
     let population = options.population(data)?;
     length(data)?;
     let window = data.window.unwrap_or((0.0, 0.0));

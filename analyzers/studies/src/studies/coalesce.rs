@@ -1,6 +1,7 @@
 //! How many log events are left when repeats are dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use rankguard_datasets::{Dataset, Table as Canonical};
 use rankguard_statistics::bursts;
@@ -40,67 +41,121 @@ const PATTERNS: [(&str, &str, &str); 8] = [
 ];
 
 /// The pattern of the authors that a text has.
-pub(crate) fn pattern(text: &str) -> Option<&'static str> {
+fn pattern(text: &str) -> Option<&'static str> {
     let fits = |(_, start, end): &&(&str, &str, &str)| text.starts_with(start) && text.ends_with(end);
     PATTERNS.iter().find(fits).map(|(name, ..)| *name)
 }
 
+/// Texts by the numbers that events have them by.
+struct Texts {
+    /// Those of Blue Gene/L by their pattern's name, others themselves.
+    messages: Vec<String>,
+    /// The number of what stands before the colon, for each location.
+    prefixes: Vec<u32>,
+}
+
+/// Location, message and whole second of an event.
+type Event = (u32, u32, i64);
+
 /// Events of one file, in its order.
-pub(crate) struct Events(Vec<(String, String, i64)>);
+pub(crate) struct Events {
+    rows: Vec<Event>,
+    texts: Rc<Texts>,
+}
 
 impl Events {
-    /// Puts a name in place of each text: what is a repeat of what.
-    pub(crate) fn name(&mut self, of: impl Fn(&str) -> Option<&'static str>) {
-        for (_, message, _) in &mut self.0 {
-            if let Some(name) = of(message) {
-                name.clone_into(message);
-            }
-        }
-    }
-
     /// Events whose text holds a pattern.
     pub(crate) fn with(&self, pattern: &str) -> usize {
-        self.0
+        let holds: Vec<bool> = self.texts.messages.iter().map(|text| text.contains(pattern)).collect();
+        self.rows
             .iter()
-            .filter(|(_, message, _)| message.contains(pattern))
+            .filter(|(_, message, _)| holds[*message as usize])
             .count()
     }
 
     /// Events left for a window in whole seconds.
     pub(crate) fn left(&self, place: Place, window: i64) -> usize {
-        let keys = self.0.iter().map(|(location, message, time)| {
+        let keys = self.rows.iter().map(|(location, message, time)| {
             let place = match place {
-                Place::Any => "",
-                Place::Prefix => location.split(':').next().unwrap_or(location),
-                Place::Full => location.as_str(),
+                Place::Any => 0,
+                Place::Prefix => self.texts.prefixes[*location as usize],
+                Place::Full => *location,
             };
-            (place, message.as_str(), *time)
+            (place, *message, *time)
         });
         bursts::coalesce(keys, window).into_iter().filter(|kept| *kept).count()
+    }
+}
+
+/// A number for each different text.
+#[derive(Default)]
+struct Numbers {
+    of: HashMap<String, u32>,
+    names: Vec<String>,
+}
+
+impl Numbers {
+    fn number(&mut self, text: &str) -> u32 {
+        if let Some(known) = self.of.get(text) {
+            return *known;
+        }
+        let number = self.names.len() as u32;
+        self.of.insert(text.to_owned(), number);
+        self.names.push(text.to_owned());
+        number
+    }
+
+    /// The numbers of some texts, and that of no text behind them.
+    fn each<'a>(&mut self, texts: impl Iterator<Item = &'a str>) -> Vec<u32> {
+        texts.chain([""]).map(|text| self.number(text)).collect()
     }
 }
 
 /// Events by file: a folder may hold several views of one log.
 pub(crate) fn by_file(data: &Dataset) -> Result<BTreeMap<String, Events>, StudyError> {
     let times = data.f64s(Canonical::Events, "time")?;
-    let messages = data.strings(Canonical::Events, "message")?;
+    let messages = data.labels(Canonical::Events, "message")?;
     let locations = data
-        .strings(Canonical::Events, "x_location")
-        .or_else(|_| data.strings(Canonical::Events, "node"))?;
-    let files = data.strings(Canonical::Events, "x_file").unwrap_or_default();
-    let mut found: BTreeMap<String, Events> = BTreeMap::new();
-    for (at, ((time, message), location)) in times.into_iter().zip(messages).zip(locations).enumerate() {
+        .labels(Canonical::Events, "x_location")
+        .or_else(|_| data.labels(Canonical::Events, "node"))?;
+    let files = data.labels(Canonical::Events, "x_file").unwrap_or_default();
+    let is_blue_gene = data.source == "bgl";
+    let (mut known, mut prefixes) = (Numbers::default(), Numbers::default());
+    let message_of = known.each(messages.names.iter().map(|text| match pattern(text) {
+        Some(name) if is_blue_gene => name,
+        _ => text.as_str(),
+    }));
+    let prefix_of = prefixes.each(
+        locations
+            .names
+            .iter()
+            .map(|text| text.split(':').next().unwrap_or(text)),
+    );
+    let texts = Rc::new(Texts {
+        messages: known.names,
+        prefixes: prefix_of,
+    });
+    let mut by_label: Vec<Vec<Event>> = vec![Vec::new(); files.names.len() + 1];
+    for (at, (time, (message, location))) in times.iter().zip(messages.of.iter().zip(&locations.of)).enumerate() {
         let Some(time) = time else {
             continue;
         };
-        let file = files.get(at).cloned().flatten().unwrap_or_default();
-        found.entry(file).or_insert_with(|| Events(Vec::new())).0.push((
-            location.unwrap_or_default(),
-            message.unwrap_or_default(),
+        let or_none = |label: Option<u32>, names: &[String]| label.map_or(names.len(), |label| label as usize);
+        let file = or_none(files.of.get(at).copied().flatten(), &files.names);
+        by_label[file].push((
+            or_none(*location, &locations.names) as u32,
+            message_of[or_none(*message, &messages.names)],
             time.floor() as i64,
         ));
     }
-    Ok(found)
+    let names = files.names.into_iter().chain([String::new()]);
+    let files = names.zip(by_label).filter(|(_, rows)| !rows.is_empty());
+    Ok(files
+        .map(|(name, rows)| {
+            let texts = Rc::clone(&texts);
+            (name, Events { rows, texts })
+        })
+        .collect())
 }
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
@@ -124,13 +179,10 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             "at a full location",
         ],
     );
-    for (file, mut events) in by_file(data)? {
-        if data.source == "bgl" {
-            events.name(pattern);
-        }
+    for (file, events) in by_file(data)? {
         table.row([
             file.into(),
-            events.0.len().into(),
+            events.rows.len().into(),
             events.left(Place::Any, window).into(),
             events.left(Place::Prefix, window).into(),
             events.left(Place::Full, window).into(),

@@ -21,8 +21,9 @@ const WEIGHT: f64 = 2.0;
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let by = options.by("node");
+    let labels = data.labels(Canonical::Failures, by)?;
     let (population, hours) = (options.population(data)?, length(data)? / 3_600.0);
-    let counts = counts_of(&data.labels(Canonical::Failures, by)?, false);
+    let counts = counts_of(&labels, false);
     let all: u64 = counts.iter().map(|(_, n)| n).sum();
     let average = all as f64 / (population * hours);
     let mut outcome = Outcome::new(

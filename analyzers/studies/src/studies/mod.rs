@@ -11,6 +11,7 @@ pub(crate) mod mix;
 mod mtbf;
 pub(crate) mod repair;
 mod retries;
+mod spatial;
 mod survival;
 
 use rankguard_datasets::Dataset;
@@ -81,6 +82,7 @@ static STUDIES: &[Study] = &[
     bursts::STUDY,
     correlated::STUDY,
     lemons::STUDY,
+    spatial::STUDY,
     jobs::STUDY,
     jobs::SIZES,
     retries::STUDY,

@@ -15,7 +15,7 @@ pub(super) const STUDY: Study = Study {
 };
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
-    let failures = data.f64s(Canonical::Failures, "time")?.iter().flatten().count() as u64;
+    let failures = data.known(Canonical::Failures, "time")?;
     let (population, hours) = (options.population(data)?, length(data)? / 3_600.0);
     let mut outcome = Outcome::new(
         "mtbf",

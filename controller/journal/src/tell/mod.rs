@@ -10,7 +10,7 @@ use rankguard_core::{Event, Stamped, State, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{Body, Entity, Evidence, Generation, JobId, NodeId, NodeState, Step, Timestamp};
 
-use crate::{JournalError, policy, scan};
+use crate::{JournalError, in_use, policy, scan};
 
 pub use told::{Attempt, End, Failure, Happening, Interval, Job, Node, Seen, Told, Value};
 
@@ -28,6 +28,7 @@ pub fn tell(path: &Path, mut take: impl FnMut(Told)) -> Result<End, JournalError
         steps: BTreeMap::new(),
         end: End {
             replayed,
+            in_use: in_use(path),
             ..End::default()
         },
     };

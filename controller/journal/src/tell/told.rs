@@ -199,6 +199,8 @@ pub struct End {
     pub open: u64,
     /// It holds recorded evidence that was replayed, and no cluster's life.
     pub replayed: bool,
+    /// A controller had it open and goes on behind the last entry that was read.
+    pub in_use: bool,
     /// Cases in which nothing failed (warnings, news).
     pub harmless: u64,
 }

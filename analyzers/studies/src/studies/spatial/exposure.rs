@@ -1,0 +1,169 @@
+//! How much stood where, failed or not: without it a place with many failures may only be a place with much to fail.
+
+use std::collections::BTreeMap;
+
+use rankguard_datasets::{Dataset, Table};
+
+use super::place::Place;
+use crate::error::StudyError;
+use crate::studies::Options;
+
+/// Exposure by cell and by position of one grid.
+#[derive(Debug, Default)]
+pub(super) struct Exposure {
+    pub(super) cells: BTreeMap<(u32, u32), f64>,
+    /// Empty where only cells are known.
+    pub(super) parts: BTreeMap<(&'static str, u32), f64>,
+    /// What it is counted in, and who says so.
+    pub(super) what: String,
+}
+
+/// A year of 365.25 days, seconds.
+const YEAR_S: f64 = 365.25 * 86_400.0;
+/// More places than this are no machine.
+const MOST: f64 = 1e6;
+
+/// Failures by cell.
+pub(super) type Counts = BTreeMap<(u32, u32), u64>;
+
+impl Exposure {
+    /// Of a grid: stays as the data records them, else the nodes that its system states, else a population, which says
+    /// something of one grid only.
+    pub(super) fn of(
+        data: &Dataset,
+        options: &Options,
+        grid: &str,
+        failed: &Counts,
+        is_only: bool,
+    ) -> Result<Self, StudyError> {
+        if options.population.is_none() {
+            if let Some(stays) = stays(data, grid) {
+                return Ok(stays);
+            }
+            if let Some(nodes) = stated(data, grid) {
+                return filled(
+                    nodes,
+                    format!("{nodes} nodes, all alike (stated for the system)"),
+                    failed,
+                );
+            }
+        }
+        if !is_only {
+            return Err(StudyError::missing(
+                format!("how much stands at each place of {grid:?} is not stated, and names do not tell: no map"),
+                "give data with stays (x_location, x_duration_s) or with the nodes of each system (x_nodes)",
+            ));
+        }
+        let count = options.population(data)?;
+        filled(count, format!("{count} places, all alike (the population)"), failed)
+    }
+}
+
+/// Years that devices spent at each place, where the data has their stays.
+fn stays(data: &Dataset, grid: &str) -> Option<Exposure> {
+    let places = data.labels(Table::Outages, "x_location").ok()?;
+    let seconds = data.f64s(Table::Outages, "x_duration_s").ok()?;
+    let known: Vec<Option<Place>> = places.names.iter().map(|name| Place::of(name)).collect();
+    let mut found = Exposure {
+        what: "years of stays, as recorded".to_owned(),
+        ..Exposure::default()
+    };
+    for (label, seconds) in places.of.iter().zip(seconds) {
+        let place = label.and_then(|label| known[label as usize].as_ref());
+        let (Some(place), Some(seconds)) = (place, seconds) else {
+            continue;
+        };
+        if place.grid == grid && seconds > 0.0 {
+            *found.cells.entry(place.cell).or_default() += seconds / YEAR_S;
+            for part in &place.parts {
+                *found.parts.entry(*part).or_default() += seconds / YEAR_S;
+            }
+        }
+    }
+    (!found.cells.is_empty()).then_some(found)
+}
+
+/// How many nodes the inventory states for the system that a grid's name begins with.
+fn stated(data: &Dataset, grid: &str) -> Option<f64> {
+    let systems = data.strings(Table::Nodes, "system").ok()?;
+    let nodes = data.f64s(Table::Nodes, "x_nodes").ok()?;
+    let system = grid.trim_end_matches('/');
+    let mut rows = systems.into_iter().zip(nodes);
+    rows.find(|(name, _)| name.as_deref() == Some(system))?.1
+}
+
+/// So many places, all alike: in one row, or a whole rectangle.
+fn filled(count: f64, what: String, failed: &Counts) -> Result<Exposure, StudyError> {
+    let refused = |why: &str| {
+        StudyError::missing(
+            format!("{count} places cannot be mapped: {why}"),
+            "give the number of places, failed or not, with --population",
+        )
+    };
+    if !(1.0..=MOST).contains(&count) {
+        return Err(refused("that is no machine"));
+    }
+    let count = count as u32;
+    let columns = failed.keys().map(|cell| cell.0).max().unwrap_or(0) + 1;
+    let rows = failed.keys().map(|cell| cell.1).max().unwrap_or(0) + 1;
+    let cells: Vec<(u32, u32)> = if rows == 1 {
+        numbered(count, failed).map(|number| (number, 0)).collect()
+    } else if u64::from(columns) * u64::from(rows) == u64::from(count) {
+        (0..count).map(|at| (at % columns, at / columns)).collect()
+    } else {
+        return Err(refused(&format!("failures lie in {columns} columns and {rows} rows")));
+    };
+    Ok(Exposure {
+        cells: cells.into_iter().map(|cell| (cell, 1.0)).collect(),
+        parts: BTreeMap::new(),
+        what,
+    })
+}
+
+/// Numbers of so many places: from 0, from 1, or from a multiple of their count, wherever most failures are among them.
+fn numbered(count: u32, failed: &Counts) -> std::ops::Range<u32> {
+    let least = failed.keys().map(|cell| cell.0).min().unwrap_or(0);
+    let held = |first: u32| -> u64 { failed.range((first, 0)..(first + count, 0)).map(|(_, n)| n).sum() };
+    let mut best = 0;
+    for first in [1, least / count * count] {
+        if held(first) > held(best) {
+            best = first;
+        }
+    }
+    best..best + count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(cells: &[(u32, u32)]) -> Counts {
+        cells.iter().map(|cell| (*cell, 1)).collect()
+    }
+
+    fn cells(count: f64, at: &[(u32, u32)]) -> Vec<(u32, u32)> {
+        let exposure = filled(count, String::new(), &failed(at)).expect("it can be mapped");
+        exposure.cells.into_keys().collect()
+    }
+
+    #[test]
+    fn numbers_begin_where_most_failures_are_among_them() {
+        assert_eq!(cells(3.0, &[(0, 0), (2, 0)]), [(0, 0), (1, 0), (2, 0)]);
+        assert_eq!(cells(3.0, &[(1, 0), (3, 0)]), [(1, 0), (2, 0), (3, 0)]);
+        assert_eq!(cells(4.0, &[(9, 0), (11, 0)]), [(8, 0), (9, 0), (10, 0), (11, 0)]);
+        assert_eq!(
+            cells(2.0, &[(0, 0), (1, 0), (700, 0)]),
+            [(0, 0), (1, 0)],
+            "a stray changes nothing"
+        );
+    }
+
+    #[test]
+    fn a_rectangle_is_whole_or_refused() {
+        assert_eq!(cells(4.0, &[(1, 0), (0, 1)]).len(), 4);
+        for count in [3.0, 5.0, 0.0, f64::NAN, 1e9] {
+            let refused = filled(count, String::new(), &failed(&[(1, 0), (0, 1)])).expect_err("no map");
+            assert!(refused.hint().contains("--population"), "{refused}");
+        }
+    }
+}

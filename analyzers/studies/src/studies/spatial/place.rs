@@ -1,0 +1,97 @@
+//! Where a name says that something stands.
+
+/// A place on a grid of places that can be compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The grid: places of different grids have no distance.
+    pub(super) grid: String,
+    /// Column and row of the cell: a cabinet, or a node's number in the only row.
+    pub(super) cell: (u32, u32),
+    /// Positions by name, the cell's among them.
+    pub(super) parts: Vec<(&'static str, u32)>,
+}
+
+/// Larger numbers are no positions.
+const MOST: u32 = 1_000_000;
+
+impl Place {
+    /// What a name says: a Cray's `c11-2c1s4n1`, a Blue Gene's `R23-M0-N4`, or any name that ends in a number.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        cray(name).or_else(|| blue_gene(name)).or_else(|| numbered(name))
+    }
+}
+
+/// A number at the front of a text, and what is behind it.
+fn front(text: &str) -> Option<(u32, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number = text[..end].parse().ok().filter(|number| *number < MOST)?;
+    Some((number, &text[end..]))
+}
+
+/// Column, row, cage, slot and node of a Cray's cabinet.
+fn cray(name: &str) -> Option<Place> {
+    let mut rest = name;
+    let mut parts = Vec::new();
+    for (mark, part) in [
+        ("c", "column"),
+        ("-", "row"),
+        ("c", "cage"),
+        ("s", "slot"),
+        ("n", "node"),
+    ] {
+        let (number, behind) = front(rest.strip_prefix(mark)?)?;
+        parts.push((part, number));
+        rest = behind;
+    }
+    rest.is_empty().then(|| Place {
+        grid: "cabinets".to_owned(),
+        cell: (parts[0].1, parts[1].1),
+        parts,
+    })
+}
+
+/// Row and column of a Blue Gene's rack, in one hexadecimal digit each, and its midplane.
+fn blue_gene(name: &str) -> Option<Place> {
+    let mut digits = name.strip_prefix('R')?.chars();
+    let row = digits.next()?.to_digit(16)?;
+    let column = digits.next()?.to_digit(16)?;
+    let (midplane, _) = front(digits.as_str().strip_prefix("-M")?)?;
+    Some(Place {
+        grid: "racks".to_owned(),
+        cell: (column, row),
+        parts: vec![("column", column), ("row", row), ("midplane", midplane)],
+    })
+}
+
+/// The number at the end of a name; what stands before it names the grid.
+fn numbered(name: &str) -> Option<Place> {
+    let start = name
+        .rfind(|c: char| !c.is_ascii_digit())
+        .map_or(0, |at| at + name[at..].chars().next().map_or(0, char::len_utf8));
+    let (number, _) = front(&name[start..])?;
+    Some(Place {
+        grid: name[..start].to_owned(),
+        cell: (number, 0),
+        parts: vec![("number", number)],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_where_things_stand() {
+        let place = Place::of("c11-2c1s4n3").expect("a Cray's");
+        assert_eq!((place.grid.as_str(), place.cell), ("cabinets", (11, 2)));
+        assert_eq!(place.parts[2..], [("cage", 1), ("slot", 4), ("node", 3)]);
+        let place = Place::of("R2a-M1-N4-C:J12-U01").expect("a Blue Gene's");
+        assert_eq!((place.grid.as_str(), place.cell), ("racks", (10, 2)));
+        let place = Place::of("20/17").expect("a number");
+        assert_eq!((place.grid.as_str(), place.cell), ("20/", (17, 0)));
+        assert_eq!(Place::of("knoten-ü7").map(|place| place.cell), Some((7, 0)));
+        for name in ["", "login", "6f24e2b2-5b9b-4f8a-82ec-d7d57d7c675f", "node-99999999999"] {
+            assert_eq!(Place::of(name), None, "{name}");
+        }
+    }
+}

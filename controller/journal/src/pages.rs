@@ -1,0 +1,307 @@
+//! Pages of a redb file (format 3) that somebody else may be writing to, each proven by its checksum.
+//!
+//! The file is a header with two commits, of which one byte names the newer, and trees of pages that are never changed
+//! in place: a commit writes new pages and then names its root. Whoever holds a page's number holds its checksum too, so
+//! a page that was given away since and written anew is noticed, and nothing is locked. The format is that of the
+//! database's `docs/design.md`; nothing else of it is read here: no allocator, no repair.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use twox_hash::XxHash3_128;
+
+/// How files of the database begin.
+pub(crate) const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
+const FORMAT: u8 = 3;
+const HEADER: usize = 320;
+const SLOTS: [usize; 2] = [64, 192];
+const SLOT: usize = 128;
+const PRIMARY: u8 = 1;
+const NOT_CLOSED: u8 = 2;
+/// Numbers of pages and regions have so many bits.
+const NUMBER_BITS: u32 = 20;
+/// The largest page that is read: entries are events, and none is nearly as large.
+const MAX_PAGE: u64 = 64 << 20;
+/// A tree of more levels than this is none: each holds many pages.
+const MAX_DEPTH: u32 = 24;
+
+/// Why a tree could not be read to its end.
+#[derive(Debug)]
+pub(crate) enum Stop<E> {
+    /// It is not what it was when the commit was read: the writer went on, or the file is damaged.
+    Changed,
+    /// The file cannot be read.
+    Io(io::Error),
+    /// Who took the entries wants no more.
+    Taken(E),
+}
+
+impl<E> From<io::Error> for Stop<E> {
+    fn from(problem: io::Error) -> Self {
+        match problem.kind() {
+            // It ends before a page that it once held.
+            io::ErrorKind::UnexpectedEof => Self::Changed,
+            _ => Self::Io(problem),
+        }
+    }
+}
+
+/// A page with what it must hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Link {
+    number: u64,
+    sum: u128,
+}
+
+/// The newest commit: its number, and the tree of its tables.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Commit {
+    pub(crate) number: u64,
+    pub(crate) tables: Option<Link>,
+}
+
+/// How wide keys of a tree are, in bytes; none where they differ.
+pub(crate) type KeyWidth = Option<usize>;
+
+/// Takes a key and its value.
+pub(crate) type Visit<'a, E> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>;
+
+/// A file of pages.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    file: File,
+    page: u64,
+    region: u64,
+    lead: u64,
+}
+
+impl Pages {
+    /// Opens a file; nothing where it is no database of this format.
+    pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
+        let file = File::open(path)?;
+        let mut header = [0; HEADER];
+        match file.read_exact_at(&mut header, 0) {
+            Err(problem) if problem.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other?,
+        }
+        let word = |at| u64::from(u32_at(&header, at).unwrap_or(0));
+        let (page, lead, data) = (word(12), word(16), word(20));
+        let is_sound = header.starts_with(&MAGIC)
+            && (512..=1 << 16).contains(&page)
+            && page.is_power_of_two()
+            && lead <= 1 << NUMBER_BITS
+            && (1..=1 << NUMBER_BITS).contains(&data);
+        // Sizes that are not sound would not fit a number either.
+        Ok(is_sound.then(|| Self {
+            file,
+            page,
+            region: (lead + data) * page,
+            lead: lead * page,
+        }))
+    }
+
+    /// Whether no writer has closed it: one has it open, or ended without a word.
+    pub(crate) fn not_closed(&self) -> io::Result<bool> {
+        let mut state = [0];
+        self.file.read_exact_at(&mut state, MAGIC.len() as u64)?;
+        Ok(state[0] & NOT_CLOSED != 0)
+    }
+
+    /// The newest commit.
+    pub(crate) fn commit<E>(&self) -> Result<Commit, Stop<E>> {
+        let mut header = [0; HEADER];
+        self.file.read_exact_at(&mut header, 0)?;
+        let which = usize::from(header[MAGIC.len()] & PRIMARY);
+        let slot = &header[SLOTS[which]..SLOTS[which] + SLOT];
+        let sum = u128_at(slot, SLOT - 16).ok_or(Stop::Changed)?;
+        if slot[0] != FORMAT || XxHash3_128::oneshot(&slot[..SLOT - 16]) != sum {
+            return Err(Stop::Changed);
+        }
+        Ok(Commit {
+            number: u64_at(slot, 104).ok_or(Stop::Changed)?,
+            tables: if slot[1] == 0 { None } else { link(slot, 8) },
+        })
+    }
+
+    /// The tree of a table; nothing where there is no such table, or it is empty.
+    pub(crate) fn table<E>(&self, tables: Option<Link>, name: &str) -> Result<Option<Link>, Stop<E>> {
+        let mut found = None;
+        let Some(root) = tables else { return Ok(None) };
+        self.walk(root, None, &|_| false, &mut |key, definition| {
+            // Its kind, its length, whether it has a root, the root.
+            if key == name.as_bytes() && definition.get(9).is_some_and(|has| *has != 0) {
+                found = link(definition, 10);
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Visits a tree in the order of its keys. `skip` is asked of a key that no key below a branch is above.
+    pub(crate) fn walk<E>(
+        &self,
+        root: Link,
+        width: KeyWidth,
+        skip: &dyn Fn(&[u8]) -> bool,
+        visit: Visit<'_, E>,
+    ) -> Result<(), Stop<E>> {
+        self.below(root, width, skip, visit, MAX_DEPTH)
+    }
+
+    fn below<E>(
+        &self,
+        link: Link,
+        width: KeyWidth,
+        skip: &dyn Fn(&[u8]) -> bool,
+        visit: Visit<'_, E>,
+        depth: u32,
+    ) -> Result<(), Stop<E>> {
+        let page = self.read(link)?;
+        let node = Node::of(&page, width)
+            .filter(|node| XxHash3_128::oneshot(&page[..node.end]) == link.sum)
+            .ok_or(Stop::Changed)?;
+        if !node.is_branch {
+            for at in 0..node.count {
+                let (key, value) = node.entry(at).ok_or(Stop::Changed)?;
+                visit(key, value).map_err(Stop::Taken)?;
+            }
+            return Ok(());
+        }
+        for at in 0..=node.count {
+            if at < node.count && skip(node.key(at).ok_or(Stop::Changed)?) {
+                continue;
+            }
+            let child = node.child(at).ok_or(Stop::Changed)?;
+            self.below(child, width, skip, visit, depth.checked_sub(1).ok_or(Stop::Changed)?)?;
+        }
+        Ok(())
+    }
+
+    fn read<E>(&self, link: Link) -> Result<Vec<u8>, Stop<E>> {
+        let order = (link.number >> 59) as u32;
+        let mask = (1_u64 << NUMBER_BITS) - 1;
+        let (index, region) = (
+            link.number & (mask >> order.min(NUMBER_BITS)),
+            (link.number >> NUMBER_BITS) & mask,
+        );
+        let bytes = self.page << order;
+        let from = self.page + region * self.region + self.lead + index * bytes;
+        // Memory is asked for only where the file has as much.
+        if order > NUMBER_BITS || bytes > MAX_PAGE || from + bytes > self.file.metadata()?.len() {
+            return Err(Stop::Changed);
+        }
+        let mut page = vec![0; bytes as usize];
+        self.file.read_exact_at(&mut page, from)?;
+        Ok(page)
+    }
+}
+
+/// A page as keys with values, or as keys between children.
+struct Node<'a> {
+    page: &'a [u8],
+    width: KeyWidth,
+    is_branch: bool,
+    count: usize,
+    /// Where what the checksum covers ends.
+    end: usize,
+}
+
+impl<'a> Node<'a> {
+    fn of(page: &'a [u8], width: KeyWidth) -> Option<Self> {
+        let is_branch = match page.first()? {
+            1 => false,
+            2 => true,
+            _ => return None,
+        };
+        let count = usize::from(u16::from_le_bytes(page.get(2..4)?.try_into().ok()?));
+        let mut node = Self {
+            page,
+            width,
+            is_branch,
+            count,
+            end: 0,
+        };
+        let last = count.checked_sub(1)?;
+        node.end = if is_branch {
+            node.key_end(last)?
+        } else {
+            node.value_end(last)?
+        };
+        (node.end <= page.len()).then_some(node)
+    }
+
+    /// Where the table of the ends of keys begins.
+    fn head(&self) -> usize {
+        if self.is_branch { 8 + 24 * (self.count + 1) } else { 4 }
+    }
+
+    fn keys(&self) -> usize {
+        let key_ends = if self.width.is_none() { 4 * self.count } else { 0 };
+        let value_ends = if self.is_branch { 0 } else { 4 * self.count };
+        self.head() + key_ends + value_ends
+    }
+
+    fn key_end(&self, at: usize) -> Option<usize> {
+        match self.width {
+            Some(width) => Some(self.keys() + width * (at + 1)),
+            None => offset_at(self.page, self.head() + 4 * at),
+        }
+    }
+
+    fn value_end(&self, at: usize) -> Option<usize> {
+        let key_ends = if self.width.is_none() { 4 * self.count } else { 0 };
+        offset_at(self.page, self.head() + key_ends + 4 * at)
+    }
+
+    fn key(&self, at: usize) -> Option<&'a [u8]> {
+        let from = match at.checked_sub(1) {
+            Some(before) => self.key_end(before)?,
+            None => self.keys(),
+        };
+        self.page.get(from..self.key_end(at)?)
+    }
+
+    fn entry(&self, at: usize) -> Option<(&'a [u8], &'a [u8])> {
+        let from = match at.checked_sub(1) {
+            Some(before) => self.value_end(before)?,
+            None => self.key_end(self.count - 1)?,
+        };
+        Some((self.key(at)?, self.page.get(from..self.value_end(at)?)?))
+    }
+
+    fn child(&self, at: usize) -> Option<Link> {
+        Some(Link {
+            sum: u128_at(self.page, 8 + 16 * at)?,
+            number: u64_at(self.page, 8 + 16 * (self.count + 1) + 8 * at)?,
+        })
+    }
+}
+
+fn link(bytes: &[u8], at: usize) -> Option<Link> {
+    Some(Link {
+        number: u64_at(bytes, at)?,
+        sum: u128_at(bytes, at + 8)?,
+    })
+}
+
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    array_at(bytes, at).map(u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    array_at(bytes, at).map(u64::from_le_bytes)
+}
+
+fn u128_at(bytes: &[u8], at: usize) -> Option<u128> {
+    array_at(bytes, at).map(u128::from_le_bytes)
+}
+
+fn offset_at(bytes: &[u8], at: usize) -> Option<usize> {
+    usize::try_from(u32_at(bytes, at)?).ok()
+}
