@@ -27,6 +27,8 @@ pub(crate) struct Followed {
     /// Name of the stored position; none for files that do not outlive the agent.
     key: Option<String>,
     stored: Option<Cursor>,
+    /// Where the follower stood after the last look that gave something to do.
+    at: Option<Place>,
     /// Whether the end has been reached once: what comes from then on has just been written.
     live: bool,
 }
@@ -70,6 +72,7 @@ impl Followed {
             counter: Counter::default(),
             key,
             stored: None,
+            at: None,
             live: false,
         }
     }
@@ -106,15 +109,22 @@ impl Followed {
 
     fn take(&mut self, reporter: &Reporter, finish: bool) {
         let mut seen = Vec::new();
-        // Lines are dated by the wall clock. Triage waits by one that nobody sets: else a step back by an hour would hold
-        // a line back for an hour.
-        let (now, steady) = (clock::now(), clock::steady());
         let ended = if finish {
             self.follower.finish(Instant::now(), &mut seen);
             true
         } else {
             self.follower.look(Instant::now(), &mut seen)
         };
+        // Most looks at most files find nothing.
+        let at = self.follower.position();
+        let quiet = seen.is_empty() && self.triage.deadline().is_none() && at == self.at;
+        if quiet && ended && self.live && !finish {
+            return;
+        }
+        self.at = at;
+        // Lines are dated by the wall clock. Triage waits by one that nobody sets: else a step back by an hour would hold
+        // a line back for an hour.
+        let (now, steady) = (clock::now(), clock::steady());
         let mut sightings = Vec::new();
         for one in seen {
             match one {

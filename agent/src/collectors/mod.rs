@@ -13,6 +13,7 @@ mod held;
 pub(crate) mod host;
 pub(crate) mod job_log;
 mod journal;
+mod kept;
 pub(crate) mod kernel_log;
 pub(crate) mod kmsg;
 mod limits;

@@ -9,7 +9,7 @@ use super::thresholds::{Rule, Threshold, builtin};
 use crate::collectors::mark;
 
 /// Readings that a person wants to see beside any finding about a device.
-const BESIDE: [&str; 8] = [
+const BESIDE: [&str; 10] = [
     "gpu.temperature",
     "gpu.temperature_margin",
     "gpu.power_milliwatts",
@@ -17,6 +17,8 @@ const BESIDE: [&str; 8] = [
     "gpu.utilization_percent",
     "gpu.processes",
     "gpu.mig",
+    "gpu.mig_devices",
+    "gpu.nvlink_worst",
     "gpu.ecc_uncorrected_of_life",
 ];
 

@@ -9,12 +9,17 @@
 //! What readings mean is data (`thresholds.toml`); the judge that compares them is pure. XIDs come from the kernel log and
 //! as events of the library, and are one finding (`xids`).
 //!
-//! Absent: the state of the fabric, MIG devices one by one, bit error rates of links, activity of single processes.
+//! Absent: MIG devices one by one (they are counted), links between GPU and processor (C2C), activity of single processes.
 
 mod calls;
+mod current;
+mod fabric;
+mod fields;
 mod judge;
 mod library;
+mod links;
 mod look;
+mod reader;
 mod readings;
 mod thresholds;
 mod worker;
