@@ -13,6 +13,7 @@ mod held;
 pub(crate) mod host;
 pub(crate) mod job_log;
 mod journal;
+mod judge;
 mod kept;
 pub(crate) mod kernel_log;
 pub(crate) mod kmsg;
@@ -20,12 +21,14 @@ mod limits;
 mod mounts;
 pub(crate) mod nic;
 pub(crate) mod observe;
+mod pci;
 mod platform;
 mod previous;
 mod ring;
 mod stop;
 #[cfg(test)]
 pub(crate) mod testing;
+mod thresholds;
 mod vitals;
 
 use std::collections::BTreeMap;
