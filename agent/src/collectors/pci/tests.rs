@@ -163,7 +163,12 @@ fn bad_files_are_not_known() {
         machine.put("0000:c1:00.0", "current_link_speed", "Unknown\n");
         assert_eq!(machine.told(3), [""; 0], "{text:?}");
     }
-    for text in ["", "TOTAL_ERR_FATAL\n", "TOTAL_ERR_FATAL -1\n", "TOTAL_ERR_FATAL 99999999999999999999999\n"] {
+    for text in [
+        "",
+        "TOTAL_ERR_FATAL\n",
+        "TOTAL_ERR_FATAL -1\n",
+        "TOTAL_ERR_FATAL 99999999999999999999999\n",
+    ] {
         machine.put("0000:c1:00.0", "aer_dev_fatal", text);
         assert_eq!(machine.told(2), [""; 0], "{text:?}");
     }
