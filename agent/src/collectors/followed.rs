@@ -320,4 +320,37 @@ mod tests {
             "{seen:?}"
         );
     }
+
+    /// An hour back, a day ahead: nothing is held back for it, told twice or left out.
+    #[test]
+    fn a_clock_that_jumps_holds_nothing_back() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reporter = reporter(Source::KernelLog, dir.path());
+        let path = dir.path().join("kern.log");
+        append(&path, "");
+        let mut followed = kernel(&path, &reporter);
+        followed.look(&reporter);
+        for (device, set) in [("bb", -3_600_000_000_000), ("cb", 86_400_000_000_000)] {
+            append(&path, &format!("{}\n", XID.replace("9b", device)));
+            followed.look(&reporter);
+            let real = clock::now();
+            clock::set(set);
+            let until = Instant::now() + std::time::Duration::from_secs(20);
+            let mut seen = Vec::new();
+            while seen.is_empty() && Instant::now() < until {
+                followed.look(&reporter);
+                seen = commit(&reporter);
+                std::thread::yield_now();
+            }
+            clock::set(0);
+            assert_eq!(seen.len(), 1, "{device}");
+            assert!(
+                told(&seen[0]).contains(device) && seen[0].at <= real,
+                "{device} {}",
+                seen[0].at
+            );
+        }
+        followed.finish(&reporter);
+        assert!(commit(&reporter).is_empty());
+    }
 }

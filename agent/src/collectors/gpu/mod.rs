@@ -159,7 +159,8 @@ impl Gpu {
     }
 
     fn report(&self, judge: &mut Judge, lost: &mut Lost, devices: &[DeviceLook]) {
-        let now = clock::now();
+        // Rates and durations are measured by a clock that nobody sets.
+        let now = clock::steady();
         for look in devices {
             let changes = lost.take(look).into_iter();
             for change in changes.chain(judge.take(now, &look.address, &look.readings)) {
@@ -171,7 +172,9 @@ impl Gpu {
     }
 
     fn report_events(&self, xids: Vec<XidEvent>) {
-        for (at, event) in self.xids.events(clock::now(), xids) {
+        let steady = clock::steady();
+        for (since, event) in self.xids.events(steady, xids) {
+            let at = clock::now().before(steady.since(since));
             // In the words of the driver's own lines, so that one table says what the number means.
             let text = format!(
                 "NVRM: Xid (PCI:{}): {}, reported by the GPU management library",

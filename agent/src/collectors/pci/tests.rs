@@ -77,7 +77,7 @@ impl Machine {
     /// What so many seconds show, with a look a second.
     fn told(&mut self, seconds: u64) -> Vec<String> {
         for second in 0..seconds {
-            let now = clock::now().after(Duration::from_secs(second));
+            let now = clock::steady().after(Duration::from_secs(second));
             self.look(now);
         }
         self.pci.intake.drain().iter().map(told).collect()
