@@ -21,6 +21,7 @@ mod limits;
 mod mounts;
 pub(crate) mod nic;
 pub(crate) mod observe;
+mod optics;
 mod pci;
 mod platform;
 mod previous;

@@ -2,7 +2,7 @@
 //! drivers; over time, flaps, pause storms and ports that are slower than their like.
 //!
 //! The first look is the baseline; changes against the look before are reported, so a port that was never up is no news. A
-//! counter that only grows is told once a minute. Absent: optics, PCIe link state, error rates over long times.
+//! counter that only grows is told once a minute. Absent: error rates over long times.
 
 mod judge;
 mod tree;

@@ -1,4 +1,4 @@
-//! Rules about readings, as files tell them: `gpu/thresholds.toml`, `pci/thresholds.toml`. Each number has a source; "own"
+//! Rules about readings, as files tell them: a `thresholds.toml` beside each collector that has some. Each number has a source; "own"
 //! numbers are ours and say why.
 
 use std::time::Duration;
@@ -107,13 +107,13 @@ pub(super) fn of_file(text: &str) -> Vec<Threshold> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectors::{gpu, pci};
+    use crate::collectors::{gpu, optics, pci};
 
     #[test]
     fn every_rule_is_whole_and_its_class_stands_in_the_catalogue() {
         let catalogue = rankguard_faults::Catalogue::builtin();
         assert!(gpu::rules().len() >= 40 && pci::rules().len() >= 8);
-        for threshold in gpu::rules().iter().chain(pci::rules()) {
+        for threshold in gpu::rules().iter().chain(pci::rules()).chain(optics::rules()) {
             let metric = &threshold.metric;
             let class = rankguard_model::ClassId::from(threshold.class.as_str());
             assert!(catalogue.class(&class).is_some(), "{metric}: {class}");
