@@ -26,6 +26,7 @@ test-all: test
     set -euo pipefail
     cargo build --release -p rankguard
     cargo test --release -p rankguard-agent --test exactly_once -- --ignored --test-threads 1
+    bash agent/tests/promtool.sh target/release/rankguard
     env=${TORCH_ENV:-}
     if [ -z "$env" ]; then
         echo "SKIPPED: TORCH_ENV is not set, so nothing of torch, DCP, DDP and FSDP2 is tested" >&2

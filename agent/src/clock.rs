@@ -11,7 +11,21 @@ pub(crate) fn now() -> Timestamp {
     let nanos = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX));
+    #[cfg(test)]
+    let nanos = nanos + SET.get();
     Timestamp(nanos)
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Nanoseconds by which the wall clock was set, as this test's thread sees it.
+    static SET: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
+}
+
+/// Sets the wall clock, for the thread of a test.
+#[cfg(test)]
+pub(crate) fn set(by: i64) {
+    SET.set(by);
 }
 
 /// A clock that is never set: what waits is measured by it. Its moments are near those of the wall clock until that is set,

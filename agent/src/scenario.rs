@@ -24,22 +24,49 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-/// Values of a device. Units are those of the library: degrees Celsius, milliwatts, megahertz, percent, nanoseconds.
-pub const VALUES: [&str; 35] = [
+/// Values of a device. Units are those of the library: degrees Celsius, milliwatts, megahertz, percent, nanoseconds; bit error
+/// rates, states and masks are the library's own numbers. What is counted for each link is counted for the one that
+/// `nvlink-worst` names, else the first.
+pub const VALUES: [&str; 60] = [
     "clock",
     "clock-max",
     "ecc",
     "ecc-aggregate",
     "ecc-corrected",
     "ecc-corrected-aggregate",
+    "fabric",
+    "fabric-health",
+    "fabric-status",
+    "fabric-summary",
+    "memory-limit",
+    "memory-temperature",
     "mig",
+    "mig-devices",
+    "mig-pending",
     "nvlink-crc",
+    "nvlink-discards",
+    "nvlink-effective-ber",
+    "nvlink-effective-errors",
+    "nvlink-integrity-errors",
+    "nvlink-malformed",
+    "nvlink-overruns",
     "nvlink-receive-errors",
     "nvlink-recoveries",
+    "nvlink-recoveries-failed",
+    "nvlink-recovery-events",
+    "nvlink-remote-errors",
     "nvlink-replays",
+    "nvlink-strained",
+    "nvlink-symbol-ber",
+    "nvlink-symbol-errors",
+    "nvlink-worst",
     "nvlinks",
+    "pcie-corrected",
+    "pcie-fatal",
     "pcie-gen",
     "pcie-gen-max",
+    "pcie-nonfatal",
+    "pcie-recoveries",
     "pcie-width",
     "pcie-width-max",
     "pending",

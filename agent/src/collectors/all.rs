@@ -16,6 +16,8 @@ use super::job_log::{JobLogs, job_logs};
 use super::kernel_log::KernelLog;
 use super::nic::Nic;
 use super::observe::Reporter;
+use super::optics::Optics;
+use super::pci::Pci;
 use super::{Stop, spawn};
 use crate::clock;
 use crate::error::AgentError;
@@ -106,6 +108,12 @@ impl Collectors {
             intake: intake.clone(),
             stop: stop.clone(),
         };
+        let pci = Pci {
+            sysfs_root: settings.sysfs_root.clone(),
+            interval: intervals.nic,
+            intake: intake.clone(),
+            stop: stop.clone(),
+        };
         let gpu = Gpu {
             process: gpu_process(settings, injectable.scenario.as_ref()),
             interval: intervals.gpu,
@@ -131,6 +139,16 @@ impl Collectors {
         start("host", Source::Host, Box::new(|| host.run()))?;
         start("hang", Source::Ranks, Box::new(|| hangs.run()))?;
         start("nic", Source::Nic, Box::new(|| nic.run()))?;
+        start("pci", Source::Host, Box::new(|| pci.run()))?;
+        // A recorded tree has interfaces that this machine does not have.
+        if settings.sysfs_root == Path::new("/sys") {
+            let optics = Optics {
+                sysfs_root: settings.sysfs_root.clone(),
+                intake: intake.clone(),
+                stop: stop.clone(),
+            };
+            start("optics", Source::Nic, Box::new(|| optics.run()))?;
+        }
         start("gpu", Source::Gpu, Box::new(|| gpu.run()))?;
         let flight = FlightDumps::new(roster.clone(), intake.clone());
         let (looking, until) = (flight.clone(), stop.clone());

@@ -1,8 +1,7 @@
 //! Statistics that the driver of a network interface keeps beyond those of sysfs: what `ethtool -S` shows, asked of the kernel
 //! without a process.
 //!
-//! The names are the driver's own and are asked once an interface. Absent: interfaces of other network namespaces, modules and
-//! optics (`ethtool -m`).
+//! The names are the driver's own and are asked once an interface. Absent: interfaces of other network namespaces.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -27,6 +27,8 @@ pub(crate) struct Followed {
     /// Name of the stored position; none for files that do not outlive the agent.
     key: Option<String>,
     stored: Option<Cursor>,
+    /// Where the follower stood after the last look that gave something to do.
+    at: Option<Place>,
     /// Whether the end has been reached once: what comes from then on has just been written.
     live: bool,
 }
@@ -70,6 +72,7 @@ impl Followed {
             counter: Counter::default(),
             key,
             stored: None,
+            at: None,
             live: false,
         }
     }
@@ -106,15 +109,22 @@ impl Followed {
 
     fn take(&mut self, reporter: &Reporter, finish: bool) {
         let mut seen = Vec::new();
-        // Lines are dated by the wall clock. Triage waits by one that nobody sets: else a step back by an hour would hold
-        // a line back for an hour.
-        let (now, steady) = (clock::now(), clock::steady());
         let ended = if finish {
             self.follower.finish(Instant::now(), &mut seen);
             true
         } else {
             self.follower.look(Instant::now(), &mut seen)
         };
+        // Most looks at most files find nothing.
+        let at = self.follower.position();
+        let quiet = seen.is_empty() && self.triage.deadline().is_none() && at == self.at;
+        if quiet && ended && self.live && !finish {
+            return;
+        }
+        self.at = at;
+        // Lines are dated by the wall clock. Triage waits by one that nobody sets: else a step back by an hour would hold
+        // a line back for an hour.
+        let (now, steady) = (clock::now(), clock::steady());
         let mut sightings = Vec::new();
         for one in seen {
             match one {
@@ -309,5 +319,38 @@ mod tests {
             seen.len() == 2 && seen[0].contains("was truncated") && seen[1].contains("Xid"),
             "{seen:?}"
         );
+    }
+
+    /// An hour back, a day ahead: nothing is held back for it, told twice or left out.
+    #[test]
+    fn a_clock_that_jumps_holds_nothing_back() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reporter = reporter(Source::KernelLog, dir.path());
+        let path = dir.path().join("kern.log");
+        append(&path, "");
+        let mut followed = kernel(&path, &reporter);
+        followed.look(&reporter);
+        for (device, set) in [("bb", -3_600_000_000_000), ("cb", 86_400_000_000_000)] {
+            append(&path, &format!("{}\n", XID.replace("9b", device)));
+            followed.look(&reporter);
+            let real = clock::now();
+            clock::set(set);
+            let until = Instant::now() + std::time::Duration::from_secs(20);
+            let mut seen = Vec::new();
+            while seen.is_empty() && Instant::now() < until {
+                followed.look(&reporter);
+                seen = commit(&reporter);
+                std::thread::yield_now();
+            }
+            clock::set(0);
+            assert_eq!(seen.len(), 1, "{device}");
+            assert!(
+                told(&seen[0]).contains(device) && seen[0].at <= real,
+                "{device} {}",
+                seen[0].at
+            );
+        }
+        followed.finish(&reporter);
+        assert!(commit(&reporter).is_empty());
     }
 }

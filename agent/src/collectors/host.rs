@@ -33,8 +33,10 @@ const DISK_FINE: f64 = 0.03;
 const SHM_LOW: f64 = 0.05;
 /// Above this, it is over again.
 const SHM_FINE: f64 = 0.1;
-/// Looks from one thorough look (counters of interrupts, open files of ranks) to the next.
-const THOROUGH_EVERY: u64 = 12;
+/// Between two looks at services, the clock source and the room of file systems: what does not matter by the second.
+const SLOW: Duration = Duration::from_secs(5);
+/// Between two thorough looks: counters of interrupts, open files of ranks.
+const THOROUGH: Duration = Duration::from_secs(60);
 /// Runnable threads per processor over 5 minutes.
 const LOAD_HIGH: f64 = 4.0;
 /// Below this, it is over again.
@@ -74,7 +76,7 @@ impl Host {
         let mut rooms: BTreeMap<PathBuf, Rooms> = BTreeMap::new();
         let mut mounts = Mounts::default();
         let (mut vitals, mut platform, mut limits) = (Vitals::default(), Platform::default(), Limits::default());
-        let mut looks = 0_u64;
+        let (mut slow, mut thorough) = (Every::new(SLOW), Every::new(THOROUGH));
         let processors = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         loop {
             system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
@@ -92,19 +94,21 @@ impl Host {
                     "ratio",
                 ));
             }
-            self.mounts(&mut mounts, &mut rooms);
-            let thorough = looks.is_multiple_of(THOROUGH_EVERY);
-            looks += 1;
+            let now = Instant::now();
             let clock = clock::kernel_clock();
             let mut told = vitals.take(vitals::look(&self.proc_root, &self.sysfs_root, clock));
-            told.extend(platform.take(platform::look(&self.proc_root, &self.sysfs_root, thorough)));
+            if slow.is_due(now) {
+                let thorough = thorough.is_due(now);
+                self.mounts(&mut mounts, &mut rooms, now);
+                told.extend(platform.take(platform::look(&self.proc_root, &self.sysfs_root, thorough)));
+                if thorough {
+                    self.limits(&mut limits);
+                }
+            }
             for told in told {
                 let node = self.intake.node_entity();
                 let sighting = sample(Source::Host, node, &told.metric, told.value, told.unit);
                 self.intake.push(sighting.marked(told.marks));
-            }
-            if thorough {
-                self.limits(&mut limits);
             }
             if self.stop.wait(self.interval) {
                 return;
@@ -113,11 +117,11 @@ impl Host {
     }
 
     /// Room of the file systems that matter, and whether they and those of other machines answer.
-    fn mounts(&self, mounts: &mut Mounts, rooms: &mut BTreeMap<PathBuf, Rooms>) {
+    fn mounts(&self, mounts: &mut Mounts, rooms: &mut BTreeMap<PathBuf, Rooms>, now: Instant) {
         let text = std::fs::read_to_string(self.proc_root.join("self/mounts")).unwrap_or_default();
         let mut paths = self.watched.clone();
         paths.extend(mounts::remote(&text));
-        for told in mounts.look(&paths, Instant::now()) {
+        for told in mounts.look(&paths, now) {
             match told {
                 mounts::Told::Hangs(path, lasts) => {
                     let says = mark("filesystem-hang", Role::Root, 0.7, "host.mount_answers");
@@ -217,6 +221,28 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
 }
 
+/// What is done so often at most, however often everything else is.
+#[derive(Debug)]
+struct Every {
+    pause: Duration,
+    next: Option<Instant>,
+}
+
+impl Every {
+    fn new(pause: Duration) -> Self {
+        Self { pause, next: None }
+    }
+
+    /// Whether to do it now. A look that comes a little early counts: the next one would be late by a whole interval.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = self.next.is_none_or(|next| now + self.pause / 10 >= next);
+        if due {
+            self.next = Some(now + self.pause);
+        }
+        due
+    }
+}
+
 /// A threshold with a way back.
 #[derive(Debug, Clone, Copy)]
 struct Threshold {
@@ -266,6 +292,18 @@ impl Threshold {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_slow_is_done_at_its_own_pace() {
+        let (mut every, start) = (Every::new(Duration::from_secs(5)), Instant::now());
+        let due: Vec<u64> = (0..16)
+            .filter(|second| every.is_due(start + Duration::from_secs(*second)))
+            .collect();
+        assert_eq!(due, [0, 5, 10, 15]);
+        let mut every = Every::new(Duration::from_secs(5));
+        let early = |look: u64| start + Duration::from_millis(look * 4_999);
+        assert!((0..4).all(|look| every.is_due(early(look))));
+    }
 
     #[test]
     fn a_threshold_reports_crossings_and_nothing_in_between() {

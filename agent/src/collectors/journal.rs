@@ -242,17 +242,18 @@ impl<'a> Journal<'a> {
     /// Until asked to stop; an error when the reader has ended.
     fn listen(&mut self, printer: &mut Printer, interval: Duration, stop: &Stop) -> io::Result<()> {
         while !stop.stopped() {
-            let now = clock::now();
+            // As for files: dated by the wall clock, held back by one that nobody sets.
+            let (now, steady) = (clock::now(), clock::steady());
             let mut observations = Vec::new();
             let printed = printer.read(|line| {
                 let Some(record) = record(line) else { return };
                 for line in &record.lines {
                     self.times.note(now, self.live);
-                    observations.extend(self.triage.push(line, now));
+                    observations.extend(self.triage.push(line, steady));
                 }
                 self.newest = Some(record.cursor);
             })?;
-            observations.extend(self.triage.poll(now));
+            observations.extend(self.triage.poll(steady));
             self.hand_over(observations, now);
             match printed {
                 Printed::Ended => return Err(io::Error::other("it closed its output")),
@@ -260,7 +261,7 @@ impl<'a> Journal<'a> {
                 Printed::Waits => {
                     self.live = true;
                     stop.looked(interval);
-                    wait_readable(&printer.out, pause(interval, self.triage.deadline(), clock::now()));
+                    wait_readable(&printer.out, pause(interval, self.triage.deadline(), clock::steady()));
                 }
             }
         }

@@ -13,18 +13,23 @@ mod held;
 pub(crate) mod host;
 pub(crate) mod job_log;
 mod journal;
+mod judge;
+mod kept;
 pub(crate) mod kernel_log;
 pub(crate) mod kmsg;
 mod limits;
 mod mounts;
 pub(crate) mod nic;
 pub(crate) mod observe;
+mod optics;
+mod pci;
 mod platform;
 mod previous;
 mod ring;
 mod stop;
 #[cfg(test)]
 pub(crate) mod testing;
+mod thresholds;
 mod vitals;
 
 use std::collections::BTreeMap;

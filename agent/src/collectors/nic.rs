@@ -2,42 +2,28 @@
 //! drivers; over time, flaps, pause storms and ports that are slower than their like.
 //!
 //! The first look is the baseline; changes against the look before are reported, so a port that was never up is no news. A
-//! counter that only grows is told once a minute. Absent: optics, PCIe link state, error rates over long times.
+//! counter that only grows is told once a minute. Absent: error rates over long times.
 
 mod judge;
+mod tree;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Body, Device, DeviceKind, Entity, Source};
 
 use super::ethtool::Ethtool;
+use super::kept::first_number;
 use super::{Stop, sample};
 use crate::inject::Overlay;
 use crate::intake::Intake;
 use crate::sighting::Sighting;
 use judge::{Change, changes, is_wanted, lost};
+use tree::Tree;
 use watch::Watch;
-
-/// Error counters of an RDMA port, whose every increase is reported.
-const COUNTERS: [(&str, &str); 12] = [
-    ("counters", "link_downed"),
-    ("counters", "link_error_recovery"),
-    ("counters", "symbol_error"),
-    ("counters", "port_rcv_errors"),
-    ("counters", "port_xmit_discards"),
-    ("counters", "local_link_integrity_errors"),
-    ("counters", "excessive_buffer_overrun_errors"),
-    ("hw_counters", "rnr_nak_retry_err"),
-    ("hw_counters", "local_ack_timeout_err"),
-    ("hw_counters", "packet_seq_err"),
-    ("hw_counters", "req_cqe_error"),
-    ("hw_counters", "roce_slow_restart"),
-];
 
 /// Looks from one reading of the drivers' statistics to the next: some drivers ask their firmware for them.
 const DRIVERS_EVERY: u64 = 5;
@@ -63,8 +49,8 @@ pub(crate) fn rdma_ports(sysfs: &Path) -> Vec<RdmaPort> {
         entries(&device.join("ports")).into_iter().map(move |port| RdmaPort {
             device: name(device),
             number: name(&port),
-            state: first_number(&port.join("state")),
-            rate: first_number(&port.join("rate")),
+            state: number(&port.join("state")),
+            rate: number(&port.join("rate")),
         })
     });
     ports.collect()
@@ -100,15 +86,16 @@ impl Nic {
             .filter(|()| self.sysfs_root == Path::new("/sys"))
             .and_then(|()| Ethtool::open().ok());
         let mut watch = Watch::default();
+        let mut tree = Tree::new(&self.sysfs_root);
         let mut looks = 0_u64;
-        let mut before = self.look(&mut looks, ethtool.as_mut());
-        watch.look(&before, &models(&self.sysfs_root), Instant::now());
+        let mut before = self.look(&mut tree, &mut looks, ethtool.as_mut());
+        watch.look(&before, tree.models(), Instant::now());
         while !self.stop.wait(self.interval) {
-            let now = self.look(&mut looks, ethtool.as_mut());
+            let now = self.look(&mut tree, &mut looks, ethtool.as_mut());
             let at = Instant::now();
             let mut told = changes(&before, &now);
             told.retain(|change| watch.is_news(change, at));
-            told.extend(watch.look(&now, &models(&self.sysfs_root), at));
+            told.extend(watch.look(&now, tree.models(), at));
             for change in told {
                 self.intake.push(self.sighting(change));
             }
@@ -120,8 +107,8 @@ impl Nic {
         }
     }
 
-    fn look(&self, looks: &mut u64, ethtool: Option<&mut Ethtool>) -> Look {
-        let mut found = look(&self.sysfs_root);
+    fn look(&self, tree: &mut Tree, looks: &mut u64, ethtool: Option<&mut Ethtool>) -> Look {
+        let mut found = tree.look();
         if let Some(ethtool) = ethtool.filter(|_| looks.is_multiple_of(DRIVERS_EVERY)) {
             ethtool.keep(|interface| found.contains_key(interface));
             for (interface, values) in &mut found {
@@ -150,48 +137,6 @@ impl Nic {
     }
 }
 
-fn look(sysfs: &Path) -> Look {
-    let mut found = Look::new();
-    for device in entries(&sysfs.join("class/infiniband")) {
-        for port in entries(&device.join("ports")) {
-            let of_port = found.entry(name(&device)).or_default();
-            let number = name(&port);
-            let mut put = |metric: &str, value: Option<f64>| {
-                if let Some(value) = value {
-                    of_port.insert(format!("{metric} port {number}"), value);
-                }
-            };
-            // "4: ACTIVE", "400 Gb/sec (4X NDR)"
-            put("nic.port_state", first_number(&port.join("state")));
-            put("nic.phys_state", first_number(&port.join("phys_state")));
-            put("nic.port_rate", first_number(&port.join("rate")));
-            for (folder, counter) in COUNTERS {
-                put(
-                    &format!("nic.{counter}"),
-                    counter_value(&port.join(folder).join(counter)),
-                );
-            }
-        }
-        // A device without ports is still there, and its absence later is a change.
-        found.entry(name(&device)).or_default();
-    }
-    for interface in entries(&sysfs.join("class/net")) {
-        // Only interfaces with a device behind them: containers make and drop virtual ones all day.
-        if !interface.join("device").exists() {
-            continue;
-        }
-        let of_interface = found.entry(name(&interface)).or_default();
-        if let Ok(state) = fs::read_to_string(interface.join("operstate")) {
-            let up = f64::from(u8::from(state.trim() == "up"));
-            of_interface.insert("nic.operstate_up".to_owned(), up);
-        }
-        if let Some(changes) = first_number(&interface.join("carrier_changes")) {
-            of_interface.insert("nic.carrier_changes".to_owned(), changes);
-        }
-    }
-    found
-}
-
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
@@ -206,12 +151,8 @@ fn name(path: &Path) -> String {
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// A counter. One that has reached the end of its range stands there until it is reset: infinity, because what it counts is
-/// not known.
-fn counter_value(path: &Path) -> Option<f64> {
-    first_number(path).map(known)
-}
-
+/// A counter that has reached the end of its range stands there until it is reset: infinity, because what it counts is not
+/// known.
 fn known(count: f64) -> f64 {
     if count == f64::from(u32::MAX) || count >= u64::MAX as f64 {
         f64::INFINITY
@@ -220,27 +161,8 @@ fn known(count: f64) -> f64 {
     }
 }
 
-/// What kind of adapter each RDMA device is, as it says itself: only like ones are compared.
-fn models(sysfs: &Path) -> BTreeMap<String, String> {
-    let devices = entries(&sysfs.join("class/infiniband"));
-    let told = devices.iter().filter_map(|device| {
-        let model = fs::read_to_string(device.join("hca_type")).ok()?;
-        Some((name(device), model.trim().to_owned()))
-    });
-    told.collect()
-}
-
-/// The number a sysfs file begins with.
-fn first_number(path: &Path) -> Option<f64> {
-    // Some hundred of them are read every second: neither asked for their size nor kept.
-    let mut buffer = [0; 64];
-    let length = File::open(path).and_then(|mut file| file.read(&mut buffer)).ok()?;
-    let text = String::from_utf8_lossy(&buffer[..length]);
-    let text = text.trim();
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    text[..end].parse().ok()
+fn number(path: &Path) -> Option<f64> {
+    first_number(&fs::read_to_string(path).ok()?)
 }
 
 /// The last known value of everything that is there: one that could not be read once is compared when it can be again.

@@ -49,7 +49,7 @@ impl Reporter {
             ..
         } = observation;
         if *writer == Writer::Kernel {
-            self.xids.line(clock::now(), device.as_ref(), &mut marks);
+            self.xids.line(clock::steady(), device.as_ref(), &mut marks);
         }
         Sighting::now(self.source, entity, Body::Line { text, context, repeats })
             .at(at)

@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Write};
+use std::process::{Command, Stdio};
 
 use super::*;
 
@@ -133,6 +136,35 @@ fn the_page_is_what_the_format_and_the_linter_want() {
     ] {
         assert!(page.lines().any(|line| line == sample), "{sample} is not in\n{page}");
     }
+}
+
+/// The linter of those who read the page: `promtool`, or what `PROMTOOL` names.
+#[test]
+fn promtool_has_nothing_to_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = render(&crate::outlets::tests::snapshots(folder.path()).take());
+    let program = std::env::var_os("PROMTOOL").unwrap_or_else(|| "promtool".into());
+    let started = Command::new(program)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = match started {
+        Err(problem) if problem.kind() == ErrorKind::NotFound => {
+            eprintln!("SKIPPED: promtool is not there (Debian: prometheus; PROMTOOL names one)");
+            return;
+        }
+        other => other.unwrap(),
+    };
+    child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+    let said = child.wait_with_output().unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&said.stdout),
+        String::from_utf8_lossy(&said.stderr)
+    );
+    assert!(said.status.success() && text.trim().is_empty(), "{text}");
 }
 
 #[test]

@@ -2,12 +2,15 @@
 //!
 //! Values: temperature, slowdown (degrees Celsius); ecc, ecc-corrected (since the driver was loaded), ecc-aggregate,
 //! ecc-corrected-aggregate (of the board's life); pending; reasons (bits); power, power-limit (milliwatts); pcie-gen,
-//! pcie-gen-max, pcie-width, pcie-width-max; clock, clock-max (megahertz); utilization (percent); processes; mig.
+//! pcie-gen-max, pcie-width, pcie-width-max; clock, clock-max (megahertz); utilization (percent); processes; mig, mig-pending,
+//! mig-devices; memory-limit (degrees Celsius).
 
 use std::ffi::{c_char, c_uint, c_ulonglong};
 
-use crate::{Handle, enter, of_device, put, put_narrow};
+use crate::{Handle, NOT_SUPPORTED, enter, of_device, put, put_narrow};
 
+/// `NVML_ERROR_NOT_FOUND`.
+const NOT_FOUND: c_uint = 6;
 /// `NVML_ERROR_INSUFFICIENT_SIZE`: the caller asks how much room it needs.
 const INSUFFICIENT_SIZE: c_uint = 7;
 
@@ -51,8 +54,13 @@ extern "C" fn nvmlDeviceGetTemperature(device: Handle, _sensor: c_uint, value: *
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetTemperatureThreshold(device: Handle, _kind: c_uint, value: *mut c_uint) -> c_uint {
-    put_narrow(of_device("slowdown", device), value)
+extern "C" fn nvmlDeviceGetTemperatureThreshold(device: Handle, kind: c_uint, value: *mut c_uint) -> c_uint {
+    let found = match kind {
+        1 => of_device("slowdown", device),
+        2 => of_device("memory-limit", device),
+        _ => Err(NOT_SUPPORTED),
+    };
+    put_narrow(found, value)
 }
 
 #[unsafe(no_mangle)]
@@ -157,7 +165,26 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
 extern "C" fn nvmlDeviceGetMigMode(device: Handle, current: *mut c_uint, pending: *mut c_uint) -> c_uint {
     let mode = of_device("mig", device);
     match put_narrow(mode, current) {
-        0 => put_narrow(mode, pending),
+        0 => put_narrow(of_device("mig-pending", device).or(mode), pending),
         code => code,
     }
+}
+
+/// As many as a device can be cut into.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: Handle, count: *mut c_uint) -> c_uint {
+    put(of_device("mig", device).map(|_| 7), count)
+}
+
+/// A part is a device of its own, which is asked nothing here.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(device: Handle, index: c_uint, part: *mut Handle) -> c_uint {
+    let found = of_device("mig-devices", device).and_then(|count| {
+        if u64::from(index) < count {
+            Ok(device)
+        } else {
+            Err(NOT_FOUND)
+        }
+    });
+    put(found, part)
 }

@@ -2,23 +2,69 @@
 
 use std::ffi::{c_int, c_longlong, c_uint, c_ulonglong};
 
+use crate::scenario::Scenario;
 use crate::{Handle, INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS, enter};
 
-const NAMES: [(c_uint, &str); 13] = [
-    (29, "retired-corrected"),
-    (30, "retired-uncorrected"),
-    (91, "nvlinks"),
-    (94, "replays"),
-    (142, "remapped-corrected"),
-    (143, "remapped-uncorrected"),
-    (144, "remapped"),
-    (145, "unrepaired"),
-    (161, "nvlink-replays"),
-    (162, "nvlink-recoveries"),
-    (163, "nvlink-crc"),
-    (208, "nvlink-receive-errors"),
-    (230, "recovery"),
+/// What of a device a field is about.
+#[derive(Clone, Copy, PartialEq)]
+enum Of {
+    /// The device.
+    Device,
+    /// One of its links, which the scope tells.
+    Link,
+    /// One of its links, or all of them together.
+    Links,
+}
+
+const NAMES: [(c_uint, &str, Of); 30] = [
+    (29, "retired-corrected", Of::Device),
+    (30, "retired-uncorrected", Of::Device),
+    (82, "memory-temperature", Of::Device),
+    (91, "nvlinks", Of::Device),
+    (94, "replays", Of::Device),
+    (142, "remapped-corrected", Of::Device),
+    (143, "remapped-uncorrected", Of::Device),
+    (144, "remapped", Of::Device),
+    (145, "unrepaired", Of::Device),
+    (161, "nvlink-replays", Of::Link),
+    (162, "nvlink-recoveries", Of::Link),
+    (163, "nvlink-crc", Of::Link),
+    (169, "pcie-recoveries", Of::Device),
+    (173, "pcie-corrected", Of::Device),
+    (179, "pcie-nonfatal", Of::Device),
+    (180, "pcie-fatal", Of::Device),
+    (206, "nvlink-malformed", Of::Links),
+    (207, "nvlink-overruns", Of::Links),
+    (208, "nvlink-receive-errors", Of::Links),
+    (209, "nvlink-remote-errors", Of::Links),
+    (211, "nvlink-integrity-errors", Of::Links),
+    (212, "nvlink-discards", Of::Links),
+    (214, "nvlink-recoveries-failed", Of::Links),
+    (215, "nvlink-recovery-events", Of::Links),
+    (219, "nvlink-effective-errors", Of::Links),
+    (220, "nvlink-effective-ber", Of::Links),
+    (221, "nvlink-symbol-errors", Of::Links),
+    (222, "nvlink-symbol-ber", Of::Links),
+    (230, "recovery", Of::Device),
+    // Blocks of which 12 symbols were corrected.
+    (247, "nvlink-strained", Of::Links),
 ];
+
+/// The scope that means all links.
+const ALL: c_uint = c_uint::MAX;
+
+fn value_of(now: &Scenario, index: &str, field: c_uint, scope: c_uint) -> Result<u64, c_uint> {
+    let (_, name, of) = NAMES.iter().find(|(known, ..)| *known == field).ok_or(NOT_SUPPORTED)?;
+    let value = now.value(name, index)?;
+    if *of == Of::Device || *of == Of::Links && scope == ALL {
+        return Ok(value);
+    }
+    if u64::from(scope) >= now.value("nvlinks", index)? {
+        return Err(INVALID_ARGUMENT);
+    }
+    let worst = now.value("nvlink-worst", index).unwrap_or(0);
+    Ok(if u64::from(scope) == worst { value } else { 0 })
+}
 
 /// `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
 const UNSIGNED_LONG_LONG: c_uint = 3;
@@ -46,8 +92,7 @@ extern "C" fn nvmlDeviceGetFieldValues(device: Handle, count: c_int, values: *mu
     // SAFETY: the caller's array of `count` entries, by the interface's contract.
     let values = unsafe { std::slice::from_raw_parts_mut(values, count) };
     for value in values {
-        let name = NAMES.iter().find(|(field, _)| *field == value.field);
-        let found = name.ok_or(NOT_SUPPORTED).and_then(|(_, name)| now.value(name, &index));
+        let found = value_of(&now, &index, value.field, value.scope);
         value.value_type = UNSIGNED_LONG_LONG;
         value.result = found.err().unwrap_or(SUCCESS);
         value.value = found.unwrap_or(0);

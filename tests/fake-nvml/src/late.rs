@@ -1,6 +1,7 @@
 //! Calls about one device that came with later drivers.
 //!
-//! Values: nvlinks, nvlink-down (a link); throttled-power, throttled-thermal, throttled-board (nanoseconds).
+//! Values: nvlinks, nvlink-down (a link); throttled-power, throttled-thermal, throttled-board (nanoseconds); fabric (its
+//! state), fabric-status, fabric-health (the mask), fabric-summary.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -37,4 +38,57 @@ extern "C" fn nvmlDeviceGetViolationStatus(device: Handle, policy: c_uint, value
         violation_time,
     });
     put(found, value)
+}
+
+/// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`.
+const VERSION_MISMATCH: c_uint = 25;
+
+/// The second form of the question, which the third one begins with.
+#[repr(C)]
+struct FabricInfo {
+    version: c_uint,
+    cluster: [u8; 16],
+    status: c_uint,
+    clique: c_uint,
+    state: u8,
+    health: c_uint,
+}
+
+#[repr(C)]
+struct FabricInfo3 {
+    second: FabricInfo,
+    summary: u8,
+}
+
+/// Knows the third form where the scenario states a summary, else only the second one.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: Handle, info: *mut FabricInfo) -> c_uint {
+    let (now, index) = match enter("fabric", device) {
+        Ok(entered) => entered,
+        Err(code) => return code,
+    };
+    let Ok(state) = now.value("fabric", &index) else {
+        return NOT_SUPPORTED;
+    };
+    let value = |name: &str| now.value(name, &index).map_or(0, |value| value as c_uint);
+    let summary = now.value("fabric-summary", &index).ok();
+    // SAFETY: the caller's pointer, valid by the interface's contract; the version is the first word of every form.
+    let version = unsafe { (*info).version };
+    let of = |number: c_uint, size: usize| number << 24 | size as c_uint;
+    let second = FabricInfo {
+        version,
+        cluster: [0; 16],
+        status: value("fabric-status"),
+        clique: 0,
+        state: state as u8,
+        health: value("fabric-health"),
+    };
+    match summary {
+        Some(summary) if version == of(3, size_of::<FabricInfo3>()) => {
+            let summary = summary as u8;
+            put(Ok(FabricInfo3 { second, summary }), info.cast::<FabricInfo3>())
+        }
+        _ if version == of(2, size_of::<FabricInfo>()) => put(Ok(second), info),
+        _ => VERSION_MISMATCH,
+    }
 }

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::library::{self, Current, LOAD, Library};
+use super::current::Current;
+use super::library::{self, LOAD, Library};
 use super::look::{Answer, LOOK};
 use crate::memory;
 
@@ -66,10 +67,10 @@ fn wait(answers: &Receiver<Answer>, current: &Current, deadline: Duration) -> An
                 return Answer::Absent("a call into the management library ended its thread".to_owned());
             }
             Err(RecvTimeoutError::Timeout) => {
-                if let Some((call, since)) = current.now() {
-                    let factor = if call == LOAD { LOAD_FACTOR } else { 1 };
-                    if since.elapsed() >= deadline * factor {
-                        return Answer::Stuck(call);
+                if let Some(call) = current.now() {
+                    let factor = if call.what == LOAD { LOAD_FACTOR } else { 1 };
+                    if call.since.elapsed() >= deadline * factor {
+                        return Answer::Stuck(call.to_string());
                     }
                 }
             }

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::Arc;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::event::EventTypes;
@@ -12,36 +11,19 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::event::EventSet;
 
+use super::current::Current;
+use super::links::Links;
 use super::look::{Answer, DeviceLook, XidEvent};
-use super::readings;
+use super::reader::{Reader, optional};
+use super::{fabric, readings};
 
 /// Most events of one look, so that a storm of them cannot keep it from ending.
 const EVENTS: usize = 64;
 
-/// The call that is being made, for the case that it never comes back.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Current(Arc<Mutex<Option<(String, Instant)>>>);
-
-impl Current {
-    /// Leaves a note of a call while it is made.
-    pub(super) fn during<T>(&self, what: String, call: impl FnOnce() -> T) -> T {
-        let note = |note| *self.0.lock().expect("no holder of the call's name panics") = note;
-        note(Some((what, Instant::now())));
-        let result = call();
-        note(None);
-        result
-    }
-
-    /// The call, and since when it is being made.
-    pub(super) fn now(&self) -> Option<(String, Instant)> {
-        self.0.lock().expect("no holder of the call's name panics").clone()
-    }
-}
-
 /// Loads and starts the library.
 pub(super) fn load(path: Option<&Path>, current: &Current) -> Result<Nvml, String> {
     let name = path.map_or_else(|| "libnvidia-ml.so.1".to_owned(), |path| path.display().to_string());
-    let loaded = current.during(LOAD.to_owned(), || match path {
+    let loaded = current.during(LOAD, None, || match path {
         Some(path) => Nvml::builder().lib_path(path.as_os_str()).init(),
         None => Nvml::init(),
     });
@@ -60,6 +42,8 @@ pub(super) struct Library<'a> {
     current: Current,
     /// Addresses by index, as the last look at that index told.
     by_index: BTreeMap<u32, String>,
+    /// What is remembered of the links of each device.
+    links: BTreeMap<String, Links>,
     /// It does not change while the library is loaded.
     driver: Option<String>,
     /// XID events of all devices, where the driver has them.
@@ -69,12 +53,13 @@ pub(super) struct Library<'a> {
 impl<'a> Library<'a> {
     pub(super) fn new(nvml: &'a Nvml, current: Current) -> Self {
         let events = register(nvml, &current);
-        let asked = current.during("read the driver's version".to_owned(), || nvml.sys_driver_version());
+        let asked = current.during("read the driver's version", None, || nvml.sys_driver_version());
         Self {
             driver: asked.ok(),
             nvml,
             current,
             by_index: BTreeMap::new(),
+            links: BTreeMap::new(),
             events,
         }
     }
@@ -82,7 +67,7 @@ impl<'a> Library<'a> {
     pub(super) fn look(&mut self) -> Answer {
         let counted = self
             .current
-            .during("count the devices".to_owned(), || self.nvml.device_count());
+            .during("count the devices", None, || self.nvml.device_count());
         let count = match counted {
             Ok(count) => count,
             Err(error) => return Answer::Absent(format!("the management library cannot count devices: {error}")),
@@ -117,7 +102,7 @@ impl<'a> Library<'a> {
         }
     }
 
-    fn device(&self, index: u32) -> DeviceLook {
+    fn device(&mut self, index: u32) -> DeviceLook {
         let known = self.by_index.get(&index).cloned();
         let mut look = DeviceLook {
             address: known.unwrap_or_else(|| format!("index {index}")),
@@ -130,37 +115,41 @@ impl<'a> Library<'a> {
     }
 
     /// Only "lost" is a finding. A device that may not be asked, or not now, is not known, which is no fault of it.
-    fn read(&self, index: u32, look: &mut DeviceLook) -> Result<(), NvmlError> {
-        let who = look.address.clone();
+    fn read(&mut self, index: u32, look: &mut DeviceLook) -> Result<(), NvmlError> {
+        let who: Arc<str> = look.address.as_str().into();
         let handle = self
             .current
-            .during(format!("get device {who}"), || self.nvml.device_by_index(index));
+            .during("get the handle", Some(&who), || self.nvml.device_by_index(index));
         let Some(device) = optional(handle)? else { return Ok(()) };
         if let Some(address) = optional(self.address(&device, &who))? {
             look.address = address;
         }
-        readings::read(&device, look, &self.current)
+        let links = self.links.entry(look.address.clone()).or_default();
+        let mut reader = Reader::new(look, &self.current);
+        readings::read(&device, &mut reader)?;
+        fabric::read(&device, &mut reader)?;
+        links.read(&device, &mut reader)
     }
 
-    fn address(&self, device: &Device<'_>, who: &str) -> Result<String, NvmlError> {
+    fn address(&self, device: &Device<'_>, who: &Arc<str>) -> Result<String, NvmlError> {
         let info = self
             .current
-            .during(format!("read the PCI address of device {who}"), || device.pci_info());
+            .during("read the PCI address", Some(who), || device.pci_info());
         Ok(pci_address(&info?.bus_id))
     }
 
     fn xids(&self) -> Vec<XidEvent> {
         let Some(events) = &self.events else { return Vec::new() };
-        let mut found = Vec::new();
+        let (mut found, unnamed) = (Vec::new(), "that an event names".into());
         while found.len() < EVENTS {
             // It does not wait: whoever asks once a look needs no second thread inside the driver.
-            let Ok(event) = self.current.during("wait for events".to_owned(), || events.wait(0)) else {
+            let Ok(event) = self.current.during("wait for events", None, || events.wait(0)) else {
                 break;
             };
             let Some(XidError::Value(xid)) = event.event_data else {
                 continue;
             };
-            if let Ok(address) = self.address(&event.device, "of an event") {
+            if let Ok(address) = self.address(&event.device, &unnamed) {
                 found.push(XidEvent { address, xid });
             }
         }
@@ -170,25 +159,18 @@ impl<'a> Library<'a> {
 
 /// Asks for XID events of every device. Where one refuses there are none: the kernel log has them as well.
 fn register<'a>(nvml: &'a Nvml, current: &Current) -> Option<EventSet<'a>> {
-    let what = || "register for events".to_owned();
-    let mut set = current.during(what(), || nvml.create_event_set()).ok()?;
-    for index in 0..current.during(what(), || nvml.device_count()).ok()? {
-        let Ok(device) = current.during(what(), || nvml.device_by_index(index)) else {
+    let what = "register for events";
+    let mut set = current.during(what, None, || nvml.create_event_set()).ok()?;
+    for index in 0..current.during(what, None, || nvml.device_count()).ok()? {
+        let Ok(device) = current.during(what, None, || nvml.device_by_index(index)) else {
             continue;
         };
-        let registered = current.during(what(), || device.register_events(EventTypes::CRITICAL_XID_ERROR, set));
+        let registered = current.during(what, None, || {
+            device.register_events(EventTypes::CRITICAL_XID_ERROR, set)
+        });
         set = registered.ok()?;
     }
     Some(set)
-}
-
-/// A lost device is a finding; everything else a device cannot tell is simply not known.
-pub(super) fn optional<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(NvmlError::GpuLost) => Err(NvmlError::GpuLost),
-        Err(_) => Ok(None),
-    }
 }
 
 /// `00000000:9B:00.0` as `0000:9b:00`: the form in which the kernel log names devices.

@@ -6,37 +6,64 @@
 //! the kernel: it is left behind and counted. A node without the library says so once; a library that comes or is replaced
 //! is loaded by the next process.
 //!
-//! What readings mean is data (`thresholds.toml`); the judge that compares them is pure. XIDs come from the kernel log and
+//! What readings mean is data (`thresholds.toml`). XIDs come from the kernel log and
 //! as events of the library, and are one finding (`xids`).
 //!
-//! Absent: the state of the fabric, MIG devices one by one, bit error rates of links, activity of single processes.
+//! Absent: MIG devices one by one (they are counted), links between GPU and processor (C2C), activity of single processes.
 
 mod calls;
-mod judge;
+mod current;
+mod fabric;
+mod fields;
 mod library;
+mod links;
 mod look;
+mod lost;
+mod reader;
 mod readings;
-mod thresholds;
 mod worker;
 mod xids;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use rankguard_faults::Matcher;
 use rankguard_model::{Body, Device, DeviceKind, Entity, Mark, Role, Source};
 
+use super::judge::Judge;
+use super::thresholds::{self, Threshold};
 use super::{Stop, mark, sample};
 use crate::clock;
 use crate::intake::Intake;
 use crate::scenario;
 use crate::sighting::Sighting;
 pub use calls::serve_gpu_calls;
-use judge::Judge;
 use look::XidEvent;
 pub(crate) use look::{Answer, DeviceLook};
+use lost::Lost;
 pub(crate) use worker::{Outcome, Process, Worker};
 pub(crate) use xids::Xids;
+
+/// Readings that a person wants to see beside any finding about a device.
+const BESIDE: &[&str] = &[
+    "gpu.temperature",
+    "gpu.temperature_margin",
+    "gpu.power_milliwatts",
+    "gpu.clock_mhz",
+    "gpu.utilization_percent",
+    "gpu.processes",
+    "gpu.mig",
+    "gpu.mig_devices",
+    "gpu.nvlink_worst",
+    "gpu.ecc_uncorrected_of_life",
+];
+
+/// What readings of a GPU mean.
+pub(super) fn rules() -> &'static [Threshold] {
+    static RULES: LazyLock<Vec<Threshold>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
+    &RULES
+}
 
 /// Everything the collector needs.
 #[derive(Debug)]
@@ -60,6 +87,7 @@ struct Told {
     absent: Option<String>,
     hanging: bool,
     left_behind: usize,
+    lost: Lost,
 }
 
 impl Gpu {
@@ -76,7 +104,7 @@ impl Gpu {
     /// As [`Gpu::run`]; says after each round that it is over.
     fn run_counted(self, round: impl Fn()) {
         let mut worker = Worker::new(self.process.clone(), self.deadline, self.reload);
-        let mut judge = Judge::default();
+        let mut judge = Judge::new(rules(), BESIDE);
         let mut told = Told::default();
         loop {
             match worker.look(&self.stop) {
@@ -124,22 +152,29 @@ impl Gpu {
                         Vec::new(),
                     );
                 }
-                self.report(judge, &devices);
+                self.report(judge, &mut told.lost, &devices);
                 self.report_events(xids);
             }
         }
     }
 
-    fn report(&self, judge: &mut Judge, devices: &[DeviceLook]) {
-        for change in judge.take(clock::now(), devices) {
-            let entity = self.device(change.address);
-            let sighting = sample(Source::Gpu, entity, change.metric, change.value, change.unit);
-            self.push(sighting.marked(change.marks));
+    fn report(&self, judge: &mut Judge, lost: &mut Lost, devices: &[DeviceLook]) {
+        // Rates and durations are measured by a clock that nobody sets.
+        let now = clock::steady();
+        for look in devices {
+            let changes = lost.take(look).into_iter();
+            for change in changes.chain(judge.take(now, &look.address, &look.readings)) {
+                let entity = self.device(change.address);
+                let sighting = sample(Source::Gpu, entity, change.metric, change.value, change.unit);
+                self.push(sighting.marked(change.marks));
+            }
         }
     }
 
     fn report_events(&self, xids: Vec<XidEvent>) {
-        for (at, event) in self.xids.events(clock::now(), xids) {
+        let steady = clock::steady();
+        for (since, event) in self.xids.events(steady, xids) {
+            let at = clock::now().before(steady.since(since));
             // In the words of the driver's own lines, so that one table says what the number means.
             let text = format!(
                 "NVRM: Xid (PCI:{}): {}, reported by the GPU management library",

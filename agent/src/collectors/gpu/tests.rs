@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod readings;
+
 /// Longest time a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -26,6 +28,8 @@ struct Rig {
     xids: Xids,
     rounds: Arc<AtomicU64>,
     told: Vec<String>,
+    /// The link that the last finding about links names.
+    worst: Option<String>,
 }
 
 /// Under which the process that calls the library knows that it is one.
@@ -90,6 +94,7 @@ impl Rig {
             xids: Xids::default(),
             rounds: Arc::default(),
             told: Vec::new(),
+            worst: None,
         }
     }
 
@@ -138,10 +143,19 @@ impl Rig {
     fn told(&mut self, count: usize) -> &[String] {
         let deadline = Instant::now() + PATIENCE;
         while self.told.len() < count && Instant::now() < deadline {
-            self.told.extend(self.intake.drain().iter().map(tell));
+            self.drain();
             self.stop.wait(Duration::from_millis(2));
         }
         &self.told
+    }
+
+    fn drain(&mut self) {
+        for sighting in self.intake.drain() {
+            let marks = sighting.marks.iter();
+            let worst = marks.filter_map(|mark| mark.fields.get("gpu.nvlink_worst")).next_back();
+            self.worst = worst.cloned().or(self.worst.take());
+            self.told.push(tell(&sighting));
+        }
     }
 
     /// Waits until the collector has looked a few times after a change that must not be told.
@@ -151,7 +165,7 @@ impl Rig {
             assert!(Instant::now() < deadline, "the collector looks again");
             self.stop.wait(Duration::from_millis(2));
         }
-        self.told.extend(self.intake.drain().iter().map(tell));
+        self.drain();
     }
 
     /// Ends the collector.

@@ -2,7 +2,8 @@
 //!
 //! The kernel log says more (it has the text), so an event of the library waits for the line for some seconds and goes
 //! when it comes. Where no line comes, as in a container without the kernel log, the event is reported in its own right;
-//! a line that comes after that is a second witness and not a second cause. Pure but for the lock: moments come in.
+//! a line that comes after that is a second witness and not a second cause. Pure but for the lock: moments come in, those of
+//! a clock that nobody sets.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};

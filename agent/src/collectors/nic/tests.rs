@@ -23,11 +23,17 @@ fn fixture() -> tempfile::TempDir {
     dir
 }
 
+/// What a collector sees that looks for the first time.
+fn look(sysfs: &Path) -> Look {
+    Tree::new(sysfs).look()
+}
+
 fn check(change: impl FnOnce(&Path), expect: &[(&str, &str, f64, Option<&str>)]) {
     let dir = fixture();
-    let before = look(dir.path());
+    let mut tree = Tree::new(dir.path());
+    let before = tree.look();
     change(&dir.path().join("class"));
-    let found = changes(&before, &look(dir.path()));
+    let found = changes(&before, &tree.look());
     let told: Vec<_> = found
         .iter()
         .map(|c| {
@@ -109,6 +115,43 @@ fn an_adapter_that_vanishes_is_a_fault() {
     check(
         |class| fs::remove_dir_all(class.join("infiniband/mlx5_0")).unwrap(),
         &[("mlx5_0", "nic.present", 0.0, Some("nic-fault"))],
+    );
+}
+
+#[test]
+fn an_adapter_that_comes_is_seen_at_the_next_look_and_a_port_of_a_known_one_at_the_next_listing() {
+    let dir = fixture();
+    let rdma = dir.path().join("class/infiniband");
+    let mut tree = Tree::new(dir.path());
+    assert_eq!(tree.look().len(), 2);
+    fs::create_dir_all(rdma.join("mlx5_1")).unwrap();
+    fs::write(rdma.join("mlx5_1/hca_type"), "MT4129\n").unwrap();
+    assert_eq!(tree.look().get("mlx5_1"), Some(&BTreeMap::new()));
+    assert_eq!(tree.models()["mlx5_1"], "MT4129");
+    fs::create_dir_all(rdma.join("mlx5_1/ports/1")).unwrap();
+    fs::write(rdma.join("mlx5_1/ports/1/state"), "4: ACTIVE\n").unwrap();
+    let looks = (0..20).position(|_| !tree.look()["mlx5_1"].is_empty());
+    assert!(looks.is_some_and(|looks| looks < 10), "{looks:?}");
+}
+
+#[test]
+fn files_that_vanish_between_two_looks_are_not_known_and_harm_nothing() {
+    let dir = fixture();
+    let mut tree = Tree::new(dir.path());
+    let before = tree.look();
+    fs::remove_dir_all(dir.path().join("class/infiniband/mlx5_0/ports")).unwrap();
+    let after = (0..20).map(|_| tree.look()).last().unwrap();
+    assert_eq!(after["mlx5_0"], BTreeMap::new());
+    assert_eq!((changes(&before, &after), lost(&before, &after)), (vec![], vec![]));
+    fs::remove_dir_all(dir.path().join("class")).unwrap();
+    assert_eq!(tree.look(), Look::new());
+}
+
+#[test]
+fn a_negative_counter_is_not_known() {
+    check(
+        |class| fs::write(class.join("infiniband/mlx5_0/ports/1/counters/link_downed"), "-1\n").unwrap(),
+        &[],
     );
 }
 

@@ -1,5 +1,5 @@
 //! A controller of the smallest kind: it takes what the agent sends, acknowledges it, and remembers when each device was
-//! first spoken of.
+//! first spoken of, and which class it was first given.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +27,8 @@ const ANSWERS: usize = 64;
 struct Seen {
     joined: bool,
     acknowledged: u64,
-    devices: BTreeMap<String, Instant>,
+    /// By device, by class, and by both.
+    first: BTreeMap<String, Instant>,
 }
 
 /// An open door; it closes with the runtime that it was opened in.
@@ -55,9 +56,9 @@ impl Door {
         lock(&self.seen).joined
     }
 
-    /// When this device was first spoken of.
-    pub(super) fn came(&self, device: &str) -> Option<Instant> {
-        lock(&self.seen).devices.get(device).copied()
+    /// When this was first spoken of: a device, a class, or a device and its class with a space between them.
+    pub(super) fn came(&self, what: &str) -> Option<Instant> {
+        lock(&self.seen).first.get(what).copied()
     }
 }
 
@@ -109,8 +110,17 @@ fn take(seen: &Mutex<Seen>, kind: Up) -> Option<Down> {
                     continue;
                 };
                 seen.acknowledged = seen.acknowledged.max(evidence.id.seq.0);
-                if let Entity::Device { device, .. } = evidence.entity {
-                    seen.devices.entry(device.address).or_insert(now);
+                let device = match &evidence.entity {
+                    Entity::Device { device, .. } => Some(device.address.as_str()),
+                    _ => None,
+                };
+                let mut names: Vec<String> = device.map(str::to_owned).into_iter().collect();
+                for mark in &evidence.marks {
+                    names.push(mark.class.to_string());
+                    names.extend(device.map(|device| format!("{device} {}", mark.class)));
+                }
+                for name in names {
+                    seen.first.entry(name).or_insert(now);
                 }
             }
             Some(Down::Ack(v1::EvidenceAck {

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::Killed;
+use super::process::Killed;
 use super::usage::Usage;
 
 /// As Debian names it.

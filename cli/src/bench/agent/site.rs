@@ -31,7 +31,10 @@ const HEALTHY: &str = "temperature * 55\nslowdown * 87\necc * 0\necc-corrected *
     remapped-uncorrected * 0\nretired-corrected * 0\nretired-uncorrected * 0\nrecovery * 0\nreasons * 0\n\
     power * 420000\npower-limit * 700000\npcie-gen * 5\npcie-gen-max * 5\npcie-width * 16\npcie-width-max * 16\n\
     replays * 0\nclock * 1755\nclock-max * 1980\nutilization * 97\nprocesses * 1\nmig * 0\nthrottled-power * 0\n\
-    throttled-thermal * 0\nthrottled-board * 0\nnvlinks * 18\nnvlink-recoveries * 0\nnvlink-replays * 0\nnvlink-crc * 0\n";
+    throttled-thermal * 0\nthrottled-board * 0\nnvlinks * 18\nnvlink-recoveries * 0\nnvlink-replays * 0\nnvlink-crc * 0\n\
+    memory-temperature * 60\nmemory-limit * 95\npcie-recoveries * 0\npcie-corrected * 0\npcie-nonfatal * 0\npcie-fatal * 0\n\
+    fabric * 3\nfabric-status * 0\nfabric-health * 426\nfabric-summary * 1\nnvlink-integrity-errors * 0\n\
+    nvlink-symbol-errors * 0\nnvlink-symbol-ber * 271\nnvlink-effective-ber * 0\nnvlink-strained * 0\n";
 
 /// The files of the node; they go with this value.
 pub(super) struct Site {
@@ -40,6 +43,8 @@ pub(super) struct Site {
     kernel: File,
     steps: u64,
     lines: u32,
+    /// What was added to the scenario since.
+    facts: String,
 }
 
 impl Site {
@@ -48,6 +53,8 @@ impl Site {
         let at = |name: &str| folder.path().join(name);
         for number in 0..DEVICES {
             adapter(&at("sys"), number)?;
+            pci(&at("sys"), &gpu(number), "0x030200", None)?;
+            pci(&at("sys"), &card(number), "0x020700", Some(&format!("mlx5_{number}")))?;
         }
         fs::create_dir(at("ranks"))?;
         let ranks: io::Result<Vec<File>> = (0..RANKS)
@@ -60,12 +67,14 @@ impl Site {
             kernel,
             steps: 0,
             lines: 0,
+            facts: String::new(),
             folder,
         })
     }
 
-    pub(super) fn state(&self) -> PathBuf {
-        self.folder.path().join("state")
+    /// The folder of a process of this name.
+    pub(super) fn state(&self, name: &str) -> PathBuf {
+        self.folder.path().join("state").join(name)
     }
 
     pub(super) fn kernel_log(&self) -> PathBuf {
@@ -108,6 +117,87 @@ impl Site {
         self.kernel.write_all(line.as_bytes())?;
         Ok(address)
     }
+}
+
+/// A fault of a device that is seen by looking at it, not by a line of a log.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change {
+    /// The port of an adapter goes down.
+    PortDown(usize),
+    /// The PCIe link of an adapter loses half its lanes.
+    Narrow(usize),
+    /// An NVLink of a GPU goes down.
+    NvlinkDown(usize),
+    /// A call into the GPU library does not return any more.
+    Wedged,
+}
+
+impl Change {
+    /// What is said of it: a device and a class, or a class.
+    pub(super) fn finding(self) -> String {
+        match self {
+            Self::PortDown(number) => format!("mlx5_{number} nic-link-down"),
+            Self::Narrow(number) => format!("mlx5_{number} pcie-link-degraded"),
+            Self::NvlinkDown(number) => format!("0000:{number:02x}:00 gpu-nvlink-error"),
+            Self::Wedged => "gpu-driver-fault".to_owned(),
+        }
+    }
+}
+
+impl Site {
+    /// Makes it so.
+    pub(super) fn change(&mut self, change: Change) -> io::Result<()> {
+        let sysfs = self.sysfs();
+        match change {
+            Change::PortDown(number) => {
+                let port = sysfs.join(format!("class/infiniband/mlx5_{number}/ports/1"));
+                fs::write(port.join("state"), "1: DOWN\n")
+            }
+            Change::Narrow(number) => {
+                let device = sysfs.join("bus/pci/devices").join(card(number));
+                fs::write(device.join("current_link_width"), "8\n")
+            }
+            Change::NvlinkDown(number) => self.state_fact(&format!("nvlink-down {number} 3")),
+            Change::Wedged => self.state_fact("hang temperature"),
+        }
+    }
+
+    /// Adds a fact to the scenario, in one step: no call sees half of it.
+    fn state_fact(&mut self, fact: &str) -> io::Result<()> {
+        self.facts.push_str(fact);
+        self.facts.push('\n');
+        let fresh = self.folder.path().join("fresh");
+        fs::write(&fresh, format!("count {DEVICES}\n{HEALTHY}{}", self.facts))?;
+        fs::rename(fresh, self.scenario())
+    }
+}
+
+/// PCI address of a GPU: the stand-in of its library numbers buses by index.
+fn gpu(number: usize) -> String {
+    format!("0000:{number:02x}:00.0")
+}
+
+/// PCI address of an adapter.
+fn card(number: usize) -> String {
+    format!("0000:{:02x}:00.0", 0xc0 + number)
+}
+
+fn pci(sysfs: &Path, address: &str, class: &str, rdma: Option<&str>) -> io::Result<()> {
+    let device = sysfs.join("bus/pci/devices").join(address);
+    fs::create_dir_all(&device)?;
+    if let Some(rdma) = rdma {
+        fs::create_dir_all(device.join("infiniband").join(rdma))?;
+    }
+    fs::write(device.join("class"), format!("{class}\n"))?;
+    for end in ["current", "max"] {
+        fs::write(device.join(format!("{end}_link_width")), "16\n")?;
+        fs::write(device.join(format!("{end}_link_speed")), "32.0 GT/s PCIe\n")?;
+    }
+    for (file, sum) in [("correctable", "COR"), ("nonfatal", "NONFATAL"), ("fatal", "FATAL")] {
+        let text = format!("RxErr 0\nBadTLP 0\nBadDLLP 0\nRollover 0\nTimeout 0\nTOTAL_ERR_{sum} 0\n");
+        fs::write(device.join(format!("aer_dev_{file}")), text)?;
+    }
+    Ok(())
 }
 
 fn rank_log(folder: &Path, rank: usize) -> PathBuf {

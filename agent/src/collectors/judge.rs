@@ -1,24 +1,14 @@
-//! From looks at devices to what changed. Pure: the moment of a look comes in with it.
+//! From readings of devices to what changed, by rules. Pure: the moment of a look comes in with it.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rankguard_model::{Mark, Role, Timestamp};
+use rankguard_model::{Mark, Timestamp};
 
-use super::look::DeviceLook;
-use super::thresholds::{Rule, Threshold, builtin};
-use crate::collectors::mark;
+use super::mark;
+use super::thresholds::{Rule, Threshold};
 
-/// Readings that a person wants to see beside any finding about a device.
-const BESIDE: [&str; 8] = [
-    "gpu.temperature",
-    "gpu.temperature_margin",
-    "gpu.power_milliwatts",
-    "gpu.clock_mhz",
-    "gpu.utilization_percent",
-    "gpu.processes",
-    "gpu.mig",
-    "gpu.ecc_uncorrected_of_life",
-];
+/// What a device told, by name.
+pub(super) type Readings = BTreeMap<String, f64>;
 
 /// Looks that are remembered of one counter; its window holds fewer at any interval of a second or more.
 const HISTORY: usize = 1024;
@@ -33,17 +23,14 @@ pub(super) struct Change {
     pub(super) marks: Vec<Mark>,
 }
 
-/// What is remembered of each device.
-#[derive(Debug, Default)]
+/// The rules for one kind of device, and what is remembered of each device.
+#[derive(Debug)]
 pub(super) struct Judge {
-    devices: BTreeMap<String, Before>,
-}
-
-#[derive(Debug, Default)]
-struct Before {
-    lost: bool,
+    rules: &'static [Threshold],
+    /// Readings that a person wants to see beside any finding about a device.
+    beside: &'static [&'static str],
     /// In the order of the rules.
-    rules: Vec<State>,
+    devices: BTreeMap<String, Vec<State>>,
 }
 
 /// What is remembered for one rule of one device.
@@ -61,51 +48,43 @@ struct State {
 }
 
 impl Judge {
-    pub(super) fn take(&mut self, now: Timestamp, looks: &[DeviceLook]) -> Vec<Change> {
+    pub(super) fn new(rules: &'static [Threshold], beside: &'static [&'static str]) -> Self {
+        Self {
+            rules,
+            beside,
+            devices: BTreeMap::new(),
+        }
+    }
+
+    /// What a look at one device shows.
+    pub(super) fn take(&mut self, now: Timestamp, address: &str, readings: &Readings) -> Vec<Change> {
+        if !self.devices.contains_key(address) {
+            self.devices.insert(address.to_owned(), Vec::new());
+        }
         let mut changes = Vec::new();
-        for look in looks {
-            let before = self.devices.entry(look.address.clone()).or_default();
-            lost(before, look, &mut changes);
-            before.rules.resize(builtin().len(), State::default());
-            for (rule, state) in builtin().iter().zip(&mut before.rules) {
-                if let Some((value, marked)) = judge(rule, state, now, look) {
-                    let marks = marked.then(|| says(rule, look)).into_iter().collect();
-                    changes.push(Change {
-                        address: look.address.clone(),
-                        metric: &rule.metric,
-                        value,
-                        unit: &rule.unit,
-                        marks,
-                    });
-                }
+        let Some(states) = self.devices.get_mut(address) else {
+            return changes;
+        };
+        states.resize(self.rules.len(), State::default());
+        for (rule, state) in self.rules.iter().zip(states) {
+            if let Some((value, marked)) = judge(rule, state, now, readings) {
+                let marks = marked.then(|| says(rule, self.beside, readings)).into_iter().collect();
+                changes.push(Change {
+                    address: address.to_owned(),
+                    metric: &rule.metric,
+                    value,
+                    unit: &rule.unit,
+                    marks,
+                });
             }
         }
         changes
     }
 }
 
-fn lost(before: &mut Before, look: &DeviceLook, changes: &mut Vec<Change>) {
-    if look.lost.is_some() == before.lost {
-        return;
-    }
-    before.lost = look.lost.is_some();
-    let marks = look.lost.as_ref().map(|problem| {
-        let mut says = mark("gpu-fallen-off-bus", Role::Root, 0.9, "gpu.lost");
-        says.fields.insert("problem".to_owned(), problem.clone());
-        says
-    });
-    changes.push(Change {
-        address: look.address.clone(),
-        metric: "gpu.lost",
-        value: f64::from(u8::from(before.lost)),
-        unit: "bool",
-        marks: marks.into_iter().collect(),
-    });
-}
-
 /// What is new about one reading: its value, and whether it is bad rather than fine again.
-fn judge(rule: &Threshold, state: &mut State, now: Timestamp, look: &DeviceLook) -> Option<(f64, bool)> {
-    let reading = |name: &str| look.readings.get(name).copied();
+fn judge(rule: &Threshold, state: &mut State, now: Timestamp, readings: &Readings) -> Option<(f64, bool)> {
+    let reading = |name: &str| readings.get(name).copied();
     let value = reading(&rule.metric)?;
     let limit = rule.limit(reading)?;
     let bad = match rule.rule {
@@ -163,12 +142,12 @@ fn grown(state: &mut State, now: Timestamp, rule: &Threshold, value: f64) -> f64
     state.window.front().map_or(0.0, |(_, first)| value - first)
 }
 
-fn says(rule: &Threshold, look: &DeviceLook) -> Mark {
+fn says(rule: &Threshold, beside: &[&str], readings: &Readings) -> Mark {
     let mut says = mark(&rule.class, rule.role, rule.confidence, &rule.metric);
     says.fields.insert("threshold".to_owned(), rule.source.clone());
-    for name in BESIDE {
-        if let Some(value) = look.readings.get(name) {
-            says.fields.insert(name.to_owned(), value.to_string());
+    for name in beside {
+        if let Some(value) = readings.get(*name) {
+            says.fields.insert((*name).to_owned(), value.to_string());
         }
     }
     says
@@ -177,20 +156,15 @@ fn says(rule: &Threshold, look: &DeviceLook) -> Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collectors::gpu;
 
     /// Looks at one device a second apart; gives what was told at each.
     fn told(looks: &[&[(&str, f64)]]) -> Vec<Vec<(&'static str, f64, bool)>> {
-        let mut judge = Judge::default();
+        let mut judge = Judge::new(gpu::rules(), &[]);
         let mut all = Vec::new();
         for (second, readings) in (0_i64..).zip(looks) {
-            let look = DeviceLook {
-                readings: readings
-                    .iter()
-                    .map(|(name, value)| ((*name).to_owned(), *value))
-                    .collect(),
-                ..DeviceLook::default()
-            };
-            let changes = judge.take(Timestamp(second * 1_000_000_000), &[look]);
+            let readings = readings.iter().map(|(name, value)| ((*name).to_owned(), *value));
+            let changes = judge.take(Timestamp(second * 1_000_000_000), "0000:9b:00", &readings.collect());
             let short = changes
                 .into_iter()
                 .map(|change| (change.metric, change.value, !change.marks.is_empty()));
@@ -255,7 +229,7 @@ mod tests {
         assert_eq!(run(looks(link(16.0, 1.0, 90.0))), [("gpu.pcie_generation", 1.0, true)]);
         assert_eq!(run(looks(link(8.0, 5.0, 0.0))), [("gpu.pcie_width", 8.0, true)]);
         // For a few looks only: a link that is being trained.
-        assert_eq!(run(vec![link(8.0, 5.0, 0.0); 4]), []);
+        assert_eq!(run(vec![link(8.0, 5.0, 0.0); 2]), []);
     }
 
     #[test]

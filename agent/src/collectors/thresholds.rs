@@ -1,6 +1,6 @@
-//! The rules of `thresholds.toml`.
+//! Rules about readings, as files tell them: a `thresholds.toml` beside each collector that has some. Each number has a source; "own"
+//! numbers are ours and say why.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use rankguard_model::Role;
@@ -93,29 +93,27 @@ impl Threshold {
     }
 }
 
-/// The built-in rules.
-pub(super) fn builtin() -> &'static [Threshold] {
+/// The rules of a file of this program.
+pub(super) fn of_file(text: &str) -> Vec<Threshold> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct File {
         threshold: Vec<Threshold>,
     }
-    static BUILTIN: OnceLock<Vec<Threshold>> = OnceLock::new();
-    BUILTIN.get_or_init(|| {
-        let file: File = toml::from_str(include_str!("thresholds.toml")).expect("a test reads the built-in file");
-        file.threshold
-    })
+    let file: File = toml::from_str(text).expect("a test reads every such file");
+    file.threshold
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collectors::{gpu, optics, pci};
 
     #[test]
     fn every_rule_is_whole_and_its_class_stands_in_the_catalogue() {
         let catalogue = rankguard_faults::Catalogue::builtin();
-        assert!(builtin().len() >= 20);
-        for threshold in builtin() {
+        assert!(gpu::rules().len() >= 40 && pci::rules().len() >= 8);
+        for threshold in gpu::rules().iter().chain(pci::rules()).chain(optics::rules()) {
             let metric = &threshold.metric;
             let class = rankguard_model::ClassId::from(threshold.class.as_str());
             assert!(catalogue.class(&class).is_some(), "{metric}: {class}");
@@ -131,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_limit_of_a_link_is_that_of_its_lanes() {
-        let replays = builtin()
+        let replays = gpu::rules()
             .iter()
             .find(|one| one.metric == "gpu.pcie_replays")
             .expect("it is there");

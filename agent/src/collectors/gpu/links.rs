@@ -1,0 +1,225 @@
+//! NVLink: which links are active, what they count.
+//!
+//! Up to NVLink 4 each link has its own error counters, which cost a question to the driver each: a few links are asked at
+//! every look, and the sums are told once all have answered. NVLink 5 counts for all links together; which link it was is
+//! asked when a count has grown.
+
+use std::collections::BTreeMap;
+
+use nvml_wrapper::device::Device;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::sys_exports::field_id::{
+    NVML_FI_DEV_NVLINK_COUNT_BUFFER_OVERRUN_ERRORS, NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER,
+    NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0,
+    NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15, NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS,
+    NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, NVML_FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS,
+    NVML_FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS, NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS,
+    NVML_FI_DEV_NVLINK_COUNT_RCV_REMOTE_ERRORS, NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER,
+    NVML_FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, NVML_FI_DEV_NVLINK_COUNT_XMIT_DISCARDS, NVML_FI_DEV_NVLINK_ERROR_DL_CRC,
+    NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY, NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, NVML_FI_DEV_NVLINK_LINK_COUNT,
+};
+use nvml_wrapper_sys::bindings::{
+    NVML_NVLINK_BER_EXP_SHIFT, NVML_NVLINK_BER_EXP_WIDTH, NVML_NVLINK_BER_MANTISSA_SHIFT,
+    NVML_NVLINK_BER_MANTISSA_WIDTH,
+};
+
+use super::fields::{self, Scope};
+use super::reader::Reader;
+
+/// More links than any device has; what a driver tells is foreign.
+const LINKS_MAX: u32 = 64;
+
+/// Counters of one link, up to NVLink 4.
+const OF_A_LINK: [(u32, &str); 3] = [
+    (NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, "gpu.nvlink_replays"),
+    (NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY, "gpu.nvlink_recoveries"),
+    (NVML_FI_DEV_NVLINK_ERROR_DL_CRC, "gpu.nvlink_crc_errors"),
+];
+
+/// Links whose counters are read at one look.
+const A_LOOK: u32 = 6;
+
+/// Counters of all links, NVLink 5.
+const OF_ALL: [(u32, &str); 10] = [
+    (
+        NVML_FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS,
+        "gpu.nvlink_malformed_packets",
+    ),
+    (
+        NVML_FI_DEV_NVLINK_COUNT_BUFFER_OVERRUN_ERRORS,
+        "gpu.nvlink_buffer_overruns",
+    ),
+    (NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS, "gpu.nvlink_receive_errors"),
+    (NVML_FI_DEV_NVLINK_COUNT_RCV_REMOTE_ERRORS, "gpu.nvlink_remote_errors"),
+    (
+        NVML_FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS,
+        "gpu.nvlink_integrity_errors",
+    ),
+    (NVML_FI_DEV_NVLINK_COUNT_XMIT_DISCARDS, "gpu.nvlink_discards"),
+    (
+        NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS,
+        "gpu.nvlink_recoveries_failed",
+    ),
+    (
+        NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS,
+        "gpu.nvlink_recovery_events",
+    ),
+    (NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, "gpu.nvlink_effective_errors"),
+    (NVML_FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, "gpu.nvlink_symbol_errors"),
+];
+
+/// Bit error rates of all links, NVLink 5.
+const RATES: [(u32, &str); 2] = [
+    (NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER, "gpu.nvlink_symbol_ber"),
+    (NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, "gpu.nvlink_effective_ber"),
+];
+
+/// Blocks by how many symbols of them were corrected, from 0 to 15, NVLink 5: from this many on, half of what can be.
+const STRAINED: u32 = NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + 8;
+
+/// What is remembered of the links of one device.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    /// The link whose counters are read next.
+    next: u32,
+    /// Counters of each link when it was last asked.
+    counters: BTreeMap<u32, [Option<f64>; OF_A_LINK.len()]>,
+    /// Errors of all links together at the look before.
+    errors: Option<f64>,
+    /// The link with the most errors, once it was looked for.
+    worst: Option<u32>,
+}
+
+impl Links {
+    pub(super) fn read(&mut self, device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
+        let count = self.all(device, reader)?;
+        let mut active = None;
+        for link in 0..count {
+            let state = reader.call("read the NVLink state", || device.link_wrapper_for(link).is_active())?;
+            if let Some(state) = state {
+                active = Some(active.unwrap_or(0.0) + f64::from(u8::from(state)));
+            }
+        }
+        if let Some(active) = active {
+            reader.put("gpu.nvlinks_active", active);
+        }
+        self.some(device, reader, count)?;
+        if let Some(worst) = self.worst {
+            reader.put("gpu.nvlink_worst", f64::from(worst));
+        }
+        Ok(())
+    }
+
+    /// How many links there are, and what is counted for all of them.
+    fn all(&mut self, device: &Device<'_>, reader: &mut Reader<'_>) -> Result<u32, NvmlError> {
+        let histogram = STRAINED..=NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15;
+        let mut wanted = vec![(NVML_FI_DEV_NVLINK_LINK_COUNT, Scope::Device)];
+        let named = OF_ALL.iter().chain(&RATES).map(|(field, _)| *field);
+        wanted.extend(named.chain(histogram).map(|field| (field, Scope::Links)));
+        let Some(found) = reader.call("read the NVLink counters", || fields::values(device, &wanted))? else {
+            return Ok(0);
+        };
+        let mut found = found.into_iter();
+        let count = found.next().flatten().map_or(0, |count| count as u32).min(LINKS_MAX);
+        let mut errors = None;
+        for (_, name) in OF_ALL {
+            if let Some(value) = found.next().flatten() {
+                reader.put(name, value);
+                errors = Some(errors.unwrap_or(0.0) + value);
+            }
+        }
+        for (_, name) in RATES {
+            if let Some(code) = found.next().flatten() {
+                reader.put(name, bit_error_rate(code as u64));
+            }
+        }
+        if let Some(strained) = found.flatten().reduce(|sum, more| sum + more) {
+            reader.put("gpu.nvlink_strained_blocks", strained);
+        }
+        let grown = matches!((self.errors, errors), (Some(before), Some(now)) if now > before);
+        self.errors = errors.or(self.errors);
+        if grown {
+            self.find_worst(device, reader, count)?;
+        }
+        Ok(count)
+    }
+
+    /// Asks every link for its own counts of what is counted for all of them.
+    fn find_worst(&mut self, device: &Device<'_>, reader: &Reader<'_>, count: u32) -> Result<(), NvmlError> {
+        let of_link = |link| OF_ALL.map(|(field, _)| (field, Scope::Link(link)));
+        let wanted: Vec<(u32, Scope)> = (0..count).flat_map(of_link).collect();
+        let found = reader.call("read the counters of NVLinks", || fields::values(device, &wanted))?;
+        let found = found.unwrap_or_default();
+        let sums = found.chunks(OF_ALL.len()).map(|link| link.iter().flatten().sum());
+        self.worst = most((0..count).zip(sums)).or(self.worst);
+        Ok(())
+    }
+
+    /// Counters of the links whose turn it is.
+    fn some(&mut self, device: &Device<'_>, reader: &mut Reader<'_>, count: u32) -> Result<(), NvmlError> {
+        if count == 0 {
+            return Ok(());
+        }
+        let turn: Vec<u32> = (0..A_LOOK.min(count)).map(|step| (self.next + step) % count).collect();
+        self.next = (self.next + A_LOOK) % count;
+        let of_link = |link: &u32| OF_A_LINK.map(|(field, _)| (field, Scope::Link(*link)));
+        let wanted: Vec<(u32, Scope)> = turn.iter().flat_map(of_link).collect();
+        let found = reader.call("read the counters of NVLinks", || fields::values(device, &wanted))?;
+        let found = found.unwrap_or_default();
+        for (link, values) in turn.iter().zip(found.chunks_exact(OF_A_LINK.len())) {
+            let mut counters = [None; OF_A_LINK.len()];
+            counters.copy_from_slice(values);
+            self.counters.insert(*link, counters);
+        }
+        self.counters.retain(|link, _| *link < count);
+        if self.counters.len() < count as usize {
+            return Ok(());
+        }
+        for (place, (_, name)) in OF_A_LINK.iter().enumerate() {
+            let values = self.counters.values().filter_map(|counters| counters[place]);
+            if let Some(sum) = values.reduce(|sum, more| sum + more) {
+                reader.put(name, sum);
+            }
+        }
+        let sums = self
+            .counters
+            .iter()
+            .map(|(link, counters)| (*link, counters.iter().flatten().sum()));
+        self.worst = most(sums).or(self.worst);
+        Ok(())
+    }
+}
+
+/// Who has the most of something, if anybody has anything.
+fn most(sums: impl Iterator<Item = (u32, f64)>) -> Option<u32> {
+    let most = sums.max_by(|(_, one), (_, two)| one.total_cmp(two));
+    most.filter(|(_, sum)| *sum > 0.0).map(|(link, _)| link)
+}
+
+/// A rate as the library packs it: a mantissa, and how often it is divided by ten.
+fn bit_error_rate(code: u64) -> f64 {
+    let part = |shift: u32, mask: u32| (code >> shift) & u64::from(mask);
+    let mantissa = part(NVML_NVLINK_BER_MANTISSA_SHIFT, NVML_NVLINK_BER_MANTISSA_WIDTH);
+    let exponent = part(NVML_NVLINK_BER_EXP_SHIFT, NVML_NVLINK_BER_EXP_WIDTH);
+    mantissa as f64 * 10.0_f64.powi(-i32::try_from(exponent).unwrap_or(i32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The codes of DCGM's own test of the same conversion.
+    #[test]
+    fn rates_are_unpacked() {
+        for (code, rate) in [(1025, 0.4), (2048, 8.0), (3072, 12.0), (513, 0.2), (0, 0.0)] {
+            assert!((bit_error_rate(code) - rate).abs() < 1e-12, "{code}");
+        }
+        assert!((bit_error_rate(0x10c) / 1e-12 - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nobody_is_worst_among_those_without_errors() {
+        assert_eq!(most([(0, 0.0), (1, 0.0)].into_iter()), None);
+        assert_eq!(most([(0, 1.0), (1, 5.0), (2, 0.0)].into_iter()), Some(1));
+    }
+}

@@ -1,0 +1,117 @@
+//! Small files that are read again and again, as sysfs and procfs have them: opened once, read from the beginning each time.
+//!
+//! The kernel makes their text anew for every read from the beginning, so an open file is as fresh as one that is opened, for
+//! one call instead of three and a walk of the path. A file whose device is gone gives an error, and is opened again by its
+//! path. In a recorded tree a file that was removed goes on as it was: whoever keeps files lists their folders now and then.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// Bytes of a file that are read: enough for every attribute that is watched.
+const BYTES: usize = 512;
+
+/// One such file.
+#[derive(Debug)]
+pub(super) struct Kept {
+    path: PathBuf,
+    file: Option<File>,
+    /// Whether it is closed again after each read.
+    passes: bool,
+}
+
+impl Kept {
+    /// It is opened at the first read.
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            file: None,
+            passes: false,
+        }
+    }
+
+    /// It is opened at every read from now on: one of too many to keep.
+    pub(super) fn pass(&mut self) {
+        self.passes = true;
+    }
+
+    /// What `read` makes of the text that the file has now; nothing where it cannot be read.
+    pub(super) fn read<T>(&mut self, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let mut buffer = [0; BYTES];
+        let length = self.fill(&mut buffer)?;
+        let text = buffer.get(..length)?;
+        read(&String::from_utf8_lossy(text))
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        if let Some(length) = self.file.as_ref().and_then(|file| file.read_at(buffer, 0).ok()) {
+            return Some(length);
+        }
+        self.file = None;
+        let file = File::open(&self.path).ok()?;
+        let length = file.read_at(buffer, 0).ok()?;
+        self.file = Some(file).filter(|_| !self.passes);
+        Some(length)
+    }
+}
+
+/// The number that a text begins with, as `16` or `16.0 GT/s PCIe`.
+pub(super) fn first_number(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    text.get(..end)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+
+    use super::*;
+
+    fn number(kept: &mut Kept) -> Option<f64> {
+        kept.read(first_number)
+    }
+
+    #[test]
+    fn each_read_gives_what_the_file_holds_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let mut kept = Kept::new(path.clone());
+        assert_eq!(number(&mut kept), None);
+        fs::write(&path, "4: ACTIVE\n").unwrap();
+        assert_eq!(number(&mut kept), Some(4.0));
+        fs::write(&path, "16.0 GT/s PCIe\n").unwrap();
+        assert_eq!(number(&mut kept), Some(16.0));
+        fs::write(&path, [0xff, 0, b'7']).unwrap();
+        assert_eq!(number(&mut kept), None);
+        fs::write(&path, "9".repeat(4 * BYTES)).unwrap();
+        assert!(number(&mut kept).is_some());
+    }
+
+    #[test]
+    fn the_kernels_own_files_are_fresh_at_every_read() {
+        let mut kept = Kept::new("/proc/self/comm".into());
+        let first = kept.read(|text| Some(text.to_owned())).unwrap();
+        assert!(!first.is_empty());
+        let mut uptime = Kept::new("/proc/uptime".into());
+        let before = number(&mut uptime).unwrap();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while number(&mut uptime).unwrap() <= before {
+            assert!(std::time::Instant::now() < until, "the clock of the kernel stands");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn numbers_are_what_a_text_begins_with() {
+        assert_eq!(first_number("400 Gb/sec (4X NDR)\n"), Some(400.0));
+        assert_eq!(first_number(" 0\n"), Some(0.0));
+        for text in ["", "-1", "Unknown", ".", "1.2.3 x"] {
+            assert_eq!(first_number(text), None, "{text}");
+        }
+    }
+}

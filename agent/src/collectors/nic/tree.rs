@@ -1,0 +1,171 @@
+//! The adapters of a sysfs tree, with the files open that are read at every look.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Look, entries, known, name};
+use crate::collectors::kept::{Kept, first_number};
+
+/// Error counters of an RDMA port, whose every increase is reported.
+const COUNTERS: [(&str, &str); 12] = [
+    ("counters", "link_downed"),
+    ("counters", "link_error_recovery"),
+    ("counters", "symbol_error"),
+    ("counters", "port_rcv_errors"),
+    ("counters", "port_xmit_discards"),
+    ("counters", "local_link_integrity_errors"),
+    ("counters", "excessive_buffer_overrun_errors"),
+    ("hw_counters", "rnr_nak_retry_err"),
+    ("hw_counters", "local_ack_timeout_err"),
+    ("hw_counters", "packet_seq_err"),
+    ("hw_counters", "req_cqe_error"),
+    ("hw_counters", "roce_slow_restart"),
+];
+
+/// States of an RDMA port: "4: ACTIVE", "5: LinkUp", "400 Gb/sec (4X NDR)".
+const STATES: [(&str, &str); 3] = [
+    ("state", "nic.port_state"),
+    ("phys_state", "nic.phys_state"),
+    ("rate", "nic.port_rate"),
+];
+
+/// Looks from one listing of everything to the next. Devices that come or go are seen at once; ports and files are not.
+const LIST_EVERY: u32 = 10;
+
+/// Values whose files are kept open; adapters with hundreds of virtual functions have more, which are opened at each look.
+const KEPT: usize = 512;
+
+/// What a file holds.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// A number, and whatever comes after it.
+    Number,
+    /// A number that stands still at the end of its range.
+    Counter,
+    /// The word of an interface's state.
+    Operstate,
+}
+
+impl Form {
+    fn read(self, text: &str) -> Option<f64> {
+        match self {
+            Self::Number => first_number(text),
+            Self::Counter => first_number(text).map(known),
+            Self::Operstate => Some(f64::from(u8::from(text.trim() == "up"))),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Value {
+    metric: String,
+    form: Form,
+    file: Kept,
+}
+
+#[derive(Debug, Default)]
+struct Adapter {
+    values: Vec<Value>,
+}
+
+/// The tree.
+#[derive(Debug)]
+pub(super) struct Tree {
+    rdma: PathBuf,
+    net: PathBuf,
+    /// Names of the entries of both folders at the last listing.
+    listed: (Vec<PathBuf>, Vec<PathBuf>),
+    /// Looks until the next listing.
+    left: u32,
+    adapters: BTreeMap<String, Adapter>,
+    /// What kind of adapter each RDMA device is, as it says itself: only like ones are compared.
+    models: BTreeMap<String, String>,
+}
+
+impl Tree {
+    /// Nothing is read before the first look.
+    pub(super) fn new(sysfs: &Path) -> Self {
+        Self {
+            rdma: sysfs.join("class/infiniband"),
+            net: sysfs.join("class/net"),
+            listed: (Vec::new(), Vec::new()),
+            left: 0,
+            adapters: BTreeMap::new(),
+            models: BTreeMap::new(),
+        }
+    }
+
+    /// Kinds of adapters by device, as of the last look.
+    pub(super) fn models(&self) -> &BTreeMap<String, String> {
+        &self.models
+    }
+
+    /// Every value that can be read now. A device without any is still there, and its absence later is a change.
+    pub(super) fn look(&mut self) -> Look {
+        let found = (entries(&self.rdma), entries(&self.net));
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 || found != self.listed {
+            self.list(&found);
+            self.listed = found;
+            self.left = LIST_EVERY;
+        }
+        let read = |adapter: &mut Adapter| {
+            let values = adapter.values.iter_mut().filter_map(|value| {
+                let form = value.form;
+                Some((value.metric.clone(), value.file.read(|text| form.read(text))?))
+            });
+            values.collect()
+        };
+        let adapters = self.adapters.iter_mut();
+        adapters.map(|(name, adapter)| (name.clone(), read(adapter))).collect()
+    }
+
+    fn list(&mut self, (devices, interfaces): &(Vec<PathBuf>, Vec<PathBuf>)) {
+        self.adapters.clear();
+        self.models.clear();
+        for device in devices {
+            if let Ok(model) = fs::read_to_string(device.join("hca_type")) {
+                self.models.insert(name(device), model.trim().to_owned());
+            }
+            let adapter = self.adapters.entry(name(device)).or_default();
+            for port in entries(&device.join("ports")) {
+                adapter.port(&port);
+            }
+        }
+        for interface in interfaces {
+            // Only interfaces with a device behind them: containers make and drop virtual ones all day.
+            if !interface.join("device").exists() {
+                continue;
+            }
+            let adapter = self.adapters.entry(name(interface)).or_default();
+            adapter.put("nic.operstate_up", Form::Operstate, interface.join("operstate"));
+            adapter.put("nic.carrier_changes", Form::Number, interface.join("carrier_changes"));
+        }
+        let values = self.adapters.values_mut().flat_map(|adapter| &mut adapter.values);
+        for value in values.skip(KEPT) {
+            value.file.pass();
+        }
+    }
+}
+
+impl Adapter {
+    fn port(&mut self, port: &Path) {
+        let number = name(port);
+        for (file, metric) in STATES {
+            self.put(&format!("{metric} port {number}"), Form::Number, port.join(file));
+        }
+        for (folder, counter) in COUNTERS {
+            let path = port.join(folder).join(counter);
+            self.put(&format!("nic.{counter} port {number}"), Form::Counter, path);
+        }
+    }
+
+    fn put(&mut self, metric: &str, form: Form, path: PathBuf) {
+        self.values.push(Value {
+            metric: metric.to_owned(),
+            form,
+            file: Kept::new(path),
+        });
+    }
+}

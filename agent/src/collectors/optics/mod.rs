@@ -1,0 +1,126 @@
+//! Optical modules of network interfaces: how warm they are, how much light each lane sends and receives, against what the
+//! module itself calls too much or too little.
+//!
+//! A module is asked over a bus of a few kilobytes a second that may be stuck: it has a thread of its own, and is asked once
+//! a minute. Cables without light tell none. Absent: modules of InfiniBand ports without a network interface, recorded trees.
+
+mod module;
+mod netlink;
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use rankguard_model::{Device, DeviceKind, Entity, Source};
+
+use super::judge::{Judge, Readings};
+use super::thresholds::{self, Threshold};
+use super::{Stop, sample};
+use crate::clock;
+use crate::intake::Intake;
+use netlink::Modules;
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// Readings that a person wants to see beside any finding about a module.
+const BESIDE: &[&str] = &[
+    "nic.module_temperature",
+    "nic.module_rx_power_least",
+    "nic.module_tx_power_least",
+];
+
+/// What readings of a module mean.
+pub(super) fn rules() -> &'static [Threshold] {
+    static RULES: LazyLock<Vec<Threshold>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
+    &RULES
+}
+
+/// Everything the collector needs.
+#[derive(Debug)]
+pub(crate) struct Optics {
+    pub(crate) sysfs_root: PathBuf,
+    pub(crate) intake: Intake,
+    pub(crate) stop: Stop,
+}
+
+impl Optics {
+    /// Until asked to stop.
+    pub(crate) fn run(self) {
+        let mut modules = match Modules::open() {
+            Ok(modules) => modules,
+            Err(problem) => {
+                tracing::info!(%problem, "optical modules are not watched");
+                return;
+            }
+        };
+        let mut judge = Judge::new(rules(), BESIDE);
+        loop {
+            for interface in self.interfaces() {
+                let readings = module::read(|page| modules.page(&interface, page).ok());
+                self.report(&mut judge, &interface, &readings);
+            }
+            if self.stop.wait(EVERY) {
+                return;
+            }
+        }
+    }
+
+    /// Those with a device behind them.
+    fn interfaces(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.sysfs_root.join("class/net"))
+            .into_iter()
+            .flatten();
+        let real = entries.flatten().filter(|entry| entry.path().join("device").exists());
+        real.map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+
+    fn report(&self, judge: &mut Judge, interface: &str, readings: &Readings) {
+        for change in judge.take(clock::steady(), interface, readings) {
+            let entity = Entity::Device {
+                node: self.intake.node().clone(),
+                device: Device {
+                    kind: DeviceKind::Nic,
+                    address: change.address,
+                },
+            };
+            let sighting = sample(Source::Nic, entity, change.metric, change.value, change.unit);
+            self.intake.push(sighting.marked(change.marks));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::NodeId;
+
+    use super::*;
+    use crate::collectors::testing::told;
+
+    #[test]
+    fn a_module_that_is_hot_or_dark_is_told_by_its_own_limits() {
+        let optics = Optics {
+            sysfs_root: "/nowhere".into(),
+            intake: Intake::new(NodeId::from("a")),
+            stop: Stop::default(),
+        };
+        let mut judge = Judge::new(rules(), BESIDE);
+        let readings = |temperature: f64, light: f64| {
+            let all = [
+                ("nic.module_temperature", temperature),
+                ("nic.module_temperature_high", 70.0),
+                ("nic.module_rx_power_least", light),
+                ("nic.module_rx_power_low", 100.0),
+            ];
+            all.map(|(name, value)| (name.to_owned(), value)).into()
+        };
+        for (temperature, light) in [(50.0, 500.0), (70.0, 99.0), (60.0, 500.0)] {
+            optics.report(&mut judge, "ens1", &readings(temperature, light));
+        }
+        let seen: Vec<String> = optics.intake.drain().iter().map(told).collect();
+        let short: Vec<&str> = seen.iter().filter_map(|told| told.split(" | ").nth(1)).collect();
+        assert_eq!(short, ["nic-fault", "nic-fault", "-", "-"], "{seen:?}");
+        assert_eq!(optics.interfaces(), [""; 0]);
+    }
+}

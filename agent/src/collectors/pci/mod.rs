@@ -1,0 +1,70 @@
+//! PCI devices that training depends on: GPUs, network adapters, NVSwitches, disks. Width and speed of their links, and the
+//! errors that both ends of each link count (AER).
+//!
+//! It is read from sysfs, so it is known without any driver's library and where that library hangs. What readings mean is
+//! data (`thresholds.toml`). Absent: types of errors (the kernel log names them), links above the next port, access control
+//! between devices.
+
+mod tree;
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use rankguard_model::{Entity, Source, Timestamp};
+
+use super::judge::Judge;
+use super::thresholds::{self, Threshold};
+use super::{Stop, sample};
+use crate::clock;
+use crate::intake::Intake;
+use tree::Tree;
+
+/// Readings that a person wants to see beside any finding about a device.
+const BESIDE: &[&str] = &["pci.link_width", "pci.link_speed"];
+
+/// What readings of a PCI device mean.
+pub(super) fn rules() -> &'static [Threshold] {
+    static RULES: LazyLock<Vec<Threshold>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
+    &RULES
+}
+
+/// Everything the collector needs.
+#[derive(Debug)]
+pub(crate) struct Pci {
+    pub(crate) sysfs_root: PathBuf,
+    pub(crate) interval: Duration,
+    pub(crate) intake: Intake,
+    pub(crate) stop: Stop,
+}
+
+impl Pci {
+    /// Until asked to stop.
+    pub(crate) fn run(self) {
+        let mut tree = Tree::new(&self.sysfs_root);
+        let mut judge = Judge::new(rules(), BESIDE);
+        loop {
+            // Rates and durations are measured by a clock that nobody sets.
+            self.look(&mut tree, &mut judge, clock::steady());
+            if self.stop.wait(self.interval) {
+                return;
+            }
+        }
+    }
+
+    fn look(&self, tree: &mut Tree, judge: &mut Judge, now: Timestamp) {
+        for (address, device, readings) in tree.look() {
+            for change in judge.take(now, address, &readings) {
+                let entity = Entity::Device {
+                    node: self.intake.node().clone(),
+                    device: device.clone(),
+                };
+                let sighting = sample(Source::Host, entity, change.metric, change.value, change.unit);
+                self.intake.push(sighting.marked(change.marks));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! PCI devices of a sysfs tree, with the files open that are read at every look.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rankguard_model::{Device, DeviceKind};
+
+use crate::collectors::judge::Readings;
+use crate::collectors::kept::{Kept, first_number};
+
+/// Looks from one listing to the next: devices are hardly ever plugged in, and who misses one says so.
+const LIST_EVERY: u32 = 30;
+
+/// Devices that are watched.
+const DEVICES: usize = 128;
+
+/// Numbers beyond it are none: a device that does not answer any more reads as all ones.
+const WIDTH_MAX: f64 = 32.0;
+
+/// Errors as the kernel counts them, each kind in a file of its own with a line for the sum.
+const ERRORS: [(&str, &str, &str, &str); 3] = [
+    (
+        "aer_dev_correctable",
+        "TOTAL_ERR_COR",
+        "pci.corrected_errors",
+        "pci.port_corrected_errors",
+    ),
+    (
+        "aer_dev_nonfatal",
+        "TOTAL_ERR_NONFATAL",
+        "pci.nonfatal_errors",
+        "pci.port_nonfatal_errors",
+    ),
+    (
+        "aer_dev_fatal",
+        "TOTAL_ERR_FATAL",
+        "pci.fatal_errors",
+        "pci.port_fatal_errors",
+    ),
+];
+
+/// What a file holds.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// Lanes.
+    Width,
+    /// `32.0 GT/s PCIe`.
+    Speed,
+    /// A count behind this word.
+    Sum(&'static str),
+}
+
+impl Form {
+    fn read(self, text: &str) -> Option<f64> {
+        match self {
+            Self::Width => first_number(text).filter(|width| (1.0..=WIDTH_MAX).contains(width)),
+            Self::Speed => first_number(text).filter(|speed| *speed > 0.0),
+            Self::Sum(name) => {
+                let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+                line.trim().parse::<u64>().ok().map(|count| count as f64)
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Value {
+    metric: &'static str,
+    form: Form,
+    file: Kept,
+}
+
+#[derive(Debug)]
+struct Watched {
+    /// PCI address with function: two ports of one card are two devices.
+    address: String,
+    device: Device,
+    /// What its link can be: it does not change.
+    limits: Vec<(&'static str, f64)>,
+    values: Vec<Value>,
+}
+
+/// The tree.
+#[derive(Debug)]
+pub(super) struct Tree {
+    folder: PathBuf,
+    left: u32,
+    devices: Vec<Watched>,
+}
+
+impl Tree {
+    /// Nothing is read before the first look.
+    pub(super) fn new(sysfs: &Path) -> Self {
+        Self {
+            folder: sysfs.join("bus/pci/devices"),
+            left: 0,
+            devices: Vec::new(),
+        }
+    }
+
+    /// What every device tells now.
+    pub(super) fn look(&mut self) -> impl Iterator<Item = (&str, &Device, Readings)> {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            self.devices = list(&self.folder);
+            self.left = LIST_EVERY;
+        }
+        self.devices.iter_mut().map(|watched| {
+            let mut readings = Readings::new();
+            for value in &mut watched.values {
+                let form = value.form;
+                if let Some(number) = value.file.read(|text| form.read(text)) {
+                    readings.insert(value.metric.to_owned(), number);
+                }
+            }
+            let limits = watched.limits.iter().map(|(name, limit)| ((*name).to_owned(), *limit));
+            readings.extend(limits);
+            (watched.address.as_str(), &watched.device, readings)
+        })
+    }
+}
+
+fn list(folder: &Path) -> Vec<Watched> {
+    let mut found: Vec<PathBuf> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    found.iter().filter_map(|path| watched(path)).take(DEVICES).collect()
+}
+
+/// A device of a kind that matters. Virtual functions share the link of their card.
+fn watched(path: &Path) -> Option<Watched> {
+    let address = path.file_name()?.to_string_lossy().to_ascii_lowercase();
+    let kind = kind(path).filter(|_| !path.join("physfn").exists())?;
+    let port = fs::canonicalize(path).ok()?.parent().map(Path::to_owned);
+    let mut values = vec![Value {
+        metric: "pci.link_width",
+        form: Form::Width,
+        file: Kept::new(path.join("current_link_width")),
+    }];
+    // A GPU lowers the speed of its link at idle; its own library tells whether it is idle.
+    if kind != DeviceKind::Gpu {
+        values.push(Value {
+            metric: "pci.link_speed",
+            form: Form::Speed,
+            file: Kept::new(path.join("current_link_speed")),
+        });
+    }
+    for (file, sum, of_device, of_port) in ERRORS {
+        let ends = [(Some(path), of_device), (port.as_deref(), of_port)];
+        for (folder, metric) in ends {
+            let file = folder.map(|folder| folder.join(file)).filter(|file| file.is_file());
+            values.extend(file.map(|file| Value {
+                metric,
+                form: Form::Sum(sum),
+                file: Kept::new(file),
+            }));
+        }
+    }
+    let most = |file: &str, form: Form| {
+        let ends = [Some(path), port.as_deref()].into_iter().flatten();
+        let told = ends.filter_map(|end| form.read(&fs::read_to_string(end.join(file)).ok()?));
+        told.reduce(f64::min)
+    };
+    let limits = [
+        ("pci.link_width_max", most("max_link_width", Form::Width)),
+        ("pci.link_speed_max", most("max_link_speed", Form::Speed)),
+    ];
+    Some(Watched {
+        device: Device {
+            address: name(path, kind, &address),
+            kind,
+        },
+        address,
+        limits: limits
+            .into_iter()
+            .filter_map(|(name, limit)| Some((name, limit?)))
+            .collect(),
+        values,
+    })
+}
+
+/// By the class of the device, as PCI numbers them.
+fn kind(path: &Path) -> Option<DeviceKind> {
+    let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
+    let nvidia = || read("vendor").trim() == "0x10de";
+    match read("class").trim().get(..6)? {
+        // Display and 3D controllers: the node's own console has one of the first as well.
+        "0x0302" => Some(DeviceKind::Gpu),
+        "0x0300" => nvidia().then_some(DeviceKind::Gpu),
+        "0x0680" => nvidia().then_some(DeviceKind::Nvswitch),
+        "0x0200" | "0x0207" => Some(DeviceKind::Nic),
+        "0x0108" => Some(DeviceKind::Disk),
+        _ => None,
+    }
+}
+
+/// The name under which everything else speaks of the device.
+fn name(path: &Path, kind: DeviceKind, address: &str) -> String {
+    let first = |folder: &str| {
+        let entries = fs::read_dir(path.join(folder)).ok()?.flatten();
+        entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .min()
+    };
+    let known = match kind {
+        DeviceKind::Nic => first("infiniband").or_else(|| first("net")),
+        DeviceKind::Disk => first("nvme"),
+        DeviceKind::Gpu | DeviceKind::Nvswitch => None,
+    };
+    // Without the function, as the kernel log names GPUs.
+    known.unwrap_or_else(|| {
+        address
+            .rsplit_once('.')
+            .map_or(address, |(device, _)| device)
+            .to_owned()
+    })
+}

@@ -1,0 +1,81 @@
+//! How soon a line of the kernel log is in a case that a real controller shows to whoever asks for it.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rankguard_model::{CaseState, Entity};
+
+use super::process::{self, Pace};
+use super::site::Site;
+use super::{Found, quantile, sorted_millis};
+use crate::client::Client;
+
+/// Lines that are timed.
+const LINES: usize = 30;
+/// Between a line's case and the next line.
+const PAUSE: Duration = Duration::from_millis(170);
+/// Between two questions.
+const POLL: Duration = Duration::from_millis(5);
+/// Longest wait for a case, and for the agent to join.
+const LIMIT: Duration = Duration::from_secs(60);
+
+pub(super) async fn measure(library: &Path, found: &mut Found) -> io::Result<()> {
+    let mut site = Site::make()?;
+    let (_controller, address) = process::controller(&site).await?;
+    let _agent = process::agent(&site, "agent", library, &address, Pace::EverySecond)?;
+    let client = Client::new(&address);
+    let joined = until(&client, async |client| {
+        let status = client.status().await.ok()?;
+        (!status.nodes.is_empty()).then_some(())
+    });
+    joined
+        .await
+        .ok_or_else(|| io::Error::other("the agent did not join the controller within a minute"))?;
+    // Nobody measures the making of matchers.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let (mut delays, mut missing) = (Vec::new(), 0);
+    for _ in 0..LINES {
+        let device = site.inject()?;
+        let sent = Instant::now();
+        match until(&client, async |client| holds(client, &device).await).await {
+            Some(()) => delays.push(sent.elapsed()),
+            None => missing += 1,
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    let verdict = until(&client, async |client| {
+        let cases = client.cases().await.ok()?;
+        cases.iter().all(|case| case.state != CaseState::Open).then_some(())
+    });
+    if verdict.await.is_none() {
+        found.notes.push("a case has no verdict after a minute".to_owned());
+    }
+    found.put("lines without a case", f64::from(missing), "count", Some(1.0));
+    let millis = sorted_millis(delays.into_iter());
+    if !millis.is_empty() {
+        found.put("line to case, p50", quantile(&millis, 0.5), "ms", None);
+        found.put("line to case, p99", quantile(&millis, 0.99), "ms", Some(2000.0));
+    }
+    Ok(())
+}
+
+/// Whether a case holds a finding about a device.
+async fn holds(client: &Client, device: &str) -> Option<()> {
+    let cases = client.cases().await.ok()?;
+    let about = |entity: &Entity| matches!(entity, Entity::Device { device: found, .. } if found.address == device);
+    let mut findings = cases.iter().flat_map(|case| &case.findings);
+    findings.any(|finding| about(&finding.entity)).then_some(())
+}
+
+/// Asks until there is an answer; nothing when it takes too long.
+async fn until<T>(client: &Client, ask: impl AsyncFn(&Client) -> Option<T>) -> Option<T> {
+    let end = Instant::now() + LIMIT;
+    while Instant::now() < end {
+        if let Some(answer) = ask(client).await {
+            return Some(answer);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    None
+}

@@ -1,0 +1,78 @@
+//! How soon an agent at its own pace sees what no line of a log tells: states that changed, and a driver that is wedged.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::door::Door;
+use super::process::{self, Pace, until};
+use super::site::{Change, Site};
+use super::{Found, quantile, sorted_millis};
+
+/// Changes of each kind, each of another device.
+const EACH: usize = 4;
+/// Between two changes: no multiple of any interval, so that they fall into all parts of it.
+const EVERY: Duration = Duration::from_millis(1370);
+/// From the agent's coming to the first change: baselines are taken.
+const SETTLE: Duration = Duration::from_secs(8);
+/// Longest wait for a finding.
+const LAST: Duration = Duration::from_secs(30);
+
+/// A kind of change: its figure, the goal in milliseconds, and the changes.
+type Kind = (&'static str, f64, Vec<Change>);
+
+pub(super) async fn measure(library: &Path, found: &mut Found) -> io::Result<()> {
+    let mut site = Site::make()?;
+    let door = Door::open()?;
+    let _agent = process::agent(&site, "agent", library, &door.address(), Pace::Own)?;
+    until("the agent did not come", || door.joined().then_some(())).await?;
+    tokio::time::sleep(SETTLE).await;
+    // The wedge comes last: behind it the library tells nothing.
+    let kinds: [Kind; 4] = [
+        (
+            "adapter's port down to finding, worst",
+            5_000.0,
+            (0..EACH).map(Change::PortDown).collect(),
+        ),
+        (
+            "PCIe link narrow to finding, worst",
+            5_000.0,
+            (EACH..2 * EACH).map(Change::Narrow).collect(),
+        ),
+        (
+            "NVLink down to finding, worst",
+            5_000.0,
+            (0..EACH).map(Change::NvlinkDown).collect(),
+        ),
+        ("wedged driver to finding", 15_000.0, vec![Change::Wedged]),
+    ];
+    for (figure, goal, changes) in kinds {
+        let mut made = Vec::new();
+        for change in changes {
+            site.change(change)?;
+            made.push((change.finding(), Instant::now()));
+            tokio::time::sleep(EVERY).await;
+        }
+        let end = Instant::now() + LAST;
+        while made.iter().any(|(what, _)| door.came(what).is_none()) && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let came = made
+            .iter()
+            .filter_map(|(what, at)| Some(door.came(what)?.saturating_duration_since(*at)));
+        let millis = sorted_millis(came);
+        if millis.len() < made.len() {
+            let missing = made.len() - millis.len();
+            let note = format!(
+                "{figure}: {missing} of {} changes were not seen within {} s",
+                made.len(),
+                LAST.as_secs()
+            );
+            found.notes.push(note);
+            found.put(figure, f64::INFINITY, "ms", Some(goal));
+        } else {
+            found.put(figure, quantile(&millis, 1.0), "ms", Some(goal));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! What an agent costs at a sample a second, beside the exporter that most nodes run: first while nothing is wrong, then while
+//! faults come, of which each line is timed until it is a finding.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::door::Door;
+use super::exporter::{self, Exporter};
+use super::process::{self, Pace, until};
+use super::site::Site;
+use super::usage::{Usage, children};
+use super::{AGENT, Found, quantile, sorted_millis};
+
+/// Between the agent's coming and the measurement: matchers are made, baselines are taken.
+const SETTLE: Duration = Duration::from_secs(5);
+/// Between two lines of the kernel log that are timed.
+const INJECT_EVERY: Duration = Duration::from_millis(400);
+/// Longest wait for the findings of the last lines.
+const LAST: Duration = Duration::from_secs(10);
+
+const GPU_CALLS: &str = "agent, GPU calls";
+const BOTH: &str = "agent, both";
+const BUSY: &str = "agent, both, 5 faults in 2 s";
+
+pub(super) async fn measure(library: &Path, time: Duration, found: &mut Found) -> io::Result<()> {
+    let mut site = Site::make()?;
+    let door = Door::open()?;
+    let agent = process::agent(&site, "agent", library, &door.address(), Pace::EverySecond)?;
+    let pid = agent.0.id();
+    until("the agent did not come", || door.joined().then_some(())).await?;
+    let mut exporter = Exporter::start()?;
+    work(&mut site, exporter.as_mut(), SETTLE, None).await?;
+
+    let calls = children(pid)?;
+    let used = || -> io::Result<(Usage, Usage)> { Ok((Usage::of(&[pid])?, Usage::of(&calls)?)) };
+    let (before, exporter_before) = (used()?, exporter.as_ref().map(Exporter::usage).transpose()?);
+    let begun = Instant::now();
+    work(&mut site, exporter.as_mut(), time, None).await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let (quiet, exporter_quiet) = (used()?, exporter.as_ref().map(Exporter::usage).transpose()?);
+
+    let mut sent = Vec::new();
+    let begun = Instant::now();
+    work(&mut site, exporter.as_mut(), time, Some(&mut sent)).await?;
+    let busy_seconds = begun.elapsed().as_secs_f64();
+    let busy = used()?;
+    let end = Instant::now() + LAST;
+    while sent.iter().any(|(name, _)| door.came(name).is_none()) && Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+
+    let both = |(agent, calls): &(Usage, Usage)| agent.and(calls);
+    let figures = &mut found.figures;
+    both(&quiet).since(&both(&before)).figures(BOTH, seconds, true, figures);
+    quiet.0.since(&before.0).figures(AGENT, seconds, false, figures);
+    quiet.1.since(&before.1).figures(GPU_CALLS, seconds, false, figures);
+    if let (Some(before), Some(after)) = (exporter_before, exporter_quiet) {
+        after.since(&before).figures(exporter::NAME, seconds, false, figures);
+    } else {
+        let note = format!("{}: not found on PATH, and so not measured", exporter::NAME);
+        found.notes.push(note);
+    }
+    let figures = &mut found.figures;
+    both(&busy)
+        .since(&both(&quiet))
+        .figures(BUSY, busy_seconds, false, figures);
+    delays(&door, &sent, found);
+    Ok(())
+}
+
+/// Lets the node live for a while: rank logs grow, the exporter is asked, and lines are timed where they are wanted.
+async fn work(
+    site: &mut Site,
+    mut exporter: Option<&mut Exporter>,
+    time: Duration,
+    mut sent: Option<&mut Vec<(String, Instant)>>,
+) -> io::Result<()> {
+    let until = Instant::now() + time;
+    let mut second = Instant::now();
+    let mut inject = Instant::now();
+    while Instant::now() < until {
+        if Instant::now() >= second {
+            second += Duration::from_secs(1);
+            site.train()?;
+            if let Some(exporter) = exporter.as_mut() {
+                exporter.scrape()?;
+            }
+        }
+        if let Some(sent) = sent.as_mut().filter(|_| Instant::now() >= inject) {
+            inject += INJECT_EVERY;
+            let name = site.inject()?;
+            sent.push((name, Instant::now()));
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+fn delays(door: &Door, sent: &[(String, Instant)], found: &mut Found) {
+    let came = sent
+        .iter()
+        .filter_map(|(name, at)| Some(door.came(name)?.saturating_duration_since(*at)));
+    let millis = sorted_millis(came);
+    found.put("lines injected", sent.len() as f64, "count", None);
+    let missing = sent.len() - millis.len();
+    found.put("lines without a finding", missing as f64, "count", Some(1.0));
+    if !millis.is_empty() {
+        found.put("line to finding, p50", quantile(&millis, 0.5), "ms", None);
+        found.put("line to finding, p99", quantile(&millis, 0.99), "ms", Some(1000.0));
+    }
+}

@@ -1,0 +1,94 @@
+//! The processes that are measured: this program as an agent, and as a controller.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::site::Site;
+
+/// Longest wait for a process to come up.
+const START: Duration = Duration::from_secs(60);
+
+/// A process that ends with this value.
+pub(super) struct Killed(pub(super) Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How often an agent looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// Once a second at everything.
+    EverySecond,
+    /// As it does when nobody says otherwise.
+    Own,
+}
+
+/// Starts an agent on a made-up node, with `library` in place of the GPU library.
+pub(super) fn agent(site: &Site, name: &str, library: &Path, controller: &str, pace: Pace) -> io::Result<Killed> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["agent", "--node", "bench", "--controller", controller])
+        .arg("--state-dir")
+        .arg(site.state(name))
+        .arg("--kernel-log")
+        .arg(site.kernel_log())
+        .arg("--sysfs-root")
+        .arg(site.sysfs())
+        .arg("--nvml-library")
+        .arg(library)
+        .arg("--simulate")
+        .arg(site.scenario());
+    for log in site.rank_logs() {
+        command.arg("--job-log").arg(log);
+    }
+    if pace == Pace::EverySecond {
+        for interval in ["GPU", "NIC", "HOST"] {
+            command.env(format!("RANKGUARD_AGENT_INTERVALS_{interval}_MS"), "1000");
+        }
+    }
+    spawn(command, &site.state(name))
+}
+
+/// Starts a controller; gives its address as well.
+pub(super) async fn controller(site: &Site) -> io::Result<(Killed, String)> {
+    let state = site.state("controller");
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["controller", "--listen", "127.0.0.1:0", "--state-dir"])
+        .arg(&state);
+    let process = spawn(command, &state)?;
+    let announced = state.join("controller.addr");
+    let address = until("the controller did not come", || fs::read_to_string(&announced).ok()).await?;
+    Ok((process, address.trim().to_owned()))
+}
+
+fn spawn(mut command: Command, state: &Path) -> io::Result<Killed> {
+    fs::create_dir_all(state)?;
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(state.with_extension("log"))?)
+        .spawn()?;
+    Ok(Killed(child))
+}
+
+/// Waits until there is something, a minute at most.
+pub(super) async fn until<T>(otherwise: &str, mut found: impl FnMut() -> Option<T>) -> io::Result<T> {
+    let end = Instant::now() + START;
+    loop {
+        if let Some(found) = found() {
+            return Ok(found);
+        }
+        if Instant::now() >= end {
+            return Err(io::Error::other(format!("{otherwise} within a minute")));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
