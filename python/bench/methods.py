@@ -12,7 +12,7 @@ import mmap
 import os
 import shutil
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,7 +29,7 @@ def local(value: Any) -> Any:
     return value.to_local() if isinstance(value, DTensor) else value
 
 
-def tensors(state: Dict[str, Any], prefix: str = "") -> List[Tuple[str, torch.Tensor]]:
+def tensors(state: dict[str, Any], prefix: str = "") -> list[tuple[str, torch.Tensor]]:
     """The local tensors of a nested state, by name."""
     found = []
     for key, value in state.items():
@@ -40,7 +40,7 @@ def tensors(state: Dict[str, Any], prefix: str = "") -> List[Tuple[str, torch.Te
     return found
 
 
-def localized(state: Dict[str, Any]) -> Dict[str, Any]:
+def localized(state: dict[str, Any]) -> dict[str, Any]:
     """The same with plain local tensors."""
     return {key: localized(value) if isinstance(value, dict) else local(value) for key, value in state.items()}
 
@@ -59,7 +59,7 @@ class Method:
     #: A limit of the machine rather than somebody's way to save.
     limit = False
 
-    def __init__(self, state: Dict[str, Any], group: Any, root: str) -> None:
+    def __init__(self, state: dict[str, Any], group: Any, root: str) -> None:
         self.state, self.group, self.root, self.rank = state, group, root, dist.get_rank()
 
     def save(self, path: str, step: int) -> None:
@@ -68,7 +68,7 @@ class Method:
     def finish(self) -> None:
         """Returns when the save is over."""
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         raise NotImplementedError
 
     def over(self) -> bool:
@@ -107,7 +107,7 @@ class Direct(Method):
     def save(self, path: str, step: int) -> None:
         file = os.open(f"{path}/{self.rank}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_DIRECT)
         with concurrent.futures.ThreadPoolExecutor(1) as writer:
-            writes: List[Any] = [None, None]
+            writes: list[Any] = [None, None]
             turn = filled = at = 0
             for _, tensor in tensors(self.state):
                 data, done = raw(tensor), 0
@@ -129,7 +129,7 @@ class Direct(Method):
         os.fsync(file)
         os.close(file)
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         file = os.open(f"{path}/{self.rank}", os.O_RDONLY)
         for _, tensor in tensors(into):
             data = memoryview(raw(tensor).numpy())
@@ -144,7 +144,7 @@ class TorchSave(Method):
     def save(self, path: str, step: int) -> None:
         torch.save(localized(self.state), f"{path}/{self.rank}.pt")
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         there = dict(tensors(torch.load(f"{path}/{self.rank}.pt", weights_only=True)))
         for name, tensor in tensors(into):
             tensor.copy_(there[name])
@@ -158,7 +158,7 @@ class Safetensors(Method):
 
         save_file(dict(tensors(self.state)), f"{path}/{self.rank}.safetensors")
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         from safetensors import safe_open
 
         with safe_open(f"{path}/{self.rank}.safetensors", "pt") as file:
@@ -172,14 +172,17 @@ class DcpSave(Method):
     def save(self, path: str, step: int) -> None:
         dcp.save(self.state, checkpoint_id=path, process_group=self.group)
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         dcp.load(into, checkpoint_id=path, process_group=self.group)
 
 
 class DcpAsync(DcpSave):
     name = "DCP async, thread (default)"
-    options: Dict[str, Any] = {}
     future: Any = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.options: dict[str, Any] = {}
 
     def save(self, path: str, step: int) -> None:
         self.future = dcp.async_save(self.state, checkpoint_id=path, process_group=self.group, **self.options)
@@ -243,7 +246,7 @@ class DlRover(Method):
                 raise TimeoutError("DLRover's tracker did not reach the step")
             time.sleep(0.005)
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         found = self.keeper.load_checkpoint()
         there = dict(tensors(found if "model" in found else found["model_states"]))
         for name, tensor in tensors(into):
@@ -274,7 +277,7 @@ class Rankguard(Method):
     def over(self) -> bool:
         return self.session.idle()
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         assert self.session.restore(into) is not None
 
     def close(self) -> None:
@@ -315,7 +318,7 @@ class RankguardDcp(Rankguard):
     def over(self) -> bool:
         return self.future.done()
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         dcp.load(into, storage_reader=self.reader, process_group=self.group)
 
 

@@ -23,7 +23,7 @@ import sys
 import time
 import traceback
 import warnings
-from typing import Any, Dict, List
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 warnings.filterwarnings("ignore")
@@ -41,7 +41,7 @@ import tables  # noqa: E402
 PARTS = (("weight", torch.bfloat16), ("master", torch.float32), ("exp_avg", torch.float32), ("exp_avg_sq", torch.float32))
 
 
-def shapes(gib: float) -> Dict[str, tuple]:
+def shapes(gib: float) -> dict[str, tuple]:
     """Parameters of a Llama-like model whose training state has about this size: 14 bytes a parameter."""
     width, inner = (256, 704) if gib < 0.4 else (1024, 2816)
     layer = 4 * width * width + 3 * width * inner + 2 * width
@@ -56,11 +56,11 @@ def shapes(gib: float) -> Dict[str, tuple]:
     return named
 
 
-def build(gib: float, mesh: Any, seed: int) -> Dict[str, Any]:
+def build(gib: float, mesh: Any, seed: int) -> dict[str, Any]:
     """The state, of random bytes that never spell NaN; the same for the same seed."""
     source = torch.Generator().manual_seed(seed * 1000 + mesh.get_rank())
     rank, world = mesh.get_local_rank(), mesh.size()
-    model: Dict[str, Any] = {}
+    model: dict[str, Any] = {}
     for name, shape in shapes(gib).items():
         share = -(-shape[0] // world)
         rows = max(0, min(share, shape[0] - rank * share))
@@ -85,7 +85,7 @@ def used() -> float:
     return sum(one.ru_utime + one.ru_stime for one in who) + sum(_alive())
 
 
-def _alive() -> List[float]:
+def _alive() -> list[float]:
     import psutil
 
     found = []
@@ -128,8 +128,8 @@ class Bench:
         total = torch.tensor([held])
         dist.all_reduce(total, group=self.group)
         self.bytes = int(total.item())
-        self.rows: List[Dict[str, Any]] = []
-        self.failed: Dict[str, str] = {}
+        self.rows: list[dict[str, Any]] = []
+        self.failed: dict[str, str] = {}
         self.square = torch.randn(args.matrix, args.matrix)
 
     def note(self, method: methods.Method, what: str, value: float, nth: int) -> None:
@@ -209,17 +209,17 @@ class Bench:
 
     def run(self) -> None:
         chosen = [one for one in methods.ALL if not self.args.only or one.__name__ in self.args.only]
-        made: Dict[str, Any] = {}
+        made: dict[str, Any] = {}
         for nth in range(self.args.rounds):
             for kind in chosen:
                 self.tried(kind, made, nth)
         for method in made.values():
             try:
                 method.close()
-            except Exception as problem:  # noqa: BLE001
+            except Exception as problem:
                 print(f"{method.name}: {problem}", file=sys.stderr)
 
-    def tried(self, kind: Any, made: Dict[str, Any], nth: int) -> None:
+    def tried(self, kind: Any, made: dict[str, Any], nth: int) -> None:
         """A method that fails is named in the table and does not end the run; its ranks fail together or not at all."""
         if kind.name in self.failed:
             return
@@ -230,7 +230,7 @@ class Bench:
             self.once(made[kind.name], nth)
             if self.args.train:
                 self.train(made[kind.name], nth)
-        except Exception as raised:  # noqa: BLE001
+        except Exception as raised:
             problem = repr(raised)[:200]
             if self.rank == 0:
                 traceback.print_exc()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from html import escape
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 GIB = 1 << 30
 
@@ -12,12 +12,12 @@ GIB = 1 << 30
 class Table:
     """Medians of what was measured, by method."""
 
-    def __init__(self, rows: List[Dict[str, Any]], failed: Dict[str, str], state_bytes: int) -> None:
+    def __init__(self, rows: list[dict[str, Any]], failed: dict[str, str], state_bytes: int) -> None:
         self.rows, self.failed, self.bytes = rows, failed, state_bytes
         self.names = list(dict.fromkeys(row["method"] for row in rows))
         self.limits = {row["method"] for row in rows if row["limit"]}
 
-    def values(self, name: str, what: str, first: bool = False) -> List[float]:
+    def values(self, name: str, what: str, first: bool = False) -> list[float]:
         """Of one method: the first round alone, or all others."""
         all_rounds = [(row["round"], row["value"]) for row in self.rows if (row["method"], row["what"]) == (name, what)]
         if what.startswith(("load", "wrong")):
@@ -64,8 +64,9 @@ class Table:
         lines += [f"\n{name} did not run here: `{problem}`" for name, problem in self.failed.items()]
         lines += [
             "",
-            "Stall: time the trainer is held, the slowest rank's. Durable: from the call until all is synced, files and folders,",
-            "and the method says that it is over; a sync that the method leaves out is added. CPU: all ranks with their children.",
+            "Stall: time the trainer is held, the slowest rank's. Durable: from the call until all is synced, files and",
+            "folders, and the method says that it is over; a sync that the method leaves out is added. CPU: all ranks with",
+            "their children.",
             "Lost: the stall and what the steps meanwhile were slower by. Ratios are medians of ratios within a round.",
             "Only rankguard and DCP can load on another number of ranks; only rankguard checks digests, on every load.",
             "",
@@ -88,9 +89,7 @@ class Table:
         for nth, name in enumerate(names):
             top = 40 + nth * high
             weight = "bold" if name.startswith("rankguard") else "normal"
-            parts.append(
-                f'<text x="{left - 10}" y="{top + 20}" text-anchor="end" font-weight="{weight}">{escape(name)}</text>'
-            )
+            parts.append(f'<text x="{left - 10}" y="{top + 20}" text-anchor="end" font-weight="{weight}">{escape(name)}</text>')
             for row, (what, colour) in enumerate((("stall", "#b3401f"), ("durable", "#4a6f9c"))):
                 value = self.median(name, what) or 0.0
                 length, y = value / widest * width, top + row * 16
@@ -99,7 +98,7 @@ class Table:
         return "\n".join([*parts, "</svg>", ""])
 
 
-def _row(cells: List[str]) -> str:
+def _row(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Optional
 
 from . import _arrays
 from ._arrays import Unsavable
@@ -48,11 +49,11 @@ class Leaf:
 class Flat:
     """A state taken apart."""
 
-    def __init__(self, state: Any, path: Tuple[Any, ...] = ()) -> None:
-        self.leaves: List[Leaf] = []
-        self._names: Dict[str, str] = {}
-        self._stateful: List[Tuple[Any, Any]] = []
-        self._seen: List[int] = []
+    def __init__(self, state: Any, path: tuple[Any, ...] = ()) -> None:
+        self.leaves: list[Leaf] = []
+        self._names: dict[str, str] = {}
+        self._stateful: list[tuple[Any, Any]] = []
+        self._seen: list[int] = []
         self._state = self._encode(state, path, None)
 
     def text(self) -> str:
@@ -64,7 +65,7 @@ class Flat:
         for owner, state in self._stateful:
             owner.load_state_dict(state)
 
-    def _encode(self, value: Any, path: Tuple[Any, ...], replace: Optional[Callable[[Any], None]]) -> Any:
+    def _encode(self, value: Any, path: tuple[Any, ...], replace: Optional[Callable[[Any], None]]) -> Any:
         if value is None or value is True or value is False or type(value) is str:
             return value
         if type(value) is int:
@@ -77,7 +78,7 @@ class Flat:
         if _arrays.is_array(value):
             name = self._name(path)
             self.leaves.append(Leaf(name, value, replace))
-            return {"$": "tensor", "v": name}
+            return {"$": "tensor", "v": name, **_arrays.described(value)}
         if isinstance(value, PerRank):
             return {"$": "per-rank", "v": _inline(value.value, _text(path))}
         if _is_numpy_scalar(value):
@@ -85,7 +86,7 @@ class Flat:
             return {"$": "scalar", "d": value.dtype.str, "v": base64.b64encode(array.tobytes()).decode("ascii")}
         return self._container(value, path)
 
-    def _container(self, value: Any, path: Tuple[Any, ...]) -> Any:
+    def _container(self, value: Any, path: tuple[Any, ...]) -> Any:
         if id(value) in self._seen:
             raise Unsavable(f"{_text(path)}: the state contains itself")
         self._seen.append(id(value))
@@ -108,21 +109,19 @@ class Flat:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise Unsavable(f"{_text(path)}: a {kind} is neither a tensor nor plain state; save what it is made of")
 
-    def _dict(self, value: Dict[Any, Any], path: Tuple[Any, ...]) -> Any:
+    def _dict(self, value: dict[Any, Any], path: tuple[Any, ...]) -> Any:
         plain = all(type(key) is str for key in value) and "$" not in value
-        encoded = [
-            (self._key(key, path), self._encode(item, (*path, key), _setter(value, key))) for key, item in value.items()
-        ]
+        encoded = [(self._key(key, path), self._encode(item, (*path, key), _setter(value, key))) for key, item in value.items()]
         return dict(encoded) if plain else {"$": "dict", "v": [list(pair) for pair in encoded]}
 
-    def _key(self, key: Any, path: Tuple[Any, ...]) -> Any:
+    def _key(self, key: Any, path: tuple[Any, ...]) -> Any:
         if key is None or type(key) in (str, int, float, bool, bytes):
             return self._encode(key, path, None)
         if type(key) is tuple:
             return {"$": "tuple", "v": [self._key(item, path) for item in key]}
         raise Unsavable(f"{_text(path)}: a key of type {type(key).__name__} cannot be saved: {key!r}")
 
-    def _name(self, path: Tuple[Any, ...]) -> str:
+    def _name(self, path: tuple[Any, ...]) -> str:
         name = _text(path)
         spelt = repr(path)
         if self._names.setdefault(name, spelt) != spelt:
@@ -154,9 +153,13 @@ def decode_plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Ref:
-    """A tensor in a decoded state."""
+    """A tensor in a decoded state, with what is needed to make it anew, where that was written."""
 
     name: str
+    dtype: Optional[str] = None
+    shape: Optional[list[int]] = None
+    #: Whose array it was: ``torch``, ``numpy`` (JAX too), or ``part`` for a part of something larger.
+    kind: Optional[str] = None
 
 
 def _decode(value: Any) -> Any:
@@ -166,7 +169,7 @@ def _decode(value: Any) -> Any:
         return value
     if "$" not in value:
         return {key: _decode(item) for key, item in value.items()}
-    kind, inner = value["$"], value.get("v")
+    kind, inner = value["$"], value["v"]
     if kind == "float":
         return float(inner)
     if kind == "int":
@@ -174,7 +177,7 @@ def _decode(value: Any) -> Any:
     if kind == "bytes":
         return base64.b64decode(inner)
     if kind == "tensor":
-        return Ref(inner)
+        return Ref(inner, value.get("d"), value.get("s"), value.get("k"))
     if kind == "tuple":
         return tuple(_decode(item) for item in inner)
     if kind == "dict":
@@ -190,10 +193,10 @@ def _decode(value: Any) -> Any:
     raise ValueError(f"the state of the checkpoint has a value of kind {kind!r}, which this version does not know")
 
 
-def refs(state: Any) -> Iterable[str]:
-    """Names of the tensors in a decoded state."""
+def refs(state: Any) -> Iterable[Ref]:
+    """The tensors in a decoded state."""
     if isinstance(state, Ref):
-        yield state.name
+        yield state
     elif isinstance(state, dict):
         for item in state.values():
             yield from refs(item)
@@ -202,16 +205,31 @@ def refs(state: Any) -> Iterable[str]:
             yield from refs(item)
 
 
+def replaced(state: Any, made: dict[str, Any], own: bool) -> Any:
+    """A decoded state with arrays in the places of its tensors; what belongs to another rank alone becomes ``None``."""
+    if isinstance(state, Ref):
+        return made[state.name]
+    if isinstance(state, PerRank):
+        return state.value if own else None
+    if isinstance(state, dict):
+        return {key: replaced(item, made, own) for key, item in state.items()}
+    if isinstance(state, list):
+        return [replaced(item, made, own) for item in state]
+    if isinstance(state, tuple):
+        return tuple(replaced(item, made, own) for item in state)
+    return state
+
+
 class Merge:
     """Puts the plain state of a checkpoint into a live state; tensors are left where they are."""
 
     def __init__(self, own: bool, flat: Flat) -> None:
         #: Whether the state is this rank's own; another rank's says nothing of what belongs to one rank.
         self.own = own
-        self.kept: List[str] = []
+        self.kept: list[str] = []
         self._states = {id(owner): state for owner, state in flat._stateful}
 
-    def into(self, live: Any, saved: Any, path: Tuple[Any, ...] = ()) -> Any:
+    def into(self, live: Any, saved: Any, path: tuple[Any, ...] = ()) -> Any:
         """What belongs at this place: ``live`` itself where it can be changed in place, else a value for it."""
         if isinstance(saved, Ref) or _arrays.is_array(live):
             if isinstance(saved, Ref) and _arrays.is_array(live):
@@ -247,7 +265,7 @@ class Merge:
             return tuple(self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))
         return saved
 
-    def _per_rank(self, live: Any, saved: Any, path: Tuple[Any, ...]) -> Any:
+    def _per_rank(self, live: Any, saved: Any, path: tuple[Any, ...]) -> Any:
         if self.own and isinstance(saved, PerRank):
             return saved
         self.kept.append(_text(path))
@@ -269,7 +287,7 @@ def _setter(container: Any, key: Any) -> Callable[[Any], None]:
     return put
 
 
-def _text(path: Tuple[Any, ...]) -> str:
+def _text(path: tuple[Any, ...]) -> str:
     return ".".join(str(part) for part in path) or "state"
 
 
@@ -319,7 +337,7 @@ def _bytes_of(box: _arrays.Box) -> bytes:
     return ctypes.string_at(box.address, box.nbytes) if box.nbytes else b""
 
 
-def _array_of(dtype: str, shape: List[int], data: str, kind: str) -> Any:
+def _array_of(dtype: str, shape: list[int], data: str, kind: str) -> Any:
     name = next(name for name, known in _arrays._NUMPY.items() if known == dtype)
     raw = base64.b64decode(data)
     if kind == "torch":

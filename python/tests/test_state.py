@@ -78,7 +78,7 @@ def test_a_save_beside_the_training_is_what_stood_there_at_its_begin(session):
         -0.0,
         math.inf,
         5e-324,
-        "text with \" and \u2028",
+        'text with " and \u2028',
         b"\x00\xff",
         [1, [2, []]],
         (1, (2.5, "x")),
@@ -129,7 +129,7 @@ def test_a_state_that_contains_itself_is_refused(session):
 
 
 def test_a_schema_of_another_version_is_refused_by_name():
-    with pytest.raises(ValueError, match="somebody.else/9"):
+    with pytest.raises(ValueError, match=r"somebody.else/9"):
         _tree.decode('{"schema": "somebody.else/9", "state": {}}')
 
 
@@ -234,7 +234,7 @@ def test_a_skipped_save_is_told_and_counted(tmp_path):
 
 
 def test_without_an_agent_and_a_place_the_error_says_what_to_do():
-    with pytest.raises(rankguard.RankguardError, match="rankguard run.*local_dir"):
+    with pytest.raises(rankguard.RankguardError, match=r"rankguard run.*local_dir"):
         rankguard.connect()
 
 

@@ -104,7 +104,7 @@ def test_a_model_and_its_optimizer_resume_to_the_last_bit(session):
     session.checkpoint({"model": model, "optimizer": optimizer}, step=4)
     session.wait()
     other, moments = make()
-    with pytest.raises(ValueError, match="no place for: optimizer.state.0"):
+    with pytest.raises(ValueError, match=r"no place for: optimizer.state.0"):
         session.restore({"model": other, "optimizer": moments})
     train(other, moments, 1)
     session.restore({"model": other, "optimizer": moments})
@@ -207,7 +207,7 @@ def test_dtensors_saved_on_two_ranks_are_loaded_on_other_meshes(tmp_path, how):
 
 
 def test_dcp_refuses_what_it_would_have_to_pickle(session):
-    with pytest.raises(dcp.CheckpointException, match="thing: a .*object is neither"):
+    with pytest.raises(dcp.CheckpointException, match=r"thing: a .*object is neither"):
         dcp.save({"thing": object()}, storage_writer=rankguard.dcp.StorageWriter(step=1, session=session), no_dist=True)
 
 
