@@ -13,7 +13,7 @@ import time
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import DataLoaderConfiguration, set_seed
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -39,7 +39,9 @@ class Losses:
 def main() -> None:
     args = arguments()
     torch.set_num_threads(1)
-    accelerator = Accelerator(cpu=True)
+    # Only such a sampler can draw the order of any epoch again.
+    loaders = DataLoaderConfiguration(use_seedable_sampler=True)
+    accelerator = Accelerator(cpu=True, dataloader_config=loaders)
     set_seed(7)
     model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, 8))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

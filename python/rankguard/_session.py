@@ -9,10 +9,10 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-from . import _arrays, _tree
+from . import _arrays, _imported, _tree
 from ._rankguard import Agent, Local, RankguardError
 
-__all__ = ["Loaded", "RankguardError", "Restored", "Saved", "Session", "connect", "place"]
+__all__ = ["Loaded", "RankguardError", "Restored", "Saved", "Session", "connect", "given", "place"]
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,8 @@ class Session:
         if given is None:
             return None
         found, states = given
+        if _imported.named(states) is not None:
+            raise RankguardError(f"step {found} was imported and knows names alone; use restore() with a state to fill")
         own, saved = _own(states)
         made: dict[str, Any] = {}
         for ref in _tree.refs(saved):
@@ -255,6 +257,12 @@ class Session:
         return box
 
     def _adopt(self, state: Any, flat: _tree.Flat, step: int, states: dict[int, str], strict: bool) -> Restored:
+        values = _imported.named(states)
+        if values is not None:
+            _imported.Merge(values, flat).into(_top(state))
+            flat.load()
+            self._step = step
+            return Restored(step, len(states))
         own, saved = _own(states)
         missing = sorted({ref.name for ref in _tree.refs(saved)} - {leaf.name for leaf in flat.leaves}) if own else []
         if missing and strict:
@@ -311,6 +319,15 @@ def _agreed(local_dir: Union[str, os.PathLike[str]], options: dict[str, Any]) ->
         chosen[0] = local.generation()
     torch.broadcast_object_list(chosen, src=0)
     return local or Local(os.fspath(local_dir), **{**options, "generation": chosen[0]})
+
+
+def given(session: Optional[Session]) -> Session:
+    """The session that an adapter was given, else that of the process."""
+    if session is not None:
+        return session
+    from . import session as of_process
+
+    return of_process()
 
 
 def place() -> tuple[int, int]:

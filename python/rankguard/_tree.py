@@ -60,6 +60,10 @@ class Flat:
         """The state of this rank, as JSON."""
         return json.dumps({_SCHEMA_KEY: SCHEMA, _STATE_KEY: self._state}, separators=(",", ":"), allow_nan=False)
 
+    def states(self) -> dict[int, Any]:
+        """The state of each object that was asked for one, by the object's id."""
+        return {id(owner): state for owner, state in self._stateful}
+
     def load(self) -> None:
         """Hands restored state back to the objects that it was asked of."""
         for owner, state in self._stateful:
@@ -80,7 +84,7 @@ class Flat:
             self.leaves.append(Leaf(name, value, replace))
             return {"$": "tensor", "v": name, **_arrays.described(value)}
         if isinstance(value, PerRank):
-            return {"$": "per-rank", "v": _inline(value.value, _text(path))}
+            return {"$": "per-rank", "v": _inline(value.value, text_of(path))}
         if _is_numpy_scalar(value):
             array = value.reshape(())
             return {"$": "scalar", "d": value.dtype.str, "v": base64.b64encode(array.tobytes()).decode("ascii")}
@@ -88,7 +92,7 @@ class Flat:
 
     def _container(self, value: Any, path: tuple[Any, ...]) -> Any:
         if id(value) in self._seen:
-            raise Unsavable(f"{_text(path)}: the state contains itself")
+            raise Unsavable(f"{text_of(path)}: the state contains itself")
         self._seen.append(id(value))
         try:
             if isinstance(value, dict):
@@ -107,10 +111,11 @@ class Flat:
         finally:
             self._seen.pop()
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise Unsavable(f"{_text(path)}: a {kind} is neither a tensor nor plain state; save what it is made of")
+        raise Unsavable(f"{text_of(path)}: a {kind} is neither a tensor nor plain state; save what it is made of")
 
     def _dict(self, value: dict[Any, Any], path: tuple[Any, ...]) -> Any:
-        plain = all(type(key) is str for key in value) and "$" not in value
+        # An object of JSON may come back in the order of its keys, and to Python the order is part of the value.
+        plain = all(type(key) is str for key in value) and "$" not in value and list(value) == sorted(value)
         encoded = [(self._key(key, path), self._encode(item, (*path, key), _setter(value, key))) for key, item in value.items()]
         return dict(encoded) if plain else {"$": "dict", "v": [list(pair) for pair in encoded]}
 
@@ -119,10 +124,10 @@ class Flat:
             return self._encode(key, path, None)
         if type(key) is tuple:
             return {"$": "tuple", "v": [self._key(item, path) for item in key]}
-        raise Unsavable(f"{_text(path)}: a key of type {type(key).__name__} cannot be saved: {key!r}")
+        raise Unsavable(f"{text_of(path)}: a key of type {type(key).__name__} cannot be saved: {key!r}")
 
     def _name(self, path: tuple[Any, ...]) -> str:
-        name = _text(path)
+        name = text_of(path)
         spelt = repr(path)
         if self._names.setdefault(name, spelt) != spelt:
             raise Unsavable(f"{name}: two tensors have this name, at {self._names[name]} and {spelt}")
@@ -227,14 +232,14 @@ class Merge:
         #: Whether the state is this rank's own; another rank's says nothing of what belongs to one rank.
         self.own = own
         self.kept: list[str] = []
-        self._states = {id(owner): state for owner, state in flat._stateful}
+        self._states = flat.states()
 
     def into(self, live: Any, saved: Any, path: tuple[Any, ...] = ()) -> Any:
         """What belongs at this place: ``live`` itself where it can be changed in place, else a value for it."""
         if isinstance(saved, Ref) or _arrays.is_array(live):
             if isinstance(saved, Ref) and _arrays.is_array(live):
                 return live
-            raise ValueError(f"{_text(path)}: a tensor stands on one side and plain state on the other")
+            raise ValueError(f"{text_of(path)}: a tensor stands on one side and plain state on the other")
         if isinstance(live, PerRank) or isinstance(saved, PerRank):
             return self._per_rank(live, saved, path)
         if id(live) in self._states:
@@ -255,20 +260,20 @@ class Merge:
                 for at, item in enumerate(saved):
                     live[at] = self.into(live[at], item, (*path, at))
             elif _has_tensors(live) or any(True for _ in refs(saved)):
-                raise ValueError(f"{_text(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
+                raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
             else:
                 live[:] = saved
             return live
         if isinstance(live, tuple) and isinstance(saved, tuple) and _has_tensors(live):
             if len(live) != len(saved):
-                raise ValueError(f"{_text(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
+                raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
             return tuple(self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))
         return saved
 
     def _per_rank(self, live: Any, saved: Any, path: tuple[Any, ...]) -> Any:
         if self.own and isinstance(saved, PerRank):
             return saved
-        self.kept.append(_text(path))
+        self.kept.append(text_of(path))
         return live
 
 
@@ -287,7 +292,8 @@ def _setter(container: Any, key: Any) -> Callable[[Any], None]:
     return put
 
 
-def _text(path: tuple[Any, ...]) -> str:
+def text_of(path: tuple[Any, ...]) -> str:
+    """The name of a place in a state."""
     return ".".join(str(part) for part in path) or "state"
 
 

@@ -12,14 +12,16 @@
     rankguard.done()
 
 Models, optimizers, schedules, the gradient scaler, stateful loaders, registered objects
-(``Accelerator.register_for_checkpointing``), the count of gathered gradients, and the random numbers of each rank; DDP and
-FSDP2 alike, on any number of ranks later. The hooks of ``save_state`` are no place for this: they run before Accelerate
-writes files of its own and cannot keep it from that. So these two functions stand in its place, and such hooks are not called.
+(``Accelerator.register_for_checkpointing``), the count of gathered gradients, and the random numbers of each rank; on any
+number of ranks later. One process and DDP are tested, FSDP2 is not. The hooks of ``save_state`` are no place for this: they
+run before Accelerate writes files of its own and cannot keep it from that. So these two functions stand in its place, and
+such hooks are not called.
 
 As with ``load_state``, the place in an epoch is the trainer's: ``accelerator.skip_first_batches(loader, n)``. Random numbers
 are those of the save when :func:`restore` returns. A loader draws one more when it begins, so with dropout a run that goes
-on within an epoch is the same to the last bit if it restores them once more after that: ``restored.random()``. Absent:
-DeepSpeed and Megatron, which keep the state themselves; they are refused.
+on within an epoch is the same to the last bit if it restores them once more after that: ``restored.random()``. The order of
+an epoch can be drawn again with ``DataLoaderConfiguration(use_seedable_sampler=True)``. Absent: DeepSpeed and Megatron, which
+keep the state themselves; they are refused.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def checkpoint(
     accelerator: accelerate.Accelerator, step: Optional[int] = None, session: Optional[_session.Session] = None
 ) -> _session.Saved:
     """Saves all that was prepared and registered; when it returns, training may go on. To be called on every rank."""
-    return _given(session).checkpoint(_state(accelerator), step)
+    return _session.given(session).checkpoint(_state(accelerator), step)
 
 
 def restore(
@@ -59,7 +61,7 @@ def restore(
 ) -> Optional[Restored]:
     """Restores in place; ``None`` for a fresh start. After ``prepare``, with the same things prepared in the same order."""
     live = _state(accelerator)
-    restored = _given(session).restore(live, step)
+    restored = _session.given(session).restore(live, step)
     if restored is None:
         return None
     set_state_dict(
@@ -114,11 +116,3 @@ def _optimizers(accelerator: accelerate.Accelerator) -> list[torch.optim.Optimiz
 
 def _stateful_loaders(accelerator: accelerate.Accelerator) -> list[Any]:
     return [loader for loader in accelerator._dataloaders if getattr(loader, "use_stateful_dataloader", False)]
-
-
-def _given(session: Optional[_session.Session]) -> _session.Session:
-    if session is not None:
-        return session
-    from . import session as of_process
-
-    return of_process()

@@ -130,11 +130,7 @@ class StorageWriter(_StorageWriter, AsyncStager):
         return None
 
     def _given(self) -> _session.Session:
-        if self._session is None:
-            from . import session
-
-            self._session = session()
-        return self._session
+        return _session.given(self._session)
 
     def _seal(self, content: _Content, step: Optional[int]) -> None:
         saved = self._given().save_boxes(content.boxes, content.text(), SCHEMA, step)
@@ -230,11 +226,7 @@ class StorageReader(_StorageReader):
         return True
 
     def _given(self) -> _session.Session:
-        if self._session is None:
-            from . import session
-
-            self._session = session()
-        return self._session
+        return _session.given(self._session)
 
     def _wanted_step(self) -> Optional[int]:
         return None if self._given().under_agent else self.step

@@ -104,11 +104,7 @@ class CheckpointIO(_CheckpointIO):
             files.rm(os.fspath(path))
 
     def _given(self) -> _session.Session:
-        if self._session is None:
-            from . import session
-
-            self._session = session()
-        return self._session
+        return _session.given(self._session)
 
     def _step_of(self, checkpoint: dict[str, Any], path: _Path) -> int:
         """Trainer tells it; for Fabric it is the number at the end of the path, else the step that was told last."""
@@ -136,8 +132,10 @@ class Callback(_Callback):
     ``None`` leaves it away. ``path`` is where the notes of due checkpoints go: one, replaced each time.
     """
 
-    def __init__(self, loss: Optional[str] = "loss", path: Optional[_Path] = None) -> None:
-        self._loss, self._path = loss, path
+    def __init__(
+        self, loss: Optional[str] = "loss", path: Optional[_Path] = None, session: Optional[_session.Session] = None
+    ) -> None:
+        self._loss, self._path, self._session = loss, path, session
         self._told = 0
         self._random: Optional[dict[str, Any]] = None
         self._within_epoch = False
@@ -145,16 +143,15 @@ class Callback(_Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        from . import session
-
         step = trainer.global_step
         if step == self._told:
             # Gradients are being gathered still.
             return
         self._told = step
         given = outputs.get(self._loss) if isinstance(outputs, dict) else outputs
-        session().step(step, loss=given if self._loss is not None else None)
-        if session().due(step):
+        session = _session.given(self._session)
+        session.step(step, loss=given if self._loss is not None else None)
+        if session.due(step):
             trainer.save_checkpoint(self._path or os.path.join(trainer.default_root_dir, "rankguard.ckpt"), False)
 
     def state_dict(self) -> dict[str, Any]:

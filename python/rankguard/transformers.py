@@ -134,8 +134,4 @@ class Callback(TrainerCallback):
         return getattr(optimizer, "optimizer", optimizer)
 
     def _given(self) -> _session.Session:
-        if self._session is None:
-            from . import session
-
-            self._session = session()
-        return self._session
+        return _session.given(self._session)

@@ -1,9 +1,15 @@
 """What the tests share. Without torch, its tests say loudly that they did not run."""
 
 import importlib.util
+import pathlib
+import sys
 import warnings
 
 import pytest
+
+# `python -m pytest` in the checkout puts that on the path, where transformers takes our folder `datasets` for the library.
+CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
+sys.path[:] = [folder for folder in sys.path if folder not in ("", CHECKOUT)]
 
 TORCH = importlib.util.find_spec("torch") is not None
 
