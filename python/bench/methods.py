@@ -1,9 +1,4 @@
-"""The ways to save that are compared, and the limits of the machine they are measured against.
-
-A method saves one state again and again. ``save`` returns when the trainer may go on; ``finish`` returns when the method
-itself says that the save is over. Where it does not sync what it wrote (``synced`` is false), the benchmark does, and counts
-that into the time until the save is durable.
-"""
+"""The ways to save that are compared, and the limits of the machine they are measured against."""
 
 from __future__ import annotations
 
@@ -19,67 +14,10 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
-from torch.distributed.tensor import DTensor
+
+from method import Method, localized, raw, tensors
 
 DIRECT_BLOCK = 16 << 20
-
-
-def local(value: Any) -> Any:
-    """The part that this rank holds."""
-    return value.to_local() if isinstance(value, DTensor) else value
-
-
-def tensors(state: dict[str, Any], prefix: str = "") -> list[tuple[str, torch.Tensor]]:
-    """The local tensors of a nested state, by name."""
-    found = []
-    for key, value in state.items():
-        if isinstance(value, dict):
-            found += tensors(value, f"{prefix}{key}.")
-        elif isinstance(value, torch.Tensor):
-            found.append((prefix + key, local(value)))
-    return found
-
-
-def localized(state: dict[str, Any]) -> dict[str, Any]:
-    """The same with plain local tensors."""
-    return {key: localized(value) if isinstance(value, dict) else local(value) for key, value in state.items()}
-
-
-def raw(tensor: torch.Tensor) -> torch.Tensor:
-    """Its bytes, without a copy."""
-    return tensor.reshape(-1).view(torch.uint8)
-
-
-class Method:
-    """One way to save. ``path`` is a folder of this save alone, which is there already."""
-
-    name = ""
-    #: Whether the method syncs files and says "over" only after that.
-    synced = True
-    #: A limit of the machine rather than somebody's way to save.
-    limit = False
-
-    def __init__(self, state: dict[str, Any], group: Any, root: str) -> None:
-        self.state, self.group, self.root, self.rank = state, group, root, dist.get_rank()
-
-    def save(self, path: str, step: int) -> None:
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """Returns when the save is over."""
-
-    def load(self, path: str, into: dict[str, Any]) -> None:
-        raise NotImplementedError
-
-    def over(self) -> bool:
-        """Whether the save is over; asked beside the training."""
-        return True
-
-    def before_optimizer(self) -> None:
-        """What the trainer must call before it changes its tensors."""
-
-    def close(self) -> None:
-        """Gives everything back."""
 
 
 class Memcpy(Method):
@@ -174,6 +112,9 @@ class DcpSave(Method):
 
     def load(self, path: str, into: dict[str, Any]) -> None:
         dcp.load(into, checkpoint_id=path, process_group=self.group)
+
+    def whole(self, path: str, into: dict[str, Any]) -> None:
+        dcp.load(into, checkpoint_id=path, no_dist=True)
 
 
 class DcpAsync(DcpSave):
@@ -280,6 +221,9 @@ class Rankguard(Method):
     def load(self, path: str, into: dict[str, Any]) -> None:
         assert self.session.restore(into) is not None
 
+    def whole(self, path: str, into: dict[str, Any]) -> None:
+        assert self.session.restore(into) is not None
+
     def close(self) -> None:
         self.session.done()
         dist.barrier(group=self.group)
@@ -320,6 +264,9 @@ class RankguardDcp(Rankguard):
 
     def load(self, path: str, into: dict[str, Any]) -> None:
         dcp.load(into, storage_reader=self.reader, process_group=self.group)
+
+    def whole(self, path: str, into: dict[str, Any]) -> None:
+        dcp.load(into, storage_reader=self.reader, no_dist=True)
 
 
 ALL = [

@@ -35,8 +35,10 @@ from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard  # noqa: E402
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import memory  # noqa: E402
 import methods  # noqa: E402
 import tables  # noqa: E402
+from method import Method, raw, tensors  # noqa: E402
 
 PARTS = (("weight", torch.bfloat16), ("master", torch.float32), ("exp_avg", torch.float32), ("exp_avg_sq", torch.float32))
 
@@ -124,7 +126,7 @@ class Bench:
         self.mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         self.state = build(args.gib, self.mesh, 1)
         self.into = build(args.gib, self.mesh, 2)
-        held = sum(methods.raw(tensor).numel() for _, tensor in methods.tensors(self.state))
+        held = sum(raw(tensor).numel() for _, tensor in tensors(self.state))
         total = torch.tensor([held])
         dist.all_reduce(total, group=self.group)
         self.bytes = int(total.item())
@@ -132,17 +134,17 @@ class Bench:
         self.failed: dict[str, str] = {}
         self.square = torch.randn(args.matrix, args.matrix)
 
-    def note(self, method: methods.Method, what: str, value: float, nth: int) -> None:
+    def note(self, method: Method, what: str, value: float, nth: int) -> None:
         self.rows.append({"method": method.name, "limit": int(method.limit), "what": what, "round": nth, "value": value})
 
-    def step(self, method: methods.Method) -> float:
+    def step(self, method: Method) -> float:
         """One step of training on this rank: a product, then what comes before the optimizer."""
         start = time.perf_counter()
         torch.mm(self.square, self.square)
         method.before_optimizer()
         return time.perf_counter() - start
 
-    def once(self, method: methods.Method, nth: int) -> None:
+    def once(self, method: Method, nth: int) -> None:
         if self.rank == 0:
             print(f"round {nth}: {method.name}", file=sys.stderr, flush=True)
         path = f"{self.args.scratch}/{type(method).__name__}-{nth}"
@@ -164,15 +166,32 @@ class Bench:
         spent = torch.tensor([cpu], dtype=torch.float64)
         dist.all_reduce(spent, group=self.group)
         self.note(method, "cpu", spent.item(), nth)
-        if type(method).load is not methods.Method.load and nth == self.args.rounds - 1:
+        if type(method).load is not Method.load and nth == self.args.rounds - 1:
             self.load(method, path, nth)
+            if type(method).whole is not Method.whole:
+                self.reshard(method, path, nth)
         dist.barrier(group=self.group)
         if self.rank == 0:
             shutil.rmtree(path, ignore_errors=True)
 
-    def load(self, method: methods.Method, path: str, nth: int) -> None:
+    def reshard(self, method: Method, path: str, nth: int) -> None:
+        """The first rank loads what all have saved, from the disk."""
+        plain = {name: torch.zeros(whole.shape, dtype=whole.dtype) for name, whole in self.state["model"].items()}
+        taken, wrong = 0.0, 0
+        if self.rank == 0:
+            drop(self.args.scratch)
+            start = time.perf_counter()
+            method.whole(path, {"model": plain, "step": 0})
+            taken = time.perf_counter() - start
+        for name, sharded in self.state["model"].items():
+            whole = sharded.full_tensor()
+            wrong += self.rank == 0 and not torch.equal(raw(plain[name]), raw(whole))
+        self.note(method, "load on one", most(taken, self.group), nth)
+        self.note(method, "wrong tensors", most(wrong, self.group), nth)
+
+    def load(self, method: Method, path: str, nth: int) -> None:
         for what in ("cold", "warm"):
-            for _, tensor in methods.tensors(self.into):
+            for _, tensor in tensors(self.into):
                 tensor.zero_()
             if what == "cold":
                 drop(self.args.scratch)
@@ -180,11 +199,11 @@ class Bench:
             start = time.perf_counter()
             method.load(path, self.into)
             self.note(method, f"load {what}", most(time.perf_counter() - start, self.group), nth)
-            pairs = zip(methods.tensors(self.state), methods.tensors(self.into))
-            wrong = sum(not torch.equal(methods.raw(one), methods.raw(two)) for (_, one), (_, two) in pairs)
+            pairs = zip(tensors(self.state), tensors(self.into))
+            wrong = sum(not torch.equal(raw(one), raw(two)) for (_, one), (_, two) in pairs)
             self.note(method, "wrong tensors", most(wrong, self.group), nth)
 
-    def train(self, method: methods.Method, nth: int) -> None:
+    def train(self, method: Method, nth: int) -> None:
         """Training time lost to one save: the stall, and how much slower the steps were until it was over."""
         path = f"{self.args.scratch}/{type(method).__name__}-train-{nth}"
         if self.rank == 0:
@@ -225,9 +244,14 @@ class Bench:
             return
         problem = ""
         try:
-            if kind.name not in made:
-                made[kind.name] = kind(self.state, self.group, self.args.scratch)
-            self.once(made[kind.name], nth)
+            with memory.Watch() as watch:
+                if kind.name not in made:
+                    made[kind.name] = kind(self.state, self.group, self.args.scratch)
+                self.once(made[kind.name], nth)
+            if nth == 0:
+                extra = torch.tensor([watch.extra])
+                dist.all_reduce(extra, group=self.group)
+                self.note(made[kind.name], "memory", extra.item() / self.bytes, nth)
             if self.args.train:
                 self.train(made[kind.name], nth)
         except Exception as raised:

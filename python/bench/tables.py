@@ -35,8 +35,8 @@ class Table:
 
     def markdown(self, about: str) -> str:
         """The table, with the words that it needs."""
-        head = ["method", "stall s", "over memcpy", "first stall s", "durable s", "over O_DIRECT", "CPU s/GiB"]
-        head += ["lost s", "slowest step x", "load cold s", "load warm s", "wrong"]
+        head = ["method", "stall s", "p95 s", "over memcpy", "first stall s", "durable s", "over O_DIRECT", "CPU s/GiB"]
+        head += ["memory x", "lost s", "slowest step x", "load cold s", "load warm s", "load on one s", "wrong"]
         lines = ["# Saves and loads, beside peers", "", about, "", _row(head), _row(["---"] * len(head))]
         for name in self.names:
             first = self.values(name, "stall", first=True)
@@ -48,15 +48,18 @@ class Table:
                     [
                         f"*{name}*" if name in self.limits else name,
                         _number(self.median(name, "stall")),
+                        _number(_most(self.values(name, "stall"))),
                         self.over(name, "stall", "memcpy (limit)", "stall"),
                         _number(first[0] if first else None),
                         "-" if is_copy else _number(self.median(name, "durable")),
                         "-" if is_copy else self.over(name, "durable", "O_DIRECT write (limit)", "durable"),
                         "-" if cpu is None else f"{cpu / (self.bytes / GIB):.2f}",
+                        _number(next(iter(self.values(name, "memory", first=True)), None)),
                         _number(self.median(name, "lost")),
                         _number(self.median(name, "slowest step"), 1),
                         _number(next(iter(self.values(name, "load cold")), None)),
                         _number(next(iter(self.values(name, "load warm")), None)),
+                        _number(next(iter(self.values(name, "load on one")), None)),
                         f"{int(max(wrong))}" if wrong else "-",
                     ]
                 )
@@ -66,7 +69,8 @@ class Table:
             "",
             "Stall: time the trainer is held, the slowest rank's. Durable: from the call until all is synced, files and",
             "folders, and the method says that it is over; a sync that the method leaves out is added. CPU: all ranks with",
-            "their children.",
+            "their children. Memory: the most over what there was before, of the first save, over the state's size. Load on",
+            "one: a single rank loads, from the disk, what all have saved.",
             "Lost: the stall and what the steps meanwhile were slower by. Ratios are medians of ratios within a round.",
             "Only rankguard and DCP can load on another number of ranks; only rankguard checks digests, on every load.",
             "",
@@ -96,6 +100,11 @@ class Table:
                 parts.append(f'<rect x="{left}" y="{y}" width="{length:.1f}" height="13" fill="{colour}"/>')
                 parts.append(f'<text x="{left + length + 6:.1f}" y="{y + 11}">{value:.2f}</text>')
         return "\n".join([*parts, "</svg>", ""])
+
+
+def _most(values: list[float]) -> Optional[float]:
+    """The 95th percentile: of fewer than twenty values the greatest."""
+    return sorted(values)[max(0, -(-95 * len(values) // 100) - 1)] if values else None
 
 
 def _row(cells: list[str]) -> str:

@@ -13,7 +13,14 @@ import pytest
 import readme
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1]
-PYTHONS = [found for minor in range(9, 16) if (found := shutil.which(f"python3.{minor}"))] or [sys.executable]
+
+
+def runs(python: str) -> bool:
+    """Whether it is there and more than a stand-in of a version manager."""
+    return shutil.which(python) is not None and subprocess.run([python, "-V"], capture_output=True).returncode == 0
+
+
+PYTHONS = [f"python3.{minor}" for minor in range(9, 16) if runs(f"python3.{minor}")] or [sys.executable]
 
 pytestmark = pytest.mark.skipif(
     shutil.which("cargo") is None or importlib.util.find_spec("maturin") is None, reason="cargo or maturin is not installed"
