@@ -89,7 +89,8 @@ class Staging:
     """Host memory for arrays of a device, kept from save to save: pinned memory is dear to make."""
 
     buffers: dict[str, Any] = field(default_factory=dict)
-    stream: Any = None
+    #: A side stream for each device: a stream takes no work of another device.
+    streams: dict[Any, Any] = field(default_factory=dict)
 
 
 def torch_dtype(name: str) -> Any:
@@ -232,7 +233,7 @@ def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging
         local = local.resolve_conj().resolve_neg()
     shape, memory, after = list(local.shape), local, None
     if local.device.type != "cpu":
-        memory, after = _staged(name, local, writable, staging or Staging())
+        memory, after = _staged(name, local, writable, staging)
     elif not local.is_contiguous():
         memory = local.contiguous()
         if writable:
@@ -262,31 +263,42 @@ def _dtensor_part(name: str, tensor: Any) -> Optional[tuple[Any, list[int], int]
     return local, [int(at) for at in offset], replica
 
 
-def _staged(name: str, tensor: Any, writable: bool, staging: Staging) -> tuple[Any, Optional[Callable[[], None]]]:
-    """A pinned copy of a device's tensor. Copies are queued on a side stream; :func:`synchronize` waits for them."""
+def _staged(name: str, tensor: Any, writable: bool, staging: Optional[Staging]) -> tuple[Any, Optional[Callable[[], None]]]:
+    """A copy of a device's tensor in host memory.
+
+    With a staging it is pinned and only queued on a side stream: read it after :func:`synchronize`. Without one the copy is
+    over when this returns.
+    """
     torch = _loaded("torch")
     if tensor.device.type != "cuda":
         raise Unsavable(f"{name}: tensors on {tensor.device} cannot be saved; move it to the CPU first")
-    memory = staging.buffers.get(name)
+    memory = None if staging is None else staging.buffers.get(name)
     if memory is None or memory.shape != tensor.shape or memory.dtype != tensor.dtype:
-        memory = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        staging.buffers[name] = memory
+        memory = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=staging is not None)
+        if staging is not None:
+            staging.buffers[name] = memory
     if writable:
 
         def after() -> None:
             tensor.copy_(memory)
 
         return memory, after
-    if staging.stream is None:
-        staging.stream = torch.cuda.Stream(tensor.device)
+    if staging is None:
+        memory.copy_(tensor)
+        return memory, None
+    if tensor.device not in staging.streams:
+        staging.streams[tensor.device] = torch.cuda.Stream(tensor.device)
+    stream = staging.streams[tensor.device]
     # Behind the optimizer's step that was queued last, beside whatever is queued next.
-    staging.stream.wait_stream(torch.cuda.current_stream(tensor.device))
-    with torch.cuda.stream(staging.stream):
+    stream.wait_stream(torch.cuda.current_stream(tensor.device))
+    with torch.cuda.stream(stream):
         memory.copy_(tensor, non_blocking=True)
+    # It may be a temporary one: its memory must not be given to another before the copy is over.
+    tensor.record_stream(stream)
     return memory, None
 
 
 def synchronize(staging: Staging) -> None:
-    """Waits for the copies from the device that were queued."""
-    if staging.stream is not None:
-        staging.stream.synchronize()
+    """Waits for the copies from the devices that were queued."""
+    for stream in staging.streams.values():
+        stream.synchronize()

@@ -59,7 +59,8 @@ class Session:
     def __init__(self, agent: Optional[Agent], local: Optional[Local], checkpoint_every: int = 0) -> None:
         self._agent, self._local = agent, local
         self._every = checkpoint_every
-        self._staging = _arrays.Staging()
+        #: Where tensors of a device are copied to, by name; an adapter hands it to :func:`box_of`.
+        self.staging = _arrays.Staging()
         self._step = 0
         self._stepped_at = time.monotonic()
         self.closed = False
@@ -185,7 +186,8 @@ class Session:
         return Loaded(found, len(states), _tree.replaced(saved, made, own))
 
     def save_boxes(self, boxes: list[_arrays.Box], text: str, schema: str, step: Optional[int]) -> Saved:
-        """Saves boxes that an adapter has made, with the JSON of this rank."""
+        """Saves boxes that an adapter has made with :attr:`staging`, and the JSON of this rank."""
+        _arrays.synchronize(self.staging)
         step = self._step if step is None else int(step)
         sealed, stall_s = self._keeper.checkpoint(step, [box.told() for box in boxes], text, schema)
         return self._saved(step, sealed, stall_s)
@@ -240,13 +242,13 @@ class Session:
         return keeper
 
     def _boxes(self, flat: _tree.Flat) -> list[Any]:
-        boxes = [_arrays.box_of(leaf.name, leaf.value, writable=False, staging=self._staging) for leaf in flat.leaves]
-        _arrays.synchronize(self._staging)
+        boxes = [_arrays.box_of(leaf.name, leaf.value, writable=False, staging=self.staging) for leaf in flat.leaves]
+        _arrays.synchronize(self.staging)
         return [box.told() for box in boxes if box is not None]
 
     def _place(self, leaf: _tree.Leaf) -> Optional[_arrays.Box]:
         if not _arrays.is_jax(leaf.value):
-            return _arrays.box_of(leaf.name, leaf.value, writable=True, staging=self._staging)
+            return _arrays.box_of(leaf.name, leaf.value, writable=True, staging=self.staging)
         if leaf.replace is None:
             raise _arrays.Unsavable(f"{leaf.name}: an array of JAX in a tuple cannot be replaced; use a list or a dict")
         numpy, jax, old, replace = sys.modules["numpy"], sys.modules["jax"], leaf.value, leaf.replace

@@ -74,7 +74,7 @@ class StorageWriter(_StorageWriter, AsyncStager):
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Seals this rank's part. The state is given back as it is; from here on nobody reads its tensors."""
         flat, paths = flatten_state_dict(state_dict)
-        content = _Content(paths)
+        content = _Content(paths, self._given().staging)
         for fqn, value in flat.items():
             content.add(fqn, value)
         self._seal(content, self.step)
@@ -105,7 +105,7 @@ class StorageWriter(_StorageWriter, AsyncStager):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         content, self._staged = self._staged, None
         if content is None:
-            content = _Content(plan.planner_data or {})
+            content = _Content(plan.planner_data or {}, self._given().staging)
             for item in plan.items:
                 content.add_item(item, planner)
             step = self.step if self.step is not None else _number_at_the_end(self._checkpoint_id)
@@ -235,7 +235,8 @@ class StorageReader(_StorageReader):
 class _Content:
     """What one rank saves."""
 
-    def __init__(self, paths: dict[str, tuple[Any, ...]]) -> None:
+    def __init__(self, paths: dict[str, tuple[Any, ...]], staging: _arrays.Staging) -> None:
+        self._staging = staging
         self.boxes: list[_arrays.Box] = []
         self._paths = {fqn: list(path) for fqn, path in paths.items()}
         self._objects: dict[str, Any] = {}
@@ -243,7 +244,7 @@ class _Content:
 
     def add(self, fqn: str, value: Any) -> None:
         if isinstance(value, torch.Tensor):
-            box = _arrays.box_of(fqn, value, writable=False)
+            box = _arrays.box_of(fqn, value, writable=False, staging=self._staging)
             if box is not None:
                 self._add_box(box)
         else:
@@ -255,10 +256,11 @@ class _Content:
             self._objects[fqn] = _tree.encode_plain(planner.lookup_object(item.index), fqn)
             return
         tensor = planner.resolve_data(item)
-        box = _arrays.box_of(fqn, tensor, writable=False)
+        offset = [int(n) for n in item.tensor_data.chunk.offsets]
+        # A rank may hold several parts of a tensor, and each is staged in memory of its own.
+        box = _arrays.box_of(f"{fqn} at {offset}", tensor, writable=False, staging=self._staging)
         assert box is not None
-        box.global_shape = [int(n) for n in item.tensor_data.size]
-        box.offset = [int(n) for n in item.tensor_data.chunk.offsets]
+        box.name, box.global_shape, box.offset = fqn, [int(n) for n in item.tensor_data.size], offset
         self._add_box(box)
 
     def covers(self, plan: SavePlan) -> None:

@@ -17,7 +17,9 @@ TORCH = importlib.util.find_spec("torch") is not None
 def pytest_collection_modifyitems(config: pytest.Config, items: "list[pytest.Item]") -> None:
     if TORCH:
         return
-    warnings.warn("SKIPPED: torch is not installed, so nothing of torch, DCP, DDP, FSDP2 and the frameworks was tested", stacklevel=1)
+    warnings.warn(
+        "SKIPPED: torch is not installed, so nothing of torch, DCP, DDP, FSDP2 and the frameworks was tested", stacklevel=1
+    )
     skip = pytest.mark.skip(reason="torch is not installed (python/tests/torch_env.sh makes an environment)")
     for item in items:
         if "torch" in item.keywords:

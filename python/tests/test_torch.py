@@ -226,3 +226,40 @@ def test_no_pickle_stands_in_what_was_written(tmp_path):
         if path.is_file():
             data = path.read_bytes()
             assert b"torch" not in data and b"\x80\x02" not in data[:2], path
+
+
+def test_dcp_says_that_there_is_nothing_to_load_and_what_is_of_another_schema(session):
+    reader = rankguard.dcp.StorageReader(session=session)
+    with pytest.raises(dcp.CheckpointException, match=r"there is no checkpoint to load"):
+        dcp.load({"w": torch.zeros(2)}, storage_reader=reader, no_dist=True)
+    session.checkpoint({"w": torch.zeros(2)}, step=1)
+    session.wait()
+    with pytest.raises(dcp.CheckpointException, match=r"restore it with rankguard.restore"):
+        dcp.load({"w": torch.zeros(2)}, storage_reader=reader, no_dist=True)
+
+
+def test_a_model_and_its_optimizer_are_loaded_without_ones_to_restore_into(session):
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model(torch.ones(2, 3, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    session.checkpoint({"model": model, "optimizer": optimizer, "mine": rankguard.PerRank(torch.arange(3))}, step=6)
+    session.wait()
+    loaded = session.load()
+    fresh = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(torch.bfloat16)
+    moments = torch.optim.AdamW(fresh.parameters(), lr=1.0)
+    fresh.load_state_dict(loaded.state["model"])
+    moments.load_state_dict(loaded.state["optimizer"])
+    assert loaded.step == 6 and loaded.state["mine"].tolist() == [0, 1, 2]
+    assert all(same(one, two) for one, two in zip(model.state_dict().values(), fresh.state_dict().values()))
+    for one, two in zip(optimizer.state_dict()["state"].values(), moments.state_dict()["state"].values()):
+        assert all(same(one[name], two[name]) for name in one)
+    assert moments.param_groups[0]["lr"] == 0.01
+
+
+def test_a_dtensor_is_not_loaded_as_a_whole(tmp_path):
+    spawn(save_sharded, 2, str(tmp_path), "checkpoint")
+    session = rankguard.connect(tmp_path, job="mesh", rank=0, world_size=1)
+    with pytest.raises(rankguard.Unsavable, match=r"model.even: it was saved in parts"):
+        session.load()
+    session.done()
