@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
+from ranks import spawn  # noqa: E402
+
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 
@@ -153,6 +155,35 @@ class TestLightning:
         assert same(bits(other), bits(model))
         one, two = optimizer.state_dict()["state"][0], moments.state_dict()["state"][0]
         assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+    def test_fabric_with_several_ranks_has_an_image_of_each(self, tmp_path):
+        spawn(fabric_rank, 2, str(tmp_path))
+
+
+def fabric_rank(rank, ranks, folder):
+    from lightning.fabric import Fabric
+
+    import rankguard.lightning as rgl
+
+    os.environ.update(LOCAL_RANK=str(rank), GROUP_RANK="0", TORCHELASTIC_RUN_ID="test")
+    session = rankguard.connect(folder, job="test")
+    plugin = rgl.CheckpointIO(session)
+    fabric = Fabric(accelerator="cpu", devices=ranks, strategy=rgl.FabricDDPStrategy(), plugins=[plugin])
+    fabric.launch()
+    torch.manual_seed(4)
+    model = layers()
+    model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters()))
+    fabric.backward(model(torch.full((2, 6), float(rank))).sum())
+    optimizer.step()
+    fabric.save(f"{folder}/notes/step-3.ckpt", {"model": model, "optimizer": optimizer, "rank": rank})
+    session.wait()
+    fabric.barrier()
+    want, rest = bits(model), {"model": model, "rank": None}
+    for weight in model.parameters():
+        weight.data.zero_()
+    fabric.load(f"{folder}/notes/step-3.ckpt", rest, strict=False)
+    assert rest["rank"] == rank and same(bits(model), want)
+    session.done()
 
 
 class TestAccelerate:

@@ -1,8 +1,6 @@
 """Tensors of torch, DTensors and DCP on one machine, gloo, CPU."""
 
 import math
-import multiprocessing
-import os
 import pathlib
 
 import pytest
@@ -10,13 +8,13 @@ import pytest
 import rankguard
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
 
 import rankguard.dcp  # noqa: E402
+from ranks import spawn  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -115,42 +113,6 @@ def test_a_model_and_its_optimizer_resume_to_the_last_bit(session):
 
 
 # Several ranks, each a process of its own.
-
-
-#: One process imports torch and gives birth to the ranks: an import for each would take most of the tests' time.
-RANKS = multiprocessing.get_context("forkserver")
-RANKS.set_forkserver_preload(["torch.distributed.checkpoint", "torch.distributed.tensor", "rankguard.dcp"])
-
-
-def spawn(work, ranks, *args):
-    """Runs ``work(rank, ranks, *args)`` in a gloo group."""
-    port = _free_port()
-    children = [RANKS.Process(target=_in_group, args=(rank, ranks, port, work, args)) for rank in range(ranks)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(240)
-    codes = [child.exitcode for child in children]
-    for child in children:
-        child.kill()
-    assert codes == [0] * ranks, codes
-
-
-def _free_port():
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def _in_group(rank, ranks, port, work, args):
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(ranks))
-    dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    work(rank, ranks, *args)
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def sharded(mesh, placements, zero=False):
