@@ -24,8 +24,9 @@ import os
 from typing import Any, Optional, Union
 
 from ._arrays import Shard, Unsavable
+from ._connect import connect
 from ._rankguard import RankguardError
-from ._session import Loaded, Restored, Saved, Session, connect
+from ._session import Loaded, Restored, Saved, Session
 from ._tree import SCHEMA, PerRank
 
 __all__ = [

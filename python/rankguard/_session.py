@@ -9,10 +9,10 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-from . import _arrays, _imported, _tree
+from . import _arrays, _imported, _merge, _tree
 from ._rankguard import Agent, Local, RankguardError
 
-__all__ = ["Loaded", "RankguardError", "Restored", "Saved", "Session", "connect", "given", "place"]
+__all__ = ["Loaded", "RankguardError", "Restored", "Saved", "Session", "given", "place"]
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Session:
         # The same one, even if another is committed meanwhile.
         self.restore_boxes([box for box in boxes if box is not None], None if self._agent is not None else found)
         self._step = found
-        return Loaded(found, len(states), _tree.replaced(saved, made, own))
+        return Loaded(found, len(states), _merge.replaced(saved, made, own))
 
     def save_boxes(self, boxes: list[_arrays.Box], text: str, schema: str, step: Optional[int]) -> Saved:
         """Saves boxes that an adapter has made with :attr:`staging`, and the JSON of this rank."""
@@ -273,7 +273,7 @@ class Session:
                 f"the checkpoint of step {step} has tensors that the state has no place for: {shown}. Make them first "
                 "(an optimizer makes its own in its first step), or restore(..., strict=False) to do without"
             )
-        merge = _tree.Merge(own, flat)
+        merge = _merge.Merge(own, flat)
         merge.into(_top(state), saved)
         flat.load()
         self._step = step
@@ -288,39 +288,6 @@ class Session:
             for failed, reason in self._local.take_failures():
                 warnings.warn(f"the checkpoint of step {failed} was not made durable: {reason}", RuntimeWarning, stacklevel=3)
         return Saved(sealed, stall_s)
-
-
-def connect(local_dir: Optional[Union[str, os.PathLike[str]]] = None, *, checkpoint_every: int = 0, **options: Any) -> Session:
-    """A session with the agent that the environment names, else with a store in ``local_dir``."""
-    agent = Agent.connect()
-    if agent is not None:
-        if "wait_s" in options or "when_full" in options:
-            agent.set_when_full(options.get("when_full", "wait"), float(options.get("wait_s", 600.0)))
-        return Session(agent, None)
-    if local_dir is None:
-        raise RankguardError(
-            "there is no agent here (RANKGUARD_SOCKET is not set) and no local store: start the trainer with "
-            "`rankguard run`, or call rankguard.init(local_dir=...) to save into a directory"
-        )
-    # Not torchrun's run id: that is another one in every run, and the directory was chosen to be found again.
-    options.setdefault("job", os.environ.get("RANKGUARD_JOB") or "local")
-    return Session(None, _agreed(local_dir, options), int(checkpoint_every))
-
-
-def _agreed(local_dir: Union[str, os.PathLike[str]], options: dict[str, Any]) -> Local:
-    """The store under one generation for all ranks, which rank 0 chooses where the ranks can speak to each other."""
-    torch: Any = sys.modules.get("torch.distributed")
-    together = torch is not None and torch.is_available() and torch.is_initialized() and torch.get_world_size() > 1
-    if not together or options.get("generation") is not None:
-        return Local(os.fspath(local_dir), **options)
-    options = {"rank": torch.get_rank(), "world_size": torch.get_world_size(), **options}
-    chosen: list[Any] = [None]
-    local = None
-    if torch.get_rank() == 0:
-        local = Local(os.fspath(local_dir), **options)
-        chosen[0] = local.generation()
-    torch.broadcast_object_list(chosen, src=0)
-    return local or Local(os.fspath(local_dir), **{**options, "generation": chosen[0]})
 
 
 def given(session: Optional[Session]) -> Session:
