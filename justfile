@@ -29,13 +29,20 @@ test-all: test
     bash agent/tests/promtool.sh target/release/rankguard
     env=${TORCH_ENV:-}
     if [ -z "$env" ]; then
-        echo "SKIPPED: TORCH_ENV is not set, so nothing of torch, DCP, DDP and FSDP2 is tested" >&2
+        echo "SKIPPED: TORCH_ENV is not set, so nothing of torch, DCP, DDP, FSDP2, Lightning, Accelerate, transformers and JAX is tested" >&2
         env=target/python-env
         [ -x $env/bin/pytest ] || { python3 -m venv $env && $env/bin/pip install -q maturin numpy pytest; }
     fi
     export VIRTUAL_ENV=$(cd "$env" && pwd)
     (cd python && "$VIRTUAL_ENV/bin/maturin" develop --release)
     "$VIRTUAL_ENV/bin/python" -m pytest python/tests -rs
+
+# The Python sources: style, form, types (strict), types of the native part as built, and that Python 3.9 has all they use.
+check-python ENV:
+    {{ENV}}/bin/ruff check --config python/pyproject.toml python examples
+    {{ENV}}/bin/ruff format --config python/pyproject.toml --check python examples
+    cd python && {{ENV}}/bin/mypy && {{ENV}}/bin/python -m mypy.stubtest rankguard._rankguard
+    {{ENV}}/bin/vermin --target=3.9- --no-tips --violations python/rankguard
 
 # The demo under random kills: seeds FROM to TO.
 chaos FROM="1" TO="20":

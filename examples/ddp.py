@@ -29,7 +29,7 @@ def main() -> None:
     model = DistributedDataParallel(nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, 8)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
-    rankguard.init(args.local_dir)
+    rankguard.init(args.local_dir, checkpoint_every=args.every)
     weights, moments = get_state_dict(model, optimizer)
     # Random numbers differ from rank to rank, so they are the rank's own.
     state = {"model": weights, "optimizer": moments, "rng": rankguard.PerRank(torch.get_rng_state()), "losses": []}
@@ -48,7 +48,7 @@ def main() -> None:
         optimizer.step()
         losses.append(loss.item())
         rankguard.step(n, loss=losses[-1], grad_norm=norm)
-        if rankguard.due(n) or (args.local_dir and n % args.every == 0):
+        if rankguard.due(n):
             weights, moments = get_state_dict(model, optimizer)
             rng = rankguard.PerRank(torch.get_rng_state())
             rankguard.checkpoint({"model": weights, "optimizer": moments, "rng": rng, "losses": losses}, step=n)

@@ -44,7 +44,7 @@ def main() -> None:
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
-    rankguard.init(args.local_dir)
+    rankguard.init(args.local_dir, checkpoint_every=args.every)
     weights, moments = get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments, "losses": []}
     restored = rankguard.restore(state)
@@ -62,7 +62,7 @@ def main() -> None:
         optimizer.step()
         losses.append(loss.item())
         rankguard.step(n, loss=losses[-1])
-        if rankguard.due(n) or (args.local_dir and n % args.every == 0):
+        if rankguard.due(n):
             weights, moments = get_state_dict(model, optimizer)
             rankguard.begin({"model": weights, "optimizer": moments, "losses": losses}, step=n)
         time.sleep(args.step_ms / 1e3)

@@ -1,9 +1,4 @@
-"""The ways to save that are compared, and the limits of the machine they are measured against.
-
-A method saves one state again and again. ``save`` returns when the trainer may go on; ``finish`` returns when the method
-itself says that the save is over. Where it does not sync what it wrote (``synced`` is false), the benchmark does, and counts
-that into the time until the save is durable.
-"""
+"""The ways to save that are compared, and the limits of the machine they are measured against."""
 
 from __future__ import annotations
 
@@ -12,74 +7,17 @@ import mmap
 import os
 import shutil
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
-from torch.distributed.tensor import DTensor
+
+from method import Method, localized, raw, tensors
 
 DIRECT_BLOCK = 16 << 20
-
-
-def local(value: Any) -> Any:
-    """The part that this rank holds."""
-    return value.to_local() if isinstance(value, DTensor) else value
-
-
-def tensors(state: Dict[str, Any], prefix: str = "") -> List[Tuple[str, torch.Tensor]]:
-    """The local tensors of a nested state, by name."""
-    found = []
-    for key, value in state.items():
-        if isinstance(value, dict):
-            found += tensors(value, f"{prefix}{key}.")
-        elif isinstance(value, torch.Tensor):
-            found.append((prefix + key, local(value)))
-    return found
-
-
-def localized(state: Dict[str, Any]) -> Dict[str, Any]:
-    """The same with plain local tensors."""
-    return {key: localized(value) if isinstance(value, dict) else local(value) for key, value in state.items()}
-
-
-def raw(tensor: torch.Tensor) -> torch.Tensor:
-    """Its bytes, without a copy."""
-    return tensor.reshape(-1).view(torch.uint8)
-
-
-class Method:
-    """One way to save. ``path`` is a folder of this save alone, which is there already."""
-
-    name = ""
-    #: Whether the method syncs files and says "over" only after that.
-    synced = True
-    #: A limit of the machine rather than somebody's way to save.
-    limit = False
-
-    def __init__(self, state: Dict[str, Any], group: Any, root: str) -> None:
-        self.state, self.group, self.root, self.rank = state, group, root, dist.get_rank()
-
-    def save(self, path: str, step: int) -> None:
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """Returns when the save is over."""
-
-    def load(self, path: str, into: Dict[str, Any]) -> None:
-        raise NotImplementedError
-
-    def over(self) -> bool:
-        """Whether the save is over; asked beside the training."""
-        return True
-
-    def before_optimizer(self) -> None:
-        """What the trainer must call before it changes its tensors."""
-
-    def close(self) -> None:
-        """Gives everything back."""
 
 
 class Memcpy(Method):
@@ -107,7 +45,7 @@ class Direct(Method):
     def save(self, path: str, step: int) -> None:
         file = os.open(f"{path}/{self.rank}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_DIRECT)
         with concurrent.futures.ThreadPoolExecutor(1) as writer:
-            writes: List[Any] = [None, None]
+            writes: list[Any] = [None, None]
             turn = filled = at = 0
             for _, tensor in tensors(self.state):
                 data, done = raw(tensor), 0
@@ -129,7 +67,7 @@ class Direct(Method):
         os.fsync(file)
         os.close(file)
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         file = os.open(f"{path}/{self.rank}", os.O_RDONLY)
         for _, tensor in tensors(into):
             data = memoryview(raw(tensor).numpy())
@@ -144,7 +82,7 @@ class TorchSave(Method):
     def save(self, path: str, step: int) -> None:
         torch.save(localized(self.state), f"{path}/{self.rank}.pt")
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         there = dict(tensors(torch.load(f"{path}/{self.rank}.pt", weights_only=True)))
         for name, tensor in tensors(into):
             tensor.copy_(there[name])
@@ -158,7 +96,7 @@ class Safetensors(Method):
 
         save_file(dict(tensors(self.state)), f"{path}/{self.rank}.safetensors")
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         from safetensors import safe_open
 
         with safe_open(f"{path}/{self.rank}.safetensors", "pt") as file:
@@ -172,14 +110,20 @@ class DcpSave(Method):
     def save(self, path: str, step: int) -> None:
         dcp.save(self.state, checkpoint_id=path, process_group=self.group)
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         dcp.load(into, checkpoint_id=path, process_group=self.group)
+
+    def whole(self, path: str, into: dict[str, Any]) -> None:
+        dcp.load(into, checkpoint_id=path, no_dist=True)
 
 
 class DcpAsync(DcpSave):
     name = "DCP async, thread (default)"
-    options: Dict[str, Any] = {}
     future: Any = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.options: dict[str, Any] = {}
 
     def save(self, path: str, step: int) -> None:
         self.future = dcp.async_save(self.state, checkpoint_id=path, process_group=self.group, **self.options)
@@ -243,7 +187,7 @@ class DlRover(Method):
                 raise TimeoutError("DLRover's tracker did not reach the step")
             time.sleep(0.005)
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         found = self.keeper.load_checkpoint()
         there = dict(tensors(found if "model" in found else found["model_states"]))
         for name, tensor in tensors(into):
@@ -274,7 +218,10 @@ class Rankguard(Method):
     def over(self) -> bool:
         return self.session.idle()
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
+        assert self.session.restore(into) is not None
+
+    def whole(self, path: str, into: dict[str, Any]) -> None:
         assert self.session.restore(into) is not None
 
     def close(self) -> None:
@@ -315,8 +262,11 @@ class RankguardDcp(Rankguard):
     def over(self) -> bool:
         return self.future.done()
 
-    def load(self, path: str, into: Dict[str, Any]) -> None:
+    def load(self, path: str, into: dict[str, Any]) -> None:
         dcp.load(into, storage_reader=self.reader, process_group=self.group)
+
+    def whole(self, path: str, into: dict[str, Any]) -> None:
+        dcp.load(into, storage_reader=self.reader, no_dist=True)
 
 
 ALL = [

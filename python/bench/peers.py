@@ -23,7 +23,7 @@ import sys
 import time
 import traceback
 import warnings
-from typing import Any, Dict, List
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 warnings.filterwarnings("ignore")
@@ -35,13 +35,15 @@ from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard  # noqa: E402
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import memory  # noqa: E402
 import methods  # noqa: E402
 import tables  # noqa: E402
+from method import Method, raw, tensors  # noqa: E402
 
 PARTS = (("weight", torch.bfloat16), ("master", torch.float32), ("exp_avg", torch.float32), ("exp_avg_sq", torch.float32))
 
 
-def shapes(gib: float) -> Dict[str, tuple]:
+def shapes(gib: float) -> dict[str, tuple]:
     """Parameters of a Llama-like model whose training state has about this size: 14 bytes a parameter."""
     width, inner = (256, 704) if gib < 0.4 else (1024, 2816)
     layer = 4 * width * width + 3 * width * inner + 2 * width
@@ -56,11 +58,11 @@ def shapes(gib: float) -> Dict[str, tuple]:
     return named
 
 
-def build(gib: float, mesh: Any, seed: int) -> Dict[str, Any]:
+def build(gib: float, mesh: Any, seed: int) -> dict[str, Any]:
     """The state, of random bytes that never spell NaN; the same for the same seed."""
     source = torch.Generator().manual_seed(seed * 1000 + mesh.get_rank())
     rank, world = mesh.get_local_rank(), mesh.size()
-    model: Dict[str, Any] = {}
+    model: dict[str, Any] = {}
     for name, shape in shapes(gib).items():
         share = -(-shape[0] // world)
         rows = max(0, min(share, shape[0] - rank * share))
@@ -85,7 +87,7 @@ def used() -> float:
     return sum(one.ru_utime + one.ru_stime for one in who) + sum(_alive())
 
 
-def _alive() -> List[float]:
+def _alive() -> list[float]:
     import psutil
 
     found = []
@@ -124,25 +126,25 @@ class Bench:
         self.mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         self.state = build(args.gib, self.mesh, 1)
         self.into = build(args.gib, self.mesh, 2)
-        held = sum(methods.raw(tensor).numel() for _, tensor in methods.tensors(self.state))
+        held = sum(raw(tensor).numel() for _, tensor in tensors(self.state))
         total = torch.tensor([held])
         dist.all_reduce(total, group=self.group)
         self.bytes = int(total.item())
-        self.rows: List[Dict[str, Any]] = []
-        self.failed: Dict[str, str] = {}
+        self.rows: list[dict[str, Any]] = []
+        self.failed: dict[str, str] = {}
         self.square = torch.randn(args.matrix, args.matrix)
 
-    def note(self, method: methods.Method, what: str, value: float, nth: int) -> None:
+    def note(self, method: Method, what: str, value: float, nth: int) -> None:
         self.rows.append({"method": method.name, "limit": int(method.limit), "what": what, "round": nth, "value": value})
 
-    def step(self, method: methods.Method) -> float:
+    def step(self, method: Method) -> float:
         """One step of training on this rank: a product, then what comes before the optimizer."""
         start = time.perf_counter()
         torch.mm(self.square, self.square)
         method.before_optimizer()
         return time.perf_counter() - start
 
-    def once(self, method: methods.Method, nth: int) -> None:
+    def once(self, method: Method, nth: int) -> None:
         if self.rank == 0:
             print(f"round {nth}: {method.name}", file=sys.stderr, flush=True)
         path = f"{self.args.scratch}/{type(method).__name__}-{nth}"
@@ -164,15 +166,32 @@ class Bench:
         spent = torch.tensor([cpu], dtype=torch.float64)
         dist.all_reduce(spent, group=self.group)
         self.note(method, "cpu", spent.item(), nth)
-        if type(method).load is not methods.Method.load and nth == self.args.rounds - 1:
+        if type(method).load is not Method.load and nth == self.args.rounds - 1:
             self.load(method, path, nth)
+            if type(method).whole is not Method.whole:
+                self.reshard(method, path, nth)
         dist.barrier(group=self.group)
         if self.rank == 0:
             shutil.rmtree(path, ignore_errors=True)
 
-    def load(self, method: methods.Method, path: str, nth: int) -> None:
+    def reshard(self, method: Method, path: str, nth: int) -> None:
+        """The first rank loads what all have saved, from the disk."""
+        plain = {name: torch.zeros(whole.shape, dtype=whole.dtype) for name, whole in self.state["model"].items()}
+        taken, wrong = 0.0, 0
+        if self.rank == 0:
+            drop(self.args.scratch)
+            start = time.perf_counter()
+            method.whole(path, {"model": plain, "step": 0})
+            taken = time.perf_counter() - start
+        for name, sharded in self.state["model"].items():
+            whole = sharded.full_tensor()
+            wrong += self.rank == 0 and not torch.equal(raw(plain[name]), raw(whole))
+        self.note(method, "load on one", most(taken, self.group), nth)
+        self.note(method, "wrong tensors", most(wrong, self.group), nth)
+
+    def load(self, method: Method, path: str, nth: int) -> None:
         for what in ("cold", "warm"):
-            for _, tensor in methods.tensors(self.into):
+            for _, tensor in tensors(self.into):
                 tensor.zero_()
             if what == "cold":
                 drop(self.args.scratch)
@@ -180,11 +199,11 @@ class Bench:
             start = time.perf_counter()
             method.load(path, self.into)
             self.note(method, f"load {what}", most(time.perf_counter() - start, self.group), nth)
-            pairs = zip(methods.tensors(self.state), methods.tensors(self.into))
-            wrong = sum(not torch.equal(methods.raw(one), methods.raw(two)) for (_, one), (_, two) in pairs)
+            pairs = zip(tensors(self.state), tensors(self.into))
+            wrong = sum(not torch.equal(raw(one), raw(two)) for (_, one), (_, two) in pairs)
             self.note(method, "wrong tensors", most(wrong, self.group), nth)
 
-    def train(self, method: methods.Method, nth: int) -> None:
+    def train(self, method: Method, nth: int) -> None:
         """Training time lost to one save: the stall, and how much slower the steps were until it was over."""
         path = f"{self.args.scratch}/{type(method).__name__}-train-{nth}"
         if self.rank == 0:
@@ -209,28 +228,33 @@ class Bench:
 
     def run(self) -> None:
         chosen = [one for one in methods.ALL if not self.args.only or one.__name__ in self.args.only]
-        made: Dict[str, Any] = {}
+        made: dict[str, Any] = {}
         for nth in range(self.args.rounds):
             for kind in chosen:
                 self.tried(kind, made, nth)
         for method in made.values():
             try:
                 method.close()
-            except Exception as problem:  # noqa: BLE001
+            except Exception as problem:
                 print(f"{method.name}: {problem}", file=sys.stderr)
 
-    def tried(self, kind: Any, made: Dict[str, Any], nth: int) -> None:
+    def tried(self, kind: Any, made: dict[str, Any], nth: int) -> None:
         """A method that fails is named in the table and does not end the run; its ranks fail together or not at all."""
         if kind.name in self.failed:
             return
         problem = ""
         try:
-            if kind.name not in made:
-                made[kind.name] = kind(self.state, self.group, self.args.scratch)
-            self.once(made[kind.name], nth)
+            with memory.Watch() as watch:
+                if kind.name not in made:
+                    made[kind.name] = kind(self.state, self.group, self.args.scratch)
+                self.once(made[kind.name], nth)
+            if nth == 0:
+                extra = torch.tensor([watch.extra])
+                dist.all_reduce(extra, group=self.group)
+                self.note(made[kind.name], "memory", extra.item() / self.bytes, nth)
             if self.args.train:
                 self.train(made[kind.name], nth)
-        except Exception as raised:  # noqa: BLE001
+        except Exception as raised:
             problem = repr(raised)[:200]
             if self.rank == 0:
                 traceback.print_exc()

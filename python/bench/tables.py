@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from html import escape
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 GIB = 1 << 30
 
@@ -12,12 +12,12 @@ GIB = 1 << 30
 class Table:
     """Medians of what was measured, by method."""
 
-    def __init__(self, rows: List[Dict[str, Any]], failed: Dict[str, str], state_bytes: int) -> None:
+    def __init__(self, rows: list[dict[str, Any]], failed: dict[str, str], state_bytes: int) -> None:
         self.rows, self.failed, self.bytes = rows, failed, state_bytes
         self.names = list(dict.fromkeys(row["method"] for row in rows))
         self.limits = {row["method"] for row in rows if row["limit"]}
 
-    def values(self, name: str, what: str, first: bool = False) -> List[float]:
+    def values(self, name: str, what: str, first: bool = False) -> list[float]:
         """Of one method: the first round alone, or all others."""
         all_rounds = [(row["round"], row["value"]) for row in self.rows if (row["method"], row["what"]) == (name, what)]
         if what.startswith(("load", "wrong")):
@@ -35,8 +35,8 @@ class Table:
 
     def markdown(self, about: str) -> str:
         """The table, with the words that it needs."""
-        head = ["method", "stall s", "over memcpy", "first stall s", "durable s", "over O_DIRECT", "CPU s/GiB"]
-        head += ["lost s", "slowest step x", "load cold s", "load warm s", "wrong"]
+        head = ["method", "stall s", "p95 s", "over memcpy", "first stall s", "durable s", "over O_DIRECT", "CPU s/GiB"]
+        head += ["memory x", "lost s", "slowest step x", "load cold s", "load warm s", "load on one s", "wrong"]
         lines = ["# Saves and loads, beside peers", "", about, "", _row(head), _row(["---"] * len(head))]
         for name in self.names:
             first = self.values(name, "stall", first=True)
@@ -48,15 +48,18 @@ class Table:
                     [
                         f"*{name}*" if name in self.limits else name,
                         _number(self.median(name, "stall")),
+                        _number(_most(self.values(name, "stall"))),
                         self.over(name, "stall", "memcpy (limit)", "stall"),
                         _number(first[0] if first else None),
                         "-" if is_copy else _number(self.median(name, "durable")),
                         "-" if is_copy else self.over(name, "durable", "O_DIRECT write (limit)", "durable"),
                         "-" if cpu is None else f"{cpu / (self.bytes / GIB):.2f}",
+                        _number(next(iter(self.values(name, "memory", first=True)), None)),
                         _number(self.median(name, "lost")),
                         _number(self.median(name, "slowest step"), 1),
                         _number(next(iter(self.values(name, "load cold")), None)),
                         _number(next(iter(self.values(name, "load warm")), None)),
+                        _number(next(iter(self.values(name, "load on one")), None)),
                         f"{int(max(wrong))}" if wrong else "-",
                     ]
                 )
@@ -64,8 +67,11 @@ class Table:
         lines += [f"\n{name} did not run here: `{problem}`" for name, problem in self.failed.items()]
         lines += [
             "",
-            "Stall: time the trainer is held, the slowest rank's. Durable: from the call until all is synced, files and folders,",
-            "and the method says that it is over; a sync that the method leaves out is added. CPU: all ranks with their children.",
+            "Stall: time the trainer is held, the slowest rank's. Durable: from the call until all is synced, files and",
+            "folders, and the method says that it is over; a sync that the method leaves out is added. CPU: all ranks with",
+            "their children. Memory: the most over what there was before, of the first save, over the state's size; what an",
+            "earlier method gave back to this process is used again and does not show. Load on one: a single rank loads, from",
+            "the disk and into memory that nobody has touched, what all have saved.",
             "Lost: the stall and what the steps meanwhile were slower by. Ratios are medians of ratios within a round.",
             "Only rankguard and DCP can load on another number of ranks; only rankguard checks digests, on every load.",
             "",
@@ -88,9 +94,7 @@ class Table:
         for nth, name in enumerate(names):
             top = 40 + nth * high
             weight = "bold" if name.startswith("rankguard") else "normal"
-            parts.append(
-                f'<text x="{left - 10}" y="{top + 20}" text-anchor="end" font-weight="{weight}">{escape(name)}</text>'
-            )
+            parts.append(f'<text x="{left - 10}" y="{top + 20}" text-anchor="end" font-weight="{weight}">{escape(name)}</text>')
             for row, (what, colour) in enumerate((("stall", "#b3401f"), ("durable", "#4a6f9c"))):
                 value = self.median(name, what) or 0.0
                 length, y = value / widest * width, top + row * 16
@@ -99,7 +103,12 @@ class Table:
         return "\n".join([*parts, "</svg>", ""])
 
 
-def _row(cells: List[str]) -> str:
+def _most(values: list[float]) -> Optional[float]:
+    """The 95th percentile: of fewer than twenty values the greatest."""
+    return sorted(values)[max(0, -(-95 * len(values) // 100) - 1)] if values else None
+
+
+def _row(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 

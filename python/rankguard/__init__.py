@@ -21,15 +21,17 @@ Nothing is pickled. numpy, torch and JAX are looked for among the modules that a
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Optional, Union
+from typing import Any, Optional, Union
 
 from ._arrays import Shard, Unsavable
+from ._connect import connect
 from ._rankguard import RankguardError
-from ._session import Restored, Saved, Session, connect
+from ._session import Loaded, Restored, Saved, Session
 from ._tree import SCHEMA, PerRank
 
 __all__ = [
     "SCHEMA",
+    "Loaded",
     "PerRank",
     "RankguardError",
     "Restored",
@@ -46,36 +48,38 @@ __all__ = [
     "due",
     "finish",
     "init",
+    "load",
+    "newest",
     "restore",
     "session",
     "step",
     "wait",
 ]
 
-_session: Optional[Session] = None
+_current: Optional[Session] = None
 
 
-def init(local_dir: Optional[Union[str, "os.PathLike[str]"]] = None, **options: Any) -> Session:
+def init(local_dir: Optional[Union[str, os.PathLike[str]]] = None, **options: Any) -> Session:
     """Begins: with the agent of this node, else with a store in ``local_dir``.
 
     Call it after ``torch.distributed.init_process_group`` where there is one: without an agent, rank 0 then chooses the
-    generation for all. Options of a local store: ``job``, ``rank``, ``world_size``, ``generation``, ``slots`` (images in
-    memory at a time, 1 to 3), ``when_full`` (``"wait"``, ``"replace-oldest"``, ``"skip"``), ``wait_s``,
-    ``commit_within_s``, ``keep`` (committed checkpoints, 0 for all). Under an agent, ``when_full`` and ``wait_s`` alone
-    have a meaning; what the agent is set to holds unless one of them is given.
+    generation for all. Options of a local store: ``checkpoint_every`` (steps, for :func:`due`; 0 for none), ``job``,
+    ``rank``, ``world_size``, ``generation``, ``slots`` (images in memory at a time, 1 to 3), ``when_full`` (``"wait"``,
+    ``"replace-oldest"``, ``"skip"``), ``wait_s``, ``commit_within_s``, ``keep`` (committed checkpoints, 0 for all). Under
+    an agent, ``when_full`` and ``wait_s`` alone have a meaning; what the agent is set to holds unless one of them is given.
     """
-    global _session
-    if _session is not None and not _session.closed:
+    global _current
+    if _current is not None and not _current.closed:
         raise RankguardError("rankguard.init() was called already; call done() before another")
-    _session = connect(local_dir, **options)
-    return _session
+    _current = connect(local_dir, **options)
+    return _current
 
 
 def session() -> Session:
     """The session of this process."""
-    if _session is None:
+    if _current is None:
         raise RankguardError("call rankguard.init() first")
-    return _session
+    return _current
 
 
 def step(n: int, loss: Any = None, grad_norm: Any = None) -> None:
@@ -113,12 +117,22 @@ def restore(state: Any, step: Optional[int] = None, strict: bool = True) -> Opti
     return session().restore(state, step, strict)
 
 
+def load(step: Optional[int] = None) -> Optional[Loaded]:
+    """See :meth:`Session.load`."""
+    return session().load(step)
+
+
+def newest() -> Optional[int]:
+    """See :meth:`Session.newest`."""
+    return session().newest()
+
+
 def wait(seconds: float = 600.0) -> Optional[int]:
     """See :meth:`Session.wait`."""
     return session().wait(seconds)
 
 
-def counts() -> Dict[str, int]:
+def counts() -> dict[str, int]:
     """See :meth:`Session.counts`."""
     return session().counts()
 

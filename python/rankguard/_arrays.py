@@ -8,8 +8,9 @@ keeps the memory in place.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional
 
 #: numpy's kind and size, or its name, to the element types of the format.
 _NUMPY = {
@@ -47,8 +48,8 @@ class Shard:
     """
 
     array: Any
-    global_shape: Tuple[int, ...]
-    offset: Tuple[int, ...]
+    global_shape: tuple[int, ...]
+    offset: tuple[int, ...]
 
 
 @dataclass
@@ -57,9 +58,9 @@ class Box:
 
     name: str
     dtype: str
-    global_shape: List[int]
-    offset: List[int]
-    shape: List[int]
+    global_shape: list[int]
+    offset: list[int]
+    shape: list[int]
     address: int
     nbytes: int
     owner: Any
@@ -68,7 +69,7 @@ class Box:
     #: Which copy of the part this is: 0 is the primary, and all others must be equal to it.
     replica: int = 0
 
-    def told(self) -> Tuple[str, str, List[int], List[int], List[int], int, int, Any, int]:
+    def told(self) -> tuple[str, str, list[int], list[int], list[int], int, int, Any, int]:
         """As the native part takes it."""
         return (
             self.name,
@@ -87,8 +88,9 @@ class Box:
 class Staging:
     """Host memory for arrays of a device, kept from save to save: pinned memory is dear to make."""
 
-    buffers: dict = field(default_factory=dict)
-    stream: Any = None
+    buffers: dict[str, Any] = field(default_factory=dict)
+    #: A side stream for each device: a stream takes no work of another device.
+    streams: dict[Any, Any] = field(default_factory=dict)
 
 
 def torch_dtype(name: str) -> Any:
@@ -116,10 +118,44 @@ def _is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def _is_dtensor(value: Any) -> bool:
+    dtensor = _loaded("torch.distributed.tensor")
+    return dtensor is not None and isinstance(value, dtensor.DTensor)
+
+
 def is_jax(value: Any) -> bool:
     """Whether it is an array of JAX, which nobody can write into."""
     jax = _loaded("jax")
     return jax is not None and isinstance(value, jax.Array)
+
+
+def described(value: Any) -> dict[str, Any]:
+    """What is needed to make the array anew: ``d`` its element type, ``s`` its shape, ``k`` whose array it is.
+
+    A part of something larger is only called that (``part``): nobody can tell which part another process would want.
+    Empty for what cannot be saved anyhow.
+    """
+    if isinstance(value, Shard):
+        return {"k": "part"}
+    torch = _is_torch(value)
+    dtype = _TORCH.get(str(value.dtype).rpartition(".")[2]) if torch else _NUMPY.get(value.dtype.name)
+    if dtype is None:
+        return {}
+    if torch and _is_dtensor(value):
+        return {"k": "part"}
+    return {"d": dtype, "s": [int(extent) for extent in value.shape], "k": "torch" if torch else "numpy"}
+
+
+def empty(kind: str, dtype: str, shape: list[int]) -> Any:
+    """A new array, on the CPU, for bytes to be restored into. Imports the library that it belongs to."""
+    name = next(theirs for theirs, ours in _NUMPY.items() if ours == dtype)
+    if kind == "torch":
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, name))
+    import numpy
+
+    return numpy.empty(shape, dtype=name)
 
 
 def box_of(name: str, value: Any, *, writable: bool, staging: Optional[Staging] = None) -> Optional[Box]:
@@ -145,7 +181,7 @@ def box_of(name: str, value: Any, *, writable: bool, staging: Optional[Staging] 
     return _numpy_box(name, value, writable)
 
 
-def _part_of(name: str, shape: Sequence[int], part: Shard) -> Tuple[List[int], List[int]]:
+def _part_of(name: str, shape: Sequence[int], part: Shard) -> tuple[list[int], list[int]]:
     global_shape, offset = [int(n) for n in part.global_shape], [int(n) for n in part.offset]
     fits = len(global_shape) == len(offset) == len(shape) and all(
         0 <= at and at + extent <= whole for at, extent, whole in zip(offset, shape, global_shape)
@@ -179,8 +215,7 @@ def _numpy_box(name: str, array: Any, writable: bool) -> Box:
 def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging]) -> Optional[Box]:
     torch = _loaded("torch")
     local, global_shape, offset, replica = tensor.detach(), list(tensor.shape), [0] * tensor.dim(), 0
-    dtensor = _loaded("torch.distributed.tensor")
-    if dtensor is not None and isinstance(tensor, dtensor.DTensor):
+    if _is_dtensor(tensor):
         placed = _dtensor_part(name, tensor)
         if placed is None:
             return None
@@ -198,7 +233,7 @@ def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging
         local = local.resolve_conj().resolve_neg()
     shape, memory, after = list(local.shape), local, None
     if local.device.type != "cpu":
-        memory, after = _staged(name, local, writable, staging or Staging())
+        memory, after = _staged(name, local, writable, staging)
     elif not local.is_contiguous():
         memory = local.contiguous()
         if writable:
@@ -210,7 +245,7 @@ def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging
     return Box(name, dtype, global_shape, offset, shape, memory.data_ptr() if nbytes else 0, nbytes, memory, after, replica)
 
 
-def _dtensor_part(name: str, tensor: Any) -> Optional[Tuple[Any, List[int], int]]:
+def _dtensor_part(name: str, tensor: Any) -> Optional[tuple[Any, list[int], int]]:
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     if any(placement.is_partial() for placement in tensor.placements):
@@ -228,31 +263,42 @@ def _dtensor_part(name: str, tensor: Any) -> Optional[Tuple[Any, List[int], int]
     return local, [int(at) for at in offset], replica
 
 
-def _staged(name: str, tensor: Any, writable: bool, staging: Staging) -> Tuple[Any, Optional[Callable[[], None]]]:
-    """A pinned copy of a device's tensor. Copies are queued on a side stream; :func:`synchronize` waits for them."""
+def _staged(name: str, tensor: Any, writable: bool, staging: Optional[Staging]) -> tuple[Any, Optional[Callable[[], None]]]:
+    """A copy of a device's tensor in host memory.
+
+    With a staging it is pinned and only queued on a side stream: read it after :func:`synchronize`. Without one the copy is
+    over when this returns.
+    """
     torch = _loaded("torch")
     if tensor.device.type != "cuda":
         raise Unsavable(f"{name}: tensors on {tensor.device} cannot be saved; move it to the CPU first")
-    memory = staging.buffers.get(name)
+    memory = None if staging is None else staging.buffers.get(name)
     if memory is None or memory.shape != tensor.shape or memory.dtype != tensor.dtype:
-        memory = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        staging.buffers[name] = memory
+        memory = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=staging is not None)
+        if staging is not None:
+            staging.buffers[name] = memory
     if writable:
 
         def after() -> None:
             tensor.copy_(memory)
 
         return memory, after
-    if staging.stream is None:
-        staging.stream = torch.cuda.Stream(tensor.device)
+    if staging is None:
+        memory.copy_(tensor)
+        return memory, None
+    if tensor.device not in staging.streams:
+        staging.streams[tensor.device] = torch.cuda.Stream(tensor.device)
+    stream = staging.streams[tensor.device]
     # Behind the optimizer's step that was queued last, beside whatever is queued next.
-    staging.stream.wait_stream(torch.cuda.current_stream(tensor.device))
-    with torch.cuda.stream(staging.stream):
+    stream.wait_stream(torch.cuda.current_stream(tensor.device))
+    with torch.cuda.stream(stream):
         memory.copy_(tensor, non_blocking=True)
+    # It may be a temporary one: its memory must not be given to another before the copy is over.
+    tensor.record_stream(stream)
     return memory, None
 
 
 def synchronize(staging: Staging) -> None:
-    """Waits for the copies from the device that were queued."""
-    if staging.stream is not None:
-        staging.stream.synchronize()
+    """Waits for the copies from the devices that were queued."""
+    for stream in staging.streams.values():
+        stream.synchronize()

@@ -7,10 +7,12 @@ import sys
 import time
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Optional, Union
 
-from . import _arrays, _tree
+from . import _arrays, _imported, _merge, _tree
 from ._rankguard import Agent, Local, RankguardError
+
+__all__ = ["Loaded", "RankguardError", "Restored", "Saved", "Session", "given", "place"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,20 @@ class Restored:
     #: Ranks that saved it.
     world_size: int
     #: Keys of :class:`PerRank` values that have no counterpart, because another number of ranks saved.
-    kept: List[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint in memory of its own."""
+
+    #: Steps completed when it was saved.
+    step: int
+    #: Ranks that saved it.
+    world_size: int
+    #: What was saved. Tensors are new ones on the CPU; of :class:`PerRank` values stands the value that this rank saved,
+    #: or ``None`` if another number of ranks saved; of objects with a ``state_dict``, that.
+    state: Any
 
 
 class Session:
@@ -41,9 +56,11 @@ class Session:
     Calls come from one thread, but for ``step``, which any thread may call at any moment.
     """
 
-    def __init__(self, agent: Optional[Agent], local: Optional[Local]) -> None:
+    def __init__(self, agent: Optional[Agent], local: Optional[Local], checkpoint_every: int = 0) -> None:
         self._agent, self._local = agent, local
-        self._staging = _arrays.Staging()
+        self._every = checkpoint_every
+        #: Where tensors of a device are copied to, by name; an adapter hands it to :func:`box_of`.
+        self.staging = _arrays.Staging()
         self._step = 0
         self._stepped_at = time.monotonic()
         self.closed = False
@@ -58,22 +75,31 @@ class Session:
 
     @property
     def checkpoint_every(self) -> int:
-        """Steps between checkpoints, as ``rankguard run --checkpoint-every`` says; 0 without an agent or checkpoints."""
-        return self._agent.checkpoint_every() if self._agent else 0
+        """Steps between checkpoints: of ``rankguard run --checkpoint-every``, without an agent of ``init``; 0 for none."""
+        return self._agent.checkpoint_every() if self._agent else self._every
 
     @property
     def under_agent(self) -> bool:
         """Whether an agent serves this rank."""
         return self._agent is not None
 
+    @property
+    def last_step(self) -> int:
+        """The step that was told or restored last; 0 before that."""
+        return self._step
+
     def due(self, step: Optional[int] = None) -> bool:
         """Whether a checkpoint is to be made after this step (the last one that was told).
 
         Under an agent it follows the rule of ``rankguard run --checkpoint-every`` and the steps that the controller
-        calls, so ask it after every step. Without an agent nothing is due.
+        calls, so ask it after every step. Without an agent it is every ``checkpoint_every`` steps of ``init``.
         """
         step = self._step if step is None else int(step)
-        return self._agent is not None and not self.closed and step > 0 and self._agent.due(step)
+        if self.closed or step <= 0:
+            return False
+        if self._agent is not None:
+            return self._agent.due(step)
+        return self._every > 0 and step % self._every == 0
 
     def step(self, n: int, loss: Any = None, grad_norm: Any = None) -> None:
         """Tells that step ``n`` was completed: ``n`` steps are done. Never waits and never fails for want of an agent.
@@ -126,19 +152,50 @@ class Session:
         """
         flat = _tree.Flat(_top(state))
         boxes = [self._place(leaf) for leaf in flat.leaves]
-        if self._agent is not None and step is not None:
-            raise ValueError("under an agent the controller chooses the checkpoint; leave step away")
         given = self.restore_boxes([box for box in boxes if box is not None], step)
         return None if given is None else self._adopt(state, flat, given[0], given[1], strict)
 
-    def save_boxes(self, boxes: List[_arrays.Box], text: str, schema: str, step: Optional[int]) -> Saved:
-        """Saves boxes that an adapter has made, with the JSON of this rank."""
+    def newest(self) -> Optional[int]:
+        """The step that a restore would give: the newest committed, under an agent the controller's choice."""
+        given = self.restore_boxes([])
+        return None if given is None else given[0]
+
+    def load(self, step: Optional[int] = None) -> Optional[Loaded]:
+        """The checkpoint as a new state, for those who have none to restore into. ``None`` when there is nothing.
+
+        It costs the memory of the whole state, and tensors that were saved in parts (DTensors, :class:`Shard`) are refused:
+        :meth:`restore` puts them where they belong.
+        """
+        given = self.restore_boxes([], step)
+        if given is None:
+            return None
+        found, states = given
+        if _imported.named(states) is not None:
+            raise RankguardError(f"step {found} was imported and knows names alone; use restore() with a state to fill")
+        own, saved = _own(states)
+        made: dict[str, Any] = {}
+        for ref in _tree.refs(saved):
+            if ref.dtype is None or ref.shape is None or ref.kind is None:
+                why = "was saved in parts" if ref.kind == "part" else "was saved without its shape"
+                raise _arrays.Unsavable(f"{ref.name}: it {why}; use restore() with a state to fill")
+            made[ref.name] = _arrays.empty(ref.kind, ref.dtype, ref.shape)
+        boxes = [_arrays.box_of(name, array, writable=True) for name, array in made.items()]
+        # The same one, even if another is committed meanwhile.
+        self.restore_boxes([box for box in boxes if box is not None], None if self._agent is not None else found)
+        self._step = found
+        return Loaded(found, len(states), _merge.replaced(saved, made, own))
+
+    def save_boxes(self, boxes: list[_arrays.Box], text: str, schema: str, step: Optional[int]) -> Saved:
+        """Saves boxes that an adapter has made with :attr:`staging`, and the JSON of this rank."""
+        _arrays.synchronize(self.staging)
         step = self._step if step is None else int(step)
         sealed, stall_s = self._keeper.checkpoint(step, [box.told() for box in boxes], text, schema)
         return self._saved(step, sealed, stall_s)
 
-    def restore_boxes(self, boxes: List[_arrays.Box], step: Optional[int] = None) -> Optional[tuple]:
+    def restore_boxes(self, boxes: list[_arrays.Box], step: Optional[int] = None) -> Optional[tuple[int, dict[int, str]]]:
         """Fills boxes that an adapter has made; the step and the JSON of every rank."""
+        if self._agent is not None and step is not None:
+            raise ValueError("under an agent the controller chooses the checkpoint; leave step away")
         told = [box.told() for box in boxes]
         if self._agent is not None:
             given = None if self.checkpoint_every == 0 else self._agent.restore(told)
@@ -160,7 +217,7 @@ class Session:
         """Whether nothing of this rank is being copied, written or committed. Only for a local store."""
         return self._local_keeper().idle()
 
-    def counts(self) -> Dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """Saves since the start: sealed, skipped, waited, replaced, failed; under an agent also step marks dropped."""
         return dict(self._keeper.counts())
 
@@ -184,14 +241,14 @@ class Session:
             raise RankguardError("under an agent the agent writes and the controller commits; `rankguard status` shows it")
         return keeper
 
-    def _boxes(self, flat: _tree.Flat) -> List[Any]:
-        boxes = [_arrays.box_of(leaf.name, leaf.value, writable=False, staging=self._staging) for leaf in flat.leaves]
-        _arrays.synchronize(self._staging)
+    def _boxes(self, flat: _tree.Flat) -> list[Any]:
+        boxes = [_arrays.box_of(leaf.name, leaf.value, writable=False, staging=self.staging) for leaf in flat.leaves]
+        _arrays.synchronize(self.staging)
         return [box.told() for box in boxes if box is not None]
 
     def _place(self, leaf: _tree.Leaf) -> Optional[_arrays.Box]:
         if not _arrays.is_jax(leaf.value):
-            return _arrays.box_of(leaf.name, leaf.value, writable=True, staging=self._staging)
+            return _arrays.box_of(leaf.name, leaf.value, writable=True, staging=self.staging)
         if leaf.replace is None:
             raise _arrays.Unsavable(f"{leaf.name}: an array of JAX in a tuple cannot be replaced; use a list or a dict")
         numpy, jax, old, replace = sys.modules["numpy"], sys.modules["jax"], leaf.value, leaf.replace
@@ -201,18 +258,22 @@ class Session:
         box.after = lambda: replace(jax.device_put(buffer, old.sharding))
         return box
 
-    def _adopt(self, state: Any, flat: _tree.Flat, step: int, states: Dict[int, str], strict: bool) -> Restored:
-        rank, world_size = _place()
-        own = len(states) == world_size and rank in states
-        saved = _tree.decode(states[rank if own else min(states)])
-        missing = sorted(set(_tree.refs(saved)) - {leaf.name for leaf in flat.leaves}) if own else []
+    def _adopt(self, state: Any, flat: _tree.Flat, step: int, states: dict[int, str], strict: bool) -> Restored:
+        values = _imported.named(states)
+        if values is not None:
+            _imported.Merge(values, flat).into(_top(state))
+            flat.load()
+            self._step = step
+            return Restored(step, len(states))
+        own, saved = _own(states)
+        missing = sorted({ref.name for ref in _tree.refs(saved)} - {leaf.name for leaf in flat.leaves}) if own else []
         if missing and strict:
             shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
             raise ValueError(
                 f"the checkpoint of step {step} has tensors that the state has no place for: {shown}. Make them first "
                 "(an optimizer makes its own in its first step), or restore(..., strict=False) to do without"
             )
-        merge = _tree.Merge(own, flat)
+        merge = _merge.Merge(own, flat)
         merge.into(_top(state), saved)
         flat.load()
         self._step = step
@@ -229,44 +290,28 @@ class Session:
         return Saved(sealed, stall_s)
 
 
-def connect(local_dir: Optional[Union[str, os.PathLike]] = None, **options: Any) -> Session:
-    """A session with the agent that the environment names, else with a store in ``local_dir``."""
-    agent = Agent.connect()
-    if agent is not None:
-        if "wait_s" in options or "when_full" in options:
-            agent.set_when_full(options.get("when_full", "wait"), float(options.get("wait_s", 600.0)))
-        return Session(agent, None)
-    if local_dir is None:
-        raise RankguardError(
-            "there is no agent here (RANKGUARD_SOCKET is not set) and no local store: start the trainer with "
-            "`rankguard run`, or call rankguard.init(local_dir=...) to save into a directory"
-        )
-    # Not torchrun's run id: that is another one in every run, and the directory was chosen to be found again.
-    options.setdefault("job", os.environ.get("RANKGUARD_JOB") or "local")
-    return Session(None, _agreed(local_dir, options))
+def given(session: Optional[Session]) -> Session:
+    """The session that an adapter was given, else that of the process."""
+    if session is not None:
+        return session
+    from . import session as of_process
+
+    return of_process()
 
 
-def _agreed(local_dir: Union[str, os.PathLike], options: Dict[str, Any]) -> Local:
-    """The store under one generation for all ranks, which rank 0 chooses where the ranks can speak to each other."""
-    torch = sys.modules.get("torch.distributed")
-    together = torch is not None and torch.is_available() and torch.is_initialized() and torch.get_world_size() > 1
-    if not together or options.get("generation") is not None:
-        return Local(os.fspath(local_dir), **options)
-    options = {"rank": torch.get_rank(), "world_size": torch.get_world_size(), **options}
-    chosen: List[Any] = [None]
-    local = None
-    if torch.get_rank() == 0:
-        local = Local(os.fspath(local_dir), **options)
-        chosen[0] = local.generation()
-    torch.broadcast_object_list(chosen, src=0)
-    return local or Local(os.fspath(local_dir), **{**options, "generation": chosen[0]})
-
-
-def _place() -> tuple:
+def place() -> tuple[int, int]:
+    """Rank and world size: of the process group where there is one, else of the environment."""
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         return torch.get_rank(), torch.get_world_size()
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _own(states: dict[int, str]) -> tuple[bool, Any]:
+    """Whether this rank saved one of the states itself, and that one or the first."""
+    rank, world_size = place()
+    own = len(states) == world_size and rank in states
+    return own, _tree.decode(states[rank if own else min(states)])
 
 
 def _top(state: Any) -> Any:

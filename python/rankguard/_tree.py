@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Optional
 
 from . import _arrays
 from ._arrays import Unsavable
@@ -48,23 +49,27 @@ class Leaf:
 class Flat:
     """A state taken apart."""
 
-    def __init__(self, state: Any, path: Tuple[Any, ...] = ()) -> None:
-        self.leaves: List[Leaf] = []
-        self._names: Dict[str, str] = {}
-        self._stateful: List[Tuple[Any, Any]] = []
-        self._seen: List[int] = []
+    def __init__(self, state: Any, path: tuple[Any, ...] = ()) -> None:
+        self.leaves: list[Leaf] = []
+        self._names: dict[str, str] = {}
+        self._stateful: list[tuple[Any, Any]] = []
+        self._seen: list[int] = []
         self._state = self._encode(state, path, None)
 
     def text(self) -> str:
         """The state of this rank, as JSON."""
         return json.dumps({_SCHEMA_KEY: SCHEMA, _STATE_KEY: self._state}, separators=(",", ":"), allow_nan=False)
 
+    def states(self) -> dict[int, Any]:
+        """The state of each object that was asked for one, by the object's id."""
+        return {id(owner): state for owner, state in self._stateful}
+
     def load(self) -> None:
         """Hands restored state back to the objects that it was asked of."""
         for owner, state in self._stateful:
             owner.load_state_dict(state)
 
-    def _encode(self, value: Any, path: Tuple[Any, ...], replace: Optional[Callable[[Any], None]]) -> Any:
+    def _encode(self, value: Any, path: tuple[Any, ...], replace: Optional[Callable[[Any], None]]) -> Any:
         if value is None or value is True or value is False or type(value) is str:
             return value
         if type(value) is int:
@@ -77,17 +82,17 @@ class Flat:
         if _arrays.is_array(value):
             name = self._name(path)
             self.leaves.append(Leaf(name, value, replace))
-            return {"$": "tensor", "v": name}
+            return {"$": "tensor", "v": name, **_arrays.described(value)}
         if isinstance(value, PerRank):
-            return {"$": "per-rank", "v": _inline(value.value, _text(path))}
+            return {"$": "per-rank", "v": _inline(value.value, text_of(path))}
         if _is_numpy_scalar(value):
             array = value.reshape(())
             return {"$": "scalar", "d": value.dtype.str, "v": base64.b64encode(array.tobytes()).decode("ascii")}
         return self._container(value, path)
 
-    def _container(self, value: Any, path: Tuple[Any, ...]) -> Any:
+    def _container(self, value: Any, path: tuple[Any, ...]) -> Any:
         if id(value) in self._seen:
-            raise Unsavable(f"{_text(path)}: the state contains itself")
+            raise Unsavable(f"{text_of(path)}: the state contains itself")
         self._seen.append(id(value))
         try:
             if isinstance(value, dict):
@@ -106,24 +111,23 @@ class Flat:
         finally:
             self._seen.pop()
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise Unsavable(f"{_text(path)}: a {kind} is neither a tensor nor plain state; save what it is made of")
+        raise Unsavable(f"{text_of(path)}: a {kind} is neither a tensor nor plain state; save what it is made of")
 
-    def _dict(self, value: Dict[Any, Any], path: Tuple[Any, ...]) -> Any:
-        plain = all(type(key) is str for key in value) and "$" not in value
-        encoded = [
-            (self._key(key, path), self._encode(item, (*path, key), _setter(value, key))) for key, item in value.items()
-        ]
+    def _dict(self, value: dict[Any, Any], path: tuple[Any, ...]) -> Any:
+        # An object of JSON may come back in the order of its keys, and to Python the order is part of the value.
+        plain = all(type(key) is str for key in value) and "$" not in value and list(value) == sorted(value)
+        encoded = [(self._key(key, path), self._encode(item, (*path, key), _setter(value, key))) for key, item in value.items()]
         return dict(encoded) if plain else {"$": "dict", "v": [list(pair) for pair in encoded]}
 
-    def _key(self, key: Any, path: Tuple[Any, ...]) -> Any:
+    def _key(self, key: Any, path: tuple[Any, ...]) -> Any:
         if key is None or type(key) in (str, int, float, bool, bytes):
             return self._encode(key, path, None)
         if type(key) is tuple:
             return {"$": "tuple", "v": [self._key(item, path) for item in key]}
-        raise Unsavable(f"{_text(path)}: a key of type {type(key).__name__} cannot be saved: {key!r}")
+        raise Unsavable(f"{text_of(path)}: a key of type {type(key).__name__} cannot be saved: {key!r}")
 
-    def _name(self, path: Tuple[Any, ...]) -> str:
-        name = _text(path)
+    def _name(self, path: tuple[Any, ...]) -> str:
+        name = text_of(path)
         spelt = repr(path)
         if self._names.setdefault(name, spelt) != spelt:
             raise Unsavable(f"{name}: two tensors have this name, at {self._names[name]} and {spelt}")
@@ -154,9 +158,13 @@ def decode_plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Ref:
-    """A tensor in a decoded state."""
+    """A tensor in a decoded state, with what is needed to make it anew, where that was written."""
 
     name: str
+    dtype: Optional[str] = None
+    shape: Optional[list[int]] = None
+    #: Whose array it was: ``torch``, ``numpy`` (JAX too), or ``part`` for a part of something larger.
+    kind: Optional[str] = None
 
 
 def _decode(value: Any) -> Any:
@@ -166,7 +174,7 @@ def _decode(value: Any) -> Any:
         return value
     if "$" not in value:
         return {key: _decode(item) for key, item in value.items()}
-    kind, inner = value["$"], value.get("v")
+    kind, inner = value["$"], value["v"]
     if kind == "float":
         return float(inner)
     if kind == "int":
@@ -174,7 +182,7 @@ def _decode(value: Any) -> Any:
     if kind == "bytes":
         return base64.b64decode(inner)
     if kind == "tensor":
-        return Ref(inner)
+        return Ref(inner, value.get("d"), value.get("s"), value.get("k"))
     if kind == "tuple":
         return tuple(_decode(item) for item in inner)
     if kind == "dict":
@@ -190,76 +198,16 @@ def _decode(value: Any) -> Any:
     raise ValueError(f"the state of the checkpoint has a value of kind {kind!r}, which this version does not know")
 
 
-def refs(state: Any) -> Iterable[str]:
-    """Names of the tensors in a decoded state."""
+def refs(state: Any) -> Iterable[Ref]:
+    """The tensors in a decoded state."""
     if isinstance(state, Ref):
-        yield state.name
+        yield state
     elif isinstance(state, dict):
         for item in state.values():
             yield from refs(item)
     elif isinstance(state, (list, tuple)):
         for item in state:
             yield from refs(item)
-
-
-class Merge:
-    """Puts the plain state of a checkpoint into a live state; tensors are left where they are."""
-
-    def __init__(self, own: bool, flat: Flat) -> None:
-        #: Whether the state is this rank's own; another rank's says nothing of what belongs to one rank.
-        self.own = own
-        self.kept: List[str] = []
-        self._states = {id(owner): state for owner, state in flat._stateful}
-
-    def into(self, live: Any, saved: Any, path: Tuple[Any, ...] = ()) -> Any:
-        """What belongs at this place: ``live`` itself where it can be changed in place, else a value for it."""
-        if isinstance(saved, Ref) or _arrays.is_array(live):
-            if isinstance(saved, Ref) and _arrays.is_array(live):
-                return live
-            raise ValueError(f"{_text(path)}: a tensor stands on one side and plain state on the other")
-        if isinstance(live, PerRank) or isinstance(saved, PerRank):
-            return self._per_rank(live, saved, path)
-        if id(live) in self._states:
-            self.into(self._states[id(live)], saved, path)
-            return live
-        if isinstance(live, dict) and isinstance(saved, dict):
-            gone = [key for key in live if key not in saved and not _has_tensors(live[key])] if self.own else []
-            for key in gone:
-                del live[key]
-            for key, item in saved.items():
-                if key in live:
-                    live[key] = self.into(live[key], item, (*path, key))
-                elif not any(True for _ in refs(item)):
-                    live[key] = item
-            return live
-        if type(live) is list and isinstance(saved, list):
-            if len(live) == len(saved):
-                for at, item in enumerate(saved):
-                    live[at] = self.into(live[at], item, (*path, at))
-            elif _has_tensors(live) or any(True for _ in refs(saved)):
-                raise ValueError(f"{_text(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
-            else:
-                live[:] = saved
-            return live
-        if isinstance(live, tuple) and isinstance(saved, tuple) and _has_tensors(live):
-            if len(live) != len(saved):
-                raise ValueError(f"{_text(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
-            return tuple(self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))
-        return saved
-
-    def _per_rank(self, live: Any, saved: Any, path: Tuple[Any, ...]) -> Any:
-        if self.own and isinstance(saved, PerRank):
-            return saved
-        self.kept.append(_text(path))
-        return live
-
-
-def _has_tensors(live: Any) -> bool:
-    if isinstance(live, dict):
-        return any(_has_tensors(item) for item in live.values())
-    if isinstance(live, (list, tuple)):
-        return any(_has_tensors(item) for item in live)
-    return _arrays.is_array(live)
 
 
 def _setter(container: Any, key: Any) -> Callable[[Any], None]:
@@ -269,7 +217,8 @@ def _setter(container: Any, key: Any) -> Callable[[Any], None]:
     return put
 
 
-def _text(path: Tuple[Any, ...]) -> str:
+def text_of(path: tuple[Any, ...]) -> str:
+    """The name of a place in a state."""
     return ".".join(str(part) for part in path) or "state"
 
 
@@ -319,7 +268,7 @@ def _bytes_of(box: _arrays.Box) -> bytes:
     return ctypes.string_at(box.address, box.nbytes) if box.nbytes else b""
 
 
-def _array_of(dtype: str, shape: List[int], data: str, kind: str) -> Any:
+def _array_of(dtype: str, shape: list[int], data: str, kind: str) -> Any:
     name = next(name for name, known in _arrays._NUMPY.items() if known == dtype)
     raw = base64.b64decode(data)
     if kind == "torch":

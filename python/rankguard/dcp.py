@@ -27,7 +27,7 @@ import io
 import json
 import os
 import re
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Optional, Union
 
 import torch
 from torch.distributed.checkpoint import metadata as meta
@@ -71,10 +71,10 @@ class StorageWriter(_StorageWriter, AsyncStager):
         """Nothing is left to wait for: :meth:`stage` seals."""
         return False
 
-    def stage(self, state_dict: Dict[str, Any]) -> Dict[str, Any]:
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Seals this rank's part. The state is given back as it is; from here on nobody reads its tensors."""
         flat, paths = flatten_state_dict(state_dict)
-        content = _Content(paths)
+        content = _Content(paths, self._given().staging)
         for fqn, value in flat.items():
             content.add(fqn, value)
         self._seal(content, self.step)
@@ -99,13 +99,13 @@ class StorageWriter(_StorageWriter, AsyncStager):
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan
 
-    def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         return plans
 
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> "Future[List[WriteResult]]":
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         content, self._staged = self._staged, None
         if content is None:
-            content = _Content(plan.planner_data or {})
+            content = _Content(plan.planner_data or {}, self._given().staging)
             for item in plan.items:
                 content.add_item(item, planner)
             step = self.step if self.step is not None else _number_at_the_end(self._checkpoint_id)
@@ -115,11 +115,11 @@ class StorageWriter(_StorageWriter, AsyncStager):
         session = self._given()
         if not session.under_agent:
             session.wait()
-        future: "Future[List[WriteResult]]" = Future()
+        future: Future[list[WriteResult]] = Future()
         future.set_result([WriteResult(item.index, item.tensor_storage_size() or 0, None) for item in plan.items])
         return future
 
-    def finish(self, metadata: meta.Metadata, results: List[List[WriteResult]]) -> None:
+    def finish(self, metadata: meta.Metadata, results: list[list[WriteResult]]) -> None:
         """The commit is the store's, or the controller's, and DCP's own metadata can be told from the shards."""
 
     @classmethod
@@ -130,13 +130,9 @@ class StorageWriter(_StorageWriter, AsyncStager):
         return None
 
     def _given(self) -> _session.Session:
-        if self._session is None:
-            from . import session
+        return _session.given(self._session)
 
-            self._session = session()
-        return self._session
-
-    def _seal(self, content: "_Content", step: Optional[int]) -> None:
+    def _seal(self, content: _Content, step: Optional[int]) -> None:
         saved = self._given().save_boxes(content.boxes, content.text(), SCHEMA, step)
         if not saved.sealed:
             raise _session.RankguardError("no memory is free for this image: earlier ones are not durable yet")
@@ -149,8 +145,8 @@ class StorageReader(_StorageReader):
         super().__init__()
         self.step = step
         self._session = session
-        self._objects: Dict[str, Any] = {}
-        self._sizes: Dict[str, List[int]] = {}
+        self._objects: dict[str, Any] = {}
+        self._sizes: dict[str, list[int]] = {}
 
     def reset(self, checkpoint_id: Optional[_PathLike] = None) -> None:
         if self.step is None:
@@ -164,8 +160,8 @@ class StorageReader(_StorageReader):
         # What follows reads this one, even if another is committed meanwhile.
         self.step = step
         shards = [_opened(text) for _, text in sorted(states.items())]
-        tensors: Dict[str, Any] = {}
-        paths: Dict[str, Tuple[Any, ...]] = {}
+        tensors: dict[str, Any] = {}
+        paths: dict[str, tuple[Any, ...]] = {}
         self._objects = {}
         for shard in shards:
             paths.update({fqn: tuple(path) for fqn, path in shard["paths"].items()})
@@ -175,7 +171,7 @@ class StorageReader(_StorageReader):
                 entry = tensors.setdefault(fqn, (dtype, size, {}))
                 entry[2].update({tuple(offset): extent for offset, extent in chunks})
         self._sizes = {fqn: size for fqn, (_, size, _) in tensors.items()}
-        described: Dict[str, Any] = {fqn: meta.BytesStorageMetadata() for fqn in self._objects}
+        described: dict[str, Any] = {fqn: meta.BytesStorageMetadata() for fqn in self._objects}
         for fqn, (dtype, size, chunks) in tensors.items():
             described[fqn] = meta.TensorStorageMetadata(
                 properties=meta.TensorProperties(dtype=_arrays.torch_dtype(dtype)),
@@ -193,10 +189,10 @@ class StorageReader(_StorageReader):
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
 
-    def prepare_global_plan(self, plans: List[LoadPlan]) -> List[LoadPlan]:
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         return plans
 
-    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> "Future[None]":
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         boxes, places = [], []
         if not self._sizes:
             # Metadata is read by the coordinator alone and sent to the others; what it was made of stays there.
@@ -221,7 +217,7 @@ class StorageReader(_StorageReader):
             self._given().restore_boxes(boxes, self._wanted_step())
         for item, tensor in places:
             planner.commit_tensor(item, tensor)
-        future: "Future[None]" = Future()
+        future: Future[None] = Future()
         future.set_result(None)
         return future
 
@@ -230,11 +226,7 @@ class StorageReader(_StorageReader):
         return True
 
     def _given(self) -> _session.Session:
-        if self._session is None:
-            from . import session
-
-            self._session = session()
-        return self._session
+        return _session.given(self._session)
 
     def _wanted_step(self) -> Optional[int]:
         return None if self._given().under_agent else self.step
@@ -243,30 +235,32 @@ class StorageReader(_StorageReader):
 class _Content:
     """What one rank saves."""
 
-    def __init__(self, paths: Dict[str, Tuple[Any, ...]]) -> None:
-        self.boxes: List[_arrays.Box] = []
+    def __init__(self, paths: dict[str, tuple[Any, ...]], staging: _arrays.Staging) -> None:
+        self._staging = staging
+        self.boxes: list[_arrays.Box] = []
         self._paths = {fqn: list(path) for fqn, path in paths.items()}
-        self._objects: Dict[str, Any] = {}
-        self._tensors: Dict[str, Any] = {}
+        self._objects: dict[str, Any] = {}
+        self._tensors: dict[str, Any] = {}
 
     def add(self, fqn: str, value: Any) -> None:
         if isinstance(value, torch.Tensor):
-            box = _arrays.box_of(fqn, value, writable=False)
+            box = _arrays.box_of(fqn, value, writable=False, staging=self._staging)
             if box is not None:
                 self._add_box(box)
         else:
             self._objects[fqn] = _tree.encode_plain(value, fqn)
 
-    def add_item(self, item: Any, planner: SavePlanner) -> None:
+    def add_item(self, item: Any, planner: Any) -> None:
         fqn = item.index.fqn
         if item.type == WriteItemType.BYTE_IO:
             self._objects[fqn] = _tree.encode_plain(planner.lookup_object(item.index), fqn)
             return
         tensor = planner.resolve_data(item)
-        box = _arrays.box_of(fqn, tensor, writable=False)
+        offset = [int(n) for n in item.tensor_data.chunk.offsets]
+        # A rank may hold several parts of a tensor, and each is staged in memory of its own.
+        box = _arrays.box_of(f"{fqn} at {offset}", tensor, writable=False, staging=self._staging)
         assert box is not None
-        box.global_shape = [int(n) for n in item.tensor_data.size]
-        box.offset = [int(n) for n in item.tensor_data.chunk.offsets]
+        box.name, box.global_shape, box.offset = fqn, [int(n) for n in item.tensor_data.size], offset
         self._add_box(box)
 
     def covers(self, plan: SavePlan) -> None:
@@ -277,7 +271,7 @@ class _Content:
             if item.tensor_data is not None and 0 in item.tensor_data.chunk.sizes:
                 continue
             offset = item.tensor_data and [int(n) for n in item.tensor_data.chunk.offsets]
-            if fqn not in known or offset and offset not in [at for at, _ in known[fqn][2]]:
+            if fqn not in known or (offset and offset not in [at for at, _ in known[fqn][2]]):
                 raise ValueError(f"{fqn}: the plan wants it at {offset}, which was not staged; use the default planner")
 
     def text(self) -> str:
@@ -290,14 +284,15 @@ class _Content:
         self.boxes.append(box)
 
 
-def _opened(text: str) -> Dict[str, Any]:
+def _opened(text: str) -> dict[str, Any]:
     outer = json.loads(text)
     schema = outer.get("schema") if isinstance(outer, dict) else None
     if schema != SCHEMA:
         raise ValueError(
             f"the checkpoint's state is of schema {schema!r}, and DCP reads {SCHEMA!r}; restore it with rankguard.restore()"
         )
-    return outer["state"]
+    state: dict[str, Any] = outer["state"]
+    return state
 
 
 def _number_at_the_end(checkpoint_id: Optional[_PathLike]) -> Optional[int]:

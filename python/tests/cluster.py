@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import time
-from typing import Any, Callable, List, Optional, TypeVar
+from typing import Any, Callable, Optional, TypeVar
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Cluster:
         self.folder = folder
         self._bin = program()
         assert self._bin is not None
-        self._daemons: List[subprocess.Popen] = []
+        self._daemons: list[subprocess.Popen] = []
         config = folder / "test.toml"
         config.write_text("[controller.policy]\ngather_ms = 200\npending_ms = 2_000\nsettle_ms = 300\nuser_retries = 5\n")
         state = folder / "controller"
@@ -61,7 +61,7 @@ class Cluster:
         args = [self._bin, *words, "--controller", self.address, "--format", "json"]
         return json.loads(subprocess.run(args, check=True, capture_output=True, env=clean(), timeout=60).stdout)
 
-    def run(self, name: str, command: List[str], ranks: int, store: pathlib.Path, every: int) -> subprocess.Popen:
+    def run(self, name: str, command: list[str], ranks: int, store: pathlib.Path, every: int) -> subprocess.Popen:
         """Starts a job and follows it."""
         args = [self._bin, "run", "--controller", self.address, "--name", name, "--ranks-per-node", str(ranks)]
         args += ["--checkpoint-dir", str(store), "--checkpoint-every", str(every), "--max-restarts", "10"]
@@ -85,7 +85,7 @@ def clean() -> dict:
     return {name: value for name, value in os.environ.items() if not name.startswith("RANKGUARD_")}
 
 
-def ranks_of(script: str) -> List[int]:
+def ranks_of(script: str) -> list[int]:
     """Process ids of the ranks that run this script in the newest generation, by rank."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
@@ -103,7 +103,7 @@ def ranks_of(script: str) -> List[int]:
     return [pid for generation, _, pid in sorted(found) if generation == newest]
 
 
-def committed(store: pathlib.Path, job: str) -> List[int]:
+def committed(store: pathlib.Path, job: str) -> list[int]:
     """Steps of the committed checkpoints, oldest first."""
     return sorted(int(path.parent.name.split("-")[0]) for path in (store / job).glob("*/MANIFEST"))
 

@@ -1,9 +1,15 @@
 """What the tests share. Without torch, its tests say loudly that they did not run."""
 
 import importlib.util
+import pathlib
+import sys
 import warnings
 
 import pytest
+
+# `python -m pytest` in the checkout puts that on the path, where transformers takes our folder `datasets` for the library.
+CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
+sys.path[:] = [folder for folder in sys.path if folder not in ("", CHECKOUT)]
 
 TORCH = importlib.util.find_spec("torch") is not None
 
@@ -11,7 +17,9 @@ TORCH = importlib.util.find_spec("torch") is not None
 def pytest_collection_modifyitems(config: pytest.Config, items: "list[pytest.Item]") -> None:
     if TORCH:
         return
-    warnings.warn("SKIPPED: torch is not installed, so nothing of torch, DCP, DDP and FSDP2 was tested", stacklevel=1)
+    warnings.warn(
+        "SKIPPED: torch is not installed, so nothing of torch, DCP, DDP, FSDP2 and the frameworks was tested", stacklevel=1
+    )
     skip = pytest.mark.skip(reason="torch is not installed (python/tests/torch_env.sh makes an environment)")
     for item in items:
         if "torch" in item.keywords:

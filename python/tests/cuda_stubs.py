@@ -1,4 +1,4 @@
-"""Stand-ins for CUDA libraries, so that the PyPI wheel of torch runs on a machine without a GPU and without gigabytes of wheels.
+"""Stand-ins for CUDA libraries, so that torch's wheel of PyPI runs on a machine without a GPU and without gigabytes of wheels.
 
     python cuda_stubs.py SITE_PACKAGES
 
@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from typing import Dict, List, Set
 
 #: Where torch's libraries look for a library (their RPATH), by a part of its name; else in `nvidia/cu13/lib`.
 FOLDERS = {
@@ -30,7 +29,7 @@ PREFIXES = ("cublas", "cudnn", "cufft", "cusparse", "cusolver", "nvrtc", "nccl",
 SYSTEM = re.compile(r"^(ld-linux|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|z|quadmath|cuda)\.so)")
 
 
-def said(*command: str) -> List[str]:
+def said(*command: str) -> list[str]:
     """Lines of what a tool says."""
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
@@ -41,9 +40,9 @@ class Library:
     def __init__(self, path: pathlib.Path) -> None:
         dynamic = "\n".join(said("readelf", "--dynamic", "--wide", str(path)))
         self.needs = set(re.findall(r"\(NEEDED\).*\[(.+?)\]", dynamic))
-        self.defines: Set[str] = set()
+        self.defines: set[str] = set()
         #: Name of an imported function to its version, which may be empty.
-        self.imports: Dict[str, str] = {}
+        self.imports: dict[str, str] = {}
         for line in said("nm", "--dynamic", "--with-symbol-versions", str(path)):
             words = line.split()
             name, _, version = words[-1].partition("@")
@@ -52,7 +51,7 @@ class Library:
             elif words[-2] != "w":
                 self.defines.add(name)
         #: Library to the versions that are asked of it.
-        self.versions: Dict[str, Set[str]] = {}
+        self.versions: dict[str, set[str]] = {}
         library = None
         for line in said("readelf", "--version-info", "--wide", str(path)):
             if "Version definition section" in line:
@@ -65,7 +64,7 @@ class Library:
                 self.versions.setdefault(library, set()).add(asked.group(1))
 
 
-def build(soname: str, functions: List[str], version: str, place: pathlib.Path) -> None:
+def build(soname: str, functions: list[str], version: str, place: pathlib.Path) -> None:
     """Makes one stand-in."""
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:

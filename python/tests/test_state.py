@@ -78,7 +78,7 @@ def test_a_save_beside_the_training_is_what_stood_there_at_its_begin(session):
         -0.0,
         math.inf,
         5e-324,
-        "text with \" and \u2028",
+        'text with " and \u2028',
         b"\x00\xff",
         [1, [2, []]],
         (1, (2.5, "x")),
@@ -96,6 +96,43 @@ def test_plain_values_come_back_as_they_were(value):
     back = _tree.decode(text)["value"]
     assert back == value and type(back) is type(value)
     assert repr(back) == repr(value)
+
+
+def test_the_order_of_a_dict_comes_back(session):
+    session.checkpoint({"z": 1, "a": {"y": 2, "b": 3}}, step=1)
+    session.wait()
+    loaded = session.load()
+    assert list(loaded.state) == ["z", "a"] and list(loaded.state["a"]) == ["y", "b"]
+
+
+def test_a_state_is_loaded_without_one_to_restore_into(session):
+    saved = {"w": np.arange(6, dtype=np.float16).reshape(2, 3), "n": (1, [np.zeros((0, 2)), "x"]), "own": PerRank({"seed": 5})}
+    assert session.load() is None and session.newest() is None
+    session.checkpoint(saved, step=3)
+    session.wait()
+    loaded = session.load()
+    assert (loaded.step, loaded.world_size, session.newest(), session.last_step) == (3, 1, 3, 3)
+    assert loaded.state["w"].dtype == np.float16 and np.array_equal(loaded.state["w"], saved["w"])
+    assert loaded.state["n"][0] == 1 and loaded.state["n"][1][0].shape == (0, 2) and loaded.state["n"][1][1] == "x"
+    assert loaded.state["own"] == {"seed": 5}
+
+
+def test_parts_of_something_larger_are_not_loaded_as_a_whole(session):
+    session.checkpoint({"w": Shard(np.zeros((2, 3)), (4, 3), (0, 0))}, step=1)
+    session.wait()
+    with pytest.raises(Unsavable, match="w: it was saved in parts"):
+        session.load()
+
+
+def test_a_local_store_says_when_a_checkpoint_is_due(tmp_path):
+    session = rankguard.connect(tmp_path, job="test", checkpoint_every=3)
+    told = []
+    for n in range(1, 8):
+        session.step(n)
+        told.append(session.due())
+    assert told == [False, False, True, False, False, True, False] and session.checkpoint_every == 3
+    session.done()
+    assert not session.due(3)
 
 
 def test_nan_comes_back():
@@ -129,7 +166,7 @@ def test_a_state_that_contains_itself_is_refused(session):
 
 
 def test_a_schema_of_another_version_is_refused_by_name():
-    with pytest.raises(ValueError, match="somebody.else/9"):
+    with pytest.raises(ValueError, match=r"somebody.else/9"):
         _tree.decode('{"schema": "somebody.else/9", "state": {}}')
 
 
@@ -234,7 +271,7 @@ def test_a_skipped_save_is_told_and_counted(tmp_path):
 
 
 def test_without_an_agent_and_a_place_the_error_says_what_to_do():
-    with pytest.raises(rankguard.RankguardError, match="rankguard run.*local_dir"):
+    with pytest.raises(rankguard.RankguardError, match=r"rankguard run.*local_dir"):
         rankguard.connect()
 
 

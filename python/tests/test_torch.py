@@ -1,8 +1,6 @@
 """Tensors of torch, DTensors and DCP on one machine, gloo, CPU."""
 
 import math
-import multiprocessing
-import os
 import pathlib
 
 import pytest
@@ -10,13 +8,13 @@ import pytest
 import rankguard
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-import torch.distributed as dist  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
 
 import rankguard.dcp  # noqa: E402
+from ranks import spawn  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -104,7 +102,7 @@ def test_a_model_and_its_optimizer_resume_to_the_last_bit(session):
     session.checkpoint({"model": model, "optimizer": optimizer}, step=4)
     session.wait()
     other, moments = make()
-    with pytest.raises(ValueError, match="no place for: optimizer.state.0"):
+    with pytest.raises(ValueError, match=r"no place for: optimizer.state.0"):
         session.restore({"model": other, "optimizer": moments})
     train(other, moments, 1)
     session.restore({"model": other, "optimizer": moments})
@@ -115,42 +113,6 @@ def test_a_model_and_its_optimizer_resume_to_the_last_bit(session):
 
 
 # Several ranks, each a process of its own.
-
-
-#: One process imports torch and gives birth to the ranks: an import for each would take most of the tests' time.
-RANKS = multiprocessing.get_context("forkserver")
-RANKS.set_forkserver_preload(["torch.distributed.checkpoint", "torch.distributed.tensor", "rankguard.dcp"])
-
-
-def spawn(work, ranks, *args):
-    """Runs ``work(rank, ranks, *args)`` in a gloo group."""
-    port = _free_port()
-    children = [RANKS.Process(target=_in_group, args=(rank, ranks, port, work, args)) for rank in range(ranks)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(240)
-    codes = [child.exitcode for child in children]
-    for child in children:
-        child.kill()
-    assert codes == [0] * ranks, codes
-
-
-def _free_port():
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def _in_group(rank, ranks, port, work, args):
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(ranks))
-    dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    work(rank, ranks, *args)
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def sharded(mesh, placements, zero=False):
@@ -207,7 +169,7 @@ def test_dtensors_saved_on_two_ranks_are_loaded_on_other_meshes(tmp_path, how):
 
 
 def test_dcp_refuses_what_it_would_have_to_pickle(session):
-    with pytest.raises(dcp.CheckpointException, match="thing: a .*object is neither"):
+    with pytest.raises(dcp.CheckpointException, match=r"thing: a .*object is neither"):
         dcp.save({"thing": object()}, storage_writer=rankguard.dcp.StorageWriter(step=1, session=session), no_dist=True)
 
 
@@ -226,3 +188,40 @@ def test_no_pickle_stands_in_what_was_written(tmp_path):
         if path.is_file():
             data = path.read_bytes()
             assert b"torch" not in data and b"\x80\x02" not in data[:2], path
+
+
+def test_dcp_says_that_there_is_nothing_to_load_and_what_is_of_another_schema(session):
+    reader = rankguard.dcp.StorageReader(session=session)
+    with pytest.raises(dcp.CheckpointException, match=r"there is no checkpoint to load"):
+        dcp.load({"w": torch.zeros(2)}, storage_reader=reader, no_dist=True)
+    session.checkpoint({"w": torch.zeros(2)}, step=1)
+    session.wait()
+    with pytest.raises(dcp.CheckpointException, match=r"restore it with rankguard.restore"):
+        dcp.load({"w": torch.zeros(2)}, storage_reader=reader, no_dist=True)
+
+
+def test_a_model_and_its_optimizer_are_loaded_without_ones_to_restore_into(session):
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model(torch.ones(2, 3, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    session.checkpoint({"model": model, "optimizer": optimizer, "mine": rankguard.PerRank(torch.arange(3))}, step=6)
+    session.wait()
+    loaded = session.load()
+    fresh = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(torch.bfloat16)
+    moments = torch.optim.AdamW(fresh.parameters(), lr=1.0)
+    fresh.load_state_dict(loaded.state["model"])
+    moments.load_state_dict(loaded.state["optimizer"])
+    assert loaded.step == 6 and loaded.state["mine"].tolist() == [0, 1, 2]
+    assert all(same(one, two) for one, two in zip(model.state_dict().values(), fresh.state_dict().values()))
+    for one, two in zip(optimizer.state_dict()["state"].values(), moments.state_dict()["state"].values()):
+        assert all(same(one[name], two[name]) for name in one)
+    assert moments.param_groups[0]["lr"] == 0.01
+
+
+def test_a_dtensor_is_not_loaded_as_a_whole(tmp_path):
+    spawn(save_sharded, 2, str(tmp_path), "checkpoint")
+    session = rankguard.connect(tmp_path, job="mesh", rank=0, world_size=1)
+    with pytest.raises(rankguard.Unsavable, match=r"model.even: it was saved in parts"):
+        session.load()
+    session.done()

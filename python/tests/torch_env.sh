@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes an environment with torch on CPUs and what the tests and the peers' benchmark want, outside the checkout:
 #   python/tests/torch_env.sh FOLDER [PYTHON]
-# About 600 MB from PyPI, 1.4 GB on disk. The CUDA libraries that torch wants are stand-ins (cuda_stubs.py), which is why
+# About 900 MB from PyPI, 2.3 GB on disk. The CUDA libraries that torch wants are stand-ins (cuda_stubs.py), which is why
 # nothing here is for a machine with a GPU.
 set -eu
 folder=${1:?usage: torch_env.sh FOLDER [PYTHON]}
@@ -18,6 +18,12 @@ $pip install --no-deps nvidia-cuda-runtime==13.2.86 nvidia-cuda-cupti==13.2.86 n
 $pip install pytest==9.2.0 maturin==1.16.0 psutil==7.2.2 grpcio==1.85.1 protobuf==7.36.2 \
     requests deprecated pyyaml packaging
 $pip install --no-deps safetensors==0.8.0 dlrover==0.6.1
+# The frameworks that there are adapters for, with what of their needs a run on CPUs imports.
+$pip install --no-deps lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 accelerate==1.15.0 \
+    transformers==5.23.0 tokenizers==0.23.3 huggingface_hub==2.4.0
+$pip install regex==2026.11.15 tqdm==4.70.1 httpx==0.28.1 httpx2==2.16.2 typer==0.29.2
+$pip install --no-deps jax==0.12.0.1 jaxlib==0.12.0.1 ml_dtypes==0.6.0 opt_einsum==3.4.0 scipy==1.18.1
+$pip install ruff==0.17.6 mypy==2.4.1 vermin==1.9.2
 site=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 "$folder/bin/python" "$here/cuda_stubs.py" "$site"
 "$folder/bin/python" -c 'import torch; assert not torch.cuda.is_available(); print("torch", torch.__version__)'

@@ -1,0 +1,100 @@
+"""A small Accelerate job that loses nothing to a SIGKILL: gloo on CPUs, resumed within an epoch to the last bit.
+
+    rankguard run --ranks-per-node 2 --checkpoint-dir STORE --checkpoint-every 5 -- python examples/accelerate_job.py
+    torchrun --nproc-per-node 2 examples/accelerate_job.py --local-dir STORE --every 5
+
+Only the lines with `rankguard` are ours.
+"""
+
+import argparse
+import json
+import os
+import time
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration, set_seed
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import rankguard
+import rankguard.accelerate
+
+STEPS_AN_EPOCH = 12
+
+
+class Losses:
+    """Registered with Accelerate, as anything with a state can be."""
+
+    def __init__(self) -> None:
+        self.values = []
+
+    def state_dict(self):
+        return {"values": self.values}
+
+    def load_state_dict(self, state):
+        self.values = state["values"]
+
+
+def main() -> None:
+    args = arguments()
+    torch.set_num_threads(1)
+    # Only such a sampler can draw the order of any epoch again.
+    loaders = DataLoaderConfiguration(use_seedable_sampler=True)
+    accelerator = Accelerator(cpu=True, dataloader_config=loaders)
+    set_seed(7)
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 200)
+    inputs = torch.randn(STEPS_AN_EPOCH * 16 * accelerator.num_processes, 32)
+    loader = DataLoader(TensorDataset(inputs, (inputs[:, :8] * 3).argmax(dim=1)), batch_size=16, shuffle=True)
+    model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
+    losses = Losses()
+    accelerator.register_for_checkpointing(losses)
+
+    rankguard.init(args.local_dir, checkpoint_every=args.every)
+    restored = rankguard.accelerate.restore(accelerator)
+    n = restored.step if restored else 0
+    while n < args.steps:
+        loader.set_epoch(n // STEPS_AN_EPOCH)
+        skipped = n % STEPS_AN_EPOCH
+        for inputs, targets in accelerator.skip_first_batches(loader, skipped):
+            if restored and skipped and n == restored.step:
+                # In the run that saved, the loader had drawn from them when the epoch began.
+                restored.random()
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            accelerator.backward(loss)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            losses.values.append(loss.item())
+            n += 1
+            rankguard.step(n, loss=losses.values[-1])
+            if rankguard.due():
+                rankguard.accelerate.checkpoint(accelerator)
+            time.sleep(args.step_ms / 1e3)
+            if n == args.steps:
+                break
+
+    if args.out:
+        with open(os.path.join(args.out, f"losses-{accelerator.process_index}.json"), "w") as file:
+            # As text, bit by bit.
+            restored_step = restored.step if restored else None
+            json.dump({"losses": [loss.hex() for loss in losses.values], "restored": restored_step}, file)
+    accelerator.wait_for_everyone()
+    rankguard.done()
+    accelerator.end_training()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--every", type=int, default=5, help="steps between checkpoints, without an agent")
+    parser.add_argument("--local-dir", help="where checkpoints go, without an agent")
+    parser.add_argument("--step-ms", type=float, default=0.0, help="pause after each step")
+    parser.add_argument("--out", help="folder for the losses of each rank")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""A small Lightning job (DDP) that loses nothing to a SIGKILL: gloo on CPUs, resumed within an epoch to the last bit.
+
+    rankguard run --ranks-per-node 2 --checkpoint-dir STORE --checkpoint-every 5 -- python examples/lightning_job.py
+    torchrun --nproc-per-node 2 examples/lightning_job.py --local-dir STORE --every 5
+
+Only the lines with `rankguard` are ours.
+"""
+
+import argparse
+import json
+import os
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+from lightning.pytorch import LightningModule, Trainer, seed_everything
+from torch import nn
+
+import rankguard
+import rankguard.lightning
+
+
+class Classifier(LightningModule):
+    def __init__(self, step_ms: float) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, 8))
+        self.step_ms, self.losses = step_ms, []
+
+    def training_step(self, batch, batch_idx):
+        inputs, targets = batch
+        loss = nn.functional.cross_entropy(self.layers(inputs), targets)
+        self.losses.append(loss.item())
+        time.sleep(self.step_ms / 1e3)
+        return loss
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint):
+        checkpoint["losses"] = self.losses
+
+    def on_load_checkpoint(self, checkpoint):
+        self.losses = checkpoint["losses"]
+
+
+class Batches:
+    """A loader that can say where it is, which Lightning wants of one that is to go on within an epoch."""
+
+    def __init__(self, steps: int, rank: int, world: int) -> None:
+        self.steps, self.rank, self.world, self.at = steps, rank, world, 0
+
+    def __len__(self):
+        return self.steps
+
+    def __iter__(self):
+        while self.at < self.steps:
+            self.at += 1
+            source = torch.Generator().manual_seed(self.at * self.world + self.rank)
+            inputs = torch.randn(16, 32, generator=source)
+            yield inputs, (inputs[:, :8] * 3).argmax(dim=1)
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+def main() -> None:
+    args = arguments()
+    warnings.filterwarnings("ignore", module="lightning")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    seed_everything(7, verbose=False)
+    model = Classifier(args.step_ms)
+
+    rankguard.init(args.local_dir, checkpoint_every=args.every)
+    checkpoints = rankguard.lightning.CheckpointIO()
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        num_nodes=world // int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        strategy=rankguard.lightning.DDPStrategy(),
+        plugins=[checkpoints],
+        callbacks=[rankguard.lightning.Callback(path=args.out and os.path.join(args.out, "newest.ckpt"))],
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    resume = checkpoints.newest()
+    trainer.fit(model, Batches(args.steps, rank, world), ckpt_path=resume)
+
+    if args.out:
+        with open(os.path.join(args.out, f"losses-{rank}.json"), "w") as file:
+            # As text, bit by bit.
+            restored = int(resume.rpartition(":")[2]) if resume else None
+            json.dump({"losses": [loss.hex() for loss in model.losses], "restored": restored}, file)
+    dist.barrier()
+    rankguard.done()
+    dist.destroy_process_group()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--every", type=int, default=5, help="steps between checkpoints, without an agent")
+    parser.add_argument("--local-dir", help="where checkpoints go, without an agent")
+    parser.add_argument("--step-ms", type=float, default=0.0, help="pause in each step")
+    parser.add_argument("--out", help="folder for the losses of each rank")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

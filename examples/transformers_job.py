@@ -1,0 +1,86 @@
+"""A small GPT-2 under the Trainer of transformers that loses nothing to a SIGKILL: gloo on CPUs, resumed to the last bit.
+
+    rankguard run --ranks-per-node 2 --checkpoint-dir STORE --checkpoint-every 5 -- python examples/transformers_job.py
+    torchrun --nproc-per-node 2 examples/transformers_job.py --local-dir STORE --every 5
+
+Only the lines with `rankguard` are ours.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
+
+import rankguard
+import rankguard.transformers
+
+
+class Pause(TrainerCallback):
+    """Steps of a length."""
+
+    def __init__(self, step_ms: float) -> None:
+        self.step_ms = step_ms
+
+    def on_step_end(self, args, state, control, **kwargs):
+        time.sleep(self.step_ms / 1e3)
+
+
+def main() -> None:
+    args = arguments()
+    torch.set_num_threads(1)
+    set_seed(7)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=2))
+    texts = torch.randint(0, 64, (100, 16))
+    # Makes the process group too.
+    settings = TrainingArguments(
+        output_dir=args.out or tempfile.gettempdir(),
+        max_steps=args.steps,
+        per_device_train_batch_size=4,
+        learning_rate=1e-3,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    rankguard.init(args.local_dir, checkpoint_every=args.every)
+    callback = rankguard.transformers.Callback()
+    trainer = Trainer(
+        model=model,
+        args=settings,
+        train_dataset=[{"input_ids": text, "labels": text} for text in texts],
+        callbacks=[callback, Pause(args.step_ms)],
+    )
+    resume = callback.resume()
+    restored = rankguard.session().last_step if resume else None
+    trainer.train(resume_from_checkpoint=resume)
+
+    if args.out:
+        with open(os.path.join(args.out, f"losses-{settings.process_index}.json"), "w") as file:
+            weights = b"".join(weight.numpy().tobytes() for weight in model.state_dict().values())
+            json.dump({"weights": hashlib.sha256(weights).hexdigest(), "restored": restored}, file)
+    if dist.is_initialized():
+        dist.barrier()
+    rankguard.done()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--every", type=int, default=5, help="steps between checkpoints, without an agent")
+    parser.add_argument("--local-dir", help="where checkpoints go, without an agent")
+    parser.add_argument("--step-ms", type=float, default=0.0, help="pause after each step")
+    parser.add_argument("--out", help="folder for what the test compares")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""A state of a checkpoint, decoded, brought back into Python: merged into a live one, or made anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _arrays
+from ._tree import Flat, PerRank, Ref, refs, text_of
+
+
+class Merge:
+    """Puts the plain state of a checkpoint into a live state; tensors are left where they are."""
+
+    def __init__(self, own: bool, flat: Flat) -> None:
+        #: Whether the state is this rank's own; another rank's says nothing of what belongs to one rank.
+        self.own = own
+        self.kept: list[str] = []
+        self._states = flat.states()
+
+    def into(self, live: Any, saved: Any, path: tuple[Any, ...] = ()) -> Any:
+        """What belongs at this place: ``live`` itself where it can be changed in place, else a value for it."""
+        if isinstance(saved, Ref) or _arrays.is_array(live):
+            if isinstance(saved, Ref) and _arrays.is_array(live):
+                return live
+            raise ValueError(f"{text_of(path)}: a tensor stands on one side and plain state on the other")
+        if isinstance(live, PerRank) or isinstance(saved, PerRank):
+            return self._per_rank(live, saved, path)
+        if id(live) in self._states:
+            self.into(self._states[id(live)], saved, path)
+            return live
+        if isinstance(live, dict) and isinstance(saved, dict):
+            gone = [key for key in live if key not in saved and not _has_tensors(live[key])] if self.own else []
+            for key in gone:
+                del live[key]
+            for key, item in saved.items():
+                if key in live:
+                    live[key] = self.into(live[key], item, (*path, key))
+                elif not any(True for _ in refs(item)):
+                    live[key] = item
+            return live
+        if type(live) is list and isinstance(saved, list):
+            if len(live) == len(saved):
+                for at, item in enumerate(saved):
+                    live[at] = self.into(live[at], item, (*path, at))
+            elif _has_tensors(live) or any(True for _ in refs(saved)):
+                raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
+            else:
+                live[:] = saved
+            return live
+        if isinstance(live, tuple) and isinstance(saved, tuple) and _has_tensors(live):
+            if len(live) != len(saved):
+                raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
+            return tuple(self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))
+        return saved
+
+    def _per_rank(self, live: Any, saved: Any, path: tuple[Any, ...]) -> Any:
+        if self.own and isinstance(saved, PerRank):
+            return saved
+        self.kept.append(text_of(path))
+        return live
+
+
+def replaced(state: Any, made: dict[str, Any], own: bool) -> Any:
+    """A decoded state with arrays in the places of its tensors; what belongs to another rank alone becomes ``None``."""
+    if isinstance(state, Ref):
+        return made[state.name]
+    if isinstance(state, PerRank):
+        return state.value if own else None
+    if isinstance(state, dict):
+        return {key: replaced(item, made, own) for key, item in state.items()}
+    if isinstance(state, list):
+        return [replaced(item, made, own) for item in state]
+    if isinstance(state, tuple):
+        return tuple(replaced(item, made, own) for item in state)
+    return state
+
+
+def _has_tensors(live: Any) -> bool:
+    if isinstance(live, dict):
+        return any(_has_tensors(item) for item in live.values())
+    if isinstance(live, (list, tuple)):
+        return any(_has_tensors(item) for item in live)
+    return _arrays.is_array(live)
