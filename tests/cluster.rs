@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -11,6 +11,9 @@ use serde_json::Value;
 use support::{Daemon, command, finish, rankguard, until};
 
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// Settings of the controller and of agents.
+const CONFIG: &str = "test.toml";
 
 struct Cluster {
     dir: tempfile::TempDir,
@@ -23,7 +26,7 @@ impl Cluster {
     /// A controller and one agent of two slots.
     fn start() -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let config = dir.path().join("test.toml");
+        let config = dir.path().join(CONFIG);
         let text = "[controller.policy]\ngather_ms = 200\npending_ms = 2_000\nsettle_ms = 300\nuser_retries = 1\n";
         fs::write(&config, text).expect("written");
         let state = dir.path().join("controller");
@@ -63,7 +66,10 @@ impl Cluster {
     fn start_agent_with(&mut self, words: &[&str]) {
         let state = self.dir.path().join("agent");
         let log = self.dir.path().join("agent.log");
+        let config = self.config();
         let args = [
+            "--config",
+            path(&config),
             "agent",
             "--node",
             "n1",
@@ -78,6 +84,10 @@ impl Cluster {
             &[&args[..], &["--state-dir", path(&state)], words].concat(),
             &log,
         ));
+    }
+
+    fn config(&self) -> PathBuf {
+        self.dir.path().join(CONFIG)
     }
 
     fn args<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
@@ -348,8 +358,11 @@ fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
         (whole.len() >= 2).then_some(whole)
     };
     until("two checkpoints", LIMIT, committed);
-    // With its agent gone, no arena holds a copy any more.
+    // With its agent gone, no arena holds a copy any more: the next one is told to want none of what is left.
     cluster.agent = None;
+    let mut config = fs::read_to_string(cluster.config()).expect("it was written");
+    config.push_str("[agent.intervals]\narenas_kept_ms = 0\n");
+    fs::write(cluster.config(), config).expect("written");
     let newest = committed().and_then(|mut all| all.pop()).expect("it was there");
     let shard = newest.join("rank-00001.shard");
     let mut bytes = fs::read(&shard).expect("it can be read");

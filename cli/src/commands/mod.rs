@@ -14,6 +14,7 @@ mod explain;
 pub(crate) mod gpu_calls;
 mod history;
 pub(crate) mod inject;
+mod keep_arenas;
 mod local;
 mod node;
 pub(crate) mod preflight;
@@ -42,10 +43,12 @@ pub(crate) fn main() -> Exit {
             error.exit()
         })
     };
-    let exit = match gpu_calls::asked_for() {
-        Some(Ok(args)) => ended(gpu_calls::run(&args)),
-        Some(Err(problem)) => usage(&problem),
-        None => match Cli::try_parse() {
+    // What an agent starts beside itself reads its words without those of all commands, which would take memory for good.
+    let exit = match (gpu_calls::asked_for(), keep_arenas::asked_for()) {
+        (Some(Ok(args)), _) => ended(gpu_calls::run(&args)),
+        (_, Some(Ok(args))) => ended(keep_arenas::run(&args)),
+        (Some(Err(problem)), _) | (_, Some(Err(problem))) => usage(&problem),
+        (None, None) => match Cli::try_parse() {
             Ok(cli) => ended(dispatch(cli)),
             Err(problem) => usage(&problem),
         },
