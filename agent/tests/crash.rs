@@ -204,7 +204,7 @@ async fn restored(controller: &FakeController, client: RankClient, step: u64, ti
 async fn an_agent_that_was_killed_finds_its_arenas_again() {
     let dir = tempfile::tempdir().unwrap();
     let (state, controller) = (dir.path().join("agent"), FakeController::start(true).await);
-    let store = Store::open(&dir.path().join("store")).unwrap();
+    let store = Store::open(dir.path().join("store")).unwrap();
     let agent = Process::start(&state, &controller);
     controller.joined(1).await;
     let client = rank(dir.path(), &controller, 1, None).await;
