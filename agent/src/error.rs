@@ -8,6 +8,9 @@ use crate::spool::SpoolError;
 /// Why an agent could not start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
+    /// What `object_url` names is no object store.
+    #[error("open the object store (set object_url to a file, s3, gs or az URL)")]
+    ObjectUrl(#[from] rankguard_checkpoint_tiers::object::ObjectError),
     /// The state directory cannot be used.
     #[error("prepare the state directory {path} (set state_dir to a directory this user may write)")]
     StateDir {

@@ -14,7 +14,7 @@
 //! - Without a controller everything goes on: ranks train and seal, images become durable, evidence waits (RG-5).
 //! - No call into a driver, a file system or a rank can hold up another part; each has a thread or a deadline (RG-9, RG-12).
 //!
-//! Absent: ranks that survive their agent, replication of images to peers.
+//! Absent: ranks that survive their agent, replication of images to peers, parity.
 
 mod bounded;
 mod checkpoint;
@@ -51,6 +51,6 @@ pub use outlets::{
 };
 pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;
-pub use settings::{ImageSettings, Intervals, KernelLogSource, PluginCheck, Settings, WhenFull};
+pub use settings::{ImageSettings, Intervals, KernelLogSource, ObjectSettings, PluginCheck, Settings, WhenFull};
 pub use spool::SpoolError;
 pub use stacks::serve_stack_calls;

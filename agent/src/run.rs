@@ -72,7 +72,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let started = clock::now();
     let intake = Intake::new(settings.node.clone());
     let roster = Roster::new(settings.node.clone());
-    let checkpoints = Checkpoints::new(&settings, &intake, &roster, tokio::runtime::Handle::current());
+    let checkpoints = Checkpoints::new(&settings, &intake, &roster, tokio::runtime::Handle::current())?;
     let writer = spool_writer(&settings, &intake, &spool)?;
     let socket = RankSocket::start(&settings, &roster, &intake, &checkpoints, &stop).map_err(|source| {
         AgentError::RankSocket {

@@ -59,6 +59,8 @@ pub struct Settings {
     pub spool_bytes: u64,
     /// Memory for images of the ranks.
     pub images: ImageSettings,
+    /// Where committed checkpoints go on to; nowhere when absent.
+    pub object: Option<ObjectSettings>,
     /// How often things are done and how long they may take.
     pub intervals: Intervals,
 }
@@ -89,6 +91,7 @@ impl Settings {
             checks: Vec::new(),
             spool_bytes: 64 << 20,
             images: ImageSettings::default(),
+            object: None,
             intervals: Intervals::default(),
         }
     }
@@ -117,6 +120,15 @@ impl Default for ImageSettings {
             memory_reserve: 256 << 20,
         }
     }
+}
+
+/// An object store behind the checkpoint store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectSettings {
+    /// Its URL: `file`, `s3`, `gs` or `az`.
+    pub url: String,
+    /// Most bytes a second that may go there and come from there; as many as there are when absent.
+    pub bytes_per_second: Option<u64>,
 }
 
 /// What a save does when every slot holds an image that is nowhere else yet.

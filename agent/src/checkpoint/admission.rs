@@ -57,6 +57,7 @@ mod tests {
             let runtime = tokio::runtime::Handle::current();
             let node = settings.node.clone();
             Checkpoints::new(settings, &Intake::new(node.clone()), &Roster::new(node), runtime)
+                .expect("no object store")
         };
         let all = checkpoints(&settings);
         assert!(all.admit(1 << 30, 2).is_ok(), "2 of 2 GiB");

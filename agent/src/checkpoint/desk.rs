@@ -245,6 +245,8 @@ impl Desk {
         let mut sources: Vec<&dyn ChunkSource> = vec![&here];
         sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
         sources.push(store);
+        let far = self.all.mirror.as_ref().map(|mirror| mirror.source());
+        sources.extend(far.iter().map(|far| far as &dyn ChunkSource));
         let targets = wishes
             .iter()
             .map(|wish| wish.arena.begin_restore(wish.slot, self.rank.generation));

@@ -7,6 +7,7 @@ mod desk;
 mod farewell;
 mod joint;
 mod keeper;
+mod mirror;
 mod peer;
 mod persist;
 
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint_tiers::object::ObjectError;
 use rankguard_model::{Generation, JobId, Launch, NodeId, RankRef, Step};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -29,6 +31,7 @@ use self::arenas::Arenas;
 use self::dedupe::Dedupe;
 use self::joint::Joint;
 use self::keeper::{Keeper, Kept, Label};
+use self::mirror::Mirror;
 use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::settings::{ImageSettings, Settings};
@@ -39,6 +42,8 @@ pub(crate) struct Checkpoints {
     arenas: Arenas,
     dedupe: Dedupe,
     joint: Joint,
+    /// Where committed checkpoints go on to.
+    mirror: Option<Arc<Mirror>>,
     /// The newest committed checkpoint of each job, as the controller told it.
     kept: Mutex<BTreeMap<JobId, (Generation, Step)>>,
     /// Rings with every commit.
@@ -55,12 +60,23 @@ pub(crate) struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub(crate) fn new(settings: &Settings, intake: &Intake, roster: &Roster, runtime: Handle) -> Arc<Self> {
+    /// Fails where the settings name an object store that cannot be one.
+    pub(crate) fn new(
+        settings: &Settings,
+        intake: &Intake,
+        roster: &Roster,
+        runtime: Handle,
+    ) -> Result<Arc<Self>, ObjectError> {
+        let mirror = settings.object.as_ref();
+        let mirror = mirror
+            .map(|object| Mirror::open(object, intake, &runtime))
+            .transpose()?;
         let (keeper, left) = Keeper::find(settings);
         let all = Arc::new(Self {
             arenas: Arenas::new(keeper),
             dedupe: Dedupe::default(),
             joint: Joint::default(),
+            mirror,
             kept: Mutex::default(),
             committed: Notify::new(),
             node: settings.node.clone(),
@@ -73,7 +89,7 @@ impl Checkpoints {
             sysfs_root: settings.sysfs_root.clone(),
         });
         all.inherit(left, settings.intervals.arenas_kept);
-        all
+        Ok(all)
     }
 
     /// Takes over what an earlier agent of this node has left. What no job asks for in time goes.
@@ -118,6 +134,9 @@ impl Checkpoints {
     pub(crate) fn start(&self, launch: &Launch) {
         let keep = launch.restore.as_ref().map(|point| (point.generation, point.step));
         self.remember(&launch.job, keep);
+        if let Some(mirror) = &self.mirror {
+            mirror.start(launch);
+        }
         self.arenas.release(&launch.job, |held| Some(held) != keep);
         self.arenas.release_unsealed(&launch.job, launch.generation);
     }
@@ -126,6 +145,9 @@ impl Checkpoints {
     pub(crate) fn keep(&self, job: &JobId, generation: Generation, step: Step) {
         self.remember(job, Some((generation, step)));
         self.committed.notify_waiters();
+        if let Some(mirror) = &self.mirror {
+            mirror.committed(job, CheckpointId { step, generation });
+        }
         self.arenas.release(job, |held| held < (generation, step));
         // What it borrows from is known to its manifest now.
         for place in self.arenas.of(job) {
@@ -153,5 +175,8 @@ impl Checkpoints {
         self.remember(job, None);
         self.arenas.forget(job);
         self.dedupe.forget(job);
+        if let Some(mirror) = &self.mirror {
+            mirror.forget(job);
+        }
     }
 }

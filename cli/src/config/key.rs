@@ -209,6 +209,17 @@ pub(crate) const KEYS: &[Key] = &[
         "the GPU management library; the system's own when not set",
     ),
     key(
+        "agent.object_bytes_per_s",
+        Kind::Count(1, u64::MAX),
+        "most bytes a second to and from the object store; as many as there are when not set",
+    ),
+    key(
+        "agent.object_url",
+        Kind::Name,
+        "where committed checkpoints go on to, and chunks come from that are damaged everywhere else: a file, s3, gs or az \
+         URL; nowhere when not set",
+    ),
+    key(
         "agent.peer_listen",
         Kind::Socket,
         "where chunks are served to other agents; port 0 takes a free one",

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_agent::{ImageSettings, KernelLogSource, WhenFull};
+use rankguard_agent::{ImageSettings, KernelLogSource, ObjectSettings, WhenFull};
 use rankguard_controller::Gate;
 use rankguard_model::NodeId;
 
@@ -77,6 +77,13 @@ impl Config {
             wait: self.wait("agent.image_wait_ms"),
             memory_reserve: self.count("agent.memory_reserve_bytes"),
         };
+        settings.object = self.value("agent.object_url").map(|url| ObjectSettings {
+            url: url.show(),
+            bytes_per_second: match self.count("agent.object_bytes_per_s") {
+                0 => None,
+                limit => Some(limit),
+            },
+        });
         for (path, interval) in intervals(&mut settings.intervals) {
             *interval = self.wait(path);
         }
@@ -290,7 +297,16 @@ mod tests {
             .map(|key| key.path)
             .filter(|path| !defaults().iter().any(|(default, _)| default == path))
             .collect();
-        assert_eq!(without, ["agent.checks", "agent.metrics_listen", "agent.nvml_library"]);
+        assert_eq!(
+            without,
+            [
+                "agent.checks",
+                "agent.metrics_listen",
+                "agent.nvml_library",
+                "agent.object_bytes_per_s",
+                "agent.object_url"
+            ]
+        );
     }
 
     #[test]
