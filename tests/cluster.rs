@@ -2,8 +2,9 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -11,6 +12,9 @@ use serde_json::Value;
 use support::{Daemon, command, finish, rankguard, until};
 
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// Settings of the controller and of agents.
+const CONFIG: &str = "test.toml";
 
 struct Cluster {
     dir: tempfile::TempDir,
@@ -23,7 +27,7 @@ impl Cluster {
     /// A controller and one agent of two slots.
     fn start() -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let config = dir.path().join("test.toml");
+        let config = dir.path().join(CONFIG);
         let text = "[controller.policy]\ngather_ms = 200\npending_ms = 2_000\nsettle_ms = 300\nuser_retries = 1\n";
         fs::write(&config, text).expect("written");
         let state = dir.path().join("controller");
@@ -55,6 +59,21 @@ impl Cluster {
         cluster
     }
 
+    /// Starts the controller again, on the state and the address it had.
+    fn start_controller(&mut self) {
+        let (config, state) = (self.config(), self.dir.path().join("controller"));
+        let words = [
+            "--config",
+            path(&config),
+            "controller",
+            "--state-dir",
+            path(&state),
+            "--listen",
+            &self.address,
+        ];
+        self.controller = Daemon::start(&words, &self.dir.path().join("controller-again.log"));
+    }
+
     /// Starts the agent, again on the state it had.
     fn start_agent(&mut self) {
         self.start_agent_with(&[]);
@@ -63,7 +82,10 @@ impl Cluster {
     fn start_agent_with(&mut self, words: &[&str]) {
         let state = self.dir.path().join("agent");
         let log = self.dir.path().join("agent.log");
+        let config = self.config();
         let args = [
+            "--config",
+            path(&config),
             "agent",
             "--node",
             "n1",
@@ -78,6 +100,10 @@ impl Cluster {
             &[&args[..], &["--state-dir", path(&state)], words].concat(),
             &log,
         ));
+    }
+
+    fn config(&self) -> PathBuf {
+        self.dir.path().join(CONFIG)
     }
 
     fn args<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
@@ -348,8 +374,11 @@ fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
         (whole.len() >= 2).then_some(whole)
     };
     until("two checkpoints", LIMIT, committed);
-    // With its agent gone, no arena holds a copy any more.
+    // With its agent gone, no arena holds a copy any more: the next one is told to want none of what is left.
     cluster.agent = None;
+    let mut config = fs::read_to_string(cluster.config()).expect("it was written");
+    config.push_str("[agent.intervals]\narenas_kept_ms = 0\n");
+    fs::write(cluster.config(), config).expect("written");
     let newest = committed().and_then(|mut all| all.pop()).expect("it was there");
     let shard = newest.join("rank-00001.shard");
     let mut bytes = fs::read(&shard).expect("it can be read");
@@ -369,6 +398,67 @@ fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
         told.contains("rank 1") && told.contains("chunk 0") && told.contains("fc1"),
         "{told}"
     );
+}
+
+/// RG-5: ranks go on without the controller, what they save is on disk, and it is committed when the controller returns.
+#[test]
+fn what_was_saved_while_the_controller_was_away_is_committed_when_it_returns() {
+    let mut cluster = Cluster::start();
+    let (store, out) = (cluster.dir.path().join("store"), cluster.dir.path().join("out"));
+    for folder in [&store, &out] {
+        fs::create_dir(folder).expect("created");
+    }
+    let out_flag = format!("--out={}", out.display());
+    let words = [
+        "run",
+        "--name",
+        "train",
+        "--nodes",
+        "1:1",
+        "--ranks-per-node",
+        "2",
+        "--checkpoint-dir",
+        path(&store),
+        "--checkpoint-every",
+        "5",
+        "--detach",
+        "--",
+        env!("CARGO_BIN_EXE_rankguard"),
+        "demo-rank",
+        "--epochs=200",
+        "--step-ms-min=50",
+        &out_flag,
+    ];
+    rankguard(&cluster.args(&words)).expect(0);
+    // Names of folders begin with the step, in as many digits each.
+    let step = |name: &OsStr| name.to_str()?.split_once('-')?.0.parse::<u64>().ok();
+    let folders = |file: &str| {
+        let found = fs::read_dir(store.join("train")).into_iter().flatten().flatten();
+        let with = found.filter(|folder| folder.path().join(file).exists());
+        with.map(|folder| folder.file_name()).max()
+    };
+    until("a checkpoint", LIMIT, || folders("MANIFEST"));
+    cluster.controller.kill();
+    let last = folders("MANIFEST").expect("there was one");
+    let saved = until("three more saves", LIMIT, || {
+        let newest = folders("rank-00001.index").filter(|newest| *newest > last)?;
+        (step(&newest)? >= step(&last)? + 15).then_some(newest)
+    });
+    assert_eq!(folders("MANIFEST"), Some(last), "nobody else commits");
+    cluster.start_controller();
+    until("the saves to be committed", LIMIT, || {
+        folders("MANIFEST").filter(|newest| *newest >= saved)
+    });
+    let listed = rankguard(&["checkpoint", "ls", "--dir", path(&store), "--format", "json"]).expect(0);
+    let listed: Vec<Value> = serde_json::from_str(&listed.stdout).expect("a document");
+    let committed = listed.iter().filter(|one| one["state"] == "committed");
+    assert!(
+        committed.filter_map(|one| one["step"].as_u64()).max() >= step(&saved),
+        "{listed:#?}"
+    );
+    // It was the same generation all the while: nobody was restarted for it.
+    assert!(folders("MANIFEST").is_some_and(|newest| newest.to_string_lossy().ends_with("-g1")));
+    rankguard(&cluster.args(&["cancel", "train"]));
 }
 
 /// A store that nobody can write to would fail every save: the job is refused before it starts.

@@ -17,6 +17,19 @@ use support::{Daemon, rankguard, until};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
+/// Settings of the controller and of agents, and where they lie.
+const CONFIG: &str = "test.toml";
+/// An agent that is killed stands for a node that is lost, and its memory with it.
+const SETTINGS: &str = "\
+[controller]
+silence_limit_ms = 2_000
+[controller.policy]
+gather_ms = 20_000
+settle_ms = 300
+[agent.intervals]
+arenas_kept_ms = 0
+";
+
 /// A controller and an agent of one slot on each of some nodes, each a failure domain of its own.
 struct Cluster {
     dir: tempfile::TempDir,
@@ -28,9 +41,8 @@ struct Cluster {
 impl Cluster {
     fn start(nodes: usize) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let config = dir.path().join("test.toml");
-        let text = "[controller]\nsilence_limit_ms = 2_000\n[controller.policy]\ngather_ms = 20_000\nsettle_ms = 300\n";
-        fs::write(&config, text).expect("written");
+        let config = dir.path().join(CONFIG);
+        fs::write(&config, SETTINGS).expect("written");
         let state = dir.path().join("controller");
         let words = ["controller", "--listen", "127.0.0.1:0", "--state-dir", path(&state)];
         let controller = Daemon::start(
@@ -41,23 +53,7 @@ impl Cluster {
             let text = fs::read_to_string(state.join("controller.addr")).ok()?;
             Some(text.trim().to_owned())
         });
-        let agents = (1..=nodes).map(|node| {
-            let (name, domain) = (format!("n{node}"), format!("rack-{node}"));
-            let state = dir.path().join(&name);
-            let words = ["agent", "--node", &name, "--failure-domain", &domain, "--slots", "1"];
-            let more = [
-                "--kernel-log",
-                "off",
-                "--controller",
-                &address,
-                "--state-dir",
-                path(&state),
-            ];
-            Daemon::start(
-                &[&words[..], &more[..]].concat(),
-                &dir.path().join(format!("{name}.log")),
-            )
-        });
+        let agents = (1..=nodes).map(|node| Self::agent(dir.path(), &address, &format!("n{node}")));
         let agents = agents.collect();
         let cluster = Self {
             dir,
@@ -81,6 +77,24 @@ impl Cluster {
         let folder = self.dir.path().join(name);
         fs::create_dir_all(&folder).expect("made");
         folder
+    }
+
+    /// Starts an agent of one slot, in the state that it may have had.
+    fn agent(dir: &Path, address: &str, node: &str) -> Daemon {
+        let (config, state) = (dir.join(CONFIG), dir.join(node));
+        let domain = format!("rack-of-{node}");
+        let words = [
+            "--config",
+            path(&config),
+            "agent",
+            "--node",
+            node,
+            "--failure-domain",
+            &domain,
+        ];
+        let more = ["--slots", "1", "--kernel-log", "off", "--controller", address];
+        let words = [&words[..], &more, &["--state-dir", path(&state)]].concat();
+        Daemon::start(&words, &dir.join(format!("{node}.log")))
     }
 
     /// Starts the demo's trainer on all nodes, with a checkpoint every so many steps.
@@ -205,13 +219,8 @@ fn a_checkpoint_that_the_disk_has_lost_comes_back_from_the_object_store() {
         mirrored(&cluster.job())?["step"].as_u64()
     });
     fs::remove_dir_all(store.join("train")).expect("removed");
-    let state = cluster.dir.path().join("n1");
-    let words = ["agent", "--node", "n1", "--slots", "1", "--kernel-log", "off"];
-    let more = ["--controller", &cluster.address, "--state-dir", path(&state)];
-    cluster.agents.push(Daemon::start(
-        &[&words[..], &more[..]].concat(),
-        &cluster.dir.path().join("again.log"),
-    ));
+    let again = Cluster::agent(cluster.dir.path(), &cluster.address, "n1");
+    cluster.agents.push(again);
     let job = until("steps after the mirrored one", LIMIT, || {
         let job = cluster.job();
         let moved = job["state"] == "running" && job["generation"].as_u64()? > 1;

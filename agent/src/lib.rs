@@ -6,7 +6,8 @@
 //! - *Orders* come down the same session and are carried out one after the other. A *fence* is the newest generation of a
 //!   job that this node was told of; everything older is refused, and its ranks are killed (RG-3).
 //! - *Ranks* are children of this process and die with it. They speak with it over a Unix socket.
-//! - *Arenas* are memory files of this process, lent to ranks; they hold sealed images when the rank is long gone.
+//! - *Arenas* are memory files of this process, lent to ranks; they hold sealed images when the rank is long gone. A second
+//!   process keeps the files, so that an agent that was killed finds them again.
 //!
 //! Invariants:
 //! - Evidence is numbered without gaps and leaves the spool only when the controller has journalled it (RG-4).
@@ -38,6 +39,7 @@ mod spool;
 mod stacks;
 mod uplink;
 
+pub use checkpoint::keep_arenas;
 pub use collectors::gpu::serve_gpu_calls;
 pub use error::{AgentError, Ended};
 pub use inject::{InjectError, Injected, Injection, LAST_MAX_MS, WhichRank, inject};

@@ -217,6 +217,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let _ = peers.await;
     drop(images);
     drop(socket);
+    checkpoints.end();
     match unexpected {
         Some(part) => Err(AgentError::PartEnded {
             part,

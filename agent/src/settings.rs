@@ -43,6 +43,10 @@ pub struct Settings {
     /// Program and words of the process that reads Python stacks of ranks: it is given a process id and hands it to
     /// [`crate::serve_stack_calls`]. None are read when empty.
     pub stack_process: Vec<OsString>,
+    /// Program and words of the process that holds arenas when this agent is killed: it is given the state directory and
+    /// [`Intervals::arenas_kept`] in milliseconds, and hands both to [`crate::keep_arenas`]. Arenas end with the agent when
+    /// empty.
+    pub arena_process: Vec<OsString>,
     /// The scenario that a stand-in for the GPU library plays; what is found about GPUs is then marked as synthetic.
     pub simulate: Option<PathBuf>,
     /// Whether faults may be injected ([`crate::Injection`]).
@@ -78,6 +82,7 @@ impl Settings {
             nvml_library: None,
             gpu_process: Vec::new(),
             stack_process: Vec::new(),
+            arena_process: Vec::new(),
             simulate: None,
             injection: false,
             job_logs: Vec::new(),
@@ -199,6 +204,8 @@ pub struct Intervals {
     pub last_checkpoint: Duration,
     /// Longest wait for one chunk from a peer.
     pub peer_fetch: Duration,
+    /// How long sealed images wait for an agent that was killed to come back, and for their job; not at all when zero.
+    pub arenas_kept: Duration,
 }
 
 impl Default for Intervals {
@@ -221,6 +228,7 @@ impl Default for Intervals {
             shutdown_grace: Duration::from_secs(2),
             last_checkpoint: Duration::from_secs(15),
             peer_fetch: Duration::from_secs(2),
+            arenas_kept: Duration::from_secs(120),
         }
     }
 }

@@ -5,12 +5,17 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rankguard_agent::{KernelLogSource, Settings, run};
-use rankguard_model::{Body, Generation, JobId, NodeId, Order};
-use support::{FakeController, gone, launch};
+use rankguard_agent::{KernelLogSource, Settings, keep_arenas, run};
+use rankguard_checkpoint::Store;
+use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, TensorBox};
+use rankguard_model::{Body, Generation, JobId, NodeId, Order, RestoreBytes, RestorePoint, Step};
+use rankguard_rank::RankClient;
+use serde_json::json;
+use support::{FakeController, LIMIT, client_at, gone, launch, tells_its_socket};
 
 /// Set for the process that this binary starts to be killed.
 const STATE: &str = "RANKGUARD_TEST_STATE";
@@ -26,7 +31,17 @@ async fn agent_process() {
     settings.kernel_log = KernelLogSource::Off;
     settings.sysfs_root = Path::new(&state).join("no-sysfs");
     settings.nvml_library = Some(Path::new(&state).join("no-nvml.so"));
+    let keeper = ["arenas_process", "--exact", "--nocapture"].map(OsString::from);
+    settings.arena_process = vec![std::env::current_exe().unwrap().into()];
+    settings.arena_process.extend(keeper);
     let _ = run(settings, std::future::pending()).await;
+}
+
+/// Not a test of its own either: the process that keeps the arenas of a killed agent.
+#[test]
+fn arenas_process() {
+    let Ok(state) = std::env::var(STATE) else { return };
+    keep_arenas(Path::new(&state), LIMIT).unwrap();
 }
 
 /// Killed when dropped, so that a failing test leaves nothing.
@@ -134,4 +149,117 @@ async fn a_killed_spool_neither_skips_nor_reuses_a_number() {
     let numbers: Vec<u64> = meanings.into_keys().collect();
     let expected: Vec<u64> = (1..=numbers.len() as u64).collect();
     assert_eq!(numbers, expected);
+}
+
+fn state_of(step: u64) -> Vec<(TensorBox, Vec<u8>)> {
+    let tensor = |name: &str, bytes: u64| {
+        let data = (0..bytes).map(|nth| (nth ^ nth >> 8 ^ step) as u8).collect();
+        (TensorBox::whole(name, Dtype::U8, vec![bytes]), data)
+    };
+    vec![tensor("weights", 3_000_000), tensor("bias", 77)]
+}
+
+/// Launches a generation of one rank on a store, and speaks for it.
+async fn rank(dir: &Path, controller: &FakeController, generation: u64, restore: Option<CheckpointId>) -> RankClient {
+    let place: PathBuf = dir.join(format!("socket-{generation}"));
+    let mut order = launch(generation, &["sh", "-c", &tells_its_socket(&place)]);
+    order.checkpoint_store = dir.join("store").display().to_string();
+    order.restore = restore.map(|id| RestorePoint {
+        step: id.step,
+        generation: id.generation,
+    });
+    controller.order(&Order::Launch(order)).await;
+    tokio::task::spawn_blocking(move || client_at(&place, generation))
+        .await
+        .unwrap()
+}
+
+/// Where the rank of a generation got its state from, once it is checked against what was saved.
+async fn restored(controller: &FakeController, client: RankClient, step: u64, times: usize) -> RestoreBytes {
+    let read = tokio::task::spawn_blocking(move || {
+        let (mut client, saved) = (client, state_of(step));
+        let wanted: Vec<TensorBox> = saved.iter().map(|(boxed, _)| boxed.clone()).collect();
+        let restored = client.restore(&wanted).unwrap().unwrap();
+        assert_eq!(restored.step, Step(step));
+        assert!(
+            restored.tensors.iter().eq(saved.iter().map(|(_, data)| data)),
+            "other bytes than were saved"
+        );
+    });
+    read.await.unwrap();
+    let told = |journal: &support::Journal| {
+        let bodies = journal.evidence.iter().map(|evidence| &evidence.body);
+        let mut all = bodies.filter_map(|body| match body {
+            Body::Restored { from, .. } => Some(*from),
+            _ => None,
+        });
+        all.nth(times - 1)
+    };
+    controller.wait("word of the restore", told).await
+}
+
+/// The image of the newest checkpoint is in memory still when its agent is killed: the next agent finds it, and nothing is
+/// read from disk. When the job is over nothing is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_was_killed_finds_its_arenas_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, controller) = (dir.path().join("agent"), FakeController::start(true).await);
+    let store = Store::open(dir.path().join("store")).unwrap();
+    let agent = Process::start(&state, &controller);
+    controller.joined(1).await;
+    let client = rank(dir.path(), &controller, 1, None).await;
+    let saved = tokio::task::spawn_blocking(move || {
+        let (mut client, tensors) = (client, state_of(7));
+        let tensors: Vec<(TensorBox, &[u8])> = tensors.iter().map(|(boxed, data)| (boxed.clone(), &data[..])).collect();
+        client.checkpoint(Step(7), &tensors, &json!({"step": 7})).unwrap();
+        client
+    });
+    let client = saved.await.unwrap();
+    let durable = |body: &Body| match body {
+        Body::ShardDurable { seal } => Some(seal.clone()),
+        _ => None,
+    };
+    let seal = controller.wait_body("durable shard", durable).await;
+    let id = CheckpointId {
+        step: Step(7),
+        generation: Generation(1),
+    };
+    let manifest = Manifest::from_seals(&JobId::from("train"), id, None, &[seal]).unwrap();
+    store.commit(&manifest).unwrap();
+    drop((agent, client));
+
+    let agent = Process::start(&state, &controller);
+    controller.joined(2).await;
+    let client = rank(dir.path(), &controller, 2, Some(id)).await;
+    let from = restored(&controller, client, 7, 1).await;
+    assert_eq!((from.arena, from.peer, from.disk), (3_000_077, 0, 0));
+    drop(agent);
+
+    // The job ends on this node: what is left of it in memory goes, here and in the keeper.
+    let agent = Process::start(&state, &controller);
+    controller.joined(3).await;
+    let stop = Order::Stop {
+        job: JobId::from("train"),
+        generation: Generation(3),
+        grace_ms: 0,
+    };
+    controller.order(&stop).await;
+    let client = rank(dir.path(), &controller, 4, Some(id)).await;
+    let from = restored(&controller, client, 7, 2).await;
+    assert_eq!((from.arena, from.disk), (0, 3_000_077), "the job was over");
+    controller
+        .order(&Order::Stop {
+            job: JobId::from("train"),
+            generation: Generation(4),
+            grace_ms: 0,
+        })
+        .await;
+    let left = state.join("arenas.sock");
+    assert!(left.exists(), "a keeper is there");
+    drop(agent);
+    let until = std::time::Instant::now() + LIMIT;
+    while left.exists() {
+        assert!(std::time::Instant::now() < until, "the keeper outlives what it keeps");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }

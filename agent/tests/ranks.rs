@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use rankguard_agent::{Ended, KernelLogSource, Settings, run};
 use rankguard_model::{Body, CheckpointCall, Exit, Generation, JobId, NodeId, Order, Step};
-use rankguard_rank::{RankClient, RankEnv};
-use support::{FakeController, gone, launch, lives};
+use support::{FakeController, client_at, gone, launch, lives, tells_its_socket};
 use tokio::sync::oneshot;
 
 fn settings(state_dir: &Path, controller: &str) -> Settings {
@@ -290,32 +289,6 @@ async fn a_clean_end_takes_the_ranks_along() {
     assert!(!lives(*pid.lock().unwrap()));
 }
 
-/// The socket that a rank was told of, once it has said so in `place`.
-fn client_at(place: &Path) -> RankClient {
-    let until = std::time::Instant::now() + support::LIMIT;
-    while !place.exists() {
-        assert!(std::time::Instant::now() < until, "the rank does not start");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let socket = std::fs::read_to_string(place).unwrap();
-    let vars = [
-        ("RANKGUARD_SOCKET", socket.trim()),
-        ("RANKGUARD_JOB", "train"),
-        ("RANKGUARD_GENERATION", "1"),
-    ];
-    let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let env = RankEnv::from_vars(&vars.into_iter().collect()).unwrap();
-    RankClient::connect(&env).unwrap().unwrap()
-}
-
-/// A rank that leaves the path of its agent's socket in `place`.
-fn tells_its_socket(place: &Path) -> String {
-    format!(
-        "echo $RANKGUARD_SOCKET > {0}.new; mv {0}.new {0}; sleep 300",
-        place.display()
-    )
-}
-
 /// A spot notice is a SIGTERM: the controller hears of it while the ranks still run, and they run until what they have done is
 /// committed.
 #[tokio::test(flavor = "multi_thread")]
@@ -331,7 +304,7 @@ async fn an_agent_that_is_asked_to_end_waits_for_one_more_checkpoint() {
         controller.order(&Order::Launch(order)).await;
         let pid = controller.wait_body("start", started).await;
         let client = tokio::task::spawn_blocking(move || {
-            let mut client = client_at(&place);
+            let mut client = client_at(&place, 1);
             client.step(Step(7), None, 1.0);
             client
         });
@@ -384,11 +357,11 @@ async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
         controller.order(&call(1, 3)).await;
         let missed = tokio::task::spawn_blocking(move || {
             let until = std::time::Instant::now() + support::LIMIT;
-            let mut client = client_at(&place);
+            let mut client = client_at(&place, 1);
             // Until the call is there: a rank never waits for one.
             while !client.due(Step(3)) && std::time::Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(5));
-                client = client_at(&place);
+                client = client_at(&place, 1);
             }
             client.step(Step(4), None, 1.0);
             client

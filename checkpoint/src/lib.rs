@@ -17,7 +17,7 @@
 //! crate of their own (`checkpoint/tiers`), and so are intervals and agreement (`checkpoint/schedule`) and foreign formats
 //! (`checkpoint/exchange`).
 //!
-//! Absent: io_uring; arenas that outlive their agent; leases on filesystems without `flock` ([`store`], [`Lease`]).
+//! Absent: io_uring; leases on filesystems without `flock` ([`store`], [`Lease`]).
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,6 @@
 //! From a committed checkpoint to the boxes a rank wants, on any number of ranks.
 
 use std::collections::BTreeMap;
-use std::num::NonZero;
 use std::sync::Mutex;
 
 use rankguard_model::{Rank, RestoreBytes};
@@ -16,8 +15,9 @@ mod pieces;
 
 use pieces::{Places, Wanted, wanted_chunks};
 
-/// Threads of one restore: one waits for the disk while another digests and copies.
-const THREADS: usize = 4;
+/// Reads of one restore that are under way at a time. More threads than processors on purpose: one that digests and copies
+/// does not read, and a disk that waits for it is what a cold load must not pay for. Those that read take no processor.
+const READS: usize = 6;
 
 /// What a restore did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -128,16 +128,13 @@ pub fn assemble_many(
     }
     let by_rank: BTreeMap<Rank, &ShardIndex> = indexes.iter().map(|index| (index.rank, index)).collect();
     let wanted = wanted_chunks(requests, indexes)?;
-    let threads = std::thread::available_parallelism()
-        .map_or(1, NonZero::get)
-        .clamp(2, THREADS);
     let jobs = Jobs {
         queue: Mutex::new(shares_of(wanted)),
         by_rank,
         sources,
         report: Mutex::default(),
     };
-    let threads = threads.min(jobs.queue.lock().expect("nobody has it yet").len());
+    let threads = READS.min(jobs.queue.lock().expect("nobody has it yet").len());
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| jobs.work())).collect();
         let mine = jobs.work();

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::arena::{Arena, ArenaError, SealedImage};
 use crate::format::{CheckpointId, ChunkDigest, ChunkPlace, Origin};
-use crate::store::direct::{Aligned, Reader};
+use crate::store::direct::Aligned;
+use crate::store::reader::Reader;
 use crate::store::runs::{self, Run};
 use crate::store::{Store, StoreError, chain};
 

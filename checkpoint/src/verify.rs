@@ -6,7 +6,8 @@ use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
 use crate::format::{CheckpointId, ShardIndex};
-use crate::store::direct::{Aligned, Reader};
+use crate::store::direct::Aligned;
+use crate::store::reader::Reader;
 use crate::store::runs;
 use crate::store::{Checkpoint, Problem, Store, StoreError};
 

@@ -48,6 +48,35 @@ fn chunks_in(index: &ShardIndex, image: &[u8]) -> Vec<Vec<u8>> {
     index.chunking().ranges().map(cut).collect()
 }
 
+/// The agent that made it is gone, its file is not.
+#[test]
+fn a_new_agent_inherits_what_was_sealed_and_nothing_else() {
+    let gone = Arena::create("test", 4, 8192).unwrap();
+    for slot in 0..3 {
+        fill(&gone, slot, SMALL, id(7 + u64::from(slot), 2), 1).unwrap();
+    }
+    assert!(gone.begin_write(1, Generation(2)).unwrap());
+    gone.raise_fence(Generation(2));
+    gone.begin_restore(3, Generation(2)).unwrap();
+    let file = gone.as_fd().try_clone_to_owned().unwrap();
+    drop(gone);
+
+    for (slots, bytes) in [(3, 8192), (4, 1 << 20), (0, 8192)] {
+        assert!(
+            Arena::inherit(file.try_clone().unwrap(), slots, bytes).is_err(),
+            "{slots} of {bytes}"
+        );
+    }
+    let arena = Arena::inherit(file, 4, 8192).unwrap();
+    let states: Vec<SlotState> = (0..4).map(|slot| arena.slot(slot).unwrap().0).collect();
+    let sealed = SlotState::Sealed;
+    assert_eq!(states, [sealed, sealed, sealed, SlotState::Empty]);
+    assert_eq!(arena.fence(), Generation(2));
+    assert!(arena.sealed(1).unwrap().is_whole());
+    // Whoever sealed it is gone: the new agent may write it, or let it go.
+    assert!(arena.begin_write(1, Generation(2)).unwrap());
+}
+
 #[test]
 fn what_a_rank_seals_the_agent_reads() {
     let agent = Arena::create("test", 3, 4096).unwrap();

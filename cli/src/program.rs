@@ -115,10 +115,12 @@ pub(crate) fn main() -> Exit {
             error.exit()
         })
     };
-    let exit = match commands::gpu_calls::asked_for() {
-        Some(Ok(args)) => ended(commands::gpu_calls::run(&args)),
-        Some(Err(problem)) => usage(&problem),
-        None => match Cli::try_parse() {
+    // What an agent starts beside itself reads its words without those of all commands, which would take memory for good.
+    let exit = match (commands::gpu_calls::asked_for(), commands::keep_arenas::asked_for()) {
+        (Some(Ok(args)), _) => ended(commands::gpu_calls::run(&args)),
+        (_, Some(Ok(args))) => ended(commands::keep_arenas::run(&args)),
+        (Some(Err(problem)), _) | (_, Some(Err(problem))) => usage(&problem),
+        (None, None) => match Cli::try_parse() {
             Ok(cli) => ended(dispatch(cli)),
             Err(problem) => usage(&problem),
         },

@@ -1,17 +1,21 @@
-//! The arenas of this node, by job. They outlive the ranks that fill them: that is what they are for.
+//! The arenas of this node, by job. They outlive the ranks that fill them: that is what they are for. Kept by another process,
+//! they outlive a killed agent, too.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rankguard_checkpoint::arena::{SealedImage, SlotState};
+use rankguard_checkpoint::arena::{ArenaError, SealedImage, SlotState};
 use rankguard_checkpoint::format::ShardIndex;
 use rankguard_checkpoint::{Arena, Lease};
 use rankguard_model::{Generation, JobId, RankSlot, Step};
 
 use super::desk::DeskError;
+use super::keeper::{Keeper, Kept, Label};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Arenas {
+    keeper: Arc<Keeper>,
     by_job: Mutex<BTreeMap<JobId, Vec<Held>>>,
 }
 
@@ -25,6 +29,20 @@ pub(crate) struct Place {
     pub(super) last: Mutex<Option<ShardIndex>>,
     /// The checkpoint that it borrows from, until it is committed itself.
     pub(super) lease: Mutex<Option<Lease>>,
+    /// It is kept by another process, too, for as long as this agent has a use for it.
+    _kept: Option<Kept>,
+}
+
+impl Place {
+    fn of(arena: Arena, kept: Option<Kept>) -> Arc<Self> {
+        Arc::new(Self {
+            arena: Arc::new(arena),
+            turn: Mutex::default(),
+            last: Mutex::default(),
+            lease: Mutex::default(),
+            _kept: kept,
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -54,6 +72,38 @@ pub(super) struct Asked<'a> {
 }
 
 impl Arenas {
+    pub(super) fn new(keeper: Arc<Keeper>) -> Self {
+        Self {
+            keeper,
+            by_job: Mutex::default(),
+        }
+    }
+
+    /// Takes over the arena that an earlier agent has left; gives how many images are in it. Without any it goes.
+    pub(super) fn inherit(&self, kept: Kept, label: Label, file: OwnedFd) -> Result<usize, ArenaError> {
+        let arena = Arena::inherit(file, label.slots, label.image_bytes)?;
+        let images = arena.sealed_images().len();
+        if images > 0 {
+            let held = Held {
+                local_rank: label.local_rank,
+                place: Place::of(arena, Some(kept)),
+                current: false,
+            };
+            self.lock().entry(label.job).or_default().push(held);
+        }
+        Ok(images)
+    }
+
+    /// Lets go of the arenas of jobs that no generation has come for since they were taken over.
+    pub(super) fn forget_unclaimed(&self) {
+        self.lock().retain(|_, list| list.iter().any(|held| held.current));
+    }
+
+    /// Nothing outlives this agent.
+    pub(super) fn end(&self) {
+        self.keeper.end();
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Vec<Held>>> {
         self.by_job.lock().expect("no holder of the arenas panics")
     }
@@ -92,12 +142,10 @@ impl Arenas {
         let unarmed = asked.ranks.iter().filter(without).count().max(1) as u64;
         admit(asked.image_bytes.saturating_mul(unarmed))?;
         let name = format!("rankguard-{job}-{local_rank}");
-        let place = Arc::new(Place {
-            arena: Arc::new(Arena::create(&name, asked.slots, asked.image_bytes)?),
-            turn: Mutex::default(),
-            last: Mutex::default(),
-            lease: Mutex::default(),
-        });
+        let arena = Arena::create(&name, asked.slots, asked.image_bytes)?;
+        let shape = (asked.slots, asked.image_bytes);
+        let kept = self.keeper.keep(job, local_rank, shape, arena.as_fd());
+        let place = Place::of(arena, kept);
         place.arena.raise_fence(asked.generation);
         for held in list.iter_mut().filter(|held| held.local_rank == local_rank) {
             held.current = false;
@@ -172,9 +220,15 @@ fn is_written(arena: &Arena, slot: u32) -> bool {
 mod tests {
     use rankguard_checkpoint::arena::ImageOf;
     use rankguard_checkpoint::format::{Dtype, TensorBox};
-    use rankguard_model::Rank;
+    use rankguard_model::{NodeId, Rank};
 
     use super::*;
+    use crate::settings::Settings;
+
+    fn arenas() -> Arenas {
+        let settings = Settings::new(NodeId::from("n1"), "", "/nonexistent");
+        Arenas::new(Keeper::find(&settings).0)
+    }
 
     /// Fills the lowest empty slot with an image of this step.
     fn fill(arena: &Arena, step: u64) {
@@ -230,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_first_rank_answers_for_the_memory_of_all_that_will_ask() {
-        let (arenas, job) = (Arenas::default(), JobId::from("train"));
+        let (arenas, job) = (arenas(), JobId::from("train"));
         let mut found = Vec::new();
         for (local_rank, bytes) in [(0, 4096), (0, 4096), (1, 4096), (2, 8192)] {
             let mut admit = |state| {
@@ -250,7 +304,7 @@ mod tests {
 
     #[test]
     fn an_image_on_its_way_to_disk_is_not_taken_from_under_its_writer() {
-        let (arenas, job) = (Arenas::default(), JobId::from("train"));
+        let (arenas, job) = (arenas(), JobId::from("train"));
         let place = arenas
             .give(asked(&job, 0, 4096), |_| Ok(()))
             .expect("memory for a small arena");

@@ -6,14 +6,17 @@ mod dedupe;
 mod desk;
 mod farewell;
 mod joint;
+mod keeper;
 mod mirror;
 mod peer;
 mod persist;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint_tiers::bulk::{BulkError, BulkServer, Holder, ServerLimits, Shelf};
@@ -23,12 +26,14 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 pub(crate) use desk::Desk;
-pub(crate) use peer::ArenaHolder;
+pub use keeper::keep_arenas;
 
 use self::arenas::Arenas;
 use self::dedupe::Dedupe;
 use self::joint::Joint;
+use self::keeper::{Keeper, Kept, Label};
 use self::mirror::Mirrors;
+use self::peer::ArenaHolder;
 use crate::intake::Intake;
 use crate::preflight::host::available;
 use crate::ranks::Roster;
@@ -54,7 +59,7 @@ pub(crate) struct Checkpoints {
     intake: Intake,
     roster: Roster,
     runtime: Handle,
-    peer_fetch: std::time::Duration,
+    peer_fetch: Duration,
     images: ImageSettings,
     /// Where the system says how much memory there is.
     proc_root: PathBuf,
@@ -64,8 +69,9 @@ pub(crate) struct Checkpoints {
 impl Checkpoints {
     pub(crate) fn new(settings: &Settings, intake: &Intake, roster: &Roster, runtime: Handle) -> Arc<Self> {
         let quarter = || available(&settings.proc_root, &settings.sysfs_root).map_or(0, |(bytes, _)| bytes / 4);
-        Arc::new(Self {
-            arenas: Arenas::default(),
+        let (keeper, left) = Keeper::find(settings);
+        let all = Arc::new(Self {
+            arenas: Arenas::new(keeper),
             dedupe: Dedupe::default(),
             joint: Joint::default(),
             mirrors: Mirrors::default(),
@@ -82,7 +88,35 @@ impl Checkpoints {
             images: settings.images,
             proc_root: settings.proc_root.clone(),
             sysfs_root: settings.sysfs_root.clone(),
-        })
+        });
+        all.inherit(left, settings.intervals.arenas_kept);
+        all
+    }
+
+    /// Takes over what an earlier agent of this node has left. What no job asks for in time goes.
+    fn inherit(self: &Arc<Self>, left: Vec<(Kept, Label, OwnedFd)>, patience: Duration) {
+        if left.is_empty() {
+            return;
+        }
+        for (kept, label, file) in left {
+            let (job, local_rank) = (label.job.clone(), label.local_rank);
+            match self.arenas.inherit(kept, label, file) {
+                Ok(images) => tracing::info!(%job, local_rank, images, "an arena of an earlier agent was found again"),
+                Err(problem) => tracing::warn!(%job, local_rank, %problem, "an arena of an earlier agent is lost"),
+            }
+        }
+        let all = Arc::downgrade(self);
+        self.runtime.spawn(async move {
+            tokio::time::sleep(patience).await;
+            if let Some(all) = all.upgrade() {
+                all.arenas.forget_unclaimed();
+            }
+        });
+    }
+
+    /// The agent ends in order, and its arenas with it.
+    pub(crate) fn end(&self) {
+        self.arenas.end();
     }
 
     /// Where one rank is served.

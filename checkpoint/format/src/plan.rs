@@ -5,10 +5,14 @@
 //! exactly one source, and an area that stays uncovered is a hole and an error. Work is near-linear: one pass over all
 //! entries, one sort a tensor, and a sweep over the stored parts that can meet the wanted box.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod area;
+mod parts;
+
+use std::collections::BTreeMap;
 
 use rankguard_model::Rank;
 
+use self::parts::Parts;
 use crate::{BoxError, Dtype, ShardIndex, TensorBox};
 
 /// Bytes to copy from one shard's image into the destination.
@@ -63,13 +67,6 @@ struct Part<'a> {
     boxed: &'a TensorBox,
 }
 
-/// An area of a tensor: offset and extent, an entry a dimension.
-#[derive(Clone, PartialEq, Eq)]
-struct Area {
-    offset: Vec<u64>,
-    shape: Vec<u64>,
-}
-
 /// The copies that fill the destination, by shard and place in its image. Where several shards hold the very same
 /// box, the earliest in `shards` supplies it: put the nearest first.
 pub fn plan(wanted: &[TensorBox], shards: &[ShardIndex]) -> Result<Vec<RangeCopy>, PlanError> {
@@ -86,7 +83,7 @@ pub fn plan(wanted: &[TensorBox], shards: &[ShardIndex]) -> Result<Vec<RangeCopy
             });
         }
         // All parts agree with the first box that is wanted of their tensor, so one of them speaks for all.
-        parts.sorted.first().map_or(Ok(()), |part| part.agree_with(want))?;
+        parts.first().map_or(Ok(()), |part| part.agree_with(want))?;
         parts.cover(want, dest_at, &mut copies)?;
         let end = want.bytes().and_then(|bytes| dest_at.checked_add(bytes));
         dest_at = end.ok_or(PlanError::TooLarge)?;
@@ -178,10 +175,7 @@ impl<'a> Group<'a> {
     }
 
     fn into_parts(self) -> Parts<'a> {
-        Parts {
-            stored: self.stored,
-            ..Parts::new(self.parts)
-        }
+        Parts::new(self.parts, self.stored)
     }
 }
 
@@ -214,190 +208,6 @@ impl Part<'_> {
             start < (ours.offset[dim] + ours.shape[dim]).min(theirs.offset[dim] + theirs.shape[dim])
         })
     }
-}
-
-/// The parts of one tensor, sorted along the dimension that tells most of them apart.
-struct Parts<'a> {
-    dim: Option<usize>,
-    sorted: Vec<Part<'a>>,
-    /// For each place, the furthest end of any part up to it: parts before a place whose reach is too short cannot
-    /// meet what is wanted.
-    reach: Vec<u64>,
-    /// Some shard has a part of the tensor.
-    stored: bool,
-}
-
-impl<'a> Parts<'a> {
-    fn new(mut parts: Vec<Part<'a>>) -> Self {
-        let dims = parts.iter().map(|part| part.boxed.shape.len()).min().unwrap_or(0);
-        let distinct = |dim: &usize| {
-            let offsets: BTreeSet<u64> = parts.iter().map(|part| part.boxed.offset[*dim]).collect();
-            offsets.len()
-        };
-        // With a few parts any dimension will do.
-        let dim = match parts.len() {
-            0..=8 => (dims > 0).then_some(0),
-            _ => (0..dims).rev().max_by_key(distinct),
-        };
-        // Stable, so of equal boxes the earliest in the caller's order stays first; it alone is kept.
-        match dim {
-            Some(dim) => parts.sort_by(|a, b| {
-                let key = |part: &Part<'a>| (part.boxed.offset[dim], &part.boxed.offset, &part.boxed.shape);
-                key(a).cmp(&key(b))
-            }),
-            None => parts.sort_by_key(|part| part.boxed),
-        }
-        parts.dedup_by(|later, first| later.boxed == first.boxed);
-        let mut furthest = 0;
-        let reach = parts.iter().map(|part| {
-            let end = dim.map_or(0, |dim| part.boxed.offset[dim].saturating_add(part.boxed.shape[dim]));
-            furthest = furthest.max(end);
-            furthest
-        });
-        Self {
-            reach: reach.collect(),
-            stored: true,
-            dim,
-            sorted: parts,
-        }
-    }
-
-    /// The parts that can meet `want`.
-    fn near(&self, want: &TensorBox) -> &[Part<'a>] {
-        let Some(dim) = self.dim else {
-            return &self.sorted;
-        };
-        let (start, end) = (want.offset[dim], want.offset[dim].saturating_add(want.shape[dim]));
-        let first = self.reach.partition_point(|reach| *reach <= start);
-        let last = self.sorted.partition_point(|part| part.boxed.offset[dim] < end);
-        self.sorted.get(first..last).unwrap_or(&[])
-    }
-
-    fn cover(&self, want: &TensorBox, dest_at: u64, copies: &mut Vec<RangeCopy>) -> Result<(), PlanError> {
-        let whole = Area {
-            offset: want.offset.clone(),
-            shape: want.shape.clone(),
-        };
-        let mut open = if whole.is_empty() { Vec::new() } else { vec![whole] };
-        let mut taken = Vec::new();
-        for part in self.near(want) {
-            if open.is_empty() {
-                break;
-            }
-            let part_area = Area {
-                offset: part.boxed.offset.clone(),
-                shape: part.boxed.shape.clone(),
-            };
-            let mut left = Vec::with_capacity(open.len());
-            for area in open {
-                match area.meet(&part_area) {
-                    Some(common) => {
-                        area.without(&common, &mut left);
-                        taken.push((part, common));
-                    }
-                    None => left.push(area),
-                }
-            }
-            open = left;
-        }
-        if let Some(hole) = open.into_iter().next() {
-            return Err(PlanError::Hole {
-                tensor: want.name.clone(),
-                offset: hole.offset,
-                shape: hole.shape,
-            });
-        }
-        // Only now: what is covered really lies in some image, so there are no more ranges than stored bytes.
-        for (part, common) in taken {
-            emit(part, &common, want, dest_at, copies);
-        }
-        Ok(())
-    }
-}
-
-impl Area {
-    fn is_empty(&self) -> bool {
-        self.shape.contains(&0)
-    }
-
-    /// What both areas have in common; `None` when that is nothing.
-    fn meet(&self, other: &Self) -> Option<Self> {
-        let mut common = self.clone();
-        for dim in 0..self.shape.len() {
-            let start = self.offset[dim].max(other.offset[dim]);
-            let end = (self.offset[dim] + self.shape[dim]).min(other.offset[dim] + other.shape[dim]);
-            if start >= end {
-                return None;
-            }
-            (common.offset[dim], common.shape[dim]) = (start, end - start);
-        }
-        Some(common)
-    }
-
-    /// Adds to `left` what remains of this area when `hole`, which lies in it, is cut out.
-    fn without(mut self, hole: &Self, left: &mut Vec<Self>) {
-        for dim in 0..self.shape.len() {
-            let (start, end) = (self.offset[dim], self.offset[dim] + self.shape[dim]);
-            let (from, to) = (hole.offset[dim], hole.offset[dim] + hole.shape[dim]);
-            for (piece_start, piece_end) in [(start, from), (to, end)] {
-                if piece_start < piece_end {
-                    let mut piece = self.clone();
-                    (piece.offset[dim], piece.shape[dim]) = (piece_start, piece_end - piece_start);
-                    left.push(piece);
-                }
-            }
-            (self.offset[dim], self.shape[dim]) = (from, to - from);
-        }
-    }
-}
-
-/// The contiguous runs of `common` as they lie in both `part` and `want`.
-fn emit(part: &Part<'_>, common: &Area, want: &TensorBox, dest_at: u64, copies: &mut Vec<RangeCopy>) {
-    let size = want.dtype.bytes();
-    let dims = common.shape.len();
-    // Trailing dimensions that all three have in full are one run; the dimension before them joins it in part.
-    let mut inner = dims;
-    while inner > 0
-        && common.shape[inner - 1] == part.boxed.shape[inner - 1]
-        && common.shape[inner - 1] == want.shape[inner - 1]
-    {
-        inner -= 1;
-    }
-    let outer = inner.saturating_sub(1);
-    let run: u64 = common.shape[outer..].iter().product::<u64>() * size;
-    let (source_strides, dest_strides) = (strides(&part.boxed.shape, size), strides(&want.shape, size));
-    let place =
-        |base: &[u64], strides: &[u64], dim: usize, step: u64| (common.offset[dim] + step - base[dim]) * strides[dim];
-    let mut position = vec![0u64; outer];
-    loop {
-        let (mut source, mut dest) = (part.at, dest_at);
-        for dim in 0..dims {
-            let step = position.get(dim).copied().unwrap_or(0);
-            source += place(&part.boxed.offset, &source_strides, dim, step);
-            dest += place(&want.offset, &dest_strides, dim, step);
-        }
-        copies.push(RangeCopy {
-            shard_rank: part.rank,
-            source_at: source,
-            dest_at: dest,
-            bytes: run,
-        });
-        // The next position, last outer dimension fastest.
-        let Some(dim) = (0..outer).rev().find(|dim| position[*dim] + 1 < common.shape[*dim]) else {
-            return;
-        };
-        position[dim] += 1;
-        position[dim + 1..].fill(0);
-    }
-}
-
-/// Bytes from one element to the next along each dimension.
-fn strides(shape: &[u64], size: u64) -> Vec<u64> {
-    let mut strides = vec![size; shape.len()];
-    for dim in (1..shape.len()).rev() {
-        strides[dim - 1] = strides[dim] * shape[dim];
-    }
-    strides
 }
 
 /// Joins copies that continue each other on both sides.

@@ -35,6 +35,7 @@
 //! - `Durable => Filling`: the rank fills over it, and over one that is `Sealed` where its policy is to replace. Who reads it
 //!   meanwhile gets bytes of a wrong digest.
 //! - `(Sealed | Writing | Durable | Restored) => Empty`: the agent no longer needs the image; the rank has copied it out.
+//! - `Writing => Sealed`, `(Filling | Restored) => Empty`: a new agent has taken the arena over ([`Arena::inherit`]).
 //!
 //! # Trust
 //!
@@ -108,23 +109,29 @@ impl Arena {
 
     /// Maps an arena that another process made.
     pub fn map(fd: OwnedFd) -> Result<Self, ArenaError> {
-        let seals = fcntl_get_seals(&fd).map_err(|_| ArenaError::NotOne {
-            problem: "is no memory file",
-        })?;
-        if !seals.contains(SEALS) {
+        let (file, header) = sealed_file(fd)?;
+        Self::sized(file, Geometry::from_header(&header)?)
+    }
+
+    /// Takes over the arena that an earlier agent made with these very words, and what it has sealed. Its ranks are gone or
+    /// going: what they began is worth nothing. What they sealed must be checked like any other copy.
+    pub fn inherit(fd: OwnedFd, slots: u32, image_bytes: u64) -> Result<Self, ArenaError> {
+        let geometry = Geometry::new(slots, image_bytes).ok_or(ArenaError::Size { slots, image_bytes })?;
+        let (file, header) = sealed_file(fd)?;
+        if header != geometry.header() {
             return Err(ArenaError::NotOne {
-                problem: "is a memory file whose size is not sealed",
+                problem: "has another shape than it was made with",
             });
         }
-        let file = File::from(fd);
-        let mut header = [0; HEADER_BYTES];
-        let read = |source| ArenaError::System {
-            what: "read the arena's header",
-            source,
-        };
-        file.read_exact_at(&mut header, 0).map_err(read)?;
-        let geometry = Geometry::from_header(&header)?;
-        if file.metadata().map_err(read)?.len() != geometry.total() {
+        let arena = Self::sized(file, geometry)?;
+        for slot in 0..slots {
+            protocol::inherit(arena.word(slot)?);
+        }
+        Ok(arena)
+    }
+
+    fn sized(file: File, geometry: Geometry) -> Result<Self, ArenaError> {
+        if file.metadata().map_err(unreadable)?.len() != geometry.total() {
             return Err(ArenaError::NotOne {
                 problem: "has another size than its header says",
             });
@@ -232,6 +239,28 @@ impl Arena {
 
     fn meta_word(&self, slot: u32) -> Result<&AtomicU64, ArenaError> {
         Ok(self.mapping.word(self.geometry.header_place(slot)? + SLOT_META_AT))
+    }
+}
+
+/// A memory file whose size nobody can change, and its header.
+fn sealed_file(fd: OwnedFd) -> Result<(File, [u8; HEADER_BYTES]), ArenaError> {
+    let seals = fcntl_get_seals(&fd).map_err(|_| ArenaError::NotOne {
+        problem: "is no memory file",
+    })?;
+    if !seals.contains(SEALS) {
+        return Err(ArenaError::NotOne {
+            problem: "is a memory file whose size is not sealed",
+        });
+    }
+    let (file, mut header) = (File::from(fd), [0; HEADER_BYTES]);
+    file.read_exact_at(&mut header, 0).map_err(unreadable)?;
+    Ok((file, header))
+}
+
+fn unreadable(source: io::Error) -> ArenaError {
+    ArenaError::System {
+        what: "read the arena's header",
+        source,
     }
 }
 

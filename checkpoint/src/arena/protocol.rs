@@ -89,6 +89,23 @@ pub(super) fn take_back(word: &impl Word) {
     word.replace(EMPTY);
 }
 
+/// What is left in a slot whose agent is gone, and mostly its rank with it: an image that was sealed stays, whether it was
+/// being written or not; everything else is worth nothing.
+pub(super) fn inherit(word: &impl Word) {
+    loop {
+        let is = word.now();
+        let to = match unpack(is) {
+            (SlotState::Empty | SlotState::Sealed | SlotState::Durable, _) => return,
+            (SlotState::Writing, generation) => pack(SlotState::Sealed, generation),
+            _ => EMPTY,
+        };
+        // Its rank may be alive for a moment yet, and seal.
+        if word.change(is, to).is_ok() {
+            return;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use loom::sync::Arc;
@@ -174,6 +191,44 @@ mod tests {
             stale.join().expect("the rank's checks hold");
             assert_eq!(slot.read(), Some((2, 2)), "the stale rank changed the new image's word");
         });
+    }
+
+    #[test]
+    fn rg_1_what_a_new_agent_inherits_is_a_whole_image_or_nothing() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::default());
+            let rank = {
+                let slot = slot.clone();
+                thread::spawn(move || slot.fill(1))
+            };
+            inherit(&slot.word);
+            if let Some(seen) = slot.read() {
+                assert_eq!(seen, (1, 1));
+            }
+            let sealed = rank.join().expect("the rank's checks hold");
+            assert_eq!(
+                slot.read().is_some(),
+                sealed,
+                "the slot was taken from under a rank that sealed it"
+            );
+        });
+    }
+
+    #[test]
+    fn a_write_that_was_begun_is_inherited_as_an_image() {
+        let slot = AtomicU64::new(pack(SlotState::Writing, Generation(3)));
+        inherit(&slot);
+        assert_eq!(unpack(slot.now()), (SlotState::Sealed, Generation(3)));
+        for left in [SlotState::Filling, SlotState::Restored, SlotState::Broken] {
+            let slot = AtomicU64::new(pack(left, Generation(3)));
+            inherit(&slot);
+            assert_eq!(slot.now(), EMPTY, "{left}");
+        }
+        for stays in [SlotState::Sealed, SlotState::Durable] {
+            let slot = AtomicU64::new(pack(stays, Generation(3)));
+            inherit(&slot);
+            assert_eq!(unpack(slot.now()), (stays, Generation(3)));
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@ use rankguard_model::Rank;
 use super::{Mended, Work};
 use crate::format::{ChunkDigest, ChunkPlace, Origin, ShardIndex, TENSOR_ALIGN};
 use crate::source::ChunkId;
-use crate::store::direct::{Aligned, Reader};
+use crate::store::direct::Aligned;
+use crate::store::reader::Reader;
 use crate::store::{Problem, StoreError, files, runs};
 
 impl Work<'_> {

@@ -1,4 +1,4 @@
-//! Reading and writing shards past the page cache.
+//! Transfers past the page cache.
 //!
 //! A shard is written once and read rarely: in the page cache it would cost a copy, and push out what training reads. Where a
 //! filesystem refuses direct transfers (tmpfs, some network filesystems) everything goes through the cache instead.
@@ -6,13 +6,13 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-use super::disk::{self, Op};
+use super::disk;
 
 /// Bytes of one transfer: large enough that one writer keeps a disk busy, small enough to stay in a core's cache.
 pub(crate) const BLOCK: usize = 1 << 20;
@@ -92,58 +92,4 @@ pub(crate) fn write_all(
         }
     }
     Ok(())
-}
-
-/// A file to read ranges of, from several threads.
-#[derive(Debug)]
-pub(crate) struct Reader {
-    path: PathBuf,
-    file: File,
-    direct: bool,
-    bytes: u64,
-}
-
-impl Reader {
-    pub(crate) fn open(path: &Path) -> Result<Self, crate::StoreError> {
-        let (file, direct, bytes) = super::files::open_direct(path)?;
-        let path = path.to_owned();
-        Ok(Self {
-            path,
-            file,
-            direct,
-            bytes,
-        })
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The bytes of `range`, read into `buffer`.
-    pub(crate) fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut Aligned) -> io::Result<&'b [u8]> {
-        if range.end > self.bytes {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let (from, to) = match self.direct {
-            true => (range.start / SECTOR * SECTOR, range.end.next_multiple_of(SECTOR)),
-            false => (range.start, range.end),
-        };
-        let needed = (range.end - from) as usize;
-        let space = buffer.take((to - from) as usize);
-        let mut got = 0;
-        while got < needed {
-            // A direct read ends short only at the end of the file, or where it was interrupted at a whole sector.
-            let place = from + got as u64;
-            match disk::call(Op::Read, &self.path, || self.file.read_at(&mut space[got..], place)) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => got += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if self.direct && Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                    give_up(&self.file)?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(&space[(range.start - from) as usize..needed])
-    }
 }

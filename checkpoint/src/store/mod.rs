@@ -30,6 +30,7 @@ mod error;
 pub(crate) mod files;
 mod lease;
 mod list;
+pub(crate) mod reader;
 mod remove;
 pub(crate) mod runs;
 mod shard;

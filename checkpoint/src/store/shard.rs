@@ -8,8 +8,9 @@ use rankguard_model::ShardSeal;
 use crate::arena::kernel;
 use crate::format::{Digest, Known, MANIFEST_FILE, MAX_INDEX_BYTES, ShardIndex, TENSOR_ALIGN, index_file, shard_file};
 use crate::image::{ImageSource, MappedImage};
-use crate::store::direct::{Aligned, BLOCK, Reader};
+use crate::store::direct::{Aligned, BLOCK};
 use crate::store::files::{self, Put, Temp};
+use crate::store::reader::Reader;
 use crate::store::runs::{self, Run};
 use crate::store::{Store, StoreError};
 

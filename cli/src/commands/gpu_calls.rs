@@ -47,7 +47,8 @@ pub(crate) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// Completes the settings of an agent: who calls the library, for a scenario which library, and who reads stacks.
+/// Completes the settings of an agent: who calls the library, for a scenario which library, who reads stacks, and who keeps
+/// arenas.
 pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option<&Path>) -> Result<(), CliError> {
     if let Some(scenario) = scenario {
         if !scenario.is_file() {
@@ -67,6 +68,7 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option
     }
     settings.gpu_process = words(settings.nvml_library.as_deref(), settings.intervals.gpu_deadline)?;
     settings.stack_process = vec![own_file()?.into(), "stack-calls".into()];
+    settings.arena_process = vec![own_file()?.into(), "keep-arenas".into()];
     Ok(())
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod gpu_calls;
 pub(crate) mod history;
 pub(crate) mod inject;
 pub(crate) mod keep;
+pub(crate) mod keep_arenas;
 pub(crate) mod local;
 pub(crate) mod node;
 pub(crate) mod preflight;

@@ -106,6 +106,11 @@ pub(crate) const KEYS: &[Key] = &[
         "whether `rankguard inject` may let faults happen here; everything that comes of it is marked synthetic",
     ),
     key(
+        "agent.intervals.arenas_kept_ms",
+        Kind::Count(0, 86_400_000),
+        "how long sealed images wait in memory for an agent that was killed to come back; 0: they end with it",
+    ),
+    key(
         "agent.intervals.controller_silence_ms",
         WAIT,
         "silence of the controller after which the session is opened anew",

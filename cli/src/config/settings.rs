@@ -266,6 +266,7 @@ fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item =
         ("agent.intervals.shutdown_grace_ms", &mut intervals.shutdown_grace),
         ("agent.intervals.last_checkpoint_ms", &mut intervals.last_checkpoint),
         ("agent.intervals.peer_fetch_ms", &mut intervals.peer_fetch),
+        ("agent.intervals.arenas_kept_ms", &mut intervals.arenas_kept),
     ]
     .into_iter()
 }

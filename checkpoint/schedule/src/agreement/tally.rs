@@ -34,14 +34,19 @@ impl<S> Default for Tally<S> {
 }
 
 impl<S> Tally<S> {
-    /// Takes in an image. One of a void attempt is not taken; one that contradicts the others (another world size, or a
-    /// rank beyond it) makes the attempt void. Says whether the attempt is still good.
+    /// Takes in an image. One of a void attempt is not taken, nor one that is older than all of as many attempts as are
+    /// remembered: agents that were alone for long tell what they have one after the other, and the last to come must not
+    /// push out with its oldest what the others have told of the newest. One that contradicts the others (another world size,
+    /// or a rank beyond it) makes the attempt void. Says whether the attempt is still good.
     pub fn image(&mut self, generation: Generation, step: Step, rank: Rank, world_size: u32, image: S) -> bool {
         let key = (generation, step);
         if self.void.contains(&key) {
             return false;
         }
         if self.attempts.len() >= MAX_ATTEMPTS && !self.attempts.contains_key(&key) {
+            if self.attempts.first_key_value().is_some_and(|(oldest, _)| key < *oldest) {
+                return false;
+            }
             self.attempts.pop_first();
         }
         let attempt = self.attempts.entry(key).or_insert_with(|| Attempt {

@@ -65,25 +65,29 @@ pub(super) fn boxes(gib: f64, rank: u64, world: u64) -> Vec<TensorBox> {
     boxes
 }
 
-/// Fills `out` with the bytes of a box.
-pub(super) fn fill(boxed: &TensorBox, out: &mut [u8]) {
+/// The bytes of a box, two a time: the smallest element.
+fn pairs(boxed: &TensorBox) -> impl Iterator<Item = [u8; 2]> {
     let seed = boxed.name.bytes().fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
     });
     let row: u64 = boxed.global_shape.iter().skip(1).product();
     let first = boxed.offset.first().copied().unwrap_or(0) * row * boxed.dtype.bytes() / 2;
-    // Two bytes a time: the smallest element.
-    for (place, pair) in (first..).zip(out.chunks_exact_mut(2)) {
+    (first..).map(move |place| {
         let mixed = (seed ^ place).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        pair.copy_from_slice(&((mixed ^ mixed >> 29) as u16 ^ (mixed >> 40) as u16).to_le_bytes());
+        ((mixed ^ mixed >> 29) as u16 ^ (mixed >> 40) as u16).to_le_bytes()
+    })
+}
+
+/// Fills `out` with the bytes of a box.
+pub(super) fn fill(boxed: &TensorBox, out: &mut [u8]) {
+    for (to, pair) in out.chunks_exact_mut(2).zip(pairs(boxed)) {
+        to.copy_from_slice(&pair);
     }
 }
 
-/// Whether `bytes` is exactly what [`fill`] makes.
+/// Whether `bytes` is exactly what [`fill`] makes. Takes no memory: what a process holds is measured, too.
 pub(super) fn holds(boxed: &TensorBox, bytes: &[u8]) -> bool {
-    let mut expected = vec![0; bytes.len()];
-    fill(boxed, &mut expected);
-    expected == bytes
+    bytes.chunks_exact(2).zip(pairs(boxed)).all(|(is, pair)| is == pair)
 }
 
 #[cfg(test)]

@@ -1,0 +1,213 @@
+//! Arenas outlive their agent: a second process holds their files for as long as there are any.
+//!
+//! It is started with the first arena and reads nothing of what it holds. An agent that is killed and comes back finds it by
+//! the socket in its directory, gets every file with what it was made for and with, and takes the sealed images over; each is
+//! checked against the manifest before a byte of it is used, as any copy is. An agent that ends in order takes the keeper
+//! along. Memory files and not named ones: only their size can be sealed, so a rank can never make its agent's mapping fault.
+//!
+//! Absent: what ends a whole control group (a service manager that stops a unit) ends the keeper with it.
+
+mod packet;
+mod process;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rankguard_model::JobId;
+
+pub(crate) use packet::Label;
+use packet::{Channel, Word, listen_at};
+pub use process::keep_arenas;
+
+use crate::settings::Settings;
+
+/// Longest wait for a keeper that is there to hand over the next file.
+const HAND_OVER: Duration = Duration::from_secs(2);
+
+/// Longest wait for a keeper that was started to say its first word.
+const START: Duration = Duration::from_secs(10);
+
+/// The agent's side.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    state_dir: PathBuf,
+    /// Program and words of the process; without any, arenas end with their agent.
+    program: Vec<OsString>,
+    kept: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    channel: Option<Channel>,
+    /// Where this agent has started it.
+    child: Option<Child>,
+    /// The last number that was given to an arena.
+    last: u64,
+}
+
+/// An arena that is kept for as long as this is.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    keeper: Arc<Keeper>,
+    number: u64,
+}
+
+impl Keeper {
+    /// The keeper of the agent's directory and what an earlier agent has left there. It is asked to end where the settings
+    /// want none.
+    pub(crate) fn find(settings: &Settings) -> (Arc<Self>, Vec<(Kept, Label, OwnedFd)>) {
+        let kept = settings.intervals.arenas_kept;
+        let keeper = Arc::new(Self {
+            state_dir: settings.state_dir.clone(),
+            program: match kept.is_zero() {
+                true => Vec::new(),
+                false => settings.arena_process.clone(),
+            },
+            kept,
+            state: Mutex::default(),
+        });
+        let (channel, left) = match inherit(&keeper) {
+            Ok(Some(found)) => found,
+            Ok(None) => return (keeper, Vec::new()),
+            Err(problem) => {
+                tracing::warn!(%problem, "arenas of an earlier agent cannot be taken over");
+                return (keeper, Vec::new());
+            }
+        };
+        if keeper.program.is_empty() {
+            let _ = channel.say(&Word::End, None);
+            return (keeper, Vec::new());
+        }
+        let mut state = keeper.lock();
+        state.channel = Some(channel);
+        state.last = left.iter().map(|(label, _)| label.number).max().unwrap_or_default();
+        drop(state);
+        let kept = |(label, file): (Label, OwnedFd)| {
+            let (keeper, number) = (keeper.clone(), label.number);
+            (Kept { keeper, number }, label, file)
+        };
+        let left = left.into_iter().map(kept).collect();
+        (keeper, left)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the keeper panics")
+    }
+
+    /// Has an arena kept. `None` where none is to be, or where it cannot be, which is logged: the agent goes on as before, and
+    /// the arena ends with it.
+    pub(crate) fn keep(
+        self: &Arc<Self>,
+        job: &JobId,
+        local_rank: u32,
+        (slots, image_bytes): (u32, u64),
+        file: BorrowedFd<'_>,
+    ) -> Option<Kept> {
+        if self.program.is_empty() {
+            return None;
+        }
+        let mut state = self.lock();
+        state.last += 1;
+        let label = Label {
+            number: state.last,
+            job: job.clone(),
+            local_rank,
+            slots,
+            image_bytes,
+        };
+        let number = label.number;
+        let kept = self.reach(&mut state).and_then(|()| match &state.channel {
+            Some(channel) => channel.say(&Word::Arena(label), Some(file)),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        });
+        if let Err(problem) = kept {
+            tracing::warn!(%problem, %job, "an arena will not outlive this agent");
+            state.channel = None;
+            return None;
+        }
+        Some(Kept {
+            keeper: self.clone(),
+            number,
+        })
+    }
+
+    /// Starts the process where there is none.
+    fn reach(&self, state: &mut State) -> io::Result<()> {
+        if state.channel.is_some() {
+            return Ok(());
+        }
+        end(&mut state.child);
+        let Some((program, words)) = self.program.split_first() else {
+            return Ok(());
+        };
+        let listener = listen_at(&self.state_dir)?;
+        let mut command = Command::new(program);
+        command
+            .args(words)
+            .arg(&self.state_dir)
+            .arg(self.kept.as_millis().to_string())
+            .stdin(listener)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        state.child = Some(command.spawn()?);
+        // It need not have begun to run: the connection waits in the socket.
+        let channel = Channel::open(&self.state_dir)?.ok_or(io::ErrorKind::NotConnected)?;
+        match channel.hear(START)? {
+            Some((Word::All, None)) => {}
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        state.channel = Some(channel);
+        Ok(())
+    }
+
+    /// The agent ends in order: nothing is left behind.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        if let Some(channel) = state.channel.take() {
+            let _ = channel.say(&Word::End, None);
+        }
+        if state.child.is_some() {
+            end(&mut state.child);
+            let _ = std::fs::remove_file(packet::place(&self.state_dir));
+        }
+    }
+}
+
+/// It holds nothing that is needed.
+fn end(child: &mut Option<Child>) {
+    if let Some(mut child) = child.take() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+type Left = (Channel, Vec<(Label, OwnedFd)>);
+
+fn inherit(keeper: &Keeper) -> io::Result<Option<Left>> {
+    let Some(channel) = Channel::open(&keeper.state_dir)? else {
+        return Ok(None);
+    };
+    let mut left = Vec::new();
+    loop {
+        match channel.hear(HAND_OVER)? {
+            Some((Word::Arena(label), Some(file))) => left.push((label, file)),
+            Some((Word::All, None)) => return Ok(Some((channel, left))),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let state = self.keeper.lock();
+        if let Some(channel) = &state.channel {
+            let _ = channel.say(&Word::LetGo(self.number), None);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The keeper itself: it holds files and reads none of them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::packet::{Channel, Label, Word, accept, place};
+
+/// How long the loss of its socket's name may go unnoticed.
+const LOOK: Duration = Duration::from_secs(1);
+
+type Held = BTreeMap<u64, (Label, OwnedFd)>;
+
+/// How an agent went.
+#[derive(Debug, PartialEq, Eq)]
+enum Gone {
+    /// In order.
+    Ended,
+    /// Without a word.
+    Lost,
+}
+
+/// Keeps the arenas of the agents of a directory, one agent after the other, on the socket that is its standard input. Ends
+/// when an agent says so, when there is nothing to keep, when no new agent has come for `kept`, or when the socket's name is
+/// gone or another's.
+pub fn keep_arenas(state_dir: &Path, kept: Duration) -> io::Result<()> {
+    // What ends the agent's session or group leaves this process alone. It fails for a leader, which is alone already.
+    let _ = rustix::process::setsid();
+    keep(io::stdin().as_fd(), state_dir, kept)
+}
+
+fn keep(listener: BorrowedFd<'_>, state_dir: &Path, kept: Duration) -> io::Result<()> {
+    let name = place(state_dir);
+    let own = fs::metadata(&name)?.ino();
+    let is_ours = || fs::metadata(&name).is_ok_and(|found| found.ino() == own);
+    let mut held = Held::new();
+    let mut until = Instant::now() + kept;
+    while is_ours() {
+        let left = until.saturating_duration_since(Instant::now());
+        match accept(listener, left.min(LOOK))? {
+            Some(agent) => {
+                let gone = serve(&agent, &mut held).unwrap_or(Gone::Lost);
+                if gone == Gone::Ended || held.is_empty() {
+                    break;
+                }
+                until = Instant::now() + kept;
+            }
+            None if left.is_zero() => break,
+            None => {}
+        }
+    }
+    if is_ours() {
+        fs::remove_file(&name)?;
+    }
+    Ok(())
+}
+
+/// Hands over what is held, then holds what it is given.
+fn serve(agent: &Channel, held: &mut Held) -> io::Result<Gone> {
+    for (label, file) in held.values() {
+        agent.say(&Word::Arena(label.clone()), Some(file.as_fd()))?;
+    }
+    agent.say(&Word::All, None)?;
+    loop {
+        match agent.hear(LOOK) {
+            Err(problem) if problem.kind() == io::ErrorKind::TimedOut => {}
+            Err(problem) => return Err(problem),
+            Ok(None) => return Ok(Gone::Lost),
+            Ok(Some((Word::End, _))) => return Ok(Gone::Ended),
+            Ok(Some((Word::LetGo(number), _))) => drop(held.remove(&number)),
+            Ok(Some((Word::Arena(label), Some(file)))) => drop(held.insert(label.number, (label, file))),
+            Ok(Some((Word::Arena(_) | Word::All, _))) => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::fs::FileExt;
+    use std::thread;
+
+    use rankguard_model::JobId;
+
+    use super::super::packet::listen_at;
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn label(number: u64) -> Label {
+        Label {
+            number,
+            job: JobId::from("train"),
+            local_rank: 3,
+            slots: 1,
+            image_bytes: 4096,
+        }
+    }
+
+    fn file(text: &[u8]) -> fs::File {
+        let file = tempfile::tempfile().expect("a file");
+        file.write_all_at(text, 0).expect("written");
+        file
+    }
+
+    /// What a keeper hands over.
+    fn handed(channel: &Channel) -> Vec<(Label, OwnedFd)> {
+        let mut all = Vec::new();
+        loop {
+            match channel.hear(LIMIT).expect("heard").expect("it is there") {
+                (Word::Arena(label), Some(file)) => all.push((label, file)),
+                (Word::All, None) => return all,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn open(dir: &Path) -> Channel {
+        Channel::open(dir).expect("connected").expect("a keeper is there")
+    }
+
+    #[test]
+    fn the_next_agent_gets_the_very_files_and_an_end_ends_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let listener = listen_at(dir.path()).expect("a socket");
+        let path = dir.path().to_owned();
+        let keeper = thread::spawn(move || keep(listener.as_fd(), &path, LIMIT));
+        let first = open(dir.path());
+        assert!(handed(&first).is_empty());
+        for (number, text) in [(1, b"one"), (2, b"two"), (3, b"six")] {
+            let said = first.say(&Word::Arena(label(number)), Some(file(text).as_fd()));
+            said.expect("said");
+        }
+        first.say(&Word::LetGo(2), None).expect("said");
+        drop(first);
+
+        let second = open(dir.path());
+        let got: Vec<(Label, Vec<u8>)> = handed(&second)
+            .into_iter()
+            .map(|(label, file)| {
+                let mut text = vec![0; 3];
+                fs::File::from(file).read_exact_at(&mut text, 0).expect("read");
+                (label, text)
+            })
+            .collect();
+        assert_eq!(got, [(label(1), b"one".to_vec()), (label(3), b"six".to_vec())]);
+        second.say(&Word::End, None).expect("said");
+        keeper.join().expect("no panic").expect("no error");
+        assert!(!place(dir.path()).exists());
+        assert!(Channel::open(dir.path()).expect("asked").is_none());
+    }
+
+    #[test]
+    fn without_anything_to_keep_or_with_nobody_to_keep_it_for_it_ends() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let listener = listen_at(dir.path()).expect("a socket");
+        keep(listener.as_fd(), dir.path(), Duration::ZERO).expect("nobody came");
+
+        let listener = listen_at(dir.path()).expect("a socket");
+        let path = dir.path().to_owned();
+        let keeper = thread::spawn(move || keep(listener.as_fd(), &path, LIMIT));
+        drop(open(dir.path()));
+        keeper.join().expect("no panic").expect("it kept nothing");
+
+        let listener = listen_at(dir.path()).expect("a socket");
+        fs::remove_file(place(dir.path())).expect("the name goes");
+        assert!(
+            keep(listener.as_fd(), dir.path(), LIMIT).is_err(),
+            "a socket that nobody can find"
+        );
+    }
+
+    #[test]
+    fn an_agent_that_says_nonsense_loses_nothing_that_is_kept() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let listener = listen_at(dir.path()).expect("a socket");
+        let path = dir.path().to_owned();
+        let keeper = thread::spawn(move || keep(listener.as_fd(), &path, LIMIT));
+        let first = open(dir.path());
+        handed(&first);
+        first
+            .say(&Word::Arena(label(1)), Some(file(b"one").as_fd()))
+            .expect("said");
+        // An arena without its file.
+        first.say(&Word::Arena(label(2)), None).expect("said");
+        let second = open(dir.path());
+        assert_eq!(handed(&second).len(), 1);
+        second.say(&Word::End, None).expect("said");
+        keeper.join().expect("no panic").expect("no error");
+    }
+}

@@ -1,0 +1,54 @@
+//! Areas of a tensor: what two have in common, and what is left of one without the other.
+
+use crate::TensorBox;
+
+/// An area of a tensor: offset and extent, an entry a dimension.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Area {
+    pub(super) offset: Vec<u64>,
+    pub(super) shape: Vec<u64>,
+}
+
+impl Area {
+    /// Where a box lies in its tensor.
+    pub(super) fn of(boxed: &TensorBox) -> Self {
+        Self {
+            offset: boxed.offset.clone(),
+            shape: boxed.shape.clone(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.shape.contains(&0)
+    }
+
+    /// What both areas have in common; `None` when that is nothing.
+    pub(super) fn meet(&self, other: &Self) -> Option<Self> {
+        let mut common = self.clone();
+        for dim in 0..self.shape.len() {
+            let start = self.offset[dim].max(other.offset[dim]);
+            let end = (self.offset[dim] + self.shape[dim]).min(other.offset[dim] + other.shape[dim]);
+            if start >= end {
+                return None;
+            }
+            (common.offset[dim], common.shape[dim]) = (start, end - start);
+        }
+        Some(common)
+    }
+
+    /// Adds to `left` what remains of this area when `hole`, which lies in it, is cut out.
+    pub(super) fn without(mut self, hole: &Self, left: &mut Vec<Self>) {
+        for dim in 0..self.shape.len() {
+            let (start, end) = (self.offset[dim], self.offset[dim] + self.shape[dim]);
+            let (from, to) = (hole.offset[dim], hole.offset[dim] + hole.shape[dim]);
+            for (piece_start, piece_end) in [(start, from), (to, end)] {
+                if piece_start < piece_end {
+                    let mut piece = self.clone();
+                    (piece.offset[dim], piece.shape[dim]) = (piece_start, piece_end - piece_start);
+                    left.push(piece);
+                }
+            }
+            (self.offset[dim], self.shape[dim]) = (from, to - from);
+        }
+    }
+}

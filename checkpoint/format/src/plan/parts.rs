@@ -1,0 +1,155 @@
+//! What is stored of one tensor, and how it covers what is wanted.
+
+use std::collections::BTreeSet;
+
+use super::area::Area;
+use super::{Part, PlanError, RangeCopy};
+use crate::TensorBox;
+
+/// The parts of one tensor, sorted along the dimension that tells most of them apart.
+pub(super) struct Parts<'a> {
+    dim: Option<usize>,
+    sorted: Vec<Part<'a>>,
+    /// For each place, the furthest end of any part up to it: parts before a place whose reach is too short cannot
+    /// meet what is wanted.
+    reach: Vec<u64>,
+    /// Some shard has a part of the tensor.
+    pub(super) stored: bool,
+}
+
+impl<'a> Parts<'a> {
+    pub(super) fn new(mut parts: Vec<Part<'a>>, stored: bool) -> Self {
+        let dims = parts.iter().map(|part| part.boxed.shape.len()).min().unwrap_or(0);
+        let distinct = |dim: &usize| {
+            let offsets: BTreeSet<u64> = parts.iter().map(|part| part.boxed.offset[*dim]).collect();
+            offsets.len()
+        };
+        // With a few parts any dimension will do.
+        let dim = match parts.len() {
+            0..=8 => (dims > 0).then_some(0),
+            _ => (0..dims).rev().max_by_key(distinct),
+        };
+        // Stable, so of equal boxes the earliest in the caller's order stays first; it alone is kept.
+        match dim {
+            Some(dim) => parts.sort_by(|a, b| {
+                let key = |part: &Part<'a>| (part.boxed.offset[dim], &part.boxed.offset, &part.boxed.shape);
+                key(a).cmp(&key(b))
+            }),
+            None => parts.sort_by_key(|part| part.boxed),
+        }
+        parts.dedup_by(|later, first| later.boxed == first.boxed);
+        let mut furthest = 0;
+        let reach = parts.iter().map(|part| {
+            let end = dim.map_or(0, |dim| part.boxed.offset[dim].saturating_add(part.boxed.shape[dim]));
+            furthest = furthest.max(end);
+            furthest
+        });
+        Self {
+            reach: reach.collect(),
+            stored,
+            dim,
+            sorted: parts,
+        }
+    }
+
+    /// One of them.
+    pub(super) fn first(&self) -> Option<&Part<'a>> {
+        self.sorted.first()
+    }
+
+    /// The parts that can meet `want`.
+    fn near(&self, want: &TensorBox) -> &[Part<'a>] {
+        let Some(dim) = self.dim else {
+            return &self.sorted;
+        };
+        let (start, end) = (want.offset[dim], want.offset[dim].saturating_add(want.shape[dim]));
+        let first = self.reach.partition_point(|reach| *reach <= start);
+        let last = self.sorted.partition_point(|part| part.boxed.offset[dim] < end);
+        self.sorted.get(first..last).unwrap_or(&[])
+    }
+
+    /// Adds the copies that fill `want`, which lies at `dest_at` in the destination.
+    pub(super) fn cover(&self, want: &TensorBox, dest_at: u64, copies: &mut Vec<RangeCopy>) -> Result<(), PlanError> {
+        let whole = Area::of(want);
+        let mut open = if whole.is_empty() { Vec::new() } else { vec![whole] };
+        let mut taken = Vec::new();
+        for part in self.near(want) {
+            if open.is_empty() {
+                break;
+            }
+            let part_area = Area::of(part.boxed);
+            let mut left = Vec::with_capacity(open.len());
+            for area in open {
+                match area.meet(&part_area) {
+                    Some(common) => {
+                        area.without(&common, &mut left);
+                        taken.push((part, common));
+                    }
+                    None => left.push(area),
+                }
+            }
+            open = left;
+        }
+        if let Some(hole) = open.into_iter().next() {
+            return Err(PlanError::Hole {
+                tensor: want.name.clone(),
+                offset: hole.offset,
+                shape: hole.shape,
+            });
+        }
+        // Only now: what is covered really lies in some image, so there are no more ranges than stored bytes.
+        for (part, common) in taken {
+            emit(part, &common, want, dest_at, copies);
+        }
+        Ok(())
+    }
+}
+
+/// The contiguous runs of `common` as they lie in both `part` and `want`.
+fn emit(part: &Part<'_>, common: &Area, want: &TensorBox, dest_at: u64, copies: &mut Vec<RangeCopy>) {
+    let size = want.dtype.bytes();
+    let dims = common.shape.len();
+    // Trailing dimensions that all three have in full are one run; the dimension before them joins it in part.
+    let mut inner = dims;
+    while inner > 0
+        && common.shape[inner - 1] == part.boxed.shape[inner - 1]
+        && common.shape[inner - 1] == want.shape[inner - 1]
+    {
+        inner -= 1;
+    }
+    let outer = inner.saturating_sub(1);
+    let run: u64 = common.shape[outer..].iter().product::<u64>() * size;
+    let (source_strides, dest_strides) = (strides(&part.boxed.shape, size), strides(&want.shape, size));
+    let place =
+        |base: &[u64], strides: &[u64], dim: usize, step: u64| (common.offset[dim] + step - base[dim]) * strides[dim];
+    let mut position = vec![0u64; outer];
+    loop {
+        let (mut source, mut dest) = (part.at, dest_at);
+        for dim in 0..dims {
+            let step = position.get(dim).copied().unwrap_or(0);
+            source += place(&part.boxed.offset, &source_strides, dim, step);
+            dest += place(&want.offset, &dest_strides, dim, step);
+        }
+        copies.push(RangeCopy {
+            shard_rank: part.rank,
+            source_at: source,
+            dest_at: dest,
+            bytes: run,
+        });
+        // The next position, last outer dimension fastest.
+        let Some(dim) = (0..outer).rev().find(|dim| position[*dim] + 1 < common.shape[*dim]) else {
+            return;
+        };
+        position[dim] += 1;
+        position[dim + 1..].fill(0);
+    }
+}
+
+/// Bytes from one element to the next along each dimension.
+fn strides(shape: &[u64], size: u64) -> Vec<u64> {
+    let mut strides = vec![size; shape.len()];
+    for dim in (1..shape.len()).rev() {
+        strides[dim - 1] = strides[dim] * shape[dim];
+    }
+    strides
+}

@@ -1,0 +1,67 @@
+//! Ranges out of a shard, past the page cache where the filesystem lets us.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::direct::{Aligned, SECTOR, give_up};
+use super::disk::{self, Op};
+use super::{StoreError, files};
+
+/// A file to read ranges of, from several threads.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    path: PathBuf,
+    file: File,
+    direct: bool,
+    bytes: u64,
+}
+
+impl Reader {
+    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+        let (file, direct, bytes) = files::open_direct(path)?;
+        let path = path.to_owned();
+        Ok(Self {
+            path,
+            file,
+            direct,
+            bytes,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The bytes of `range`, read into `buffer`.
+    pub(crate) fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut Aligned) -> io::Result<&'b [u8]> {
+        if range.end > self.bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (from, to) = match self.direct {
+            true => (range.start / SECTOR * SECTOR, range.end.next_multiple_of(SECTOR)),
+            false => (range.start, range.end),
+        };
+        let needed = (range.end - from) as usize;
+        let space = buffer.take((to - from) as usize);
+        let mut got = 0;
+        while got < needed {
+            // A direct read ends short only at the end of the file, or where it was interrupted at a whole sector.
+            let place = from + got as u64;
+            match disk::call(Op::Read, &self.path, || self.file.read_at(&mut space[got..], place)) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => got += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if self.direct && Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                    give_up(&self.file)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(&space[(range.start - from) as usize..needed])
+    }
+}
