@@ -35,6 +35,8 @@ pub(crate) struct Orders {
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) job_logs: JobLogs,
     pub(crate) flight: FlightDumps,
+    /// As [`crate::Settings::flight_recorder_pipe`].
+    pub(crate) flight_pipe: bool,
     /// The node as preflight sees it: trees and libraries.
     pub(crate) need: Need,
 }
@@ -176,6 +178,7 @@ impl Orders {
                 intake: &self.intake,
                 job_logs: &self.job_logs,
                 flight: &self.flight,
+                flight_pipe: self.flight_pipe,
             };
             if let Err(problem) = spawn(&around, &launch, slot) {
                 return self.failed(id, &launch.job, launch.generation, problem.to_string());

@@ -102,6 +102,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         checkpoints: checkpoints.clone(),
         job_logs: collectors.job_logs.clone(),
         flight: collectors.flight.clone(),
+        flight_pipe: settings.flight_recorder_pipe,
         need: Need {
             proc_root: settings.proc_root.clone(),
             sysfs_root: settings.sysfs_root.clone(),

@@ -47,6 +47,9 @@ pub struct Settings {
     pub simulate: Option<PathBuf>,
     /// Whether faults may be injected ([`crate::Injection`]).
     pub injection: bool,
+    /// Whether ranks are told to make a pipe at which PyTorch's flight recorder is asked for a dump when they are silent. Jobs
+    /// that name one themselves have it in any case. A rank that cannot make it ends.
+    pub flight_recorder_pipe: bool,
     /// Log files to follow besides the output of the ranks.
     pub job_logs: Vec<PathBuf>,
     /// Programs of others that look at something.
@@ -80,6 +83,7 @@ impl Settings {
             stack_process: Vec::new(),
             simulate: None,
             injection: false,
+            flight_recorder_pipe: false,
             job_logs: Vec::new(),
             checks: Vec::new(),
             spool_bytes: 64 << 20,

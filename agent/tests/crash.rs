@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rankguard_agent::{KernelLogSource, Settings, run};
-use rankguard_model::{Body, Generation, JobId, NodeId, Order};
+use rankguard_agent::run;
+use rankguard_model::{Body, Generation, JobId, Order};
+use support::agent::settings;
 use support::{FakeController, gone, launch};
 
 /// Set for the process that this binary starts to be killed.
@@ -22,11 +23,7 @@ async fn agent_process() {
     let (Ok(state), Ok(controller)) = (std::env::var(STATE), std::env::var(CONTROLLER)) else {
         return;
     };
-    let mut settings = Settings::new(NodeId::from("n1"), controller, &state);
-    settings.kernel_log = KernelLogSource::Off;
-    settings.sysfs_root = Path::new(&state).join("no-sysfs");
-    settings.nvml_library = Some(Path::new(&state).join("no-nvml.so"));
-    let _ = run(settings, std::future::pending()).await;
+    let _ = run(settings(Path::new(&state), &controller), std::future::pending()).await;
 }
 
 /// Killed when dropped, so that a failing test leaves nothing.

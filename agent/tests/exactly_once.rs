@@ -19,6 +19,8 @@ use support::FakeController;
 const STATE: &str = "RANKGUARD_TEST_ONCE_STATE";
 const CONTROLLER: &str = "RANKGUARD_TEST_ONCE_CONTROLLER";
 const SMALL_DISK: &str = "RANKGUARD_TEST_ONCE_SMALL_DISK";
+/// How much of the heavy tests is done, percent: of a hundred deaths, of ten minutes. All of it when it is not set.
+const HEAVY: &str = "RANKGUARD_TEST_HEAVY";
 /// Longest wait for all that was written.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -58,6 +60,12 @@ fn small_disk(state: &Path) {
     wait(state.join("room"));
     limit.current = before;
     setrlimit(Resource::Fsize, limit).unwrap();
+}
+
+/// That share of a heavy test's size which is wanted.
+fn heavy(all: u32) -> u32 {
+    let share = std::env::var(HEAVY).map_or(100, |share| share.parse().unwrap());
+    (all * share / 100).max(1)
 }
 
 /// Killed when dropped.
@@ -220,7 +228,7 @@ async fn every_line_is_found_once_over_ten_deaths_of_the_agent() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "heavy: `just test-all` runs it with the release profile"]
 async fn every_line_is_found_once_over_a_hundred_deaths_of_the_agent() {
-    rounds(100).await;
+    rounds(heavy(100)).await;
 }
 
 /// RG-5: without a controller, and with deaths meanwhile; then everything comes in order, once.
@@ -267,7 +275,7 @@ async fn a_spool_holds_what_was_seen_without_a_controller_and_delivers_it_in_ord
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "heavy, ten minutes: `just test-all` runs it with the release profile"]
 async fn ten_minutes_without_a_controller_lose_nothing() {
-    alone(Duration::from_secs(600)).await;
+    alone(Duration::from_secs(heavy(600).into())).await;
 }
 
 /// RG-4: what cannot be written is kept until it can be.

@@ -16,6 +16,7 @@ use super::job_log::{JobLogs, job_logs};
 use super::kernel_log::KernelLog;
 use super::nic::Nic;
 use super::observe::Reporter;
+use super::ras::Asker;
 use super::{Stop, spawn};
 use crate::clock;
 use crate::error::AgentError;
@@ -90,11 +91,14 @@ impl Collectors {
             roster: roster.clone(),
             stop: stop.clone(),
         };
+        let flight = FlightDumps::new(roster.clone(), intake.clone());
         let hangs = Hangs {
             proc_root: settings.proc_root.clone(),
             stack_process: settings.stack_process.clone(),
             interval: intervals.ranks,
             floor: intervals.stall,
+            flight: flight.clone(),
+            ras: Asker::new(intake.clone(), roster.clone(), stop.clone()),
             intake: intake.clone(),
             roster: roster.clone(),
             stop: stop.clone(),
@@ -132,7 +136,6 @@ impl Collectors {
         start("hang", Source::Ranks, Box::new(|| hangs.run()))?;
         start("nic", Source::Nic, Box::new(|| nic.run()))?;
         start("gpu", Source::Gpu, Box::new(|| gpu.run()))?;
-        let flight = FlightDumps::new(roster.clone(), intake.clone());
         let (looking, until) = (flight.clone(), stop.clone());
         start("flight", Source::FlightRecorder, Box::new(move || looking.run(&until)))?;
         for plugin in &settings.checks {

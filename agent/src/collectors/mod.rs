@@ -21,11 +21,15 @@ pub(crate) mod nic;
 pub(crate) mod observe;
 mod platform;
 mod previous;
+mod ras;
 mod ring;
 mod stop;
+mod stream;
 #[cfg(test)]
 pub(crate) mod testing;
+mod uptime;
 mod vitals;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,10 +41,10 @@ use rankguard_model::{Body, ClassId, Entity, Mark, Role, Source};
 use crate::intake::Intake;
 use crate::sighting::Sighting;
 pub(crate) use all::{Collectors, Injectable};
-pub(crate) use flight::FlightDumps;
-pub(crate) use followed::triage;
+pub(crate) use flight::{FlightDumps, pipe_can_be_made};
 pub(crate) use job_log::JobLogs;
 pub(crate) use stop::Stop;
+pub(crate) use stream::triage;
 
 /// Starts a collector. One that panics becomes a gap, not the end of the agent (RG-12).
 pub(crate) fn spawn(

@@ -36,7 +36,13 @@ pub(crate) fn rank(number: u32) -> RankRef {
 
 /// Makes a rank known under a process id.
 pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
-    let launch = Launch {
+    roster.expect(rank.clone(), 0, Arc::new(launch(rank)));
+    roster.started(rank, pid);
+}
+
+/// The order that started a rank, which is the only one of its job.
+pub(crate) fn launch(rank: &RankRef) -> Launch {
+    Launch {
         job: rank.job.clone(),
         generation: rank.generation,
         command: Vec::new(),
@@ -53,9 +59,7 @@ pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
         checkpoint_store: String::new(),
         restore: None,
         peers: Vec::new(),
-    };
-    roster.expect(rank.clone(), 0, Arc::new(launch));
-    roster.started(rank, pid);
+    }
 }
 
 /// Commits what was pushed, as the agent's spool thread does; gives it.

@@ -1,4 +1,5 @@
-//! A controller of the smallest kind: it journals what agents send, acknowledges it when told to, and passes orders on.
+//! A controller of the smallest kind: it journals what agents send, acknowledges it when told to, and passes orders on. An
+//! agent of its own for a test stands in `agent`.
 
 #![allow(
     dead_code,
@@ -7,6 +8,8 @@
     clippy::unwrap_used,
     reason = "each test binary uses its part of this"
 )]
+
+pub mod agent;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
