@@ -15,6 +15,7 @@ use crate::checkpoint::Checkpoints;
 use crate::collectors::{FlightDumps, JobLogs};
 use crate::fences::Fences;
 use crate::intake::Intake;
+use crate::links;
 use crate::preflight::{self, Need};
 use crate::ranks::{Roster, Surroundings, reserve, spawn};
 use crate::sighting::Sighting;
@@ -39,6 +40,8 @@ pub(crate) struct Orders {
     pub(crate) flight_pipe: bool,
     /// The node as preflight sees it: trees and libraries.
     pub(crate) need: Need,
+    /// Where the ways between nodes are measured.
+    pub(crate) runtime: tokio::runtime::Handle,
 }
 
 /// A wish of the thread's owner.
@@ -135,9 +138,16 @@ impl Orders {
     /// Looks on a thread of its own: whoever asks for fences and stops must not wait for a Python that imports. Should there
     /// be no thread, the controller's wait has a deadline.
     fn preflight(&self, wanted: Preflight) {
-        let (need, intake) = (self.need.clone(), self.intake.clone());
+        let (need, intake, runtime) = (self.need.clone(), self.intake.clone(), self.runtime.clone());
         let look = move || {
-            let (failed, environment) = preflight::for_job(&wanted, &need);
+            let (mut failed, environment) = preflight::for_job(&wanted, &need);
+            if wanted.between.len() > 1 {
+                // Twice the wait for a single thing: it takes several rounds.
+                let limit = Duration::from_millis(wanted.deadline_ms) * 2;
+                let (bad, told) = runtime.block_on(links::before_job(&wanted.between, limit));
+                failed.extend(bad);
+                told.into_iter().for_each(|what| intake.gap(Source::Nic, what, None));
+            }
             let body = Body::Preflighted {
                 job: wanted.job,
                 generation: wanted.generation,

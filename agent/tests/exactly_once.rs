@@ -218,6 +218,29 @@ async fn rounds(rounds: u32) {
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
 }
 
+/// RG-4: an agent that comes late finds much at once, and dies as soon as the first of it has arrived.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_found_at_once_is_told_once_by_whoever_dies_while_it_is_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = FakeController::start(true).await;
+    let address = controller.address.to_string();
+    let mut logs = Logs::new(dir.path());
+    let mut agent = Process::start(dir.path(), &address);
+    controller.joined(1).await;
+    for _ in 0..4 {
+        let before = controller.all().len();
+        (0..800).for_each(|_| logs.write());
+        let until = Instant::now() + LIMIT;
+        while controller.all().len() <= before {
+            assert!(Instant::now() < until, "nothing of it arrives");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(agent);
+        agent = Process::start(dir.path(), &address);
+    }
+    all_once(&controller, &logs).await;
+}
+
 /// RG-4.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_line_is_found_once_over_ten_deaths_of_the_agent() {

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
 use rankguard_agent::{Settings, measure};
-use rankguard_model::{Body, Evidence, Generation, JobId, Order, Preflight, Rank, Step};
+use rankguard_model::{Body, Evidence, Generation, JobId, Order, Peer, Preflight, Rank, Step};
 use rankguard_rank::RankClient;
 use support::agent::{client_at, tells_its_socket, with_agent};
 use support::{FakeController, launch};
@@ -153,6 +153,7 @@ async fn a_job_that_lacks_something_is_answered_with_what_and_with_what_must_be_
                 workdir: None,
                 write_paths: vec!["/no/such/store".to_owned()],
                 deadline_ms: 10_000,
+                between: Vec::new(),
             };
             controller.order(&Order::Preflight(wanted)).await;
             let answer = |body: &Body| match body {
@@ -169,6 +170,53 @@ async fn a_job_that_lacks_something_is_answered_with_what_and_with_what_must_be_
             assert_eq!(told, [("write-path", "/no/such/store")]);
             assert_eq!(environment["env NCCL_DEBUG"], "INFO");
             assert_eq!(environment["program"].len(), 64);
+        },
+    )
+    .await;
+}
+
+/// The ways between nodes are a part of the answer of the one that is told to look.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_nobody_reaches_is_named_by_the_one_that_measures() {
+    with_agent(
+        |_| {},
+        |controller| async move {
+            let address = controller
+                .wait("join", |journal| Some(journal.joins.first()?.peer_address.clone()))
+                .await;
+            let vacant = std::net::TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap();
+            let peer = |name: &str, address: &str| Peer {
+                node: name.into(),
+                address: address.to_owned(),
+            };
+            let wanted = Preflight {
+                job: JobId::from("train"),
+                generation: Generation(1),
+                command: vec!["sh".to_owned()],
+                env: BTreeMap::new(),
+                workdir: None,
+                write_paths: Vec::new(),
+                deadline_ms: 20_000,
+                // One agent stands for three nodes that are well.
+                between: vec![
+                    peer("a", &address),
+                    peer("b", &address),
+                    peer("c", &vacant.to_string()),
+                    peer("d", &address),
+                ],
+            };
+            controller.order(&Order::Preflight(wanted)).await;
+            let answer = |body: &Body| match body {
+                Body::Preflighted { failed, .. } => Some(failed.clone()),
+                _ => None,
+            };
+            let failed = controller.wait_body("answer", answer).await;
+            // On a machine that is busy with other things the ways of the rest may differ, too.
+            let told = failed.iter().find(|it| it.check == "between" && it.subject == "c");
+            assert_eq!(told.map(|it| it.class.as_str()), Some("network-slow"), "{failed:?}");
         },
     )
     .await;

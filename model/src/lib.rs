@@ -25,4 +25,6 @@ pub use job::{CheckpointPolicy, Exit, JobSpec, NodeInfo, NodeRange, Placement, R
 pub use order::{CheckpointCall, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
 pub use retention::{Best, Good, Retention};
 pub use time::{ClockOffset, Timestamp};
-pub use view::{CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, Span, StatusView};
+pub use view::{
+    CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, Span, StatusView, StragglerView,
+};
