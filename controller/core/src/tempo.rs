@@ -202,7 +202,7 @@ mod tests {
         let told = run(&mut tempo, 0, 100, five(130.0));
         assert!(
             matches!(told[..], [(second, Rank(5), Change::Slow(slow))]
-                if second >= 36 && second <= 50 && slow.step_ms == 130.0 && slow.usual_ms == 101.0),
+                if (36..=50).contains(&second) && slow.step_ms == 130.0 && slow.usual_ms == 101.0),
             "{told:?}"
         );
         assert_eq!(tempo.slow().len(), 1);

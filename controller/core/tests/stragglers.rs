@@ -39,7 +39,9 @@ fn a_slow_rank_is_shown_and_a_case_and_nothing_is_restarted() {
     let cases = cluster.cases();
     let [case] = cases[..] else { panic!("{cases:?}") };
     assert_eq!(case.verdict.class.as_str(), "straggler");
-    assert_eq!(case.verdict.root_rank, Some(Rank(5)), "{:#?}", case.verdict);
+    assert_eq!(case.verdict.blamed.node(), Some(&node(2)));
+    let told = "rank 5 on node-2 takes 140.0 ms a step and the others 100.0 ms: 40 % more";
+    assert_eq!(case.findings[0].text, told);
     assert_eq!(cluster.generation(), generation);
     let job = cluster.state.jobs().values().next().expect("there is one");
     assert!(matches!(job.phase, Phase::Running), "{:?}", job.phase);
