@@ -286,7 +286,7 @@ fn adapter(root: &Path) {
 fn what_an_adapter_says_is_overlaid_for_a_while() {
     let sysfs = tempfile::tempdir().expect("a folder");
     adapter(sysfs.path());
-    let node = Node::alone(&["--injection", "--sysfs-root", text(sysfs.path())]);
+    let node = Node::alone(&["--injection", "--sysfs-root", text_of(sysfs.path())]);
     until("the first look", LIMIT, || {
         let known = node.inject(&["nic", "mlx5_9", "nic.port_state", "1"]).expect(2).stderr;
         known.contains("known are: mlx5_0").then_some(())

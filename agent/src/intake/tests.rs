@@ -133,3 +133,13 @@ fn a_position_alone_waits_for_company_and_is_handed_out_at_the_end() {
     assert_eq!(intake.take(Duration::from_secs(3600), 16).positions, [cursor("2")]);
     assert!(intake.take(Duration::from_secs(3600), 16).is_empty());
 }
+
+#[test]
+fn a_copy_of_what_is_taken_goes_out_and_steps_do_not() {
+    let intake = Intake::new(NodeId::from("a"));
+    let copies = LogQueue::new("127.0.0.1:4317");
+    intake.push(exit());
+    intake.copy_to(copies.clone());
+    intake.push_all(vec![exit(), progress(1), exit()]);
+    assert_eq!(copies.view().waiting, 2);
+}
