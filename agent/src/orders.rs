@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use rankguard_model::{Body, Entity, Generation, JobId, Launch, NodeId, Order, OrderId, Preflight, RankRef, Source};
+use rankguard_model::{
+    Body, Entity, FailedCheck, Generation, JobId, Launch, NodeId, Order, OrderId, Preflight, RankRef, Role, Source,
+};
 use rustix::process::Signal;
+use tokio::runtime::Handle;
 
 use crate::checkpoint::Checkpoints;
-use crate::collectors::{FlightDumps, JobLogs};
+use crate::collectors::{FlightDumps, JobLogs, mark};
 use crate::fences::Fences;
 use crate::intake::Intake;
 use crate::links;
@@ -41,7 +44,7 @@ pub(crate) struct Orders {
     /// The node as preflight sees it: trees and libraries.
     pub(crate) need: Need,
     /// Where the ways between nodes are measured.
-    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) runtime: Handle,
 }
 
 /// A wish of the thread's owner.
@@ -141,13 +144,7 @@ impl Orders {
         let (need, intake, runtime) = (self.need.clone(), self.intake.clone(), self.runtime.clone());
         let look = move || {
             let (mut failed, environment) = preflight::for_job(&wanted, &need);
-            if wanted.between.len() > 1 {
-                // Twice the wait for a single thing: it takes several rounds.
-                let limit = Duration::from_millis(wanted.deadline_ms) * 2;
-                let (bad, told) = runtime.block_on(links::before_job(&wanted.between, limit));
-                failed.extend(bad);
-                told.into_iter().for_each(|what| intake.gap(Source::Nic, what, None));
-            }
+            failed.extend(bad_ways(&wanted, &runtime, &intake));
             let body = Body::Preflighted {
                 job: wanted.job,
                 generation: wanted.generation,
@@ -231,4 +228,31 @@ impl Orders {
         let entity = Entity::Job { job: job.clone() };
         self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
     }
+}
+
+/// Has the ways between the nodes of a job measured, where that is this node's part. Nodes that are bad are failed checks; what
+/// blames no node is evidence.
+fn bad_ways(wanted: &Preflight, runtime: &Handle, intake: &Intake) -> Vec<FailedCheck> {
+    if wanted.between.len() < 2 {
+        return Vec::new();
+    }
+    // Twice the wait for a single thing: it takes several rounds.
+    let limit = Duration::from_millis(wanted.deadline_ms) * 2;
+    let ways = runtime.block_on(links::before_job(&wanted.between, limit));
+    if let Some(what) = ways.unknown {
+        intake.gap(Source::Nic, what, None);
+    }
+    for text in ways.single {
+        let says = mark("network-slow", Role::Confirmation, 0.6, "links.between");
+        let body = Body::Line {
+            text,
+            context: Vec::new(),
+            repeats: 1,
+        };
+        let entity = Entity::Job {
+            job: wanted.job.clone(),
+        };
+        intake.push(Sighting::now(Source::Nic, entity, body).marked(vec![says]));
+    }
+    ways.failed
 }

@@ -285,9 +285,13 @@ async fn alone(time: Duration) {
     let controller = FakeController::start(true).await;
     let _agent = Process::start(dir.path(), &controller.address.to_string());
     all_once(&controller, &logs).await;
-    // In order: numbers never go back in what one session brings.
-    let numbers: Vec<u64> = controller.all().iter().map(|one| one.id.seq.0).collect();
-    assert!(numbers.is_sorted(), "{numbers:?}");
+    // In order and without a gap. A session that breaks, as on a machine that is busy, brings some of it again.
+    let mut newest = 0;
+    for one in controller.all() {
+        let number = one.id.seq.0;
+        assert!(number <= newest + 1, "{number} comes after {newest}");
+        newest = newest.max(number);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

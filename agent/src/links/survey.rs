@@ -59,8 +59,19 @@ pub async fn survey(addresses: &[String], least: f64, lasts: Duration, until: Op
     }
 }
 
-/// The nodes of a job whose ways to the others are bad, and what else is worth telling.
-pub(crate) async fn before_job(peers: &[Peer], limit: Duration) -> (Vec<FailedCheck>, Vec<String>) {
+/// What a job should know of the ways between its nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    /// Nodes whose ways to all others are bad.
+    pub(crate) failed: Vec<FailedCheck>,
+    /// Single ways that are bad, in words: no node is to blame for them.
+    pub(crate) single: Vec<String>,
+    /// Why nothing is known, where nothing is.
+    pub(crate) unknown: Option<String>,
+}
+
+/// Measures between the nodes of a job; takes little more than `limit`.
+pub(crate) async fn before_job(peers: &[Peer], limit: Duration) -> Ways {
     let addresses: Vec<String> = peers.iter().map(|peer| peer.address.clone()).collect();
     let survey = survey(&addresses, 0.0, LASTS, Some(Instant::now() + limit)).await;
     if !survey.whole {
@@ -68,7 +79,10 @@ pub(crate) async fn before_job(peers: &[Peer], limit: Duration) -> (Vec<FailedCh
             "the ways between {} nodes were not measured to the end within {limit:.0?}",
             peers.len()
         );
-        return (Vec::new(), vec![what]);
+        return Ways {
+            unknown: Some(what),
+            ..Ways::default()
+        };
     }
     let name = |index: &usize| peers.get(*index).map_or("-", |peer| peer.node.as_str());
     let failed = |node: &usize| FailedCheck {
@@ -83,23 +97,18 @@ pub(crate) async fn before_job(peers: &[Peer], limit: Duration) -> (Vec<FailedCh
         advice: "look at its adapter, cable and switch port".to_owned(),
     };
     let links = survey.blame.links.iter().map(|(one, other)| {
-        format!(
-            "the way between {} and {} is bad, and both are good with others",
-            name(one),
-            name(other)
-        )
+        let (one, other) = (name(one), name(other));
+        format!("the way between {one} and {other} is bad, and both are good with others")
     });
     let open = survey.blame.open.iter().map(|(one, other)| {
-        format!(
-            "{} and {} are bad together, and neither is good with another",
-            name(one),
-            name(other)
-        )
+        let (one, other) = (name(one), name(other));
+        format!("{one} and {other} are bad together, and neither is good with another")
     });
-    (
-        survey.blame.nodes.iter().map(failed).collect(),
-        links.chain(open).collect(),
-    )
+    Ways {
+        failed: survey.blame.nodes.iter().map(failed).collect(),
+        single: links.chain(open).collect(),
+        unknown: None,
+    }
 }
 
 impl Survey {
