@@ -21,6 +21,7 @@ test:
     cargo test --workspace
 
 # The Rust tests, then the Python package's: with TORCH_ENV (python/tests/torch_env.sh makes one) also torch, DCP and jobs.
+# RANKGUARD_TEST_HEAVY is how much of the heavy tests is done, percent: 10 is ten deaths of an agent and a minute alone.
 test-all: test
     #!/usr/bin/env bash
     set -euo pipefail

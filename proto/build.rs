@@ -1,8 +1,11 @@
-//! Turns `rankguard/v1/*.proto` into Rust with protox, so that nobody needs to install protoc.
+//! Turns `rankguard/v1/*.proto` and `otlp/*.proto` into Rust with protox, so that nobody needs to install protoc.
 
 use std::error::Error;
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 9] = [
+    "otlp/common.proto",
+    "otlp/logs.proto",
+    "otlp/metrics.proto",
     "rankguard/v1/agent.proto",
     "rankguard/v1/evidence.proto",
     "rankguard/v1/job.proto",

@@ -4,129 +4,21 @@ mod support;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use support::{Daemon, command, finish, rankguard, until};
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// Settings of the controller and of agents.
-const CONFIG: &str = "test.toml";
-
-struct Cluster {
-    dir: tempfile::TempDir,
-    address: String,
-    controller: Daemon,
-    agent: Option<Daemon>,
-}
-
-impl Cluster {
-    /// A controller and one agent of two slots.
-    fn start() -> Self {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let config = dir.path().join(CONFIG);
-        let text = "[controller.policy]\ngather_ms = 200\npending_ms = 2_000\nsettle_ms = 300\nuser_retries = 1\n";
-        fs::write(&config, text).expect("written");
-        let state = dir.path().join("controller");
-        let args = [
-            "--config",
-            path(&config),
-            "controller",
-            "--listen",
-            "127.0.0.1:0",
-            "--state-dir",
-            path(&state),
-        ];
-        let controller = Daemon::start(&args, &dir.path().join("controller.log"));
-        let address = until("the controller to listen", LIMIT, || {
-            let text = fs::read_to_string(state.join("controller.addr")).ok()?;
-            Some(text.trim().to_owned())
-        });
-        let mut cluster = Self {
-            dir,
-            address,
-            controller,
-            agent: None,
-        };
-        cluster.start_agent();
-        until("the agent to join", LIMIT, || {
-            let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
-            (nodes[0]["state"] == "healthy").then_some(())
-        });
-        cluster
-    }
-
-    /// Starts the controller again, on the state and the address it had.
-    fn start_controller(&mut self) {
-        let (config, state) = (self.config(), self.dir.path().join("controller"));
-        let words = [
-            "--config",
-            path(&config),
-            "controller",
-            "--state-dir",
-            path(&state),
-            "--listen",
-            &self.address,
-        ];
-        self.controller = Daemon::start(&words, &self.dir.path().join("controller-again.log"));
-    }
-
-    /// Starts the agent, again on the state it had.
-    fn start_agent(&mut self) {
-        self.start_agent_with(&[]);
-    }
-
-    fn start_agent_with(&mut self, words: &[&str]) {
-        let state = self.dir.path().join("agent");
-        let log = self.dir.path().join("agent.log");
-        let config = self.config();
-        let args = [
-            "--config",
-            path(&config),
-            "agent",
-            "--node",
-            "n1",
-            "--slots",
-            "2",
-            "--kernel-log",
-            "off",
-            "--controller",
-            &self.address,
-        ];
-        self.agent = Some(Daemon::start(
-            &[&args[..], &["--state-dir", path(&state)], words].concat(),
-            &log,
-        ));
-    }
-
-    fn config(&self) -> PathBuf {
-        self.dir.path().join(CONFIG)
-    }
-
-    fn args<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
-        [&words[..1], &["--controller", &self.address], &words[1..]].concat()
-    }
-
-    fn ask(&self, words: &[&str]) -> Value {
-        let ran = rankguard(&self.args(words)).expect(0);
-        serde_json::from_str(&ran.stdout).unwrap_or_else(|problem| panic!("{problem}: {}", ran.stdout))
-    }
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("temporary paths are text")
-}
+use support::cluster::{Cluster, LIMIT, text_of};
+use support::{command, finish, rankguard, until};
 
 #[test]
 fn any_program_runs_as_ranks_with_the_environment_of_torchrun() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start(1, &[]);
     let out = cluster.dir.path().join("out");
     fs::create_dir(&out).expect("made");
     let script = "env > $OUT/rank-$RANK.part && mv $OUT/rank-$RANK.part $OUT/rank-$RANK";
-    let out_pair = format!("OUT={}", path(&out));
+    let out_pair = format!("OUT={}", text_of(&out));
     let words = [
         "run",
         "--ranks-per-node",
@@ -162,7 +54,7 @@ fn any_program_runs_as_ranks_with_the_environment_of_torchrun() {
 
 #[test]
 fn a_program_that_fails_ends_the_run_with_the_verdict_and_its_own_line() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start(1, &[]);
     let script = "echo 'Traceback (most recent call last):' >&2; echo '  File \"train.py\", line 3, in <module>' >&2; \
                   echo \"KeyError: 'lr'\" >&2; exit 1";
     let words = ["run", "--name", "bad", "--", "sh", "-c", script];
@@ -187,14 +79,14 @@ fn a_program_that_fails_ends_the_run_with_the_verdict_and_its_own_line() {
         .expect(2)
         .says(&["999"]);
     let report = cluster.dir.path().join("report");
-    rankguard(&cluster.args(&["report", "--out", path(&report)])).expect(0);
+    rankguard(&cluster.args(&["report", "--out", text_of(&report)])).expect(0);
     assert!(fs::read_to_string(report.join("report.html")).is_ok_and(|page| page.contains("KeyError")));
 }
 
 /// Two ranks that end alike, of which only their flight recorders tell which one the other waited for.
 #[test]
 fn a_hang_is_named_after_the_rank_that_the_flight_recorders_miss() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start(1, &[]);
     let script = r#"
         entry() {
             echo "{\"record_id\":$1,\"pg_id\":0,\"process_group\":[\"0\",\"default_pg\"],\"collective_seq_id\":$1,
@@ -235,7 +127,7 @@ or timeout) detected by watchdog at work: 2, last enqueued NCCL work: 2, last co
 
 #[test]
 fn a_command_that_does_not_exist_is_told_and_not_retried_for_ever() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start(1, &[]);
     let words = ["run", "--name", "gone", "--", "/does/not/exist"];
     rankguard(&cluster.args(&words))
         .expect(2)
@@ -244,7 +136,7 @@ fn a_command_that_does_not_exist_is_told_and_not_retried_for_ever() {
 
 #[test]
 fn a_job_that_asks_for_more_slots_than_there_are_hears_so_and_is_stopped() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start(1, &[]);
     let words = [
         "run",
         "--name",
@@ -262,7 +154,7 @@ fn a_job_that_asks_for_more_slots_than_there_are_hears_so_and_is_stopped() {
 
 #[test]
 fn ctrl_c_cancels_the_job_that_is_followed() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start(1, &[]);
     let words = ["run", "--name", "long", "--", "sleep", "1000"];
     let child = command(&cluster.args(&words)).spawn().expect("the program starts");
     until("the job to start", LIMIT, || {
@@ -281,7 +173,7 @@ fn ctrl_c_cancels_the_job_that_is_followed() {
 
 #[test]
 fn a_detached_job_is_cancelled_by_name_and_nodes_are_cordoned_by_hand() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start(1, &[]);
     rankguard(&cluster.args(&["run", "--detach", "--name", "away", "--", "sleep", "1000"])).expect(0);
     rankguard(&["cancel", "away", "--controller", &cluster.address]).expect(0);
     until("the job to stop", LIMIT, || {
@@ -318,10 +210,17 @@ fn a_detached_job_is_cancelled_by_name_and_nodes_are_cordoned_by_hand() {
 
 #[test]
 fn daemons_that_are_asked_to_end_do_so() {
-    let mut cluster = Cluster::start();
+    let mut cluster = Cluster::start(1, &[]);
     let mut agent = cluster.agent.take().expect("it was started");
     assert_eq!(agent.terminate(Duration::from_secs(20)), Some(0));
-    assert_eq!(cluster.controller.terminate(Duration::from_secs(20)), Some(0));
+    assert_eq!(
+        cluster
+            .controller
+            .as_mut()
+            .expect("it runs")
+            .terminate(Duration::from_secs(20)),
+        Some(0)
+    );
     rankguard(&cluster.args(&["status"]))
         .expect(2)
         .says(&["is \"rankguard controller\" running there?"]);
@@ -338,7 +237,7 @@ impl support::Ran {
 /// RG-2: no tier has a good copy of the newest checkpoint, so the one before is loaded, and the case says what was wrong.
 #[test]
 fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
-    let mut cluster = Cluster::start();
+    let mut cluster = Cluster::start(1, &[]);
     let (store, out) = (cluster.dir.path().join("store"), cluster.dir.path().join("out"));
     for folder in [&store, &out] {
         fs::create_dir(folder).expect("created");
@@ -353,7 +252,7 @@ fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
         "--ranks-per-node",
         "2",
         "--checkpoint-dir",
-        path(&store),
+        text_of(&store),
         "--checkpoint-every",
         "10",
         "--",
@@ -384,7 +283,7 @@ fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
     let mut bytes = fs::read(&shard).expect("it can be read");
     bytes[7_000] ^= 4;
     fs::write(&shard, bytes).expect("it can be written");
-    cluster.start_agent();
+    cluster.start_agent(&[]);
     finish(run, LIMIT).expect(0);
     let cases = cluster.ask(&["cases", "--format", "json"]);
     let corrupt = cases
@@ -403,7 +302,7 @@ fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
 /// RG-5: ranks go on without the controller, what they save is on disk, and it is committed when the controller returns.
 #[test]
 fn what_was_saved_while_the_controller_was_away_is_committed_when_it_returns() {
-    let mut cluster = Cluster::start();
+    let mut cluster = Cluster::start(1, &[]);
     let (store, out) = (cluster.dir.path().join("store"), cluster.dir.path().join("out"));
     for folder in [&store, &out] {
         fs::create_dir(folder).expect("created");
@@ -418,7 +317,7 @@ fn what_was_saved_while_the_controller_was_away_is_committed_when_it_returns() {
         "--ranks-per-node",
         "2",
         "--checkpoint-dir",
-        path(&store),
+        text_of(&store),
         "--checkpoint-every",
         "5",
         "--detach",
@@ -438,18 +337,19 @@ fn what_was_saved_while_the_controller_was_away_is_committed_when_it_returns() {
         with.map(|folder| folder.file_name()).max()
     };
     until("a checkpoint", LIMIT, || folders("MANIFEST"));
-    cluster.controller.kill();
+    cluster.controller = None;
     let last = folders("MANIFEST").expect("there was one");
     let saved = until("three more saves", LIMIT, || {
         let newest = folders("rank-00001.index").filter(|newest| *newest > last)?;
         (step(&newest)? >= step(&last)? + 15).then_some(newest)
     });
     assert_eq!(folders("MANIFEST"), Some(last), "nobody else commits");
-    cluster.start_controller();
+    let address = cluster.address.clone();
+    cluster.start_controller(&address);
     until("the saves to be committed", LIMIT, || {
         folders("MANIFEST").filter(|newest| *newest >= saved)
     });
-    let listed = rankguard(&["checkpoint", "ls", "--dir", path(&store), "--format", "json"]).expect(0);
+    let listed = rankguard(&["checkpoint", "ls", "--dir", text_of(&store), "--format", "json"]).expect(0);
     let listed: Vec<Value> = serde_json::from_str(&listed.stdout).expect("a document");
     let committed = listed.iter().filter(|one| one["state"] == "committed");
     assert!(
@@ -464,20 +364,20 @@ fn what_was_saved_while_the_controller_was_away_is_committed_when_it_returns() {
 /// A store that nobody can write to would fail every save: the job is refused before it starts.
 #[test]
 fn a_job_whose_store_cannot_be_made_is_refused() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start(1, &[]);
     let file = cluster.dir.path().join("file");
     fs::write(&file, "not a folder").expect("written");
     let inside = file.join("store");
     let words = [
         "run",
         "--checkpoint-dir",
-        path(&inside),
+        text_of(&inside),
         "--checkpoint-every",
         "5",
         "--",
         "true",
     ];
-    rankguard(&cluster.args(&words)).expect(2).says(&[path(&inside)]);
+    rankguard(&cluster.args(&words)).expect(2).says(&[text_of(&inside)]);
     let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
     assert_eq!(jobs.as_array().map(Vec::len), Some(0), "{jobs:#}");
 }
@@ -486,7 +386,7 @@ fn a_job_whose_store_cannot_be_made_is_refused() {
 /// a step that both ranks agree on without waiting for each other.
 #[test]
 fn a_drain_makes_the_job_checkpoint_a_step_that_its_own_rule_does_not_name() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start(1, &[]);
     let (store, out) = (cluster.dir.path().join("store"), cluster.dir.path().join("out"));
     for folder in [&store, &out] {
         fs::create_dir(folder).expect("created");
@@ -502,7 +402,7 @@ fn a_drain_makes_the_job_checkpoint_a_step_that_its_own_rule_does_not_name() {
         "--ranks-per-node",
         "2",
         "--checkpoint-dir",
-        path(&store),
+        text_of(&store),
         "--checkpoint-every",
         "1000000",
         "--",
@@ -519,12 +419,12 @@ fn a_drain_makes_the_job_checkpoint_a_step_that_its_own_rule_does_not_name() {
     });
     rankguard(&["node", "cordon", "n1", "--controller", &cluster.address]).expect(0);
     let step = until("the checkpoint", LIMIT, || {
-        let listed = rankguard(&["checkpoint", "ls", "--dir", path(&store), "--format", "json"]);
+        let listed = rankguard(&["checkpoint", "ls", "--dir", text_of(&store), "--format", "json"]);
         let listed: Value = serde_json::from_str(&listed.stdout).ok()?;
         listed[0]["step"].as_u64()
     });
     assert!((5..1_000_000).contains(&step), "{step}");
-    rankguard(&["checkpoint", "verify", "--dir", path(&store)]).expect(0);
+    rankguard(&["checkpoint", "verify", "--dir", text_of(&store)]).expect(0);
     rankguard(&["cancel", "train", "--controller", &cluster.address]).expect(0);
 }
 
@@ -533,13 +433,13 @@ fn processes_with(file: &Path) -> Vec<String> {
     let entries = fs::read_dir("/proc").expect("there is /proc").flatten();
     entries
         .filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok())
-        .filter(|line| line.starts_with(env!("CARGO_BIN_EXE_rankguard")) && line.contains(path(file)))
+        .filter(|line| line.starts_with(env!("CARGO_BIN_EXE_rankguard")) && line.contains(text_of(file)))
         .collect()
 }
 
 #[test]
 fn made_up_gpus_fail_through_the_real_agent_and_are_never_taken_for_real_ones() {
-    let mut cluster = Cluster::start();
+    let mut cluster = Cluster::start(1, &[]);
     let library = support::stand_in(cluster.dir.path());
     let scenario = cluster.dir.path().join("scenario.txt");
     fs::write(
@@ -554,7 +454,7 @@ fn made_up_gpus_fail_through_the_real_agent_and_are_never_taken_for_real_ones() 
     rankguard(&[
         "agent",
         "--simulate",
-        path(&scenario),
+        text_of(&scenario),
         "--nvml-library",
         "/nowhere/lib.so",
     ])
@@ -562,7 +462,7 @@ fn made_up_gpus_fail_through_the_real_agent_and_are_never_taken_for_real_ones() 
     .says(&["cargo build -p rankguard-fake-nvml"]);
 
     cluster.agent = None;
-    cluster.start_agent_with(&["--simulate", path(&scenario), "--nvml-library", path(&library)]);
+    cluster.start_agent(&["--simulate", text_of(&scenario), "--nvml-library", text_of(&library)]);
     let case = until("the case", LIMIT, || {
         let cases = cluster.ask(&["cases", "--format", "json"]);
         let mut cases = cases.as_array()?.clone().into_iter();

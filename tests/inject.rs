@@ -10,115 +10,46 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::Value;
 
-use support::{Daemon, Ran, command, finish, rankguard, until};
+use support::cluster::{Cluster, LIMIT, text_of};
+use support::{Ran, command, finish, rankguard, until};
 
-const LIMIT: Duration = Duration::from_secs(60);
 const XID: &str = "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.";
 
-/// An agent, and a controller where one is wanted.
-struct Node {
-    dir: tempfile::TempDir,
-    controller: Option<(Daemon, String)>,
-    agent: Option<Daemon>,
-}
+/// An agent into which faults are injected, and a controller where one is wanted.
+struct Node(Cluster);
 
 impl Node {
     fn alone(words: &[&str]) -> Self {
-        let mut node = Self {
-            dir: tempfile::tempdir().expect("a folder"),
-            controller: None,
-            agent: None,
-        };
-        node.start("127.0.0.1:1", words);
-        node
+        Self(Cluster::agent_alone(words))
     }
 
     fn with_controller(words: &[&str]) -> Self {
-        let dir = tempfile::tempdir().expect("a folder");
-        let config = dir.path().join("test.toml");
-        let policy = "[controller.policy]\ngather_ms = 200\npending_ms = 2_000\nsettle_ms = 300\nuser_retries = 0\n";
-        fs::write(&config, policy).expect("written");
-        let state = dir.path().join("controller");
-        let args = [
-            "--config",
-            text(&config),
-            "controller",
-            "--listen",
-            "127.0.0.1:0",
-            "--state-dir",
-            text(&state),
-        ];
-        let daemon = Daemon::start(&args, &dir.path().join("controller.log"));
-        let address = until("the controller to listen", LIMIT, || {
-            let address = fs::read_to_string(state.join("controller.addr")).ok()?;
-            Some(address.trim().to_owned())
-        });
-        let mut node = Self {
-            dir,
-            controller: Some((daemon, address.clone())),
-            agent: None,
-        };
-        node.start(&address, words);
-        until("the agent to join", LIMIT, || {
-            let nodes = node.ask(&["status", "nodes", "--format", "json"]);
-            (nodes[0]["state"] == "healthy").then_some(())
-        });
-        node
-    }
-
-    fn start(&mut self, controller: &str, words: &[&str]) {
-        let (state, log) = (self.state(), self.dir.path().join("agent.log"));
-        let fixed = [
-            "agent",
-            "--node",
-            "n1",
-            "--slots",
-            "2",
-            "--kernel-log",
-            "off",
-            "--controller",
-            controller,
-        ];
-        let of_state = ["--state-dir", text(&state)];
-        self.agent = Some(Daemon::start(&[&fixed[..], &of_state[..], words].concat(), &log));
-        // The socket of one that was killed is still there.
-        until("the agent to answer", LIMIT, || {
-            let asked = rankguard(&["agent", "status", "--state-dir", text(&state)]);
-            (asked.code == Some(0)).then_some(())
-        });
+        Self(Cluster::start(0, words))
     }
 
     fn state(&self) -> PathBuf {
-        self.dir.path().join("agent")
+        self.0.state()
+    }
+
+    fn view(&self) -> Value {
+        self.0.view()
     }
 
     fn ask(&self, words: &[&str]) -> Value {
-        let address = &self.controller.as_ref().expect("there is a controller").1;
-        let words = [&words[..1], &["--controller", address], &words[1..]].concat();
-        let ran = rankguard(&words).expect(0);
-        serde_json::from_str(&ran.stdout).unwrap_or_else(|problem| panic!("{problem}: {}", ran.stdout))
+        self.0.ask(words)
     }
 
     fn inject(&self, words: &[&str]) -> Ran {
         rankguard(
             &[
-                &["inject", "--state-dir", text(&self.state()), "--format", "json"],
+                &["inject", "--state-dir", text_of(&self.state()), "--format", "json"],
                 words,
             ]
             .concat(),
         )
-    }
-
-    /// What the agent tells of itself.
-    fn view(&self) -> Value {
-        let state = self.state();
-        let words = ["agent", "status", "--state-dir", text(&state), "--format", "json"];
-        let ran = rankguard(&words).expect(0);
-        serde_json::from_str(&ran.stdout).unwrap_or_else(|problem| panic!("{problem}: {}", ran.stdout))
     }
 
     /// Waits for a finding of the agent.
@@ -131,7 +62,7 @@ impl Node {
 
     /// Starts a job of one rank that runs for ever, and waits for its process.
     fn job(&self) -> u32 {
-        let address = self.controller.as_ref().expect("there is a controller").1.clone();
+        let address = self.0.address.clone();
         let script = "while :; do sleep 0.05; done";
         rankguard(&[
             "run",
@@ -158,10 +89,6 @@ impl Node {
     }
 }
 
-fn text(path: &Path) -> &str {
-    path.to_str().expect("temporary paths are text")
-}
-
 fn class(finding: &Value) -> &str {
     finding["marks"][0]["class"].as_str().unwrap_or_default()
 }
@@ -179,14 +106,13 @@ fn an_agent_that_was_not_told_to_takes_no_faults_and_one_that_does_not_run_neith
     node.inject(&["kernel-line", XID])
         .expect(2)
         .says(&["takes no faults", "agent.injection = true"]);
-    node.agent = None;
+    node.0.agent = None;
     node.inject(&["kernel-line", XID]).expect(2).says(&["was not heard"]);
     // One that is killed leaves its door behind; the next one does not open it.
-    let address = "127.0.0.1:1";
-    node.start(address, &["--injection"]);
+    node.0.start_agent(&["--injection"]);
     node.inject(&["kernel-line", XID]).expect(0);
-    node.agent = None;
-    node.start(address, &[]);
+    node.0.agent = None;
+    node.0.start_agent(&[]);
     node.inject(&["kernel-line", XID]).expect(2).says(&["takes no faults"]);
 }
 
@@ -199,18 +125,18 @@ fn another_user_is_not_heard() {
         return;
     }
     for (path, mode) in [
-        (node.dir.path().to_owned(), 0o755),
+        (node.0.dir.path().to_owned(), 0o755),
         (node.state(), 0o755),
         (node.state().join("inject.sock"), 0o666),
     ] {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
     }
     // The program itself may lie where nobody else can reach it.
-    let program = node.dir.path().join("rankguard");
+    let program = node.0.dir.path().join("rankguard");
     fs::copy(env!("CARGO_BIN_EXE_rankguard"), &program).expect("copied");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("ours");
     let state = node.state();
-    let words = ["inject", "--state-dir", text(&state), "kernel-line", XID];
+    let words = ["inject", "--state-dir", text_of(&state), "kernel-line", XID];
     let mut asked = std::process::Command::new(&program);
     let as_another = command(&words);
     asked
@@ -249,7 +175,7 @@ fn a_kernel_line_is_synthetic_from_its_evidence_to_the_case_the_report_and_the_n
         cases.find(|case| case["verdict"]["class"] == "gpu-fallen-off-bus")
     });
     assert_eq!(case["findings"][0]["synthetic"], true, "{case:#}");
-    let address = node.controller.as_ref().expect("there is a controller").1.clone();
+    let address = node.0.address.clone();
     let number = case["id"].to_string();
     let shown = rankguard(&["cases", "show", &number, "--controller", &address])
         .expect(0)
@@ -262,11 +188,11 @@ fn a_kernel_line_is_synthetic_from_its_evidence_to_the_case_the_report_and_the_n
         .expect(0)
         .says(&[&format!("case {number} is synthetic")]);
     let state = node.state();
-    rankguard(&["cases", "--local", "--state-dir", text(&state)])
+    rankguard(&["cases", "--local", "--state-dir", text_of(&state)])
         .expect(0)
         .says(&["is synthetic"]);
-    let report = node.dir.path().join("report");
-    rankguard(&["report", "--controller", &address, "--out", text(&report)]).expect(0);
+    let report = node.0.dir.path().join("report");
+    rankguard(&["report", "--controller", &address, "--out", text_of(&report)]).expect(0);
     let page = fs::read_to_string(report.join("report.html")).expect("written");
     assert!(page.contains("<span class=\"badge\">synthetic</span>"));
 
@@ -285,7 +211,7 @@ fn a_kernel_line_is_synthetic_from_its_evidence_to_the_case_the_report_and_the_n
 
 /// The page that Prometheus reads.
 fn numbers(node: &Node) -> String {
-    let log = fs::read_to_string(node.dir.path().join("agent.log")).expect("it logs");
+    let log = fs::read_to_string(node.0.dir.path().join("agent.log")).expect("it logs");
     let line = log.lines().find(|line| line.contains("metrics are served"));
     let address: String = line
         .and_then(|line| line.split("127.0.0.1:").nth(1))
@@ -341,7 +267,7 @@ fn a_rank_that_hangs_or_is_slow_goes_on_by_itself() {
     runs("the rank to move between");
     // A stopped rank does not keep its agent from ending in order.
     node.inject(&["rank-hang", "0", "--for", "30m"]).expect(0);
-    let mut agent = node.agent.take().expect("it runs");
+    let mut agent = node.0.agent.take().expect("it runs");
     assert_eq!(agent.terminate(LIMIT), Some(0));
     until("the rank to be gone", LIMIT, || {
         process_state(pid).is_none().then_some(())
@@ -360,7 +286,7 @@ fn adapter(root: &Path) {
 fn what_an_adapter_says_is_overlaid_for_a_while() {
     let sysfs = tempfile::tempdir().expect("a folder");
     adapter(sysfs.path());
-    let node = Node::alone(&["--injection", "--sysfs-root", text(sysfs.path())]);
+    let node = Node::alone(&["--injection", "--sysfs-root", text_of(sysfs.path())]);
     until("the first look", LIMIT, || {
         let known = node.inject(&["nic", "mlx5_9", "nic.port_state", "1"]).expect(2).stderr;
         known.contains("known are: mlx5_0").then_some(())
@@ -398,9 +324,9 @@ fn lines_of_a_job_and_room_on_a_disk() {
         .expect(2)
         .says(&["ranks that do: none"]);
 
-    let disk = node.dir.path().join("disk");
+    let disk = node.0.dir.path().join("disk");
     fs::create_dir(&disk).expect("made");
-    let of_disk = text(&disk);
+    let of_disk = text_of(&disk);
     node.inject(&["disk-full", of_disk, "--bytes", "18446744073709551615", "--for", "1s"])
         .expect(2)
         .says(&["bytes of room: fewer than"]);
@@ -432,9 +358,9 @@ fn made_up_gpus_fail_when_they_are_told_to_and_real_ones_never() {
     fs::write(&scenario, "count 2\naddress 1 BB\ntemperature * 55\nslowdown * 87\n").expect("written");
     let words = [
         "--simulate",
-        text(&scenario),
+        text_of(&scenario),
         "--nvml-library",
-        text(&library),
+        text_of(&library),
         "--injection",
     ];
     let node = Node::alone(&words);
@@ -467,9 +393,9 @@ fn a_scenario_that_means_nothing_is_refused_with_file_line_and_what_is_known() {
     fs::write(&scenario, "count 2\n\nhang temprature\n").expect("written");
     let wanted = format!(
         "the scenario {} means nothing at line 3: `temprature` is not known",
-        text(&scenario)
+        text_of(&scenario)
     );
-    rankguard(&["agent", "--simulate", text(&scenario)])
+    rankguard(&["agent", "--simulate", text_of(&scenario)])
         .expect(2)
         .says(&[&wanted, "temperature"]);
 }
@@ -484,7 +410,7 @@ fn preflight_names_the_call_in_which_a_driver_hangs_and_leaves_nothing_behind() 
         let words = [
             "preflight",
             "--nvml-library",
-            text(&library),
+            text_of(&library),
             "--gpus",
             "2",
             "--deadline-s",
@@ -521,6 +447,6 @@ fn preflight_names_the_call_in_which_a_driver_hangs_and_leaves_nothing_behind() 
     until("the process to be gone", LIMIT, || {
         let entries = fs::read_dir("/proc").expect("there is /proc").flatten();
         let mut lines = entries.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
-        (!lines.any(|line| line.contains("gpu-calls") && line.contains(text(&library)))).then_some(())
+        (!lines.any(|line| line.contains("gpu-calls") && line.contains(text_of(&library)))).then_some(())
     });
 }

@@ -83,6 +83,15 @@ pub enum AgentError {
         #[source]
         source: tonic::transport::Error,
     },
+    /// The address of the OpenTelemetry collector cannot be one.
+    #[error("export by OTLP to {address} (write host:port)")]
+    OtlpEndpoint {
+        /// The address.
+        address: String,
+        /// Why.
+        #[source]
+        source: tonic::transport::Error,
+    },
     /// A thread cannot be started.
     #[error("start the {part} thread")]
     Thread {

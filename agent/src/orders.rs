@@ -8,13 +8,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use rankguard_model::{Body, Entity, Generation, JobId, Launch, NodeId, Order, OrderId, Preflight, RankRef, Source};
+use rankguard_model::{
+    Body, Entity, FailedCheck, Generation, JobId, Launch, NodeId, Order, OrderId, Preflight, RankRef, Role, Source,
+};
 use rustix::process::Signal;
+use tokio::runtime::Handle;
 
 use crate::checkpoint::Checkpoints;
-use crate::collectors::{FlightDumps, JobLogs};
+use crate::collectors::{FlightDumps, JobLogs, mark};
 use crate::fences::Fences;
 use crate::intake::Intake;
+use crate::links;
 use crate::preflight::{self, Need};
 use crate::ranks::{Roster, Surroundings, reserve, spawn};
 use crate::sighting::Sighting;
@@ -35,8 +39,12 @@ pub(crate) struct Orders {
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) job_logs: JobLogs,
     pub(crate) flight: FlightDumps,
+    /// As [`crate::Settings::flight_recorder_pipe`].
+    pub(crate) flight_pipe: bool,
     /// The node as preflight sees it: trees and libraries.
     pub(crate) need: Need,
+    /// Where the ways between nodes are measured.
+    pub(crate) runtime: Handle,
 }
 
 /// A wish of the thread's owner.
@@ -133,9 +141,10 @@ impl Orders {
     /// Looks on a thread of its own: whoever asks for fences and stops must not wait for a Python that imports. Should there
     /// be no thread, the controller's wait has a deadline.
     fn preflight(&self, wanted: Preflight) {
-        let (need, intake) = (self.need.clone(), self.intake.clone());
+        let (need, intake, runtime) = (self.need.clone(), self.intake.clone(), self.runtime.clone());
         let look = move || {
-            let (failed, environment) = preflight::for_job(&wanted, &need);
+            let (mut failed, environment) = preflight::for_job(&wanted, &need);
+            failed.extend(bad_ways(&wanted, &runtime, &intake));
             let body = Body::Preflighted {
                 job: wanted.job,
                 generation: wanted.generation,
@@ -176,6 +185,7 @@ impl Orders {
                 intake: &self.intake,
                 job_logs: &self.job_logs,
                 flight: &self.flight,
+                flight_pipe: self.flight_pipe,
             };
             if let Err(problem) = spawn(&around, &launch, slot) {
                 return self.failed(id, &launch.job, launch.generation, problem.to_string());
@@ -218,4 +228,31 @@ impl Orders {
         let entity = Entity::Job { job: job.clone() };
         self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
     }
+}
+
+/// Has the ways between the nodes of a job measured, where that is this node's part. Nodes that are bad are failed checks; what
+/// blames no node is evidence.
+fn bad_ways(wanted: &Preflight, runtime: &Handle, intake: &Intake) -> Vec<FailedCheck> {
+    if wanted.between.len() < 2 {
+        return Vec::new();
+    }
+    // Twice the wait for a single thing: it takes several rounds.
+    let limit = Duration::from_millis(wanted.deadline_ms) * 2;
+    let ways = runtime.block_on(links::before_job(&wanted.between, limit));
+    if let Some(what) = ways.unknown {
+        intake.gap(Source::Nic, what, None);
+    }
+    for text in ways.single {
+        let says = mark("network-slow", Role::Confirmation, 0.6, "links.between");
+        let body = Body::Line {
+            text,
+            context: Vec::new(),
+            repeats: 1,
+        };
+        let entity = Entity::Job {
+            job: wanted.job.clone(),
+        };
+        intake.push(Sighting::now(Source::Nic, entity, body).marked(vec![says]));
+    }
+    ways.failed
 }

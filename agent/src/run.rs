@@ -21,7 +21,7 @@ use crate::inject::{Desk, Ends, InjectSocket, Means};
 use crate::intake::Intake;
 use crate::links::LinkService;
 use crate::orders::{self, Errand, Left, Orders};
-use crate::outlets::{LocalSocket, Snapshots, serve_metrics};
+use crate::outlets::{LocalSocket, LogQueue, Snapshots, serve_metrics, start_otlp};
 use crate::preflight::Need;
 use crate::ranks::{RankSocket, Roster};
 use crate::spool::Spool;
@@ -69,6 +69,10 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let stop = Stop::default();
     let started = clock::now();
     let intake = Intake::new(settings.node.clone());
+    let otlp = otlp(&settings)?;
+    if let Some((_, queue)) = &otlp {
+        intake.copy_to(queue.clone());
+    }
     let roster = Roster::new(settings.node.clone());
     let checkpoints = Checkpoints::new(&settings, &intake, &roster, tokio::runtime::Handle::current());
     let images = checkpoints.serve(peer_address.ip()).await?;
@@ -101,12 +105,14 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         checkpoints: checkpoints.clone(),
         job_logs: collectors.job_logs.clone(),
         flight: collectors.flight.clone(),
+        flight_pipe: settings.flight_recorder_pipe,
         need: Need {
             proc_root: settings.proc_root.clone(),
             sysfs_root: settings.sysfs_root.clone(),
             gpu_process: settings.gpu_process.clone(),
             ..Need::default()
         },
+        runtime: tokio::runtime::Handle::current(),
     };
     let (gone, mut orders_ended) = oneshot::channel::<Left>();
     let carry_out = move || {
@@ -152,7 +158,10 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         roster: roster.clone(),
         stop: stop.clone(),
         injection: settings.injection,
+        otlp: otlp.as_ref().map(|(_, queue)| queue.clone()),
     };
+    let exporting =
+        otlp.map(|(endpoint, queue)| start_otlp(endpoint, queue, snapshots.clone(), settings.intervals.otlp));
     // They end with what they are held by.
     let local = LocalSocket::start(&state_dir, snapshots.clone()).map_err(|source| AgentError::LocalSocket {
         path: state_dir.clone(),
@@ -212,6 +221,9 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     if let Some(metrics) = metrics {
         metrics.end().await;
     }
+    if let Some(exporting) = exporting {
+        exporting.end().await;
+    }
     let _ = end_peers.send(());
     peers.abort();
     let _ = peers.await;
@@ -241,6 +253,18 @@ fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
     Ok(endpoint
         .connect_timeout(settings.intervals.controller_silence)
         .tcp_nodelay(true))
+}
+
+/// Where evidence and numbers are pushed to, and what waits for it.
+fn otlp(settings: &Settings) -> Result<Option<(Endpoint, LogQueue)>, AgentError> {
+    let Some(address) = &settings.otlp_endpoint else {
+        return Ok(None);
+    };
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|source| AgentError::OtlpEndpoint {
+        address: address.clone(),
+        source,
+    })?;
+    Ok(Some((endpoint, LogQueue::new(address))))
 }
 
 /// Opens the door to injections.

@@ -26,6 +26,8 @@ pub struct Settings {
     pub peer_listen: String,
     /// Where numbers for Prometheus are served; nowhere when absent, port 0 takes a free one.
     pub metrics_listen: Option<String>,
+    /// The OpenTelemetry collector that evidence and numbers are pushed to (`host:port`, gRPC without TLS); none when absent.
+    pub otlp_endpoint: Option<String>,
     /// Where the kernel's lines come from.
     pub kernel_log: KernelLogSource,
     /// The program that prints the system's journal, `journalctl`: it is read where `/dev/kmsg` may not be, and for the end
@@ -51,6 +53,9 @@ pub struct Settings {
     pub simulate: Option<PathBuf>,
     /// Whether faults may be injected ([`crate::Injection`]).
     pub injection: bool,
+    /// Whether ranks are told to make a pipe at which PyTorch's flight recorder is asked for a dump when they are silent. Jobs
+    /// that name one themselves have it in any case. A rank that cannot make it ends.
+    pub flight_recorder_pipe: bool,
     /// Log files to follow besides the output of the ranks.
     pub job_logs: Vec<PathBuf>,
     /// Programs of others that look at something.
@@ -75,6 +80,7 @@ impl Settings {
             failure_domain: String::new(),
             peer_listen: "127.0.0.1:0".to_owned(),
             metrics_listen: None,
+            otlp_endpoint: None,
             kernel_log: KernelLogSource::DevKmsg,
             journal: vec!["journalctl".into()],
             sysfs_root: PathBuf::from("/sys"),
@@ -85,6 +91,7 @@ impl Settings {
             arena_process: Vec::new(),
             simulate: None,
             injection: false,
+            flight_recorder_pipe: false,
             job_logs: Vec::new(),
             checks: Vec::new(),
             spool_bytes: 64 << 20,
@@ -194,6 +201,8 @@ pub struct Intervals {
     pub nic: Duration,
     /// Between two looks at the steps of the ranks.
     pub ranks: Duration,
+    /// Between two exports of numbers by OTLP.
+    pub otlp: Duration,
     /// Least silence of a rank that is strange, however fast its steps are.
     pub stall: Duration,
     /// Longest wait for killed ranks to be gone.
@@ -223,6 +232,7 @@ impl Default for Intervals {
             gpu_deadline: Duration::from_secs(5),
             nic: Duration::from_secs(2),
             ranks: Duration::from_secs(1),
+            otlp: Duration::from_secs(15),
             stall: Duration::from_secs(30),
             kill: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(2),

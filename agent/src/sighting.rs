@@ -16,6 +16,9 @@ pub(crate) struct Sighting {
     pub(crate) urgent: bool,
     /// Where its reader stands after it: stored in the same commit, so that a restart neither repeats nor skips it.
     pub(crate) cursor: Option<Cursor>,
+    /// Whether it must be stored in the same commit as the one after it, which carries the reader's position: else a kill
+    /// between two commits would have it read again.
+    pub(crate) joined: bool,
     /// Whether it is the work of an injection or a simulation.
     pub(crate) synthetic: bool,
 }
@@ -39,6 +42,7 @@ impl Sighting {
             marks: Vec::new(),
             urgent,
             cursor: None,
+            joined: false,
             synthetic: false,
         }
     }
@@ -66,6 +70,7 @@ impl Sighting {
         self
     }
 
+    #[cfg(test)]
     pub(crate) fn with_cursor(mut self, cursor: Option<Cursor>) -> Self {
         self.cursor = cursor;
         self

@@ -9,13 +9,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rankguard_agent::{KernelLogSource, Settings, keep_arenas, run};
+use rankguard_agent::{keep_arenas, run};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, TensorBox};
-use rankguard_model::{Body, Generation, JobId, NodeId, Order, RestoreBytes, RestorePoint, Step};
+use rankguard_model::{Body, Generation, JobId, Order, RestoreBytes, RestorePoint, Step};
 use rankguard_rank::RankClient;
 use serde_json::json;
-use support::{FakeController, LIMIT, client_at, gone, launch, tells_its_socket};
+use support::agent::{client_at, settings, tells_its_socket};
+use support::{FakeController, LIMIT, gone, launch};
 
 /// Set for the process that this binary starts to be killed.
 const STATE: &str = "RANKGUARD_TEST_STATE";
@@ -27,10 +28,7 @@ async fn agent_process() {
     let (Ok(state), Ok(controller)) = (std::env::var(STATE), std::env::var(CONTROLLER)) else {
         return;
     };
-    let mut settings = Settings::new(NodeId::from("n1"), controller, &state);
-    settings.kernel_log = KernelLogSource::Off;
-    settings.sysfs_root = Path::new(&state).join("no-sysfs");
-    settings.nvml_library = Some(Path::new(&state).join("no-nvml.so"));
+    let mut settings = settings(Path::new(&state), &controller);
     let keeper = ["arenas_process", "--exact", "--nocapture"].map(OsString::from);
     settings.arena_process = vec![std::env::current_exe().unwrap().into()];
     settings.arena_process.extend(keeper);

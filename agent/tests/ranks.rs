@@ -4,44 +4,11 @@
 
 mod support;
 
-use std::future::Future;
-use std::path::Path;
 use std::time::Duration;
 
-use rankguard_agent::{Ended, KernelLogSource, Settings, run};
-use rankguard_model::{Body, CheckpointCall, Exit, Generation, JobId, NodeId, Order, Step};
-use support::{FakeController, client_at, gone, launch, lives, tells_its_socket};
-use tokio::sync::oneshot;
-
-fn settings(state_dir: &Path, controller: &str) -> Settings {
-    let mut settings = Settings::new(NodeId::from("n1"), controller, state_dir);
-    settings.slots = 2;
-    settings.kernel_log = KernelLogSource::Off;
-    settings.sysfs_root = state_dir.join("no-sysfs");
-    settings.nvml_library = Some(state_dir.join("no-nvml.so"));
-    settings
-}
-
-/// Runs an agent beside a story; ends it in order afterwards.
-async fn with_agent<F: Future<Output = ()>>(story: impl FnOnce(FakeController) -> F) -> Ended {
-    let dir = tempfile::tempdir().unwrap();
-    let controller = FakeController::start(true).await;
-    let (end, ended) = oneshot::channel::<()>();
-    let settings = settings(dir.path(), &controller.address.to_string());
-    let agent = tokio::spawn(run(settings, async {
-        let _ = ended.await;
-    }));
-    controller.joined(1).await;
-    story(controller).await;
-    end.send(()).unwrap();
-    let ended = tokio::time::timeout(support::LIMIT, agent)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
-    assert!(!dir.path().join("ranks.sock").exists(), "the socket is gone");
-    ended
-}
+use rankguard_model::{Body, CheckpointCall, Exit, Generation, JobId, Order, Step};
+use support::agent::{client_at, tells_its_socket, with_agent};
+use support::{gone, launch, lives};
 
 fn started(body: &Body) -> Option<u32> {
     match body {
@@ -74,205 +41,226 @@ fn fence(generation: u64, reserve_port: bool) -> Order {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rank_runs_and_its_exit_code_is_told_after_its_last_words() {
-    with_agent(|controller| async move {
-        let script = "echo 'ValueError: shapes (2,3) and (4,5) not aligned' >&2; exit 3";
-        let traceback = format!(
-            "printf 'Traceback (most recent call last):\\n  File \"t.py\", line 7, in <module>\\n' >&2; {script}"
-        );
-        controller
-            .order(&Order::Launch(launch(1, &["sh", "-c", &traceback])))
-            .await;
-        assert_eq!(controller.wait_body("exit", exited).await, Exit::Code(3));
-        let bodies: Vec<Body> = controller.all().into_iter().map(|evidence| evidence.body).collect();
-        let line = bodies
-            .iter()
-            .position(|body| matches!(body, Body::Line { text, .. } if text.contains("ValueError")));
-        let exit = bodies.iter().position(|body| exited(body).is_some());
-        assert!(line.is_some() && line < exit, "{bodies:#?}");
-    })
+    with_agent(
+        |_| {},
+        |controller| async move {
+            let script = "echo 'ValueError: shapes (2,3) and (4,5) not aligned' >&2; exit 3";
+            let traceback = format!(
+                "printf 'Traceback (most recent call last):\\n  File \"t.py\", line 7, in <module>\\n' >&2; {script}"
+            );
+            controller
+                .order(&Order::Launch(launch(1, &["sh", "-c", &traceback])))
+                .await;
+            assert_eq!(controller.wait_body("exit", exited).await, Exit::Code(3));
+            let bodies: Vec<Body> = controller.all().into_iter().map(|evidence| evidence.body).collect();
+            let line = bodies
+                .iter()
+                .position(|body| matches!(body, Body::Line { text, .. } if text.contains("ValueError")));
+            let exit = bodies.iter().position(|body| exited(body).is_some());
+            assert!(line.is_some() && line < exit, "{bodies:#?}");
+        },
+    )
     .await;
 }
 
 /// What PyTorch writes to the file that its environment names comes before the exit; rubbish there is told, not believed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flight_recorder_dump_is_sent_before_its_rank_ends() {
-    with_agent(|controller| async move {
-        let dump = r#"{"version":"2.9","pg_config":{"0":{"desc":"default_pg","ranks":"[0, 1]"}},"entries":[]}"#;
-        let script = format!("echo '{dump}' > \"$TORCH_NCCL_DEBUG_INFO_TEMP_FILE$RANK\"; exit 6");
-        controller
-            .order(&Order::Launch(launch(1, &["sh", "-c", &script])))
-            .await;
-        controller.wait_body("exit", exited).await;
-        let bodies: Vec<Body> = controller.all().into_iter().map(|evidence| evidence.body).collect();
-        let place = |wanted: &dyn Fn(&Body) -> bool| bodies.iter().position(wanted);
-        let sent = place(&|body| matches!(body, Body::FlightDump { dump, .. } if dump.contains("default_pg")));
-        assert!(
-            sent.is_some() && sent < place(&|body| exited(body).is_some()),
-            "{bodies:#?}"
-        );
+    with_agent(
+        |_| {},
+        |controller| async move {
+            let dump = r#"{"version":"2.9","pg_config":{"0":{"desc":"default_pg","ranks":"[0, 1]"}},"entries":[]}"#;
+            let script = format!("echo '{dump}' > \"$TORCH_NCCL_DEBUG_INFO_TEMP_FILE$RANK\"; exit 6");
+            controller
+                .order(&Order::Launch(launch(1, &["sh", "-c", &script])))
+                .await;
+            controller.wait_body("exit", exited).await;
+            let bodies: Vec<Body> = controller.all().into_iter().map(|evidence| evidence.body).collect();
+            let place = |wanted: &dyn Fn(&Body) -> bool| bodies.iter().position(wanted);
+            let sent = place(&|body| matches!(body, Body::FlightDump { dump, .. } if dump.contains("default_pg")));
+            assert!(
+                sent.is_some() && sent < place(&|body| exited(body).is_some()),
+                "{bodies:#?}"
+            );
 
-        let script = "echo nonsense > \"$TORCH_FR_DUMP_TEMP_FILE$RANK\"; sleep 300";
-        controller.order(&Order::Launch(launch(2, &["sh", "-c", script]))).await;
-        let told = |body: &Body| match body {
-            Body::Gap { what, .. } if what.contains("nccl_trace_rank_0") => Some(what.clone()),
-            _ => None,
-        };
-        let what = controller.wait_body("word of a dump that is none", told).await;
-        assert!(what.contains("rank 0 of job train"), "{what}");
-    })
+            let script = "echo nonsense > \"$TORCH_FR_DUMP_TEMP_FILE$RANK\"; sleep 300";
+            controller.order(&Order::Launch(launch(2, &["sh", "-c", script]))).await;
+            let told = |body: &Body| match body {
+                Body::Gap { what, .. } if what.contains("nccl_trace_rank_0") => Some(what.clone()),
+                _ => None,
+            };
+            let what = controller.wait_body("word of a dump that is none", told).await;
+            assert!(what.contains("rank 0 of job train"), "{what}");
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_and_a_folder_that_do_not_exist_are_named() {
-    with_agent(|controller| async move {
-        controller
-            .order(&Order::Launch(launch(1, &["no-such-program-here"])))
-            .await;
-        let reason = controller.wait_body("refusal", failed).await;
-        assert!(reason.contains("no-such-program-here"), "{reason}");
-        let mut elsewhere = launch(2, &["true"]);
-        elsewhere.workdir = Some("/no/such/folder".to_owned());
-        controller.order(&Order::Launch(elsewhere)).await;
-        let named = |body: &Body| failed(body).filter(|reason| reason.contains("/no/such/folder"));
-        controller.wait_body("refusal that names the folder", named).await;
-    })
+    with_agent(
+        |_| {},
+        |controller| async move {
+            controller
+                .order(&Order::Launch(launch(1, &["no-such-program-here"])))
+                .await;
+            let reason = controller.wait_body("refusal", failed).await;
+            assert!(reason.contains("no-such-program-here"), "{reason}");
+            let mut elsewhere = launch(2, &["true"]);
+            elsewhere.workdir = Some("/no/such/folder".to_owned());
+            controller.order(&Order::Launch(elsewhere)).await;
+            let named = |body: &Body| failed(body).filter(|reason| reason.contains("/no/such/folder"));
+            controller.wait_body("refusal that names the folder", named).await;
+        },
+    )
     .await;
 }
 
 /// RG-3: SIGTERM is not asked for, the whole group goes, and older generations never act again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fence_kills_the_whole_group_and_refuses_what_is_stale() {
-    with_agent(|controller| async move {
-        let script = "trap '' TERM; sleep 300 & echo $!; wait";
-        controller.order(&Order::Launch(launch(1, &["sh", "-c", script]))).await;
-        let pid = controller.wait_body("start", started).await;
-        let children = format!("/proc/{pid}/task/{pid}/children");
-        let child: u32 = {
-            let until = std::time::Instant::now() + support::LIMIT;
-            loop {
-                let text = std::fs::read_to_string(&children).unwrap_or_default();
-                if let Some(Ok(child)) = text.split_whitespace().next().map(str::parse) {
-                    break child;
+    with_agent(
+        |_| {},
+        |controller| async move {
+            let script = "trap '' TERM; sleep 300 & echo $!; wait";
+            controller.order(&Order::Launch(launch(1, &["sh", "-c", script]))).await;
+            let pid = controller.wait_body("start", started).await;
+            let children = format!("/proc/{pid}/task/{pid}/children");
+            let child: u32 = {
+                let until = std::time::Instant::now() + support::LIMIT;
+                loop {
+                    let text = std::fs::read_to_string(&children).unwrap_or_default();
+                    if let Some(Ok(child)) = text.split_whitespace().next().map(str::parse) {
+                        break child;
+                    }
+                    assert!(std::time::Instant::now() < until, "the shell starts no child");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                assert!(std::time::Instant::now() < until, "the shell starts no child");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        controller.order(&fence(2, true)).await;
-        let port = controller.wait_body("fenced", |body| match body {
-            Body::Fenced {
-                generation: Generation(2),
-                master_port,
-                ..
-            } => Some(*master_port),
-            _ => None,
-        });
-        assert!(port.await.is_some_and(|port| port > 0));
-        assert!(!lives(pid), "the rank is gone when the fence is up");
-        assert!(gone(child).await, "its child went with it");
-        assert_eq!(controller.wait_body("exit", exited).await, Exit::Signal(9));
-        controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
-        controller
-            .wait_body("refusal", |body| {
-                failed(body).filter(|reason| reason.contains("generation 1"))
-            })
-            .await;
-        let starts = controller
-            .all()
-            .iter()
-            .filter(|evidence| started(&evidence.body).is_some())
-            .count();
-        assert_eq!(starts, 1, "nothing stale was started");
-        // A repeated fence is answered again.
-        controller.order(&fence(2, false)).await;
-        let twice = |journal: &support::Journal| {
-            let fenced = journal
-                .evidence
+            };
+            controller.order(&fence(2, true)).await;
+            let port = controller.wait_body("fenced", |body| match body {
+                Body::Fenced {
+                    generation: Generation(2),
+                    master_port,
+                    ..
+                } => Some(*master_port),
+                _ => None,
+            });
+            assert!(port.await.is_some_and(|port| port > 0));
+            assert!(!lives(pid), "the rank is gone when the fence is up");
+            assert!(gone(child).await, "its child went with it");
+            assert_eq!(controller.wait_body("exit", exited).await, Exit::Signal(9));
+            controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+            controller
+                .wait_body("refusal", |body| {
+                    failed(body).filter(|reason| reason.contains("generation 1"))
+                })
+                .await;
+            let starts = controller
+                .all()
                 .iter()
-                .filter(|evidence| matches!(evidence.body, Body::Fenced { .. }));
-            (fenced.count() == 2).then_some(())
-        };
-        controller.wait("second answer", twice).await;
-    })
+                .filter(|evidence| started(&evidence.body).is_some())
+                .count();
+            assert_eq!(starts, 1, "nothing stale was started");
+            // A repeated fence is answered again.
+            controller.order(&fence(2, false)).await;
+            let twice = |journal: &support::Journal| {
+                let fenced = journal
+                    .evidence
+                    .iter()
+                    .filter(|evidence| matches!(evidence.body, Body::Fenced { .. }));
+                (fenced.count() == 2).then_some(())
+            };
+            controller.wait("second answer", twice).await;
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeated_launch_starts_nothing_twice() {
-    with_agent(|controller| async move {
-        let order = Order::Launch(launch(1, &["sleep", "300"]));
-        controller.order(&order).await;
-        controller.wait_body("start", started).await;
-        controller.order(&order).await;
-        // Orders are carried out in turn: when the fence is answered, the launch before it has been dealt with.
-        controller.order(&fence(1, false)).await;
-        controller
-            .wait_body("fenced", |body| matches!(body, Body::Fenced { .. }).then_some(()))
-            .await;
-        let starts = controller
-            .all()
-            .iter()
-            .filter(|evidence| started(&evidence.body).is_some())
-            .count();
-        assert_eq!(starts, 1);
-    })
+    with_agent(
+        |_| {},
+        |controller| async move {
+            let order = Order::Launch(launch(1, &["sleep", "300"]));
+            controller.order(&order).await;
+            controller.wait_body("start", started).await;
+            controller.order(&order).await;
+            // Orders are carried out in turn: when the fence is answered, the launch before it has been dealt with.
+            controller.order(&fence(1, false)).await;
+            controller
+                .wait_body("fenced", |body| matches!(body, Body::Fenced { .. }).then_some(()))
+                .await;
+            let starts = controller
+                .all()
+                .iter()
+                .filter(|evidence| started(&evidence.body).is_some())
+                .count();
+            assert_eq!(starts, 1);
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_asks_first_and_kills_after_the_grace() {
-    with_agent(|controller| async move {
-        controller
-            .order(&Order::Launch(launch(
-                1,
-                &["sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.05; done"],
-            )))
-            .await;
-        controller.wait_body("start", started).await;
-        tokio::time::sleep(Duration::from_millis(200)).await; // the shell must have set its trap
-        let stop = |generation, grace_ms| Order::Stop {
-            job: JobId::from("train"),
-            generation: Generation(generation),
-            grace_ms,
-        };
-        controller.order(&stop(1, 5_000)).await;
-        assert_eq!(controller.wait_body("exit", exited).await, Exit::Code(5));
-        controller
-            .order(&Order::Launch(launch(
-                2,
-                &["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"],
-            )))
-            .await;
-        let second = |journal: &support::Journal| journal.evidence.iter().filter_map(|e| started(&e.body)).nth(1);
-        controller.wait("second start", second).await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        controller.order(&stop(2, 100)).await;
-        let killed = |body: &Body| exited(body).filter(|exit| *exit == Exit::Signal(9));
-        controller.wait_body("kill", killed).await;
-    })
+    with_agent(
+        |_| {},
+        |controller| async move {
+            controller
+                .order(&Order::Launch(launch(
+                    1,
+                    &["sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.05; done"],
+                )))
+                .await;
+            controller.wait_body("start", started).await;
+            tokio::time::sleep(Duration::from_millis(200)).await; // the shell must have set its trap
+            let stop = |generation, grace_ms| Order::Stop {
+                job: JobId::from("train"),
+                generation: Generation(generation),
+                grace_ms,
+            };
+            controller.order(&stop(1, 5_000)).await;
+            assert_eq!(controller.wait_body("exit", exited).await, Exit::Code(5));
+            controller
+                .order(&Order::Launch(launch(
+                    2,
+                    &["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"],
+                )))
+                .await;
+            let second = |journal: &support::Journal| journal.evidence.iter().filter_map(|e| started(&e.body)).nth(1);
+            controller.wait("second start", second).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            controller.order(&stop(2, 100)).await;
+            let killed = |body: &Body| exited(body).filter(|exit| *exit == Exit::Signal(9));
+            controller.wait_body("kill", killed).await;
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_rank_started_ends_when_the_rank_does() {
-    with_agent(|controller| async move {
-        let script = "sleep 300 >/dev/null 2>&1 & echo $! > \"$0\"; exit 1";
-        let dir = tempfile::tempdir().unwrap();
-        let note = dir.path().join("child");
-        controller
-            .order(&Order::Launch(launch(1, &["sh", "-c", script, note.to_str().unwrap()])))
-            .await;
-        controller.wait_body("exit", exited).await;
-        let child: u32 = std::fs::read_to_string(&note).unwrap().trim().parse().unwrap();
-        let ended = gone(child).await;
-        if !ended {
-            // Leave nothing behind, also when this test fails: the number is our own grandchild's.
-            let pid = rustix::process::Pid::from_raw(i32::try_from(child).unwrap()).unwrap();
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-        assert!(ended, "the process that the rank left behind still runs");
-    })
+    with_agent(
+        |_| {},
+        |controller| async move {
+            let script = "sleep 300 >/dev/null 2>&1 & echo $! > \"$0\"; exit 1";
+            let dir = tempfile::tempdir().unwrap();
+            let note = dir.path().join("child");
+            controller
+                .order(&Order::Launch(launch(1, &["sh", "-c", script, note.to_str().unwrap()])))
+                .await;
+            controller.wait_body("exit", exited).await;
+            let child: u32 = std::fs::read_to_string(&note).unwrap().trim().parse().unwrap();
+            let ended = gone(child).await;
+            if !ended {
+                // Leave nothing behind, also when this test fails: the number is our own grandchild's.
+                let pid = rustix::process::Pid::from_raw(i32::try_from(child).unwrap()).unwrap();
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            assert!(ended, "the process that the rank left behind still runs");
+        },
+    )
     .await;
 }
 
@@ -280,10 +268,13 @@ async fn what_a_rank_started_ends_when_the_rank_does() {
 async fn a_clean_end_takes_the_ranks_along() {
     let pid = std::sync::Arc::new(std::sync::Mutex::new(0));
     let known = pid.clone();
-    let ended = with_agent(|controller| async move {
-        controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
-        *known.lock().unwrap() = controller.wait_body("start", started).await;
-    })
+    let ended = with_agent(
+        |_| {},
+        |controller| async move {
+            controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+            *known.lock().unwrap() = controller.wait_body("start", started).await;
+        },
+    )
     .await;
     assert_eq!((ended.ranks_ended, ended.left_behind.len()), (1, 0));
     assert!(!lives(*pid.lock().unwrap()));
@@ -298,39 +289,42 @@ async fn an_agent_that_is_asked_to_end_waits_for_one_more_checkpoint() {
     let store = folder.path().join("store").display().to_string();
     let kept = std::sync::Arc::new(std::sync::Mutex::new(None));
     let keeps = kept.clone();
-    let ended = with_agent(|controller| async move {
-        let mut order = launch(1, &["sh", "-c", &tells_its_socket(&place)]);
-        order.checkpoint_store = store;
-        controller.order(&Order::Launch(order)).await;
-        let pid = controller.wait_body("start", started).await;
-        let client = tokio::task::spawn_blocking(move || {
-            let mut client = client_at(&place, 1);
-            client.step(Step(7), None, 1.0);
-            client
-        });
-        let client = client.await.unwrap();
-        let stepped = |body: &Body| matches!(body, Body::Progress { step: Step(7), .. }).then_some(());
-        controller.wait_body("progress", stepped).await;
-        // This goes on beside the agent's end.
-        *keeps.lock().unwrap() = Some(tokio::spawn(async move {
-            let announced = |journal: &support::Journal| {
-                let marks = journal.evidence.iter().flat_map(|evidence| &evidence.marks);
-                let mut classes = marks.map(|mark| mark.class.as_str());
-                classes.any(|class| class == "maintenance").then_some(())
-            };
-            controller.wait("announcement", announced).await;
-            let keep = |step| Order::Keep {
-                job: JobId::from("train"),
-                generation: Generation(1),
-                step: Step(step),
-            };
-            controller.order(&keep(6)).await;
-            assert!(lives(pid), "step 7 is not safe yet");
-            controller.order(&keep(8)).await;
-            controller.wait_body("exit", exited).await;
-            drop(client);
-        }));
-    })
+    let ended = with_agent(
+        |_| {},
+        |controller| async move {
+            let mut order = launch(1, &["sh", "-c", &tells_its_socket(&place)]);
+            order.checkpoint_store = store;
+            controller.order(&Order::Launch(order)).await;
+            let pid = controller.wait_body("start", started).await;
+            let client = tokio::task::spawn_blocking(move || {
+                let mut client = client_at(&place, 1);
+                client.step(Step(7), None, 1.0);
+                client
+            });
+            let client = client.await.unwrap();
+            let stepped = |body: &Body| matches!(body, Body::Progress { step: Step(7), .. }).then_some(());
+            controller.wait_body("progress", stepped).await;
+            // This goes on beside the agent's end.
+            *keeps.lock().unwrap() = Some(tokio::spawn(async move {
+                let announced = |journal: &support::Journal| {
+                    let marks = journal.evidence.iter().flat_map(|evidence| &evidence.marks);
+                    let mut classes = marks.map(|mark| mark.class.as_str());
+                    classes.any(|class| class == "maintenance").then_some(())
+                };
+                controller.wait("announcement", announced).await;
+                let keep = |step| Order::Keep {
+                    job: JobId::from("train"),
+                    generation: Generation(1),
+                    step: Step(step),
+                };
+                controller.order(&keep(6)).await;
+                assert!(lives(pid), "step 7 is not safe yet");
+                controller.order(&keep(8)).await;
+                controller.wait_body("exit", exited).await;
+                drop(client);
+            }));
+        },
+    )
     .await;
     assert_eq!(ended.ranks_ended, 1);
     let keeps = kept.lock().unwrap().take().unwrap();
@@ -342,38 +336,41 @@ async fn an_agent_that_is_asked_to_end_waits_for_one_more_checkpoint() {
 async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("socket");
-    with_agent(|controller| async move {
-        let script = tells_its_socket(&place);
-        controller
-            .order(&Order::Launch(launch(1, &["sh", "-c", &script])))
-            .await;
-        controller.wait_body("start", started).await;
-        let call = |number, step| Order::Checkpoint {
-            job: JobId::from("train"),
-            generation: Generation(1),
-            number,
-            call: CheckpointCall::At { step: Step(step) },
-        };
-        controller.order(&call(1, 3)).await;
-        let missed = tokio::task::spawn_blocking(move || {
-            let until = std::time::Instant::now() + support::LIMIT;
-            let mut client = client_at(&place, 1);
-            // Until the call is there: a rank never waits for one.
-            while !client.due(Step(3)) && std::time::Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(5));
-                client = client_at(&place, 1);
-            }
-            client.step(Step(4), None, 1.0);
-            client
-        });
-        let client = missed.await.unwrap();
-        let failed = |body: &Body| match body {
-            Body::ShardFailed { step, reason } => Some((*step, reason.clone())),
-            _ => None,
-        };
-        let told = controller.wait_body("missed step", failed).await;
-        assert_eq!(told, (Step(3), "no image of it was taken".to_owned()));
-        drop(client);
-    })
+    with_agent(
+        |_| {},
+        |controller| async move {
+            let script = tells_its_socket(&place);
+            controller
+                .order(&Order::Launch(launch(1, &["sh", "-c", &script])))
+                .await;
+            controller.wait_body("start", started).await;
+            let call = |number, step| Order::Checkpoint {
+                job: JobId::from("train"),
+                generation: Generation(1),
+                number,
+                call: CheckpointCall::At { step: Step(step) },
+            };
+            controller.order(&call(1, 3)).await;
+            let missed = tokio::task::spawn_blocking(move || {
+                let until = std::time::Instant::now() + support::LIMIT;
+                let mut client = client_at(&place, 1);
+                // Until the call is there: a rank never waits for one.
+                while !client.due(Step(3)) && std::time::Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(5));
+                    client = client_at(&place, 1);
+                }
+                client.step(Step(4), None, 1.0);
+                client
+            });
+            let client = missed.await.unwrap();
+            let failed = |body: &Body| match body {
+                Body::ShardFailed { step, reason } => Some((*step, reason.clone())),
+                _ => None,
+            };
+            let told = controller.wait_body("missed step", failed).await;
+            assert_eq!(told, (Step(3), "no image of it was taken".to_owned()));
+            drop(client);
+        },
+    )
     .await;
 }

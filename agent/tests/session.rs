@@ -6,18 +6,11 @@ mod support;
 
 use std::time::Duration;
 
-use rankguard_agent::{AgentError, KernelLogSource, Settings, run};
-use rankguard_model::{Body, NodeId, Order};
+use rankguard_agent::{AgentError, run};
+use rankguard_model::{Body, Order};
+use support::agent::settings;
 use support::{FakeController, LIMIT, launch};
 use tokio::sync::oneshot;
-
-fn settings(state_dir: &std::path::Path, controller: &str) -> Settings {
-    let mut settings = Settings::new(NodeId::from("n1"), controller, state_dir);
-    settings.kernel_log = KernelLogSource::Off;
-    settings.sysfs_root = state_dir.join("no-sysfs");
-    settings.nvml_library = Some(state_dir.join("no-nvml.so"));
-    settings
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn absent_collectors_say_so_once_and_numbers_have_no_gaps() {

@@ -5,135 +5,237 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::path::Path;
+use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
-use rankguard_agent::{KernelLogSource, Settings, measure, run};
-use rankguard_model::{Body, Evidence, Generation, JobId, NodeId, Order, Preflight, Rank, Step};
-use rankguard_rank::{RankClient, RankEnv};
+use rankguard_agent::{Settings, measure};
+use rankguard_model::{Body, Evidence, Generation, JobId, Order, Peer, Preflight, Rank, Step};
+use rankguard_rank::RankClient;
+use support::agent::{client_at, tells_its_socket, with_agent};
 use support::{FakeController, launch};
-use tokio::sync::oneshot;
+use tempfile::TempDir;
 
-async fn with_agent<F: Future<Output = ()>>(story: impl FnOnce(FakeController) -> F) {
-    let dir = tempfile::tempdir().unwrap();
-    let controller = FakeController::start(true).await;
-    let (end, ended) = oneshot::channel::<()>();
-    let mut settings = Settings::new(NodeId::from("n1"), controller.address.to_string(), dir.path());
-    settings.kernel_log = KernelLogSource::Off;
-    settings.sysfs_root = dir.path().join("no-sysfs");
-    settings.nvml_library = Some(dir.path().join("no-nvml.so"));
+/// Looks at ranks often, and takes little silence for a hang.
+fn impatient(settings: &mut Settings) {
     settings.intervals.ranks = Duration::from_millis(20);
     settings.intervals.stall = Duration::from_millis(300);
-    let agent = tokio::spawn(run(settings, async {
-        let _ = ended.await;
-    }));
-    controller.joined(1).await;
-    story(controller).await;
-    end.send(()).unwrap();
-    tokio::time::timeout(support::LIMIT, agent)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    settings.flight_recorder_pipe = true;
 }
 
-fn client(place: &Path) -> RankClient {
-    let until = std::time::Instant::now() + support::LIMIT;
-    while !place.exists() {
-        assert!(std::time::Instant::now() < until, "the rank does not start");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let socket = std::fs::read_to_string(place).unwrap();
-    let vars = [
-        ("RANKGUARD_SOCKET", socket.trim()),
-        ("RANKGUARD_JOB", "train"),
-        ("RANKGUARD_GENERATION", "1"),
-    ];
-    let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let env = RankEnv::from_vars(&vars.into_iter().collect()).unwrap();
-    RankClient::connect(&env).unwrap().unwrap()
+/// Starts a rank that makes ten steps and then none, with this in its shell after it has started.
+async fn silent_rank(controller: &FakeController, env: &[(&str, String)], script: &str) -> (TempDir, RankClient) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("socket");
+    let script = format!("{script}\n{}", tells_its_socket(&place));
+    let mut order = launch(1, &["sh", "-c", &script]);
+    order.world_size = 4;
+    let vars = env.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+    order.env.extend(vars);
+    controller.order(&Order::Launch(order)).await;
+    let steps = tokio::task::spawn_blocking(move || {
+        let mut client = client_at(&place, 1);
+        for step in 1..=10 {
+            client.step(Step(step), None, 1.0);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        client
+    });
+    (folder, steps.await.unwrap())
+}
+
+/// The evidence that carries a mark of this signature.
+async fn marked(controller: &FakeController, signature: &str) -> Evidence {
+    let carries = |evidence: &&Evidence| evidence.marks.iter().any(|mark| mark.signature == signature);
+    controller
+        .wait(signature, |journal| journal.evidence.iter().find(carries).cloned())
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rank_that_makes_no_more_steps_is_told_with_where_its_process_stands() {
-    let folder = tempfile::tempdir().unwrap();
-    let place = folder.path().join("socket");
-    with_agent(|controller| async move {
-        let script = format!(
-            "echo $RANKGUARD_SOCKET > {0}.new; mv {0}.new {0}; exec sleep 300",
-            place.display()
-        );
-        controller
-            .order(&Order::Launch(launch(1, &["sh", "-c", &script])))
-            .await;
-        let steps = tokio::task::spawn_blocking(move || {
-            let mut client = client(&place);
-            for step in 1..=10 {
-                client.step(Step(step), None, 1.0);
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            client
-        });
-        let client = steps.await.unwrap();
-        let stalled = |evidence: &Evidence| evidence.marks.iter().any(|mark| mark.signature == "ranks.stalled");
-        let told = controller
-            .wait("silent rank", |journal| {
-                journal.evidence.iter().find(|it| stalled(it)).cloned()
-            })
-            .await;
+    with_agent(impatient, |controller| async move {
+        let _rank = silent_rank(&controller, &[], "").await;
+        let told = marked(&controller, "ranks.stalled").await;
         assert_eq!(told.entity.rank(), Some(Rank(0)));
         assert_eq!(told.marks[0].fields["step"], "10");
         let Body::Line { context, .. } = told.body else {
             panic!("{told:?}")
         };
-        assert!(context[0].starts_with("sleeping"), "{context:?}");
-        drop(client);
+        assert!(
+            context.iter().any(|line| line.starts_with("sleeping")),
+            "the shell waits for its child: {context:?}"
+        );
     })
     .await;
 }
 
+/// As PyTorch's watchdog does it: whatever comes through the pipe makes it dump to the file that its environment names.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_lacks_something_is_answered_with_what_and_with_what_must_be_equal() {
-    with_agent(|controller| async move {
-        let wanted = Preflight {
-            job: JobId::from("train"),
-            generation: Generation(1),
-            command: vec!["sh".to_owned()],
-            env: BTreeMap::from([("NCCL_DEBUG".to_owned(), "INFO".to_owned())]),
-            workdir: None,
-            write_paths: vec!["/no/such/store".to_owned()],
-            deadline_ms: 10_000,
-        };
-        controller.order(&Order::Preflight(wanted)).await;
-        let answer = |body: &Body| match body {
-            Body::Preflighted {
-                failed, environment, ..
-            } => Some((failed.clone(), environment.clone())),
+async fn a_silent_rank_is_asked_for_its_flight_recorder_and_what_it_dumps_is_sent() {
+    with_agent(impatient, |controller| async move {
+        let recorder = "\
+            pipe=\"$TORCH_NCCL_DEBUG_INFO_PIPE_FILE$RANK.pipe\"; mkfifo \"$pipe\" || exit 7; exec 3<>\"$pipe\"
+            dump='{\"version\":\"2.9\",\"pg_config\":{\"0\":{\"desc\":\"asked_for\",\"ranks\":\"[0, 1]\"}},\"entries\":[]}'
+            (head -c 1 <&3 >/dev/null; echo \"$dump\" > \"$TORCH_NCCL_DEBUG_INFO_TEMP_FILE$RANK\") &";
+        let _rank = silent_rank(&controller, &[], recorder).await;
+        let dumped = |body: &Body| match body {
+            Body::FlightDump { dump, .. } if dump.contains("asked_for") => Some(()),
             _ => None,
         };
-        let (failed, environment) = controller.wait_body("answer", answer).await;
-        let told: Vec<_> = failed
-            .iter()
-            .map(|it| (it.check.as_str(), it.subject.as_str()))
-            .collect();
-        assert_eq!(told, [("write-path", "/no/such/store")]);
-        assert_eq!(environment["env NCCL_DEBUG"], "INFO");
-        assert_eq!(environment["program"].len(), 64);
+        controller.wait_body("dump", dumped).await;
     })
+    .await;
+}
+
+/// The job says where its RAS threads listen; the rank that they say is behind is in the evidence.
+#[tokio::test(flavor = "multi_thread")]
+async fn nccls_own_threads_are_asked_about_a_silent_job() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let service = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let greeting = lines.next().unwrap().unwrap();
+        stream.write_all(b"SERVER PROTOCOL 2\n").unwrap();
+        let question = lines.next().unwrap().unwrap();
+        stream.write_all(RAS.as_bytes()).unwrap();
+        (greeting, question)
+    });
+    with_agent(impatient, |controller| async move {
+        let _rank = silent_rank(&controller, &[("NCCL_RAS_ADDR", address)], "").await;
+        let told = marked(&controller, "nccl.ras").await;
+        let words = "has launched 11 AllReduce operations, most ranks 12";
+        assert_eq!(told.marks[0].fields["rank 2"], words);
+        assert!(
+            matches!(&told.body, Body::Line { text, .. } if text.contains(words)),
+            "{told:?}"
+        );
+    })
+    .await;
+    let spoken = service.join().unwrap();
+    assert_eq!(spoken, ("CLIENT PROTOCOL 2".to_owned(), "VERBOSE STATUS".to_owned()));
+}
+
+/// What NCCL answers, in its form.
+const RAS: &str = "\
+NCCL version 2.28.3 compiled with CUDA 13.0
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         1         4         4         4   RUNNING  MISMATCH
+
+Errors
+======
+
+Warnings
+========
+
+#0-0 (27a079b828ff1a75) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  3 ranks have launched up to operation 12
+  Rank 2 has launched up to operation 11 -- GPU 2 managed by process 7 on node 127.0.0.1
+
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_lacks_something_is_answered_with_what_and_with_what_must_be_equal() {
+    with_agent(
+        |_| {},
+        |controller| async move {
+            let wanted = Preflight {
+                job: JobId::from("train"),
+                generation: Generation(1),
+                command: vec!["sh".to_owned()],
+                env: BTreeMap::from([("NCCL_DEBUG".to_owned(), "INFO".to_owned())]),
+                workdir: None,
+                write_paths: vec!["/no/such/store".to_owned()],
+                deadline_ms: 10_000,
+                between: Vec::new(),
+            };
+            controller.order(&Order::Preflight(wanted)).await;
+            let answer = |body: &Body| match body {
+                Body::Preflighted {
+                    failed, environment, ..
+                } => Some((failed.clone(), environment.clone())),
+                _ => None,
+            };
+            let (failed, environment) = controller.wait_body("answer", answer).await;
+            let told: Vec<_> = failed
+                .iter()
+                .map(|it| (it.check.as_str(), it.subject.as_str()))
+                .collect();
+            assert_eq!(told, [("write-path", "/no/such/store")]);
+            assert_eq!(environment["env NCCL_DEBUG"], "INFO");
+            assert_eq!(environment["program"].len(), 64);
+        },
+    )
+    .await;
+}
+
+/// The ways between nodes are a part of the answer of the one that is told to look.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_nobody_reaches_is_named_by_the_one_that_measures() {
+    with_agent(
+        |_| {},
+        |controller| async move {
+            let address = controller
+                .wait("join", |journal| Some(journal.joins.first()?.peer_address.clone()))
+                .await;
+            let vacant = std::net::TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap();
+            let peer = |name: &str, address: &str| Peer {
+                node: name.into(),
+                address: address.to_owned(),
+                failure_domain: String::new(),
+            };
+            let wanted = Preflight {
+                job: JobId::from("train"),
+                generation: Generation(1),
+                command: vec!["sh".to_owned()],
+                env: BTreeMap::new(),
+                workdir: None,
+                write_paths: Vec::new(),
+                deadline_ms: 20_000,
+                // One agent stands for three nodes that are well.
+                between: vec![
+                    peer("a", &address),
+                    peer("b", &address),
+                    peer("c", &vacant.to_string()),
+                    peer("d", &address),
+                ],
+            };
+            controller.order(&Order::Preflight(wanted)).await;
+            let answer = |body: &Body| match body {
+                Body::Preflighted { failed, .. } => Some(failed.clone()),
+                _ => None,
+            };
+            let failed = controller.wait_body("answer", answer).await;
+            // On a machine that is busy with other things the ways of the rest may differ, too.
+            let told = failed.iter().find(|it| it.check == "between" && it.subject == "c");
+            assert_eq!(told.map(|it| it.class.as_str()), Some("network-slow"), "{failed:?}");
+        },
+    )
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_measure_the_way_between_them() {
-    with_agent(|controller| async move {
-        let address = controller
-            .wait("join", |journal| Some(journal.joins.first()?.peer_address.clone()))
-            .await;
-        let measured = measure(&address, &address, 1, Duration::from_millis(20)).await.unwrap();
-        assert!(measured.bandwidth > 0.0 && measured.latency > 0.0, "{measured:?}");
-        let nobody = measure("127.0.0.1:1", &address, 2, Duration::from_millis(20)).await;
-        assert_eq!(nobody, Err("no agent answers at 127.0.0.1:1".to_owned()));
-    })
+    with_agent(
+        |_| {},
+        |controller| async move {
+            let address = controller
+                .wait("join", |journal| Some(journal.joins.first()?.peer_address.clone()))
+                .await;
+            let measured = measure(&address, &address, 1, Duration::from_millis(20)).await.unwrap();
+            assert!(measured.bandwidth > 0.0 && measured.latency > 0.0, "{measured:?}");
+            let nobody = measure("127.0.0.1:1", &address, 2, Duration::from_millis(20)).await;
+            assert_eq!(nobody, Err("no agent answers at 127.0.0.1:1".to_owned()));
+        },
+    )
     .await;
 }

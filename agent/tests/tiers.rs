@@ -7,13 +7,14 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rankguard_agent::{KernelLogSource, Settings, run};
+use rankguard_agent::run;
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, TensorBox};
-use rankguard_model::{Body, CopyTier, Entity, Generation, JobId, NodeId, Order, RestorePoint, ShardSeal, Step};
+use rankguard_model::{Body, CopyTier, Entity, Generation, JobId, Order, RestorePoint, ShardSeal, Step};
 use rankguard_rank::RankClient;
 use serde_json::json;
-use support::{FakeController, LIMIT, client_at, launch, tells_its_socket};
+use support::agent::{client_at, settings, tells_its_socket};
+use support::{FakeController, LIMIT, launch};
 use tokio::sync::oneshot;
 
 type Tensors = Vec<(TensorBox, Vec<u8>)>;
@@ -56,14 +57,7 @@ impl Scene {
     async fn play<F: Future<Output = Self>>(story: impl FnOnce(Self) -> F) {
         let dir = tempfile::tempdir().unwrap();
         let controller = FakeController::start(true).await;
-        let mut settings = Settings::new(
-            NodeId::from("n1"),
-            controller.address.to_string(),
-            dir.path().join("agent"),
-        );
-        settings.kernel_log = KernelLogSource::Off;
-        settings.sysfs_root = dir.path().join("no-sysfs");
-        settings.nvml_library = Some(dir.path().join("no-nvml.so"));
+        let settings = settings(&dir.path().join("agent"), &controller.address.to_string());
         let (end, ended) = oneshot::channel::<()>();
         let agent = tokio::spawn(run(settings, async {
             let _ = ended.await;

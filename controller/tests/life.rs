@@ -57,6 +57,7 @@ async fn start(agent: &mut Agent, launch: &Launch) {
                 step,
                 loss: Some(0.5),
                 step_ms: 3.0,
+                own_ms: None,
             },
         )
         .await;

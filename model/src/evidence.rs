@@ -119,6 +119,9 @@ pub enum Body {
         loss: Option<f64>,
         /// Wall time of that step in milliseconds.
         step_ms: f64,
+        /// The part of it that the rank worked rather than waited for others, where the trainer told it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        own_ms: Option<f64>,
     },
     /// The agent has ended all ranks of older generations and will refuse their orders and seals (RG-3).
     Fenced {

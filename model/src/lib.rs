@@ -27,4 +27,6 @@ pub use job::{
 pub use order::{CheckpointCall, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
 pub use retention::{Best, Good, Retention};
 pub use time::{ClockOffset, Timestamp};
-pub use view::{CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, Span, StatusView};
+pub use view::{
+    CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, Span, StatusView, StragglerView,
+};

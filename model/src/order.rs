@@ -105,6 +105,9 @@ pub struct Preflight {
     pub write_paths: Vec<String>,
     /// Longest wait for anything that may not answer, milliseconds.
     pub deadline_ms: u64,
+    /// The nodes of the job, where this one is to have the ways between them measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub between: Vec<Peer>,
 }
 
 /// The ranks of one node in one generation.
@@ -171,7 +174,7 @@ pub struct RestorePoint {
 pub struct Peer {
     /// Its node.
     pub node: NodeId,
-    /// Address at which it takes and gives images (`host:port`).
+    /// Where it answers (`host:port`): about images in a launch, about the ways between nodes in a preflight.
     pub address: String,
     /// What fails together with it; empty when not told.
     pub failure_domain: String,

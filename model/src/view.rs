@@ -97,6 +97,9 @@ pub struct JobView {
     /// Why the newest of them could not.
     #[serde(default)]
     pub copy_reason: Option<String>,
+    /// Ranks that are slower than the others, slowest first.
+    #[serde(default)]
+    pub stragglers: Vec<StragglerView>,
     /// Progress, thinned, oldest first.
     pub progress: Vec<ProgressPoint>,
     /// States of its ranks and nodes over time, for a Gantt chart.
@@ -105,6 +108,21 @@ pub struct JobView {
     pub submitted_at: Timestamp,
     /// When it finished or was stopped.
     pub ended_at: Option<Timestamp>,
+}
+
+/// A rank that has been slower than the others for a while.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StragglerView {
+    /// The rank.
+    pub rank: Rank,
+    /// Where it runs.
+    pub node: NodeId,
+    /// What its steps take, median, milliseconds.
+    pub step_ms: f64,
+    /// What the steps of all ranks take, median.
+    pub usual_ms: f64,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// One committed checkpoint.

@@ -204,10 +204,16 @@ impl From<&Body> for v1::Body {
                 pid: *pid,
                 exit: Some(exit.into()),
             }),
-            Body::Progress { step, loss, step_ms } => Kind::Progress(body::Progress {
+            Body::Progress {
+                step,
+                loss,
+                step_ms,
+                own_ms,
+            } => Kind::Progress(body::Progress {
                 step: step.0,
                 loss: *loss,
                 step_ms: *step_ms,
+                own_ms: *own_ms,
             }),
             Body::Fenced {
                 job,
@@ -313,6 +319,7 @@ impl TryFrom<v1::Body> for Body {
                 step: Step(progress.step),
                 loss: progress.loss,
                 step_ms: finite("progress.step_ms", progress.step_ms)?,
+                own_ms: progress.own_ms.map(|own| finite("progress.own_ms", own)).transpose()?,
             },
             Kind::Fenced(fenced) => Self::Fenced {
                 job: JobId(name("fenced.job", fenced.job)?),

@@ -2,7 +2,7 @@
 //!
 //! Three conversations live here: agents and the controller ([`v1::control_client`], [`v1::peers_client`]), people and the
 //! controller ([`v1::operator_client`]), a rank and the agent of its node ([`v1::FromRank`], [`v1::ToRank`], framed by
-//! [`frame`]).
+//! [`frame`]). Beside them stands the part of OTLP that agents speak with the collectors of others ([`otlp`]).
 //!
 //! Every model type that travels has `From<&model>` for its message and `TryFrom<message>` back. A message that cannot be
 //! a model value is refused with a [`WireError`] that names the field; nothing is guessed, nothing is defaulted: an
@@ -32,4 +32,27 @@ pub const REPLAY_HEADER: &str = "rankguard-replay";
 #[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
 pub mod v1 {
     tonic::include_proto!("rankguard.v1");
+}
+
+/// What agents send to an OpenTelemetry collector (OTLP 1 over gRPC), generated from `otlp/*.proto`. Modules are nested as the
+/// packages of the specification are.
+#[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
+pub mod otlp {
+    pub mod common {
+        pub mod v1 {
+            tonic::include_proto!("opentelemetry.proto.common.v1");
+        }
+    }
+    pub mod collector {
+        pub mod logs {
+            pub mod v1 {
+                tonic::include_proto!("opentelemetry.proto.collector.logs.v1");
+            }
+        }
+        pub mod metrics {
+            pub mod v1 {
+                tonic::include_proto!("opentelemetry.proto.collector.metrics.v1");
+            }
+        }
+    }
 }

@@ -132,6 +132,7 @@ impl From<&Preflight> for v1::Preflight {
             workdir: wanted.workdir.clone(),
             write_paths: wanted.write_paths.clone(),
             deadline_ms: wanted.deadline_ms,
+            between: wanted.between.iter().map(Into::into).collect(),
         }
     }
 }
@@ -148,6 +149,7 @@ impl TryFrom<v1::Preflight> for Preflight {
             workdir: wanted.workdir,
             write_paths: wanted.write_paths,
             deadline_ms: wanted.deadline_ms,
+            between: repeated("between", wanted.between)?,
         })
     }
 }

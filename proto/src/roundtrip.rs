@@ -132,10 +132,13 @@ fn body() -> impl Strategy<Value = Body> {
         (text(), option::of(any::<u64>())).prop_map(|(what, lost)| Body::Gap { what, lost }),
         any::<u32>().prop_map(|pid| Body::RankStarted { pid }),
         (any::<u32>(), exit()).prop_map(|(pid, exit)| Body::RankExited { pid, exit }),
-        (step(), option::of(number()), number()).prop_map(|(step, loss, step_ms)| Body::Progress {
-            step,
-            loss,
-            step_ms
+        (step(), option::of(number()), number(), option::of(number())).prop_map(|(step, loss, step_ms, own_ms)| {
+            Body::Progress {
+                step,
+                loss,
+                step_ms,
+                own_ms,
+            }
         }),
         (job(), generation(), option::of(any::<u16>())).prop_map(|(job, generation, master_port)| Body::Fenced {
             job,
@@ -246,7 +249,7 @@ fn launch() -> impl Strategy<Value = Launch> {
         any::<u16>(),
     );
     let how = (any::<u32>(), any::<u32>(), any::<u64>(), text());
-    let from = (option::of((step(), generation())), vec((node(), text(), text()), 0..3));
+    let from = (option::of((step(), generation())), vec(peer(), 0..3));
     let copies = (vec(node(), 0..3), copies());
     (who, where_to, how, from, copies).prop_map(|(who, where_to, how, from, copies)| Launch {
         job: who.0,
@@ -268,17 +271,17 @@ fn launch() -> impl Strategy<Value = Launch> {
         checkpoint_every: how.2,
         checkpoint_store: how.3,
         restore: from.0.map(|(step, generation)| RestorePoint { step, generation }),
-        peers: from
-            .1
-            .into_iter()
-            .map(|(node, address, failure_domain)| Peer {
-                node,
-                address,
-                failure_domain,
-            })
-            .collect(),
+        peers: from.1,
         nodes: copies.0,
         copies: copies.1,
+    })
+}
+
+fn peer() -> impl Strategy<Value = Peer> {
+    (node(), text(), text()).prop_map(|(node, address, failure_domain)| Peer {
+        node,
+        address,
+        failure_domain,
     })
 }
 
@@ -297,18 +300,22 @@ fn order() -> impl Strategy<Value = Order> {
             btree_map(text(), text(), 0..3),
             option::of(text()),
             vec(text(), 0..3),
-            any::<u64>()
+            any::<u64>(),
+            vec(peer(), 0..3)
         )
             .prop_map(
-                |(job, generation, command, env, workdir, write_paths, deadline_ms)| Order::Preflight(Preflight {
-                    job,
-                    generation,
-                    command,
-                    env,
-                    workdir,
-                    write_paths,
-                    deadline_ms,
-                })
+                |(job, generation, command, env, workdir, write_paths, deadline_ms, between)| {
+                    Order::Preflight(Preflight {
+                        job,
+                        generation,
+                        command,
+                        env,
+                        workdir,
+                        write_paths,
+                        deadline_ms,
+                        between,
+                    })
+                }
             ),
         (job(), generation(), step()).prop_map(|(job, generation, step)| Order::Keep { job, generation, step }),
         (job(), generation(), any::<u64>()).prop_map(|(job, generation, grace_ms)| Order::Stop {

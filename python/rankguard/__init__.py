@@ -82,9 +82,9 @@ def session() -> Session:
     return _current
 
 
-def step(n: int, loss: Any = None, grad_norm: Any = None) -> None:
+def step(n: int, loss: Any = None, grad_norm: Any = None, waited_s: Optional[float] = None) -> None:
     """See :meth:`Session.step`."""
-    session().step(n, loss, grad_norm)
+    session().step(n, loss, grad_norm, waited_s)
 
 
 def due(step: Optional[int] = None) -> bool:

@@ -101,10 +101,12 @@ class Session:
             return self._agent.due(step)
         return self._every > 0 and step % self._every == 0
 
-    def step(self, n: int, loss: Any = None, grad_norm: Any = None) -> None:
+    def step(self, n: int, loss: Any = None, grad_norm: Any = None, waited_s: Optional[float] = None) -> None:
         """Tells that step ``n`` was completed: ``n`` steps are done. Never waits and never fails for want of an agent.
 
-        ``loss`` and ``grad_norm`` may be tensors; that of a device makes this call wait for the device.
+        ``loss`` and ``grad_norm`` may be tensors; that of a device makes this call wait for the device. ``waited_s`` is the
+        part of the step that this rank waited for others, seconds, where the program measures it: in a job whose ranks wait
+        for each other only the rest of a step tells the slow rank from the others.
         """
         now = time.monotonic()
         step_ms, self._stepped_at = (now - self._stepped_at) * 1e3, now
@@ -113,7 +115,8 @@ class Session:
         if self._agent is not None and not self.closed:
             # The agent's step mark has a loss and no norm. A norm that is no number tells what the loss will be.
             told = norm if norm is not None and norm != norm and loss is None else loss
-            self._agent.step(self._step, told, step_ms)
+            own_ms = None if waited_s is None else max(step_ms - float(waited_s) * 1e3, 0.0)
+            self._agent.step(self._step, told, step_ms, own_ms)
 
     def checkpoint(self, state: Any, step: Optional[int] = None) -> Saved:
         """Saves; when it returns, the state may be changed. What is sealed survives this process under an agent.

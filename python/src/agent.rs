@@ -23,7 +23,7 @@ pub(crate) struct Agent {
 
 #[derive(Debug, Default)]
 struct Marks {
-    waiting: VecDeque<(Step, Option<f64>, f64)>,
+    waiting: VecDeque<(Step, Option<f64>, f64, Option<f64>)>,
     dropped: u64,
 }
 
@@ -80,16 +80,17 @@ impl Agent {
     }
 
     /// Tells that a step was completed. Never waits: while another thread saves, marks are kept for the next call.
-    fn step(&self, step: u64, loss: Option<f64>, step_ms: f64) {
+    #[pyo3(signature = (step, loss, step_ms, own_ms))]
+    fn step(&self, step: u64, loss: Option<f64>, step_ms: f64, own_ms: Option<f64>) {
         let mut marks = lock(&self.marks);
         if marks.waiting.len() == MAX_MARKS {
             marks.waiting.pop_front();
             marks.dropped += 1;
         }
-        marks.waiting.push_back((Step(step), loss, step_ms));
+        marks.waiting.push_back((Step(step), loss, step_ms, own_ms));
         if let Ok(mut client) = self.client.try_lock() {
-            for (step, loss, step_ms) in marks.waiting.drain(..) {
-                client.step(step, loss, step_ms);
+            for (step, loss, step_ms, own_ms) in marks.waiting.drain(..) {
+                client.step_of(step, loss, step_ms, own_ms);
             }
         }
     }

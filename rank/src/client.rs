@@ -203,12 +203,19 @@ impl RankClient {
 
     /// Tells that a step was completed. Never waits and never fails: a mark that cannot be sent is counted.
     pub fn step(&mut self, step: Step, loss: Option<f64>, step_ms: f64) {
+        self.step_of(step, loss, step_ms, None);
+    }
+
+    /// As [`RankClient::step`], with the part of the step that this rank worked rather than waited for others, milliseconds:
+    /// where all wait for each other it is the only thing that tells a slow rank from the rest.
+    pub fn step_of(&mut self, step: Step, loss: Option<f64>, step_ms: f64, own_ms: Option<f64>) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mark = Say::StepDone(v1::StepDone {
             step: step.0,
             loss,
             step_ms,
             at_ns: i64::try_from(now.as_nanos()).unwrap_or(i64::MAX),
+            own_ms,
         });
         let taken = !self.lost && self.guard(|wire| wire.offer(mark)).unwrap_or(false);
         self.marks_dropped += u64::from(!taken);

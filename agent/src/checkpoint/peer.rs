@@ -175,7 +175,7 @@ mod tests {
     use rankguard_model::CheckpointCopies;
 
     use super::*;
-    use crate::collectors::testing::launch;
+    use crate::collectors::testing::{launch, rank};
     use crate::intake::Intake;
     use crate::ranks::Roster;
     use crate::settings::Settings;
@@ -195,7 +195,7 @@ mod tests {
         let runtime = tokio::runtime::Handle::current();
         let node = settings.node.clone();
         let all = Checkpoints::new(&settings, &Intake::new(node.clone()), &Roster::new(node), runtime);
-        let mut launch = launch();
+        let mut launch = launch(&rank(0));
         launch.nodes = ["n1", "n2", "n3", "n4"].map(NodeId::from).to_vec();
         launch.peers = vec![
             peer("n2", "rack-1"),

@@ -18,6 +18,7 @@ use super::nic::Nic;
 use super::observe::Reporter;
 use super::optics::Optics;
 use super::pci::Pci;
+use super::ras::Asker;
 use super::{Stop, spawn};
 use crate::clock;
 use crate::error::AgentError;
@@ -92,11 +93,14 @@ impl Collectors {
             roster: roster.clone(),
             stop: stop.clone(),
         };
+        let flight = FlightDumps::new(roster.clone(), intake.clone());
         let hangs = Hangs {
             proc_root: settings.proc_root.clone(),
             stack_process: settings.stack_process.clone(),
             interval: intervals.ranks,
             floor: intervals.stall,
+            flight: flight.clone(),
+            ras: Asker::new(intake.clone(), roster.clone(), stop.clone()),
             intake: intake.clone(),
             roster: roster.clone(),
             stop: stop.clone(),
@@ -150,7 +154,6 @@ impl Collectors {
             start("optics", Source::Nic, Box::new(|| optics.run()))?;
         }
         start("gpu", Source::Gpu, Box::new(|| gpu.run()))?;
-        let flight = FlightDumps::new(roster.clone(), intake.clone());
         let (looking, until) = (flight.clone(), stop.clone());
         start("flight", Source::FlightRecorder, Box::new(move || looking.run(&until)))?;
         for plugin in &settings.checks {

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use rankguard_faults::{Matcher, Observation, Stream, Triage};
-use rankguard_model::{Rank, Timestamp};
+use rankguard_faults::{Observation, Triage};
+use rankguard_model::Timestamp;
 
 use super::file::{Follower, Place, Seen, Start};
 use super::held::{GoOn, Held};
-use super::kernel_log::just_now;
 use super::kmsg::{self, Counter};
 use super::observe::{ReadTimes, Reporter, Writer};
+use super::stream::triage;
+use super::uptime::just_now;
 use crate::clock;
 use crate::sighting::{Cursor, Sighting};
 
@@ -31,15 +32,6 @@ pub(crate) struct Followed {
     at: Option<Place>,
     /// Whether the end has been reached once: what comes from then on has just been written.
     live: bool,
-}
-
-/// A triage for one stream. Clocks without a year are read in this one.
-pub(crate) fn triage(reporter: &Reporter, rank: Option<Rank>, boot: Option<Timestamp>) -> Triage {
-    let mut stream = Stream::new(reporter.source);
-    stream.rank = rank;
-    stream.clock.boot = boot;
-    stream.clock.year = clock::now().to_string().get(..4).and_then(|year| year.parse().ok());
-    Triage::new(Matcher::builtin(), stream)
 }
 
 impl Followed {

@@ -9,9 +9,10 @@ use std::fmt::Write as _;
 
 use rankguard_faults::{Observation, Triage};
 
-/// Lines that are remembered; with more, what is held has no position until it is told.
+/// Lines and observations that are remembered. Of what found no room it is known which lines it came from: there is no
+/// position among these until triage holds nothing of them any more.
 const LINES: usize = 1 << 16;
-/// Observations that are remembered beside a position.
+/// Observations that are stored beside a position.
 const TOLD: usize = 256;
 
 /// What a reader remembers of the lines that triage may hold. `P` is a place that it can go on from.
@@ -23,8 +24,10 @@ pub(crate) struct Held<P> {
     told: Vec<Told>,
     /// What an earlier agent told of the lines that are read again.
     known: Vec<Told>,
-    /// Whether too much was to be remembered.
-    lost: bool,
+    /// The first and the last of the newest lines whose places found no room.
+    placeless: Option<(u64, u64)>,
+    /// The last line of any observation that found no room.
+    untold: u64,
 }
 
 /// An observation that was told.
@@ -67,7 +70,8 @@ impl<P: Clone> Held<P> {
             places: VecDeque::new(),
             told: Vec::new(),
             known: known.take(TOLD).collect(),
-            lost: false,
+            placeless: None,
+            untold: 0,
         }
     }
 
@@ -76,11 +80,15 @@ impl<P: Clone> Held<P> {
         if !triage.holds() {
             self.settle();
         }
-        if self.places.len() >= LINES {
-            self.lost = true;
+        if self.places.len() < LINES {
+            self.places.push_back((line_no, place));
             return;
         }
-        self.places.push_back((line_no, place));
+        match &mut self.placeless {
+            // Those before have found room again meanwhile, so these are other lines.
+            Some((_, last)) if self.places.back().is_none_or(|(placed, _)| *placed < *last) => *last = line_no,
+            placeless => *placeless = Some((line_no, line_no)),
+        }
     }
 
     /// Nothing that was read will be read again.
@@ -88,7 +96,8 @@ impl<P: Clone> Held<P> {
         self.places.clear();
         self.places.shrink_to(TOLD);
         self.told.clear();
-        self.lost = false;
+        self.placeless = None;
+        self.untold = 0;
     }
 
     /// Takes note of what is told; gives what of it was not told before.
@@ -101,8 +110,8 @@ impl<P: Clone> Held<P> {
             before = before.saturating_add(if same { known.repeats } else { 0 });
             !same
         });
-        if self.told.len() >= TOLD {
-            self.lost = true;
+        if self.told.len() >= LINES {
+            self.untold = self.untold.max(observation.last_line_no);
         } else {
             self.told.push(Told {
                 first: observation.line_no,
@@ -138,7 +147,16 @@ impl<P: Clone> Held<P> {
             self.places.pop_front();
         }
         self.told.retain(|told| told.last >= from);
-        let Some((first, place)) = self.places.front().filter(|(first, _)| *first <= from && !self.lost) else {
+        let between = |first: u64| {
+            self.placeless
+                .is_some_and(|(missing, last)| missing <= from && first <= last)
+        };
+        let known = self.untold < from && self.told.len() <= TOLD;
+        let place = self
+            .places
+            .front()
+            .filter(|(first, _)| *first <= from && !between(*first));
+        let Some((first, place)) = place.filter(|_| known) else {
             return GoOn::Unknown;
         };
         let mut beside = String::new();
@@ -260,6 +278,66 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// RG-4: an agent that comes late to a log which never rests finds more than it can remember, and catches up.
+    #[test]
+    fn a_stream_that_never_rests_has_a_position_again_soon_after_a_flood() {
+        let mut reader = Reader::new(0, "");
+        let mut told = Vec::new();
+        let device = |number: usize| format!("{:02x}{:02x}", number >> 8, number & 0xff);
+        let mut unknown = 0;
+        for number in 0..3_000 {
+            // A thousand at once, then one every 50 ms.
+            let since = i64::try_from(number).expect("few") - 1_000;
+            let now = Timestamp::from_millis(since.max(0) * 50);
+            reader.read(&xid(&device(number)), now, &mut told);
+            if number < 1_000 {
+                continue;
+            }
+            let seen = reader.triage.poll(now);
+            reader.report(seen, &mut told);
+            let known = reader.held.go_on(&reader.triage) != GoOn::Unknown;
+            unknown = if known { unknown } else { number };
+        }
+        assert!(reader.triage.holds(), "it never rests");
+        assert!(unknown < 1_100, "there is no position until line {unknown}");
+        let (at, left) = reader.position();
+        let mut next = Reader::new(at, &left);
+        for number in at..3_000 {
+            next.read(&xid(&device(number)), Timestamp::from_millis(0), &mut told);
+        }
+        let rest = next.triage.flush();
+        next.report(rest, &mut told);
+        assert_eq!(told.len(), 3_000);
+        assert!(told.iter().all(|(_, repeats)| *repeats == 1));
+    }
+
+    #[test]
+    fn lines_without_a_place_have_no_position_among_them_and_later_ones_do() {
+        let mut reader = Reader::new(0, "");
+        let mut told = Vec::new();
+        // All held: they come at the same moment, and are of few kinds.
+        let lines = LINES + 10;
+        for number in 0..lines {
+            reader.read(
+                &xid(&format!("{:02x}", number % 7)),
+                Timestamp::from_millis(0),
+                &mut told,
+            );
+        }
+        assert_eq!(reader.held.placeless, Some((LINES as u64 + 1, lines as u64)));
+        let line = xid("ff");
+        reader.read(&line, Timestamp::from_millis(1_950), &mut told);
+        let seen = reader.triage.poll(Timestamp::from_millis(2_100));
+        reader.report(seen, &mut told);
+        // The one that is still held came when there was no room either.
+        assert!(reader.triage.holds());
+        assert_eq!(reader.held.go_on(&reader.triage), GoOn::Unknown);
+        reader.read(&xid("fe"), Timestamp::from_millis(2_120), &mut told);
+        let seen = reader.triage.poll(Timestamp::from_millis(2_200));
+        reader.report(seen, &mut told);
+        assert_eq!(reader.held.go_on(&reader.triage), GoOn::At(lines + 1, String::new()));
     }
 
     #[test]

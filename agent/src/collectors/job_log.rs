@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{RankRef, Source, Timestamp};
+use rankguard_model::{RankRef, Source};
 
 use super::Stop;
 use super::file::Start;
 use super::followed::Followed;
 use super::observe::{Reporter, Writer};
+use super::wait::pause;
 use crate::clock;
 use crate::intake::Intake;
 
@@ -179,12 +180,6 @@ impl JobLogReader {
 fn unhurried(interval: Duration, files: usize) -> Duration {
     let crowd = PER_FILE.saturating_mul(u32::try_from(files).unwrap_or(u32::MAX));
     interval.max(crowd.min(PAUSE_MAX))
-}
-
-/// Time until the next look: the interval, or less when something is due.
-pub(crate) fn pause(interval: Duration, due: Option<Timestamp>, now: Timestamp) -> Duration {
-    let due = due.map_or(interval, |due| due.since(now));
-    interval.min(due.max(Duration::from_millis(5)))
 }
 
 #[cfg(test)]

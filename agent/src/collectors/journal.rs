@@ -15,10 +15,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::Stop;
-use super::followed::triage;
-use super::job_log::pause;
-use super::kernel_log::{boot_moment, wait_readable};
 use super::observe::{ReadTimes, Reporter, Writer};
+use super::stream::triage;
+use super::uptime::boot_moment;
+use super::wait::{pause, wait_readable};
 use crate::clock;
 use crate::sighting::{Cursor, Sighting};
 

@@ -9,23 +9,21 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rankguard_model::{Source, Timestamp};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::time::{ClockId, clock_gettime};
+use rankguard_model::Source;
 
 use super::Stop;
 use super::file::Start;
 use super::followed::Followed;
-use super::job_log::pause;
-use super::journal::{Journal, Printer};
+use super::journal::Journal;
 use super::observe::{Reporter, Writer};
 use super::previous;
 use super::ring::{Position, Ring};
+use super::uptime::boot_moment;
+use super::wait::{pause, wait_readable};
 use crate::clock;
 use crate::settings::KernelLogSource;
 
@@ -124,40 +122,4 @@ impl KernelLog {
 fn open_ring(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
     File::options().read(true).custom_flags(flags).open(path)
-}
-
-/// Waits a moment for a child that prints.
-pub(super) fn wait_printed(printer: &Printer) {
-    wait_readable(printer.out(), Duration::from_millis(100));
-}
-
-pub(super) fn wait_readable(file: &impl AsFd, most: Duration) {
-    let timeout = Timespec {
-        tv_sec: i64::try_from(most.as_secs()).unwrap_or(1),
-        tv_nsec: i64::from(most.subsec_nanos()),
-    };
-    // An error only means that the next look comes early; the read that follows tells what is wrong.
-    let _ = poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&timeout));
-}
-
-/// When this kernel booted, on the wall clock. Kernel stamps do not count time asleep; cluster nodes do not sleep.
-pub(super) fn boot_moment() -> Timestamp {
-    let since = clock_gettime(ClockId::Boottime);
-    let since = Duration::new(
-        u64::try_from(since.tv_sec).unwrap_or(0),
-        u32::try_from(since.tv_nsec).unwrap_or(0),
-    );
-    clock::now().before(since)
-}
-
-/// How old a record may be that was just read from a file which something appends to.
-const FRESH: Duration = Duration::from_secs(60);
-
-/// The moment of a record by its time since boot, if that is a moment ago on this machine. A copy of another machine's
-/// ring has times that mean nothing here.
-pub(crate) fn just_now(since_boot_us: u64) -> Option<Timestamp> {
-    let uptime = clock_gettime(ClockId::Boottime);
-    let uptime = Duration::new(u64::try_from(uptime.tv_sec).ok()?, u32::try_from(uptime.tv_nsec).ok()?);
-    let age = uptime.checked_sub(Duration::from_micros(since_boot_us))?;
-    (age <= FRESH).then(|| clock::now().before(age))
 }

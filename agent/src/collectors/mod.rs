@@ -25,12 +25,16 @@ mod optics;
 mod pci;
 mod platform;
 mod previous;
+mod ras;
 mod ring;
 mod stop;
+mod stream;
 #[cfg(test)]
 pub(crate) mod testing;
 mod thresholds;
+mod uptime;
 mod vitals;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -42,10 +46,10 @@ use rankguard_model::{Body, ClassId, Entity, Mark, Role, Source};
 use crate::intake::Intake;
 use crate::sighting::Sighting;
 pub(crate) use all::{Collectors, Injectable};
-pub(crate) use flight::FlightDumps;
-pub(crate) use followed::triage;
+pub(crate) use flight::{FlightDumps, pipe_can_be_made};
 pub(crate) use job_log::JobLogs;
 pub(crate) use stop::Stop;
+pub(crate) use stream::triage;
 
 /// Starts a collector. One that panics becomes a gap, not the end of the agent (RG-12).
 pub(crate) fn spawn(

@@ -66,9 +66,9 @@ impl Reporter {
         Sighting::now(self.source, entity, Body::Gap { what, lost })
     }
 
-    /// Hands over what one look gave. Only the last one carries the position of the reader: should the agent die between
-    /// two of them, the first is read again rather than the second lost. A look that gave nothing moves the position, too.
-    pub(crate) fn push(&self, sightings: Vec<Sighting>, cursor: Option<Cursor>, stored: &mut Option<Cursor>) {
+    /// Hands over what one look gave, as one: the last carries the position of the reader. A look that gave nothing moves the
+    /// position, too.
+    pub(crate) fn push(&self, mut sightings: Vec<Sighting>, cursor: Option<Cursor>, stored: &mut Option<Cursor>) {
         let Some(last) = sightings.len().checked_sub(1) else {
             if let Some(moved) = cursor.filter(|cursor| stored.as_ref() != Some(cursor)) {
                 self.intake.moved(moved.clone());
@@ -76,10 +76,8 @@ impl Reporter {
             }
             return;
         };
-        for (index, sighting) in sightings.into_iter().enumerate() {
-            let cursor = cursor.clone().filter(|_| index == last);
-            self.intake.push(sighting.with_cursor(cursor));
-        }
+        sightings[last].cursor.clone_from(&cursor);
+        self.intake.push_all(sightings);
         *stored = cursor.or_else(|| stored.take());
     }
 

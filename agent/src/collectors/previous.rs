@@ -12,10 +12,10 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use rankguard_faults::Observation;
 use rankguard_model::{Role, Timestamp};
 
-use super::followed::triage;
 use super::journal::{Printed, Printer, record};
-use super::kernel_log::wait_printed;
 use super::observe::{Reporter, Writer};
+use super::stream::triage;
+use super::wait::wait_readable;
 use crate::clock;
 use crate::sighting::{Cursor, Sighting};
 
@@ -32,6 +32,8 @@ const RECORDS: usize = 500;
 const DEADLINE: Duration = Duration::from_secs(20);
 /// What is older than this is a witness, not a cause of what happens now.
 const OLD: Duration = Duration::from_secs(3600);
+/// Longest wait for the next word of the journal; the deadline is looked at in between.
+const PRINTS: Duration = Duration::from_millis(100);
 
 /// One file of a dump.
 struct Dump {
@@ -148,7 +150,7 @@ fn from_journal(words: &[OsString], reporter: &Reporter) -> Vec<Sighting> {
             }
         });
         match printed {
-            Ok(Printed::Waits) if Instant::now() < deadline => wait_printed(&printer),
+            Ok(Printed::Waits) if Instant::now() < deadline => wait_readable(printer.out(), PRINTS),
             Ok(Printed::More) if Instant::now() < deadline => {}
             _ => break,
         }

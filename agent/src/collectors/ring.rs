@@ -6,10 +6,10 @@ use std::io::{self, Read};
 use rankguard_faults::{Observation, Triage};
 use rankguard_model::Timestamp;
 
-use super::followed::triage;
 use super::held::{GoOn, Held};
 use super::kmsg::{self, Counter};
 use super::observe::{ReadTimes, Reporter, Writer};
+use super::stream::triage;
 use crate::sighting::{Cursor, Sighting};
 
 /// A record of the ring is at most this long (PRINTKRB_RECORD_MAX with its properties is well below).

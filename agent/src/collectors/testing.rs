@@ -34,11 +34,16 @@ pub(crate) fn rank(number: u32) -> RankRef {
     }
 }
 
-/// A generation that runs nothing.
-pub(crate) fn launch() -> Launch {
-    let rank = rank(0);
+/// Makes a rank known under a process id.
+pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
+    roster.expect(rank.clone(), 0, Arc::new(launch(rank)));
+    roster.started(rank, pid);
+}
+
+/// The order that started a rank, which is the only one of its job.
+pub(crate) fn launch(rank: &RankRef) -> Launch {
     Launch {
-        job: rank.job,
+        job: rank.job.clone(),
         generation: rank.generation,
         command: Vec::new(),
         env: BTreeMap::new(),
@@ -57,17 +62,6 @@ pub(crate) fn launch() -> Launch {
         nodes: Vec::new(),
         copies: rankguard_model::CheckpointCopies::default(),
     }
-}
-
-/// Makes a rank of that generation known under a process id.
-pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
-    let launch = Launch {
-        job: rank.job.clone(),
-        generation: rank.generation,
-        ..launch()
-    };
-    roster.expect(rank.clone(), 0, Arc::new(launch));
-    roster.started(rank, pid);
 }
 
 /// Commits what was pushed, as the agent's spool thread does; gives it.

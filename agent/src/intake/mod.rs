@@ -7,13 +7,13 @@
 //! Positions of readers go the same way as what they have read, so that none can come to the disk before it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Body, Entity, NodeId, Source};
 
 use crate::inject::Covers;
-use crate::outlets::Board;
+use crate::outlets::{Board, LogQueue};
 use crate::sighting::{Cursor, Sighting};
 
 /// Sightings that may wait for the disk.
@@ -36,6 +36,8 @@ struct Shared {
     board: Board,
     /// What counts as the work of an injection.
     covers: Covers,
+    /// Where a copy goes, if anywhere.
+    copies: OnceLock<LogQueue>,
     queue: Mutex<Queue>,
     arrived: Condvar,
 }
@@ -82,6 +84,16 @@ impl Queue {
         cursors.collect()
     }
 
+    /// How many to hand out when `most` are wanted: more, where these would end within what is committed as one.
+    fn whole(&self, most: usize) -> usize {
+        let joined = |count: usize| count.checked_sub(1).and_then(|last| self.waiting.get(last));
+        let mut count = self.waiting.len().min(most);
+        while count < self.waiting.len() && joined(count).is_some_and(|last| last.joined) {
+            count += 1;
+        }
+        count
+    }
+
     /// Readers that stand further on after what waits.
     fn keys(&self) -> impl Iterator<Item = String> {
         let cursors = self.waiting.iter().filter_map(|sighting| sighting.cursor.as_ref());
@@ -108,6 +120,7 @@ impl Intake {
                 capacity,
                 board: Board::default(),
                 covers: Covers::default(),
+                copies: OnceLock::new(),
                 queue: Mutex::new(Queue::default()),
                 arrived: Condvar::new(),
             }),
@@ -140,12 +153,40 @@ impl Intake {
         &self.shared.covers
     }
 
+    /// From now on a copy of what is taken goes there, too. Only the first who asks is heard.
+    pub(crate) fn copy_to(&self, copies: LogQueue) {
+        let _ = self.shared.copies.set(copies);
+    }
+
     /// Takes a sighting without waiting.
     pub(crate) fn push(&self, sighting: Sighting) {
-        let made_up = self.shared.covers.covers(&sighting);
-        let sighting = sighting.synthetic(made_up);
-        self.shared.board.note(&self.shared.node, &sighting);
+        self.push_all(vec![sighting]);
+    }
+
+    /// Takes what one look of a reader gave, without waiting. It is committed as one: a reader that is killed has read either
+    /// all of it or nothing.
+    pub(crate) fn push_all(&self, mut sightings: Vec<Sighting>) {
+        let Some(last) = sightings.len().checked_sub(1) else {
+            return;
+        };
+        for (index, sighting) in sightings.iter_mut().enumerate() {
+            sighting.synthetic |= self.shared.covers.covers(sighting);
+            sighting.joined = index < last;
+            self.shared.board.note(&self.shared.node, sighting);
+            if let Some(copies) = self.shared.copies.get() {
+                copies.offer(sighting);
+            }
+        }
         let mut queue = self.lock();
+        for sighting in sightings {
+            self.admit(&mut queue, sighting);
+        }
+        if queue.urgent || queue.waiting.len() == 1 {
+            self.shared.arrived.notify_one();
+        }
+    }
+
+    fn admit(&self, queue: &mut Queue, sighting: Sighting) {
         if queue.waiting.len() >= self.shared.capacity {
             queue.lost += 1;
             self.shared.board.dropped();
@@ -161,9 +202,6 @@ impl Intake {
         queue.oldest.get_or_insert_with(Instant::now);
         queue.urgent |= sighting.urgent;
         queue.waiting.push_back(sighting);
-        if queue.urgent || queue.waiting.len() == 1 {
-            self.shared.arrived.notify_one();
-        }
     }
 
     /// A reader has read on and seen nothing. It becomes durable with the next sightings, or after a while.
@@ -184,7 +222,7 @@ impl Intake {
     }
 
     /// What is to be committed next: at once when a sighting is urgent, else after `linger`. Empty only when the intake is
-    /// closed and drained.
+    /// closed and drained; more than `most` only where what one look gave is more.
     pub(crate) fn take(&self, linger: Duration, most: usize) -> Batch {
         let mut queue = self.lock();
         loop {
@@ -216,7 +254,7 @@ impl Intake {
             };
             queue = waited.expect("no holder of the intake panics");
         }
-        let count = queue.waiting.len().min(most);
+        let count = queue.whole(most);
         let mut sightings: Vec<Sighting> = queue.waiting.drain(..count).collect();
         queue.gone += count as u64;
         let rest_urgent = queue.waiting.iter().any(|sighting| sighting.urgent);

@@ -10,6 +10,7 @@ fn progress(step: u64) -> Sighting {
             step: Step(step),
             loss: None,
             step_ms: 1.0,
+            own_ms: None,
         },
     )
 }
@@ -48,6 +49,20 @@ fn urgent_evidence_does_not_wait_for_company() {
     intake.push(exit());
     let batch = intake.take(Duration::from_secs(3600), 16);
     assert_eq!(batch.sightings.len(), 2);
+}
+
+/// RG-4: a kill between two commits would have the first part read again.
+#[test]
+fn what_one_look_gave_is_handed_out_as_one() {
+    let intake = Intake::new(NodeId::from("a"));
+    intake.push(exit());
+    intake.push_all(vec![exit(), exit(), exit(), exit()]);
+    intake.push(exit());
+    let counts = [2, 2, 2].map(|most| {
+        intake.close();
+        intake.take(Duration::ZERO, most).sightings.len()
+    });
+    assert_eq!(counts, [5, 1, 0]);
 }
 
 #[test]
@@ -117,4 +132,14 @@ fn a_position_alone_waits_for_company_and_is_handed_out_at_the_end() {
     intake.close();
     assert_eq!(intake.take(Duration::from_secs(3600), 16).positions, [cursor("2")]);
     assert!(intake.take(Duration::from_secs(3600), 16).is_empty());
+}
+
+#[test]
+fn a_copy_of_what_is_taken_goes_out_and_steps_do_not() {
+    let intake = Intake::new(NodeId::from("a"));
+    let copies = LogQueue::new("127.0.0.1:4317");
+    intake.push(exit());
+    intake.copy_to(copies.clone());
+    intake.push_all(vec![exit(), progress(1), exit()]);
+    assert_eq!(copies.view().waiting, 2);
 }

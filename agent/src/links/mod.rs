@@ -1,6 +1,7 @@
 //! The ways between nodes, measured pair by pair: what each agent does for it, and who measures with whom.
 
 mod plan;
+mod survey;
 mod transfer;
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,6 +14,8 @@ use tonic::transport::Endpoint;
 use tonic::{Request, Response, Status};
 
 pub use plan::{Blame, Measured, Pair, Search};
+pub(crate) use survey::before_job;
+pub use survey::{Survey, survey};
 
 /// Longest a port is open, or a measurement lasts, whatever was asked for.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -4,7 +4,8 @@
 //! First everybody measures once, with one partner. A pair that is bad is taken apart: each of its nodes measures with nodes
 //! that were good with somebody. Who is bad with all of them is to blame; where both are good with others, the way between
 //! the two is, once it was bad twice. A few more rounds than one find any number of bad nodes, whatever their number: only
-//! where no two nodes are good with each other nothing can be told.
+//! where no two nodes are good with each other nothing can be told. Absent: an absolute measure of latency. Where every pair of
+//! the first round is late alike, the rest has nothing that it could be compared with, and nobody is blamed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -253,6 +254,12 @@ mod tests {
             }
         }
 
+        /// Whether the first round has a pair with nothing wrong, with which the others can be compared.
+        fn can_be_compared(&self) -> bool {
+            let mut first = tournament(self.nodes, 0).into_iter();
+            first.any(|pair| self.measure(pair) == Some(FAST))
+        }
+
         /// Measures until nothing is left to learn; gives what is blamed, the rounds and the measurements.
         fn search(&self) -> (Blame, usize, usize) {
             let mut search = Search::new(self.nodes, 0.0);
@@ -300,7 +307,7 @@ mod tests {
         fn bad_nodes_are_named_and_no_good_one_is(truth in truths()) {
             let (blame, rounds, count) = truth.search();
             // With three good nodes of four and a bad way among them, two of the good ones may have one partner only.
-            prop_assume!(truth.nodes - truth.bad.len() >= 4);
+            prop_assume!(truth.nodes - truth.bad.len() >= 4 && truth.can_be_compared());
             let bad: Vec<usize> = truth.bad.iter().copied().collect();
             prop_assert_eq!(&blame.nodes, &bad);
             prop_assert!(blame.links.iter().all(|pair| truth.links.contains(pair)), "{blame:?}");
@@ -311,7 +318,7 @@ mod tests {
 
         #[test]
         fn a_bad_way_that_was_measured_is_named(truth in truths()) {
-            prop_assume!(truth.nodes - truth.bad.len() >= 4);
+            prop_assume!(truth.nodes - truth.bad.len() >= 4 && truth.can_be_compared());
             let first: BTreeSet<Pair> = tournament(truth.nodes, 0).into_iter().collect();
             let (blame, ..) = truth.search();
             for pair in truth.links.intersection(&first) {

@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::metrics;
+use super::prometheus;
 use super::snapshot::Snapshots;
 use crate::door::attend;
 
@@ -80,8 +80,8 @@ fn respond(request: &Request<Incoming>, snapshots: &Snapshots) -> Response<Full<
     let (status, kind, body) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => (
             StatusCode::OK,
-            metrics::CONTENT_TYPE,
-            metrics::render(&snapshots.take()),
+            prometheus::CONTENT_TYPE,
+            prometheus::render(&snapshots.take()),
         ),
         (&Method::GET | &Method::HEAD, _) => (StatusCode::NOT_FOUND, plain, "only /metrics is here\n".to_owned()),
         _ => (

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rankguard_model::{NodeId, Timestamp};
 
 use super::board::Board;
+use super::otlp::LogQueue;
 use super::view::{AgentView, CollectorView};
 use crate::clock;
 use crate::collectors::Stop;
@@ -22,6 +23,8 @@ pub(crate) struct Snapshots {
     pub(crate) stop: Stop,
     /// Whether faults may be injected.
     pub(crate) injection: bool,
+    /// What is exported, if it is.
+    pub(crate) otlp: Option<LogQueue>,
 }
 
 impl Snapshots {
@@ -54,6 +57,7 @@ impl Snapshots {
             dropped: counts.dropped,
             evidence: counts.evidence,
             gaps: counts.gaps,
+            otlp: self.otlp.as_ref().map(LogQueue::view),
             checks: counts.checks.into_values().collect(),
             findings: counts.findings.into(),
         }

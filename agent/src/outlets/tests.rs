@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rankguard_model::{Body, Device, DeviceKind, Entity, NodeId, Role, Source, Step, Timestamp};
 
-use super::Snapshots;
 use super::view::CheckView;
+use super::{LogQueue, Snapshots};
 use crate::collectors::testing::{rank, run};
 use crate::collectors::{Stop, mark, sample};
 use crate::inject::Injected;
@@ -72,5 +72,6 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
         roster,
         stop,
         injection: true,
+        otlp: Some(LogQueue::new("127.0.0.1:4317")),
     }
 }

@@ -48,6 +48,9 @@ pub struct AgentView {
     pub newest_injections: Vec<Injected>,
     /// Ranks that run.
     pub ranks: Vec<RankView>,
+    /// What became of what is exported by OTLP, where that is switched on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub otlp: Option<OtlpView>,
     /// Plug-in checks as they last came out.
     pub checks: Vec<CheckView>,
     /// The newest evidence that speaks of failures, oldest first. Numbered from 1 in the order in which this process saw
@@ -65,6 +68,25 @@ pub struct UplinkView {
     /// Since when there is one, or none.
     pub since: Timestamp,
     /// Why the last one ended.
+    pub problem: Option<String>,
+}
+
+/// What became of what is exported by OTLP since the agent started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtlpView {
+    /// Where it goes.
+    pub endpoint: String,
+    /// Log records that wait.
+    pub waiting: u64,
+    /// Log records that were taken.
+    pub sent: u64,
+    /// Log records that the server refused out of exports that it took.
+    pub rejected: u64,
+    /// Log records that were given up: for want of room, or because the server would not take them.
+    pub dropped: u64,
+    /// Exports that failed, each try, of records and numbers.
+    pub failures: u64,
+    /// What the server last complained of; nothing once it is content again.
     pub problem: Option<String>,
 }
 

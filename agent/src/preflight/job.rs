@@ -195,6 +195,7 @@ mod tests {
             workdir: Some(workdir.display().to_string()),
             write_paths: vec!["store".to_owned()],
             deadline_ms: 60_000,
+            between: Vec::new(),
         }
     }
 

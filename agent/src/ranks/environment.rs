@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rankguard_model::{Launch, NodeId, RankSlot};
 
+use crate::collectors::pipe_can_be_made;
+
 /// Files that take a rank's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankFiles {
@@ -106,6 +108,31 @@ pub(super) fn flight_dump(vars: &mut BTreeMap<String, String>, files: &RankFiles
     PathBuf::from(format!("{prefix}{}", slot.rank))
 }
 
+/// Where PyTorch's flight recorder is asked for a dump, NCCL's name first; the rank's number and `.pipe` are added to it.
+const PIPE_PREFIX: [&str; 2] = ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE"];
+
+/// The pipe of a rank's flight recorder: the one that the job wants, or, where it is `wanted`, one beside the rank's output.
+/// A rank that cannot make it ends; so none is wanted of it in a folder that takes no pipe.
+pub(super) fn flight_pipe(
+    vars: &mut BTreeMap<String, String>,
+    files: &RankFiles,
+    slot: RankSlot,
+    wanted: bool,
+) -> Option<PathBuf> {
+    let of_job = PIPE_PREFIX.iter().find_map(|name| vars.get(*name)).cloned();
+    let prefix = match of_job {
+        Some(prefix) => prefix,
+        None if wanted && files.stderr.parent().is_some_and(pipe_can_be_made) => {
+            let own = files.stderr.with_file_name("flight_").display().to_string();
+            vars.insert(PIPE_PREFIX[0].to_owned(), own.clone());
+            own
+        }
+        None => return None,
+    };
+    // An empty one is how a job says that it wants none.
+    (!prefix.is_empty()).then(|| PathBuf::from(format!("{prefix}{}.pipe", slot.rank)))
+}
+
 #[cfg(test)]
 mod tests {
     use rankguard_model::{Generation, JobId, Rank};
@@ -199,6 +226,29 @@ mod tests {
         assert_eq!(vars["TORCH_FR_DUMP_TEMP_FILE"], "/shared/dumps/r");
         assert_eq!(vars.get("TORCH_FR_BUFFER_SIZE"), None);
         assert_eq!(vars["TORCH_NCCL_DUMP_ON_TIMEOUT"], "0");
+    }
+
+    #[test]
+    fn a_pipe_is_made_where_the_job_wants_it_or_the_node_does_and_can() {
+        let launch = launch();
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = rank_files(folder.path(), &launch, launch.ranks[1]);
+        let mut vars = BTreeMap::new();
+        let pipe = |vars: &mut BTreeMap<String, String>, wanted| flight_pipe(vars, &files, launch.ranks[1], wanted);
+        assert_eq!(pipe(&mut vars, false), None);
+        // The folder is not there: a rank that tried would end.
+        assert_eq!(pipe(&mut vars, true), None);
+        assert!(vars.is_empty());
+        std::fs::create_dir_all(folder.path().join("jobs/digits/g3")).expect("made");
+        let own = folder.path().join("jobs/digits/g3/flight_3.pipe");
+        assert_eq!(pipe(&mut vars, true), Some(own));
+        assert!(vars["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"].ends_with("/flight_"));
+        let theirs = |prefix: &str| BTreeMap::from([(PIPE_PREFIX[0].to_owned(), prefix.to_owned())]);
+        assert_eq!(
+            pipe(&mut theirs("/shared/p"), false),
+            Some(PathBuf::from("/shared/p3.pipe"))
+        );
+        assert_eq!(pipe(&mut theirs(""), true), None);
     }
 
     #[test]

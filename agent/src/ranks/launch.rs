@@ -12,7 +12,7 @@ use rankguard_model::{Body, Exit, Launch, NodeId, RankRef, RankSlot, Source};
 use rustix::process::{PTracer, Pid, Signal, WaitId, WaitIdOptions, kill_process_group, set_ptracer, waitid};
 
 use super::Roster;
-use super::environment::{flight_dump, rank_files, variables};
+use super::environment::{flight_dump, flight_pipe, rank_files, variables};
 use crate::clock;
 use crate::collectors::{FlightDumps, JobLogs};
 use crate::intake::Intake;
@@ -59,6 +59,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) intake: &'a Intake,
     pub(crate) job_logs: &'a JobLogs,
     pub(crate) flight: &'a FlightDumps,
+    /// Whether ranks are to have a pipe at which their flight recorder is asked, where their job says nothing of it.
+    pub(crate) flight_pipe: bool,
 }
 
 /// Starts a rank and a thread that waits for its end.
@@ -85,19 +87,23 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
                 source,
             })
     };
+    let (stdout, stderr) = (open(&files.stdout)?, open(&files.stderr)?);
     let mut variables = variables(launch, slot, around.node, around.socket);
-    let dump = flight_dump(&mut variables, &files, slot);
-    let dump = launch
-        .workdir
-        .as_ref()
-        .map_or_else(|| dump.clone(), |dir| Path::new(dir).join(&dump));
+    let from_workdir = |path: PathBuf| {
+        launch
+            .workdir
+            .as_ref()
+            .map_or(path.clone(), |dir| Path::new(dir).join(path))
+    };
+    let dump = from_workdir(flight_dump(&mut variables, &files, slot));
+    let pipe = flight_pipe(&mut variables, &files, slot, around.flight_pipe).map(from_workdir);
     let mut command = Command::new(program);
     command
         .args(arguments)
         .envs(variables)
         .stdin(Stdio::null())
-        .stdout(open(&files.stdout)?)
-        .stderr(open(&files.stderr)?)
+        .stdout(stdout)
+        .stderr(stderr)
         // A group of its own, so that what the rank starts ends with it.
         .process_group(0);
     if let Some(workdir) = &launch.workdir {
@@ -110,7 +116,7 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
         rank: slot.rank,
     };
     around.roster.expect(rank.clone(), slot.local_rank, launch.clone());
-    around.flight.follow(rank.clone(), dump);
+    around.flight.follow(rank.clone(), dump, pipe);
     let mut child = command.spawn().map_err(|source| {
         around.roster.ended(&rank);
         around.flight.finish(&rank);

@@ -236,6 +236,7 @@ impl Session {
             step,
             loss: done.loss,
             step_ms: done.step_ms,
+            own_ms: done.own_ms.filter(|own| own.is_finite()),
         };
         let entity = self.roster.entity(&known.rank);
         let sighting = Sighting::now(Source::Ranks, entity, body).at(Timestamp(done.at_ns));

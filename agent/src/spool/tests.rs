@@ -9,6 +9,7 @@ fn progress(step: u64) -> Sighting {
         step: Step(step),
         loss: Some(f64::NAN),
         step_ms: 1.0,
+        own_ms: None,
     };
     Sighting::now(Source::Ranks, Entity::Unknown, body)
 }

@@ -2,7 +2,8 @@
 //!
 //! Nothing is stopped, attached to or changed. Python stacks are read out of the process's memory by the py-spy library, in a
 //! process of its own with a deadline and a bound of memory (`rankguard stack-calls`), so that foreign memory that makes no
-//! sense ends that process and no other. Absent: native frames, stacks of a rank's child processes.
+//! sense ends that process and no other. Absent: stacks of a rank's child processes; and native frames on purpose: the library
+//! reads them only of a process that it stops (and with libunwind), and a rank is never stopped for being looked at (RG-12).
 
 mod kernel;
 mod python;

@@ -1,4 +1,5 @@
-//! A controller of the smallest kind: it journals what agents send, acknowledges it when told to, and passes orders on.
+//! A controller of the smallest kind: it journals what agents send, acknowledges it when told to, and passes orders on. An
+//! agent of its own for a test stands in `agent`.
 
 #![allow(
     dead_code,
@@ -8,8 +9,9 @@
     reason = "each test binary uses its part of this"
 )]
 
+pub mod agent;
+
 use std::net::SocketAddr;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,7 +21,6 @@ use rankguard_proto::v1;
 use rankguard_proto::v1::control_server::{Control, ControlServer};
 use rankguard_proto::v1::from_agent::Kind as Up;
 use rankguard_proto::v1::to_agent::Kind as Down;
-use rankguard_rank::{RankClient, RankEnv};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -209,30 +210,4 @@ pub async fn gone(pid: u32) -> bool {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     !lives(pid)
-}
-
-/// The socket that a rank was told of, once it has said so in `place`.
-pub fn client_at(place: &Path, generation: u64) -> RankClient {
-    let until = Instant::now() + LIMIT;
-    while !place.exists() {
-        assert!(Instant::now() < until, "the rank does not start");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let socket = std::fs::read_to_string(place).unwrap();
-    let vars = [
-        ("RANKGUARD_SOCKET", socket.trim()),
-        ("RANKGUARD_JOB", "train"),
-        ("RANKGUARD_GENERATION", &generation.to_string()),
-    ];
-    let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let env = RankEnv::from_vars(&vars.into_iter().collect()).unwrap();
-    RankClient::connect(&env).unwrap().unwrap()
-}
-
-/// A rank that leaves the path of its agent's socket in `place`.
-pub fn tells_its_socket(place: &Path) -> String {
-    format!(
-        "echo $RANKGUARD_SOCKET > {0}.new; mv {0}.new {0}; sleep 300",
-        place.display()
-    )
 }

@@ -462,6 +462,7 @@ fn a_complaint_after_which_the_rank_made_steps_is_not_the_cause() {
             step: Step(7),
             loss: None,
             step_ms: 5.0,
+            own_ms: None,
         },
         Vec::new(),
     );
@@ -583,6 +584,7 @@ fn a_complaint_that_comes_back_after_it_was_overcome_is_still_known() {
             step: Step(again as u64),
             loss: None,
             step_ms: 100.0,
+            own_ms: None,
         };
         world.at(1_900 + again * 1_000, Source::Ranks, rank_of(3), step, Vec::new());
     }

@@ -95,6 +95,20 @@ fn page(view: &AgentView) -> String {
         ),
         Fact("dropped", view.dropped.to_string()),
     ];
+    let export = view.otlp.iter().map(|otlp| {
+        let problem = otlp.problem.as_ref().map(|problem| format!("; {problem}"));
+        let told = format!(
+            "to {}: {} records sent, {} wait, {} dropped, {} rejected{}",
+            otlp.endpoint,
+            otlp.sent,
+            otlp.waiting,
+            otlp.dropped,
+            otlp.rejected,
+            problem.unwrap_or_default()
+        );
+        Fact("OTLP", told)
+    });
+    let facts: Vec<Fact> = facts.into_iter().chain(export).collect();
     let mut text = listing::table(&facts, FACTS);
     if view.injection {
         let column: &[Column<rankguard_agent::Injected>] = &[

@@ -105,6 +105,14 @@ fn print(args: &StatusArgs, status: &StatusView) {
             }
             out::line("");
             out::text(&listing::table(&status.jobs, JOBS));
+            for job in &status.jobs {
+                for slow in &job.stragglers {
+                    out::note(&format!(
+                        "job {}: rank {} on {} takes {:.1} ms a step and the others {:.1} ms, since {}",
+                        job.spec.id, slow.rank, slow.node, slow.step_ms, slow.usual_ms, slow.since
+                    ));
+                }
+            }
             if !status.open_cases.is_empty() {
                 let open: Vec<String> = status.open_cases.iter().map(ToString::to_string).collect();
                 out::note(&format!(

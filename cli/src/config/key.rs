@@ -81,6 +81,11 @@ pub(crate) const KEYS: &[Key] = &[
         "what fails together with this node (rack, switch, power feed)",
     ),
     key(
+        "agent.flight_recorder_pipe",
+        Kind::Switch,
+        "whether ranks make a pipe at which PyTorch's flight recorder is asked when they are silent; one that cannot ends",
+    ),
+    key(
         "agent.host",
         Kind::Name,
         "address at which other nodes reach this one, without a port",
@@ -146,6 +151,11 @@ pub(crate) const KEYS: &[Key] = &[
         "agent.intervals.nic_ms",
         WAIT,
         "between two looks at the network adapters",
+    ),
+    key(
+        "agent.intervals.otlp_ms",
+        WAIT,
+        "between two exports of numbers by OTLP",
     ),
     key(
         "agent.intervals.peer_fetch_ms",
@@ -217,6 +227,11 @@ pub(crate) const KEYS: &[Key] = &[
         "agent.nvml_library",
         Kind::Name,
         "the GPU management library; the system's own when not set",
+    ),
+    key(
+        "agent.otlp_endpoint",
+        Kind::Address,
+        "OpenTelemetry collector that evidence and numbers are pushed to, gRPC without TLS; none when not set",
     ),
     key(
         "agent.peer_listen",
@@ -305,6 +320,11 @@ pub(crate) const KEYS: &[Key] = &[
         "controller.policy.preflight",
         Kind::Choice(&["off", "warn", "require"]),
         "nodes are looked at before each generation: not at all, to tell what fails, or to use none that fails",
+    ),
+    key(
+        "controller.policy.preflight_between",
+        Kind::Switch,
+        "whether preflight before a generation also measures the ways between its nodes",
     ),
     key("controller.policy.preflight_ms", WAIT, "how long that look may take"),
     key(

@@ -33,6 +33,8 @@ impl Config {
             "require" => Gate::Require,
             _ => Gate::Off,
         };
+        settings.policy.preflight_between =
+            self.value("controller.policy.preflight_between") == Some(&Value::Switch(true));
         for (path, number) in policy(&mut settings) {
             match number {
                 Number::Wide(number) => *number = self.count(path),
@@ -52,6 +54,7 @@ impl Config {
         settings.failure_domain = self.text("agent.failure_domain");
         settings.peer_listen = self.text("agent.peer_listen");
         settings.metrics_listen = self.value("agent.metrics_listen").map(Value::show);
+        settings.otlp_endpoint = self.value("agent.otlp_endpoint").map(Value::show);
         settings.kernel_log = match self.text("agent.kernel_log").as_str() {
             "/dev/kmsg" => KernelLogSource::DevKmsg,
             "off" => KernelLogSource::Off,
@@ -70,6 +73,7 @@ impl Config {
             settings.checks.clone_from(checks);
         }
         settings.injection = self.value("agent.injection") == Some(&Value::Switch(true));
+        settings.flight_recorder_pipe = self.value("agent.flight_recorder_pipe") == Some(&Value::Switch(true));
         settings.spool_bytes = self.count("agent.spool_bytes");
         settings.images = ImageSettings {
             slots: u32::try_from(self.count("agent.image_slots")).unwrap_or(u32::MAX),
@@ -162,6 +166,7 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
         ("agent.sysfs_root", path(&agent.sysfs_root)),
         ("agent.proc_root", path(&agent.proc_root)),
         ("agent.injection", Value::Switch(agent.injection)),
+        ("agent.flight_recorder_pipe", Value::Switch(agent.flight_recorder_pipe)),
         ("agent.job_logs", Value::List(Vec::new())),
         ("agent.spool_bytes", Value::Count(agent.spool_bytes)),
         ("controller.policy.prior", text(&controller.policy.prior)),
@@ -174,6 +179,10 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
             Value::Text(if controller.policy.adapt { ADAPTIVE } else { FIXED }.to_owned()),
         ),
         ("controller.policy.preflight", text("off")),
+        (
+            "controller.policy.preflight_between",
+            Value::Switch(controller.policy.preflight_between),
+        ),
     ];
     all.extend(intervals(&mut agent.intervals).map(|(key, interval)| (key, millis(*interval))));
     all.extend(policy(&mut controller).into_iter().map(|(key, number)| {
@@ -265,6 +274,7 @@ fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item =
         ("agent.intervals.kill_ms", &mut intervals.kill),
         ("agent.intervals.shutdown_grace_ms", &mut intervals.shutdown_grace),
         ("agent.intervals.last_checkpoint_ms", &mut intervals.last_checkpoint),
+        ("agent.intervals.otlp_ms", &mut intervals.otlp),
         ("agent.intervals.peer_fetch_ms", &mut intervals.peer_fetch),
         ("agent.intervals.arenas_kept_ms", &mut intervals.arenas_kept),
     ]
@@ -302,6 +312,7 @@ mod tests {
             "agent.kept_for_others_bytes",
             "agent.metrics_listen",
             "agent.nvml_library",
+            "agent.otlp_endpoint",
         ];
         assert_eq!(without, optional);
     }

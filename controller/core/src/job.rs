@@ -13,6 +13,7 @@ use crate::brain::{Answers, Hang};
 use crate::calls::Calls;
 use crate::checkpoints::Checkpoints;
 use crate::rhythm::Rhythm;
+use crate::tempo::Tempo;
 
 /// Progress points kept for reports; beyond it every second one is forgotten, so that the whole run stays visible.
 const PROGRESS_POINTS_MAX: usize = 4_096;
@@ -95,6 +96,8 @@ pub struct Job {
     pub refused: BTreeSet<NodeId>,
     /// Its ranks that are silent although they live.
     pub hang: Hang,
+    /// How long the steps of its ranks take.
+    pub tempo: Tempo,
     /// What the ranks of this generation loaded, by tier.
     pub restored: RestoreBytes,
     /// The case that is being recovered from.
@@ -134,6 +137,7 @@ impl Job {
             answers: Answers::default(),
             refused: BTreeSet::new(),
             hang: Hang::default(),
+            tempo: Tempo::default(),
             restored: RestoreBytes::default(),
             case: None,
             progress: Vec::new(),
@@ -151,6 +155,12 @@ impl Job {
     /// Nodes of its generation, in group order.
     pub fn nodes(&self) -> &[NodeId] {
         self.plan.as_ref().map_or(&[], |plan| &plan.nodes)
+    }
+
+    /// The nodes of the ranks of its generation.
+    pub(crate) fn places(&self) -> BTreeMap<Rank, NodeId> {
+        let placements = self.plan.iter().flat_map(Plan::placements);
+        placements.map(|place| (place.rank, place.node)).collect()
     }
 
     /// What an operator sees.

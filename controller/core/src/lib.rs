@@ -33,6 +33,7 @@ mod policy;
 mod recovery;
 mod rhythm;
 mod state;
+mod tempo;
 mod views;
 
 pub use action::Action;
@@ -44,3 +45,4 @@ pub use plan::{Plan, PlanKind};
 pub use plan_check::{PlanProblem, plan_check};
 pub use policy::{Gate, Policy, Record};
 pub use state::State;
+pub use tempo::{Slow, Tempo};

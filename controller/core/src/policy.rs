@@ -23,6 +23,9 @@ pub struct Policy {
     pub stall_ms: u64,
     /// Whether nodes are looked at before each generation, and what a failed check means.
     pub preflight: Gate,
+    /// Whether the ways between the nodes are measured with it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub preflight_between: bool,
     /// How long that may take, milliseconds; a node that has not answered by then counts as lost.
     pub preflight_ms: u64,
     /// How long no rank may make a step, after agents found all of them silent by their own baseline, before the job is
@@ -96,6 +99,7 @@ impl Default for Policy {
             first_step_ms: 900_000,
             stall_ms: 1_800_000,
             preflight: Gate::Off,
+            preflight_between: false,
             preflight_ms: 30_000,
             hang_ms: 300_000,
             gather_ms: 5_000,

@@ -96,15 +96,9 @@ impl State {
         Context {
             jobs: jobs
                 .map(|(name, job)| {
-                    let placements = job
-                        .plan
-                        .iter()
-                        .flat_map(Plan::placements)
-                        .map(|place| (place.rank, place.node))
-                        .collect();
                     let context = JobContext {
                         generation: job.generation,
-                        placements,
+                        placements: job.places(),
                         stopping: job.is_over(),
                     };
                     (name.clone(), context)

@@ -1,7 +1,8 @@
 //! The state as operators see it.
 
-use rankguard_model::{CaseState, JobView, NodeView, StatusView, Timestamp};
+use rankguard_model::{CaseState, JobView, NodeView, StatusView, StragglerView, Timestamp};
 
+use crate::tempo::Slow;
 use crate::{Fleet, Job, Node, Phase, Plan, State};
 
 impl State {
@@ -66,9 +67,25 @@ fn job_view(job: &Job) -> JobView {
         void_reason: job.checkpoints.void_reason.clone(),
         copies_failed: job.checkpoints.copies_failed,
         copy_reason: job.checkpoints.copy_reason.clone(),
+        stragglers: stragglers(job),
         progress: job.progress.clone(),
         spans: job.spans.clone(),
         submitted_at: job.submitted_at,
         ended_at: job.ended_at,
     }
+}
+
+fn stragglers(job: &Job) -> Vec<StragglerView> {
+    let places = job.places();
+    let slow = job.tempo.slow().into_iter();
+    let view = |(rank, slow): (rankguard_model::Rank, Slow)| {
+        Some(StragglerView {
+            rank,
+            node: places.get(&rank)?.clone(),
+            step_ms: slow.step_ms,
+            usual_ms: slow.usual_ms,
+            since: slow.since,
+        })
+    };
+    slow.filter_map(view).collect()
 }

@@ -230,3 +230,46 @@ fn a_node_that_does_not_answer_counts_as_lost() {
     assert!(!nodes(&cluster).contains(&node(1)));
     assert!(matches!(phase(&cluster), Phase::Starting), "{:?}", phase(&cluster));
 }
+
+/// The first node measures for all, and what it finds is laid at the door of the node that it names.
+#[test]
+fn a_node_whose_ways_are_bad_is_refused_by_the_word_of_the_one_that_measured() {
+    let mut cluster = Cluster::new(Policy {
+        preflight: Gate::Require,
+        preflight_between: true,
+        ..Policy::default()
+    });
+    let bad = FailedCheck {
+        check: "between".to_owned(),
+        ..check(node(2).as_str(), "network-slow")
+    };
+    cluster.answers.insert(node(0), (vec![bad], BTreeMap::new()));
+    cluster.submit(4);
+    let between: Vec<(NodeId, Vec<NodeId>)> = cluster
+        .orders
+        .iter()
+        .filter_map(|(node, order)| match order {
+            Order::Preflight(wanted) => {
+                let names = wanted.between.iter().map(|peer| peer.node.clone());
+                Some((node.clone(), names.collect()))
+            }
+            _ => None,
+        })
+        .collect();
+    let all: Vec<NodeId> = (0..4).map(node).collect();
+    assert_eq!(between[0], (node(0), all));
+    assert!(between[1..].iter().all(|(_, names)| names.is_empty()), "{between:?}");
+    cluster.answers.clear();
+    let bad = FailedCheck {
+        check: "between".to_owned(),
+        ..check(node(2).as_str(), "network-slow")
+    };
+    cluster.answers.insert(node(0), (vec![bad], BTreeMap::new()));
+    cluster.obey();
+    assert!(
+        cluster.state.jobs()[&job()].refused.contains(&node(2)),
+        "{:?}",
+        cluster.state.jobs()[&job()].refused
+    );
+    assert!(!cluster.state.jobs()[&job()].refused.contains(&node(0)));
+}

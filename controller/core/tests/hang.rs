@@ -50,6 +50,69 @@ fn hung() -> Cluster {
     cluster
 }
 
+/// The agent of the first node was told by NCCL which rank is behind.
+fn nccl_names(cluster: &mut Cluster, generation: u64, rank: u32) {
+    let mark = Mark {
+        class: ClassId::from("hang-stalled-ranks"),
+        role: Role::Confirmation,
+        confidence: 0.7,
+        signature: "nccl.ras".to_owned(),
+        fields: BTreeMap::from([
+            ("generation".to_owned(), generation.to_string()),
+            (
+                format!("rank {rank}"),
+                "has launched 11 AllReduce operations, most ranks 12".to_owned(),
+            ),
+        ]),
+    };
+    let body = Body::Line {
+        text: format!("NCCL 2.28.3 says: rank {rank} of 8 has launched 11 AllReduce operations, most ranks 12"),
+        context: Vec::new(),
+        repeats: 1,
+    };
+    cluster.report(node(0), Source::Ranks, Entity::Job { job: job() }, body, vec![mark]);
+}
+
+#[test]
+fn where_all_stand_alike_nccl_names_the_rank_that_is_behind() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(31));
+    silent(&mut cluster, 0, 40, "all_reduce (dist.py:7)");
+    nccl_names(&mut cluster, 1, 3);
+    // Of an older generation: not heeded.
+    nccl_names(&mut cluster, 0, 6);
+    (1..8).for_each(|rank| silent(&mut cluster, rank, 40, "all_reduce (dist.py:7)"));
+    cluster.wait(Duration::from_secs(10));
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.verdict.class.as_str(), "hang-stalled-ranks");
+    assert_eq!(case.verdict.root_rank, Some(Rank(3)));
+    let named = format!(
+        "Rank 3 on {} has launched 11 AllReduce operations, most ranks 12.",
+        node(1)
+    );
+    assert!(
+        case.reasoning.iter().any(|reason| reason.text == named),
+        "{:#?}",
+        case.reasoning
+    );
+}
+
+#[test]
+fn what_nccl_answers_after_the_case_is_told_in_it() {
+    let mut cluster = hung();
+    nccl_names(&mut cluster, 1, 3);
+    let case = cluster.cases()[0].clone();
+    assert!(
+        case.reasoning
+            .iter()
+            .any(|reason| reason.text.starts_with("NCCL 2.28.3 says: rank 3 of 8")),
+        "{:#?}",
+        case.reasoning
+    );
+    assert_eq!(case.verdict.root_rank, Some(Rank(5)));
+}
+
 #[test]
 fn the_rank_that_stands_elsewhere_is_named_with_the_tree_of_all_stacks_and_nothing_is_restarted_yet() {
     let cluster = hung();

@@ -399,6 +399,7 @@ impl Walk {
                     step: Step(u64::from(step)),
                     loss: None,
                     step_ms: 1.0,
+                    own_ms: None,
                 };
                 self.rank_report(&job(number), rank, false, body);
             }

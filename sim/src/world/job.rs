@@ -111,6 +111,7 @@ impl World {
                     step: Step(now_at),
                     loss: Some(2.3 / (1.0 + now_at as f64 / 50.0)),
                     step_ms: self.script.step_ms as f64,
+                    own_ms: None,
                 };
                 self.report(node, Source::Ranks, entity.clone(), body);
             }

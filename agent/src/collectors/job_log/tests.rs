@@ -166,22 +166,6 @@ fn an_extra_file_is_read_from_its_end_and_after_a_restart_from_where_the_agent_s
 }
 
 #[test]
-fn the_pause_between_looks_ends_early_when_something_is_due() {
-    let check = |due: Option<i64>, expect_ms: u64| {
-        let at = due.map(Timestamp::from_millis);
-        let now = Timestamp::from_millis(1_000);
-        assert_eq!(
-            pause(Duration::from_millis(50), at, now),
-            Duration::from_millis(expect_ms)
-        );
-    };
-    check(None, 50);
-    check(Some(1_020), 20);
-    check(Some(9_000), 50);
-    check(Some(900), 5);
-}
-
-#[test]
 fn many_files_are_looked_at_less_often_and_never_rarely() {
     let wait = |files| unhurried(Duration::from_millis(50), files).as_millis();
     assert_eq!([0, 10, 64, 5_000].map(wait), [50, 50, 320, 500]);

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use rankguard_agent::{Measured, Pair, Search};
+use rankguard_agent::{Measured, Pair};
 use rankguard_console::Format;
 use rankguard_model::{NodeId, NodeState, NodeView};
 use serde::Serialize;
-use tokio::task::JoinSet;
 
 use crate::client::Client;
 use crate::error::CliError;
@@ -48,31 +47,17 @@ pub(super) struct Wanted {
 pub(super) async fn run(wanted: Wanted, client: &Client) -> Result<Exit, CliError> {
     let status = client.status().await?;
     let nodes = chosen(&wanted.nodes, &status.nodes)?;
-    let mut search = Search::new(nodes.len(), wanted.least * 1e9 / 8.0);
-    let mut rows = Vec::new();
-    let mut count = 0;
-    loop {
-        let round = search.next();
-        if round.is_empty() {
-            break;
-        }
-        let mut open = JoinSet::new();
-        for pair in round {
-            count += 1;
-            let (from, to) = (nodes[pair.0].address.clone(), nodes[pair.1].address.clone());
-            let (number, lasts) = (count, wanted.lasts);
-            open.spawn(async move { (pair, rankguard_agent::measure(&from, &to, number, lasts).await) });
-        }
-        while let Some(done) = open.join_next().await {
-            let Ok((pair, told)) = done else { continue };
-            rows.push(row(&nodes, pair, &told));
-            search.tell(pair, told.ok());
-        }
-    }
+    let addresses: Vec<String> = nodes.iter().map(|view| view.address.clone()).collect();
+    let survey = rankguard_agent::survey(&addresses, wanted.least * 1e9 / 8.0, wanted.lasts, None).await;
+    let mut rows: Vec<Row> = survey
+        .rows
+        .iter()
+        .map(|(pair, told)| row(&nodes, *pair, told))
+        .collect();
     rows.sort_by(|one, other| (&one.from, &one.to).cmp(&(&other.from, &other.to)));
     listing::print(wanted.format, &rows, COLUMNS);
     let name = |index: &usize| nodes[*index].node.to_string();
-    let blame = search.blame();
+    let blame = survey.blame;
     for node in &blame.nodes {
         out::note(&format!(
             "node {} is bad with every node it measured: look at its adapter, cable and switch port",

@@ -14,6 +14,7 @@ impl Turn<'_> {
         self.take_report(evidence);
         self.witness(evidence);
         self.rank_silent(evidence);
+        self.ras_answered(evidence);
         self.distrust_checkpoint(evidence);
         self.watch_risk(evidence);
     }
@@ -80,7 +81,13 @@ impl Turn<'_> {
                 }
                 self.advance(name);
             }
-            Body::Progress { step, loss, step_ms } => {
+            Body::Progress {
+                step,
+                loss,
+                step_ms,
+                own_ms,
+            } => {
+                job.tempo.note(*rank, *step, *step_ms, *own_ms);
                 job.step = job.step.max(Some(*step));
                 job.generation_step = job.generation_step.max(Some(*step));
                 if *rank == Rank(0) {
@@ -99,6 +106,7 @@ impl Turn<'_> {
                     self.first_step(name, evidence.at);
                 } else if matches!(job.phase, Phase::Running) {
                     self.watch_stall(name);
+                    self.watch_tempo(name);
                 }
             }
             Body::Restored { from, .. } => {

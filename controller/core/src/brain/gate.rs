@@ -1,5 +1,5 @@
 //! The gate before a generation: every node is asked whether it has what the job needs, and what must be equal on all of them
-//! is compared here.
+//! is compared here. The first node may be told to have the ways between all of them measured.
 //!
 //! A node on which a check fails is refused for this job until its agent starts anew or an operator gives it back; each failure
 //! is a case with the class that it would have been. What fails on every node alike is the job's own mistake, and stops it.
@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_diagnosis::Fact;
-use rankguard_model::{ClassId, FailedCheck, Generation, JobId, NodeId, Order, Preflight};
+use rankguard_model::{ClassId, FailedCheck, Generation, JobId, NodeId, Order, Peer, Preflight};
 use serde::Serialize;
 
 use super::Turn;
@@ -16,6 +16,8 @@ use crate::{Job, Phase};
 
 /// Failures of one node that become cases.
 const CASES: usize = 8;
+/// The check that one node makes of the others: its subject is the node that is bad.
+const BETWEEN: &str = "between";
 /// What must be equal by name, or by how its name begins, and the failure that a difference is. Differences of other things
 /// are told only.
 const STRICT: [(&str, &str); 4] = [
@@ -124,8 +126,24 @@ impl Turn<'_> {
             write_paths: job.spec.checkpoint.iter().map(|policy| policy.store.clone()).collect(),
             // A node asks several things one after the other.
             deadline_ms: self.state.policy.preflight_ms / 4,
+            between: self.between(job, node),
         };
         self.order(node, Order::Preflight(wanted));
+    }
+
+    /// The nodes among which this one has the ways measured: all of the job, where it is the first.
+    fn between(&self, job: &Job, node: &NodeId) -> Vec<Peer> {
+        let measures = self.state.policy.preflight_between && job.nodes().first() == Some(node);
+        let nodes = job.nodes().iter().filter(|_| measures && job.nodes().len() > 1);
+        let peer = |node: &NodeId| {
+            let info = &self.state.fleet.get(node)?.info;
+            Some(Peer {
+                node: node.clone(),
+                address: info.peer_address.clone(),
+                failure_domain: info.failure_domain.clone(),
+            })
+        };
+        nodes.filter_map(peer).collect()
     }
 
     pub(super) fn node_preflighted(
@@ -142,8 +160,13 @@ impl Turn<'_> {
         if !matches!(job.phase, Phase::Fencing { .. }) || !job.answers.waiting.remove(node) {
             return;
         }
-        if !failed.is_empty() {
-            job.answers.failed.insert(node.clone(), failed.to_vec());
+        let nodes = job.nodes().to_vec();
+        for check in failed {
+            let other = nodes
+                .iter()
+                .find(|node| check.check == BETWEEN && node.as_str() == check.subject);
+            let about = other.unwrap_or(node).clone();
+            job.answers.failed.entry(about).or_default().push(check.clone());
         }
         job.answers.environments.insert(node.clone(), environment.clone());
         if !job.answers.waiting.is_empty() {

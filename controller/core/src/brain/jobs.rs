@@ -10,6 +10,7 @@ use rankguard_model::{
 use super::{STOP_GRACE_MS, Turn, fence_order};
 use crate::calls::Calls;
 use crate::plan::{Plan, PlanKind};
+use crate::tempo::Tempo;
 use crate::{Job, Phase, Timer, plan_check};
 
 impl Turn<'_> {
@@ -125,6 +126,7 @@ impl Turn<'_> {
             job.plan = Some(plan);
             job.running.clear();
             job.hang = super::Hang::default();
+            job.tempo = Tempo::default();
             job.answers = super::Answers::default();
             job.restored = RestoreBytes::default();
             job.completed.clear();

@@ -7,6 +7,7 @@ mod interval;
 mod jobs;
 mod nodes;
 mod risk;
+mod stragglers;
 mod twins;
 mod waits;
 

@@ -185,6 +185,7 @@ impl Cluster {
             step: Step(step),
             loss: None,
             step_ms: 1.0,
+            own_ms: None,
         };
         self.rank_says(rank, body, Vec::new());
     }

@@ -1,9 +1,10 @@
 //! Following one file as it grows, is rotated, is truncated or cannot be read.
 //!
-//! A line is handed out when its newline has come; what is left without one is handed out when nothing was added for
-//! [`PARTIAL_IDLE`], or when the file is finished or rotated away. Bytes that are not text are read lossily, lines beyond
-//! [`LINE_BYTES_MAX`] are cut (RG-11). Not seen: a file that is truncated and grows beyond its old length between two
-//! looks; what is written to a renamed file after its successor was opened.
+//! An unfinished last line is handed out when nothing is added to it for a while ([`Lines`]), and when the file is finished or
+//! rotated away. Not seen: a file that is truncated and grows beyond its old length between two looks; what is written to a
+//! renamed file after its successor was opened.
+
+mod lines;
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -12,18 +13,13 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Longest line that is kept whole, bytes.
-pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
+use lines::Lines;
 
 /// Most bytes read at one look, so that one noisy file cannot starve the others.
 const LOOK_BYTES_MAX: usize = 4 << 20;
 
 /// Most looks when a file is finished: who writes faster than it is read cannot hold up the end of the agent.
 const FINISH_LOOKS_MAX: u32 = 16;
-
-/// A last line without a newline is handed out when nothing was added to it for this long: a program that died in the
-/// middle of a line has said what it had to say.
-pub(crate) const PARTIAL_IDLE: Duration = Duration::from_millis(500);
 
 /// How long a file that was rotated away may be taken for the one of its name while nothing is written into it.
 const IDENTITY: Duration = Duration::from_secs(1);
@@ -78,14 +74,9 @@ pub(crate) struct Follower {
     path: PathBuf,
     start: Option<Start>,
     open: Option<Open>,
-    /// Bytes of a line whose newline has not come.
-    partial: Vec<u8>,
-    /// When bytes were last added to it.
-    grown: Option<Instant>,
+    lines: Lines,
     /// When it was last looked at whether the open file is still the one of this name.
     checked: Option<Instant>,
-    /// Whether the rest of an over-long line is being skipped.
-    skipping: bool,
     /// The last problem with opening or reading; told once until it changes.
     complaint: Option<String>,
 }
@@ -98,16 +89,24 @@ struct Open {
     offset: u64,
 }
 
+impl Open {
+    fn place(&self, offset: u64) -> Place {
+        Place {
+            device: self.device,
+            inode: self.inode,
+            offset,
+        }
+    }
+}
+
 impl Follower {
     pub(crate) fn new(path: impl Into<PathBuf>, start: Start) -> Self {
         Self {
             path: path.into(),
             start: Some(start),
             open: None,
-            partial: Vec::new(),
-            grown: None,
+            lines: Lines::default(),
             checked: None,
-            skipping: false,
             complaint: None,
         }
     }
@@ -115,11 +114,7 @@ impl Follower {
     /// Where the next unread line begins, for [`Start::At`]. None before the file was there.
     pub(crate) fn position(&self) -> Option<Place> {
         let open = self.open.as_ref()?;
-        Some(Place {
-            device: open.device,
-            inode: open.inode,
-            offset: open.offset - self.partial.len() as u64,
-        })
+        Some(open.place(open.offset - self.lines.held()))
     }
 
     /// Reads what is new. Waits for nothing. Says whether the end was reached; one look reads a bounded amount.
@@ -150,8 +145,7 @@ impl Follower {
     }
 
     fn flush_idle(&mut self, now: Instant, out: &mut Vec<Seen>) {
-        let idle = |grown: Instant| now.saturating_duration_since(grown) >= PARTIAL_IDLE;
-        if self.grown.is_some_and(idle) {
+        if self.lines.is_idle(now) {
             self.flush_partial(out);
         }
     }
@@ -253,8 +247,15 @@ impl Follower {
                 Ok(0) => return false,
                 Ok(count) => {
                     total += count;
-                    self.cut(&buffer[..count], out);
-                    self.grown = (!self.partial.is_empty()).then_some(now);
+                    let begins = open.offset;
+                    open.offset += count as u64;
+                    let seen = |text, offset| {
+                        out.push(Seen::Line {
+                            text,
+                            at: open.place(offset),
+                        })
+                    };
+                    self.lines.take(&buffer[..count], begins, now, seen);
                     if total >= LOOK_BYTES_MAX {
                         return true;
                     }
@@ -268,7 +269,7 @@ impl Follower {
                     self.complain(format!("cannot read {}: {error}", self.path.display()), out);
                     // When it can be read again, it goes on where it stood.
                     self.start = self.position().map(|place| Start::At(place.to_string()));
-                    self.partial.clear();
+                    self.lines = Lines::default();
                     self.open = None;
                     return false;
                 }
@@ -276,61 +277,16 @@ impl Follower {
         }
     }
 
-    /// Takes bytes that were just read.
-    fn cut(&mut self, mut bytes: &[u8], out: &mut Vec<Seen>) {
-        while let Some(end) = newline(bytes) {
-            self.collect(&bytes[..end]);
-            if self.skipping {
-                self.partial.clear();
-            } else {
-                self.flush_line(out);
-            }
-            self.skipping = false;
-            self.advance(1);
-            bytes = &bytes[end + 1..];
-        }
-        self.collect(bytes);
-        if self.partial.len() > LINE_BYTES_MAX {
-            self.flush_line(out);
-            self.skipping = true;
-        }
-    }
-
-    /// Bytes of one line.
-    fn collect(&mut self, bytes: &[u8]) {
-        if !self.skipping {
-            self.partial.extend_from_slice(bytes);
-        }
-        self.advance(bytes.len());
-    }
-
-    fn advance(&mut self, bytes: usize) {
-        if let Some(open) = &mut self.open {
-            open.offset += bytes as u64;
-        }
-    }
-
-    fn flush_line(&mut self, out: &mut Vec<Seen>) {
-        let at = self.position();
-        let mut line = std::mem::take(&mut self.partial);
-        line.truncate(LINE_BYTES_MAX);
-        if line.last() == Some(&b'\r') {
-            line.pop();
-        }
-        // Lines come from files that are open.
-        let Some(at) = at else { return };
-        out.push(Seen::Line {
-            text: String::from_utf8_lossy(&line).into_owned(),
-            at,
-        });
-    }
-
+    /// Hands out an unfinished last line.
     fn flush_partial(&mut self, out: &mut Vec<Seen>) {
-        if !self.partial.is_empty() && !self.skipping {
-            self.flush_line(out);
+        // Lines come from files that are open.
+        let Some(open) = &self.open else { return };
+        if let Some((text, offset)) = self.lines.flush(open.offset) {
+            out.push(Seen::Line {
+                text,
+                at: open.place(offset),
+            });
         }
-        self.partial.clear();
-        self.grown = None;
     }
 
     /// What became of the file since it was opened. Says whether the end of what is there now was reached.
@@ -343,7 +299,7 @@ impl Follower {
                     return false;
                 }
                 self.flush_partial(out);
-                self.skipping = false;
+                self.lines = Lines::default();
                 self.open = None;
                 self.start = Some(Start::Beginning);
                 !(self.try_open(out) && self.read_on(now, out))
@@ -358,9 +314,7 @@ impl Follower {
                 out.push(Seen::Problem { what, lost: None });
                 open.offset = 0;
                 let again = open.file.seek(SeekFrom::Start(0));
-                self.partial.clear();
-                self.grown = None;
-                self.skipping = false;
+                self.lines = Lines::default();
                 !(again.is_ok() && self.read_on(now, out))
             }
             // Removed: the open file is still read, and its successor opened when it comes.
@@ -374,10 +328,6 @@ impl Follower {
             out.push(Seen::Problem { what, lost: None });
         }
     }
-}
-
-fn newline(bytes: &[u8]) -> Option<usize> {
-    bytes.iter().position(|byte| *byte == b'\n')
 }
 
 /// Without `O_NONBLOCK`, opening a named pipe would wait for a writer.
@@ -401,208 +351,4 @@ fn renamed(path: &Path, device: u64, inode: u64, offset: u64) -> Option<(File, M
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use std::fs;
-    use std::io::Write;
-
-    use super::*;
-
-    /// A look after a while.
-    fn look(follower: &mut Follower) -> Vec<String> {
-        follower.checked = None;
-        look_at(follower, Instant::now())
-    }
-
-    fn look_at(follower: &mut Follower, now: Instant) -> Vec<String> {
-        let mut out = Vec::new();
-        follower.look(now, &mut out);
-        told(out)
-    }
-
-    fn told(out: Vec<Seen>) -> Vec<String> {
-        out.into_iter()
-            .map(|seen| match seen {
-                Seen::Line { text, .. } => text,
-                Seen::Problem { what, .. } => format!("!{what}"),
-            })
-            .collect()
-    }
-
-    fn append(path: &Path, bytes: &[u8]) {
-        let mut file = File::options().append(true).create(true).open(path).unwrap();
-        file.write_all(bytes).unwrap();
-    }
-
-    #[test]
-    fn a_line_comes_when_its_newline_does() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        let mut follower = Follower::new(&path, Start::Beginning);
-        assert!(look(&mut follower).is_empty());
-        append(&path, b"one\ntw");
-        assert_eq!(look(&mut follower), ["one"]);
-        append(&path, b"o\r\nthree");
-        assert_eq!(look(&mut follower), ["two"]);
-        let mut out = Vec::new();
-        follower.finish(Instant::now(), &mut out);
-        assert_eq!(told(out), ["three"]);
-    }
-
-    #[test]
-    fn a_rotated_file_is_read_to_its_end_and_the_new_one_from_its_beginning() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        append(&path, b"one\n");
-        let mut follower = Follower::new(&path, Start::Beginning);
-        assert_eq!(look(&mut follower), ["one"]);
-        append(&path, b"two\nunfinished");
-        fs::rename(&path, dir.path().join("log.1")).unwrap();
-        append(&path, b"three\n");
-        assert_eq!(look(&mut follower), ["two", "unfinished", "three"]);
-    }
-
-    #[test]
-    fn a_truncated_file_is_read_again_and_said_to_be_truncated() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        append(&path, b"one\ntwo\n");
-        let mut follower = Follower::new(&path, Start::Beginning);
-        assert_eq!(look(&mut follower).len(), 2);
-        fs::write(&path, b"new\n").unwrap();
-        let seen = look(&mut follower);
-        assert!(seen[0].contains("was truncated from 8 to 4 bytes"), "{seen:?}");
-        assert_eq!(seen[1..], ["new"]);
-    }
-
-    #[test]
-    fn binary_bytes_and_endless_lines_do_no_harm() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        append(&path, b"\xff\xfe\x00bin\n");
-        append(&path, &vec![b'x'; 3 * LINE_BYTES_MAX]);
-        append(&path, b"\nafter\n");
-        let mut follower = Follower::new(&path, Start::Beginning);
-        let seen = look(&mut follower);
-        assert_eq!(seen.len(), 3);
-        assert_eq!(seen[0], "\u{fffd}\u{fffd}\0bin");
-        assert_eq!(seen[1].len(), LINE_BYTES_MAX);
-        assert_eq!(seen[2], "after");
-    }
-
-    #[test]
-    fn what_cannot_be_followed_is_said_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut follower = Follower::new(dir.path(), Start::Beginning);
-        let seen = look(&mut follower);
-        assert_eq!(seen.len(), 1);
-        assert!(seen[0].contains("not a regular file"), "{seen:?}");
-        assert!(look(&mut follower).is_empty());
-    }
-
-    #[test]
-    fn a_reader_goes_on_where_the_one_before_stood() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        append(&path, b"one\ntwo\nthr");
-        let mut first = Follower::new(&path, Start::Beginning);
-        assert_eq!(look(&mut first), ["one", "two"]);
-        let position = first.position().unwrap().to_string();
-        append(&path, b"ee\n");
-        let mut second = Follower::new(&path, Start::At(position.clone()));
-        assert_eq!(look(&mut second), ["three"]);
-    }
-
-    /// RG-4.
-    #[test]
-    fn a_file_rotated_while_the_reader_was_away_is_read_to_its_end_where_it_still_lies() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        append(&path, b"one\ntwo\n");
-        let mut first = Follower::new(&path, Start::Beginning);
-        assert_eq!(look(&mut first).len(), 2);
-        let position = first.position().unwrap().to_string();
-        append(&path, b"three\n");
-        fs::rename(&path, dir.path().join("log.1")).unwrap();
-        append(&path, b"new\n");
-        let mut second = Follower::new(&path, Start::At(position.clone()));
-        assert_eq!(look(&mut second), ["three", "new"]);
-        // Shorter than what was read of it: that one is not the file any more.
-        fs::write(dir.path().join("log.1"), b"").unwrap();
-        let mut third = Follower::new(&path, Start::At(position));
-        let seen = look(&mut third);
-        assert!(seen[0].contains("rotated while the agent was away"), "{seen:?}");
-        assert_eq!(seen[1], "new");
-    }
-
-    #[test]
-    fn a_last_line_without_a_newline_is_handed_out_when_it_stays_so() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        append(&path, b"Segmentation fault");
-        let mut follower = Follower::new(&path, Start::Beginning);
-        let start = Instant::now();
-        let after = |millis| start + Duration::from_millis(millis);
-        assert!(look_at(&mut follower, start).is_empty());
-        append(&path, b" (core");
-        assert!(look_at(&mut follower, after(400)).is_empty());
-        assert!(look_at(&mut follower, after(800)).is_empty());
-        assert_eq!(look_at(&mut follower, after(900)), ["Segmentation fault (core"]);
-        append(&path, b" dumped)\n");
-        assert_eq!(look_at(&mut follower, after(950)), [" dumped)"]);
-    }
-
-    #[test]
-    fn a_successor_is_found_within_a_second_although_nothing_is_written_into_the_old_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        append(&path, b"one\n");
-        let mut follower = Follower::new(&path, Start::Beginning);
-        let start = Instant::now();
-        let after = |millis| start + Duration::from_millis(millis);
-        assert_eq!(look_at(&mut follower, start), ["one"]);
-        append(&path, b"two\n");
-        assert_eq!(look_at(&mut follower, after(10)), ["two"]);
-        fs::rename(&path, dir.path().join("log.1")).unwrap();
-        append(&path, b"three\n");
-        assert!(look_at(&mut follower, after(500)).is_empty());
-        append(&dir.path().join("log.1"), b"last words\n");
-        assert_eq!(look_at(&mut follower, after(1010)), ["last words", "three"]);
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_read_is_said_once_and_read_when_it_can() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        // A link to itself is refused to every user, root included.
-        std::os::unix::fs::symlink(&path, &path).unwrap();
-        let mut follower = Follower::new(&path, Start::Beginning);
-        let seen = look(&mut follower);
-        assert!(seen.len() == 1 && seen[0].starts_with("!cannot read"), "{seen:?}");
-        assert!(look(&mut follower).is_empty());
-        fs::remove_file(&path).unwrap();
-        append(&path, b"two\n");
-        assert_eq!(look(&mut follower), ["two"]);
-    }
-
-    #[test]
-    fn old_lines_of_unknown_age_are_left_out_and_counted() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        append(&path, b"old\n");
-        let mut follower = Follower::new(&path, Start::End);
-        let seen = look(&mut follower);
-        assert!(
-            seen.len() == 1 && seen[0].contains("4 bytes of unknown age"),
-            "{seen:?}"
-        );
-        append(&path, b"new\n");
-        assert_eq!(look(&mut follower), ["new"]);
-        // A file that appears later is new from its first byte.
-        let mut later = Follower::new(dir.path().join("later"), Start::End);
-        assert!(look(&mut later).is_empty());
-        append(&dir.path().join("later"), b"first\n");
-        assert_eq!(look(&mut later), ["first"]);
-    }
-}
+mod tests;

@@ -4,22 +4,24 @@
 //! In a job whose ranks work together all of them stand when one does, so a job hangs when no rank makes steps any more.
 //! Then a case is opened at once, with the stacks of all ranks as one tree. Nothing is restarted yet: an evaluation may just
 //! take long. The answer follows when the silence has lasted for `hang_ms`, or when a rank gives up by itself; a step clears
-//! it.
+//! it. What NCCL itself says of the job names ranks before stacks do.
 
-use std::collections::BTreeMap;
+mod silent;
+
 use std::time::Duration;
 
-use rankguard_diagnosis::{Fact, Suspect, merge};
-use rankguard_model::{
-    Body, CaseId, CaseState, Entity, Evidence, Generation, JobId, NodeId, Rank, Reason, Step, Timestamp,
-};
-use serde::Serialize;
+use rankguard_diagnosis::Fact;
+use rankguard_model::{Body, CaseId, CaseState, Entity, Evidence, Generation, JobId, Rank, Reason, Step};
 
 use super::Turn;
 use crate::{Phase, Timer};
+pub use silent::Hang;
+use silent::Silent;
 
 /// The signature under which agents tell of a silent rank.
 const SIGNATURE: &str = "ranks.stalled";
+/// The signature under which they tell what NCCL's RAS threads say; each field `rank N` has words that follow its name.
+const RAS: &str = "nccl.ras";
 /// What begins a line of a stack that is no frame of the main thread.
 const ASIDE: &str = "-- ";
 /// From the first silent rank to the question whether all are: agents look once a second and take stacks meanwhile.
@@ -28,68 +30,6 @@ const GATHER: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(15);
 /// Suspects that are named.
 const NAMED: usize = 8;
-
-/// The silent ranks of a generation.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Hang {
-    silent: BTreeMap<Rank, Silent>,
-    /// When a report of a step last arrived.
-    moved: Option<Timestamp>,
-    /// Whether diagnosis was told.
-    told: bool,
-    /// The case that waits for a step.
-    pub(crate) case: Option<CaseId>,
-}
-
-/// One silent rank.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Silent {
-    node: NodeId,
-    /// The newest step it completed, and when.
-    step: Step,
-    since: Timestamp,
-    /// Its main thread, outermost frame first.
-    frames: Vec<String>,
-}
-
-impl Hang {
-    /// When the last of the silent ranks fell silent: from then on nobody makes steps.
-    fn since(&self) -> Option<Timestamp> {
-        self.silent.values().map(|silent| silent.since).max()
-    }
-
-    /// Who is most likely waited for: whoever stands elsewhere than the others, and among these whoever is behind.
-    fn suspects(&self, odd: &BTreeMap<Rank, String>) -> Vec<Suspect> {
-        let newest = self.silent.values().map(|silent| silent.step).max();
-        let behind: Vec<Rank> = self
-            .silent
-            .iter()
-            .filter(|(_, silent)| Some(silent.step) < newest)
-            .map(|(rank, _)| *rank)
-            .collect();
-        let few = behind.len() * 2 < self.silent.len();
-        let mut ranks: Vec<Rank> = odd.keys().copied().collect();
-        if few {
-            ranks.extend(behind.iter().filter(|rank| !odd.contains_key(rank)));
-        }
-        ranks.sort_by_key(|rank| (!odd.contains_key(rank), !behind.contains(rank), *rank));
-        let named = ranks.into_iter().filter_map(|rank| {
-            let silent = self.silent.get(&rank)?;
-            let late = || format!("has completed step {} only", silent.step);
-            let why = match odd.get(&rank) {
-                Some(place) if behind.contains(&rank) => format!("{place}, and {}", late()),
-                Some(place) => place.clone(),
-                None => late(),
-            };
-            Some(Suspect {
-                rank,
-                node: silent.node.clone(),
-                why,
-            })
-        });
-        named.collect()
-    }
-}
 
 impl Turn<'_> {
     /// An agent found a rank silent.
@@ -131,11 +71,11 @@ impl Turn<'_> {
                 .cloned()
                 .collect(),
         };
-        job.hang.silent.insert(*rank, silent);
+        job.hang.insert(*rank, silent);
         let all = job
             .running
             .iter()
-            .all(|rank| job.hang.silent.contains_key(rank) || job.completed.contains(rank));
+            .all(|rank| job.hang.is_silent(*rank) || job.completed.contains(rank));
         if job.hang.told {
             return;
         }
@@ -151,18 +91,41 @@ impl Turn<'_> {
         }
     }
 
+    /// NCCL was asked about a job of which a rank is silent.
+    pub(super) fn ras_answered(&mut self, evidence: &Evidence) {
+        let Some(mark) = evidence.marks.iter().find(|mark| mark.signature == RAS) else {
+            return;
+        };
+        let Entity::Job { job: name } = &evidence.entity else {
+            return;
+        };
+        let at = self.at;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        if mark.fields.get("generation") != Some(&job.generation.to_string()) {
+            return;
+        }
+        let named = mark.fields.iter().filter_map(|(field, words)| {
+            let rank = field.strip_prefix("rank ")?.parse().ok()?;
+            Some((Rank(rank), words.clone()))
+        });
+        job.hang.named = named.collect();
+        // A case that was concluded without it hears it now.
+        let late = job.hang.case.and_then(|id| self.state.cases.get_mut(id));
+        if let (Some(case), Body::Line { text, .. }) = (late, &evidence.body) {
+            let text = format!("{text}.");
+            case.reasoning.push(Reason { at, text });
+        }
+    }
+
     /// A rank made a step: it is not silent, and neither is its job.
     pub(super) fn rank_moved(&mut self, name: &JobId, rank: Rank, step: Step) {
         let at = self.at;
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        if job.hang.silent.get(&rank).is_some_and(|silent| step <= silent.step) {
-            // A report from before, which arrived late.
-            return;
-        }
-        job.hang.moved = Some(at);
-        if job.hang.silent.remove(&rank).is_none() {
+        if !job.hang.moved(rank, step, at) {
             return;
         }
         job.hang.told = false;
@@ -187,7 +150,7 @@ impl Turn<'_> {
         let Some(since) = job.hang.since() else { return };
         if !job.hang.told {
             // Somebody who goes on shows that the job as a whole does; agents tell again when more of them fall silent.
-            if job.hang.moved.is_none_or(|moved| self.at.since(moved) >= QUIET) {
+            if job.hang.rests(self.at, QUIET) {
                 self.nobody_moves(name);
             }
             return;
@@ -211,13 +174,8 @@ impl Turn<'_> {
         let Some(since) = job.hang.since() else { return };
         job.hang.told = true;
         let generation = job.generation;
-        let stacks = job
-            .hang
-            .silent
-            .iter()
-            .map(|(rank, silent)| (*rank, silent.frames.clone()));
-        let merged = merge(&stacks.collect());
-        let suspects = job.hang.suspects(&merged.odd);
+        let merged = job.hang.stacks();
+        let suspects = job.hang.suspects(&merged.odd, &job.places());
         // However long it has lasted already, diagnosis speaks first.
         let due = since
             .after(Duration::from_millis(self.state.policy.hang_ms))
@@ -258,13 +216,8 @@ impl Turn<'_> {
         let Some(since) = job.hang.since().filter(|_| job.hang.told) else {
             return false;
         };
-        let stacks = job
-            .hang
-            .silent
-            .iter()
-            .map(|(rank, silent)| (*rank, silent.frames.clone()));
-        let merged = merge(&stacks.collect());
-        let suspects = job.hang.suspects(&merged.odd);
+        let merged = job.hang.stacks();
+        let suspects = job.hang.suspects(&merged.odd, &job.places());
         let due = since.after(Duration::from_millis(hang_ms));
         // A job of which a rank has ended makes no step that could clear it: that is a failure to be answered now.
         let ranks = job.plan.as_ref().map_or(0, crate::Plan::world_size) as usize;

@@ -1,10 +1,13 @@
-//! What PyTorch's flight recorder writes when a collective times out: found, cut down, sent.
+//! What PyTorch's flight recorder writes when a collective times out, or when it is asked: found, cut down, sent.
 //!
 //! A rank writes its dump to a file of its own, of which the name is settled when it is started
 //! (`ranks/environment`). One thread looks for these files; a dump is sent once its file has stopped growing, and again
 //! when it was written anew. When a rank ends its file is read at once, so that the dump comes before the exit.
 //!
-//! Absent: asking a rank for a dump (its pipe is made by the rank itself, and a rank that cannot make it ends).
+//! A rank that is found silent is asked for a dump through its pipe, where it has one: because its job says so, or because
+//! `agent.flight_recorder_pipe` is set. That is off unless it is asked for, since a rank that cannot make its pipe ends.
+
+mod pipe;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,6 +23,8 @@ use super::Stop;
 use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
+use pipe::Asked;
+pub(crate) use pipe::can_be_made as pipe_can_be_made;
 
 /// How often files are looked for: a rank waits for its dump for longer before it ends.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -41,6 +46,8 @@ pub(crate) struct FlightDumps {
 #[derive(Debug)]
 struct Watched {
     path: PathBuf,
+    /// Where a dump can be asked for.
+    pipe: Option<PathBuf>,
     /// As it was at the last look.
     seen: Option<Shape>,
     /// As it was when it was sent.
@@ -64,10 +71,34 @@ impl FlightDumps {
     }
 
     /// A rank is about to start, which would dump to this file. What an earlier rank left there is not its own.
-    pub(crate) fn follow(&self, rank: RankRef, path: PathBuf) {
+    pub(crate) fn follow(&self, rank: RankRef, path: PathBuf, pipe: Option<PathBuf>) {
         let sent = shape(&path);
-        let watched = Watched { path, seen: sent, sent };
+        let watched = Watched {
+            path,
+            pipe,
+            seen: sent,
+            sent,
+        };
         self.lock().insert(rank, watched);
+    }
+
+    /// Asks a rank for a dump, where it can be asked. The dump comes as any other does.
+    pub(crate) fn request(&self, rank: &RankRef) {
+        let pipe = self.lock().get(rank).and_then(|watched| watched.pipe.clone());
+        let Some(pipe) = pipe else { return };
+        match pipe::ask(&pipe) {
+            Asked::Yes => tracing::info!(pipe = %pipe.display(), "a rank was asked for its flight recorder"),
+            Asked::Nobody => tracing::debug!(pipe = %pipe.display(), "no flight recorder listens"),
+            Asked::Refused(why) => {
+                let what = format!(
+                    "rank {} of job {} cannot be asked for its flight recorder: {}: {why}",
+                    rank.rank,
+                    rank.job,
+                    pipe.display()
+                );
+                self.intake.gap(Source::FlightRecorder, what, None);
+            }
+        }
     }
 
     /// A rank has ended: what it dumped is sent now, and its file is forgotten.

@@ -1,0 +1,283 @@
+//! The text that RAS answers with, read as foreign text: lines that are not understood are left out.
+
+use std::collections::BTreeMap;
+
+/// Troubles that are kept; more are counted. A job of thousands of ranks may have as many.
+const TROUBLES: usize = 256;
+
+/// What RAS says of a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Of NCCL; empty when it did not come that far.
+    pub(super) version: String,
+    /// Whoever differs, in the order in which it is told.
+    pub(super) troubles: Vec<Trouble>,
+    /// Those that found no room.
+    pub(super) further: usize,
+    /// Whether the last part of an answer has come.
+    pub(super) whole: bool,
+}
+
+/// Somebody who differs from the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Trouble {
+    /// The rank and its communicator; a process as a whole has none.
+    pub(super) member: Option<Member>,
+    /// Where it runs, as far as it is told: `process 483072 on 172.16.64.210, GPU 0`.
+    pub(super) place: String,
+    pub(super) what: What,
+}
+
+/// A rank of one communicator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Member {
+    /// Its number there, which is the job's own number only where all ranks are in it.
+    pub(super) rank: u32,
+    /// The communicator's hash, 16 hex digits.
+    pub(super) communicator: String,
+    /// How many ranks it has; 0 when that was not told.
+    pub(super) size: u32,
+}
+
+/// How it differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum What {
+    /// RAS gave the process up: unreachable for a minute.
+    Dead,
+    /// The process did not answer this question.
+    Silent,
+    /// It has launched another number of operations than most.
+    Launched {
+        /// `AllReduce`; older versions say `collective`.
+        operation: String,
+        launched: u64,
+        most: u64,
+    },
+    /// Its communicator is in another state than that of most.
+    Status { status: String, most: String },
+    /// NCCL reported an error to it.
+    Error(String),
+}
+
+impl Answer {
+    pub(super) fn read(text: &str) -> Self {
+        let mut reader = Reader::default();
+        for line in text.lines() {
+            reader.line(line.trim_end());
+        }
+        reader.close();
+        reader.answer
+    }
+}
+
+/// What the lines that follow a heading are about.
+#[derive(Debug, Default)]
+enum Part {
+    #[default]
+    Nothing,
+    /// Processes of the job.
+    Processes(What),
+    /// Ranks of a communicator that do not answer.
+    Silent,
+    /// Ranks of a communicator with errors, and the one that the next lines share.
+    Errors(String),
+    /// Ranks of a communicator that differ in one thing: what it is, and who has which.
+    Values(Values),
+}
+
+/// Who has which value of one thing. The first that is told is what most have.
+#[derive(Debug)]
+struct Values {
+    /// The operation that was counted; none where it is the status.
+    operation: Option<String>,
+    most: Option<String>,
+    /// The value that the next lines share.
+    shared: String,
+}
+
+#[derive(Debug, Default)]
+struct Reader {
+    answer: Answer,
+    /// Ranks of each group of communicators, by the number it has in the table.
+    sizes: BTreeMap<u32, u32>,
+    communicator: Option<(String, u32)>,
+    part: Part,
+}
+
+impl Reader {
+    fn line(&mut self, line: &str) {
+        if let Some(rest) = line.strip_prefix("NCCL version ") {
+            self.answer.version = rest.split(' ').next().unwrap_or_default().to_owned();
+        } else if line == "Warnings" {
+            self.answer.whole = true;
+            self.close();
+        } else if line.is_empty() {
+            self.close();
+        } else if let Some(heading) = line.strip_prefix('#') {
+            self.heading(heading);
+        } else if line == "DEAD" {
+            self.part = Part::Processes(What::Dead);
+        } else if line == "INCOMPLETE" {
+            self.part = Part::Processes(What::Silent);
+        } else if let Some(row) = row(line) {
+            self.sizes.insert(row.0, row.1);
+        } else {
+            self.detail(line.trim_start());
+        }
+    }
+
+    fn close(&mut self) {
+        self.part = Part::Nothing;
+    }
+
+    /// `0-1 (cf264af53edbe986) MISMATCH`: group, number in it, hash, what is wrong.
+    fn heading(&mut self, heading: &str) {
+        self.close();
+        let mut words = heading.split_whitespace();
+        let group = words
+            .next()
+            .and_then(|place| place.split('-').next()?.parse::<u32>().ok());
+        let hash = words.next().map(|hash| hash.trim_matches(['(', ')']).to_owned());
+        let (Some(group), Some(hash)) = (group, hash) else {
+            self.communicator = None;
+            return;
+        };
+        self.communicator = Some((hash, self.sizes.get(&group).copied().unwrap_or(0)));
+        self.part = match words.next() {
+            Some("INCOMPLETE") => Part::Silent,
+            Some("ERROR") => Part::Errors(String::new()),
+            _ => Part::Nothing,
+        };
+    }
+
+    fn detail(&mut self, line: &str) {
+        if let Some(differ) = line.strip_prefix("Communicator ranks have different ") {
+            let operation = differ.strip_suffix(" operation counts").map(str::to_owned);
+            self.part = Part::Values(Values {
+                operation,
+                most: None,
+                shared: String::new(),
+            });
+        } else if let Some(process) = line.strip_prefix("Process ") {
+            if let Part::Processes(what) = &self.part {
+                let place = process_place(process);
+                let what = what.clone();
+                self.push(None, place, what);
+            }
+        } else if let Some(rank) = line.strip_prefix("Rank ") {
+            self.rank(rank);
+        } else if let Some((count, says)) = line.split_once(" ranks ")
+            && count.parse::<u32>().is_ok()
+        {
+            match &mut self.part {
+                Part::Errors(error) => {
+                    says.strip_prefix("reported ").unwrap_or(says).clone_into(error);
+                }
+                Part::Values(values) => values.shared = values.take(says),
+                Part::Nothing | Part::Silent | Part::Processes(_) => {}
+            }
+        }
+    }
+
+    /// `21 has launched up to operation 6649 -- GPU 5 managed by process 3487984 on node 172.16.64.213`.
+    fn rank(&mut self, line: &str) {
+        let (says, place) = line.split_once(" -- ").unwrap_or((line, ""));
+        let place = rank_place(place);
+        let (number, says) = says.split_once(' ').unwrap_or((says, ""));
+        let (Ok(rank), Some((communicator, size))) = (number.parse(), self.communicator.clone()) else {
+            return;
+        };
+        let what = match &mut self.part {
+            Part::Silent => What::Silent,
+            Part::Errors(shared) => {
+                let own = says.strip_prefix("reported ").unwrap_or(shared);
+                What::Error(own.to_owned())
+            }
+            Part::Values(values) => {
+                let own = if says.is_empty() {
+                    values.shared.clone()
+                } else {
+                    values.take(says)
+                };
+                match values.difference(&own) {
+                    Some(what) => what,
+                    None => return,
+                }
+            }
+            Part::Nothing | Part::Processes(_) => return,
+        };
+        self.push(
+            Some(Member {
+                rank,
+                communicator,
+                size,
+            }),
+            place,
+            what,
+        );
+    }
+
+    fn push(&mut self, member: Option<Member>, place: String, what: What) {
+        if self.answer.troubles.len() < TROUBLES {
+            self.answer.troubles.push(Trouble { member, place, what });
+        } else {
+            self.answer.further += 1;
+        }
+    }
+}
+
+impl Values {
+    /// The value in `have launched up to operation 6650`, `has status INIT`.
+    fn take(&mut self, says: &str) -> String {
+        let value = says.rsplit(' ').next().unwrap_or_default();
+        let value = if says.contains("not launched any") { "0" } else { value };
+        self.most.get_or_insert_with(|| value.to_owned());
+        value.to_owned()
+    }
+
+    fn difference(&self, own: &str) -> Option<What> {
+        let most = self.most.clone().filter(|most| most != own)?;
+        match &self.operation {
+            Some(operation) => Some(What::Launched {
+                operation: operation.clone(),
+                launched: own.parse().ok()?,
+                most: most.parse().ok()?,
+            }),
+            None => Some(What::Status {
+                status: own.to_owned(),
+                most,
+            }),
+        }
+    }
+}
+
+/// A row of the table of groups: its number and how many ranks each of its communicators has.
+fn row(line: &str) -> Option<(u32, u32)> {
+    let cells: Vec<&str> = line.split_whitespace().collect();
+    // Group, communicators, nodes, ranks per node, per communicator, in the group, status, errors.
+    let [group, comms, _, _, ranks, _, _, _] = cells[..] else {
+        return None;
+    };
+    comms.parse::<u32>().ok()?;
+    Some((group.parse().ok()?, ranks.parse().ok()?))
+}
+
+/// `GPU 5 managed by process 3487984 on node 172.16.64.213`.
+fn rank_place(text: &str) -> String {
+    match text.split_once(" managed by process ") {
+        Some((gpu, process)) => format!("process {}, {gpu}", process.replacen(" on node ", " on ", 1)),
+        None => String::new(),
+    }
+}
+
+/// `3487984 on node 172.16.64.213 managing GPU 5`.
+fn process_place(text: &str) -> String {
+    let (process, gpus) = text.split_once(" managing ").unwrap_or((text, ""));
+    let process = process.replacen(" on node ", " on ", 1);
+    let comma = if gpus.is_empty() { "" } else { ", " };
+    format!("process {process}{comma}{gpus}")
+}
+
+#[cfg(test)]
+#[path = "answer_tests.rs"]
+mod tests;

@@ -1,0 +1,308 @@
+//! The conversation: lines over TCP, a greeting from both sides, then one question, whose answer ends with the connection.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::collectors::Stop;
+
+/// How this side greets; the version is the one that all released servers speak.
+const GREETING: &[u8] = b"CLIENT PROTOCOL 2\n";
+/// How the other side begins its greeting.
+const GREETED: &str = "server protocol ";
+/// The question: verbose, so that every rank that differs is listed and not the first ten only.
+const QUESTION: &[u8] = b"VERBOSE STATUS\n";
+/// A greeting is shorter.
+const GREETING_BYTES: usize = 256;
+/// How often a wait looks whether the agent ends.
+const HEAR: Duration = Duration::from_millis(100);
+
+/// How long and how much.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// For a connection and a greeting. All processes of a node share the port, and a stopped one takes its part of the
+    /// connections.
+    pub(super) greeting: Duration,
+    /// How often a connection is tried.
+    pub(super) tries: u32,
+    /// For the answer, which NCCL itself gives within 10 s.
+    pub(super) answer: Duration,
+    /// Bytes that are read of it.
+    pub(super) bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            greeting: Duration::from_secs(1),
+            tries: 3,
+            answer: Duration::from_secs(12),
+            bytes: 1 << 20,
+        }
+    }
+}
+
+/// What was said, as far as it came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) text: String,
+    /// Why it is not all, where it is not.
+    pub(super) broken: Option<String>,
+}
+
+/// Why nothing was said.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unheard {
+    /// Nobody listens there.
+    Nobody,
+    /// Somebody does, and does not speak as NCCL does; in words.
+    Foreign(String),
+    /// The agent ends.
+    Stopped,
+}
+
+/// Asks whoever listens at the first of these addresses where somebody does.
+pub(super) fn ask(addresses: &[SocketAddr], limits: &Limits, stop: &Stop) -> Result<Said, Unheard> {
+    let mut why = None;
+    for _ in 0..limits.tries {
+        for address in addresses {
+            match greet(address, limits, stop) {
+                Ok(stream) => return question(stream, limits, stop),
+                Err(Unheard::Nobody) => {}
+                Err(Unheard::Stopped) => return Err(Unheard::Stopped),
+                Err(Unheard::Foreign(told)) => why = Some(told),
+            }
+        }
+        if why.is_none() {
+            return Err(Unheard::Nobody);
+        }
+    }
+    Err(why.map_or(Unheard::Nobody, Unheard::Foreign))
+}
+
+fn greet(address: &SocketAddr, limits: &Limits, stop: &Stop) -> Result<TcpStream, Unheard> {
+    let until = Instant::now() + limits.greeting;
+    let mut stream = TcpStream::connect_timeout(address, limits.greeting).map_err(|problem| match problem.kind() {
+        io::ErrorKind::TimedOut => Unheard::Foreign(format!("{address} takes no connection")),
+        _ => Unheard::Nobody,
+    })?;
+    let failed = |problem: io::Error| Unheard::Foreign(format!("{address}: {problem}"));
+    stream
+        .set_read_timeout(Some(HEAR.min(limits.greeting)))
+        .map_err(failed)?;
+    stream.set_write_timeout(Some(limits.greeting)).map_err(failed)?;
+    stream.write_all(GREETING).map_err(failed)?;
+    let mut greeted = Vec::new();
+    let mut byte = [0];
+    // By single bytes: what follows the line belongs to the answer.
+    while !greeted.ends_with(b"\n") {
+        match hear(&mut stream, &mut byte, until, stop) {
+            Heard::Bytes(_) if greeted.len() < GREETING_BYTES => greeted.push(byte[0]),
+            Heard::Stopped => return Err(Unheard::Stopped),
+            Heard::Late => return Err(Unheard::Foreign(format!("{address} does not greet"))),
+            Heard::Bytes(_) | Heard::End | Heard::Broken(_) => break,
+        }
+    }
+    let text = String::from_utf8_lossy(&greeted);
+    if greeted.ends_with(b"\n") && text.to_ascii_lowercase().starts_with(GREETED) {
+        return Ok(stream);
+    }
+    let begins: String = text.chars().take(40).collect();
+    Err(Unheard::Foreign(format!("{address} greets with {begins:?}")))
+}
+
+fn question(mut stream: TcpStream, limits: &Limits, stop: &Stop) -> Result<Said, Unheard> {
+    let until = Instant::now() + limits.answer;
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 16 * 1024];
+    let mut broken = stream.write_all(QUESTION).err().map(|problem| problem.to_string());
+    while broken.is_none() {
+        match hear(&mut stream, &mut buffer, until, stop) {
+            Heard::Bytes(count) => bytes.extend_from_slice(&buffer[..count]),
+            Heard::End => break,
+            Heard::Stopped => return Err(Unheard::Stopped),
+            Heard::Late => broken = Some(format!("it did not end within {:.0?}", limits.answer)),
+            Heard::Broken(problem) => broken = Some(problem.to_string()),
+        }
+        if bytes.len() >= limits.bytes {
+            bytes.truncate(limits.bytes);
+            broken = Some(format!("only {} bytes of it were read", limits.bytes));
+        }
+    }
+    Ok(Said {
+        text: String::from_utf8_lossy(&bytes).into_owned(),
+        broken,
+    })
+}
+
+enum Heard {
+    Bytes(usize),
+    End,
+    /// The time is over.
+    Late,
+    Stopped,
+    Broken(io::Error),
+}
+
+fn hear(stream: &mut TcpStream, buffer: &mut [u8], until: Instant, stop: &Stop) -> Heard {
+    loop {
+        if stop.stopped() {
+            return Heard::Stopped;
+        }
+        if Instant::now() >= until {
+            return Heard::Late;
+        }
+        match stream.read(buffer) {
+            Ok(0) => return Heard::End,
+            Ok(count) => return Heard::Bytes(count),
+            Err(problem) => match problem.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {}
+                _ => return Heard::Broken(problem),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+    use std::thread::JoinHandle;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        greeting: Duration::from_secs(20),
+        tries: 1,
+        answer: Duration::from_secs(60),
+        bytes: 1 << 20,
+    };
+
+    /// A server of one connection; it is given the lines that it is sent and the stream to write to.
+    fn server(
+        serve: impl FnOnce(&mut dyn Iterator<Item = String>, &mut TcpStream) + Send + 'static,
+    ) -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let thread = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap())
+                .lines()
+                .map_while(Result::ok);
+            serve(&mut lines, &mut stream);
+        });
+        (address, thread)
+    }
+
+    fn ask_it(address: SocketAddr, limits: &Limits) -> Result<Said, Unheard> {
+        ask(&[address], limits, &Stop::default())
+    }
+
+    #[test]
+    fn both_greet_and_the_answer_is_all_until_the_connection_ends() {
+        let (address, served) = server(|lines, stream| {
+            assert_eq!(lines.next().as_deref(), Some("CLIENT PROTOCOL 2"));
+            stream.write_all(b"SERVER PROTOCOL 2\n").unwrap();
+            assert_eq!(lines.next().as_deref(), Some("VERBOSE STATUS"));
+            // In pieces, as the service sends it.
+            for piece in [
+                "NCCL version 2.28.3 compiled with CUDA 13.0\n",
+                "\nCommuni",
+                "cators...",
+                " (0.00s)\n",
+            ] {
+                stream.write_all(piece.as_bytes()).unwrap();
+            }
+        });
+        let said = ask_it(address, &LIMITS).unwrap();
+        served.join().unwrap();
+        assert!(
+            said.text.starts_with("NCCL version 2.28.3") && said.text.ends_with("(0.00s)\n"),
+            "{said:?}"
+        );
+        assert_eq!(said.broken, None);
+    }
+
+    #[test]
+    fn nobody_at_the_port_is_told_apart_from_somebody_else() {
+        let vacant = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert_eq!(ask_it(vacant, &LIMITS), Err(Unheard::Nobody));
+        let (web, served) = server(|lines, stream| {
+            lines.next();
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        });
+        let told = ask_it(web, &LIMITS);
+        served.join().unwrap();
+        assert!(
+            matches!(&told, Err(Unheard::Foreign(why)) if why.contains("HTTP/1.1 400")),
+            "{told:?}"
+        );
+        let (endless, served) = server(|_, stream| while stream.write_all(&[b'x'; 4096]).is_ok() {});
+        let told = ask_it(endless, &LIMITS);
+        served.join().unwrap();
+        assert!(matches!(told, Err(Unheard::Foreign(_))), "{told:?}");
+    }
+
+    /// RG-9.
+    #[test]
+    fn silence_before_and_after_the_greeting_has_an_end() {
+        let quick = Limits {
+            greeting: Duration::from_millis(300),
+            answer: Duration::from_millis(300),
+            ..LIMITS
+        };
+        let (dumb, served) = server(|lines, _| for _ in lines {});
+        let told = ask_it(dumb, &quick);
+        served.join().unwrap();
+        assert!(
+            matches!(&told, Err(Unheard::Foreign(why)) if why.ends_with("does not greet")),
+            "{told:?}"
+        );
+        let (stuck, served) = server(|lines, stream| {
+            lines.next();
+            stream.write_all(b"SERVER PROTOCOL 2\nNCCL version").unwrap();
+            for _ in lines {}
+        });
+        let said = ask_it(
+            stuck,
+            &Limits {
+                greeting: LIMITS.greeting,
+                ..quick
+            },
+        )
+        .unwrap();
+        served.join().unwrap();
+        assert_eq!(said.text, "NCCL version");
+        assert_eq!(said.broken.as_deref(), Some("it did not end within 300ms"));
+    }
+
+    #[test]
+    fn ten_megabytes_are_not_all_read() {
+        let (address, served) = server(|lines, stream| {
+            lines.next();
+            stream.write_all(b"SERVER PROTOCOL 2\n").unwrap();
+            lines.next();
+            let line = "  Rank 7 -- GPU 0 managed by process 1 on node 10.0.0.1\n".repeat(1000);
+            for _ in 0..(10 << 20) / line.len() {
+                if stream.write_all(line.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+        let said = ask_it(address, &LIMITS).unwrap();
+        served.join().unwrap();
+        assert_eq!(said.text.len(), LIMITS.bytes);
+        assert_eq!(said.broken.as_deref(), Some("only 1048576 bytes of it were read"));
+    }
+
+    #[test]
+    fn an_agent_that_ends_waits_for_nobody() {
+        let (address, served) = server(|lines, _| for _ in lines {});
+        let stop = Stop::default();
+        stop.stop();
+        assert_eq!(ask(&[address], &LIMITS, &stop), Err(Unheard::Stopped));
+        served.join().unwrap();
+    }
+}

@@ -1,0 +1,193 @@
+//! From an answer to what is told of it: words for people, and the ranks of the job that the others seem to wait for.
+
+use std::collections::BTreeMap;
+
+use super::answer::{Answer, Trouble, What};
+
+/// Troubles that the text names; the rest stands in the lines below it.
+const NAMED: usize = 3;
+/// Lines below the text.
+const LINES: usize = 64;
+/// Ranks that are suspected; of more nobody knows where to look.
+const SUSPECTS: usize = 8;
+/// An error that a rank has because of another one.
+const OF_ANOTHER: &str = "Remote process error";
+
+/// What is told of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) text: String,
+    pub(super) lines: Vec<String>,
+    /// Ranks of the job, each with words that follow its name.
+    pub(super) suspects: BTreeMap<u32, String>,
+}
+
+/// `world` is the number of ranks of the job: in a communicator of as many a rank has its number of the job.
+pub(super) fn told(answer: &Answer, world: u32) -> Told {
+    let all: Vec<String> = answer.troubles.iter().map(sentence).collect();
+    let (named, further) = (
+        all.iter().take(NAMED),
+        (all.len() + answer.further).saturating_sub(NAMED),
+    );
+    let mut text = named.cloned().collect::<Vec<_>>().join("; ");
+    if all.is_empty() {
+        text.push_str("all processes answer, and all ranks have launched the same operations");
+    }
+    if further > 0 {
+        text = format!("{text}; and {further} more");
+    }
+    let version = if answer.version.is_empty() {
+        "of unknown version"
+    } else {
+        &answer.version
+    };
+    Told {
+        text: format!("NCCL {version} says: {text}"),
+        lines: all.into_iter().take(LINES).collect(),
+        suspects: suspects(answer, world),
+    }
+}
+
+/// Whoever does not answer, has failed, or is behind: not who merely suffers from it, nor who is ahead.
+fn suspects(answer: &Answer, world: u32) -> BTreeMap<u32, String> {
+    let mut suspects = BTreeMap::new();
+    for trouble in &answer.troubles {
+        let blamed = match &trouble.what {
+            What::Dead | What::Silent | What::Status { .. } => true,
+            What::Launched { launched, most, .. } => launched < most,
+            What::Error(error) => error != OF_ANOTHER,
+        };
+        if let Some(member) = trouble
+            .member
+            .as_ref()
+            .filter(|member| blamed && member.size == world && world > 1)
+        {
+            suspects.entry(member.rank).or_insert_with(|| words(&trouble.what));
+        }
+    }
+    if suspects.len() > SUSPECTS {
+        BTreeMap::new()
+    } else {
+        suspects
+    }
+}
+
+fn sentence(trouble: &Trouble) -> String {
+    let words = words(&trouble.what);
+    match (&trouble.member, trouble.place.as_str()) {
+        (None, place) => format!("{place} {words}"),
+        (Some(member), place) => {
+            let of = format!(
+                "rank {} of {} in communicator {}",
+                member.rank, member.size, member.communicator
+            );
+            let place = if place.is_empty() {
+                String::new()
+            } else {
+                format!(" ({place})")
+            };
+            format!("{of}{place} {words}")
+        }
+    }
+}
+
+/// Words that follow the name of whoever it is.
+fn words(what: &What) -> String {
+    match what {
+        What::Dead => "is given up by NCCL's RAS network".to_owned(),
+        What::Silent => "does not answer NCCL's RAS network".to_owned(),
+        What::Launched {
+            operation,
+            launched,
+            most,
+        } => {
+            format!("has launched {launched} {operation} operations, most ranks {most}")
+        }
+        What::Status { status, most } => format!("has a communicator in state {status}, most ranks {most}"),
+        What::Error(error) => format!("was told of an error by NCCL: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collectors::ras::answer::Member;
+
+    fn trouble(rank: u32, size: u32, what: What) -> Trouble {
+        let member = Some(Member {
+            rank,
+            communicator: "c0".to_owned(),
+            size,
+        });
+        Trouble {
+            member,
+            place: format!("process {rank} on a, GPU 0"),
+            what,
+        }
+    }
+
+    fn launched(launched: u64, most: u64) -> What {
+        What::Launched {
+            operation: "AllReduce".to_owned(),
+            launched,
+            most,
+        }
+    }
+
+    #[test]
+    fn who_is_behind_or_dead_is_suspected_and_who_is_ahead_or_suffers_is_not() {
+        let answer = Answer {
+            version: "2.28.3".to_owned(),
+            troubles: vec![
+                trouble(3, 8, launched(41, 42)),
+                trouble(4, 8, launched(43, 42)),
+                trouble(5, 8, What::Error(OF_ANOTHER.to_owned())),
+                trouble(6, 8, What::Dead),
+                // In a communicator of some ranks, whose numbers mean nothing to the job.
+                trouble(0, 4, What::Silent),
+            ],
+            further: 2,
+            whole: true,
+        };
+        let told = told(&answer, 8);
+        assert_eq!(
+            told.suspects,
+            BTreeMap::from([
+                (3, "has launched 41 AllReduce operations, most ranks 42".to_owned()),
+                (6, "is given up by NCCL's RAS network".to_owned()),
+            ])
+        );
+        assert!(
+            told.text.starts_with(
+                "NCCL 2.28.3 says: rank 3 of 8 in communicator c0 (process 3 on a, GPU 0) has launched 41 AllReduce"
+            ) && told.text.ends_with("; and 4 more"),
+            "{}",
+            told.text
+        );
+        assert_eq!(told.lines.len(), 5);
+    }
+
+    #[test]
+    fn nothing_is_told_of_a_job_in_which_nobody_differs_and_nobody_is_suspected_where_all_do() {
+        let fine = told(
+            &Answer {
+                version: "2.24.3".to_owned(),
+                ..Answer::default()
+            },
+            8,
+        );
+        assert_eq!(
+            fine.text,
+            "NCCL 2.24.3 says: all processes answer, and all ranks have launched the same operations"
+        );
+        let many = (0..100).map(|rank| trouble(rank, 100, What::Silent)).collect();
+        let told = told(
+            &Answer {
+                troubles: many,
+                ..Answer::default()
+            },
+            100,
+        );
+        assert_eq!((told.suspects.len(), told.lines.len()), (0, LINES));
+    }
+}

@@ -1,0 +1,121 @@
+//! The ways between many nodes, measured until there is nothing more to learn, or until the time is over.
+
+use std::time::{Duration, Instant};
+
+use rankguard_model::{ClassId, FailedCheck, Peer};
+use tokio::task::JoinSet;
+
+use super::measure;
+use super::plan::{Blame, Measured, Pair, Search};
+
+/// The check of a node whose ways to the others are bad; the controller knows it by this name.
+const CHECK: &str = "between";
+/// The failure that it would be.
+const CLASS: &str = "network-slow";
+/// Time of one measurement when a job waits for it.
+const LASTS: Duration = Duration::from_millis(200);
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Survey {
+    /// Each measurement, or why it failed.
+    pub rows: Vec<(Pair, Result<Measured, String>)>,
+    /// Whom the results blame.
+    pub blame: Blame,
+    /// Whether nothing more is to be learnt; else the time was over, and the blame is not to be relied on.
+    pub whole: bool,
+}
+
+/// Measures between agents at these addresses (`host:port` of their peer services). A pair is bad below `least` bytes per
+/// second in any case; each measurement lasts `lasts`. No round begins after `until`.
+pub async fn survey(addresses: &[String], least: f64, lasts: Duration, until: Option<Instant>) -> Survey {
+    let mut search = Search::new(addresses.len(), least);
+    let mut rows = Vec::new();
+    let mut number = 0;
+    let whole = loop {
+        let round = search.next();
+        if round.is_empty() {
+            break true;
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            break false;
+        }
+        let mut open = JoinSet::new();
+        for pair in round {
+            number += 1;
+            let (from, to) = (addresses[pair.0].clone(), addresses[pair.1].clone());
+            open.spawn(async move { (pair, measure(&from, &to, number, lasts).await) });
+        }
+        while let Some(done) = open.join_next().await {
+            let Ok((pair, told)) = done else { continue };
+            search.tell(pair, told.clone().ok());
+            rows.push((pair, told));
+        }
+    };
+    Survey {
+        rows,
+        blame: search.blame(),
+        whole,
+    }
+}
+
+/// What a job should know of the ways between its nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    /// Nodes whose ways to all others are bad.
+    pub(crate) failed: Vec<FailedCheck>,
+    /// Single ways that are bad, in words: no node is to blame for them.
+    pub(crate) single: Vec<String>,
+    /// Why nothing is known, where nothing is.
+    pub(crate) unknown: Option<String>,
+}
+
+/// Measures between the nodes of a job; takes little more than `limit`.
+pub(crate) async fn before_job(peers: &[Peer], limit: Duration) -> Ways {
+    let addresses: Vec<String> = peers.iter().map(|peer| peer.address.clone()).collect();
+    let survey = survey(&addresses, 0.0, LASTS, Some(Instant::now() + limit)).await;
+    if !survey.whole {
+        let what = format!(
+            "the ways between {} nodes were not measured to the end within {limit:.0?}",
+            peers.len()
+        );
+        return Ways {
+            unknown: Some(what),
+            ..Ways::default()
+        };
+    }
+    let name = |index: &usize| peers.get(*index).map_or("-", |peer| peer.node.as_str());
+    let failed = |node: &usize| FailedCheck {
+        check: CHECK.to_owned(),
+        subject: name(node).to_owned(),
+        class: ClassId::from(CLASS),
+        found: format!(
+            "bad with every node that it measured: {:.2} Gb/s at most, and {:.2} Gb/s between the best",
+            survey.best(|pair| pair.0 == *node || pair.1 == *node),
+            survey.best(|_| true)
+        ),
+        advice: "look at its adapter, cable and switch port".to_owned(),
+    };
+    let links = survey.blame.links.iter().map(|(one, other)| {
+        let (one, other) = (name(one), name(other));
+        format!("the way between {one} and {other} is bad, and both are good with others")
+    });
+    let open = survey.blame.open.iter().map(|(one, other)| {
+        let (one, other) = (name(one), name(other));
+        format!("{one} and {other} are bad together, and neither is good with another")
+    });
+    Ways {
+        failed: survey.blame.nodes.iter().map(failed).collect(),
+        single: links.chain(open).collect(),
+        unknown: None,
+    }
+}
+
+impl Survey {
+    /// The most that any of these pairs had, gigabits per second.
+    fn best(&self, of: impl Fn(&Pair) -> bool) -> f64 {
+        let rows = self.rows.iter().filter(|(pair, _)| of(pair));
+        let bandwidths = rows.filter_map(|(_, told)| told.as_ref().ok()).map(|it| it.bandwidth);
+        bandwidths.fold(0.0, f64::max) * 8.0 / 1e9
+    }
+}

@@ -1,0 +1,17 @@
+//! What the agent sees and counts, pushed by OTLP over gRPC to an OpenTelemetry collector, where one is named
+//! (`agent.otlp_endpoint`): evidence as log records, the numbers of the Prometheus page as metrics.
+//!
+//! It is a copy for dashboards: what counts goes through the spool. So records wait in a bounded queue in memory, the oldest
+//! go first when it is full, and each that goes is counted. An export that fails for a while is tried again as the
+//! specification of OTLP 1 wants it (growing pauses, the server's own word on when, an end); what is refused is counted and
+//! left. Numbers are not tried again: the next ones hold them.
+//!
+//! Absent: TLS, compression, headers, traces, OTLP over HTTP. A collector on the same node has them.
+
+mod export;
+mod queue;
+mod records;
+mod retry;
+
+pub(crate) use export::start;
+pub(crate) use queue::LogQueue;

@@ -1,0 +1,45 @@
+//! The numbers in the text format that Prometheus reads (version 0.0.4).
+
+use std::fmt::Write as _;
+
+use super::numbers::{Family, Kind, families};
+use super::view::AgentView;
+
+/// The content type of the text.
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All numbers of an agent.
+pub(super) fn render(view: &AgentView) -> String {
+    let mut text = String::new();
+    for family in families(view) {
+        write(&mut text, &family);
+    }
+    text
+}
+
+fn write(text: &mut String, family: &Family) {
+    let name = format!("rankguard_agent_{}", family.name);
+    let kind = match family.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+    };
+    let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", family.help);
+    for sample in &family.samples {
+        text.push_str(&name);
+        for (at, (label, value)) in sample.labels.iter().enumerate() {
+            let before = if at == 0 { '{' } else { ',' };
+            let _ = write!(text, "{before}{label}=\"{}\"", escaped(value));
+        }
+        let end = if sample.labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(text, "{end} {}", sample.value);
+    }
+}
+
+/// Names of devices and jobs come from outside.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+#[path = "prometheus_tests.rs"]
+mod tests;

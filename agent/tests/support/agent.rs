@@ -1,0 +1,69 @@
+//! An agent beside a test, and the ranks that it starts.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rankguard_agent::{Ended, KernelLogSource, Settings, run};
+use rankguard_model::NodeId;
+use rankguard_rank::{RankClient, RankEnv};
+use tokio::sync::oneshot;
+
+use super::{FakeController, LIMIT};
+
+/// An agent that sees nothing of the machine it runs on.
+pub fn settings(state_dir: &Path, controller: &str) -> Settings {
+    let mut settings = Settings::new(NodeId::from("n1"), controller, state_dir);
+    settings.slots = 2;
+    settings.kernel_log = KernelLogSource::Off;
+    settings.sysfs_root = state_dir.join("no-sysfs");
+    settings.nvml_library = Some(state_dir.join("no-nvml.so"));
+    settings
+}
+
+/// Runs an agent beside a story; ends it in order afterwards.
+pub async fn with_agent<F: Future<Output = ()>>(
+    adjust: impl FnOnce(&mut Settings),
+    story: impl FnOnce(FakeController) -> F,
+) -> Ended {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = FakeController::start(true).await;
+    let (end, ended) = oneshot::channel::<()>();
+    let mut settings = settings(dir.path(), &controller.address.to_string());
+    adjust(&mut settings);
+    let agent = tokio::spawn(run(settings, async {
+        let _ = ended.await;
+    }));
+    controller.joined(1).await;
+    story(controller).await;
+    end.send(()).unwrap();
+    let ended = tokio::time::timeout(LIMIT, agent).await.unwrap().unwrap().unwrap();
+    assert!(!dir.path().join("ranks.sock").exists(), "the socket is gone");
+    ended
+}
+
+/// A rank that leaves the path of its agent's socket in `place`.
+pub fn tells_its_socket(place: &Path) -> String {
+    format!(
+        "echo $RANKGUARD_SOCKET > {0}.new; mv {0}.new {0}; sleep 300",
+        place.display()
+    )
+}
+
+/// Speaks as rank 0 of a generation, once the rank has left the path of its agent's socket in `place`.
+pub fn client_at(place: &Path, generation: u64) -> RankClient {
+    let until = Instant::now() + LIMIT;
+    while !place.exists() {
+        assert!(Instant::now() < until, "the rank does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let socket = std::fs::read_to_string(place).unwrap();
+    let vars = [
+        ("RANKGUARD_SOCKET", socket.trim()),
+        ("RANKGUARD_JOB", "train"),
+        ("RANKGUARD_GENERATION", &generation.to_string()),
+    ];
+    let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let env = RankEnv::from_vars(&vars.into_iter().collect()).unwrap();
+    RankClient::connect(&env).unwrap().unwrap()
+}

@@ -1,0 +1,72 @@
+//! Ranks that are slower than the others, by the marks of their steps: told, shown and a case, and nothing is restarted for it.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::{Body, ClassId, Entity, Evidence, EvidenceId, JobId, Mark, Rank, Role, Sequence, Source};
+
+use super::{Turn, node_of};
+use crate::tempo::{Change, Slow};
+
+impl Turn<'_> {
+    /// Looks at the tempo of a job after a report of a step.
+    pub(super) fn watch_tempo(&mut self, name: &JobId) {
+        let at = self.at;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let world = job.plan.as_ref().map_or(0, crate::Plan::world_size) as usize;
+        for (rank, change) in job.tempo.look(at, world) {
+            match change {
+                Change::Slow(slow) => self.rank_slow(name, rank, slow),
+                Change::Usual => self.announce(format!("job {name}: rank {rank} is as fast as the others again")),
+            }
+        }
+    }
+
+    fn rank_slow(&mut self, name: &JobId, rank: Rank, slow: Slow) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let Some(node) = node_of(job, rank) else { return };
+        let generation = job.generation;
+        let text = format!(
+            "rank {rank} on {node} takes {:.1} ms a step and the others {:.1} ms: {:.0} % more",
+            slow.step_ms,
+            slow.usual_ms,
+            (slow.step_ms / slow.usual_ms - 1.0) * 100.0
+        );
+        self.announce(format!("job {name}: {text}"));
+        let fields = [
+            ("rank", rank.to_string()),
+            ("step_ms", format!("{:.3}", slow.step_ms)),
+            ("usual_ms", format!("{:.3}", slow.usual_ms)),
+        ];
+        let evidence = Evidence {
+            // No spool holds it: the controller compared the ranks itself.
+            id: EvidenceId {
+                node: node.clone(),
+                seq: Sequence(0),
+            },
+            at: self.at,
+            source: Source::Ranks,
+            entity: Entity::Rank {
+                job: name.clone(),
+                generation,
+                rank,
+                node,
+            },
+            body: Body::Line {
+                text,
+                context: Vec::new(),
+                repeats: 1,
+            },
+            marks: vec![Mark {
+                class: ClassId::from("straggler"),
+                role: Role::Root,
+                confidence: 0.7,
+                signature: "step-times".to_owned(),
+                fields: BTreeMap::from(fields.map(|(name, value)| (name.to_owned(), value))),
+            }],
+            synthetic: false,
+        };
+        self.witness(&evidence);
+    }
+}

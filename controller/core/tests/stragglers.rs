@@ -1,0 +1,58 @@
+//! A rank that is slower than the others, by the marks of their steps.
+
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::{Cluster, node};
+use rankguard_core::{Phase, Policy};
+use rankguard_model::{Body, Rank, Step, Timestamp};
+
+/// Eight ranks make so many steps, one a second, and tell what they worked themselves.
+fn steps(cluster: &mut Cluster, from: u64, count: u64, own_ms: impl Fn(u32) -> f64) {
+    for step in from..from + count {
+        for rank in 0..8 {
+            let body = Body::Progress {
+                step: Step(step),
+                loss: None,
+                step_ms: 140.0,
+                own_ms: Some(own_ms(rank)),
+            };
+            cluster.rank_says(rank, body, Vec::new());
+        }
+        cluster.wait(Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn a_slow_rank_is_shown_and_a_case_and_nothing_is_restarted() {
+    let mut cluster = Cluster::running(Policy::default());
+    let generation = cluster.generation();
+    steps(&mut cluster, 100, 90, |rank| if rank == 5 { 140.0 } else { 100.0 });
+    let view = cluster.state.status(Timestamp(0));
+    let slow: Vec<_> = view.jobs[0]
+        .stragglers
+        .iter()
+        .map(|it| (it.rank, it.node.clone(), it.usual_ms))
+        .collect();
+    assert_eq!(slow, [(Rank(5), node(2), 100.0)]);
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.verdict.class.as_str(), "straggler");
+    assert_eq!(case.verdict.blamed.node(), Some(&node(2)));
+    let told = "rank 5 on node-2 takes 140.0 ms a step and the others 100.0 ms: 40 % more";
+    assert_eq!(case.findings[0].text, told);
+    assert_eq!(cluster.generation(), generation);
+    let job = cluster.state.jobs().values().next().expect("there is one");
+    assert!(matches!(job.phase, Phase::Running), "{:?}", job.phase);
+    steps(&mut cluster, 200, 90, |_| 100.0);
+    assert_eq!(cluster.state.status(Timestamp(0)).jobs[0].stragglers, []);
+}
+
+#[test]
+fn ranks_that_are_alike_are_no_news() {
+    let mut cluster = Cluster::running(Policy::default());
+    steps(&mut cluster, 100, 90, |rank| 100.0 + f64::from(rank) / 2.0);
+    assert_eq!(cluster.cases().len(), 0);
+    assert_eq!(cluster.state.status(Timestamp(0)).jobs[0].stragglers, []);
+}
