@@ -191,15 +191,16 @@ fn conclude(findings: &[Evidence], now: Timestamp) -> Vec<Case> {
             node,
         } = &evidence.entity
         {
-            let known = context.jobs.entry(job.clone()).or_default();
+            let mut known = context.job(job).cloned().unwrap_or_default();
             if *generation > known.generation {
                 known.placements.clear();
                 known.generation = *generation;
             }
             known.placements.insert(*rank, node.clone());
+            context.set(job.clone(), known);
         }
         while let Some(due) = diagnosis.due().filter(|due| *due <= clock) {
-            for done in diagnosis.conclude(due, &context, catalogue) {
+            for done in diagnosis.conclude(due, catalogue) {
                 cases.insert(done.draft, (done, CaseState::Closed));
             }
         }
@@ -218,7 +219,7 @@ fn conclude(findings: &[Evidence], now: Timestamp) -> Vec<Case> {
     }
     while let Some(due) = diagnosis.due() {
         let state = if due <= now { CaseState::Closed } else { CaseState::Open };
-        for done in diagnosis.conclude(due, &context, catalogue) {
+        for done in diagnosis.conclude(due, catalogue) {
             cases.insert(done.draft, (done, state));
         }
     }

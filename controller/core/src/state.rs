@@ -25,6 +25,8 @@ pub struct State {
     pub(crate) node_spans: Vec<Span>,
     pub(crate) next_order: OrderId,
     pub(crate) next_plan: PlanId,
+    /// What diagnosis must know of the jobs, kept by [`State::place`].
+    pub(crate) context: Context,
 }
 
 impl State {
@@ -42,6 +44,7 @@ impl State {
             node_spans: Vec::new(),
             next_order: OrderId(1),
             next_plan: PlanId(1),
+            context: Context::default(),
             policy,
         }
     }
@@ -90,26 +93,10 @@ impl State {
             .collect()
     }
 
-    /// What diagnosis must know of the jobs.
-    pub(crate) fn context(&self) -> Context {
-        let jobs = self.jobs.iter().filter(|(_, job)| job.plan.is_some());
-        Context {
-            jobs: jobs
-                .map(|(name, job)| {
-                    let placements = job
-                        .plan
-                        .iter()
-                        .flat_map(Plan::placements)
-                        .map(|place| (place.rank, place.node))
-                        .collect();
-                    let context = JobContext {
-                        generation: job.generation,
-                        placements,
-                        stopping: job.is_over(),
-                    };
-                    (name.clone(), context)
-                })
-                .collect(),
+    /// A job has another plan or is over: diagnosis is to know. Whoever changes either says so here.
+    pub(crate) fn place(&mut self, name: &JobId) {
+        if let Some(context) = self.jobs.get(name).and_then(placed) {
+            self.context.set(name.clone(), context);
         }
     }
 
@@ -125,4 +112,14 @@ impl State {
         self.next_order = id.next();
         id
     }
+}
+
+/// What diagnosis must know of a job; nothing of one that was never placed.
+pub(crate) fn placed(job: &Job) -> Option<JobContext> {
+    let placements = job.plan.as_ref()?.placements().into_iter();
+    Some(JobContext {
+        generation: job.generation,
+        placements: placements.map(|place| (place.rank, place.node)).collect(),
+        stopping: job.is_over(),
+    })
 }
