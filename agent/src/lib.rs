@@ -24,6 +24,7 @@ mod error;
 mod fences;
 mod inject;
 mod intake;
+mod knowledge;
 mod links;
 mod memory;
 mod orders;
@@ -41,11 +42,12 @@ mod uplink;
 pub use collectors::gpu::serve_gpu_calls;
 pub use error::{AgentError, Ended};
 pub use inject::{InjectError, Injected, Injection, LAST_MAX_MS, WhichRank, inject};
+pub use knowledge::{Knowledge, KnowledgeError};
 pub use links::{Blame, Measured, Pair, Search, measure};
 pub use memory::share_heap;
 pub use outlets::{
-    AgentView, CheckView, CodeView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView,
-    ask_agent,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, LocalError, RankView, RefusedView,
+    SeriesView, SpoolView, UplinkView, ask_agent,
 };
 pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::future::Future;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -46,6 +45,15 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         path: state_dir.clone(),
         source,
     })?;
+    // Before anything is opened: an agent whose operators believe that it knows more than it does is worse than none.
+    let knowledge = settings.knowledge.clone();
+    tokio::task::spawn_blocking(move || knowledge.reload())
+        .await
+        .map_err(|problem| AgentError::PartEnded {
+            part: "catalogue",
+            problem: problem.to_string(),
+        })?
+        .map_err(|source| AgentError::Catalogue { source })?;
     let open = Spool::open(
         &state_dir.join("spool.redb"),
         settings.node.clone(),
@@ -83,7 +91,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
 
     let collectors = Collectors::start(&settings, &intake, &roster, &spool, &stop)?;
     let injection = match settings.injection {
-        true => Some(injection(&state_dir, &intake, &roster, &spool, &collectors)?),
+        true => Some(injection(&settings, &intake, &roster, &spool, &collectors)?),
         false => {
             InjectSocket::absent(&state_dir);
             None
@@ -151,6 +159,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         board: intake.board().clone(),
         spool: spool.clone(),
         roster: roster.clone(),
+        knowledge: settings.knowledge.clone(),
         stop: stop.clone(),
         injection: settings.injection,
     };
@@ -244,7 +253,7 @@ fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
 
 /// Opens the door to injections.
 fn injection(
-    state_dir: &Path,
+    settings: &Settings,
     intake: &Intake,
     roster: &Roster,
     spool: &Arc<Spool>,
@@ -256,6 +265,7 @@ fn injection(
         scenario,
     } = collectors.injectable.clone();
     let means = Means {
+        knowledge: settings.knowledge.clone(),
         intake: intake.clone(),
         roster: roster.clone(),
         spool: spool.clone(),
@@ -265,8 +275,8 @@ fn injection(
     };
     let opened = Desk::open(means).map_err(|source| AgentError::Thread { part: "inject", source });
     let (desk, ends) = opened?;
-    let door = InjectSocket::start(state_dir, desk).map_err(|source| AgentError::LocalSocket {
-        path: state_dir.to_owned(),
+    let door = InjectSocket::start(&settings.state_dir, desk).map_err(|source| AgentError::LocalSocket {
+        path: settings.state_dir.clone(),
         source,
     })?;
     tracing::warn!("faults may be injected into this agent (agent.injection)");

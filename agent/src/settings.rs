@@ -7,6 +7,8 @@ use std::time::Duration;
 use rankguard_model::{ClassId, NodeId};
 use serde::Serialize;
 
+use crate::Knowledge;
+
 /// Everything an agent needs to know.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -47,6 +49,8 @@ pub struct Settings {
     pub simulate: Option<PathBuf>,
     /// Whether faults may be injected ([`crate::Injection`]).
     pub injection: bool,
+    /// What lines are tried against.
+    pub knowledge: Knowledge,
     /// Log files to follow besides the output of the ranks.
     pub job_logs: Vec<PathBuf>,
     /// Programs of others that look at something.
@@ -80,6 +84,7 @@ impl Settings {
             stack_process: Vec::new(),
             simulate: None,
             injection: false,
+            knowledge: Knowledge::default(),
             job_logs: Vec::new(),
             checks: Vec::new(),
             spool_bytes: 64 << 20,

@@ -70,6 +70,7 @@ impl Collectors {
             roster: roster.clone(),
             spool: spool.clone(),
             xids: xids.clone(),
+            knowledge: settings.knowledge.clone(),
         };
         let (logs, reader) = job_logs(&settings.job_logs, intervals.logs, reporter(Source::JobLog), stop);
         let kernel_log = KernelLog {
@@ -116,6 +117,7 @@ impl Collectors {
             },
             scenario: settings.simulate.clone(),
             xids: xids.clone(),
+            knowledge: settings.knowledge.clone(),
             intake: intake.clone(),
             stop: stop.clone(),
         };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use rankguard_faults::{Matcher, Observation, Stream, Triage};
+use rankguard_faults::{Observation, Stream, Triage};
 use rankguard_model::{Rank, Timestamp};
 
 use super::file::{Follower, Place, Seen, Start};
@@ -37,7 +37,7 @@ pub(crate) fn triage(reporter: &Reporter, rank: Option<Rank>, boot: Option<Times
     stream.rank = rank;
     stream.clock.boot = boot;
     stream.clock.year = clock::now().to_string().get(..4).and_then(|year| year.parse().ok());
-    Triage::new(Matcher::builtin(), stream)
+    Triage::new(reporter.knowledge.matcher(), stream)
 }
 
 impl Followed {
@@ -106,6 +106,7 @@ impl Followed {
 
     fn take(&mut self, reporter: &Reporter, finish: bool) {
         let mut seen = Vec::new();
+        self.triage.reload(reporter.knowledge.matcher());
         // Lines are dated by the wall clock. Triage waits by one that nobody sets: else a step back by an hour would hold
         // a line back for an hour.
         let (now, steady) = (clock::now(), clock::steady());

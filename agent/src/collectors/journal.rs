@@ -243,6 +243,7 @@ impl<'a> Journal<'a> {
     fn listen(&mut self, printer: &mut Printer, interval: Duration, stop: &Stop) -> io::Result<()> {
         while !stop.stopped() {
             let now = clock::now();
+            self.triage.reload(self.reporter.knowledge.matcher());
             let mut observations = Vec::new();
             let printed = printer.read(|line| {
                 let Some(record) = record(line) else { return };

@@ -20,6 +20,26 @@ pub(super) fn render(view: &AgentView) -> String {
     text.sample(vec![("node", view.node.as_str()), ("version", &view.version)], 1.0);
     text.family("start_time_seconds", "gauge", "When the agent started, Unix time.");
     text.sample(vec![], seconds(view.started));
+    text.family(
+        "catalogue_info",
+        "gauge",
+        "The catalogue that lines are tried against; always 1.",
+    );
+    text.sample(vec![("version", view.catalogue.version.as_str())], 1.0);
+    text.family("catalogue_signatures", "gauge", "Signatures of that catalogue.");
+    text.sample(vec![], view.catalogue.signatures as f64);
+    text.family(
+        "catalogue_loaded_timestamp_seconds",
+        "gauge",
+        "When that catalogue was read, Unix time.",
+    );
+    text.sample(vec![], seconds(view.catalogue.loaded));
+    text.family(
+        "catalogue_refused_total",
+        "counter",
+        "Reloads of the catalogue that were refused; the one before stayed in force.",
+    );
+    text.sample(vec![], view.catalogue.refused as f64);
     text.family("findings_total", "counter", "Evidence that names a failure class.");
     let told = |synthetic: bool| if synthetic { "true" } else { "false" };
     let series = |it: &super::view::SeriesView| {

@@ -21,7 +21,8 @@ pub(crate) use http::serve as serve_metrics;
 pub(crate) use local::{LocalSocket, is_own_user, listen, through};
 pub(crate) use snapshot::Snapshots;
 pub use view::{
-    AgentView, CheckView, CodeView, CollectorView, GapView, LocalError, RankView, SeriesView, SpoolView, UplinkView,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, LocalError, RankView, RefusedView,
+    SeriesView, SpoolView, UplinkView,
 };
 
 pub use local::ask as ask_agent;

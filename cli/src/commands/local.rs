@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use rankguard_agent::{AgentView, LocalError, ask_agent};
+use rankguard_agent::{AgentView, CatalogueView, LocalError, ask_agent};
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, DraftId, Policy};
 use rankguard_faults::Catalogue;
 use rankguard_model::{Body, Case, CaseId, CaseState, Delays, Entity, Evidence, Timestamp};
@@ -82,6 +82,7 @@ fn page(view: &AgentView) -> String {
             ),
         ),
         Fact("dropped", view.dropped.to_string()),
+        Fact("catalogue", catalogue(&view.catalogue)),
     ];
     let mut text = listing::table(&facts, FACTS);
     if view.injection {
@@ -158,6 +159,27 @@ fn page(view: &AgentView) -> String {
     text.push('\n');
     text.push_str(&listing::table(&newest, column));
     plain(&text)
+}
+
+/// What is in force, and what was refused since.
+fn catalogue(view: &CatalogueView) -> String {
+    let CatalogueView {
+        version,
+        signatures,
+        files,
+        loaded,
+        ..
+    } = view;
+    let besides = match files.len() {
+        0 => String::new(),
+        files => format!(" with {files} of your files"),
+    };
+    let mut text = format!("{version}: {signatures} signatures{besides}, loaded at {loaded}");
+    if let Some(refusal) = view.newest_refusal.as_ref().filter(|refusal| refusal.at > *loaded) {
+        let first = refusal.why.lines().next().unwrap_or_default();
+        text.push_str(&format!("; a newer one was refused at {}: {first}", refusal.at));
+    }
+    text
 }
 
 fn says(body: &Body) -> String {

@@ -135,17 +135,19 @@ fn undecided() -> Verdict {
 impl Turn<'_> {
     /// Shows evidence to diagnosis.
     pub(crate) fn witness(&mut self, evidence: &Evidence) {
-        let knowledge = self.state.catalogue.0;
         let state = &mut *self.state;
-        let changes = state.diagnosis.observe(self.at, evidence, &state.context, knowledge);
+        let changes = state
+            .diagnosis
+            .observe(self.at, evidence, &state.context, &state.catalogue.0);
         self.take_changes(changes);
     }
 
     /// Shows diagnosis what no node can report.
     pub(crate) fn witness_fact(&mut self, fact: &Fact) {
-        let knowledge = self.state.catalogue.0;
         let state = &mut *self.state;
-        let changes = state.diagnosis.observe_fact(self.at, fact, &state.context, knowledge);
+        let changes = state
+            .diagnosis
+            .observe_fact(self.at, fact, &state.context, &state.catalogue.0);
         self.take_changes(changes);
     }
 
@@ -185,9 +187,8 @@ impl Turn<'_> {
 
     /// Evidence has settled: verdicts are made and answered.
     pub(crate) fn conclude(&mut self) {
-        let knowledge = self.state.catalogue.0;
         let state = &mut *self.state;
-        let concluded = state.diagnosis.conclude(self.at, knowledge);
+        let concluded = state.diagnosis.conclude(self.at, &state.catalogue.0);
         // An agent that was only restarted speaks already: its silence has explained this failure and explains no other.
         for (node, _) in state.fleet.iter().filter(|(_, node)| node.lost_since.is_none()) {
             state.diagnosis.node_returned(node);

@@ -1,5 +1,6 @@
 //! The state: everything the brain knows.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_diagnosis::{Context, Diagnosis, JobContext};
@@ -34,7 +35,7 @@ impl State {
     pub fn new(policy: Policy, catalogue: &'static Catalogue) -> Self {
         Self {
             diagnosis: Diagnosis::new(policy.diagnosis()),
-            catalogue: Knowing(catalogue),
+            catalogue: Knowing(Cow::Borrowed(catalogue)),
             fleet: Fleet::default(),
             jobs: BTreeMap::new(),
             plans: BTreeMap::new(),
@@ -52,6 +53,11 @@ impl State {
     /// How it decides.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// What its verdicts rest on.
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue.0
     }
 
     /// The nodes.

@@ -63,18 +63,19 @@ pub fn evidence(path: &Path, mut take: impl FnMut(Result<Evidence, JournalError>
     .map(drop)
 }
 
-/// The cases that a journal's events lead to under a catalogue, by number. `change` sees all evidence before the brain
+/// The cases that a journal's events lead to, by number: under a catalogue, or under those that its controller had. `change` sees all evidence before the brain
 /// does: other rules would have marked it otherwise. What followed from the old verdicts (plans, restarts) stays as it was
 /// recorded. `problem` is told of entries that cannot be read.
 pub fn cases(
     path: &Path,
-    catalogue: &'static Catalogue,
+    catalogue: Option<&'static Catalogue>,
     mut change: impl FnMut(&mut Evidence),
     mut problem: impl FnMut(JournalError),
 ) -> Result<Vec<Case>, JournalError> {
-    let mut state = State::new(policy(path)?, catalogue);
+    let mut state = State::new(policy(path)?, catalogue.unwrap_or_else(|| Catalogue::builtin()));
     scan(path, |entry| {
         match entry {
+            Ok(stamped) if catalogue.is_some() && matches!(stamped.event, Event::CatalogueGiven { .. }) => {}
             Ok(mut stamped) => {
                 if let Event::EvidenceArrived { evidence } = &mut stamped.event {
                     change(evidence);
