@@ -102,14 +102,8 @@ impl Cluster {
     }
 
     fn view(&self) -> Value {
-        let words = [
-            "agent",
-            "status",
-            "--state-dir",
-            text(&self.at("agent")),
-            "--format",
-            "json",
-        ];
+        let state = self.at("agent");
+        let words = ["agent", "status", "--state-dir", text(&state), "--format", "json"];
         let ran = rankguard(&words).expect(0);
         serde_json::from_str(&ran.stdout).unwrap_or_else(|problem| panic!("{problem}: {}", ran.stdout))
     }

@@ -18,6 +18,7 @@
 mod block;
 mod frames;
 mod group;
+mod heard;
 mod history;
 mod lane;
 mod oom;
@@ -33,10 +34,11 @@ use rankguard_model::{Device, Mark, Rank, Role, Source, Timestamp};
 
 use crate::decode::DriverVersion;
 use crate::line::{self, Level, LineClock, ParsedLine, raw};
-use crate::matcher::{LINE_LIMIT, Matcher, device_of};
+use crate::matcher::{Judgement, LINE_LIMIT, Matcher, device_of};
 use crate::signature::EntityRule;
 pub use frames::FRAMEWORKS;
 use group::{Group, Groups};
+use heard::Heard;
 use history::History;
 use lane::Lane;
 use recent::Recent;
@@ -129,6 +131,7 @@ pub struct Triage {
     sweep_at: u64,
     groups: Groups,
     history: History,
+    heard: Heard,
     recent: Recent,
     /// GPUs that the driver has begun to speak of.
     announced: Vec<Announced>,
@@ -173,6 +176,7 @@ impl Triage {
             sweep_at: 0,
             groups: Groups::default(),
             history: History::default(),
+            heard: Heard::default(),
             recent: Recent::default(),
             announced: Vec::new(),
             driver: None,
@@ -187,7 +191,10 @@ impl Triage {
 
     /// From now on lines are tried against another catalogue. What is open or waits stays so.
     pub fn reload(&mut self, matcher: Arc<Matcher>) {
-        self.matcher = matcher;
+        if !Arc::ptr_eq(&self.matcher, &matcher) {
+            self.heard.forget();
+            self.matcher = matcher;
+        }
     }
 
     /// Number of the last line that was taken apart, 0 before the first: observations, those that are still held included,
@@ -250,11 +257,20 @@ impl Triage {
     }
 
     fn speaks(&self, line: &ParsedLine<'_>) -> bool {
-        self.matcher.says_something(self.stream.source, line.text, || {
-            traceback::opens(line.text)
-                || oom::opens(line.text)
-                || announced_gpu(line.text).is_some()
-                || announced_driver(line.text).is_some()
+        self.judge(line.text).speaks
+    }
+
+    /// What the signatures say of a line, which may just have been asked.
+    fn judge(&self, text: &str) -> Arc<Judgement> {
+        self.heard.of(text).unwrap_or_else(|| {
+            let opens = || {
+                traceback::opens(text)
+                    || oom::opens(text)
+                    || announced_gpu(text).is_some()
+                    || announced_driver(text).is_some()
+            };
+            let said = self.matcher.judge(self.stream.source, text, opens);
+            self.heard.remember(text, said)
         })
     }
 
@@ -371,7 +387,7 @@ impl Triage {
             for unit in lost.into_iter().chain(done) {
                 self.add_oom(unit, now);
             }
-            if taken || in_dump && self.matcher.hits(self.stream.source, parsed.text).is_empty() {
+            if taken || in_dump && self.judge(parsed.text).hits.is_empty() {
                 return Fate::Taken;
             }
             break;
@@ -393,7 +409,7 @@ impl Triage {
             });
         }
         self.driver = announced_driver(parsed.text).or(self.driver);
-        let mut hits = self.matcher.hits(self.stream.source, parsed.text);
+        let mut hits = self.judge(parsed.text).hits.clone();
         if hits.is_empty() {
             self.groups.follow(key, parsed.text, line_no);
             return;
