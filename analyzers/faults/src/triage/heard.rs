@@ -14,14 +14,21 @@ const LENGTH: usize = 1_024;
 
 /// Lines with what was said of them, each at the place that its text gives it.
 #[derive(Debug, Default)]
-pub(super) struct Heard(RefCell<Vec<Option<(String, Arc<Judgement>)>>>);
+pub(super) struct Heard(RefCell<Vec<Option<Line>>>);
+
+/// A line.
+#[derive(Debug)]
+struct Line {
+    text: String,
+    said: Arc<Judgement>,
+}
 
 impl Heard {
     /// What was said of a line, if it is remembered.
     pub(super) fn of(&self, text: &str) -> Option<Arc<Judgement>> {
         let lines = self.0.borrow();
-        let (known, said) = lines.get(place(text))?.as_ref()?;
-        (known == text).then(|| Arc::clone(said))
+        let line = lines.get(place(text))?.as_ref()?;
+        (line.text == text).then(|| Arc::clone(&line.said))
     }
 
     /// Remembers it; whatever was at its place is forgotten.
@@ -30,15 +37,10 @@ impl Heard {
         if text.len() <= LENGTH {
             let mut lines = self.0.borrow_mut();
             lines.resize_with(LINES, || None);
-            let place = &mut lines[place(text)];
-            match place {
-                Some((known, before)) => {
-                    known.clear();
-                    known.push_str(text);
-                    *before = Arc::clone(&said);
-                }
-                None => *place = Some((text.to_owned(), Arc::clone(&said))),
-            }
+            lines[place(text)] = Some(Line {
+                text: text.to_owned(),
+                said: Arc::clone(&said),
+            });
         }
         said
     }
