@@ -17,6 +17,15 @@ pub enum AgentError {
         #[source]
         source: io::Error,
     },
+    /// The files of the catalogue cannot be used.
+    #[error(
+        "the catalogue files cannot be used (agent.catalogue names them; `rankguard taxonomy ls --catalogue FILE` lists their mistakes)"
+    )]
+    Catalogue {
+        /// Why.
+        #[source]
+        source: crate::KnowledgeError,
+    },
     /// The spool cannot be used.
     #[error("open the spool in {path}")]
     Spool {

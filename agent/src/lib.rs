@@ -25,6 +25,7 @@ mod error;
 mod fences;
 mod inject;
 mod intake;
+mod knowledge;
 mod links;
 mod memory;
 mod orders;
@@ -43,11 +44,12 @@ pub use checkpoint::keep_arenas;
 pub use collectors::gpu::serve_gpu_calls;
 pub use error::{AgentError, Ended};
 pub use inject::{InjectError, Injected, Injection, LAST_MAX_MS, WhichRank, inject};
+pub use knowledge::{Knowledge, KnowledgeError};
 pub use links::{Blame, Measured, Pair, Search, Survey, measure, survey};
 pub use memory::share_heap;
 pub use outlets::{
-    AgentView, CheckView, CodeView, CollectorView, GapView, LocalError, OtlpView, RankView, SeriesView, SpoolView,
-    UplinkView, ask_agent,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, LocalError, OtlpView, RankView, RefusedView,
+    SeriesView, SpoolView, UplinkView, ask_agent,
 };
 pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;

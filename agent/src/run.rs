@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::future::Future;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -44,6 +43,15 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         path: state_dir.clone(),
         source,
     })?;
+    // Before anything is opened: an agent whose operators believe that it knows more than it does is worse than none.
+    let knowledge = settings.knowledge.clone();
+    tokio::task::spawn_blocking(move || knowledge.reload())
+        .await
+        .map_err(|problem| AgentError::PartEnded {
+            part: "catalogue",
+            problem: problem.to_string(),
+        })?
+        .map_err(|source| AgentError::Catalogue { source })?;
     let open = Spool::open(
         &state_dir.join("spool.redb"),
         settings.node.clone(),
@@ -86,7 +94,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
 
     let collectors = Collectors::start(&settings, &intake, &roster, &spool, &stop)?;
     let injection = match settings.injection {
-        true => Some(injection(&state_dir, &intake, &roster, &spool, &collectors)?),
+        true => Some(injection(&settings, &intake, &roster, &spool, &collectors)?),
         false => {
             InjectSocket::absent(&state_dir);
             None
@@ -156,6 +164,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         board: intake.board().clone(),
         spool: spool.clone(),
         roster: roster.clone(),
+        knowledge: settings.knowledge.clone(),
         stop: stop.clone(),
         injection: settings.injection,
         otlp: otlp.as_ref().map(|(_, queue)| queue.clone()),
@@ -269,7 +278,7 @@ fn otlp(settings: &Settings) -> Result<Option<(Endpoint, LogQueue)>, AgentError>
 
 /// Opens the door to injections.
 fn injection(
-    state_dir: &Path,
+    settings: &Settings,
     intake: &Intake,
     roster: &Roster,
     spool: &Arc<Spool>,
@@ -281,6 +290,7 @@ fn injection(
         scenario,
     } = collectors.injectable.clone();
     let means = Means {
+        knowledge: settings.knowledge.clone(),
         intake: intake.clone(),
         roster: roster.clone(),
         spool: spool.clone(),
@@ -290,8 +300,8 @@ fn injection(
     };
     let opened = Desk::open(means).map_err(|source| AgentError::Thread { part: "inject", source });
     let (desk, ends) = opened?;
-    let door = InjectSocket::start(state_dir, desk).map_err(|source| AgentError::LocalSocket {
-        path: state_dir.to_owned(),
+    let door = InjectSocket::start(&settings.state_dir, desk).map_err(|source| AgentError::LocalSocket {
+        path: settings.state_dir.clone(),
         source,
     })?;
     tracing::warn!("faults may be injected into this agent (agent.injection)");

@@ -7,6 +7,8 @@ use std::time::Duration;
 use rankguard_model::{ClassId, NodeId};
 use serde::Serialize;
 
+use crate::Knowledge;
+
 /// Everything an agent needs to know.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -56,6 +58,8 @@ pub struct Settings {
     /// Whether ranks are told to make a pipe at which PyTorch's flight recorder is asked for a dump when they are silent. Jobs
     /// that name one themselves have it in any case. A rank that cannot make it ends.
     pub flight_recorder_pipe: bool,
+    /// What lines are tried against.
+    pub knowledge: Knowledge,
     /// Log files to follow besides the output of the ranks.
     pub job_logs: Vec<PathBuf>,
     /// Programs of others that look at something.
@@ -92,6 +96,7 @@ impl Settings {
             simulate: None,
             injection: false,
             flight_recorder_pipe: false,
+            knowledge: Knowledge::default(),
             job_logs: Vec::new(),
             checks: Vec::new(),
             spool_bytes: 64 << 20,

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM as something to wait for.
+//! Signals as something to wait for: SIGINT and SIGTERM end, SIGHUP reads again.
 
 use std::io;
 
@@ -25,5 +25,20 @@ impl Stop {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
         }
+    }
+}
+
+/// SIGHUP, caught from its making on.
+pub(crate) struct Hangup(Signal);
+
+impl Hangup {
+    /// From now on the signal no longer ends the process.
+    pub(crate) fn catch() -> io::Result<Self> {
+        Ok(Self(signal(SignalKind::hangup())?))
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn wait(&mut self) {
+        self.0.recv().await;
     }
 }

@@ -45,6 +45,16 @@ pub enum ControllerError {
         /// What the system says.
         source: io::Error,
     },
+    /// The files of the catalogue cannot be used.
+    #[error(
+        "the catalogue files cannot be used (controller.catalogue names them; `rankguard taxonomy ls --catalogue FILE` \
+         lists their mistakes)"
+    )]
+    Catalogue {
+        /// Why.
+        #[source]
+        source: crate::CatalogueProblem,
+    },
     /// The state directory, or a file in it, cannot be used.
     #[error("cannot {what} {}", path.display())]
     StateDir {

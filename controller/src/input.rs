@@ -1,5 +1,6 @@
 //! What reaches the task that owns the state: from sessions and from operators.
 
+use rankguard_core::CatalogueFile;
 use rankguard_model::{Case, CaseId, Evidence, JobId, JobSpec, NodeId, NodeInfo, StatusView};
 use tokio::sync::oneshot;
 
@@ -26,6 +27,8 @@ pub(crate) enum Input {
     },
     /// A session ended.
     Left { session: SessionId, node: NodeId },
+    /// Files besides the built-in catalogue were read, and hold together as this version.
+    Catalogue { files: Vec<CatalogueFile>, version: String },
     /// An operator wants something done.
     Command { command: Command, reply: Reply },
     /// An operator asks.

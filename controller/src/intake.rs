@@ -47,6 +47,11 @@ impl Intake<'_> {
                     self.batch.acknowledge.insert(node);
                 }
             }
+            Input::Catalogue { files, version } => {
+                if self.state.catalogue().version() != version {
+                    self.event(Event::CatalogueGiven { files }, After::Nothing);
+                }
+            }
             Input::Left { session, node } => self.roster.leave(&node, session),
             Input::Command { command, reply } => self.command(command, reply),
             Input::Query(query) => self.batch.queries.push(query),

@@ -22,6 +22,7 @@
 
 mod address;
 mod batch;
+mod catalogue;
 mod clock;
 mod commits;
 mod ended;
@@ -40,6 +41,7 @@ mod submission;
 mod timers;
 
 pub use address::{ADDRESS_FILE, read_address};
+pub use catalogue::{CatalogueFiles, CatalogueProblem};
 pub use ended::Ended;
 pub use error::ControllerError;
 /// What a look at the nodes before each generation decides.

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use crate::address::{read_address, write_address};
 use crate::clock::Clock;
 use crate::helm::Helm;
-use crate::input::INPUTS_MAX;
+use crate::input::{INPUTS_MAX, Input};
 use crate::journal::{JOURNAL_FILE, Journal};
 use crate::liveness::Liveness;
 use crate::operator::Operator;
@@ -61,12 +61,19 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let control = Control::new(inputs.clone(), Arc::clone(&liveness), clock, replay_only);
     let (drain, mut server) = serve(listener, control, Operator::new(inputs.clone()));
 
+    if let Some(given) = life.given {
+        // The queue is empty and has room.
+        let _ = inputs.send(given).await;
+    }
+    let follow = settings.catalogue.clone().follow(inputs.clone());
+
     let settle = Duration::from_millis(life.journal.policy().settle_ms);
     let replay = replay_only.then(|| Replay::new(life.last, settle));
     let helm = Helm::new(clock, life.state, life.journal, queue, liveness, replay);
     let shutdown = pin!(shutdown);
     let outcome = tokio::select! {
         outcome = helm.run(shutdown) => outcome,
+        never = follow => match never {},
         ended = &mut server => {
             let problem = match ended {
                 Ok(Ok(())) => "it was not asked to".to_owned(),
@@ -97,12 +104,19 @@ struct Life {
     state: State,
     /// When the last event was stamped.
     last: Timestamp,
+    /// The catalogue's files, where they are others than those that the state rests on.
+    given: Option<Input>,
 }
 
 /// Opens the journal and replays it, on a blocking thread. What the brain asks for meanwhile was asked for then, and is
 /// not carried out again; what is still owed it asks for anew when it is told that the controller started.
 async fn open(settings: Settings) -> Result<Life, ControllerError> {
     let replay = spawn_blocking(move || {
+        // Before anything is opened: verdicts that rest on less than their operators believe are worse than none.
+        let (files, version) = settings
+            .catalogue
+            .read()
+            .map_err(|source| ControllerError::Catalogue { source })?;
         let dir = &settings.state_dir;
         // The journal holds the environment of jobs: nobody else's to read.
         DirBuilder::new()
@@ -136,7 +150,13 @@ async fn open(settings: Settings) -> Result<Life, ControllerError> {
             last = stamped.at;
         })?;
         info!(events = journal.entries(), "journal replayed");
-        Ok(Life { journal, state, last })
+        let given = (state.catalogue().version() != version).then_some(Input::Catalogue { files, version });
+        Ok(Life {
+            journal,
+            state,
+            last,
+            given,
+        })
     });
     replay.await.map_err(|problem| ControllerError::Task {
         task: "replay",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rankguard_core::Policy;
 
-use crate::ControllerError;
+use crate::{CatalogueFiles, ControllerError};
 
 /// Silence limits below this would take a busy machine for a lost one.
 const SILENCE_LIMIT_MIN: Duration = Duration::from_millis(100);
@@ -21,6 +21,8 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// Silence after which a node counts as lost.
     pub silence_limit: Duration,
+    /// What verdicts rest on besides the built-in catalogue.
+    pub catalogue: CatalogueFiles,
     /// How the brain decides. Fixed for the life of a journal: a replay under other rules would be another history.
     pub policy: Policy,
 }
@@ -32,6 +34,7 @@ impl Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7700)),
             state_dir: state_dir.into(),
             silence_limit: Duration::from_secs(5),
+            catalogue: CatalogueFiles::default(),
             policy: Policy::default(),
         }
     }

@@ -226,7 +226,7 @@ fn catalogue(files: &[PathBuf]) -> Result<Catalogue, CliError> {
     Catalogue::with_files(&texts).map_err(|problem| {
         CliError::failure(
             "these signatures cannot be used",
-            "`rankguard taxonomy check FILE` lists every mistake",
+            "`rankguard taxonomy ls --catalogue FILE` lists every mistake",
         )
         .because(problem)
     })

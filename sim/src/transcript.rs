@@ -25,6 +25,7 @@ impl Transcript {
     pub(crate) fn event(&mut self, at: Duration, event: &Event) {
         let line = match event {
             Event::ControllerStarted => "event   controller started".to_owned(),
+            Event::CatalogueGiven { files } => format!("event   {} catalogue files given", files.len()),
             Event::NodeJoined { info } => format!("event   {} joined as {}", info.node, info.incarnation),
             Event::NodeFellSilent { node, .. } => format!("event   {node} fell silent"),
             Event::JobSubmitted { spec } => format!("event   job {} submitted", spec.id),

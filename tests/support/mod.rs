@@ -118,6 +118,12 @@ impl Daemon {
         }
     }
 
+    /// Asks it to read its catalogue again.
+    pub(crate) fn hang_up(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
+    }
+
     /// Asks it to end and waits; its exit code.
     pub(crate) fn terminate(&mut self, limit: Duration) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.child);

@@ -73,6 +73,7 @@ impl Collectors {
             roster: roster.clone(),
             spool: spool.clone(),
             xids: xids.clone(),
+            knowledge: settings.knowledge.clone(),
         };
         let (logs, reader) = job_logs(&settings.job_logs, intervals.logs, reporter(Source::JobLog), stop);
         let kernel_log = KernelLog {
@@ -128,6 +129,7 @@ impl Collectors {
             },
             scenario: settings.simulate.clone(),
             xids: xids.clone(),
+            knowledge: settings.knowledge.clone(),
             intake: intake.clone(),
             stop: stop.clone(),
         };

@@ -101,6 +101,7 @@ impl Followed {
 
     fn take(&mut self, reporter: &Reporter, finish: bool) {
         let mut seen = Vec::new();
+        self.triage.reload(reporter.knowledge.matcher());
         let ended = if finish {
             self.follower.finish(Instant::now(), &mut seen);
             true

@@ -242,6 +242,7 @@ impl<'a> Journal<'a> {
     /// Until asked to stop; an error when the reader has ended.
     fn listen(&mut self, printer: &mut Printer, interval: Duration, stop: &Stop) -> io::Result<()> {
         while !stop.stopped() {
+            self.triage.reload(self.reporter.knowledge.matcher());
             // As for files: dated by the wall clock, held back by one that nobody sets.
             let (now, steady) = (clock::now(), clock::steady());
             let mut observations = Vec::new();

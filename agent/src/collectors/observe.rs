@@ -10,6 +10,7 @@ use rankguard_model::{Body, Entity, RankRef, Source, Timestamp};
 use super::gpu::Xids;
 use crate::clock;
 use crate::intake::Intake;
+use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::sighting::{Cursor, Sighting};
 use crate::spool::Spool;
@@ -33,6 +34,7 @@ pub(crate) struct Reporter {
     pub(crate) roster: Roster,
     pub(crate) spool: Arc<Spool>,
     pub(crate) xids: Xids,
+    pub(crate) knowledge: Knowledge,
 }
 
 impl Reporter {

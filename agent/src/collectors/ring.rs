@@ -87,6 +87,7 @@ impl<R: Read> Ring<R> {
     /// `now` is the wall clock, by which lines are dated; `steady` the one by which triage waits.
     pub(crate) fn look(&mut self, now: Timestamp, steady: Timestamp, reporter: &Reporter) -> io::Result<()> {
         let mut sightings = Vec::new();
+        self.triage.reload(reporter.knowledge.matcher());
         let read = self.read(now, steady, reporter, &mut sightings);
         let rest = self.triage.poll(steady);
         self.report(rest, now, reporter, &mut sightings);

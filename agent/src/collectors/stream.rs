@@ -1,6 +1,6 @@
 //! How the lines of one reader are understood.
 
-use rankguard_faults::{Matcher, Stream, Triage};
+use rankguard_faults::{Stream, Triage};
 use rankguard_model::{Rank, Timestamp};
 
 use super::observe::Reporter;
@@ -12,5 +12,5 @@ pub(crate) fn triage(reporter: &Reporter, rank: Option<Rank>, boot: Option<Times
     stream.rank = rank;
     stream.clock.boot = boot;
     stream.clock.year = clock::now().to_string().get(..4).and_then(|year| year.parse().ok());
-    Triage::new(Matcher::builtin(), stream)
+    Triage::new(reporter.knowledge.matcher(), stream)
 }

@@ -9,6 +9,7 @@ use rankguard_model::{Body, Generation, JobId, Launch, NodeId, Rank, RankRef, So
 use super::gpu::Xids;
 use super::observe::Reporter;
 use crate::intake::Intake;
+use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
 use crate::spool::Spool;
@@ -23,6 +24,7 @@ pub(crate) fn reporter(source: Source, folder: &Path) -> Reporter {
         roster: Roster::new(node),
         spool: Arc::new(spool),
         xids: Xids::default(),
+        knowledge: Knowledge::default(),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::clock;
 use crate::collectors::gpu::Xids;
 use crate::collectors::observe::Writer;
 use crate::intake::Intake;
+use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
 use crate::spool::Spool;
@@ -36,6 +37,7 @@ pub(crate) struct Means {
     /// Of the collectors, where the GPUs are made up.
     pub(crate) xids: Xids,
     pub(crate) overlay: Overlay,
+    pub(crate) knowledge: Knowledge,
     /// The scenario that is played, and since when.
     pub(crate) scenario: Option<(std::path::PathBuf, Timestamp)>,
 }
@@ -115,18 +117,19 @@ impl Desk {
     /// Opens it, with the thread that ends what it begins.
     pub(crate) fn open(means: Means) -> std::io::Result<(Self, Ends)> {
         let (work, waiting) = sync_channel(WAITING);
-        let scenario = means.scenario.map(|(path, start)| Scenario { path, start });
+        let scenario = means.scenario.clone();
+        let scenario = scenario.map(|(path, start)| Scenario { path, start });
         if let Some(scenario) = &scenario
             && let Err(problem) = scenario.clear()
         {
             tracing::warn!(%problem, "facts that an earlier agent injected may still be played");
         }
         let xids = if scenario.is_some() {
-            means.xids
+            means.xids.clone()
         } else {
             Xids::default()
         };
-        let lines = Lines::new(means.intake.clone(), means.roster.clone(), means.spool, xids);
+        let lines = Lines::new(&means, xids);
         let desk = Self(Arc::new(Shared {
             intake: means.intake,
             roster: means.roster,

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use rankguard_faults::{Observation, Triage};
 use rankguard_model::{Source, Timestamp};
 
+use super::desk::Means;
 use crate::clock;
 use crate::collectors::gpu::Xids;
 use crate::collectors::observe::{Reporter, Writer};
 use crate::intake::Intake;
+use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::spool::Spool;
 
@@ -22,6 +24,7 @@ pub(super) struct Lines {
     spool: Arc<Spool>,
     /// Of their own, unless the GPUs are made up as well: a made-up line must not stand for a real event.
     xids: Xids,
+    knowledge: Knowledge,
     streams: Vec<Stream>,
 }
 
@@ -32,11 +35,13 @@ struct Stream {
 }
 
 impl Lines {
-    pub(super) fn new(intake: Intake, roster: Roster, spool: Arc<Spool>, xids: Xids) -> Self {
+    /// Of an agent; `xids` are those of the collectors where the GPUs are made up.
+    pub(super) fn new(means: &Means, xids: Xids) -> Self {
         Self {
-            intake,
-            roster,
-            spool,
+            intake: means.intake.clone(),
+            roster: means.roster.clone(),
+            spool: means.spool.clone(),
+            knowledge: means.knowledge.clone(),
             xids,
             streams: Vec::new(),
         }
@@ -54,6 +59,7 @@ impl Lines {
             Some(place) => self.streams.remove(place),
             None => self.open(writer),
         };
+        stream.triage.reload(self.knowledge.matcher());
         for line in lines {
             let observations = stream.triage.push(line, now);
             stream.report(observations);
@@ -88,6 +94,7 @@ impl Lines {
             roster: self.roster.clone(),
             spool: self.spool.clone(),
             xids: self.xids.clone(),
+            knowledge: self.knowledge.clone(),
         };
         let rank = match &writer {
             Writer::Rank(rank) => Some(rank.rank),

@@ -92,6 +92,26 @@ fn own(view: &AgentView) -> Vec<Family> {
             one(seconds(view.started)),
         ),
         gauge(
+            "catalogue_info",
+            "The catalogue that lines are tried against; always 1.",
+            [(label("version", &view.catalogue.version), 1.0)],
+        ),
+        gauge(
+            "catalogue_signatures",
+            "Signatures of that catalogue.",
+            one(view.catalogue.signatures as f64),
+        ),
+        gauge(
+            "catalogue_loaded_timestamp_seconds",
+            "When that catalogue was read, Unix time.",
+            one(seconds(view.catalogue.loaded)),
+        ),
+        counter(
+            "catalogue_refused_total",
+            "Reloads of the catalogue that were refused; the one before stayed in force.",
+            one(view.catalogue.refused as f64),
+        ),
+        gauge(
             "uplink_connected",
             "Whether there is a session with the controller.",
             one(f64::from(u8::from(view.uplink.connected))),

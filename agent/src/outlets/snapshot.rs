@@ -9,6 +9,7 @@ use super::otlp::LogQueue;
 use super::view::{AgentView, CollectorView};
 use crate::clock;
 use crate::collectors::Stop;
+use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::spool::Spool;
 
@@ -20,6 +21,7 @@ pub(crate) struct Snapshots {
     pub(crate) board: Board,
     pub(crate) spool: Arc<Spool>,
     pub(crate) roster: Roster,
+    pub(crate) knowledge: Knowledge,
     pub(crate) stop: Stop,
     /// Whether faults may be injected.
     pub(crate) injection: bool,
@@ -38,6 +40,7 @@ impl Snapshots {
             pid: std::process::id(),
             started: self.started,
             now: clock::now(),
+            catalogue: self.knowledge.view(),
             spool: self.spool.view(),
             collectors: looks
                 .map(|(collector, look)| CollectorView {

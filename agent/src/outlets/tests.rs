@@ -12,6 +12,7 @@ use crate::collectors::testing::{rank, run};
 use crate::collectors::{Stop, mark, sample};
 use crate::inject::Injected;
 use crate::intake::Intake;
+use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
 use crate::spool::Spool;
@@ -65,6 +66,7 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
     let batch = intake.drain();
     spool.append(&batch, &[]).expect("the spool takes it");
     Snapshots {
+        knowledge: Knowledge::default(),
         node,
         started: Timestamp(1_700_000_000_000_000_000),
         board: intake.board().clone(),

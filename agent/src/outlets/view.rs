@@ -22,6 +22,8 @@ pub struct AgentView {
     pub started: Timestamp,
     /// When this was told, on the node's clock.
     pub now: Timestamp,
+    /// What its lines are tried against.
+    pub catalogue: CatalogueView,
     /// The session with the controller.
     pub uplink: UplinkView,
     /// Evidence on disk.
@@ -56,6 +58,34 @@ pub struct AgentView {
     /// The newest evidence that speaks of failures, oldest first. Numbered from 1 in the order in which this process saw
     /// it; these are not the numbers of the spool.
     pub findings: Vec<Evidence>,
+}
+
+/// The catalogue that is in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CatalogueView {
+    /// The same for the same signatures, classes and codes, 16 hexadecimal digits.
+    pub version: String,
+    /// Signatures in it.
+    pub signatures: u64,
+    /// Files besides the built-in ones.
+    pub files: Vec<PathBuf>,
+    /// When it was read, on the node's clock.
+    pub loaded: Timestamp,
+    /// How often one was taken into use since the agent started.
+    pub loads: u64,
+    /// How often files were refused.
+    pub refused: u64,
+    /// The newest time that files were refused.
+    pub newest_refusal: Option<RefusedView>,
+}
+
+/// Files that were refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedView {
+    /// When, on the node's clock.
+    pub at: Timestamp,
+    /// Every mistake on a line of its own: file, line, key, what is wrong and what to do.
+    pub why: String,
 }
 
 /// The session with the controller.

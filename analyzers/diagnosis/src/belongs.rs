@@ -1,60 +1,42 @@
 //! Whose failure a sign may belong to, and whether it is one by itself.
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Entity, NodeId, Role, Severity, Source};
+use rankguard_model::{Entity, Role, Source};
 
-use crate::{Context, Scope, Sign, What, knowledge};
+use crate::glimpse::{Glimpse, Meaning};
+use crate::scope::ScopeRef;
+use crate::{Context, knowledge};
 
-/// Whose failure a sign may belong to.
-pub(crate) fn scopes(sign: &Sign, context: &Context) -> Vec<Scope> {
-    match &sign.entity {
-        Entity::Rank { job, generation, .. } => {
-            vec![Scope::Job {
-                job: job.clone(),
-                generation: *generation,
-            }]
-        }
+/// Whose failure a sign may belong to: a machine's is that of each job on it, and its own where none runs there.
+pub(crate) fn scopes<'a>(glimpse: &Glimpse<'a>, context: &'a Context) -> impl Iterator<Item = ScopeRef<'a>> {
+    let (own, machine) = match glimpse.entity {
+        Entity::Rank { job, generation, .. } => (Some(ScopeRef::Job(job, *generation)), None),
         Entity::Job { job } => {
-            let generation = context.jobs.get(job).map(|known| known.generation).unwrap_or_default();
-            vec![Scope::Job {
-                job: job.clone(),
-                generation,
-            }]
+            let known = context.job(job).map(|known| known.generation);
+            (Some(ScopeRef::Job(job, known.unwrap_or_default())), None)
         }
-        Entity::Node { node } | Entity::Device { node, .. } => of_node(node, context),
-        Entity::Unknown => of_node(&sign.evidence.node, context),
-    }
-}
-
-fn of_node(node: &NodeId, context: &Context) -> Vec<Scope> {
-    let jobs: Vec<Scope> = context
-        .jobs_on(node)
-        .map(|(job, known)| Scope::Job {
-            job: job.clone(),
-            generation: known.generation,
-        })
-        .collect();
-    if jobs.is_empty() {
-        vec![Scope::Node { node: node.clone() }]
-    } else {
-        jobs
-    }
+        Entity::Node { node } | Entity::Device { node, .. } => (None, Some(node)),
+        Entity::Unknown => (None, Some(&glimpse.evidence.node)),
+    };
+    let idle = machine.filter(|node| context.jobs_on(node).next().is_none());
+    let there = machine.into_iter().flat_map(|node| context.jobs_on(node));
+    let jobs = there.map(|(job, known)| ScopeRef::Job(job, known.generation));
+    own.or(idle.map(ScopeRef::Node)).into_iter().chain(jobs)
 }
 
 /// Whether a sign is a failure by itself: a rank that ended, a silent node, a machine that reports an outright fault, a
-/// checkpoint that could not be kept although training goes on. What a program writes is a failure only when the program then ends, so it is remembered until that happens.
-pub(crate) fn opens(sign: &Sign, catalogue: &Catalogue) -> bool {
-    match &sign.what {
-        What::Exit { .. } | What::Silent | What::Stalled | What::OrderFailed => true,
-        What::Mark(mark) if sign.source == Source::Checkpoint => mark.role == Role::Root,
+/// checkpoint that could not be kept although training goes on. What a program writes is a failure only when the program then
+/// ends, so it is remembered until that happens.
+pub(crate) fn opens(glimpse: &Glimpse<'_>, catalogue: &Catalogue) -> bool {
+    match glimpse.meaning {
+        Meaning::Plain(_) => true,
+        Meaning::Mark(mark) if glimpse.source == Source::Checkpoint => mark.role == Role::Root,
         // What a caller says is said because it matters.
-        What::Mark(_) if sign.evidence.seq.0 == 0 => true,
-        What::Mark(mark) => {
+        Meaning::Mark(_) if glimpse.evidence.seq.0 == 0 => true,
+        Meaning::Mark(mark) => {
             mark.role == Role::Root
-                && knowledge::is_machine(catalogue, &mark.class)
-                && knowledge::severity(catalogue, &mark.class) == Severity::Failure
-                && knowledge::role(catalogue, &mark.class) == Role::Root
-                && sign.source != Source::JobLog
+                && glimpse.source != Source::JobLog
+                && knowledge::is_outright_fault(catalogue, &mark.class)
         }
     }
 }

@@ -71,3 +71,19 @@ pub struct Concluded {
     /// Whether ranks could not be started at all.
     pub order_failed: bool,
 }
+
+impl Change {
+    /// Adds it to others of one call. One of a kind is enough: an exit with two marks extends its draft once.
+    pub(crate) fn join(self, changes: &mut Vec<Self>) {
+        let repeated = match &self {
+            Self::Joined { draft } => changes.iter().any(|known| match known {
+                Self::Opened { draft: other, .. } | Self::Joined { draft: other } => draft == other,
+                _ => false,
+            }),
+            other => changes.contains(other),
+        };
+        if !repeated {
+            changes.push(self);
+        }
+    }
+}

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{ClassId, Entity, Generation, JobId, NodeId, Rank, Role, Timestamp};
+use rankguard_model::{Generation, NodeId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::conclusion::Conclusion;
+use crate::glimpse::{Glimpse, decides};
 use crate::repeats::Repeats;
-use crate::{Candidate, Context, Opinion, Policy, Scene, Sign, Strength, What, arbiter};
+use crate::{Candidate, Context, Opinion, Policy, Scene, Scope, Sign, Strength, What, arbiter};
 
 /// A draft's number, counted from 1; it stays the same when the draft is concluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -18,42 +20,6 @@ pub struct DraftId(pub u64);
 impl fmt::Display for DraftId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "draft {}", self.0)
-    }
-}
-
-/// Whose failure it is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Scope {
-    /// One generation of a job.
-    Job {
-        /// The job.
-        job: JobId,
-        /// The generation.
-        generation: Generation,
-    },
-    /// A node on which no job runs.
-    Node {
-        /// The node.
-        node: NodeId,
-    },
-}
-
-impl Scope {
-    /// The job, where one suffers.
-    pub fn job(&self) -> Option<&JobId> {
-        match self {
-            Self::Job { job, .. } => Some(job),
-            Self::Node { .. } => None,
-        }
-    }
-
-    /// The generation of the job.
-    pub fn generation(&self) -> Option<Generation> {
-        match self {
-            Self::Job { generation, .. } => Some(*generation),
-            Self::Node { .. } => None,
-        }
     }
 }
 
@@ -80,24 +46,10 @@ pub(crate) struct Draft {
     pub(crate) concluded: Option<Conclusion>,
 }
 
-/// What was said when a draft was concluded.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Conclusion {
-    pub(crate) at: Timestamp,
-    pub(crate) class: ClassId,
-    pub(crate) blamed: Entity,
-    /// Whether ranks had ended by then.
-    pub(crate) failed: bool,
-}
-
 impl Draft {
     pub(crate) fn open(id: DraftId, scope: Scope, now: Timestamp, context: &Context) -> Self {
         let placements = match &scope {
-            Scope::Job { job, .. } => context
-                .jobs
-                .get(job)
-                .map(|job| job.placements.clone())
-                .unwrap_or_default(),
+            Scope::Job { job, .. } => context.job(job).map(|job| job.placements.clone()).unwrap_or_default(),
             Scope::Node { .. } => BTreeMap::new(),
         };
         Self {
@@ -127,17 +79,18 @@ impl Draft {
     }
 
     /// Takes a sign in, in order of time, where there is room.
-    pub(crate) fn add(&mut self, sign: Sign, policy: &Policy) {
-        if !self.repeats.keeps(&sign) {
+    pub(crate) fn add(&mut self, glimpse: &Glimpse<'_>, policy: &Policy) {
+        if !self.repeats.keeps(glimpse) {
             return;
         }
-        let idle = !decides(&sign);
+        let idle = !glimpse.decides();
         if self.signs.len() >= policy.draft_signs {
             self.dropped += 1;
             if idle || self.idle == 0 {
                 return;
             }
-            let Some(victim) = self.signs.iter().rposition(|held| !decides(held)) else {
+            let is_idle = |held: &Sign| held.mark().is_some_and(|mark| !decides(mark));
+            let Some(victim) = self.signs.iter().rposition(is_idle) else {
                 return;
             };
             self.signs.remove(victim);
@@ -145,8 +98,8 @@ impl Draft {
         }
         let place = self
             .signs
-            .partition_point(|held| (held.at, &held.evidence) <= (sign.at, &sign.evidence));
-        self.signs.insert(place, sign);
+            .partition_point(|held| (held.at, &held.evidence) <= (glimpse.at, glimpse.evidence));
+        self.signs.insert(place, glimpse.sign());
         self.idle += usize::from(idle);
         self.fresh = true;
     }
@@ -214,10 +167,4 @@ impl Draft {
     pub(crate) fn nodes(&self) -> BTreeSet<&NodeId> {
         self.signs.iter().filter_map(Sign::node).collect()
     }
-}
-
-/// Whether a sign can change the verdict: roots, confirmations, exits and facts.
-pub(crate) fn decides(sign: &Sign) -> bool {
-    sign.mark()
-        .is_none_or(|mark| matches!(mark.role, Role::Root | Role::Confirmation))
 }

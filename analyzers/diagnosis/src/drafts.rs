@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rankguard_model::{NodeId, Timestamp};
 
 use crate::draft::Draft;
-use crate::{DraftId, Policy, Scope};
+use crate::scope::{ByScope, ScopeRef};
+use crate::{DraftId, Policy};
 
 /// Open drafts and those concluded within the window.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -13,13 +14,13 @@ pub(crate) struct Drafts {
     /// Oldest first.
     all: BTreeMap<DraftId, Draft>,
     /// The open draft of each scope; there is never a second one.
-    open: BTreeMap<Scope, DraftId>,
+    open: ByScope<DraftId>,
     /// When each open draft is concluded.
     due: BTreeSet<(Timestamp, DraftId)>,
     /// When each concluded draft was concluded.
     done: BTreeSet<(Timestamp, DraftId)>,
     /// Concluded drafts by scope, and by the nodes that they concern.
-    done_of: BTreeMap<Scope, BTreeSet<DraftId>>,
+    done_of: ByScope<BTreeSet<DraftId>>,
     done_on: BTreeMap<NodeId, BTreeSet<DraftId>>,
 }
 
@@ -38,14 +39,20 @@ impl Drafts {
         let id = draft.id;
         match &draft.concluded {
             None => {
-                self.open.insert(draft.scope.clone(), id);
+                self.open.insert(&draft.scope, id);
                 self.due.insert((draft.deadline(policy), id));
             }
             Some(conclusion) => {
                 self.done.insert((conclusion.at, id));
-                self.done_of.entry(draft.scope.clone()).or_default().insert(id);
+                match self.done_of.get_mut(draft.scope.lend()) {
+                    Some(known) => drop(known.insert(id)),
+                    None => self.done_of.insert(&draft.scope, BTreeSet::from([id])),
+                }
                 for node in draft.concerned() {
-                    self.done_on.entry(node.clone()).or_default().insert(id);
+                    match self.done_on.get_mut(node) {
+                        Some(known) => drop(known.insert(id)),
+                        None => drop(self.done_on.insert(node.clone(), BTreeSet::from([id]))),
+                    }
                 }
             }
         }
@@ -57,12 +64,15 @@ impl Drafts {
         let draft = self.all.remove(&id)?;
         match &draft.concluded {
             None => {
-                self.open.remove(&draft.scope);
+                self.open.remove(draft.scope.lend());
                 self.due.remove(&(draft.deadline(policy), id));
             }
             Some(conclusion) => {
                 self.done.remove(&(conclusion.at, id));
-                leave(&mut self.done_of, &draft.scope, id);
+                let known = self.done_of.get_mut(draft.scope.lend());
+                if known.is_some_and(|known| known.remove(&id) && known.is_empty()) {
+                    self.done_of.remove(draft.scope.lend());
+                }
                 for node in draft.concerned() {
                     leave(&mut self.done_on, node, id);
                 }
@@ -96,7 +106,7 @@ impl Drafts {
     }
 
     /// The open draft of a scope.
-    pub(crate) fn open_of(&self, scope: &Scope) -> Option<DraftId> {
+    pub(crate) fn open_of(&self, scope: ScopeRef<'_>) -> Option<DraftId> {
         self.open.get(scope).copied()
     }
 
@@ -122,7 +132,7 @@ impl Drafts {
     /// The newest concluded draft of a scope, or of those that concern a node and pass a test.
     pub(crate) fn newest_done(
         &self,
-        scope: &Scope,
+        scope: ScopeRef<'_>,
         node: Option<&NodeId>,
         test: impl Fn(&Draft) -> bool,
     ) -> Option<DraftId> {
@@ -153,7 +163,7 @@ impl Drafts {
     }
 }
 
-fn leave<K: Ord>(groups: &mut BTreeMap<K, BTreeSet<DraftId>>, key: &K, id: DraftId) {
+fn leave(groups: &mut BTreeMap<NodeId, BTreeSet<DraftId>>, key: &NodeId, id: DraftId) {
     let Some(group) = groups.get_mut(key) else { return };
     group.remove(&id);
     if group.is_empty() {

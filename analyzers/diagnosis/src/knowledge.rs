@@ -13,11 +13,6 @@ pub(crate) fn severity(catalogue: &Catalogue, class: &ClassId) -> Severity {
     catalogue.class(class).map_or(Severity::Failure, |class| class.severity)
 }
 
-/// The part it plays as a rule.
-pub(crate) fn role(catalogue: &Catalogue, class: &ClassId) -> Role {
-    catalogue.class(class).map_or(Role::Root, |class| class.role)
-}
-
 /// What evidence clears it (RG-10).
 pub(crate) fn clears(catalogue: &Catalogue, class: &ClassId) -> String {
     catalogue.class(class).map_or_else(
@@ -28,7 +23,19 @@ pub(crate) fn clears(catalogue: &Catalogue, class: &ClassId) -> String {
 
 /// Whether a failure of this class sits in a machine or its network, so that a node may be acted on.
 pub(crate) fn is_machine(catalogue: &Catalogue, class: &ClassId) -> bool {
-    layer(catalogue, class) == "hardware" || matches!(class.as_str(), "nic-fault" | "nic-link-down" | "nic-link-flap")
+    layer(catalogue, class) == "hardware" || is_adapter(class)
+}
+
+/// Whether a machine or its network that reports this has failed, and as a rule first.
+pub(crate) fn is_outright_fault(catalogue: &Catalogue, class: &ClassId) -> bool {
+    catalogue.class(class).map_or(is_adapter(class), |known| {
+        let machine = known.layer == "hardware" || is_adapter(class);
+        machine && known.severity == Severity::Failure && known.role == Role::Root
+    })
+}
+
+fn is_adapter(class: &ClassId) -> bool {
+    matches!(class.as_str(), "nic-fault" | "nic-link-down" | "nic-link-flap")
 }
 
 /// Whether the program, its data or its numbers are at fault, so that a retry meets the same failure.

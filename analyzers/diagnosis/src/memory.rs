@@ -1,10 +1,14 @@
 //! The memory: signs that may belong to a failure which shows later, found by whom they speak of.
+//!
+//! A repeat of what is held often enough only overwrites the newest of its kind. The orders by time and by arrival are not
+//! told of that: they say *not before*, and whoever takes the first of one looks whether it is still the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{Entity, Generation, JobId, NodeId, Timestamp};
 
-use crate::repeats::{KEPT, sameness};
+use crate::glimpse::Glimpse;
+use crate::repeats::KEPT;
 use crate::{Context, Policy, Scope, Sign, What};
 
 /// Whom a sign speaks of, as far as it decides whose failure it may belong to.
@@ -28,58 +32,121 @@ impl Whom {
 
 /// The number of an arrival; what arrived first has the lowest.
 type Arrival = u64;
+/// Where a sign is held: the number of the arrival that was first held there.
+type Place = u64;
 
-/// Signs in the order of their arrival.
+/// A sign that is held.
+#[derive(Debug, Clone)]
+struct Held {
+    sign: Sign,
+    arrival: Arrival,
+    /// What is the same in all repeats of it.
+    same: Option<u64>,
+    /// Where it stands in the orders by time and by arrival: no later than its own.
+    filed: (Timestamp, Arrival),
+}
+
+/// Signs that may explain what comes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
-    signs: BTreeMap<Arrival, Sign>,
+    held: BTreeMap<Place, Held>,
     arrived: Arrival,
-    by_time: BTreeSet<(Timestamp, Arrival)>,
-    by_whom: BTreeMap<Whom, BTreeSet<Arrival>>,
-    /// Of what says the same, with its number.
-    alike: BTreeMap<u64, BTreeSet<Arrival>>,
-    sameness: BTreeMap<Arrival, u64>,
+    by_time: BTreeSet<(Timestamp, Place)>,
+    by_arrival: BTreeSet<(Arrival, Place)>,
+    by_whom: BTreeMap<Whom, BTreeSet<Place>>,
+    /// Of what says the same, in the order of arrival.
+    alike: BTreeMap<u64, Vec<Place>>,
 }
 
 /// The same signs in the same order; the numbers of their arrival say nothing.
 impl PartialEq for Memory {
     fn eq(&self, other: &Self) -> bool {
-        self.signs.values().eq(other.signs.values())
+        let (ours, theirs) = (self.in_order(self.held.keys()), other.in_order(other.held.keys()));
+        let theirs = theirs.iter().map(|held| &held.sign);
+        ours.iter().map(|held| &held.sign).eq(theirs)
     }
 }
 
 impl Memory {
     /// Remembers a sign. When there is no room the oldest is forgotten; of what says the same the first ones and the newest
     /// are held, because a complaint that was overcome and comes back is the newer one.
-    pub(crate) fn hold(&mut self, sign: Sign, policy: &Policy) {
-        if let Some(same) = sameness(&sign) {
-            let alike = self.alike.get(&same).filter(|alike| alike.len() >= KEPT);
-            if let Some(newest) = alike.and_then(|alike| alike.last().copied()) {
-                self.remove(newest);
+    pub(crate) fn hold(&mut self, glimpse: &Glimpse<'_>, policy: &Policy) {
+        if let Some(newest) = self.full_of(glimpse) {
+            if self.renew(newest, glimpse) {
+                return;
             }
-            self.sameness.insert(self.arrived, same);
-            self.alike.entry(same).or_default().insert(self.arrived);
+            self.remove(newest);
         }
-        if self.signs.len() >= policy.memory_signs
-            && let Some(oldest) = self.signs.keys().next().copied()
+        if self.held.len() >= policy.memory_signs
+            && let Some(oldest) = self.oldest()
         {
             self.remove(oldest);
         }
-        self.by_time.insert((sign.at, self.arrived));
-        self.by_whom.entry(Whom::of(&sign)).or_default().insert(self.arrived);
-        self.signs.insert(self.arrived, sign);
+        let place = self.arrived;
+        if let Some(same) = glimpse.same {
+            self.alike.entry(same).or_default().push(place);
+        }
+        let sign = glimpse.sign();
+        self.by_time.insert((sign.at, place));
+        self.by_arrival.insert((place, place));
+        self.by_whom.entry(Whom::of(&sign)).or_default().insert(place);
+        let held = Held {
+            arrival: place,
+            same: glimpse.same,
+            filed: (sign.at, place),
+            sign,
+        };
+        self.held.insert(place, held);
         self.arrived += 1;
+    }
+
+    /// Where the newest stands of what says the same, if enough of it is held.
+    fn full_of(&self, glimpse: &Glimpse<'_>) -> Option<Place> {
+        let alike = self.alike.get(&glimpse.same?)?;
+        alike.last().copied().filter(|_| alike.len() >= KEPT)
+    }
+
+    /// Puts a repeat in the place of the newest of its kind, where the orders stay true.
+    fn renew(&mut self, newest: Place, glimpse: &Glimpse<'_>) -> bool {
+        let Some(held) = self.held.get_mut(&newest) else {
+            return false;
+        };
+        let elsewhere = *glimpse.entity == Entity::Unknown && held.sign.evidence.node != glimpse.evidence.node;
+        if glimpse.at < held.filed.0 || elsewhere {
+            return false;
+        }
+        glimpse.overwrite(&mut held.sign);
+        held.arrival = self.arrived;
+        self.arrived += 1;
+        true
+    }
+
+    /// Where the oldest arrival stands.
+    fn oldest(&mut self) -> Option<Place> {
+        loop {
+            let (filed, place) = *self.by_arrival.first()?;
+            let held = self.held.get_mut(&place)?;
+            if held.arrival == filed {
+                return Some(place);
+            }
+            held.filed.1 = held.arrival;
+            self.by_arrival.remove(&(filed, place));
+            self.by_arrival.insert((held.arrival, place));
+        }
     }
 
     /// Forgets what happened before the window.
     pub(crate) fn forget(&mut self, now: Timestamp, policy: &Policy) {
-        while let Some((_, arrival)) = self
-            .by_time
-            .first()
-            .filter(|(at, _)| now.since(*at) > policy.window)
-            .copied()
-        {
-            self.remove(arrival);
+        let gone = |at: Timestamp| now.since(at) > policy.window;
+        while let Some((filed, place)) = self.by_time.first().filter(|(at, _)| gone(*at)).copied() {
+            match self.held.get_mut(&place) {
+                Some(held) if !gone(held.sign.at) => {
+                    held.filed.0 = held.sign.at;
+                    self.by_time.remove(&(filed, place));
+                    self.by_time.insert((held.sign.at, place));
+                }
+                _ => self.remove(place),
+            }
         }
     }
 
@@ -88,15 +155,15 @@ impl Memory {
         let Some(held) = self.by_whom.get(&Whom::Node(node.clone())) else {
             return;
         };
-        let silent = |arrival: &&Arrival| self.signs.get(arrival).is_some_and(|sign| sign.what == What::Silent);
-        for arrival in held.iter().filter(silent).copied().collect::<Vec<_>>() {
-            self.remove(arrival);
+        let silent = |place: &&Place| self.held.get(place).is_some_and(|held| held.sign.what == What::Silent);
+        for place in held.iter().filter(silent).copied().collect::<Vec<_>>() {
+            self.remove(place);
         }
     }
 
     /// Signs that may belong to a scope's failure, in the order of their arrival.
     pub(crate) fn of_scope<'a>(&'a self, scope: &Scope, context: &Context) -> Vec<&'a Sign> {
-        let mut found: BTreeSet<Arrival> = BTreeSet::new();
+        let mut found: BTreeSet<Place> = BTreeSet::new();
         let mut take = |whom: &Whom| found.extend(self.by_whom.get(whom).into_iter().flatten());
         match scope {
             Scope::Node { node } => {
@@ -106,7 +173,7 @@ impl Memory {
             }
             Scope::Job { job, generation } => {
                 take(&Whom::Ranks(job.clone(), *generation));
-                let known = context.jobs.get(job);
+                let known = context.job(job);
                 if known.map(|known| known.generation).unwrap_or_default() == *generation {
                     take(&Whom::Job(job.clone()));
                     let placed = known.into_iter().flat_map(|known| known.placements.values());
@@ -116,30 +183,44 @@ impl Memory {
                 }
             }
         }
-        found.iter().filter_map(|arrival| self.signs.get(arrival)).collect()
+        let held = self.in_order(found.iter()).into_iter();
+        held.map(|held| &held.sign).collect()
+    }
+
+    /// What is held at some places, in the order of arrival.
+    fn in_order<'a>(&self, places: impl Iterator<Item = &'a Place>) -> Vec<&Held> {
+        let mut held: Vec<&Held> = places.filter_map(|place| self.held.get(place)).collect();
+        held.sort_unstable_by_key(|held| held.arrival);
+        held
     }
 
     /// All signs, oldest arrival first.
     pub(crate) fn into_signs(self) -> Vec<Sign> {
-        self.signs.into_values().collect()
+        let mut held: Vec<Held> = self.held.into_values().collect();
+        held.sort_unstable_by_key(|held| held.arrival);
+        held.into_iter().map(|held| held.sign).collect()
     }
 
-    fn remove(&mut self, arrival: Arrival) {
-        let Some(sign) = self.signs.remove(&arrival) else {
+    fn remove(&mut self, place: Place) {
+        let Some(Held { sign, same, filed, .. }) = self.held.remove(&place) else {
             return;
         };
-        self.by_time.remove(&(sign.at, arrival));
-        drop_from(&mut self.by_whom, &Whom::of(&sign), arrival);
-        if let Some(same) = self.sameness.remove(&arrival) {
-            drop_from(&mut self.alike, &same, arrival);
+        self.by_time.remove(&(filed.0, place));
+        self.by_arrival.remove(&(filed.1, place));
+        let whom = Whom::of(&sign);
+        if let Some(group) = self.by_whom.get_mut(&whom)
+            && group.remove(&place)
+            && group.is_empty()
+        {
+            self.by_whom.remove(&whom);
         }
-    }
-}
-
-fn drop_from<K: Ord>(groups: &mut BTreeMap<K, BTreeSet<Arrival>>, key: &K, arrival: Arrival) {
-    let Some(group) = groups.get_mut(key) else { return };
-    group.remove(&arrival);
-    if group.is_empty() {
-        groups.remove(key);
+        if let Some(same) = same
+            && let Some(alike) = self.alike.get_mut(&same)
+        {
+            alike.retain(|other| *other != place);
+            if alike.is_empty() {
+                self.alike.remove(&same);
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use rankguard_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::Sign;
+use crate::glimpse::Glimpse;
 
 /// Signs that say the same which one draft, or the memory, keeps. Enough for a person to see that it goes on, and few
 /// enough that a storm leaves room for what is new.
@@ -16,26 +16,35 @@ pub(crate) const KEPT: usize = 16;
 ///
 /// Numbers in the text are left out (sizes and counters differ from line to line), except those by which a line names a
 /// process or a rank.
-pub(crate) fn sameness(sign: &Sign) -> Option<u64> {
-    let mark = sign.mark()?;
+pub(crate) fn sameness(glimpse: &Glimpse<'_>) -> Option<u64> {
+    let mark = glimpse.mark()?;
     // Its keys are fixed, so the same signs are the same in every run.
     let mut hasher = DefaultHasher::new();
-    (sign.source, &sign.entity).hash(&mut hasher);
+    (glimpse.source, glimpse.entity).hash(&mut hasher);
     (&mark.class, mark.role, &mark.signature).hash(&mut hasher);
-    (sign.field("pid"), sign.field("rank")).hash(&mut hasher);
-    let mut digits = true;
-    for part in sign
-        .text
-        .as_bytes()
-        .chunk_by(|one, other| one.is_ascii_digit() == other.is_ascii_digit())
-    {
-        digits = part.first().is_some_and(u8::is_ascii_digit);
-        if !digits {
-            hasher.write(part);
-        }
-    }
-    hasher.write_u8(u8::from(digits));
+    (glimpse.field("pid"), glimpse.field("rank")).hash(&mut hasher);
+    without_digits(&glimpse.text, |part| hasher.write(part));
+    hasher.write_u8(u8::from(
+        glimpse
+            .text
+            .bytes()
+            .next_back()
+            .is_none_or(|last| last.is_ascii_digit()),
+    ));
     Some(hasher.finish())
+}
+
+/// A text without its digits, part by part.
+fn without_digits(text: &str, mut each: impl FnMut(&[u8])) {
+    let mut kept = [0; 128];
+    for part in text.as_bytes().chunks(kept.len()) {
+        let mut length = 0;
+        for byte in part {
+            kept[length] = *byte;
+            length += usize::from(!byte.is_ascii_digit());
+        }
+        each(&kept[..length]);
+    }
 }
 
 /// How often a draft was told the same.
@@ -50,15 +59,15 @@ pub(crate) struct Repeats {
 
 impl Repeats {
     /// Whether a sign is to be kept; one that is not is counted.
-    pub(crate) fn keeps(&mut self, sign: &Sign) -> bool {
-        let Some(same) = sameness(sign) else { return true };
+    pub(crate) fn keeps(&mut self, glimpse: &Glimpse<'_>) -> bool {
+        let Some(same) = glimpse.same else { return true };
         let kept = self.kept.entry(same).or_default();
         if *kept < KEPT {
             *kept += 1;
             return true;
         }
         self.counted += 1;
-        self.last_at = self.last_at.max(sign.at);
+        self.last_at = self.last_at.max(glimpse.at);
         false
     }
 }

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use rankguard_model::{
-    Body, ClassId, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source,
+    ClassId, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source,
     Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
-/// The class of an exception that no signature knows better: it says how a failure surfaced, not what it is.
-const SURFACED: &str = "uncaught-exception";
+use crate::glimpse::Glimpse;
 
 /// One meaning of one piece of evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,50 +101,7 @@ pub struct Suspect {
 impl Sign {
     /// Takes evidence apart; empty when it says nothing about a failure.
     pub fn of(evidence: &Evidence) -> Vec<Self> {
-        let sign = |what, text: String| Self {
-            evidence: evidence.id.clone(),
-            at: evidence.at,
-            timed: true,
-            source: evidence.source,
-            entity: evidence.entity.clone(),
-            what,
-            text,
-            synthetic: evidence.synthetic,
-        };
-        let mut signs = Vec::new();
-        match &evidence.body {
-            Body::RankExited { pid, exit } if !exit.is_success() => {
-                signs.push(sign(
-                    What::Exit { pid: *pid, exit: *exit },
-                    format!("process {pid} ended with {exit}"),
-                ));
-            }
-            Body::OrderFailed { reason, .. } => signs.push(sign(What::OrderFailed, reason.clone())),
-            _ => {}
-        }
-        if evidence.marks.is_empty() {
-            return signs;
-        }
-        let text = match &evidence.body {
-            Body::Line { text, .. } => text.clone(),
-            Body::Sample { metric, value, unit } => format!("{metric} is {value} {unit}"),
-            Body::Gap { what, .. } => what.clone(),
-            Body::ShardFailed { step, reason } => format!("the shard of step {step} could not be kept: {reason}"),
-            Body::RankExited { pid, exit } => format!("process {pid} ended with {exit}"),
-            Body::OrderFailed { reason, .. } => reason.clone(),
-            _ => String::new(),
-        };
-        // A line whose meaning is known is not also an exception of no known meaning: a lost peer that surfaces as a
-        // Python exception is a lost peer.
-        let known = evidence.marks.iter().any(|mark| mark.class.as_str() != SURFACED);
-        for mark in evidence
-            .marks
-            .iter()
-            .filter(|mark| !known || mark.class.as_str() != SURFACED)
-        {
-            signs.push(sign(What::Mark(mark.clone()), text.clone()));
-        }
-        signs
+        Glimpse::all(evidence).map(|glimpse| glimpse.sign()).collect()
     }
 
     /// A fact of the caller as a sign. Its evidence id has sequence 0: no spool holds it.

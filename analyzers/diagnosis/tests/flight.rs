@@ -26,9 +26,7 @@ impl World {
         };
         Self {
             diagnosis: Diagnosis::new(Policy::default()),
-            context: Context {
-                jobs: BTreeMap::from([(JobId::from("train"), job)]),
-            },
+            context: Context::from_iter([(JobId::from("train"), job)]),
             seq: 0,
         }
     }
@@ -90,7 +88,7 @@ impl World {
 
     fn settle(&mut self) -> Concluded {
         let due = self.diagnosis.due().expect("a draft is open");
-        let mut all = self.diagnosis.conclude(due, &self.context, Catalogue::builtin());
+        let mut all = self.diagnosis.conclude(due, Catalogue::builtin());
         assert_eq!(all.len(), 1);
         all.remove(0)
     }

@@ -93,14 +93,14 @@ proptest! {
         let conclude = || {
             let placements = (0..6).map(|rank| (Rank(rank), node(rank))).collect();
             let job = JobContext { generation: Generation(1), placements, stopping: false };
-            let context = Context { jobs: BTreeMap::from([(JobId::from("train"), job)]) };
+            let context = Context::from_iter([(JobId::from("train"), job)]);
             let mut diagnosis = Diagnosis::new(Policy::default());
             for (tick, index) in order.iter().enumerate() {
                 let now = Timestamp::from_millis(500 + tick as i64);
                 diagnosis.observe(now, &story[*index], &context, Catalogue::builtin());
             }
             let due = diagnosis.due().unwrap();
-            let concluded = diagnosis.conclude(due, &context, Catalogue::builtin());
+            let concluded = diagnosis.conclude(due, Catalogue::builtin());
             (concluded, serde_json::to_string(&diagnosis).unwrap())
         };
         let (concluded, bytes) = conclude();
@@ -148,7 +148,7 @@ fn a_stall_of_a_generation_with_made_up_evidence_is_made_up() {
         };
         diagnosis.observe_fact(now, &fact, &context, catalogue);
         let due = diagnosis.due().expect("a stall is a failure");
-        let concluded = diagnosis.conclude(due, &context, catalogue);
+        let concluded = diagnosis.conclude(due, catalogue);
         concluded
             .iter()
             .flat_map(|it| &it.findings)

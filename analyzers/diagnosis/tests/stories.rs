@@ -29,12 +29,18 @@ impl World {
         };
         Self {
             diagnosis: Diagnosis::new(Policy::default()),
-            context: Context {
-                jobs: BTreeMap::from([(JobId::from("train"), job)]),
-            },
+            context: Context::from_iter([(JobId::from("train"), job)]),
             seq: 0,
             changes: Vec::new(),
         }
+    }
+
+    /// Another truth about the job.
+    fn job(&mut self, change: impl FnOnce(&mut JobContext)) {
+        let name = JobId::from("train");
+        let mut job = self.context.job(&name).unwrap().clone();
+        change(&mut job);
+        self.context.set(name, job);
     }
 
     /// Evidence that happened and arrived at `ms`.
@@ -107,7 +113,7 @@ impl World {
     /// Waits until the next draft is due and gives its conclusion.
     fn settle(&mut self) -> Concluded {
         let due = self.diagnosis.due().expect("a draft is open");
-        let mut all = self.diagnosis.conclude(due, &self.context, Catalogue::builtin());
+        let mut all = self.diagnosis.conclude(due, Catalogue::builtin());
         assert_eq!(all.len(), 1, "one failure is one case");
         all.remove(0)
     }
@@ -415,7 +421,7 @@ fn evidence_of_a_fenced_generation_never_opens_a_case_rg_3() {
     let mut world = World::new();
     gpu_lost(&mut world);
     let concluded = world.settle();
-    world.context.jobs.get_mut(&JobId::from("train")).unwrap().generation = Generation(2);
+    world.job(|job| job.generation = Generation(2));
     world.exits(4_000, 0, Exit::Signal(9));
     assert_eq!(world.opened(), 1);
     assert!(matches!(world.changes.last(), Some(Change::Late { draft, .. }) if *draft == concluded.draft));
@@ -428,7 +434,7 @@ fn evidence_of_a_fenced_generation_never_opens_a_case_rg_3() {
 #[test]
 fn ranks_of_a_job_that_is_stopped_on_purpose_are_no_failure() {
     let mut world = World::new();
-    world.context.jobs.get_mut(&JobId::from("train")).unwrap().stopping = true;
+    world.job(|job| job.stopping = true);
     world
         .exits(1_000, 0, Exit::Signal(15))
         .exits(1_001, 1, Exit::Signal(15));
@@ -610,7 +616,7 @@ fn two_failures_of_one_job_far_apart_are_two_cases() {
     let mut world = World::new();
     world.exits(1_000, 3, Exit::Signal(9));
     world.settle();
-    world.context.jobs.get_mut(&JobId::from("train")).unwrap().generation = Generation(2);
+    world.job(|job| job.generation = Generation(2));
     let entity = match rank_of(4) {
         Entity::Rank { job, rank, node, .. } => Entity::Rank {
             job,

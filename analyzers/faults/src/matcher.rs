@@ -69,23 +69,44 @@ struct Rule {
 #[derive(Debug)]
 struct Patterns {
     wanted: Regex,
+    /// The named groups of `wanted`: number and name.
+    fields: Vec<(usize, String)>,
     unless: Option<Regex>,
 }
 
 impl Rule {
     fn patterns(&self) -> &Patterns {
         let compile = |pattern: &str| Regex::new(pattern).expect("tests of this crate compile every pattern");
-        self.patterns.get_or_init(|| Patterns {
-            wanted: compile(&self.signature.pattern),
-            unless: self.signature.unless.as_deref().map(compile),
+        self.patterns.get_or_init(|| {
+            let wanted = compile(&self.signature.pattern);
+            let named = |(number, name): (usize, Option<&str>)| Some((number, name?.to_owned()));
+            Patterns {
+                fields: wanted.capture_names().enumerate().filter_map(named).collect(),
+                wanted,
+                unless: self.signature.unless.as_deref().map(compile),
+            }
         })
     }
 
-    fn matches(&self, text: &str) -> bool {
+    /// What the signature takes out of a text; none when it does not match. A pattern that takes nothing out is only asked
+    /// whether it matches, and any other is run once for both.
+    fn read(&self, text: &str) -> Option<BTreeMap<String, String>> {
         let patterns = self.patterns();
-        patterns.wanted.is_match(text)
-            && !patterns.unless.as_ref().is_some_and(|unless| unless.is_match(text))
-            && self.signature.literals.iter().any(|literal| occurs(text, literal))
+        let captures = match patterns.fields.is_empty() {
+            true if patterns.wanted.is_match(text) => None,
+            true => return None,
+            false => Some(patterns.wanted.captures(text)?),
+        };
+        let refused = patterns.unless.as_ref().is_some_and(|unless| unless.is_match(text));
+        if refused || !self.signature.literals.iter().any(|literal| occurs(text, literal)) {
+            return None;
+        }
+        let field = |(number, name): &(usize, String)| {
+            let value = captures.as_ref()?.get(*number)?.as_str();
+            let value = value[..value.floor_char_boundary(FIELD_LIMIT)].trim();
+            Some((name.clone(), value.to_owned()))
+        };
+        Some(patterns.fields.iter().filter_map(field).collect())
     }
 }
 
@@ -118,6 +139,15 @@ pub(crate) struct Hit {
     coded: bool,
     /// Number of its signature.
     rule: usize,
+}
+
+/// What the signatures say of a line.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Judgement {
+    /// Those that hold beside each other, best first.
+    pub(crate) hits: Vec<Hit>,
+    /// Whether one matched that is more than chatter, even where another silenced it, or the line begins something.
+    pub(crate) speaks: bool,
 }
 
 impl Matcher {
@@ -174,7 +204,8 @@ impl Matcher {
     /// What the signatures say of a message, best first. `text` is the message without its prefixes
     /// ([`crate::line::parse`]); a whole raw line works too, where a signature does not insist on the start of the message.
     pub fn marks(&self, source: Source, text: &str) -> Vec<Mark> {
-        let all = self.judged(source, text, true);
+        let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
+        let all = self.judged(source, text, self.candidates(text)).hits;
         all.into_iter().map(|hit| hit.mark).collect()
     }
 
@@ -183,25 +214,22 @@ impl Matcher {
         &self.scanner
     }
 
-    /// As [`Matcher::marks`], for lines that are to be remembered: what healthy logs are full of is not among them.
-    pub(crate) fn hits(&self, source: Source, text: &str) -> Vec<Hit> {
-        let mut hits = self.judged(source, text, false);
-        let is_chatter = |hit: &Hit| self.chatter.contains(&hit.rule);
-        if hits.iter().all(is_chatter) {
-            hits.clear();
-        }
-        hits
-    }
-
-    /// Whether a text may begin something of several lines, or a signature matches it that is more than chatter.
-    pub(crate) fn says_something(&self, source: Source, text: &str, opens: impl FnOnce() -> bool) -> bool {
+    /// As [`Matcher::marks`], for lines that are to be remembered: what healthy logs are full of is not among them. Where
+    /// something stands in the text by which what spans several lines begins, `opens` looks closer.
+    pub(crate) fn judge(&self, source: Source, text: &str, opens: impl FnOnce() -> bool) -> Judgement {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
-        let mut candidates = self.candidates(text);
-        if members(&candidates).any(|number| number >= self.rules.len()) && opens() {
-            return true;
+        let candidates = self.candidates(text);
+        if candidates.iter().all(|word| *word == 0) {
+            return Judgement::default();
         }
-        self.literals.narrow(&self.rules, &mut candidates, text);
-        members(&candidates).any(|number| self.applies(number, source) && self.rules[number].matches(text))
+        let opens = members(&candidates).any(|number| number >= self.rules.len()) && opens();
+        let mut judgement = self.judged(source, text, candidates);
+        let is_chatter = |hit: &Hit| self.chatter.contains(&hit.rule);
+        if judgement.hits.iter().all(is_chatter) {
+            judgement.hits.clear();
+        }
+        judgement.speaks |= opens;
+        judgement
     }
 
     fn applies(&self, number: usize, source: Source) -> bool {
@@ -218,23 +246,19 @@ impl Matcher {
         candidates
     }
 
-    /// All signatures that match, best first; with only chatter as candidates they are tried when `chatter` is set.
-    fn judged(&self, source: Source, text: &str, chatter: bool) -> Vec<Hit> {
-        let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
-        let mut candidates = self.candidates(text);
-        if !chatter && candidates.iter().all(|word| *word == 0) {
-            return Vec::new();
-        }
+    /// What candidates and chatter say of a text.
+    fn judged(&self, source: Source, text: &str, mut candidates: Candidates) -> Judgement {
         for &rule in &self.chatter {
             candidates[rule / 64] |= 1 << (rule % 64);
         }
         self.literals.narrow(&self.rules, &mut candidates, text);
         let mut hits = Vec::new();
-        for number in members(&candidates) {
-            if self.applies(number, source) && self.rules[number].matches(text) {
-                hits.push(self.hit(number, text));
+        for number in members(&candidates).filter(|number| self.applies(*number, source)) {
+            if let Some(fields) = self.rules[number].read(text) {
+                hits.push(self.hit(number, text, fields));
             }
         }
+        let speaks = hits.iter().any(|hit| !self.chatter.contains(&hit.rule));
         hits.sort_by(|a, b| b.mark.confidence.total_cmp(&a.mark.confidence));
         // The driver's own number says more than any wording around it.
         if let Some(kind) = hits.iter().find(|hit| hit.coded).map(|hit| hit.entity) {
@@ -252,23 +276,11 @@ impl Matcher {
             hits.retain(|hit| !surfaced(hit));
         }
         hits.truncate(MARK_LIMIT);
-        hits
+        Judgement { hits, speaks }
     }
 
-    fn hit(&self, number: usize, text: &str) -> Hit {
-        let rule = &self.rules[number];
-        let signature = &rule.signature;
-        let regex = &rule.patterns().wanted;
-        let mut fields = BTreeMap::new();
-        if let Some(captures) = regex.captures(text) {
-            for name in regex.capture_names().flatten() {
-                if let Some(value) = captures.name(name) {
-                    let value = value.as_str();
-                    let value = value[..value.floor_char_boundary(FIELD_LIMIT)].trim();
-                    fields.insert(name.to_owned(), value.to_owned());
-                }
-            }
-        }
+    fn hit(&self, number: usize, text: &str, fields: BTreeMap<String, String>) -> Hit {
+        let signature = &self.rules[number].signature;
         let mut mark = Mark {
             class: signature.class.clone(),
             role: signature.role,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use rankguard_agent::Knowledge;
 
 use super::local::AgentStatusArgs;
 use super::{gpu_calls, local};
@@ -11,7 +12,7 @@ use crate::config::Flag;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::runtime::block_on;
-use crate::signals::Stop;
+use crate::signals::{Hangup, Stop};
 use crate::{logging, out};
 
 /// `agent`. Each flag is a setting of the same name in `[agent]`.
@@ -120,8 +121,15 @@ async fn serve(settings: rankguard_agent::Settings) -> Result<Exit, CliError> {
         .because(problem)
     };
     let mut stop = Stop::catch().map_err(|problem| failed(problem.into()))?;
+    let mut hangup = Hangup::catch().map_err(|problem| failed(problem.into()))?;
+    let knowledge = settings.knowledge.clone();
     let ended = rankguard_agent::run(settings, async move {
-        let signal = stop.wait().await;
+        let signal = loop {
+            tokio::select! {
+                signal = stop.wait() => break signal,
+                () = hangup.wait() => reload(knowledge.clone()).await,
+            }
+        };
         tracing::info!(signal, "the agent shuts down");
     })
     .await
@@ -138,4 +146,15 @@ async fn serve(settings: rankguard_agent::Settings) -> Result<Exit, CliError> {
     } else {
         Exit::Finding
     })
+}
+
+/// Reads the catalogue again. Files that cannot be used are told of and change nothing.
+async fn reload(knowledge: Knowledge) {
+    match tokio::task::spawn_blocking(move || knowledge.reload()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(problem)) => {
+            tracing::error!("the catalogue files cannot be used and the one before stays in force:\n{problem}");
+        }
+        Err(problem) => tracing::error!(%problem, "the catalogue files could not be read again"),
+    }
 }

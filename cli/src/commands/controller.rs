@@ -9,7 +9,7 @@ use crate::config::Flag;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::runtime::block_on;
-use crate::signals::Stop;
+use crate::signals::{Hangup, Stop};
 use crate::{logging, out};
 
 /// `controller`. Each flag is a setting of the same name in `[controller]`.
@@ -54,8 +54,15 @@ async fn serve(settings: rankguard_controller::Settings) -> Result<Exit, CliErro
         .because(problem)
     };
     let mut stop = Stop::catch().map_err(|problem| failed(problem.into()))?;
+    let mut hangup = Hangup::catch().map_err(|problem| failed(problem.into()))?;
+    let catalogue = settings.catalogue.clone();
     let ended = rankguard_controller::run(settings, async move {
-        let signal = stop.wait().await;
+        let signal = loop {
+            tokio::select! {
+                signal = stop.wait() => break signal,
+                () = hangup.wait() => catalogue.reload(),
+            }
+        };
         tracing::info!(signal, "the controller shuts down");
     })
     .await

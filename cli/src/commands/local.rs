@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use rankguard_agent::{AgentView, LocalError, ask_agent};
+use rankguard_agent::{AgentView, CatalogueView, LocalError, ask_agent};
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, DraftId, Policy};
 use rankguard_faults::Catalogue;
 use rankguard_model::{Body, Case, CaseId, CaseState, Delays, Entity, Evidence, Timestamp};
@@ -94,6 +94,7 @@ fn page(view: &AgentView) -> String {
             ),
         ),
         Fact("dropped", view.dropped.to_string()),
+        Fact("catalogue", catalogue(&view.catalogue)),
     ];
     let export = view.otlp.iter().map(|otlp| {
         let problem = otlp.problem.as_ref().map(|problem| format!("; {problem}"));
@@ -186,6 +187,27 @@ fn page(view: &AgentView) -> String {
     plain(&text)
 }
 
+/// What is in force, and what was refused since.
+fn catalogue(view: &CatalogueView) -> String {
+    let CatalogueView {
+        version,
+        signatures,
+        files,
+        loaded,
+        ..
+    } = view;
+    let besides = match files.len() {
+        0 => String::new(),
+        files => format!(" with {files} of your files"),
+    };
+    let mut text = format!("{version}: {signatures} signatures{besides}, loaded at {loaded}");
+    if let Some(refusal) = view.newest_refusal.as_ref().filter(|refusal| refusal.at > *loaded) {
+        let first = refusal.why.lines().next().unwrap_or_default();
+        text.push_str(&format!("; a newer one was refused at {}: {first}", refusal.at));
+    }
+    text
+}
+
 fn says(body: &Body) -> String {
     match body {
         Body::Line { text, repeats: 1, .. } => text.clone(),
@@ -217,15 +239,16 @@ fn conclude(findings: &[Evidence], now: Timestamp) -> Vec<Case> {
             node,
         } = &evidence.entity
         {
-            let known = context.jobs.entry(job.clone()).or_default();
+            let mut known = context.job(job).cloned().unwrap_or_default();
             if *generation > known.generation {
                 known.placements.clear();
                 known.generation = *generation;
             }
             known.placements.insert(*rank, node.clone());
+            context.set(job.clone(), known);
         }
         while let Some(due) = diagnosis.due().filter(|due| *due <= clock) {
-            for done in diagnosis.conclude(due, &context, catalogue) {
+            for done in diagnosis.conclude(due, catalogue) {
                 cases.insert(done.draft, (done, CaseState::Closed));
             }
         }
@@ -244,7 +267,7 @@ fn conclude(findings: &[Evidence], now: Timestamp) -> Vec<Case> {
     }
     while let Some(due) = diagnosis.due() {
         let state = if due <= now { CaseState::Closed } else { CaseState::Open };
-        for done in diagnosis.conclude(due, &context, catalogue) {
+        for done in diagnosis.conclude(due, catalogue) {
             cases.insert(done.draft, (done, state));
         }
     }

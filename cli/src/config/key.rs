@@ -65,6 +65,11 @@ const fn key(path: &'static str, kind: Kind, doc: &'static str) -> Key {
 /// All settings, by path.
 pub(crate) const KEYS: &[Key] = &[
     key(
+        "agent.catalogue",
+        Kind::Paths,
+        "files of signatures, classes, codes and taxonomies besides the built-in ones (TOML); SIGHUP reads them again",
+    ),
+    key(
         "agent.checks",
         Kind::Checks,
         "plug-in checks: tables with name, command, interval_s, timeout_s, class, cpu_s, memory_mb",
@@ -255,6 +260,11 @@ pub(crate) const KEYS: &[Key] = &[
         "client.controller",
         Kind::Address,
         "address of the controller, for the commands that ask it",
+    ),
+    key(
+        "controller.catalogue",
+        Kind::Paths,
+        "files of classes, codes and taxonomies besides the built-in ones (TOML); SIGHUP reads them again",
     ),
     key(
         "controller.listen",

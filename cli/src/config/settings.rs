@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_agent::{ImageSettings, KernelLogSource, WhenFull};
-use rankguard_controller::Gate;
+use rankguard_agent::{ImageSettings, KernelLogSource, Knowledge, WhenFull};
+use rankguard_controller::{CatalogueFiles, Gate};
 use rankguard_model::NodeId;
 
 use super::Config;
@@ -26,6 +26,7 @@ impl Config {
             settings.listen = listen;
         }
         settings.silence_limit = self.wait("controller.silence_limit_ms");
+        settings.catalogue = CatalogueFiles::new(self.paths("controller.catalogue"));
         settings.policy.prior = self.text("controller.policy.prior");
         settings.policy.adapt = self.text("controller.policy.checkpoint_interval") == ADAPTIVE;
         settings.policy.preflight = match self.text("controller.policy.preflight").as_str() {
@@ -65,10 +66,8 @@ impl Config {
         settings.nvml_library = self
             .value("agent.nvml_library")
             .map(|library| PathBuf::from(library.show()));
-        settings.job_logs = match self.value("agent.job_logs") {
-            Some(Value::List(items)) => items.iter().map(PathBuf::from).collect(),
-            _ => Vec::new(),
-        };
+        settings.knowledge = Knowledge::new(self.paths("agent.catalogue"));
+        settings.job_logs = self.paths("agent.job_logs");
         if let Some(Value::Checks(checks)) = self.value("agent.checks") {
             settings.checks.clone_from(checks);
         }
@@ -96,6 +95,13 @@ impl Config {
 
     fn path(&self, key: &str) -> PathBuf {
         PathBuf::from(self.text(key))
+    }
+
+    fn paths(&self, key: &str) -> Vec<PathBuf> {
+        match self.value(key) {
+            Some(Value::List(items)) => items.iter().map(PathBuf::from).collect(),
+            _ => Vec::new(),
+        }
     }
 
     fn text(&self, key: &str) -> String {
@@ -152,6 +158,7 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
         ("client.controller", text(CLIENT_CONTROLLER)),
         ("log.filter", text(LOG_FILTER)),
         ("log.format", text("text")),
+        ("controller.catalogue", Value::List(Vec::new())),
         ("controller.listen", text(&controller.listen.to_string())),
         ("controller.state_dir", path(&controller.state_dir)),
         ("controller.silence_limit_ms", millis(controller.silence_limit)),
@@ -167,6 +174,7 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
         ("agent.proc_root", path(&agent.proc_root)),
         ("agent.injection", Value::Switch(agent.injection)),
         ("agent.flight_recorder_pipe", Value::Switch(agent.flight_recorder_pipe)),
+        ("agent.catalogue", Value::List(Vec::new())),
         ("agent.job_logs", Value::List(Vec::new())),
         ("agent.spool_bytes", Value::Count(agent.spool_bytes)),
         ("controller.policy.prior", text(&controller.policy.prior)),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::{Change, Concluded, Context, DraftId, Fact, Sign};
+use rankguard_diagnosis::{Change, Concluded, DraftId, Fact};
 use rankguard_model::{
     Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Mitigation, Reason,
     RestoreBytes, Severity, Timestamp, Verdict,
@@ -135,19 +135,19 @@ fn undecided() -> Verdict {
 impl Turn<'_> {
     /// Shows evidence to diagnosis.
     pub(crate) fn witness(&mut self, evidence: &Evidence) {
-        // Most evidence is progress, says nothing of a failure, and is not worth a look at every rank of every job.
-        let says = !Sign::of(evidence).is_empty();
-        let context = if says { self.state.context() } else { Context::default() };
-        let knowledge = self.state.catalogue.0;
-        let changes = self.state.diagnosis.observe(self.at, evidence, &context, knowledge);
+        let state = &mut *self.state;
+        let changes = state
+            .diagnosis
+            .observe(self.at, evidence, &state.context, &state.catalogue.0);
         self.take_changes(changes);
     }
 
     /// Shows diagnosis what no node can report.
     pub(crate) fn witness_fact(&mut self, fact: &Fact) {
-        let context = self.state.context();
-        let knowledge = self.state.catalogue.0;
-        let changes = self.state.diagnosis.observe_fact(self.at, fact, &context, knowledge);
+        let state = &mut *self.state;
+        let changes = state
+            .diagnosis
+            .observe_fact(self.at, fact, &state.context, &state.catalogue.0);
         self.take_changes(changes);
     }
 
@@ -187,18 +187,11 @@ impl Turn<'_> {
 
     /// Evidence has settled: verdicts are made and answered.
     pub(crate) fn conclude(&mut self) {
-        let context = self.state.context();
-        let knowledge = self.state.catalogue.0;
-        let concluded = self.state.diagnosis.conclude(self.at, &context, knowledge);
+        let state = &mut *self.state;
+        let concluded = state.diagnosis.conclude(self.at, &state.catalogue.0);
         // An agent that was only restarted speaks already: its silence has explained this failure and explains no other.
-        let live: Vec<_> = self
-            .state
-            .fleet
-            .iter()
-            .filter(|(_, node)| node.lost_since.is_none())
-            .collect();
-        for (node, _) in live {
-            self.state.diagnosis.node_returned(node);
+        for (node, _) in state.fleet.iter().filter(|(_, node)| node.lost_since.is_none()) {
+            state.diagnosis.node_returned(node);
         }
         for conclusion in concluded {
             if let Some(id) = self.state.cases.conclude(&conclusion) {

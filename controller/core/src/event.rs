@@ -4,6 +4,8 @@ use rankguard_checkpoint_schedule::twins::Difference;
 use rankguard_model::{Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::CatalogueFile;
+
 /// An event with its moment on the controller's clock. This is what the journal holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stamped {
@@ -30,6 +32,11 @@ pub enum Event {
         node: NodeId,
         /// When it last spoke.
         last_heard: Timestamp,
+    },
+    /// Verdicts rest on other files from now on, besides the built-in ones.
+    CatalogueGiven {
+        /// All of them.
+        files: Vec<CatalogueFile>,
     },
     /// A node reported something; each sequence number arrives here once.
     EvidenceArrived {

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{CaseState, NodeId, Role};
+use rankguard_diagnosis::Context;
+use rankguard_model::{CaseState, JobId, NodeId, Role};
 
+use crate::state::placed;
 use crate::{Job, Phase, Plan, State};
 
 /// A sentence that does not hold.
@@ -35,6 +37,7 @@ pub const INVARIANTS: &[(&str, Check)] = &[
         calls_are_of_the_generation_that_acts,
     ),
     ("every_case_says_what_clears_it", every_case_says_what_clears_it),
+    ("diagnosis_knows_where_jobs_run", diagnosis_knows_where_jobs_run),
 ];
 
 /// Everything that does not hold; empty when all is well.
@@ -169,4 +172,12 @@ fn every_case_says_what_clears_it(state: &State) -> Option<String> {
         .values()
         .find(silent)
         .map(|case| format!("case {} does not", case.id))
+}
+
+/// What diagnosis is lent is what the jobs are.
+fn diagnosis_knows_where_jobs_run(state: &State) -> Option<String> {
+    let placed = |(name, job): (&JobId, &Job)| Some((name.clone(), placed(job)?));
+    let context: Context = state.jobs.iter().filter_map(placed).collect();
+    let differs = || format!("it knows {:?}, and the jobs are {context:?}", state.context);
+    (context != state.context).then(differs)
 }

@@ -1,5 +1,6 @@
 //! The state: everything the brain knows.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_diagnosis::{Context, Diagnosis, JobContext};
@@ -25,6 +26,8 @@ pub struct State {
     pub(crate) node_spans: Vec<Span>,
     pub(crate) next_order: OrderId,
     pub(crate) next_plan: PlanId,
+    /// What diagnosis must know of the jobs, kept by [`State::place`].
+    pub(crate) context: Context,
 }
 
 impl State {
@@ -32,7 +35,7 @@ impl State {
     pub fn new(policy: Policy, catalogue: &'static Catalogue) -> Self {
         Self {
             diagnosis: Diagnosis::new(policy.diagnosis()),
-            catalogue: Knowing(catalogue),
+            catalogue: Knowing(Cow::Borrowed(catalogue)),
             fleet: Fleet::default(),
             jobs: BTreeMap::new(),
             plans: BTreeMap::new(),
@@ -42,6 +45,7 @@ impl State {
             node_spans: Vec::new(),
             next_order: OrderId(1),
             next_plan: PlanId(1),
+            context: Context::default(),
             policy,
         }
     }
@@ -49,6 +53,11 @@ impl State {
     /// How it decides.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// What its verdicts rest on.
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue.0
     }
 
     /// The nodes.
@@ -90,20 +99,10 @@ impl State {
             .collect()
     }
 
-    /// What diagnosis must know of the jobs.
-    pub(crate) fn context(&self) -> Context {
-        let jobs = self.jobs.iter().filter(|(_, job)| job.plan.is_some());
-        Context {
-            jobs: jobs
-                .map(|(name, job)| {
-                    let context = JobContext {
-                        generation: job.generation,
-                        placements: job.places(),
-                        stopping: job.is_over(),
-                    };
-                    (name.clone(), context)
-                })
-                .collect(),
+    /// A job has another plan or is over: diagnosis is to know. Whoever changes either says so here.
+    pub(crate) fn place(&mut self, name: &JobId) {
+        if let Some(context) = self.jobs.get(name).and_then(placed) {
+            self.context.set(name.clone(), context);
         }
     }
 
@@ -119,4 +118,14 @@ impl State {
         self.next_order = id.next();
         id
     }
+}
+
+/// What diagnosis must know of a job; nothing of one that was never placed.
+pub(crate) fn placed(job: &Job) -> Option<JobContext> {
+    job.plan.as_ref()?;
+    Some(JobContext {
+        generation: job.generation,
+        placements: job.places(),
+        stopping: job.is_over(),
+    })
 }

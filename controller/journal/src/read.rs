@@ -86,17 +86,18 @@ pub struct Played {
     pub entries: u64,
 }
 
-/// The cases that the first `most` entries of a journal lead to under a catalogue. `change` sees all evidence before the
+/// The cases that the first `most` entries of a journal lead to under a catalogue, or under those that its
+/// controller had. `change` sees all evidence before the
 /// brain does: other rules would have marked it otherwise. What followed from the old verdicts (plans, restarts) stays as
 /// it was recorded. `problem` is told of entries that cannot be read.
 pub fn cases(
     path: &Path,
     most: u64,
-    catalogue: &'static Catalogue,
+    catalogue: Option<&'static Catalogue>,
     mut change: impl FnMut(&mut Evidence),
     mut problem: impl FnMut(JournalError),
 ) -> Result<Played, JournalError> {
-    let mut state = State::new(policy(path)?, catalogue);
+    let mut state = State::new(policy(path)?, catalogue.unwrap_or_else(|| Catalogue::builtin()));
     let mut entries = 0;
     scan(path, |entry| {
         if entries >= most {
@@ -104,6 +105,7 @@ pub fn cases(
         }
         entries += 1;
         match entry {
+            Ok(stamped) if catalogue.is_some() && matches!(stamped.event, Event::CatalogueGiven { .. }) => {}
             Ok(mut stamped) => {
                 if let Event::EvidenceArrived { evidence } = &mut stamped.event {
                     change(evidence);

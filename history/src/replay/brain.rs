@@ -91,7 +91,7 @@ impl Brain {
     fn until(&mut self, moment: Timestamp, each: &mut impl FnMut(&Concluded, Timestamp)) {
         while let Some(due) = self.diagnosis.due().filter(|due| *due <= moment) {
             self.now = self.now.max(due);
-            for concluded in self.diagnosis.conclude(self.now, &self.context, &self.catalogue) {
+            for concluded in self.diagnosis.conclude(self.now, &self.catalogue) {
                 each(&concluded, self.now);
             }
         }

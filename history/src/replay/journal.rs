@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use rankguard_console::error::CliError;
-use rankguard_faults::Catalogue;
 use rankguard_model::{Body, CaseState, Role};
 
 use super::brain::Brain;
@@ -22,11 +21,8 @@ pub(super) fn replay(path: &Path, brains: &[Brain], given: bool, tally: &mut Tal
     let mut most = u64::MAX;
     for (which, brain) in brains.iter().enumerate() {
         let changed = given || which > 0;
-        let catalogue: &'static Catalogue = match changed {
-            // The brain's state lives as long as the program, and so do the one or two catalogues of a replay.
-            true => Box::leak(Box::new(brain.catalogue().clone())),
-            false => Catalogue::builtin(),
-        };
+        // The brain's state lives as long as the program, and so do the one or two catalogues of a replay.
+        let catalogue = changed.then(|| &*Box::leak(Box::new(brain.catalogue().clone())));
         let matcher = brain.matcher();
         let first = brains[0].matcher();
         let (mut evidence, mut problems, mut differ) = (0_u64, Vec::new(), Vec::new());

@@ -28,7 +28,6 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use rankguard_faults::Matcher;
 use rankguard_model::{Body, Device, DeviceKind, Entity, Mark, Role, Source};
 
 use super::judge::Judge;
@@ -36,6 +35,7 @@ use super::thresholds::{self, Threshold};
 use super::{Stop, mark, sample};
 use crate::clock;
 use crate::intake::Intake;
+use crate::knowledge::Knowledge;
 use crate::scenario;
 use crate::sighting::Sighting;
 pub use calls::serve_gpu_calls;
@@ -77,6 +77,7 @@ pub(crate) struct Gpu {
     /// The scenario that the library plays, where the devices are made up: everything that is said of them then says so.
     pub(crate) scenario: Option<PathBuf>,
     pub(crate) xids: Xids,
+    pub(crate) knowledge: Knowledge,
     pub(crate) intake: Intake,
     pub(crate) stop: Stop,
 }
@@ -180,7 +181,7 @@ impl Gpu {
                 "NVRM: Xid (PCI:{}): {}, reported by the GPU management library",
                 event.address, event.xid
             );
-            let marks = Matcher::builtin().marks(Source::KernelLog, &text);
+            let marks = self.knowledge.matcher().marks(Source::KernelLog, &text);
             let sighting = Sighting::now(Source::Gpu, self.device(event.address), line(text)).at(at);
             self.push(sighting.marked(marks));
         }

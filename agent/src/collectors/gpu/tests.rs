@@ -122,6 +122,7 @@ impl Rig {
             reload: Duration::from_millis(20),
             scenario: self.synthetic.then(|| self.folder.path().join("scenario")),
             xids: self.xids.clone(),
+            knowledge: Knowledge::default(),
             intake: self.intake.clone(),
             stop: self.stop.clone(),
         };

@@ -20,6 +20,7 @@ mod driver;
 mod frames;
 mod group;
 mod head;
+mod heard;
 mod history;
 mod lane;
 mod lanes;
@@ -42,6 +43,7 @@ use crate::signature::EntityRule;
 use driver::Driver;
 use group::{Group, Groups};
 use head::{Head, bracketed_rank};
+use heard::Heard;
 use history::History;
 use lane::LaneKey;
 use lanes::Lanes;
@@ -64,6 +66,7 @@ pub struct Triage {
     lanes: Lanes,
     groups: Groups,
     history: History,
+    heard: Heard,
     recent: Recent,
     driver: Driver,
     line_no: u64,
@@ -96,6 +99,7 @@ impl Triage {
             lanes: Lanes::default(),
             groups: Groups::default(),
             history: History::default(),
+            heard: Heard::default(),
             recent: Recent::default(),
             driver: Driver::default(),
             line_no: 0,
@@ -109,7 +113,10 @@ impl Triage {
 
     /// From now on lines are tried against another catalogue. What is open or waits stays so.
     pub fn reload(&mut self, matcher: Arc<Matcher>) {
-        self.matcher = matcher;
+        if !Arc::ptr_eq(&self.matcher, &matcher) {
+            self.heard.forget();
+            self.matcher = matcher;
+        }
     }
 
     /// Number of the last line that was taken apart, 0 before the first: observations, those that are still held included,
@@ -256,7 +263,7 @@ impl Triage {
             for unit in lost.into_iter().chain(done) {
                 self.add_oom(unit, now);
             }
-            if taken || in_dump && self.matcher.hits(self.stream.source, parsed.text).is_empty() {
+            if taken || in_dump && self.judge(parsed.text).hits.is_empty() {
                 return Fate::Taken;
             }
             break;
@@ -269,7 +276,7 @@ impl Triage {
     fn single(&mut self, key: &LaneKey, parsed: &ParsedLine<'_>, now: Timestamp) {
         let line_no = self.line_no;
         self.driver.hear(key, parsed.text, line_no);
-        let mut hits = self.matcher.hits(self.stream.source, parsed.text);
+        let mut hits = self.judge(parsed.text).hits.clone();
         if hits.is_empty() {
             self.groups.follow(key, parsed.text, line_no);
             return;

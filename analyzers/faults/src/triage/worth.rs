@@ -1,7 +1,10 @@
 //! Which lines are worth taking apart.
 
+use std::sync::Arc;
+
 use super::{Triage, driver, oom, traceback};
 use crate::line::{self, LINE_LIMIT, ParsedLine, raw};
+use crate::matcher::Judgement;
 
 impl Triage {
     /// Whether the line at hand matters whatever it says.
@@ -28,8 +31,15 @@ impl Triage {
     }
 
     pub(super) fn speaks(&self, line: &ParsedLine<'_>) -> bool {
-        self.matcher.says_something(self.stream.source, line.text, || {
-            traceback::opens(line.text) || oom::opens(line.text) || driver::speaks(line.text)
+        self.judge(line.text).speaks
+    }
+
+    /// What the signatures say of a line, which may just have been asked.
+    pub(super) fn judge(&self, text: &str) -> Arc<Judgement> {
+        self.heard.of(text).unwrap_or_else(|| {
+            let opens = || traceback::opens(text) || oom::opens(text) || driver::speaks(text);
+            let said = self.matcher.judge(self.stream.source, text, opens);
+            self.heard.remember(text, said)
         })
     }
 }

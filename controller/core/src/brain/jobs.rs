@@ -138,6 +138,7 @@ impl Turn<'_> {
                 port: None,
             };
         }
+        self.state.place(&name);
         self.wait_at_most(&name, self.state.policy.gate_wait_ms());
         for node in waiting {
             if let Some(job) = self.state.jobs.get(&name) {
@@ -197,6 +198,7 @@ impl Turn<'_> {
                 job.phase = Phase::Finished;
                 job.ended_at = Some(self.at);
                 job.deadline = None;
+                self.state.place(name);
                 self.drop_timer(name);
                 self.note_recovered(name, self.at, "the job completed");
                 self.announce(format!("job {name} finished"));
@@ -333,6 +335,7 @@ impl Turn<'_> {
         job.deadline = None;
         job.close_spans(at, |_| true);
         let (generation, nodes) = (job.generation, job.nodes().to_vec());
+        self.state.place(name);
         self.drop_timer(name);
         self.announce(format!("job {name} stopped: {reason}"));
         self.note_stopped(name, &reason);

@@ -46,6 +46,7 @@ impl Turn<'_> {
             Event::ControllerStarted => self.resume(),
             Event::NodeJoined { info } => self.node_joined(info),
             Event::NodeFellSilent { node, last_heard } => self.node_fell_silent(node, *last_heard),
+            Event::CatalogueGiven { files } => self.learn(files),
             Event::EvidenceArrived { evidence } => self.evidence_arrived(evidence),
             Event::JobSubmitted { spec } => self.job_submitted(spec),
             Event::JobCancelled { job } => self.stop_job(job, "cancelled by its user".to_owned()),

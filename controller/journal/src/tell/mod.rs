@@ -247,6 +247,10 @@ fn happening(at: Timestamp, event: Event) -> Option<Happening> {
     let (what, node, text) = match event {
         Event::EvidenceArrived { .. } | Event::TimerFired { .. } => return None,
         Event::ControllerStarted => ("controller-started", None, "the controller began to run".to_owned()),
+        Event::CatalogueGiven { files } => {
+            let text = format!("verdicts rest on {} files besides the built-in catalogue", files.len());
+            ("catalogue-given", None, text)
+        }
         Event::NodeJoined { info } => {
             let text = format!("{} joined as {}", info.node, info.incarnation);
             ("node-joined", Some(info.node), text)

@@ -1,0 +1,209 @@
+//! The way of one sign: into the draft that gathers, into the failure that was concluded, into a draft of its own, or into the
+//! memory.
+
+use rankguard_faults::Catalogue;
+use rankguard_model::{Finding, Role, Timestamp};
+
+use super::Diagnosis;
+use crate::belongs::{opens, scopes};
+use crate::conclusion::{Conclusion, conclude};
+use crate::draft::Draft;
+use crate::glimpse::Glimpse;
+use crate::scope::ScopeRef;
+use crate::{Change, Context, DraftId, Scope};
+
+impl Diagnosis {
+    /// A dump came in: an open draft waits for the others, and one that was concluded without them is looked at again once
+    /// all are there.
+    pub(super) fn dumped(&mut self, now: Timestamp, scope: &Scope, catalogue: &Catalogue, changes: &mut Vec<Change>) {
+        if let Some(id) = self.drafts.open_of(scope.lend()) {
+            self.drafts.change(id, &self.policy, |draft| draft.newest_at = now);
+            return Change::Joined { draft: id }.join(changes);
+        }
+        let Some(id) = self.drafts.newest_done(scope.lend(), None, |_| false) else {
+            return;
+        };
+        let whole = self
+            .drafts
+            .get(id)
+            .filter(|draft| self.flight.complete(scope, &draft.placements));
+        let Some(signs) = whole.map(|draft| self.flight.signs(scope, &draft.placements)) else {
+            return;
+        };
+        let differs = self.drafts.change(id, &self.policy, |draft| {
+            for sign in &signs {
+                draft.add(&Glimpse::of(sign), &self.policy);
+            }
+            let again = draft.opinion(now, catalogue).verdict;
+            let before = draft.concluded.as_ref();
+            before.is_some_and(|before| again.class != before.class || again.blamed != before.blamed)
+        });
+        if differs == Some(true) {
+            let revised = self
+                .drafts
+                .conclude(id, &self.policy, |draft| conclude(draft, now, catalogue));
+            changes.extend(revised.map(|revised| Change::Revised(Box::new(revised))));
+        }
+    }
+
+    /// Takes one sign in, for every scope that it may belong to.
+    pub(super) fn take(
+        &mut self,
+        now: Timestamp,
+        glimpse: &Glimpse<'_>,
+        context: &Context,
+        catalogue: &Catalogue,
+        changes: &mut Vec<Change>,
+    ) {
+        let opens = opens(glimpse, catalogue);
+        let mut remember = opens;
+        for scope in scopes(glimpse, context) {
+            if let Some(id) = self.drafts.open_of(scope) {
+                self.drafts.change(id, &self.policy, |draft| {
+                    draft.add(glimpse, &self.policy);
+                    if glimpse.decides() {
+                        draft.newest_at = now;
+                        draft.look(catalogue);
+                    }
+                });
+                Change::Joined { draft: id }.join(changes);
+                continue;
+            }
+            let (stale, stopping) = match scope {
+                ScopeRef::Node(_) => (false, false),
+                ScopeRef::Job(job, generation) => context
+                    .job(job)
+                    .map_or((false, false), |known| (known.generation > generation, known.stopping)),
+            };
+            if self.join(now, glimpse, scope, stale, catalogue, changes) {
+                continue;
+            }
+            if stale || stopping {
+                let why = if stale {
+                    "its generation may no longer act"
+                } else {
+                    "its job is being ended on purpose"
+                };
+                let dropped = Change::Dropped {
+                    evidence: glimpse.evidence.clone(),
+                    why: why.to_owned(),
+                };
+                dropped.join(changes);
+                continue;
+            }
+            if opens {
+                self.open_draft(now, glimpse, scope, context, catalogue).join(changes);
+            } else {
+                remember = true;
+            }
+        }
+        if remember {
+            self.memory.hold(glimpse, &self.policy);
+        }
+    }
+
+    /// Late evidence of a concluded failure joins it. Says whether it did.
+    fn join(
+        &mut self,
+        now: Timestamp,
+        glimpse: &Glimpse<'_>,
+        scope: ScopeRef<'_>,
+        stale: bool,
+        catalogue: &Catalogue,
+        changes: &mut Vec<Change>,
+    ) -> bool {
+        // Only marks are looked for by their node, and only those of a generation that may act.
+        let node = glimpse.node().filter(|_| !stale && glimpse.mark().is_some());
+        let late = |draft: &Draft| late_of(glimpse, draft);
+        let Some(id) = self.drafts.newest_done(scope, node, late) else {
+            return false;
+        };
+        let is_exit = glimpse.is_exit();
+        let joined = self.drafts.change(id, &self.policy, |draft| {
+            let before = draft.concluded.as_ref()?;
+            let own = draft.scope.lend() == scope;
+            if !stale && is_exit && !before.failed && own {
+                // The device reported a fault earlier and the job went on; now it did fail, which is a new draft.
+                return None;
+            }
+            let finding = late_finding(glimpse, before);
+            draft.add(glimpse, &self.policy);
+            let again = glimpse.decides() && !is_exit && draft.thinks_again(catalogue);
+            Some(if again { None } else { Some(finding) })
+        });
+        match joined.flatten() {
+            None => return false,
+            Some(Some(finding)) => Change::Late {
+                draft: id,
+                finding: Box::new(finding),
+            }
+            .join(changes),
+            Some(None) => {
+                let revised = self
+                    .drafts
+                    .conclude(id, &self.policy, |draft| conclude(draft, now, catalogue));
+                if let Some(revised) = revised {
+                    Change::Revised(Box::new(revised)).join(changes);
+                }
+            }
+        }
+        true
+    }
+
+    fn open_draft(
+        &mut self,
+        now: Timestamp,
+        glimpse: &Glimpse<'_>,
+        scope: ScopeRef<'_>,
+        context: &Context,
+        catalogue: &Catalogue,
+    ) -> Change {
+        self.opened += 1;
+        let mut draft = Draft::open(DraftId(self.opened), scope.own(), now, context);
+        for held in self.memory.of_scope(&draft.scope, context) {
+            if glimpse.at.since(held.at) <= self.policy.window && !self.steps.overcame(held) {
+                draft.add(&Glimpse::of(held), &self.policy);
+            }
+        }
+        draft.add(glimpse, &self.policy);
+        draft.look(catalogue);
+        let first_at = draft.signs.first().map_or(glimpse.at, |first| first.at);
+        let change = Change::Opened {
+            draft: draft.id,
+            job: draft.scope.job().cloned(),
+            first_at,
+        };
+        self.drafts.insert(draft, &self.policy);
+        change
+    }
+}
+
+/// Whether a late sign about a node belongs to a concluded failure rather than to whatever runs there now: it happened
+/// before the conclusion.
+fn late_of(glimpse: &Glimpse<'_>, draft: &Draft) -> bool {
+    draft
+        .concluded
+        .as_ref()
+        .is_some_and(|conclusion| glimpse.at <= conclusion.at)
+}
+
+/// What a sign is in a failure that was concluded before it came.
+fn late_finding(glimpse: &Glimpse<'_>, before: &Conclusion) -> Finding {
+    let class = glimpse.class();
+    Finding {
+        evidence: glimpse.evidence.clone(),
+        at: glimpse.at,
+        source: glimpse.source,
+        entity: glimpse.entity.clone(),
+        class: class.cloned().unwrap_or_else(|| "killed-by-signal".into()),
+        role: if class == Some(&before.class) {
+            Role::Confirmation
+        } else {
+            Role::Cascade
+        },
+        confidence: 0.8,
+        text: glimpse.text.clone().into_owned(),
+        why: "It arrived after the case was concluded and follows from it.".to_owned(),
+        synthetic: glimpse.synthetic,
+    }
+}

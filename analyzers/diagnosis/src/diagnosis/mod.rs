@@ -1,0 +1,129 @@
+//! The diagnosis of a running cluster: signs become drafts, drafts become conclusions.
+
+mod intake;
+mod written;
+
+use std::collections::BTreeMap;
+
+use rankguard_faults::Catalogue;
+use rankguard_model::{Entity, Evidence, Generation, JobId, NodeId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::conclusion::conclude;
+use crate::drafts::Drafts;
+use crate::flight::Dumps;
+use crate::glimpse::Glimpse;
+use crate::memory::Memory;
+use crate::steps::Steps;
+use crate::{Change, Concluded, Context, DraftId, Fact, Policy, Scope, Sign};
+
+use written::Written;
+
+/// Everything that diagnosis remembers. Plain data: it can be written down and taken up again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub struct Diagnosis {
+    policy: Policy,
+    opened: u64,
+    drafts: Drafts,
+    /// Signs that may belong to a failure which shows later.
+    memory: Memory,
+    steps: Steps,
+    flight: Dumps,
+    /// Generations of jobs with whose ranks something was made up: when one of them does nothing, that is made up as well.
+    made_up: BTreeMap<JobId, Generation>,
+}
+
+impl Diagnosis {
+    /// Remembers nothing yet.
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            opened: 0,
+            drafts: Drafts::default(),
+            memory: Memory::default(),
+            steps: Steps::default(),
+            flight: Dumps::default(),
+            made_up: BTreeMap::new(),
+        }
+    }
+
+    /// Takes evidence in. The same evidence must be given once only: the journal owns deduplication.
+    pub fn observe(
+        &mut self,
+        now: Timestamp,
+        evidence: &Evidence,
+        context: &Context,
+        catalogue: &Catalogue,
+    ) -> Vec<Change> {
+        self.forget(now);
+        self.steps.take(evidence);
+        if let (true, Entity::Rank { job, generation, .. }) = (evidence.synthetic, &evidence.entity) {
+            self.made_up.insert(job.clone(), *generation);
+        }
+        let mut changes = Vec::new();
+        if let Some(scope) = self.flight.take(evidence) {
+            self.dumped(now, &scope, catalogue, &mut changes);
+        }
+        for glimpse in Glimpse::all(evidence) {
+            self.take(now, &glimpse, context, catalogue, &mut changes);
+        }
+        changes
+    }
+
+    /// Takes in what the caller knows and no node reports.
+    pub fn observe_fact(
+        &mut self,
+        now: Timestamp,
+        fact: &Fact,
+        context: &Context,
+        catalogue: &Catalogue,
+    ) -> Vec<Change> {
+        self.forget(now);
+        let mut changes = Vec::new();
+        let mut sign = Sign::of_fact(fact);
+        if let Fact::JobStalled { job, generation, .. } = fact {
+            sign.synthetic = self.made_up.get(job) == Some(generation);
+        }
+        self.take(now, &Glimpse::of(&sign), context, catalogue, &mut changes);
+        changes
+    }
+
+    /// A node speaks again: its earlier silence explains nothing that fails from now on.
+    pub fn node_returned(&mut self, node: &NodeId) {
+        self.memory.forget_silence(node);
+    }
+
+    /// When [`conclude`](Self::conclude) has something to do next.
+    pub fn due(&self) -> Option<Timestamp> {
+        self.drafts.due()
+    }
+
+    /// Scopes of the drafts that are still being gathered.
+    pub fn open_scopes(&self) -> impl Iterator<Item = (DraftId, &Scope)> {
+        self.drafts.open().map(|draft| (draft.id, &draft.scope))
+    }
+
+    /// Concludes every draft whose time has come.
+    pub fn conclude(&mut self, now: Timestamp, catalogue: &Catalogue) -> Vec<Concluded> {
+        let due = self.drafts.due_by(now).into_iter();
+        let flight = &self.flight;
+        let concluded = |id| {
+            self.drafts.conclude(id, &self.policy, |draft| {
+                for sign in flight.signs(&draft.scope, &draft.placements) {
+                    draft.add(&Glimpse::of(&sign), &self.policy);
+                }
+                conclude(draft, now, catalogue)
+            })
+        };
+        let all = due.filter_map(concluded).collect();
+        self.forget(now);
+        all
+    }
+
+    fn forget(&mut self, now: Timestamp) {
+        self.memory.forget(now, &self.policy);
+        self.flight.forget(now, self.policy.window);
+        self.drafts.forget(now, &self.policy);
+    }
+}

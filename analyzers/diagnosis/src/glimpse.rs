@@ -1,0 +1,178 @@
+//! Glimpses: signs that nobody keeps yet. Most of what a storm says is counted and not kept, so nothing is copied before.
+
+use std::borrow::Cow;
+
+use rankguard_model::{Body, ClassId, Entity, Evidence, EvidenceId, Mark, NodeId, Role, Source, Timestamp};
+
+use crate::repeats::sameness;
+use crate::{Sign, What};
+
+/// The class of an exception that no signature knows better: it says how a failure surfaced, not what it is.
+const SURFACED: &str = "uncaught-exception";
+
+/// One meaning of one piece of evidence, lent.
+#[derive(Debug, Clone)]
+pub(crate) struct Glimpse<'e> {
+    pub(crate) evidence: &'e EvidenceId,
+    pub(crate) at: Timestamp,
+    pub(crate) timed: bool,
+    pub(crate) source: Source,
+    pub(crate) entity: &'e Entity,
+    pub(crate) meaning: Meaning<'e>,
+    pub(crate) text: Cow<'e, str>,
+    pub(crate) synthetic: bool,
+    /// What is the same in all repeats of it, as a number ([`sameness`]).
+    pub(crate) same: Option<u64>,
+}
+
+/// What it means.
+#[derive(Debug, Clone)]
+pub(crate) enum Meaning<'e> {
+    /// A signature knows the line or sample.
+    Mark(&'e Mark),
+    /// Anything else: never [`What::Mark`].
+    Plain(What),
+}
+
+impl<'e> Glimpse<'e> {
+    /// The meanings of a piece of evidence; none when it says nothing about a failure.
+    pub(crate) fn all(evidence: &'e Evidence) -> impl Iterator<Item = Self> {
+        let plain = match &evidence.body {
+            Body::RankExited { pid, exit } if !exit.is_success() => Some(What::Exit { pid: *pid, exit: *exit }),
+            Body::OrderFailed { .. } => Some(What::OrderFailed),
+            _ => None,
+        };
+        // A line whose meaning is known is not also an exception of no known meaning: a lost peer that surfaces as a
+        // Python exception is a lost peer.
+        let known = evidence.marks.iter().any(|mark| mark.class.as_str() != SURFACED);
+        let telling = move |mark: &&Mark| !known || mark.class.as_str() != SURFACED;
+        let marks = evidence.marks.iter().filter(telling).map(Meaning::Mark);
+        let meanings = plain.map(Meaning::Plain).into_iter().chain(marks);
+        meanings.map(|meaning| Self::new(evidence, meaning))
+    }
+
+    fn new(evidence: &'e Evidence, meaning: Meaning<'e>) -> Self {
+        Self {
+            evidence: &evidence.id,
+            at: evidence.at,
+            timed: true,
+            source: evidence.source,
+            entity: &evidence.entity,
+            meaning,
+            text: text(&evidence.body),
+            synthetic: evidence.synthetic,
+            same: None,
+        }
+        .weighed()
+    }
+
+    /// Of a sign that exists.
+    pub(crate) fn of(sign: &'e Sign) -> Self {
+        Self {
+            evidence: &sign.evidence,
+            at: sign.at,
+            timed: sign.timed,
+            source: sign.source,
+            entity: &sign.entity,
+            meaning: match &sign.what {
+                What::Mark(mark) => Meaning::Mark(mark),
+                other => Meaning::Plain(other.clone()),
+            },
+            text: Cow::Borrowed(&sign.text),
+            synthetic: sign.synthetic,
+            same: None,
+        }
+        .weighed()
+    }
+
+    fn weighed(mut self) -> Self {
+        self.same = sameness(&self);
+        self
+    }
+
+    /// The sign, for whoever keeps it.
+    pub(crate) fn sign(&self) -> Sign {
+        Sign {
+            evidence: self.evidence.clone(),
+            at: self.at,
+            timed: self.timed,
+            source: self.source,
+            entity: self.entity.clone(),
+            what: match &self.meaning {
+                Meaning::Mark(mark) => What::Mark((*mark).clone()),
+                Meaning::Plain(what) => what.clone(),
+            },
+            text: self.text.clone().into_owned(),
+            synthetic: self.synthetic,
+        }
+    }
+
+    /// Makes a sign that says the same this one: only what differs is copied.
+    pub(crate) fn overwrite(&self, sign: &mut Sign) {
+        (sign.at, sign.timed, sign.source) = (self.at, self.timed, self.source);
+        sign.synthetic = self.synthetic;
+        sign.evidence.seq = self.evidence.seq;
+        if sign.evidence.node != self.evidence.node {
+            sign.evidence.node.clone_from(&self.evidence.node);
+        }
+        if sign.entity != *self.entity {
+            sign.entity.clone_from(self.entity);
+        }
+        if sign.text != self.text {
+            sign.text.clear();
+            sign.text.push_str(&self.text);
+        }
+        match (&mut sign.what, &self.meaning) {
+            (What::Mark(held), Meaning::Mark(mark)) if *held == **mark => {}
+            (held, _) => *held = self.sign().what,
+        }
+    }
+
+    pub(crate) fn mark(&self) -> Option<&'e Mark> {
+        match self.meaning {
+            Meaning::Mark(mark) => Some(mark),
+            Meaning::Plain(_) => None,
+        }
+    }
+
+    pub(crate) fn class(&self) -> Option<&'e ClassId> {
+        self.mark().map(|mark| &mark.class)
+    }
+
+    pub(crate) fn is_exit(&self) -> bool {
+        matches!(self.meaning, Meaning::Plain(What::Exit { .. }))
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<&'e str> {
+        self.mark()?.fields.get(name).map(String::as_str)
+    }
+
+    pub(crate) fn node(&self) -> Option<&'e NodeId> {
+        self.entity.node()
+    }
+
+    /// Whether it can change the verdict: roots, confirmations, exits and facts.
+    pub(crate) fn decides(&self) -> bool {
+        self.mark().is_none_or(decides)
+    }
+}
+
+/// Whether a mark can change the verdict.
+pub(crate) fn decides(mark: &Mark) -> bool {
+    matches!(mark.role, Role::Root | Role::Confirmation)
+}
+
+/// What a person should read.
+fn text(body: &Body) -> Cow<'_, str> {
+    match body {
+        Body::Line { text, .. } => Cow::Borrowed(text),
+        Body::Sample { metric, value, unit } => Cow::Owned(format!("{metric} is {value} {unit}")),
+        Body::Gap { what, .. } => Cow::Borrowed(what),
+        Body::ShardFailed { step, reason } => {
+            Cow::Owned(format!("the shard of step {step} could not be kept: {reason}"))
+        }
+        Body::RankExited { pid, exit } => Cow::Owned(format!("process {pid} ended with {exit}")),
+        Body::OrderFailed { reason, .. } => Cow::Borrowed(reason),
+        _ => Cow::Borrowed(""),
+    }
+}

@@ -1,0 +1,62 @@
+//! The newest step of every rank: what was overcome is harmless.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rankguard_model::{Body, Entity, Evidence, Generation, JobId, Rank, Source, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::Sign;
+
+/// A step that a rank completed this long after a complaint shows that the complaint was harmless. Progress is reported
+/// with a delay, so a shorter time proves nothing.
+const RECOVERED_AFTER: Duration = Duration::from_secs(2);
+
+/// When each rank completed its newest step.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Steps(BTreeMap<JobId, BTreeMap<Rank, Progress>>);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Progress {
+    generation: Generation,
+    at: Timestamp,
+}
+
+impl Steps {
+    /// Takes a step in; other evidence is not looked at.
+    pub(crate) fn take(&mut self, evidence: &Evidence) {
+        let (
+            Body::Progress { .. },
+            Entity::Rank {
+                job, generation, rank, ..
+            },
+        ) = (&evidence.body, &evidence.entity)
+        else {
+            return;
+        };
+        let newest = Progress {
+            generation: *generation,
+            at: evidence.at,
+        };
+        match self.0.get_mut(job) {
+            Some(ranks) => drop(ranks.insert(*rank, newest)),
+            None => drop(self.0.insert(job.clone(), BTreeMap::from([(*rank, newest)]))),
+        }
+    }
+
+    /// A complaint of a rank that completed steps afterwards was harmless, whatever its words.
+    pub(crate) fn overcame(&self, sign: &Sign) -> bool {
+        let Entity::Rank {
+            job, generation, rank, ..
+        } = &sign.entity
+        else {
+            return false;
+        };
+        if sign.source != Source::JobLog {
+            return false;
+        }
+        let progress = self.0.get(job).and_then(|ranks| ranks.get(rank));
+        progress.is_some_and(|newest| newest.generation == *generation && newest.at.since(sign.at) >= RECOVERED_AFTER)
+    }
+}
