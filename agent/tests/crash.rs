@@ -252,6 +252,17 @@ async fn an_agent_that_was_killed_finds_its_arenas_again() {
             grace_ms: 0,
         })
         .await;
+    // Orders are carried out one after the other: who has answered this one has done what came before.
+    let later = JobId::from("later");
+    controller
+        .order(&Order::Fence {
+            job: later.clone(),
+            generation: Generation(1),
+            reserve_port: false,
+        })
+        .await;
+    let fenced = |body: &Body| matches!(body, Body::Fenced { job, .. } if *job == later).then_some(());
+    controller.wait_body("fence", fenced).await;
     let left = state.join("arenas.sock");
     assert!(left.exists(), "a keeper is there");
     drop(agent);

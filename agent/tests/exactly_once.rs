@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rankguard_agent::{KernelLogSource, Settings, run};
-use rankguard_model::{Body, Entity, Evidence, NodeId};
+use rankguard_model::{Body, Entity, Evidence, NodeId, Source};
 use support::FakeController;
 
 /// Set for the process that this binary starts to be killed.
@@ -68,6 +68,9 @@ fn heavy(all: u32) -> u32 {
     (all * share / 100).max(1)
 }
 
+/// What an agent says of a job's log that was there before it.
+const FIRST_START: &str = "before the agent's first start";
+
 /// Killed when dropped.
 struct Process(Child);
 
@@ -104,11 +107,34 @@ impl Logs {
                 .open(state.join(name))
                 .unwrap()
         };
-        Self {
+        let mut logs = Self {
             kernel: open("kern.log"),
             job: open("job.log"),
             kernel_lines: 0,
             job_lines: 0,
+        };
+        // What the first agent finds in a job's log is of unknown age: it leaves that out and says so.
+        logs.job.write_all(b"step 0 loss 3.0\n").unwrap();
+        logs
+    }
+
+    /// Waits until the first agent has looked at the job's log and that is on disk: what is written from now on is new.
+    async fn followed(controller: &FakeController) {
+        let left_out = |body: &Body| matches!(body, Body::Gap { what, .. } if what.contains(FIRST_START)).then_some(());
+        controller.wait_body("word of what was left out", left_out).await;
+    }
+
+    /// The same of an agent whose controller hears nothing, as the agent itself tells it.
+    async fn followed_by(agent: &Path) {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let view = tokio::task::block_in_place(|| rankguard_agent::ask_agent(agent, LIMIT));
+            let gap = view.ok().and_then(|view| view.gaps.get(&Source::JobLog).cloned());
+            if gap.is_some_and(|gap| gap.what.contains(FIRST_START)) {
+                return;
+            }
+            assert!(Instant::now() < until, "the agent runs and looks at the job's log");
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
@@ -182,9 +208,8 @@ async fn rounds(rounds: u32) {
     let controller = FakeController::start(true).await;
     let address = controller.address.to_string();
     let mut logs = Logs::new(dir.path());
-    // The first agent leaves out what is older than itself in logs of jobs, and says so.
     let mut agent = Process::start(dir.path(), &address);
-    controller.joined(1).await;
+    Logs::followed(&controller).await;
     for round in 0..rounds {
         // Deaths at moments that differ: while lines are held, committed, sent, acknowledged.
         let lines = 3 + round % 7;
@@ -226,7 +251,7 @@ async fn what_is_found_at_once_is_told_once_by_whoever_dies_while_it_is_sent() {
     let address = controller.address.to_string();
     let mut logs = Logs::new(dir.path());
     let mut agent = Process::start(dir.path(), &address);
-    controller.joined(1).await;
+    Logs::followed(&controller).await;
     for _ in 0..4 {
         let before = controller.all().len();
         (0..800).for_each(|_| logs.write());
@@ -264,12 +289,7 @@ async fn alone(time: Duration) {
         .local_addr()
         .unwrap();
     let mut agent = Process::start(dir.path(), &nobody.to_string());
-    let socket = dir.path().join("agent/agent.sock");
-    let until = Instant::now() + LIMIT;
-    while !socket.exists() {
-        assert!(Instant::now() < until, "the agent runs without a controller");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    Logs::followed_by(&dir.path().join("agent")).await;
     let begun = Instant::now();
     let mut turn = 0;
     while begun.elapsed() < time {
@@ -325,6 +345,7 @@ async fn a_full_disk_loses_nothing_and_is_written_again_when_there_is_room() {
     }
     // It is full when what is written is not on disk a while later.
     let state = dir.path().join("agent");
+    Logs::followed_by(&state).await;
     let last = || rankguard_agent::ask_agent(&state, LIMIT).unwrap().spool.last;
     let mut before = u64::MAX;
     loop {
