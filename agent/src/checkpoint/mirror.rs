@@ -32,6 +32,8 @@ struct Mirror {
     next: Option<CheckpointId>,
     /// Somebody is at it.
     busy: bool,
+    /// Nothing more will come: what is queued is still brought there.
+    over: bool,
 }
 
 impl Mirrors {
@@ -50,15 +52,24 @@ impl Mirrors {
                     store: launch.checkpoint_store.clone(),
                     next: before.as_ref().and_then(|before| before.next),
                     busy: before.is_some_and(|before| before.busy),
+                    over: false,
                 };
                 all.insert(launch.job.clone(), mirror);
             }
-            _ => drop(all.remove(&launch.job)),
+            _ => Self::end(&mut all, &launch.job),
         }
     }
 
+    /// The job is over.
     pub(super) fn forget(&self, job: &JobId) {
-        self.lock().remove(job);
+        Self::end(&mut self.lock(), job);
+    }
+
+    fn end(all: &mut BTreeMap<JobId, Mirror>, job: &JobId) {
+        match all.get_mut(job) {
+            Some(mirror) if mirror.busy => mirror.over = true,
+            _ => drop(all.remove(job)),
+        }
     }
 
     /// Puts a commit in the queue: what it pushed out, and whether somebody must begin.
@@ -77,6 +88,10 @@ impl Mirrors {
         let mirror = all.get_mut(job)?;
         let next = mirror.next.take();
         mirror.busy = next.is_some();
+        if next.is_none() && mirror.over {
+            all.remove(job);
+            return None;
+        }
         Some((next?, mirror.clone()))
     }
 }
@@ -145,5 +160,63 @@ impl Checkpoints {
         let url = launch.copies.mirror.as_deref()?;
         let pull = async { self.object_tier(url)?.pull(&launch.job, id, store).await.map(drop) };
         Some(self.runtime.block_on(pull))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::{CheckpointCopies, Generation, Step};
+
+    use super::*;
+    use crate::collectors::testing::{launch, rank};
+
+    fn id(step: u64) -> CheckpointId {
+        CheckpointId {
+            step: Step(step),
+            generation: Generation(1),
+        }
+    }
+
+    fn started() -> (Mirrors, Launch) {
+        let mut launch = launch(&rank(0));
+        launch.copies = CheckpointCopies {
+            nodes: 0,
+            mirror: Some("file:///mirror".to_owned()),
+        };
+        let mirrors = Mirrors::default();
+        mirrors.start(&launch);
+        (mirrors, launch)
+    }
+
+    #[test]
+    fn a_commit_that_is_overtaken_before_its_turn_is_told_and_the_newest_goes() {
+        let (mirrors, launch) = started();
+        assert_eq!(mirrors.put(&launch.job, id(1)), Some((None, true)), "somebody begins");
+        assert_eq!(mirrors.take(&launch.job).map(|(id, _)| id), Some(id(1)));
+        assert_eq!(mirrors.put(&launch.job, id(2)), Some((None, false)), "one is under way");
+        assert_eq!(mirrors.put(&launch.job, id(3)), Some((Some(id(2)), false)));
+        assert_eq!(mirrors.take(&launch.job).map(|(id, _)| id), Some(id(3)));
+        assert!(mirrors.take(&launch.job).is_none());
+        assert_eq!(mirrors.put(&launch.job, id(4)), Some((None, true)), "nobody was at it");
+    }
+
+    #[test]
+    fn the_last_commit_of_a_job_is_brought_there_although_the_job_is_over() {
+        let (mirrors, launch) = started();
+        mirrors.put(&launch.job, id(1));
+        mirrors.take(&launch.job);
+        mirrors.put(&launch.job, id(2));
+        mirrors.forget(&launch.job);
+        assert_eq!(mirrors.take(&launch.job).map(|(id, _)| id), Some(id(2)));
+        assert!(mirrors.take(&launch.job).is_none());
+        assert!(mirrors.put(&launch.job, id(3)).is_none(), "nothing is kept of it");
+    }
+
+    #[test]
+    fn only_the_first_node_of_a_job_mirrors() {
+        let (mirrors, mut launch) = started();
+        launch.group_rank = 1;
+        mirrors.start(&launch);
+        assert!(mirrors.put(&launch.job, id(1)).is_none());
     }
 }
