@@ -3,7 +3,7 @@
 use rankguard_checkpoint_schedule::admission::{Gib, Has, Wanted};
 
 use super::Checkpoints;
-use super::desk::DeskError;
+use super::error::DeskError;
 use crate::preflight::host::available;
 
 impl Checkpoints {

@@ -10,7 +10,7 @@ use rankguard_checkpoint::format::ShardIndex;
 use rankguard_checkpoint::{Arena, Lease};
 use rankguard_model::{Generation, JobId, RankSlot, Step};
 
-use super::desk::DeskError;
+use super::error::DeskError;
 use super::keeper::{Keeper, Kept, Label};
 
 #[derive(Debug)]

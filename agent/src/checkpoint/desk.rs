@@ -5,15 +5,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use rankguard_checkpoint::arena::{ArenaError, RestoredSlot};
+use rankguard_checkpoint::arena::RestoredSlot;
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
-use rankguard_checkpoint::restore::{Request, RestoreError, assemble_many};
+use rankguard_checkpoint::restore::{Request, assemble_many};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
 use rankguard_checkpoint::{Arena, Checkpoint, Lease, Store, StoreError};
 use rankguard_model::{Body, Launch, Rank, RankRef, RestoreBytes, RestorePoint, Role, Source, Step};
 
 use super::Checkpoints;
 use super::arenas::{Arenas, Asked, Place};
+use super::error::DeskError;
 use super::joint::{Wish, overlap};
 use super::persist::Errand;
 use crate::collectors::mark;
@@ -46,34 +47,6 @@ pub(crate) struct Restored {
 
 /// Where wanted boxes lie.
 type Found = (u32, Vec<u64>);
-
-/// Why a rank's wish cannot be met.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DeskError {
-    #[error("make the arena: {0}")]
-    Arena(#[from] ArenaError),
-    #[error("the rank has no arena; it must ask for one first")]
-    NoArena,
-    #[error("{0}")]
-    Memory(String),
-    #[error("make memory for the restored image: {0}")]
-    Own(#[source] std::io::Error),
-    #[error("read the checkpoint: {0}")]
-    Store(#[from] StoreError),
-    #[error("restore: {0}")]
-    Restore(#[from] RestoreError),
-}
-
-impl DeskError {
-    /// Whether the checkpoint itself is at fault, so that nobody should be sent to it again.
-    pub(crate) fn is_damage(&self) -> bool {
-        match self {
-            Self::Arena(_) | Self::NoArena | Self::Memory(_) | Self::Own(_) => false,
-            Self::Store(problem) => !problem.is_retryable(),
-            Self::Restore(problem) => !matches!(problem, RestoreError::Destination { .. }),
-        }
-    }
-}
 
 impl Desk {
     pub(super) fn new(all: Arc<Checkpoints>, rank: RankRef, local_rank: u32, launch: Arc<Launch>) -> Self {

@@ -4,6 +4,7 @@ mod admission;
 mod arenas;
 mod dedupe;
 mod desk;
+mod error;
 mod farewell;
 mod joint;
 mod keeper;
