@@ -6,14 +6,12 @@
 Only the lines with `rankguard` are ours.
 """
 
-import argparse
-import json
-import os
 import time
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration, set_seed
+from common import arguments, exact, tell
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -37,7 +35,7 @@ class Losses:
 
 
 def main() -> None:
-    args = arguments()
+    args = arguments(__doc__)
     torch.set_num_threads(1)
     # Only such a sampler can draw the order of any epoch again.
     loaders = DataLoaderConfiguration(use_seedable_sampler=True)
@@ -76,24 +74,10 @@ def main() -> None:
             if n == args.steps:
                 break
 
-    if args.out:
-        with open(os.path.join(args.out, f"losses-{accelerator.process_index}.json"), "w") as file:
-            # As text, bit by bit.
-            restored_step = restored.step if restored else None
-            json.dump({"losses": [loss.hex() for loss in losses.values], "restored": restored_step}, file)
+    tell(args.out, accelerator.process_index, restored and restored.step, losses=exact(losses.values))
     accelerator.wait_for_everyone()
     rankguard.done()
     accelerator.end_training()
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--every", type=int, default=5, help="steps between checkpoints, without an agent")
-    parser.add_argument("--local-dir", help="where checkpoints go, without an agent")
-    parser.add_argument("--step-ms", type=float, default=0.0, help="pause after each step")
-    parser.add_argument("--out", help="folder for the losses of each rank")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -6,13 +6,11 @@
 Each rank saves its shards as DTensors say; another number of ranks loads them all the same, and then sees other batches.
 """
 
-import argparse
-import json
-import os
 import time
 
 import torch
 import torch.distributed as dist
+from common import arguments, batch, exact, tell
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -32,7 +30,7 @@ class Block(nn.Module):
 
 
 def main() -> None:
-    args = arguments()
+    args = arguments(__doc__)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -53,7 +51,7 @@ def main() -> None:
     losses = state["losses"]
 
     for n in range(restored.step + 1 if restored else 1, args.steps + 1):
-        inputs, targets = batch(n, rank, world)
+        inputs, targets = batch(n, rank, world, width=20, classes=7)
         loss = nn.functional.cross_entropy(model(inputs), targets)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -68,30 +66,10 @@ def main() -> None:
         time.sleep(args.step_ms / 1e3)
     rankguard.finish()
 
-    if args.out:
-        with open(os.path.join(args.out, f"losses-{rank}.json"), "w") as file:
-            # As text, bit by bit.
-            json.dump({"losses": [loss.hex() for loss in losses], "restored": restored and restored.step}, file)
+    tell(args.out, rank, restored and restored.step, losses=exact(losses))
     dist.barrier()
     rankguard.done()
     dist.destroy_process_group()
-
-
-def batch(n: int, rank: int, world: int) -> "tuple[torch.Tensor, torch.Tensor]":
-    """What this rank sees in step n: of the step and the rank alone, so a resumed run sees it again."""
-    source = torch.Generator().manual_seed(n * world + rank)
-    inputs = torch.randn(16, 20, generator=source)
-    return inputs, (inputs[:, :7] * 3).argmax(dim=1)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--every", type=int, default=5, help="steps between checkpoints, without an agent")
-    parser.add_argument("--local-dir", help="where checkpoints go, without an agent")
-    parser.add_argument("--step-ms", type=float, default=0.0, help="pause after each step")
-    parser.add_argument("--out", help="folder for the losses of each rank")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

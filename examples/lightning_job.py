@@ -6,14 +6,13 @@
 Only the lines with `rankguard` are ours.
 """
 
-import argparse
-import json
 import os
 import time
 import warnings
 
 import torch
 import torch.distributed as dist
+from common import arguments, batch, exact, tell
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from torch import nn
 
@@ -58,9 +57,7 @@ class Batches:
     def __iter__(self):
         while self.at < self.steps:
             self.at += 1
-            source = torch.Generator().manual_seed(self.at * self.world + self.rank)
-            inputs = torch.randn(16, 32, generator=source)
-            yield inputs, (inputs[:, :8] * 3).argmax(dim=1)
+            yield batch(self.at, self.rank, self.world)
 
     def state_dict(self):
         return {"at": self.at}
@@ -70,7 +67,7 @@ class Batches:
 
 
 def main() -> None:
-    args = arguments()
+    args = arguments(__doc__)
     warnings.filterwarnings("ignore", module="lightning")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -96,24 +93,11 @@ def main() -> None:
     resume = checkpoints.newest()
     trainer.fit(model, Batches(args.steps, rank, world), ckpt_path=resume)
 
-    if args.out:
-        with open(os.path.join(args.out, f"losses-{rank}.json"), "w") as file:
-            # As text, bit by bit.
-            restored = int(resume.rpartition(":")[2]) if resume else None
-            json.dump({"losses": [loss.hex() for loss in model.losses], "restored": restored}, file)
+    restored = int(resume.rpartition(":")[2]) if resume else None
+    tell(args.out, rank, restored, losses=exact(model.losses))
     dist.barrier()
     rankguard.done()
     dist.destroy_process_group()
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--every", type=int, default=5, help="steps between checkpoints, without an agent")
-    parser.add_argument("--local-dir", help="where checkpoints go, without an agent")
-    parser.add_argument("--step-ms", type=float, default=0.0, help="pause in each step")
-    parser.add_argument("--out", help="folder for the losses of each rank")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

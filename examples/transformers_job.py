@@ -6,15 +6,13 @@
 Only the lines with `rankguard` are ours.
 """
 
-import argparse
 import hashlib
-import json
-import os
 import tempfile
 import time
 
 import torch
 import torch.distributed as dist
+from common import arguments, tell
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
 
 import rankguard
@@ -32,7 +30,7 @@ class Pause(TrainerCallback):
 
 
 def main() -> None:
-    args = arguments()
+    args = arguments(__doc__)
     torch.set_num_threads(1)
     set_seed(7)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=2))
@@ -61,25 +59,13 @@ def main() -> None:
     restored = rankguard.session().last_step if resume else None
     trainer.train(resume_from_checkpoint=resume)
 
-    if args.out:
-        with open(os.path.join(args.out, f"losses-{settings.process_index}.json"), "w") as file:
-            weights = b"".join(weight.numpy().tobytes() for weight in model.state_dict().values())
-            json.dump({"weights": hashlib.sha256(weights).hexdigest(), "restored": restored}, file)
+    weights = b"".join(weight.numpy().tobytes() for weight in model.state_dict().values())
+    tell(args.out, settings.process_index, restored, weights=hashlib.sha256(weights).hexdigest())
     if dist.is_initialized():
         dist.barrier()
     rankguard.done()
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--every", type=int, default=5, help="steps between checkpoints, without an agent")
-    parser.add_argument("--local-dir", help="where checkpoints go, without an agent")
-    parser.add_argument("--step-ms", type=float, default=0.0, help="pause after each step")
-    parser.add_argument("--out", help="folder for what the test compares")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ mod support;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -234,37 +234,50 @@ impl support::Ran {
     }
 }
 
+/// The demo's rank as the job `train`, twice on the one node.
+struct Training {
+    store: PathBuf,
+    every: String,
+    out: String,
+}
+
+impl Training {
+    /// Saves every so many steps, in folders of this cluster's.
+    fn every(steps: u64, cluster: &Cluster) -> Self {
+        let [store, out] = ["store", "out"].map(|name| cluster.dir.path().join(name));
+        for folder in [&store, &out] {
+            fs::create_dir(folder).expect("created");
+        }
+        Self {
+            store,
+            every: steps.to_string(),
+            out: format!("--out={}", out.display()),
+        }
+    }
+
+    /// The command that starts it, with further flags of the command and of the rank.
+    fn words<'a>(&'a self, run: &[&'a str], rank: &[&'a str]) -> Vec<&'a str> {
+        let job = ["--name", "train", "--nodes", "1:1", "--ranks-per-node", "2"];
+        let store = [
+            "--checkpoint-dir",
+            text_of(&self.store),
+            "--checkpoint-every",
+            &self.every,
+        ];
+        let program = ["--", env!("CARGO_BIN_EXE_rankguard"), "demo-rank", &self.out];
+        [&["run"], run, &job, &store, &program, rank].concat()
+    }
+}
+
 /// RG-2: no tier has a good copy of the newest checkpoint, so the one before is loaded, and the case says what was wrong.
 #[test]
 fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
     let mut cluster = Cluster::start(1, &[]);
-    let (store, out) = (cluster.dir.path().join("store"), cluster.dir.path().join("out"));
-    for folder in [&store, &out] {
-        fs::create_dir(folder).expect("created");
-    }
-    let out_flag = format!("--out={}", out.display());
-    let words = [
-        "run",
-        "--name",
-        "train",
-        "--nodes",
-        "1:1",
-        "--ranks-per-node",
-        "2",
-        "--checkpoint-dir",
-        text_of(&store),
-        "--checkpoint-every",
-        "10",
-        "--",
-        env!("CARGO_BIN_EXE_rankguard"),
-        "demo-rank",
-        "--epochs=4",
-        "--step-ms-min=50",
-        &out_flag,
-    ];
+    let training = Training::every(10, &cluster);
+    let words = training.words(&[], &["--epochs=4", "--step-ms-min=50"]);
     let run = command(&cluster.args(&words)).spawn().expect("the program starts");
     let committed = || {
-        let folders = fs::read_dir(store.join("train"))
+        let folders = fs::read_dir(training.store.join("train"))
             .ok()?
             .flatten()
             .map(|entry| entry.path());
@@ -303,36 +316,16 @@ fn a_checkpoint_with_a_flipped_bit_is_refused_and_the_one_before_is_loaded() {
 #[test]
 fn what_was_saved_while_the_controller_was_away_is_committed_when_it_returns() {
     let mut cluster = Cluster::start(1, &[]);
-    let (store, out) = (cluster.dir.path().join("store"), cluster.dir.path().join("out"));
-    for folder in [&store, &out] {
-        fs::create_dir(folder).expect("created");
-    }
-    let out_flag = format!("--out={}", out.display());
-    let words = [
-        "run",
-        "--name",
-        "train",
-        "--nodes",
-        "1:1",
-        "--ranks-per-node",
-        "2",
-        "--checkpoint-dir",
-        text_of(&store),
-        "--checkpoint-every",
-        "5",
-        "--detach",
-        "--",
-        env!("CARGO_BIN_EXE_rankguard"),
-        "demo-rank",
-        "--epochs=200",
-        "--step-ms-min=50",
-        &out_flag,
-    ];
+    let training = Training::every(5, &cluster);
+    let words = training.words(&["--detach"], &["--epochs=200", "--step-ms-min=50"]);
     rankguard(&cluster.args(&words)).expect(0);
     // Names of folders begin with the step, in as many digits each.
     let step = |name: &OsStr| name.to_str()?.split_once('-')?.0.parse::<u64>().ok();
     let folders = |file: &str| {
-        let found = fs::read_dir(store.join("train")).into_iter().flatten().flatten();
+        let found = fs::read_dir(training.store.join("train"))
+            .into_iter()
+            .flatten()
+            .flatten();
         let with = found.filter(|folder| folder.path().join(file).exists());
         with.map(|folder| folder.file_name()).max()
     };
@@ -349,7 +342,15 @@ fn what_was_saved_while_the_controller_was_away_is_committed_when_it_returns() {
     until("the saves to be committed", LIMIT, || {
         folders("MANIFEST").filter(|newest| *newest >= saved)
     });
-    let listed = rankguard(&["checkpoint", "ls", "--dir", text_of(&store), "--format", "json"]).expect(0);
+    let listed = rankguard(&[
+        "checkpoint",
+        "ls",
+        "--dir",
+        text_of(&training.store),
+        "--format",
+        "json",
+    ])
+    .expect(0);
     let listed: Vec<Value> = serde_json::from_str(&listed.stdout).expect("a document");
     let committed = listed.iter().filter(|one| one["state"] == "committed");
     assert!(
@@ -387,31 +388,8 @@ fn a_job_whose_store_cannot_be_made_is_refused() {
 #[test]
 fn a_drain_makes_the_job_checkpoint_a_step_that_its_own_rule_does_not_name() {
     let cluster = Cluster::start(1, &[]);
-    let (store, out) = (cluster.dir.path().join("store"), cluster.dir.path().join("out"));
-    for folder in [&store, &out] {
-        fs::create_dir(folder).expect("created");
-    }
-    let out_flag = format!("--out={}", out.display());
-    let words = [
-        "run",
-        "--detach",
-        "--name",
-        "train",
-        "--nodes",
-        "1:1",
-        "--ranks-per-node",
-        "2",
-        "--checkpoint-dir",
-        text_of(&store),
-        "--checkpoint-every",
-        "1000000",
-        "--",
-        env!("CARGO_BIN_EXE_rankguard"),
-        "demo-rank",
-        "--epochs=1000",
-        "--step-ms-min=20",
-        &out_flag,
-    ];
+    let training = Training::every(1_000_000, &cluster);
+    let words = training.words(&["--detach"], &["--epochs=1000", "--step-ms-min=20"]);
     rankguard(&cluster.args(&words)).expect(0);
     until("the first steps", LIMIT, || {
         let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
@@ -419,12 +397,19 @@ fn a_drain_makes_the_job_checkpoint_a_step_that_its_own_rule_does_not_name() {
     });
     rankguard(&["node", "cordon", "n1", "--controller", &cluster.address]).expect(0);
     let step = until("the checkpoint", LIMIT, || {
-        let listed = rankguard(&["checkpoint", "ls", "--dir", text_of(&store), "--format", "json"]);
+        let listed = rankguard(&[
+            "checkpoint",
+            "ls",
+            "--dir",
+            text_of(&training.store),
+            "--format",
+            "json",
+        ]);
         let listed: Value = serde_json::from_str(&listed.stdout).ok()?;
         listed[0]["step"].as_u64()
     });
     assert!((5..1_000_000).contains(&step), "{step}");
-    rankguard(&["checkpoint", "verify", "--dir", text_of(&store)]).expect(0);
+    rankguard(&["checkpoint", "verify", "--dir", text_of(&training.store)]).expect(0);
     rankguard(&["cancel", "train", "--controller", &cluster.address]).expect(0);
 }
 
