@@ -1,0 +1,184 @@
+//! Following a job until it has ended: what is new of it and of its cases.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use rankguard_model::{Case, CaseId, CaseState, JobId, JobState, JobView, Role};
+
+use crate::client::{Client, ClientError};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::words::{case_state, job_state};
+use crate::{listing, out};
+
+/// Between two looks at the job.
+const POLL: Duration = Duration::from_millis(300);
+/// Between two words about progress.
+const PROGRESS: Duration = Duration::from_secs(20);
+/// How long a controller may be away before following it makes no sense any more. The job goes on without it.
+const AWAY_MAX: Duration = Duration::from_secs(600);
+
+/// What was told already, so that only news is.
+pub(super) struct Follower {
+    pub(super) job: JobId,
+    line: String,
+    cases: BTreeMap<CaseId, CaseState>,
+    told: Instant,
+    away: Option<Instant>,
+}
+
+impl Follower {
+    pub(super) fn new(job: JobId) -> Self {
+        Self {
+            job,
+            line: String::new(),
+            cases: BTreeMap::new(),
+            told: Instant::now(),
+            away: None,
+        }
+    }
+
+    /// Until the job has ended.
+    pub(super) async fn follow(&mut self, client: &Client) -> Result<Exit, CliError> {
+        loop {
+            if let Some(exit) = self.look(client).await? {
+                return Ok(exit);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn look(&mut self, client: &Client) -> Result<Option<Exit>, CliError> {
+        let seen = async { Ok::<_, ClientError>((client.status().await?, client.cases().await?)) };
+        let (status, cases) = match seen.await {
+            Ok(seen) => seen,
+            Err(problem) if problem.is_away() => {
+                let since = *self.away.get_or_insert_with(|| {
+                    out::note(&format!("{problem}; the job goes on, waiting for the controller"));
+                    Instant::now()
+                });
+                return if since.elapsed() > AWAY_MAX {
+                    Err(problem.into())
+                } else {
+                    Ok(None)
+                };
+            }
+            Err(problem) => return Err(problem.into()),
+        };
+        if self.away.take().is_some() {
+            out::note("the controller is back");
+        }
+        self.tell_cases(&cases);
+        let Some(view) = status.jobs.iter().find(|view| view.spec.id == self.job) else {
+            let what = format!("the controller at {} does not know job {}", client.address(), self.job);
+            return Err(CliError::failure(what, "was its state directory replaced?"));
+        };
+        self.tell(view);
+        match view.state {
+            JobState::Finished => Ok(Some(Exit::Fine)),
+            JobState::Stopped => Err(stopped(view, &cases)),
+            _ => Ok(None),
+        }
+    }
+
+    fn tell(&mut self, view: &JobView) {
+        let line = describe(view);
+        let news = line != self.line;
+        if news || self.told.elapsed() > PROGRESS {
+            let step = view.step.map(|step| format!(", step {step}")).unwrap_or_default();
+            let loss = view
+                .progress
+                .last()
+                .and_then(|point| point.loss)
+                .map(|loss| format!(", loss {loss:.4}"));
+            out::note(&format!("{line}{step}{}", loss.unwrap_or_default()));
+            (self.line, self.told) = (line, Instant::now());
+        }
+    }
+
+    fn tell_cases(&mut self, cases: &[Case]) {
+        for case in cases.iter().filter(|case| case.job.as_ref() == Some(&self.job)) {
+            if self.cases.insert(case.id, case.state) != Some(case.state) {
+                let (class, blamed) = (&case.verdict.class, &case.verdict.blamed);
+                let verdict = match case.state {
+                    CaseState::Open => "evidence is being gathered".to_owned(),
+                    _ => format!("{class}, blamed: {blamed}"),
+                };
+                out::note(&format!("case {} {}: {verdict}", case.id, case_state(case.state)));
+            }
+        }
+    }
+}
+
+/// One job's state in a line that changes only when something has happened.
+fn describe(view: &JobView) -> String {
+    let mut line = format!("job {} {}", view.spec.id, job_state(view.state));
+    if !view.placements.is_empty() {
+        let nodes: BTreeSet<&str> = view.placements.iter().map(|at| at.node.as_str()).collect();
+        let nodes: Vec<&str> = nodes.into_iter().collect();
+        let ranks = match view.placements.len() {
+            1 => "1 rank".to_owned(),
+            many => format!("{many} ranks"),
+        };
+        line.push_str(&format!(
+            ": {ranks} on {}, generation {}",
+            nodes.join(" "),
+            view.generation
+        ));
+    }
+    if let Some(reason) = &view.reason {
+        line.push_str(&format!(": {reason}"));
+    }
+    line
+}
+
+/// The verdict and the user's own line.
+fn stopped(view: &JobView, cases: &[Case]) -> CliError {
+    let reason = view.reason.as_deref().unwrap_or("no reason was given");
+    let mut what = format!("job {} was stopped: {reason}", view.spec.id);
+    let case = cases.iter().rfind(|case| case.job.as_ref() == Some(&view.spec.id));
+    let Some(case) = case else {
+        return CliError::failure(what, "`rankguard cases` lists what was seen");
+    };
+    let verdict = &case.verdict;
+    what.push_str(&format!(
+        "\n  verdict: {} ({}), blamed: {}",
+        verdict.class, verdict.layer, verdict.blamed
+    ));
+    let root = case.findings.iter().find(|finding| finding.role == Role::Root);
+    for line in root.into_iter().flat_map(|finding| finding.text.lines()) {
+        what.push_str(&format!("\n  > {line}"));
+    }
+    let hint = format!(
+        "{}; `rankguard cases show {}` tells all",
+        verdict.mitigation.advice.trim_end_matches('.'),
+        case.id
+    );
+    CliError::failure(listing::plain(&what), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn a_stopped_job_shows_the_verdict_and_the_users_own_line() {
+        let (status, cases) = sample::cluster();
+        let buggy = status
+            .jobs
+            .iter()
+            .find(|view| view.state == JobState::Stopped)
+            .expect("the sample has one");
+        let lines = stopped(buggy, &cases).lines();
+        for part in [
+            "job buggy was stopped",
+            "verdict: ",
+            "> RuntimeError: mat1 and mat2",
+            "train.py",
+            "\nhint: ",
+        ] {
+            assert!(lines.contains(part), "{part:?} is not in:\n{lines}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A job as it is submitted, and what the cluster lacks for it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rankguard_model::{CheckpointPolicy, JobId, JobSpec, NodeRange, NodeState, NodeView, StatusView};
+
+use super::RunArgs;
+use crate::error::CliError;
+
+/// The job as it is submitted.
+pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
+    let here = |what: &str, path: &Path| {
+        std::path::absolute(path)
+            .map(|path| path.display().to_string())
+            .map_err(|problem| {
+                CliError::usage(
+                    format!("cannot make {what} {} absolute", path.display()),
+                    "name an absolute path",
+                )
+                .because(problem)
+            })
+    };
+    let checkpoint = match (&args.checkpoint_dir, args.checkpoint_every) {
+        (Some(dir), Some(every_steps)) => Some(CheckpointPolicy {
+            every_steps,
+            store: here("the checkpoint store", dir)?,
+            keep: args.keep.keep,
+            retention: args.keep.rules(),
+            copies: args.copies.wanted()?,
+        }),
+        _ => None,
+    };
+    let workdir = args.workdir.unwrap_or_else(|| ".".into());
+    let workdir = Some(here("the working directory", &workdir)?);
+    let id = JobId(args.name.unwrap_or_else(|| name_of(&args.command)));
+    rankguard_checkpoint::format::check_job(&id).map_err(|problem| {
+        CliError::usage(
+            "the name of the job cannot be used",
+            "letters, digits, '.', '_' and '-' make a name",
+        )
+        .because(problem)
+    })?;
+    Ok(JobSpec {
+        id,
+        command: args.command,
+        env: args
+            .env
+            .into_iter()
+            .map(|pair| (pair.key, pair.value))
+            .collect::<BTreeMap<_, _>>(),
+        workdir,
+        nodes: NodeRange {
+            min: args.nodes.min,
+            max: args.nodes.max,
+        },
+        ranks_per_node: args.ranks_per_node,
+        checkpoint,
+        max_restarts: args.max_restarts,
+    })
+}
+
+/// The program's name and a number that nobody had before.
+fn name_of(command: &[String]) -> String {
+    let program = command.first().map(Path::new).and_then(|path| path.file_stem());
+    let program = program
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let plain: String = program
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c))
+        .take(40)
+        .collect();
+    let plain = if plain.is_empty() { "job".to_owned() } else { plain };
+    let millis = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis());
+    format!("{plain}-{millis}")
+}
+
+/// Says what the cluster lacks for the job's smallest size, if it lacks something. The job is submitted all the same:
+/// nodes may be about to join.
+pub(super) fn lack(spec: &JobSpec, status: &StatusView) -> Option<String> {
+    let usable = |node: &&NodeView| node.state == NodeState::Healthy;
+    let fit = status
+        .nodes
+        .iter()
+        .filter(usable)
+        .filter(|node| node.slots >= spec.ranks_per_node)
+        .count();
+    let slots: u32 = status.nodes.iter().filter(usable).map(|node| node.slots).sum();
+    (fit < spec.nodes.min as usize).then(|| {
+        let (min, ranks) = (spec.nodes.min, spec.ranks_per_node);
+        format!(
+            "job {} asks for more than there is: at least {min} nodes with {ranks} slots each ({} slots); {fit} of {} nodes \
+             are healthy and have that ({slots} slots on all healthy nodes). It waits for more nodes",
+            spec.id,
+            u64::from(min) * u64::from(ranks),
+            status.nodes.len(),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    fn spec(min: u32, ranks_per_node: u32) -> JobSpec {
+        let (status, _) = sample::cluster();
+        JobSpec {
+            nodes: NodeRange { min, max: min },
+            ranks_per_node,
+            ..status.jobs[0].spec.clone()
+        }
+    }
+
+    #[test]
+    fn a_job_that_asks_for_more_than_there_is_hears_both_numbers() {
+        let (status, _) = sample::cluster();
+        assert_eq!(lack(&spec(2, 2), &status), None);
+        let too_many = lack(&spec(9, 2), &status).expect("nine nodes are not there");
+        assert!(
+            too_many.contains("at least 9 nodes with 2 slots each (18 slots)"),
+            "{too_many}"
+        );
+        let too_wide = lack(&spec(1, 64), &status).expect("no node has 64 slots");
+        assert!(too_wide.contains("0 of 4 nodes"), "{too_wide}");
+    }
+
+    #[test]
+    fn a_default_name_is_one_that_the_store_accepts() {
+        for program in ["python3", "/opt/my train!.py", "--", ""] {
+            let name = name_of(&[program.to_owned()]);
+            assert!(
+                rankguard_checkpoint::format::check_job(&JobId(name.clone())).is_ok(),
+                "{name}"
+            );
+        }
+    }
+}
