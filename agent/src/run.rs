@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rankguard_model::{ClockOffset, NodeInfo};
+use rankguard_identity::{Card, Gate, Listener, Network, Protocol, Role, SOON};
+use rankguard_model::{Body, ClockOffset, NodeInfo, Source};
 use rankguard_proto::v1::links_server::LinksServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Endpoint, Server};
 
 use crate::checkpoint::Checkpoints;
@@ -23,6 +24,7 @@ use crate::orders::{self, Errand, Left, Orders};
 use crate::outlets::{LocalSocket, LogQueue, Snapshots, serve_metrics, start_otlp};
 use crate::preflight::Need;
 use crate::ranks::{RankSocket, Roster};
+use crate::sighting::Sighting;
 use crate::spool::Spool;
 use crate::uplink::Uplink;
 use crate::{AgentError, Ended, Settings, clock, memory};
@@ -33,6 +35,8 @@ const FAREWELL: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_millis(200);
 /// Tries of an agent that ends.
 const LAST_TRIES: u32 = 10;
+/// Between two pieces of evidence that the certificate ends soon.
+const DAY: Duration = Duration::from_secs(86_400);
 /// Sightings in one commit of the spool.
 const COMMIT: usize = 512;
 
@@ -52,6 +56,8 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
             problem: problem.to_string(),
         })?
         .map_err(|source| AgentError::Catalogue { source })?;
+    is_own(&settings).await?;
+    let network = settings.network.clone();
     let open = Spool::open(
         &state_dir.join("spool.redb"),
         settings.node.clone(),
@@ -73,6 +79,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         address: settings.peer_listen.clone(),
         source,
     })?;
+    network.may_use(peer_address.ip())?;
 
     let stop = Stop::default();
     let started = clock::now();
@@ -121,6 +128,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
             ..Need::default()
         },
         runtime: tokio::runtime::Handle::current(),
+        network: network.clone(),
     };
     let (gone, mut orders_ended) = oneshot::channel::<Left>();
     let carry_out = move || {
@@ -132,11 +140,15 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let links = LinksServer::new(LinkService {
         host: settings.host.clone(),
     });
-    let serving = Server::builder().add_service(links);
-    let peers = serving.serve_with_incoming_shutdown(TcpListenerStream::new(peer_listener), async {
+    let askers = &[Role::Agent, Role::Operator];
+    let gate = Gate::new("the measuring of links", askers, network.refusals().clone());
+    let serving = Server::builder().add_service(InterceptedService::new(links, gate));
+    let incoming = Listener::new(peer_listener, &network, Protocol::grpc());
+    let peers = serving.serve_with_incoming_shutdown(incoming, async {
         let _ = peers_end.await;
     });
     let peers = tokio::spawn(peers);
+    let renewal = renewal(network.clone(), intake.clone());
     let host = settings.host.clone();
     let uplink = Uplink {
         info: NodeInfo {
@@ -166,6 +178,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         roster: roster.clone(),
         knowledge: settings.knowledge.clone(),
         stop: stop.clone(),
+        network: network.clone(),
         injection: settings.injection,
         otlp: otlp.as_ref().map(|(_, queue)| queue.clone()),
     };
@@ -198,6 +211,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         _ = &mut orders_ended => Some("orders"),
     };
     settled.abort();
+    renewal.abort();
     // A rank that is stopped hears no signal but one.
     if let Some((door, ends)) = injection {
         door.end().await;
@@ -252,6 +266,47 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     }
 }
 
+/// Refuses an identity that cannot be used, or is not this node's.
+async fn is_own(settings: &Settings) -> Result<(), AgentError> {
+    let Some(identity) = settings.network.identity().cloned() else {
+        return Ok(());
+    };
+    let file = identity.files().certificate.clone();
+    let read = tokio::task::spawn_blocking(move || identity.reload()).await;
+    let card = read.map_err(|problem| AgentError::PartEnded {
+        part: "identity",
+        problem: problem.to_string(),
+    })??;
+    match card.name.is_agent_of(&settings.node) {
+        true => Ok(()),
+        false => Err(AgentError::Name {
+            node: settings.node.clone(),
+            file,
+            name: card.name.short(),
+        }),
+    }
+}
+
+/// Watches for how long the certificate is valid. Towards its end that is evidence, once a day.
+fn renewal(network: Network, intake: Intake) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut told: Option<tokio::time::Instant> = None;
+        let tell = |card: &Card| {
+            if card.days_left_now() >= SOON.as_secs_f64() / DAY.as_secs_f64() || told.is_some_and(|at| at.elapsed() < DAY) {
+                return;
+            }
+            told = Some(tokio::time::Instant::now());
+            let body = Body::Sample {
+                metric: "identity.valid".to_owned(),
+                value: card.days_left_now(),
+                unit: "days".to_owned(),
+            };
+            intake.push(Sighting::now(Source::Agent, intake.node_entity(), body));
+        };
+        match network.watch(tell).await {}
+    })
+}
+
 fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
     let endpoint = Endpoint::from_shared(format!("http://{}", settings.controller)).map_err(|source| {
         AgentError::ControllerAddress {
@@ -259,9 +314,7 @@ fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
             source,
         }
     })?;
-    Ok(endpoint
-        .connect_timeout(settings.intervals.controller_silence)
-        .tcp_nodelay(true))
+    Ok(endpoint)
 }
 
 /// Where evidence and numbers are pushed to, and what waits for it.

@@ -15,11 +15,12 @@ use rankguard_checkpoint::source::ChunkSource;
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Checkpoint, ImageSource, Store};
 use rankguard_checkpoint_tiers::bulk::{
-    BulkError, BulkPeer, BulkServer, BulkSource, Keep, Limits, Name, Refusal, ServerLimits, Shelf, What, parity_index,
+    BulkError, BulkPeer, BulkServer, BulkSource, Holdings, Keep, Limits, Name, Refusal, ServerLimits, Shelf, What, parity_index,
 };
 use rankguard_checkpoint_tiers::cap::Cap;
 use rankguard_checkpoint_tiers::parity::{Original, encode};
-use rankguard_model::{Generation, Rank};
+use rankguard_identity::{Expected, Network};
+use rankguard_model::{Generation, NodeId, Rank};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -46,13 +47,22 @@ fn image(bytes: Vec<u8>) -> Arc<dyn ImageSource + Send + Sync> {
 async fn server(shelf: &Arc<Shelf>, store: Option<Store>) -> BulkServer {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let cap = Arc::new(Cap::none());
-    BulkServer::bind(any, shelf.clone(), Vec::new(), store, ServerLimits::default(), cap)
+    let holdings = Holdings {
+        store,
+        ..Holdings::new(shelf.clone())
+    };
+    BulkServer::bind(any, &Network::loopback(), holdings, ServerLimits::default(), cap)
         .await
         .unwrap()
 }
 
 fn peer(address: SocketAddr) -> Arc<BulkPeer> {
-    Arc::new(BulkPeer::new(address, Limits::default(), Arc::new(Cap::none())).unwrap())
+    Arc::new(reach(address, Limits::default()).unwrap())
+}
+
+fn reach(address: SocketAddr, limits: Limits) -> Result<BulkPeer, BulkError> {
+    let (whoever, network) = (Expected::Agent(NodeId::from("n1")), Network::loopback());
+    BulkPeer::new(address, whoever, &network, limits, Arc::new(Cap::none()))
 }
 
 /// What a controller would have committed of these shards.
@@ -303,7 +313,7 @@ async fn rg_9_a_peer_that_is_silent_gone_or_foreign_costs_a_deadline_at_most() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (index, bytes) = SMALL.sealed(id(10, 1), 0);
-    let silent = Arc::new(BulkPeer::new(address, limits, Arc::new(Cap::none())).unwrap());
+    let silent = Arc::new(reach(address, limits).unwrap());
     let error = silent
         .push(What::Image, &index, image(bytes.clone()), Keep::Memory)
         .await
@@ -335,7 +345,7 @@ async fn rg_9_a_peer_that_is_silent_gone_or_foreign_costs_a_deadline_at_most() {
         .push(What::Image, &index, image(bytes), Keep::Memory)
         .await
         .unwrap_err();
-    assert!(matches!(error, BulkError::Io { .. }), "{error}");
+    assert!(matches!(error, BulkError::Dial { .. }), "{error}");
 }
 
 #[tokio::test]
@@ -378,9 +388,8 @@ async fn a_server_that_came_back_is_reached_again() {
         // The listener of the first is closed when its task has ended.
         let bound = BulkServer::bind(
             address,
-            shelf.clone(),
-            Vec::new(),
-            None,
+            &Network::loopback(),
+            Holdings::new(shelf.clone()),
             ServerLimits::default(),
             cap.clone(),
         )
@@ -401,11 +410,17 @@ async fn a_server_that_came_back_is_reached_again() {
 #[tokio::test]
 async fn nothing_but_loopback_is_spoken_to() {
     let far = SocketAddr::from(([192, 0, 2, 1], 9));
-    let refused = BulkPeer::new(far, Limits::default(), Arc::new(Cap::none()));
-    assert!(matches!(refused, Err(BulkError::NotLoopback { .. })));
+    let refused = reach(far, Limits::default());
+    assert!(matches!(refused, Err(BulkError::Exposed(_))));
     let shelf = Arc::new(Shelf::new(1));
     let cap = Arc::new(Cap::none());
     let all = SocketAddr::from(([0, 0, 0, 0], 0));
-    let refused = BulkServer::bind(all, shelf, Vec::new(), None, ServerLimits::default(), cap).await;
-    assert!(matches!(refused, Err(BulkError::NotLoopback { .. })));
+    let refused = BulkServer::bind(
+        all,
+        &Network::loopback(),
+        Holdings::new(shelf),
+        ServerLimits::default(),
+        cap,
+    );
+    assert!(matches!(refused.await, Err(BulkError::Exposed(_))));
 }
