@@ -48,8 +48,8 @@ pub use knowledge::{Knowledge, KnowledgeError};
 pub use links::{Blame, Measured, Pair, Search, Station, Survey, measure, survey};
 pub use memory::share_heap;
 pub use outlets::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, OtlpView, RankView, RefusedView,
-    SeriesView, SpoolView, UplinkView, ask_agent,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, OtlpView,
+    RankView, RefusedView, SeriesView, SpoolView, UplinkView, ask_agent,
 };
 pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;

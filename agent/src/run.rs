@@ -292,7 +292,9 @@ fn renewal(network: Network, intake: Intake) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         let mut told: Option<tokio::time::Instant> = None;
         let tell = |card: &Card| {
-            if card.days_left_now() >= SOON.as_secs_f64() / DAY.as_secs_f64() || told.is_some_and(|at| at.elapsed() < DAY) {
+            if card.days_left_now() >= SOON.as_secs_f64() / DAY.as_secs_f64()
+                || told.is_some_and(|at| at.elapsed() < DAY)
+            {
                 return;
             }
             told = Some(tokio::time::Instant::now());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
-use rankguard_agent::{Station, Settings, measure};
+use rankguard_agent::{Settings, Station, measure};
 use rankguard_identity::Network;
 use rankguard_model::{Body, Evidence, Generation, JobId, NodeId, Order, Peer, Preflight, Rank, Step};
 use rankguard_rank::RankClient;

@@ -108,13 +108,19 @@ impl Authority {
             why,
         };
         if card.name.role() != Role::Authority {
-            return Err(unusable(&certificate_path, format!("is the certificate of {}", card.name)));
+            return Err(unusable(
+                &certificate_path,
+                format!("is the certificate of {}", card.name),
+            ));
         }
         let key = KeyPair::from_pem(&key);
         let key = key.map_err(|problem| unusable(&key_path, format!("holds no key: {problem}")))?;
         let fits = x509_key(certificate.as_bytes()).is_some_and(|public| public == key.public_key_raw());
         if !fits {
-            return Err(unusable(&key_path, "is not the key of the certificate beside it".to_owned()));
+            return Err(unusable(
+                &key_path,
+                "is not the key of the certificate beside it".to_owned(),
+            ));
         }
         let issuer = Issuer::from_ca_cert_pem(&certificate, key);
         let issuer = issuer.map_err(|problem| unusable(&certificate_path, format!("cannot sign: {problem}")))?;

@@ -67,7 +67,10 @@ impl Interceptor for Gate {
             Some(name) if !self.roles.contains(&name.role()) => {
                 let roles: Vec<&str> = self.roles.iter().map(|role| role.word()).collect();
                 let (service, roles) = (self.service, roles.join(" or "));
-                let what = format!("{} may not use {service}: it takes a certificate of role {roles}", name.short());
+                let what = format!(
+                    "{} may not use {service}: it takes a certificate of role {roles}",
+                    name.short()
+                );
                 self.refusals.tell(Refusal::Role, caller.address, &what);
                 Err(Status::permission_denied(what))
             }

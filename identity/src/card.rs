@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use rankguard_model::Timestamp;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
@@ -54,7 +55,11 @@ impl Card {
         }
         let name = match names.as_slice() {
             [name] => name.clone(),
-            [] => return Err("names nobody: it has no rankguard:// name; `rankguard identity issue` makes one".to_owned()),
+            [] => {
+                return Err(
+                    "names nobody: it has no rankguard:// name; `rankguard identity issue` makes one".to_owned(),
+                );
+            }
             _ => return Err(format!("names {} at once; it may name one", names.len())),
         };
         Ok(Self {
@@ -73,6 +78,16 @@ impl Card {
     /// The same, from this moment on.
     pub fn days_left_now(&self) -> f64 {
         self.days_left(crate::now())
+    }
+
+    /// Until when it is valid.
+    pub fn valid_until(&self) -> Timestamp {
+        Timestamp(self.until.saturating_mul(1_000_000_000))
+    }
+
+    /// Whether it ends within [`SOON`] from now on, or has ended.
+    pub fn ends_soon_now(&self) -> bool {
+        self.ends_soon(crate::now())
     }
 
     /// Whether it ends within [`SOON`] or has ended.

@@ -100,7 +100,9 @@ fn contents(path: &Path) -> Result<(Vec<u8>, Metadata), String> {
     };
     let (bytes, metadata) = read().map_err(|problem| format!("cannot be read: {problem}"))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("has more than {FILE_BYTES_MAX} bytes, and is no PEM file of an identity"));
+        return Err(format!(
+            "has more than {FILE_BYTES_MAX} bytes, and is no PEM file of an identity"
+        ));
     }
     Ok((bytes, metadata))
 }
@@ -122,7 +124,9 @@ fn read_ca(path: &Path) -> Result<RootCertStore, String> {
         if card.name.role() != Role::Authority {
             return Err(format!("is the certificate of {}, and no authority's", card.name));
         }
-        roots.add(der).map_err(|problem| format!("is no authority: {problem}"))?;
+        roots
+            .add(der)
+            .map_err(|problem| format!("is no authority: {problem}"))?;
     }
     Ok(roots)
 }
@@ -140,7 +144,10 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let (bytes, metadata) = contents(path)?;
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {
-        return Err(format!("others can read it (mode {mode:03o}): chmod 600 {}", path.display()));
+        return Err(format!(
+            "others can read it (mode {mode:03o}): chmod 600 {}",
+            path.display()
+        ));
     }
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|problem| format!("holds no key: {problem}"))
 }

@@ -48,9 +48,7 @@ impl Held {
     /// How a dialler shakes hands.
     pub(crate) fn client(&self, protocol: &[u8], verifier: Verifier) -> Result<Arc<ClientConfig>, rustls::Error> {
         let builder = ClientConfig::builder_with_provider(crate::provider()).with_protocol_versions(&[&TLS13])?;
-        let builder = builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier));
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(self.key.clone())));
         config.alpn_protocols = vec![protocol.to_owned()];
         config.resumption = rustls::client::Resumption::disabled();

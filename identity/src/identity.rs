@@ -142,7 +142,9 @@ impl Identity {
             Err(problems) => {
                 if current.held.is_some() {
                     current.refused += 1;
-                    tracing::error!("the identity's files cannot be used and the ones before stay in force:\n{problems}");
+                    tracing::error!(
+                        "the identity's files cannot be used and the ones before stay in force:\n{problems}"
+                    );
                 }
                 Err(problems)
             }

@@ -39,7 +39,7 @@ pub use files::Files;
 pub use identity::{Identity, Standing};
 pub use listener::Listener;
 pub use name::{Name, NameError, Role};
-pub use network::{Connector, DialError, Exposed, Expected, Network};
+pub use network::{Connector, DialError, Expected, Exposed, Network};
 pub use problem::{Problem, Problems};
 pub use protocol::Protocol;
 pub use refusals::{Refusal, Refusals};

@@ -149,7 +149,10 @@ impl Door {
             Ok(1..) if first[0] == HANDSHAKE => {}
             Ok(1..) => {
                 self.farewell(stream).await;
-                return Err((Refusal::Plain, "it speaks without TLS, and this port wants it".to_owned()));
+                return Err((
+                    Refusal::Plain,
+                    "it speaks without TLS, and this port wants it".to_owned(),
+                ));
             }
             Ok(0) | Err(_) => return Ok(None),
         }
@@ -160,7 +163,9 @@ impl Door {
         let mut secured = secured.map_err(|problem| bad(handshake_words(&problem)))?;
         let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let card = shown.ok_or_else(|| bad("it shows no certificate".to_owned()))?;
-        let name = Card::of(card).map_err(|what| bad(format!("its certificate {what}")))?.name;
+        let name = Card::of(card)
+            .map_err(|what| bad(format!("its certificate {what}")))?
+            .name;
         let own = held.card.name.cluster();
         if name.cluster() != own {
             return Err(bad(format!("it is {name}, and this is cluster {own}")));

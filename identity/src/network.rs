@@ -246,7 +246,9 @@ fn host(address: &str) -> Result<&str, DialError> {
 
 /// A failed handshake in words, whatever it failed with.
 pub(crate) fn handshake_words(problem: &io::Error) -> String {
-    let inner = problem.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let inner = problem
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match (inner, problem.kind()) {
         (Some(inner), _) => words(inner),
         (None, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => {

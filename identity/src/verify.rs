@@ -67,11 +67,7 @@ impl Verifier {
             return Err(format!("it is {}, and this is cluster {own}", card.name));
         }
         if !self.expected.is(&card.name) {
-            return Err(format!(
-                "it is {} and not {}",
-                card.name.short(),
-                self.expected.words()
-            ));
+            return Err(format!("it is {} and not {}", card.name.short(), self.expected.words()));
         }
         Ok(())
     }

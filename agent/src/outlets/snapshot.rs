@@ -76,7 +76,7 @@ fn identity(network: &Network) -> Option<IdentityView> {
     let refusals = network.refusals().counts().into_iter();
     Some(IdentityView {
         name: standing.card.name.to_string(),
-        valid_until: Timestamp(standing.card.until.saturating_mul(1_000_000_000)),
+        valid_until: standing.card.valid_until(),
         refused_files: standing.refused,
         refusals: refusals.map(|(why, count)| (why.word().to_owned(), count)).collect(),
     })

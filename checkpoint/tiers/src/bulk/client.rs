@@ -215,12 +215,7 @@ impl BulkPeer {
         self.request_on(wire, ask, payload).await
     }
 
-    async fn request_on(
-        &self,
-        mut stream: Wire,
-        ask: &Ask,
-        payload: &[u8],
-    ) -> Result<(Reply, Vec<u8>), BulkError> {
+    async fn request_on(&self, mut stream: Wire, ask: &Ask, payload: &[u8]) -> Result<(Reply, Vec<u8>), BulkError> {
         let exchange = async {
             write_head(&mut stream, ask, payload.len() as u64).await?;
             stream.write_all(payload).await?;

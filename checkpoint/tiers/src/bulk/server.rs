@@ -153,7 +153,10 @@ async fn accept(mut listener: Listener, desk: Arc<Desk>) {
 impl Desk {
     async fn serve(&self, mut stream: Wire) -> Result<(), FrameError> {
         if let Some(name) = stream.caller().name.clone().filter(|name| name.role() != Role::Agent) {
-            let what = format!("{} may not use the images of agents: it takes an agent's certificate", name.short());
+            let what = format!(
+                "{} may not use the images of agents: it takes an agent's certificate",
+                name.short()
+            );
             self.refusals.tell(CallRefusal::Role, stream.caller().address, &what);
             return Err(FrameError::Protocol(what));
         }
@@ -200,7 +203,11 @@ impl Desk {
         }
         let done = match ask {
             Ask::Offer { name, keep, .. } => self.offer(name, *keep, &buffer).map(|reply| (reply, Vec::new())),
-            Ask::Piece { name, piece, .. } => self.holdings.shelf.put(name, *piece, buffer).map(|()| (Reply::Took, Vec::new())),
+            Ask::Piece { name, piece, .. } => self
+                .holdings
+                .shelf
+                .put(name, *piece, buffer)
+                .map(|()| (Reply::Took, Vec::new())),
             Ask::Seal { name, .. } => self.seal(name).await.map(|reply| (reply, Vec::new())),
             Ask::Fetch { name, runs, .. } => self.fetch(name.clone(), runs.clone()).await,
         };
@@ -220,17 +227,13 @@ impl Desk {
             node: node.to_string(),
             generation: generation.0,
         };
-        self.refusals.tell(CallRefusal::Node, caller.address, &refusal.to_string());
+        self.refusals
+            .tell(CallRefusal::Node, caller.address, &refusal.to_string());
         Err(refusal)
     }
 
     /// Reads past a piece that nobody wants, so that the connection stays of use.
-    async fn refuse(
-        &self,
-        stream: &mut Wire,
-        payload: u64,
-        refusal: Refusal,
-    ) -> Result<(Reply, Vec<u8>), FrameError> {
+    async fn refuse(&self, stream: &mut Wire, payload: u64, refusal: Refusal) -> Result<(Reply, Vec<u8>), FrameError> {
         use tokio::io::AsyncReadExt;
         let skipped = tokio::io::copy(&mut stream.take(payload), &mut tokio::io::sink()).await?;
         if skipped < payload {
