@@ -313,7 +313,7 @@ fn operators_ask_and_nobody_else_does() {
     let short = site.issue_for(Role::Operator, "old", LOOPBACK, 0, "old");
     until("a certificate to end", LIMIT, || {
         let text = fs::read(&short.certificate).expect("it is there");
-        (Card::of_pem(&text).expect("it is one").days_left_now() < -2e-5).then_some(())
+        (Card::of_pem(&text).expect("it is one").days_left() < -2e-5).then_some(())
     });
     ask(&short, &address, &["status"]).expect(2).says(&["has expired"]);
     // The controller's own certificate is for 127.0.0.1.

@@ -23,6 +23,7 @@ mod collectors;
 mod door;
 mod error;
 mod fences;
+mod identity;
 mod inject;
 mod intake;
 mod knowledge;

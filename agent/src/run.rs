@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rankguard_identity::{Card, Gate, Listener, Network, Protocol, Role, SOON};
-use rankguard_model::{Body, ClockOffset, NodeInfo, Source};
+use rankguard_identity::{Gate, Listener, Protocol, Role};
+use rankguard_model::{ClockOffset, NodeInfo};
 use rankguard_proto::v1::links_server::LinksServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -24,10 +24,9 @@ use crate::orders::{self, Errand, Left, Orders};
 use crate::outlets::{LocalSocket, LogQueue, Snapshots, serve_metrics, start_otlp};
 use crate::preflight::Need;
 use crate::ranks::{RankSocket, Roster};
-use crate::sighting::Sighting;
 use crate::spool::Spool;
 use crate::uplink::Uplink;
-use crate::{AgentError, Ended, Settings, clock, memory};
+use crate::{AgentError, Ended, Settings, clock, identity, memory};
 
 /// How long the last evidence may take to the controller when the agent ends in order.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -35,8 +34,6 @@ const FAREWELL: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_millis(200);
 /// Tries of an agent that ends.
 const LAST_TRIES: u32 = 10;
-/// Between two pieces of evidence that the certificate ends soon.
-const DAY: Duration = Duration::from_secs(86_400);
 /// Sightings in one commit of the spool.
 const COMMIT: usize = 512;
 
@@ -56,7 +53,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
             problem: problem.to_string(),
         })?
         .map_err(|source| AgentError::Catalogue { source })?;
-    is_own(&settings).await?;
+    identity::is_own(&settings).await?;
     let network = settings.network.clone();
     let open = Spool::open(
         &state_dir.join("spool.redb"),
@@ -148,7 +145,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         let _ = peers_end.await;
     });
     let peers = tokio::spawn(peers);
-    let renewal = renewal(network.clone(), intake.clone());
+    let renewal = identity::watch(network.clone(), intake.clone());
     let host = settings.host.clone();
     let uplink = Uplink {
         info: NodeInfo {
@@ -264,49 +261,6 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
             unacknowledged: spool.unacknowledged(),
         }),
     }
-}
-
-/// Refuses an identity that cannot be used, or is not this node's.
-async fn is_own(settings: &Settings) -> Result<(), AgentError> {
-    let Some(identity) = settings.network.identity().cloned() else {
-        return Ok(());
-    };
-    let file = identity.files().certificate.clone();
-    let read = tokio::task::spawn_blocking(move || identity.reload()).await;
-    let card = read.map_err(|problem| AgentError::PartEnded {
-        part: "identity",
-        problem: problem.to_string(),
-    })??;
-    match card.name.is_agent_of(&settings.node) {
-        true => Ok(()),
-        false => Err(AgentError::Name {
-            node: settings.node.clone(),
-            file,
-            name: card.name.short(),
-        }),
-    }
-}
-
-/// Watches for how long the certificate is valid. Towards its end that is evidence, once a day.
-fn renewal(network: Network, intake: Intake) -> tokio::task::JoinHandle<()> {
-    tokio::spawn(async move {
-        let mut told: Option<tokio::time::Instant> = None;
-        let tell = |card: &Card| {
-            if card.days_left_now() >= SOON.as_secs_f64() / DAY.as_secs_f64()
-                || told.is_some_and(|at| at.elapsed() < DAY)
-            {
-                return;
-            }
-            told = Some(tokio::time::Instant::now());
-            let body = Body::Sample {
-                metric: "identity.valid".to_owned(),
-                value: card.days_left_now(),
-                unit: "days".to_owned(),
-            };
-            intake.push(Sighting::now(Source::Agent, intake.node_entity(), body));
-        };
-        match network.watch(tell).await {}
-    })
 }
 
 fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {

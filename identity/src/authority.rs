@@ -139,7 +139,7 @@ impl Authority {
     /// Makes a key, signs a certificate for it, and puts both with the authority's certificate into a directory.
     pub fn issue(&self, wanted: &Issue, out: &Path) -> Result<(Card, Files), AuthorityError> {
         let name = Name::new(self.card.name.cluster(), wanted.role, &wanted.name)?;
-        let left = self.card.days_left_now();
+        let left = self.card.days_left();
         if f64::from(wanted.days) > left {
             let days = wanted.days;
             return Err(AuthorityError::Outlives { days, left });

@@ -1,7 +1,6 @@
 //! What a certificate says, in this crate's words. Whether it is true is the authority's signature's matter, not asked here.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use rankguard_model::Timestamp;
 use rustls::pki_types::CertificateDer;
@@ -10,8 +9,8 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::name::Name;
 
-/// A certificate that ends within this time is to be renewed.
-pub const SOON: Duration = Duration::from_secs(14 * DAY as u64);
+/// A certificate that ends within so many days is to be renewed.
+const SOON_DAYS: f64 = 14.0;
 /// Seconds of a day.
 pub(crate) const DAY: i64 = 86_400;
 
@@ -70,14 +69,9 @@ impl Card {
         })
     }
 
-    /// How long it is valid from a moment on (seconds since 1970), in days; negative once it has ended.
-    pub fn days_left(&self, now: i64) -> f64 {
-        self.until.saturating_sub(now) as f64 / DAY as f64
-    }
-
-    /// The same, from this moment on.
-    pub fn days_left_now(&self) -> f64 {
-        self.days_left(crate::now())
+    /// How long it is valid from now on, in days; negative once it has ended.
+    pub fn days_left(&self) -> f64 {
+        self.until.saturating_sub(crate::now()) as f64 / DAY as f64
     }
 
     /// Until when it is valid.
@@ -85,14 +79,9 @@ impl Card {
         Timestamp(self.until.saturating_mul(1_000_000_000))
     }
 
-    /// Whether it ends within [`SOON`] from now on, or has ended.
-    pub fn ends_soon_now(&self) -> bool {
-        self.ends_soon(crate::now())
-    }
-
-    /// Whether it ends within [`SOON`] or has ended.
-    pub fn ends_soon(&self, now: i64) -> bool {
-        self.until.saturating_sub(now) < SOON.as_secs() as i64
+    /// Whether it ends within 14 days from now on, or has ended: then it is to be renewed.
+    pub fn ends_soon(&self) -> bool {
+        self.days_left() < SOON_DAYS
     }
 }
 

@@ -159,7 +159,7 @@ fn signed(roots: &RootCertStore, chain: &[CertificateDer<'_>], card: &Card) -> R
     let asked = verifier.verify_client_cert(leaf, between, UnixTime::now());
     asked.map(drop).map_err(|problem| match problem {
         rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-            let ago = -card.days_left_now();
+            let ago = -card.days_left();
             format!("has expired {ago:.1} days ago; `rankguard identity issue` makes a new one")
         }
         rustls::Error::InvalidCertificate(

@@ -107,8 +107,8 @@ impl Identity {
         loop {
             hours.tick().await;
             if let Ok(held) = self.held().await {
-                if held.card.ends_soon(crate::now()) {
-                    let (days, file) = (held.card.days_left_now(), self.0.files.certificate.display());
+                if held.card.ends_soon() {
+                    let (days, file) = (held.card.days_left(), self.0.files.certificate.display());
                     tracing::warn!("the certificate {file} is valid for {days:.1} more days: issue a new one");
                 }
                 tell(&held.card);
@@ -134,7 +134,7 @@ impl Identity {
         match self.0.files.read() {
             Ok(held) => {
                 let card = held.card.clone();
-                let days = format!("{:.1}", card.days_left_now());
+                let days = format!("{:.1}", card.days_left());
                 tracing::info!(name = %card.name, days, "identity read");
                 current.held = Some(Arc::new(held));
                 Ok(card)

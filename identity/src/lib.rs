@@ -34,7 +34,7 @@ mod wire;
 
 pub use authority::{Authority, AuthorityError, Issue};
 pub use caller::{Caller, Gate};
-pub use card::{Card, SOON};
+pub use card::Card;
 pub use files::Files;
 pub use identity::{Identity, Standing};
 pub use listener::Listener;

@@ -118,7 +118,7 @@ impl From<&Card> for Shown {
             cluster: card.name.cluster().to_owned(),
             hosts: card.hosts.clone(),
             valid_until: card.valid_until().to_string(),
-            days_left: (card.days_left_now() * 10.0).round() / 10.0,
+            days_left: (card.days_left() * 10.0).round() / 10.0,
         }
     }
 }
@@ -175,7 +175,7 @@ fn show(file: &Path, format: &FormatArgs) -> Result<Exit, CliError> {
     let text = std::fs::read(file).map_err(|problem| failed(format!("cannot be read: {problem}")))?;
     let card = Card::of_pem(&text).map_err(failed)?;
     listing::print(format.format, &[Shown::from(&card)], COLUMNS);
-    Ok(match card.ends_soon_now() {
+    Ok(match card.ends_soon() {
         true => Exit::Finding,
         false => Exit::Fine,
     })
