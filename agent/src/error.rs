@@ -44,6 +44,24 @@ pub enum AgentError {
         #[source]
         source: io::Error,
     },
+    /// The files of the identity cannot be used.
+    #[error("use the identity:\n{0}")]
+    Identity(#[from] rankguard_identity::Problems),
+    /// The identity is that of something else.
+    #[error(
+        "speak as the agent of {node}: {file} is the certificate of {name} (set agent.node to it, or issue one: `rankguard identity issue --role agent --name {node}`)"
+    )]
+    Name {
+        /// What the node is called.
+        node: rankguard_model::NodeId,
+        /// The certificate.
+        file: PathBuf,
+        /// Whose it is.
+        name: String,
+    },
+    /// Without an identity there is loopback only.
+    #[error("listen for peers beyond this machine")]
+    Exposed(#[from] rankguard_identity::Exposed),
     /// The peer service cannot listen.
     #[error("listen for peers on {address} (set peer_listen to a free address of this host, port 0 takes any)")]
     PeerListen {

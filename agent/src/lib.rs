@@ -23,6 +23,7 @@ mod collectors;
 mod door;
 mod error;
 mod fences;
+mod identity;
 mod inject;
 mod intake;
 mod knowledge;
@@ -45,11 +46,11 @@ pub use collectors::gpu::serve_gpu_calls;
 pub use error::{AgentError, Ended};
 pub use inject::{InjectError, Injected, Injection, LAST_MAX_MS, WhichRank, inject};
 pub use knowledge::{Knowledge, KnowledgeError};
-pub use links::{Blame, Measured, Pair, Search, Survey, measure, survey};
+pub use links::{Blame, Measured, Pair, Search, Station, Survey, measure, survey};
 pub use memory::share_heap;
 pub use outlets::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, LocalError, OtlpView, RankView, RefusedView,
-    SeriesView, SpoolView, UplinkView, ask_agent,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, OtlpView,
+    RankView, RefusedView, SeriesView, SpoolView, UplinkView, ask_agent,
 };
 pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;

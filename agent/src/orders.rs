@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use rankguard_identity::Network;
 use rankguard_model::{
     Body, Entity, FailedCheck, Generation, JobId, Launch, NodeId, Order, OrderId, Preflight, RankRef, Role, Source,
 };
@@ -45,6 +46,7 @@ pub(crate) struct Orders {
     pub(crate) need: Need,
     /// Where the ways between nodes are measured.
     pub(crate) runtime: Handle,
+    pub(crate) network: Network,
 }
 
 /// A wish of the thread's owner.
@@ -142,9 +144,10 @@ impl Orders {
     /// be no thread, the controller's wait has a deadline.
     fn preflight(&self, wanted: Preflight) {
         let (need, intake, runtime) = (self.need.clone(), self.intake.clone(), self.runtime.clone());
+        let network = self.network.clone();
         let look = move || {
             let (mut failed, environment) = preflight::for_job(&wanted, &need);
-            failed.extend(bad_ways(&wanted, &runtime, &intake));
+            failed.extend(bad_ways(&wanted, &network, &runtime, &intake));
             let body = Body::Preflighted {
                 job: wanted.job,
                 generation: wanted.generation,
@@ -232,13 +235,13 @@ impl Orders {
 
 /// Has the ways between the nodes of a job measured, where that is this node's part. Nodes that are bad are failed checks; what
 /// blames no node is evidence.
-fn bad_ways(wanted: &Preflight, runtime: &Handle, intake: &Intake) -> Vec<FailedCheck> {
+fn bad_ways(wanted: &Preflight, network: &Network, runtime: &Handle, intake: &Intake) -> Vec<FailedCheck> {
     if wanted.between.len() < 2 {
         return Vec::new();
     }
     // Twice the wait for a single thing: it takes several rounds.
     let limit = Duration::from_millis(wanted.deadline_ms) * 2;
-    let ways = runtime.block_on(links::before_job(&wanted.between, limit));
+    let ways = runtime.block_on(links::before_job(network, &wanted.between, limit));
     if let Some(what) = ways.unknown {
         intake.gap(Source::Nic, what, None);
     }

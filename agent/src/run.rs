@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rankguard_identity::{Gate, Listener, Protocol, Role};
 use rankguard_model::{ClockOffset, NodeInfo};
 use rankguard_proto::v1::links_server::LinksServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Endpoint, Server};
 
 use crate::checkpoint::Checkpoints;
@@ -25,7 +26,7 @@ use crate::preflight::Need;
 use crate::ranks::{RankSocket, Roster};
 use crate::spool::Spool;
 use crate::uplink::Uplink;
-use crate::{AgentError, Ended, Settings, clock, memory};
+use crate::{AgentError, Ended, Settings, clock, identity, memory};
 
 /// How long the last evidence may take to the controller when the agent ends in order.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -52,6 +53,8 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
             problem: problem.to_string(),
         })?
         .map_err(|source| AgentError::Catalogue { source })?;
+    identity::is_own(&settings).await?;
+    let network = settings.network.clone();
     let open = Spool::open(
         &state_dir.join("spool.redb"),
         settings.node.clone(),
@@ -73,6 +76,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         address: settings.peer_listen.clone(),
         source,
     })?;
+    network.may_use(peer_address.ip())?;
 
     let stop = Stop::default();
     let started = clock::now();
@@ -121,6 +125,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
             ..Need::default()
         },
         runtime: tokio::runtime::Handle::current(),
+        network: network.clone(),
     };
     let (gone, mut orders_ended) = oneshot::channel::<Left>();
     let carry_out = move || {
@@ -132,11 +137,15 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let links = LinksServer::new(LinkService {
         host: settings.host.clone(),
     });
-    let serving = Server::builder().add_service(links);
-    let peers = serving.serve_with_incoming_shutdown(TcpListenerStream::new(peer_listener), async {
+    let askers = &[Role::Agent, Role::Operator];
+    let gate = Gate::new("the measuring of links", askers, network.refusals().clone());
+    let serving = Server::builder().add_service(InterceptedService::new(links, gate));
+    let incoming = Listener::new(peer_listener, &network, Protocol::grpc());
+    let peers = serving.serve_with_incoming_shutdown(incoming, async {
         let _ = peers_end.await;
     });
     let peers = tokio::spawn(peers);
+    let renewal = identity::watch(network.clone(), intake.clone());
     let host = settings.host.clone();
     let uplink = Uplink {
         info: NodeInfo {
@@ -166,6 +175,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         roster: roster.clone(),
         knowledge: settings.knowledge.clone(),
         stop: stop.clone(),
+        network: network.clone(),
         injection: settings.injection,
         otlp: otlp.as_ref().map(|(_, queue)| queue.clone()),
     };
@@ -198,6 +208,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         _ = &mut orders_ended => Some("orders"),
     };
     settled.abort();
+    renewal.abort();
     // A rank that is stopped hears no signal but one.
     if let Some((door, ends)) = injection {
         door.end().await;
@@ -259,9 +270,7 @@ fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
             source,
         }
     })?;
-    Ok(endpoint
-        .connect_timeout(settings.intervals.controller_silence)
-        .tcp_nodelay(true))
+    Ok(endpoint)
 }
 
 /// Where evidence and numbers are pushed to, and what waits for it.

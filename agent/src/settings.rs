@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rankguard_identity::Network;
 use rankguard_model::{ClassId, NodeId};
 use serde::Serialize;
 
@@ -18,6 +19,8 @@ pub struct Settings {
     pub host: String,
     /// The controller (`host:port`).
     pub controller: String,
+    /// How it speaks with the controller and with other agents: with an identity, which must be this node's, or over loopback.
+    pub network: Network,
     /// Directory of the agent's own files: spool, fences, cursors, output of the ranks. One agent a directory.
     pub state_dir: PathBuf,
     /// Ranks this node can run at once.
@@ -79,6 +82,7 @@ impl Settings {
             node,
             host: "127.0.0.1".to_owned(),
             controller: controller.into(),
+            network: Network::loopback(),
             state_dir: state_dir.into(),
             slots: 1,
             failure_domain: String::new(),

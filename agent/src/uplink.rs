@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
+use rankguard_identity::{DialError, Expected};
 use rankguard_model::{NodeInfo, OrderId, Sequence};
 use rankguard_proto::v1::control_client::ControlClient;
 use rankguard_proto::v1::from_agent::Kind as Say;
@@ -44,7 +45,7 @@ pub(crate) struct Uplink {
 #[derive(Debug, thiserror::Error)]
 enum Lost {
     #[error("connect: {0}")]
-    Connect(#[from] tonic::transport::Error),
+    Connect(String),
     #[error("{0}")]
     Status(Box<tonic::Status>),
     #[error("the controller closed the session")]
@@ -70,12 +71,18 @@ impl Uplink {
     pub(crate) async fn run(mut self) {
         let mut filter = OffsetFilter::default();
         let mut pause = self.settings.intervals.reconnect_min;
+        let mut said = None;
         loop {
             let started = Instant::now();
             let lost = self.session(&mut filter).await;
             self.board.session(&self.settings.controller, Some(lost.to_string()));
             match lost {
-                Lost::Connect(problem) => tracing::debug!(%problem, "the controller does not answer"),
+                // Once: it is tried again for as long as it takes.
+                Lost::Connect(problem) if said.as_ref() != Some(&problem) => {
+                    tracing::warn!(problem, "no session with the controller yet");
+                    said = Some(problem);
+                }
+                Lost::Connect(problem) => tracing::debug!(problem, "the controller does not answer"),
                 lost => tracing::warn!(%lost, "lost the session with the controller"),
             }
             // A session that lived shows that the controller is well: begin anew with short pauses.
@@ -96,7 +103,11 @@ impl Uplink {
 
     async fn talk(&mut self, filter: &mut OffsetFilter) -> Result<std::convert::Infallible, Lost> {
         let silence = self.settings.intervals.controller_silence;
-        let channel = self.endpoint.connect().await?;
+        let connector = self.settings.network.connector(Expected::Controller, silence);
+        let connected = self.endpoint.connect_with_connector(connector).await;
+        let channel = connected.map_err(|problem| {
+            Lost::Connect(DialError::within(&problem).map_or_else(|| problem.to_string(), DialError::words))
+        })?;
         let mut client = ControlClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
-use rankguard_agent::{Settings, measure};
-use rankguard_model::{Body, Evidence, Generation, JobId, Order, Peer, Preflight, Rank, Step};
+use rankguard_agent::{Settings, Station, measure};
+use rankguard_identity::Network;
+use rankguard_model::{Body, Evidence, Generation, JobId, NodeId, Order, Peer, Preflight, Rank, Step};
 use rankguard_rank::RankClient;
 use support::agent::{client_at, tells_its_socket, with_agent};
 use support::{FakeController, launch};
@@ -231,9 +232,15 @@ async fn agents_measure_the_way_between_them() {
             let address = controller
                 .wait("join", |journal| Some(journal.joins.first()?.peer_address.clone()))
                 .await;
-            let measured = measure(&address, &address, 1, Duration::from_millis(20)).await.unwrap();
+            let (network, lasts) = (Network::loopback(), Duration::from_millis(20));
+            let station = |address: &str| Station {
+                node: NodeId::from("n1"),
+                address: address.to_owned(),
+            };
+            let this = station(&address);
+            let measured = measure(&network, &this, &this, lasts).await.unwrap();
             assert!(measured.bandwidth > 0.0 && measured.latency > 0.0, "{measured:?}");
-            let nobody = measure("127.0.0.1:1", &address, 2, Duration::from_millis(20)).await;
+            let nobody = measure(&network, &station("127.0.0.1:1"), &this, lasts).await;
             assert_eq!(nobody, Err("no agent answers at 127.0.0.1:1".to_owned()));
         },
     )

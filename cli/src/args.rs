@@ -27,6 +27,15 @@ pub(crate) struct CommonArgs {
     /// How log lines look on standard error: text or json [setting log.format]
     #[arg(long, global = true, value_name = "FORMAT", help_heading = "Everywhere")]
     pub(crate) log_format: Option<String>,
+    /// Certificate of the cluster's authority (PEM) [setting identity.ca]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
+    pub(crate) identity_ca: Option<PathBuf>,
+    /// The own certificate (PEM) [setting identity.certificate]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
+    pub(crate) identity_certificate: Option<PathBuf>,
+    /// Its key (PEM) [setting identity.key]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
+    pub(crate) identity_key: Option<PathBuf>,
 }
 
 impl CommonArgs {
@@ -45,6 +54,13 @@ impl CommonArgs {
         let shared = [
             Flag::of("log.filter", "--log", self.log.as_deref()),
             Flag::of("log.format", "--log-format", self.log_format.as_deref()),
+            Flag::of("identity.ca", "--identity-ca", self.identity_ca.as_deref()),
+            Flag::of(
+                "identity.certificate",
+                "--identity-certificate",
+                self.identity_certificate.as_deref(),
+            ),
+            Flag::of("identity.key", "--identity-key", self.identity_key.as_deref()),
         ];
         let flags: Vec<Flag> = shared.into_iter().chain(flags).flatten().collect();
         Config::load(self.config.as_deref(), std::env::vars_os(), &flags)
@@ -63,6 +79,7 @@ impl ControllerAddress {
     /// The controller that a command speaks to.
     pub(crate) fn client(&self, common: &CommonArgs) -> Result<Client, CliError> {
         let flag = Flag::of("client.controller", "--controller", self.controller.as_deref());
-        Ok(Client::new(&common.settings([flag])?.client_address()))
+        let config = common.settings([flag])?;
+        Ok(Client::new(&config.client_address(), config.network()))
     }
 }

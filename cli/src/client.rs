@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use rankguard_identity::{DialError, Expected, Network};
 use rankguard_model::{Case, CaseId, JobId, JobSpec, NodeId, StatusView};
 use rankguard_proto::v1;
 use rankguard_proto::v1::operator_client::OperatorClient;
@@ -13,7 +14,7 @@ use tonic::{Code, Response, Status};
 use crate::error::CliError;
 
 /// Longest wait for a connection.
-const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Longest wait for an answer: longer than the controller's own limit, so that its reason is what people read.
 const ANSWER_LIMIT: Duration = Duration::from_secs(12);
 
@@ -21,6 +22,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(12);
 #[derive(Debug)]
 pub(crate) struct Client {
     address: String,
+    network: Network,
     channel: OnceLock<Channel>,
 }
 
@@ -34,6 +36,8 @@ pub(crate) enum ClientError {
     Unreachable { address: String, why: String },
     #[error("the controller at {address} gave no answer within {} s", ANSWER_LIMIT.as_secs())]
     Silent { address: String },
+    #[error("{why}")]
+    Identity { why: String },
     #[error("the controller refused: {}", .0.message())]
     Refused(Box<Status>),
     #[error("the controller at {address} answered with something this version cannot read")]
@@ -54,9 +58,10 @@ impl ClientError {
 
 impl Client {
     /// Nothing is connected yet.
-    pub(crate) fn new(address: &str) -> Self {
+    pub(crate) fn new(address: &str, network: Network) -> Self {
         Self {
             address: address.to_owned(),
+            network,
             channel: OnceLock::new(),
         }
     }
@@ -64,6 +69,11 @@ impl Client {
     /// The address it speaks to.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// How it speaks to it.
+    pub(crate) fn network(&self) -> &Network {
+        &self.network
     }
 
     /// Everything at this moment.
@@ -120,7 +130,9 @@ impl Client {
             Some(channel) => channel.clone(),
             None => {
                 let endpoint = endpoint(&self.address)?;
-                self.channel.get_or_init(|| endpoint.connect_lazy()).clone()
+                let connector = self.network.connector(Expected::Controller, CONNECT_LIMIT);
+                let connect = || endpoint.connect_with_connector_lazy(connector);
+                self.channel.get_or_init(connect).clone()
             }
         };
         let limit = rankguard_proto::MESSAGE_BYTES_MAX;
@@ -141,6 +153,9 @@ impl Client {
         let address = || self.address.clone();
         match answer {
             Ok(response) => Ok(response.into_inner()),
+            Err(status) if identity_problem(&status).is_some() => Err(ClientError::Identity {
+                why: identity_problem(&status).unwrap_or_default(),
+            }),
             Err(status) if status.code() == Code::Unavailable || is_transport(&status) => {
                 Err(ClientError::Unreachable {
                     address: address(),
@@ -164,7 +179,13 @@ fn endpoint(address: &str) -> Result<Endpoint, ClientError> {
         return Err(wrong());
     }
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| wrong())?;
-    Ok(endpoint.connect_timeout(CONNECT_LIMIT).timeout(ANSWER_LIMIT))
+    Ok(endpoint.timeout(ANSWER_LIMIT))
+}
+
+/// What is wrong with certificates, on this side or the other, where they are the matter.
+fn identity_problem(status: &Status) -> Option<String> {
+    let dial = DialError::within(status)?;
+    dial.is_about_identity().then(|| dial.words())
 }
 
 /// Whether the failure came from this side of the wire: the connection, not the controller.
@@ -199,6 +220,12 @@ impl From<ClientError> for CliError {
             ClientError::Address { .. } => "--controller HOST:PORT, RANKGUARD_CONTROLLER or client.controller sets it",
             ClientError::Unreachable { .. } | ClientError::Silent { .. } => {
                 "is \"rankguard controller\" running there? --controller or RANKGUARD_CONTROLLER names another address"
+            }
+            ClientError::Identity { .. } => {
+                "`rankguard identity show FILE` says what a certificate is; identity.* settings or --identity-* flags choose it"
+            }
+            ClientError::Refused(status) if status.code() == Code::PermissionDenied => {
+                "`rankguard identity show FILE` says whose certificate identity.certificate is"
             }
             ClientError::Refused(_) if problem.is_not_found() => {
                 "`rankguard status` and `rankguard cases` list what there is"

@@ -16,6 +16,7 @@ use crate::commands::diagnose::DiagnoseArgs;
 use crate::commands::explain::ExplainArgs;
 use crate::commands::gpu_calls::GpuCallsArgs;
 use crate::commands::history::HistoryArgs;
+use crate::commands::identity::IdentityArgs;
 use crate::commands::inject::InjectArgs;
 use crate::commands::node::NodeArgs;
 use crate::commands::preflight::PreflightArgs;
@@ -92,6 +93,8 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Measure this program on this machine, beside the machine's limits and other tools
     Bench(BenchArgs),
+    /// Make the authority of a cluster and certificates of its parts, or show one
+    Identity(IdentityArgs),
     /// Check or show the configuration
     Config(ConfigArgs),
     /// Write completions for a shell, or manual pages
@@ -195,6 +198,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
             block_on(commands::report::run(&args, &client))?
         }
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Identity(args) => commands::identity::run(&args),
         Command::Config(args) => commands::config::run(&args, common),
         Command::Shell(args) => commands::shell::run(&args, Cli::command()),
         Command::GpuCalls(args) => commands::gpu_calls::run(&args),

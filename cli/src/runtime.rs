@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
+use rankguard_identity::Network;
+
 use crate::error::CliError;
 
 /// Runs something that waits, on this thread.
@@ -18,4 +20,11 @@ pub(crate) fn block_on<F: Future>(work: F) -> Result<F::Output, CliError> {
     // What is still blocked in a system call must not keep a finished command from ending.
     runtime.shutdown_timeout(Duration::from_secs(2));
     Ok(output)
+}
+
+/// Reads the files of the identity again. What cannot be used is logged and changes nothing.
+pub(crate) async fn reload_identity(network: Network) {
+    if let Err(problem) = tokio::task::spawn_blocking(move || network.reload()).await {
+        tracing::error!(%problem, "the identity could not be read again");
+    }
 }

@@ -10,13 +10,29 @@ use crate::journal::JournalError;
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// Anyone who can reach the port could run programs on every node.
-    #[error(
-        "refuse to listen on {address}: this version has neither TLS nor identity, so whoever reaches the port may start \
-         programs on every node; listen on a loopback address such as 127.0.0.1:7700 and reach it through ssh"
-    )]
-    NotLoopback {
+    #[error("refuse to listen on {address}, where whoever reaches the port could start programs on every node")]
+    Exposed {
         /// The address that was asked for.
         address: SocketAddr,
+        /// What would make it safe.
+        source: rankguard_identity::Exposed,
+    },
+    /// The files of the identity cannot be used.
+    #[error("the identity cannot be used:\n{problems}")]
+    Identity {
+        /// Every mistake.
+        problems: rankguard_identity::Problems,
+    },
+    /// The identity is that of something else.
+    #[error(
+        "{} is the certificate of {name}, and a controller needs one of its own: `rankguard identity issue --role controller`",
+        file.display()
+    )]
+    Role {
+        /// The certificate.
+        file: PathBuf,
+        /// Whose it is.
+        name: String,
     },
     /// A healthy node would be taken for lost.
     #[error("silence limit of {limit_ms} ms is too short: heartbeats need at least {min_ms} ms")]

@@ -16,8 +16,10 @@
 //!   constant.
 //! - Recorded evidence never meets a live cluster: a controller takes live agents and jobs, or replays only
 //!   ([`rankguard_core::Policy::replay_only`]), and each refuses the other's sessions and the other's journal.
+//! - Without an identity only loopback is listened on; with one, an agent's certificate lets it speak for its own node, an
+//!   operator's lets it use the operators' door, and neither does for the other ([`rankguard_identity`]).
 //!
-//! Absent: TLS and identity, hence any address but loopback; several controllers on one state; compaction of the
+//! Absent: rights of single operators (each may do everything); several controllers on one state; compaction of the
 //! journal, which grows for as long as its state directory is used; HTTP, rendezvous and scheduler executors.
 
 mod address;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rankguard_core::{State, step};
 use rankguard_faults::Catalogue;
+use rankguard_identity::{Gate, Listener, Network, Protocol, Role};
 use rankguard_model::Timestamp;
 use rankguard_proto::MESSAGE_BYTES_MAX;
 use rankguard_proto::v1::control_server::ControlServer;
@@ -18,8 +19,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tracing::{info, warn};
 
 use crate::address::{read_address, write_address};
@@ -42,8 +43,12 @@ type ServerTask = JoinHandle<Result<(), tonic::transport::Error>>;
 ///
 /// When this returns, the journal is closed and the port is free. A controller that is killed instead loses nothing
 /// that it acknowledged.
-pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, ControllerError> {
+pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, ControllerError> {
+    if settings.policy.replay_only {
+        settings.network = Network::loopback();
+    }
     settings.check()?;
+    let network = settings.network.clone();
     let life = open(settings.clone()).await?;
     let (listener, address) = listen(&settings).await?;
     write_address(&settings.state_dir, address)?;
@@ -58,8 +63,9 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let live = live.map(|(node, _)| node.clone());
     let liveness = Arc::new(Liveness::new(settings.silence_limit, live, clock.now()));
     let (inputs, queue) = mpsc::channel(INPUTS_MAX);
-    let control = Control::new(inputs.clone(), Arc::clone(&liveness), clock, replay_only);
-    let (drain, mut server) = serve(listener, control, Operator::new(inputs.clone()));
+    let refusals = network.refusals().clone();
+    let control = Control::new(inputs.clone(), Arc::clone(&liveness), clock, replay_only, refusals);
+    let (drain, mut server) = serve(listener, &network, control, Operator::new(inputs.clone()));
 
     if let Some(given) = life.given {
         // The queue is empty and has room.
@@ -74,6 +80,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let outcome = tokio::select! {
         outcome = helm.run(shutdown) => outcome,
         never = follow => match never {},
+        never = network.watch(|_| ()) => match never {},
         ended = &mut server => {
             let problem = match ended {
                 Ok(Ok(())) => "it was not asked to".to_owned(),
@@ -112,6 +119,7 @@ struct Life {
 /// not carried out again; what is still owed it asks for anew when it is told that the controller started.
 async fn open(settings: Settings) -> Result<Life, ControllerError> {
     let replay = spawn_blocking(move || {
+        settings.check_identity()?;
         // Before anything is opened: verdicts that rest on less than their operators believe are worse than none.
         let (files, version) = settings
             .catalogue
@@ -194,13 +202,22 @@ async fn listen(settings: &Settings) -> Result<(TcpListener, SocketAddr), Contro
 }
 
 /// Serves until the returned sender is dropped and the last stream has ended.
-fn serve(listener: TcpListener, control: Control, operator: Operator) -> (oneshot::Sender<()>, ServerTask) {
+fn serve(
+    listener: TcpListener,
+    network: &Network,
+    control: Control,
+    operator: Operator,
+) -> (oneshot::Sender<()>, ServerTask) {
     let (drain, drained) = oneshot::channel();
+    let gate = |service, roles| Gate::new(service, roles, network.refusals().clone());
     let control = ControlServer::new(control).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let control = InterceptedService::new(control, gate("the agents' door", &[Role::Agent]));
     let operator = OperatorServer::new(operator)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let operators = &[Role::Operator, Role::Controller];
+    let operator = InterceptedService::new(operator, gate("the operators' door", operators));
+    let incoming = Listener::new(listener, network, Protocol::grpc());
     let server = Server::builder().add_service(control).add_service(operator);
     let task = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async {
         // Both a word and a dropped sender mean the end.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rankguard_identity::{Caller, Refusal, Refusals};
 use rankguard_model::{Evidence, EvidenceId, NodeId, NodeInfo, Timestamp};
 use rankguard_proto::v1::from_agent::Kind;
 use rankguard_proto::{REPLAY_HEADER, v1};
@@ -35,16 +36,24 @@ pub(crate) struct Control {
     clock: Clock,
     /// Only recorded evidence is welcome.
     replay_only: bool,
+    refusals: Refusals,
     sessions: AtomicU64,
 }
 
 impl Control {
-    pub(crate) fn new(inputs: mpsc::Sender<Input>, liveness: Arc<Liveness>, clock: Clock, replay_only: bool) -> Self {
+    pub(crate) fn new(
+        inputs: mpsc::Sender<Input>,
+        liveness: Arc<Liveness>,
+        clock: Clock,
+        replay_only: bool,
+        refusals: Refusals,
+    ) -> Self {
         Self {
             inputs,
             liveness,
             clock,
             replay_only,
+            refusals,
             sessions: AtomicU64::new(1),
         }
     }
@@ -61,9 +70,13 @@ impl v1::control_server::Control for Control {
         request: Request<Streaming<v1::FromAgent>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         welcome(self.replay_only, request.metadata().contains_key(REPLAY_HEADER))?;
+        let caller = Caller::of(&request).cloned();
+        let caller = caller.ok_or_else(|| Status::internal("nobody knows who opens this session"))?;
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
         let session = Session {
             id: SessionId(self.sessions.fetch_add(1, Ordering::Relaxed)),
+            caller,
+            refusals: self.refusals.clone(),
             inbound: request.into_inner(),
             outbound: outbound.clone(),
             inputs: self.inputs.clone(),
@@ -104,6 +117,8 @@ fn welcome(replay_only: bool, is_replay: bool) -> Result<(), Status> {
 /// One open stream.
 struct Session {
     id: SessionId,
+    caller: Caller,
+    refusals: Refusals,
     inbound: Streaming<v1::FromAgent>,
     outbound: Outbound,
     inputs: mpsc::Sender<Input>,
@@ -115,6 +130,13 @@ impl Session {
     async fn run(mut self) -> Result<(), Status> {
         let info = self.join().await?;
         let node = info.node.clone();
+        if !self.caller.speaks_for(&node) {
+            let what = format!("{} may not speak for node {node}", self.caller.words());
+            self.refusals.tell(Refusal::Node, self.caller.address, &what);
+            return Err(Status::permission_denied(format!(
+                "{what}: it takes that node's own certificate (`rankguard identity issue --role agent --name {node}`)"
+            )));
+        }
         let (close, mut closed) = oneshot::channel();
         let link = Link {
             outbound: self.outbound.clone(),

@@ -20,8 +20,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint_tiers::bulk::{BulkError, BulkServer, Holder, ServerLimits, Shelf};
+use rankguard_checkpoint_tiers::bulk::{BulkError, BulkServer, Holder, Holdings, ServerLimits, Shelf};
 use rankguard_checkpoint_tiers::cap::Cap;
+use rankguard_identity::Network;
 use rankguard_model::{Generation, JobId, Launch, NodeId, RankRef, Step};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -34,7 +35,7 @@ use self::dedupe::Dedupe;
 use self::joint::Joint;
 use self::keeper::{Keeper, Kept, Label};
 use self::mirror::Mirrors;
-use self::peer::ArenaHolder;
+use self::peer::{ArenaHolder, Parts};
 use crate::intake::Intake;
 use crate::preflight::host::available;
 use crate::ranks::Roster;
@@ -51,6 +52,8 @@ pub(crate) struct Checkpoints {
     shelf: Arc<Shelf>,
     /// How fast copies may leave.
     cap: Arc<Cap>,
+    network: Network,
+    parts: Arc<Parts>,
     /// The newest committed checkpoint of each job, as the controller told it.
     kept: Mutex<BTreeMap<JobId, (Generation, Step)>>,
     /// Rings with every commit.
@@ -78,6 +81,8 @@ impl Checkpoints {
             mirrors: Mirrors::default(),
             shelf: Arc::new(Shelf::new(settings.images.kept_for_others.unwrap_or_else(quarter))),
             cap: Arc::new(Cap::new(settings.images.copy_rate)),
+            network: settings.network.clone(),
+            parts: Arc::default(),
             kept: Mutex::default(),
             committed: Notify::new(),
             node: settings.node.clone(),
@@ -128,8 +133,13 @@ impl Checkpoints {
     /// Takes images from other agents and gives chunks to them, on a free port of this address.
     pub(crate) async fn serve(self: &Arc<Self>, host: IpAddr) -> Result<BulkServer, BulkError> {
         let others: Vec<Arc<dyn Holder>> = vec![Arc::new(ArenaHolder(self.clone()))];
-        let (shelf, cap) = (self.shelf.clone(), self.cap.clone());
-        BulkServer::bind((host, 0).into(), shelf, others, None, ServerLimits::default(), cap).await
+        let holdings = Holdings {
+            others,
+            callers: Some(self.parts.clone()),
+            ..Holdings::new(self.shelf.clone())
+        };
+        let (limits, cap) = (ServerLimits::default(), self.cap.clone());
+        BulkServer::bind((host, 0).into(), &self.network, holdings, limits, cap).await
     }
 
     /// Older generations may neither fill nor seal any more (RG-3). What they sealed stays: it may be in a commit.
@@ -148,6 +158,7 @@ impl Checkpoints {
         self.shelf
             .release(&launch.job, |id| Some((id.generation, id.step)) != keep);
         self.mirrors.start(launch);
+        self.parts.start(launch);
         self.arenas.release_unsealed(&launch.job, launch.generation);
     }
 
@@ -187,5 +198,6 @@ impl Checkpoints {
         self.dedupe.forget(job);
         self.shelf.release(job, |_| true);
         self.mirrors.forget(job);
+        self.parts.forget(job);
     }
 }

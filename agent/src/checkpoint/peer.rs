@@ -2,15 +2,17 @@
 //!
 //! Absent: letting go of what is kept for a job whose nodes this one is no longer among, before that job ends.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use rankguard_checkpoint::ImageSource;
 use rankguard_checkpoint::source::ArenaSource;
-use rankguard_checkpoint_tiers::bulk::{BulkError, BulkPeer, BulkSource, Holder, Keep, Limits, Name, What};
+use rankguard_checkpoint_tiers::bulk::{BulkError, BulkPeer, BulkSource, Callers, Holder, Keep, Limits, Name, What};
 use rankguard_checkpoint_tiers::placement::{Member, plan_replicas};
-use rankguard_model::{Body, CopyTier, Launch, NodeId, Peer, RankRef, Source, Step};
+use rankguard_identity::Expected;
+use rankguard_model::{Body, CopyTier, Generation, JobId, Launch, NodeId, Peer, RankRef, Source, Step};
 use tokio::task::JoinHandle;
 
 use super::Checkpoints;
@@ -41,6 +43,32 @@ impl Holder for ArenaHolder {
             }
         }
         Some(Ok(all))
+    }
+}
+
+/// Who has a part in the generations that run here.
+impl Callers for Parts {
+    fn may(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool {
+        let all = self.0.lock().expect("no holder of the parts panics");
+        match all.get(job) {
+            Some((known, nodes)) if *known == generation => nodes.contains(node),
+            _ => true,
+        }
+    }
+}
+
+/// The nodes of the newest generation of each job that this one has a part in.
+#[derive(Debug, Default)]
+pub(super) struct Parts(Mutex<BTreeMap<JobId, (Generation, Vec<NodeId>)>>);
+
+impl Parts {
+    pub(super) fn start(&self, launch: &Launch) {
+        let mut all = self.0.lock().expect("no holder of the parts panics");
+        all.insert(launch.job.clone(), (launch.generation, launch.nodes.clone()));
+    }
+
+    pub(super) fn forget(&self, job: &JobId) {
+        self.0.lock().expect("no holder of the parts panics").remove(job);
     }
 }
 
@@ -152,7 +180,8 @@ impl Checkpoints {
             ..Limits::default()
         };
         let address = address_of(&peer.address)?;
-        let opened = BulkPeer::new(address, limits, self.cap.clone());
+        let expected = Expected::Agent(peer.node.clone());
+        let opened = BulkPeer::new(address, expected, &self.network, limits, self.cap.clone());
         opened.map(Arc::new).map_err(chain)
     }
 }

@@ -7,6 +7,8 @@ mod transfer;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
+use rankguard_identity::{DialError, Expected, Network};
+use rankguard_model::NodeId;
 use rankguard_proto::v1;
 use rankguard_proto::v1::links_client::LinksClient;
 use rankguard_proto::v1::links_server::Links;
@@ -21,6 +23,15 @@ pub use survey::{Survey, survey};
 const LONGEST: Duration = Duration::from_secs(60);
 /// Beside the measurement itself: connecting, the pings, a slow answer.
 const SLACK: Duration = Duration::from_secs(5);
+
+/// An agent that measures: its node, and the address of its peer service (`host:port`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Station {
+    /// The node; with an identity, its agent must answer there.
+    pub node: NodeId,
+    /// Where its agent answers those who measure.
+    pub address: String,
+}
 
 /// What an agent does for those who measure. Holds nothing; a port is open for one sender and one moment.
 #[derive(Debug, Clone)]
@@ -76,19 +87,21 @@ fn word(bytes: &[u8]) -> Result<[u8; transfer::WORD], Status> {
         .map_err(|_| Status::invalid_argument(format!("a word has {} bytes", transfer::WORD)))
 }
 
-/// Has one agent send to another for a while; addresses are those of their peer services (`host:port`).
+/// Has one agent send to another for a while.
+///
+/// What is measured goes in the clear, over a port that was agreed on through `network` and takes one sender who knows a word
+/// that was agreed on there too: a cipher would be measured otherwise, and the bytes say nothing.
 ///
 /// # Errors
 ///
 /// In words for a person, with the side that failed.
-pub async fn measure(from: &str, to: &str, number: u64, lasts: Duration) -> Result<Measured, String> {
+pub async fn measure(network: &Network, from: &Station, to: &Station, lasts: Duration) -> Result<Measured, String> {
     let deadline = lasts + SLACK;
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    // A word for this one measurement, so that two that cross do not take each other's bytes; it is no secret.
-    let mut word = [0; transfer::WORD];
-    word[..8].copy_from_slice(&number.to_be_bytes());
-    word[8..12].copy_from_slice(&std::process::id().to_be_bytes());
-    let mut receiver = client(to, deadline + SLACK).await?;
+    // A word for this one measurement, so that nobody else takes or gives its bytes.
+    let word: [u8; transfer::WORD] = rankguard_identity::secret().ok_or("the system gives no random numbers")?;
+    let mut receiver = client(network, to, deadline + SLACK).await?;
+    let (from_address, to_address) = (&from.address, &to.address);
     let sink = v1::SinkRequest {
         word: word.to_vec(),
         deadline_ms: millis(deadline),
@@ -96,10 +109,10 @@ pub async fn measure(from: &str, to: &str, number: u64, lasts: Duration) -> Resu
     let port = receiver
         .open_sink(sink)
         .await
-        .map_err(|status| format!("{to}: {}", status.message()))?;
-    let host = to
+        .map_err(|status| format!("{to_address}: {}", status.message()))?;
+    let host = to_address
         .rsplit_once(':')
-        .map_or(to, |(host, _)| host)
+        .map_or(to_address.as_str(), |(host, _)| host)
         .trim_matches(['[', ']'])
         .to_owned();
     let wanted = v1::MeasureRequest {
@@ -109,11 +122,11 @@ pub async fn measure(from: &str, to: &str, number: u64, lasts: Duration) -> Resu
         duration_ms: millis(lasts),
         deadline_ms: millis(deadline),
     };
-    let mut sender = client(from, deadline + SLACK).await?;
+    let mut sender = client(network, from, deadline + SLACK).await?;
     let told = sender
         .measure(wanted)
         .await
-        .map_err(|status| format!("{from} to {to}: {}", status.message()))?;
+        .map_err(|status| format!("{from_address} to {to_address}: {}", status.message()))?;
     let told = told.into_inner();
     Ok(Measured {
         bandwidth: told.bytes_per_s,
@@ -121,11 +134,22 @@ pub async fn measure(from: &str, to: &str, number: u64, lasts: Duration) -> Resu
     })
 }
 
-async fn client(address: &str, limit: Duration) -> Result<LinksClient<tonic::transport::Channel>, String> {
+async fn client(
+    network: &Network,
+    station: &Station,
+    limit: Duration,
+) -> Result<LinksClient<tonic::transport::Channel>, String> {
+    let Station { node, address } = station;
     let endpoint =
         Endpoint::from_shared(format!("http://{address}")).map_err(|problem| format!("{address}: {problem}"))?;
-    let endpoint = endpoint.connect_timeout(SLACK).timeout(limit);
-    let channel = endpoint.connect().await;
-    let channel = channel.map_err(|_| format!("no agent answers at {address}"))?;
+    let connector = network.connector(Expected::Agent(node.clone()), SLACK);
+    let channel = endpoint.timeout(limit).connect_with_connector(connector).await;
+    let channel = channel.map_err(|problem| {
+        // Where certificates are the matter, they are what a person must know of.
+        match DialError::within(&problem) {
+            Some(dial) if dial.is_about_identity() => dial.to_string(),
+            _ => format!("no agent answers at {address}"),
+        }
+    })?;
     Ok(LinksClient::new(channel))
 }

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use rankguard_identity::Network;
 use rankguard_model::{ClassId, FailedCheck, Peer};
 use tokio::task::JoinSet;
 
-use super::measure;
 use super::plan::{Blame, Measured, Pair, Search};
+use super::{Station, measure};
 
 /// The check of a node whose ways to the others are bad; the controller knows it by this name.
 const CHECK: &str = "between";
@@ -26,12 +27,17 @@ pub struct Survey {
     pub whole: bool,
 }
 
-/// Measures between agents at these addresses (`host:port` of their peer services). A pair is bad below `least` bytes per
+/// Measures between these agents. A pair is bad below `least` bytes per
 /// second in any case; each measurement lasts `lasts`. No round begins after `until`.
-pub async fn survey(addresses: &[String], least: f64, lasts: Duration, until: Option<Instant>) -> Survey {
-    let mut search = Search::new(addresses.len(), least);
+pub async fn survey(
+    network: &Network,
+    stations: &[Station],
+    least: f64,
+    lasts: Duration,
+    until: Option<Instant>,
+) -> Survey {
+    let mut search = Search::new(stations.len(), least);
     let mut rows = Vec::new();
-    let mut number = 0;
     let whole = loop {
         let round = search.next();
         if round.is_empty() {
@@ -42,9 +48,9 @@ pub async fn survey(addresses: &[String], least: f64, lasts: Duration, until: Op
         }
         let mut open = JoinSet::new();
         for pair in round {
-            number += 1;
-            let (from, to) = (addresses[pair.0].clone(), addresses[pair.1].clone());
-            open.spawn(async move { (pair, measure(&from, &to, number, lasts).await) });
+            let (from, to) = (stations[pair.0].clone(), stations[pair.1].clone());
+            let network = network.clone();
+            open.spawn(async move { (pair, measure(&network, &from, &to, lasts).await) });
         }
         while let Some(done) = open.join_next().await {
             let Ok((pair, told)) = done else { continue };
@@ -71,9 +77,13 @@ pub(crate) struct Ways {
 }
 
 /// Measures between the nodes of a job; takes little more than `limit`.
-pub(crate) async fn before_job(peers: &[Peer], limit: Duration) -> Ways {
-    let addresses: Vec<String> = peers.iter().map(|peer| peer.address.clone()).collect();
-    let survey = survey(&addresses, 0.0, LASTS, Some(Instant::now() + limit)).await;
+pub(crate) async fn before_job(network: &Network, peers: &[Peer], limit: Duration) -> Ways {
+    let station = |peer: &Peer| Station {
+        node: peer.node.clone(),
+        address: peer.address.clone(),
+    };
+    let stations: Vec<Station> = peers.iter().map(station).collect();
+    let survey = survey(network, &stations, 0.0, LASTS, Some(Instant::now() + limit)).await;
     if !survey.whole {
         let what = format!(
             "the ways between {} nodes were not measured to the end within {limit:.0?}",

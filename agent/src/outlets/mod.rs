@@ -25,8 +25,8 @@ pub(crate) use local::{LocalSocket, is_own_user, listen, through};
 pub(crate) use otlp::{LogQueue, start as start_otlp};
 pub(crate) use snapshot::Snapshots;
 pub use view::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, LocalError, OtlpView, RankView, RefusedView,
-    SeriesView, SpoolView, UplinkView,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, OtlpView,
+    RankView, RefusedView, SeriesView, SpoolView, UplinkView,
 };
 
 pub use local::ask as ask_agent;

@@ -77,6 +77,7 @@ pub(super) fn families(view: &AgentView) -> Vec<Family> {
     all.extend(ranks(view));
     all.extend(checks(view));
     all.extend(exports(view));
+    all.extend(identity(view));
     all
 }
 
@@ -275,6 +276,31 @@ fn exports(view: &AgentView) -> Vec<Family> {
             "otlp_failures_total",
             "Exports by OTLP that failed, each try.",
             one(otlp.failures as f64),
+        ),
+    ]
+}
+
+/// Only where there is one.
+fn identity(view: &AgentView) -> Vec<Family> {
+    let Some(identity) = &view.identity else {
+        return Vec::new();
+    };
+    let refusals = identity.refusals.iter();
+    vec![
+        gauge(
+            "identity_valid_seconds",
+            "How long the certificate is still valid; negative once it has ended.",
+            one(seconds(identity.valid_until) - seconds(view.now)),
+        ),
+        counter(
+            "identity_files_refused_total",
+            "Changed files of the identity that could not be used; the ones before stayed in force.",
+            one(identity.refused_files as f64),
+        ),
+        counter(
+            "connections_refused_total",
+            "Connections and calls of others that were refused, by reason.",
+            refusals.map(|(why, count)| (label("why", why), *count as f64)),
         ),
     ]
 }

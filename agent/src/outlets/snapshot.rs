@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use rankguard_identity::Network;
 use rankguard_model::{NodeId, Timestamp};
 
 use super::board::Board;
 use super::otlp::LogQueue;
-use super::view::{AgentView, CollectorView};
+use super::view::{AgentView, CollectorView, IdentityView};
 use crate::clock;
 use crate::collectors::Stop;
 use crate::knowledge::Knowledge;
@@ -23,6 +24,7 @@ pub(crate) struct Snapshots {
     pub(crate) roster: Roster,
     pub(crate) knowledge: Knowledge,
     pub(crate) stop: Stop,
+    pub(crate) network: Network,
     /// Whether faults may be injected.
     pub(crate) injection: bool,
     /// What is exported, if it is.
@@ -41,6 +43,7 @@ impl Snapshots {
             started: self.started,
             now: clock::now(),
             catalogue: self.knowledge.view(),
+            identity: identity(&self.network),
             spool: self.spool.view(),
             collectors: looks
                 .map(|(collector, look)| CollectorView {
@@ -65,4 +68,16 @@ impl Snapshots {
             findings: counts.findings.into(),
         }
     }
+}
+
+/// How the identity stands, where there is one.
+fn identity(network: &Network) -> Option<IdentityView> {
+    let standing = network.identity()?.standing()?;
+    let refusals = network.refusals().counts().into_iter();
+    Some(IdentityView {
+        name: standing.card.name.to_string(),
+        valid_until: standing.card.valid_until(),
+        refused_files: standing.refused,
+        refusals: refusals.map(|(why, count)| (why.word().to_owned(), count)).collect(),
+    })
 }

@@ -73,6 +73,7 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
         spool: Arc::new(spool),
         roster,
         stop,
+        network: rankguard_identity::Network::loopback(),
         injection: true,
         otlp: Some(LogQueue::new("127.0.0.1:4317")),
     }

@@ -24,6 +24,9 @@ pub struct AgentView {
     pub now: Timestamp,
     /// What its lines are tried against.
     pub catalogue: CatalogueView,
+    /// Its identity, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<IdentityView>,
     /// The session with the controller.
     pub uplink: UplinkView,
     /// Evidence on disk.
@@ -77,6 +80,19 @@ pub struct CatalogueView {
     pub refused: u64,
     /// The newest time that files were refused.
     pub newest_refusal: Option<RefusedView>,
+}
+
+/// The identity that is in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdentityView {
+    /// The name in its certificate.
+    pub name: String,
+    /// Until when that is valid.
+    pub valid_until: Timestamp,
+    /// How often changed files were refused since the agent started.
+    pub refused_files: u64,
+    /// Connections and calls that were refused since the agent started, by reason.
+    pub refusals: BTreeMap<String, u64>,
 }
 
 /// Files that were refused.

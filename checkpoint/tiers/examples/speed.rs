@@ -7,15 +7,17 @@
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rankguard_checkpoint::ImageSource;
 use rankguard_checkpoint::format::{CheckpointId, Digest, Dtype, Origin, ShardIndex, TensorBox};
-use rankguard_checkpoint_tiers::bulk::{BulkPeer, BulkServer, Keep, Limits, Name, ServerLimits, Shelf, What};
+use rankguard_checkpoint_tiers::bulk::{BulkPeer, BulkServer, Holdings, Keep, Limits, Name, ServerLimits, Shelf, What};
 use rankguard_checkpoint_tiers::cap::Cap;
 use rankguard_checkpoint_tiers::parity::{Original, STRIPE_BYTES, encode};
-use rankguard_model::{Generation, JobId, Rank, Step};
+use rankguard_identity::{Authority, Expected, Identity, Issue, Network, Role};
+use rankguard_model::{Generation, JobId, NodeId, Rank, Step};
 
 /// Connections of a push, and of the loop that it is compared with.
 const CONNECTIONS: usize = 2;
@@ -54,15 +56,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let source: Arc<dyn ImageSource + Send + Sync> = Arc::new(Memory(image.clone()));
 
     let shelf = Arc::new(Shelf::new((image.len() as u64) * 2));
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let none = || Arc::new(Cap::none());
-    let bound = BulkServer::bind(any, shelf.clone(), Vec::new(), None, ServerLimits::default(), none());
-    let server = runtime.block_on(bound)?;
-    let limits = Limits {
-        connections: CONNECTIONS,
-        ..Limits::default()
-    };
-    let peer = Arc::new(BulkPeer::new(server.address(), limits, none())?);
+    let (_plain, peer) = pair(&runtime, &shelf, &Network::loopback())?;
+    let folder = tempfile::tempdir()?;
+    let (_secure, secure_peer) = pair(&runtime, &shelf, &secured(folder.path())?)?;
 
     let members: Vec<&[u8]> = image.chunks(image.len() / 8).take(8).collect();
     let originals: Vec<Original<'_>> = (0u32..)
@@ -75,31 +71,33 @@ fn main() -> Result<(), Box<dyn Error>> {
         })
         .collect();
 
-    let mut times: [Vec<f64>; 6] = Default::default();
+    let mut times: [Vec<f64>; 8] = Default::default();
     for round in 0..=rounds {
-        let mut took = [0.0; 6];
+        let mut took = [0.0; 8];
         took[0] = timed(|| {
             copy.copy_from_slice(&image);
             Ok(())
         })?;
         took[1] = timed(|| raw(&image, &mut warm))?;
         (index.step, index.generation) = (Step(round as u64), Generation(1));
-        took[2] = timed(|| {
-            runtime.block_on(peer.push(What::Image, &index, source.clone(), Keep::Memory))?;
-            Ok(())
-        })?;
-        let name = Name::image(&index);
-        took[3] = timed(|| {
-            let chunks = index.chunks.len() as u32;
-            for first in (0..chunks).step_by(64) {
-                let run = (first, 64.min(chunks - first));
-                runtime
-                    .block_on(peer.fetch(&name, Generation(1), vec![run]))?
-                    .ok_or("the image is gone")?;
-            }
-            Ok(())
-        })?;
-        shelf.release(&job, |_| true);
+        for (place, peer) in [(2, &peer), (6, &secure_peer)] {
+            took[place] = timed(|| {
+                runtime.block_on(peer.push(What::Image, &index, source.clone(), Keep::Memory))?;
+                Ok(())
+            })?;
+            let name = Name::image(&index);
+            took[place + 1] = timed(|| {
+                let chunks = index.chunks.len() as u32;
+                for first in (0..chunks).step_by(64) {
+                    let run = (first, 64.min(chunks - first));
+                    runtime
+                        .block_on(peer.fetch(&name, Generation(1), vec![run]))?
+                        .ok_or("the image is gone")?;
+                }
+                Ok(())
+            })?;
+            shelf.release(&job, |_| true);
+        }
         for (place, parity) in [(4, 1), (5, 2)] {
             took[place] = timed(|| {
                 encode(&job, &originals, parity, STRIPE_BYTES, |_, _| Ok(()))?;
@@ -114,7 +112,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
     };
-    let [memcpy, tcp, push, fetch, xor, rs] = times.each_mut().map(median);
+    let [memcpy, tcp, push, fetch, xor, rs, tls_push, tls_fetch] = times.each_mut().map(median);
     let rate = |seconds: f64| image.len() as f64 / seconds / 1e9;
     println!("{mib} MiB, medians of {rounds}, GB/s, and time over the reference's");
     println!("memcpy, one thread            {:6.2}", rate(memcpy));
@@ -130,6 +128,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         fetch / tcp
     );
     println!(
+        "push over TLS                 {:6.2}  {:.2}x the plain push",
+        rate(tls_push),
+        tls_push / push
+    );
+    println!(
+        "fetch over TLS                {:6.2}  {:.2}x the plain fetch",
+        rate(tls_fetch),
+        tls_fetch / fetch
+    );
+    println!(
         "XOR parity, 8 members         {:6.2}  {:.2}x memcpy",
         rate(xor),
         xor / memcpy
@@ -140,6 +148,40 @@ fn main() -> Result<(), Box<dyn Error>> {
         rs / memcpy
     );
     Ok(())
+}
+
+/// A receiver and who pushes to it.
+fn pair(
+    runtime: &tokio::runtime::Runtime,
+    shelf: &Arc<Shelf>,
+    network: &Network,
+) -> Result<(BulkServer, Arc<BulkPeer>), Box<dyn Error>> {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let none = || Arc::new(Cap::none());
+    let holdings = Holdings::new(shelf.clone());
+    let server = BulkServer::bind(any, network, holdings, ServerLimits::default(), none());
+    let server = runtime.block_on(server)?;
+    let limits = Limits {
+        connections: CONNECTIONS,
+        ..Limits::default()
+    };
+    let expected = Expected::Agent(NodeId::from("n1"));
+    let peer = BulkPeer::new(server.address(), expected, network, limits, none())?;
+    Ok((server, Arc::new(peer)))
+}
+
+/// An identity made for this run.
+fn secured(folder: &Path) -> Result<Network, Box<dyn Error>> {
+    let ca = folder.join("ca");
+    Authority::create(&ca, "speed", 2)?;
+    let wanted = Issue {
+        role: Role::Agent,
+        name: "n1".to_owned(),
+        hosts: Vec::new(),
+        days: 1,
+    };
+    let (_, files) = Authority::open(&ca)?.issue(&wanted, &folder.join("n1"))?;
+    Ok(Network::with(Identity::new(files)))
 }
 
 fn timed(work: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {

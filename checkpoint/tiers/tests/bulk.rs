@@ -15,11 +15,13 @@ use rankguard_checkpoint::source::ChunkSource;
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Checkpoint, ImageSource, Store};
 use rankguard_checkpoint_tiers::bulk::{
-    BulkError, BulkPeer, BulkServer, BulkSource, Keep, Limits, Name, Refusal, ServerLimits, Shelf, What, parity_index,
+    BulkError, BulkPeer, BulkServer, BulkSource, Callers, Holdings, Keep, Limits, Name, Refusal, ServerLimits, Shelf,
+    What, parity_index,
 };
 use rankguard_checkpoint_tiers::cap::Cap;
 use rankguard_checkpoint_tiers::parity::{Original, encode};
-use rankguard_model::{Generation, Rank};
+use rankguard_identity::{Authority, Expected, Identity, Issue, Network, Role};
+use rankguard_model::{Generation, JobId, NodeId, Rank};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -46,13 +48,22 @@ fn image(bytes: Vec<u8>) -> Arc<dyn ImageSource + Send + Sync> {
 async fn server(shelf: &Arc<Shelf>, store: Option<Store>) -> BulkServer {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let cap = Arc::new(Cap::none());
-    BulkServer::bind(any, shelf.clone(), Vec::new(), store, ServerLimits::default(), cap)
+    let holdings = Holdings {
+        store,
+        ..Holdings::new(shelf.clone())
+    };
+    BulkServer::bind(any, &Network::loopback(), holdings, ServerLimits::default(), cap)
         .await
         .unwrap()
 }
 
 fn peer(address: SocketAddr) -> Arc<BulkPeer> {
-    Arc::new(BulkPeer::new(address, Limits::default(), Arc::new(Cap::none())).unwrap())
+    Arc::new(reach(address, Limits::default()).unwrap())
+}
+
+fn reach(address: SocketAddr, limits: Limits) -> Result<BulkPeer, BulkError> {
+    let (whoever, network) = (Expected::Agent(NodeId::from("n1")), Network::loopback());
+    BulkPeer::new(address, whoever, &network, limits, Arc::new(Cap::none()))
 }
 
 /// What a controller would have committed of these shards.
@@ -303,7 +314,7 @@ async fn rg_9_a_peer_that_is_silent_gone_or_foreign_costs_a_deadline_at_most() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (index, bytes) = SMALL.sealed(id(10, 1), 0);
-    let silent = Arc::new(BulkPeer::new(address, limits, Arc::new(Cap::none())).unwrap());
+    let silent = Arc::new(reach(address, limits).unwrap());
     let error = silent
         .push(What::Image, &index, image(bytes.clone()), Keep::Memory)
         .await
@@ -335,7 +346,7 @@ async fn rg_9_a_peer_that_is_silent_gone_or_foreign_costs_a_deadline_at_most() {
         .push(What::Image, &index, image(bytes), Keep::Memory)
         .await
         .unwrap_err();
-    assert!(matches!(error, BulkError::Io { .. }), "{error}");
+    assert!(matches!(error, BulkError::Dial { .. }), "{error}");
 }
 
 #[tokio::test]
@@ -378,9 +389,8 @@ async fn a_server_that_came_back_is_reached_again() {
         // The listener of the first is closed when its task has ended.
         let bound = BulkServer::bind(
             address,
-            shelf.clone(),
-            Vec::new(),
-            None,
+            &Network::loopback(),
+            Holdings::new(shelf.clone()),
             ServerLimits::default(),
             cap.clone(),
         )
@@ -401,11 +411,91 @@ async fn a_server_that_came_back_is_reached_again() {
 #[tokio::test]
 async fn nothing_but_loopback_is_spoken_to() {
     let far = SocketAddr::from(([192, 0, 2, 1], 9));
-    let refused = BulkPeer::new(far, Limits::default(), Arc::new(Cap::none()));
-    assert!(matches!(refused, Err(BulkError::NotLoopback { .. })));
+    let refused = reach(far, Limits::default());
+    assert!(matches!(refused, Err(BulkError::Exposed(_))));
     let shelf = Arc::new(Shelf::new(1));
     let cap = Arc::new(Cap::none());
     let all = SocketAddr::from(([0, 0, 0, 0], 0));
-    let refused = BulkServer::bind(all, shelf, Vec::new(), None, ServerLimits::default(), cap).await;
-    assert!(matches!(refused, Err(BulkError::NotLoopback { .. })));
+    let refused = BulkServer::bind(
+        all,
+        &Network::loopback(),
+        Holdings::new(shelf),
+        ServerLimits::default(),
+        cap,
+    );
+    assert!(matches!(refused.await, Err(BulkError::Exposed(_))));
+}
+
+/// Takes nobody but n1 in generation 7.
+#[derive(Debug)]
+struct OnlyN1;
+
+impl Callers for OnlyN1 {
+    fn may(&self, node: &NodeId, _: &JobId, generation: Generation) -> bool {
+        generation != Generation(7) || *node == NodeId::from("n1")
+    }
+}
+
+#[tokio::test]
+async fn over_tls_images_pass_between_agents_that_have_a_part_in_the_generation() {
+    let dir = tempfile::tempdir().unwrap();
+    Authority::create(&dir.path().join("ca"), "c", 9).unwrap();
+    let authority = Authority::open(&dir.path().join("ca")).unwrap();
+    let network = |role: Role, name: &str| {
+        let wanted = Issue {
+            role,
+            name: name.to_owned(),
+            hosts: Vec::new(),
+            days: 5,
+        };
+        Network::with(Identity::new(
+            authority.issue(&wanted, &dir.path().join(name)).unwrap().1,
+        ))
+    };
+    let (n1, n2, n3) = (
+        network(Role::Agent, "n1"),
+        network(Role::Agent, "n2"),
+        network(Role::Agent, "n3"),
+    );
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let holdings = Holdings {
+        callers: Some(Arc::new(OnlyN1)),
+        ..Holdings::new(Arc::new(Shelf::new(64 << 20)))
+    };
+    let cap = || Arc::new(Cap::none());
+    let server = BulkServer::bind(any, &n3, holdings, ServerLimits::default(), cap());
+    let server = server.await.unwrap();
+    let reach = |network: &Network, node: &str| {
+        let (expected, limits) = (Expected::Agent(NodeId::from(node)), Limits::default());
+        Arc::new(BulkPeer::new(server.address(), expected, network, limits, cap()).unwrap())
+    };
+    let (index, bytes) = LARGE.sealed(id(10, 7), 0);
+    let push = async |peer: Arc<BulkPeer>| peer.push(What::Image, &index, image(bytes.clone()), Keep::Memory).await;
+    push(reach(&n1, "n3")).await.unwrap();
+    let found = reach(&n1, "n3").fetch(&Name::image(&index), Generation(7), vec![(0, 1)]);
+    assert_eq!(found.await.unwrap().map(|bytes| bytes.len()), Some(64 << 10));
+
+    let stranger = push(reach(&n2, "n3")).await.unwrap_err();
+    assert!(
+        stranger.to_string().contains("n2 has no part in generation 7"),
+        "{stranger}"
+    );
+    let found = reach(&n2, "n3").fetch(&Name::image(&index), Generation(8), vec![(0, 1)]);
+    assert!(found.await.unwrap().is_some(), "nobody here knows generation 8");
+
+    let error = push(reach(&n1, "n4")).await.unwrap_err();
+    assert!(
+        matches!(error, BulkError::Dial { .. }) && !error.is_retryable(),
+        "{error}"
+    );
+    // No agent: it is closed upon its first word.
+    let operator = network(Role::Operator, "ada");
+    let error = push(reach(&operator, "n3")).await.unwrap_err();
+    assert!(matches!(error, BulkError::Io { .. }), "{error}");
+    // Without TLS: told so in its own language.
+    let plain = push(reach(&Network::loopback(), "n3")).await.unwrap_err();
+    assert!(
+        matches!(&plain, BulkError::Refused { .. }) && plain.to_string().contains("wants TLS"),
+        "{plain}"
+    );
 }

@@ -11,7 +11,7 @@ use crate::args::CommonArgs;
 use crate::config::Flag;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::runtime::block_on;
+use crate::runtime::{block_on, reload_identity};
 use crate::signals::{Hangup, Stop};
 use crate::{logging, out};
 
@@ -122,12 +122,15 @@ async fn serve(settings: rankguard_agent::Settings) -> Result<Exit, CliError> {
     };
     let mut stop = Stop::catch().map_err(|problem| failed(problem.into()))?;
     let mut hangup = Hangup::catch().map_err(|problem| failed(problem.into()))?;
-    let knowledge = settings.knowledge.clone();
+    let (knowledge, network) = (settings.knowledge.clone(), settings.network.clone());
     let ended = rankguard_agent::run(settings, async move {
         let signal = loop {
             tokio::select! {
                 signal = stop.wait() => break signal,
-                () = hangup.wait() => reload(knowledge.clone()).await,
+                () = hangup.wait() => {
+                    reload(knowledge.clone()).await;
+                    reload_identity(network.clone()).await;
+                }
             }
         };
         tracing::info!(signal, "the agent shuts down");

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use crate::args::{CommonArgs, FormatArgs};
-use crate::config::Shown;
+use crate::config::{Mistakes, Shown};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
@@ -38,18 +38,23 @@ const COLUMNS: &[Column<Shown>] = &[
 pub(crate) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<Exit, CliError> {
     let config = match common.load([]) {
         Ok(config) => config,
-        Err(mistakes) => {
-            for mistake in &mistakes.0 {
-                out::line(&mistake.to_string());
-            }
-            out::note(&format!("{} to correct", mistakes.0.len()));
-            out::note("hint: without --config and RANKGUARD_* variables, `rankguard config show` lists every setting");
-            return Ok(Exit::Finding);
-        }
+        Err(mistakes) => return Ok(correct(&mistakes)),
     };
     match &args.action {
-        ConfigAction::Check => out::note("the configuration is fine"),
+        ConfigAction::Check => match config.check_identity() {
+            Ok(()) => out::note("the configuration is fine"),
+            Err(mistakes) => return Ok(correct(&mistakes)),
+        },
         ConfigAction::Show(format) => listing::print(format.format, &config.show(), COLUMNS),
     }
     Ok(Exit::Fine)
+}
+
+fn correct(mistakes: &Mistakes) -> Exit {
+    for mistake in &mistakes.0 {
+        out::line(&mistake.to_string());
+    }
+    out::note(&format!("{} to correct", mistakes.0.len()));
+    out::note("hint: without --config and RANKGUARD_* variables, `rankguard config show` lists every setting");
+    Exit::Finding
 }

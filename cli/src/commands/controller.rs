@@ -8,7 +8,7 @@ use crate::args::CommonArgs;
 use crate::config::Flag;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::runtime::block_on;
+use crate::runtime::{block_on, reload_identity};
 use crate::signals::{Hangup, Stop};
 use crate::{logging, out};
 
@@ -55,12 +55,15 @@ async fn serve(settings: rankguard_controller::Settings) -> Result<Exit, CliErro
     };
     let mut stop = Stop::catch().map_err(|problem| failed(problem.into()))?;
     let mut hangup = Hangup::catch().map_err(|problem| failed(problem.into()))?;
-    let catalogue = settings.catalogue.clone();
+    let (catalogue, network) = (settings.catalogue.clone(), settings.network.clone());
     let ended = rankguard_controller::run(settings, async move {
         let signal = loop {
             tokio::select! {
                 signal = stop.wait() => break signal,
-                () = hangup.wait() => catalogue.reload(),
+                () = hangup.wait() => {
+                    catalogue.reload();
+                    reload_identity(network.clone()).await;
+                }
             }
         };
         tracing::info!(signal, "the controller shuts down");

@@ -14,6 +14,7 @@ pub(crate) mod diagnose;
 pub(crate) mod explain;
 pub(crate) mod gpu_calls;
 pub(crate) mod history;
+pub(crate) mod identity;
 pub(crate) mod inject;
 pub(crate) mod keep;
 pub(crate) mod keep_arenas;

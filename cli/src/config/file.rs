@@ -89,6 +89,7 @@ fn unknown(path: &str, is_table: bool) -> String {
         "client",
         "controller",
         "controller.policy",
+        "identity",
         "log",
     ];
     let (what, near) = match is_table {

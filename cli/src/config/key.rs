@@ -392,6 +392,17 @@ pub(crate) const KEYS: &[Key] = &[
         Kind::Name,
         "directory of the controller's journal",
     ),
+    key(
+        "identity.ca",
+        Kind::Name,
+        "certificate of the cluster's authority; with the two below, everything is spoken over mutual TLS",
+    ),
+    key(
+        "identity.certificate",
+        Kind::Name,
+        "the own certificate, which names cluster, role and node; read again on SIGHUP and when it changes",
+    ),
+    key("identity.key", Kind::Name, "its key, readable by its owner only"),
     key("log.filter", Kind::Filter, "which log lines to show"),
     key("log.format", Kind::Choice(&["text", "json"]), "how log lines look"),
 ];

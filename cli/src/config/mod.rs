@@ -5,6 +5,7 @@
 
 mod checks;
 mod file;
+mod identity;
 mod key;
 mod mistake;
 mod settings;
@@ -88,6 +89,7 @@ impl Config {
             let key = key::find(setting).expect("flags name settings of the table");
             config.put(key, text, Origin::Flag(flag), &mut mistakes);
         }
+        mistakes.extend(config.half_an_identity());
         if mistakes.is_empty() {
             return Ok(config);
         }
@@ -158,10 +160,12 @@ impl Config {
 
 /// Whether a variable's name can only be meant as a setting.
 fn is_ours(name: &str) -> bool {
-    ["AGENT", "CLIENT", "CONTROLLER", "LOG"].iter().any(|section| {
-        name.strip_prefix("RANKGUARD_")
-            .is_some_and(|rest| rest.starts_with(&format!("{section}_")))
-    })
+    ["AGENT", "CLIENT", "CONTROLLER", "IDENTITY", "LOG"]
+        .iter()
+        .any(|section| {
+            name.strip_prefix("RANKGUARD_")
+                .is_some_and(|rest| rest.starts_with(&format!("{section}_")))
+        })
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ impl Config {
         if let Ok(listen) = self.text("controller.listen").parse() {
             settings.listen = listen;
         }
+        settings.network = self.network();
         settings.silence_limit = self.wait("controller.silence_limit_ms");
         settings.catalogue = CatalogueFiles::new(self.paths("controller.catalogue"));
         settings.policy.prior = self.text("controller.policy.prior");
@@ -50,6 +51,7 @@ impl Config {
         let node = NodeId(self.text("agent.node"));
         let mut settings =
             rankguard_agent::Settings::new(node, self.text("agent.controller"), self.path("agent.state_dir"));
+        settings.network = self.network();
         settings.host = self.text("agent.host");
         settings.slots = u32::try_from(self.count("agent.slots")).unwrap_or(u32::MAX);
         settings.failure_domain = self.text("agent.failure_domain");
@@ -321,6 +323,9 @@ mod tests {
             "agent.metrics_listen",
             "agent.nvml_library",
             "agent.otlp_endpoint",
+            "identity.ca",
+            "identity.certificate",
+            "identity.key",
         ];
         assert_eq!(without, optional);
     }

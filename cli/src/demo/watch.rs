@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rankguard_identity::Network;
 use rankguard_model::{Case, JobId, JobState, JobView, NodeState, StatusView};
 
 use super::DemoError;
@@ -18,7 +19,7 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(address: &str) -> Self {
         Self {
-            client: Client::new(address),
+            client: Client::new(address, Network::loopback()),
         }
     }
 

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use rankguard_checkpoint::ImageSource;
 use rankguard_checkpoint::format::{ChunkDigest, ShardIndex};
+use rankguard_identity::{DialError, Expected, Network, Wire};
 use rankguard_model::Generation;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::frame::{Ask, FrameError, Reply, read_head, read_payload, write_head};
 use super::server::MAX_FETCH_BYTES;
-use super::{BulkError, Cut, Keep, Name, What};
+use super::{BulkError, Cut, Keep, Name, What, protocol};
 use crate::cap::Cap;
 
 /// How a peer is spoken to.
@@ -58,22 +58,31 @@ pub struct Replicated {
 #[derive(Debug)]
 pub struct BulkPeer {
     address: SocketAddr,
+    /// Who must be there.
+    expected: Expected,
+    network: Network,
     limits: Limits,
     cap: Arc<Cap>,
     /// Connections that wait for their next use.
-    idle: Mutex<Vec<TcpStream>>,
+    idle: Mutex<Vec<Wire>>,
 }
 
 impl BulkPeer {
-    /// The agent at `address`, which must be loopback. Connects when it is first needed; what is sent goes through
-    /// `cap`.
-    pub fn new(address: SocketAddr, limits: Limits, cap: Arc<Cap>) -> Result<Self, BulkError> {
-        if !address.ip().is_loopback() {
-            return Err(BulkError::NotLoopback { address });
-        }
+    /// The agent at `address`, which must be loopback unless `network` has an identity: then it must be who is `expected`.
+    /// Connects when it is first needed; what is sent goes through `cap`.
+    pub fn new(
+        address: SocketAddr,
+        expected: Expected,
+        network: &Network,
+        limits: Limits,
+        cap: Arc<Cap>,
+    ) -> Result<Self, BulkError> {
+        network.may_use(address.ip())?;
         let idle = Mutex::default();
         Ok(Self {
             address,
+            expected,
+            network: network.clone(),
             limits,
             cap,
             idle,
@@ -197,23 +206,20 @@ impl BulkPeer {
             }
         }
         let limit = self.limits.deadline;
-        let stream = match tokio::time::timeout(limit, TcpStream::connect(self.address)).await {
-            Ok(stream) => stream.and_then(|stream| stream.set_nodelay(true).map(|()| stream)),
-            Err(_) => return Err(self.late("answer", limit)),
-        };
-        let stream = stream.map_err(|source| self.io("reach", source))?;
-        self.request_on(stream, ask, payload).await
+        let address = self.address.to_string();
+        let dialled = self.network.dial(&address, &self.expected, &protocol(), limit).await;
+        let wire = dialled.map_err(|problem| match problem {
+            DialError::Late { .. } => self.late("answer", limit),
+            source => BulkError::Dial { peer: address, source },
+        })?;
+        self.request_on(wire, ask, payload).await
     }
 
-    async fn request_on(
-        &self,
-        mut stream: TcpStream,
-        ask: &Ask,
-        payload: &[u8],
-    ) -> Result<(Reply, Vec<u8>), BulkError> {
+    async fn request_on(&self, mut stream: Wire, ask: &Ask, payload: &[u8]) -> Result<(Reply, Vec<u8>), BulkError> {
         let exchange = async {
             write_head(&mut stream, ask, payload.len() as u64).await?;
             stream.write_all(payload).await?;
+            stream.flush().await?;
             let closed = || FrameError::Io(std::io::ErrorKind::UnexpectedEof.into());
             let (reply, length) = read_head::<Reply>(&mut stream).await?.ok_or_else(closed)?;
             let mut bytes = Vec::new();

@@ -1,8 +1,8 @@
 //! What can go wrong between two agents.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use rankguard_identity::{DialError, Exposed};
 use serde::{Deserialize, Serialize};
 
 /// Why a receiver does not do what it is asked.
@@ -24,6 +24,8 @@ pub enum Refusal {
     Unknown,
     #[error("it keeps nothing on disk")]
     NoDisk,
+    #[error("{node} has no part in generation {generation} of this job")]
+    Stranger { node: String, generation: u64 },
     #[error("{0}")]
     Failed(String),
 }
@@ -32,8 +34,10 @@ pub enum Refusal {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum BulkError {
-    #[error("{address} is no loopback address; without TLS nothing else is spoken to")]
-    NotLoopback { address: SocketAddr },
+    #[error(transparent)]
+    Exposed(#[from] Exposed),
+    #[error("cannot reach {peer}")]
+    Dial { peer: String, source: DialError },
     #[error("cannot {what} {peer}")]
     Io {
         what: &'static str,
@@ -59,6 +63,7 @@ impl BulkError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Io { .. } | Self::Deadline { .. } => true,
+            Self::Dial { source, .. } => !source.is_about_identity(),
             Self::Refused { refusal, .. } => matches!(
                 refusal,
                 Refusal::Full { .. } | Refusal::Damaged { .. } | Refusal::Failed(_)

@@ -93,6 +93,11 @@ pub(super) async fn write_head<T: Serialize>(
     header: &T,
     payload: u64,
 ) -> Result<(), FrameError> {
+    Ok(to.write_all(&head(header, payload)?).await?)
+}
+
+/// The beginning of a frame, up to its payload.
+pub(super) fn head<T: Serialize>(header: &T, payload: u64) -> Result<Vec<u8>, FrameError> {
     let header = serde_json::to_vec(header).map_err(|problem| FrameError::Protocol(problem.to_string()))?;
     if header.len() > MAX_HEADER_BYTES as usize {
         return Err(FrameError::Protocol(format!(
@@ -105,7 +110,7 @@ pub(super) async fn write_head<T: Serialize>(
     head.extend_from_slice(&(header.len() as u32).to_le_bytes());
     head.extend_from_slice(&payload.to_le_bytes());
     head.extend_from_slice(&header);
-    Ok(to.write_all(&head).await?)
+    Ok(head)
 }
 
 /// Reads a header and the length of the payload that follows; `None` when the other side has closed instead.

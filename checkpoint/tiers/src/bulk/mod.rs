@@ -15,8 +15,10 @@
 //! with what is missing. Numbers are little-endian; lengths are bounded before memory is taken (RG-11); every request
 //! has a deadline, and a receiver has a number of connections and of bytes that it keeps (RG-9).
 //!
-//! Absent: TLS and identity, so every address but loopback is refused; a receiver that streams to disk (with
-//! [`Keep::Disk`] the image passes through memory).
+//! Both sides are agents of one cluster and know each other's node, or on one machine ([`rankguard_identity::Network`]). A
+//! receiver that knows the generation of who asks takes only nodes that have a part in it ([`Callers`]).
+//!
+//! Absent: a receiver that streams to disk (with [`Keep::Disk`] the image passes through memory).
 
 mod client;
 mod error;
@@ -26,14 +28,22 @@ mod shelf;
 mod source;
 
 use rankguard_checkpoint::format::{CheckpointId, ShardIndex};
+use rankguard_identity::Protocol;
 use rankguard_model::{Generation, JobId, Rank};
 use serde::{Deserialize, Serialize};
 
 pub use client::{BulkPeer, Limits, Replicated};
 pub use error::{BulkError, Refusal};
-pub use server::{BulkServer, ServerLimits};
+pub use server::{BulkServer, Callers, Holdings, ServerLimits};
 pub use shelf::{Held, Holder, Shelf};
 pub use source::BulkSource;
+
+/// How this language is called in a handshake, and what is answered to whoever speaks it without TLS.
+fn protocol() -> Protocol {
+    let why = "this agent wants TLS: set identity.ca, identity.certificate and identity.key".to_owned();
+    let farewell = frame::head(&frame::Reply::Refused(Refusal::Failed(why)), 0).unwrap_or_default();
+    Protocol::new(b"rankguard-bulk/1", farewell.into())
+}
 
 /// About how many bytes go in one piece.
 const PIECE_BYTES: u64 = 4 << 20;

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{MAX_INDEX_BYTES, ShardIndex};
+use rankguard_identity::{Caller, Listener, Network, Refusal as CallRefusal, Refusals, Role, Wire};
+use rankguard_model::{Generation, JobId, NodeId};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::frame::{Ask, FrameError, Reply, read_head, read_payload, write_head};
-use super::{BulkError, Holder, Keep, Name, Refusal, Shelf, What};
+use super::{BulkError, Holder, Keep, Name, Refusal, Shelf, What, protocol};
 use crate::cap::Cap;
 
 /// Most bytes of chunks in one answer.
@@ -39,6 +41,36 @@ impl Default for ServerLimits {
     }
 }
 
+/// Who may ask for something, as far as the receiver knows.
+pub trait Callers: std::fmt::Debug + Send + Sync {
+    /// Whether a node has a part in this generation; true where nothing is known of it.
+    fn may(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool;
+}
+
+/// What a receiver has, takes and gives.
+pub struct Holdings {
+    /// Where images go, and are asked for first.
+    pub shelf: Arc<Shelf>,
+    /// Who else is asked for chunks.
+    pub others: Vec<Arc<dyn Holder>>,
+    /// Where images go that the sender wants on disk.
+    pub store: Option<Store>,
+    /// Who may ask; every agent of the cluster when absent.
+    pub callers: Option<Arc<dyn Callers>>,
+}
+
+impl Holdings {
+    /// A shelf and nothing else, for every agent of the cluster.
+    pub fn new(shelf: Arc<Shelf>) -> Self {
+        Self {
+            shelf,
+            others: Vec::new(),
+            store: None,
+            callers: None,
+        }
+    }
+}
+
 /// A receiver. Ends, with all its connections, when it is dropped.
 #[derive(Debug)]
 pub struct BulkServer {
@@ -47,9 +79,8 @@ pub struct BulkServer {
 }
 
 struct Desk {
-    shelf: Arc<Shelf>,
-    others: Vec<Arc<dyn Holder>>,
-    store: Option<Store>,
+    holdings: Holdings,
+    refusals: Refusals,
     /// Where images that were offered for disk go; what is not named here is for memory.
     for_disk: std::sync::Mutex<std::collections::BTreeSet<Name>>,
     limits: ServerLimits,
@@ -57,19 +88,16 @@ struct Desk {
 }
 
 impl BulkServer {
-    /// Listens at `address` (port 0 for any), which must be loopback. Images go to `shelf`, or into `store` where the
-    /// sender wants them on disk; `others` are asked for chunks after the shelf. What it sends goes through `cap`.
+    /// Listens at `address` (port 0 for any), which must be loopback unless `network` has an identity: then callers must be
+    /// agents of the same cluster. What it sends goes through `cap`.
     pub async fn bind(
         address: SocketAddr,
-        shelf: Arc<Shelf>,
-        others: Vec<Arc<dyn Holder>>,
-        store: Option<Store>,
+        network: &Network,
+        holdings: Holdings,
         limits: ServerLimits,
         cap: Arc<Cap>,
     ) -> Result<Self, BulkError> {
-        if !address.ip().is_loopback() {
-            return Err(BulkError::NotLoopback { address });
-        }
+        network.may_use(address.ip())?;
         let io = |source| BulkError::Io {
             what: "listen at",
             peer: address.to_string(),
@@ -79,13 +107,13 @@ impl BulkServer {
         let address = listener.local_addr().map_err(io)?;
         let for_disk = std::sync::Mutex::default();
         let desk = Desk {
-            shelf,
-            others,
-            store,
+            holdings,
+            refusals: network.refusals().clone(),
             for_disk,
             limits,
             cap,
         };
+        let listener = Listener::new(listener, network, protocol());
         let task = tokio::spawn(accept(listener, Arc::new(desk)));
         Ok(Self { address, task })
     }
@@ -102,7 +130,7 @@ impl Drop for BulkServer {
     }
 }
 
-async fn accept(listener: TcpListener, desk: Arc<Desk>) {
+async fn accept(mut listener: Listener, desk: Arc<Desk>) {
     let room = Arc::new(Semaphore::new(desk.limits.connections.max(1)));
     let mut connections = JoinSet::new();
     loop {
@@ -110,28 +138,28 @@ async fn accept(listener: TcpListener, desk: Arc<Desk>) {
         let Ok(place) = room.clone().acquire_owned().await else {
             return;
         };
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let desk = desk.clone();
-                connections.spawn(async move {
-                    if let Err(problem) = desk.serve(stream).await {
-                        tracing::debug!(%peer, %problem, "a bulk connection ended");
-                    }
-                    drop(place);
-                });
+        let Some(wire) = listener.next().await else { return };
+        let desk = desk.clone();
+        connections.spawn(async move {
+            let peer = wire.caller().address;
+            if let Err(problem) = desk.serve(wire).await {
+                tracing::debug!(?peer, %problem, "a bulk connection ended");
             }
-            Err(problem) => {
-                // Out of descriptors, most likely: those that are open end some time.
-                tracing::warn!(%problem, "cannot accept a bulk connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
+            drop(place);
+        });
     }
 }
 
 impl Desk {
-    async fn serve(&self, mut stream: TcpStream) -> Result<(), FrameError> {
-        stream.set_nodelay(true)?;
+    async fn serve(&self, mut stream: Wire) -> Result<(), FrameError> {
+        if let Some(name) = stream.caller().name.clone().filter(|name| name.role() != Role::Agent) {
+            let what = format!(
+                "{} may not use the images of agents: it takes an agent's certificate",
+                name.short()
+            );
+            self.refusals.tell(CallRefusal::Role, stream.caller().address, &what);
+            return Err(FrameError::Protocol(what));
+        }
         let late = |_| FrameError::Protocol("the other side is too slow".to_owned());
         loop {
             let asked = tokio::time::timeout(self.limits.idle, read_head::<Ask>(&mut stream))
@@ -145,19 +173,21 @@ impl Desk {
             self.cap.take(bytes.len() as u64).await;
             let sent = async {
                 write_head(&mut stream, &reply, bytes.len() as u64).await?;
-                Ok::<_, FrameError>(stream.write_all(&bytes).await?)
+                stream.write_all(&bytes).await?;
+                Ok::<_, FrameError>(stream.flush().await?)
             };
             tokio::time::timeout(self.limits.deadline, sent).await.map_err(late)??;
         }
     }
 
     /// Reads the payload and does what is asked. A refusal is an answer; an error ends the connection.
-    async fn answer(&self, stream: &mut TcpStream, ask: &Ask, payload: u64) -> Result<(Reply, Vec<u8>), FrameError> {
+    async fn answer(&self, stream: &mut Wire, ask: &Ask, payload: u64) -> Result<(Reply, Vec<u8>), FrameError> {
         let mut buffer = Vec::new();
-        let allowed = self.shelf.check_fence(&ask.name().job, ask.fence());
+        let known = self.check_caller(stream.caller(), ask);
+        let allowed = known.and_then(|()| self.holdings.shelf.check_fence(&ask.name().job, ask.fence()));
         let expected = match (ask, &allowed) {
             (Ask::Offer { .. }, _) => MAX_INDEX_BYTES,
-            (Ask::Piece { name, piece, .. }, Ok(())) => match self.shelf.expect(name, *piece) {
+            (Ask::Piece { name, piece, .. }, Ok(())) => match self.holdings.shelf.expect(name, *piece) {
                 Ok((bytes, spare)) => {
                     buffer = spare;
                     bytes
@@ -173,20 +203,37 @@ impl Desk {
         }
         let done = match ask {
             Ask::Offer { name, keep, .. } => self.offer(name, *keep, &buffer).map(|reply| (reply, Vec::new())),
-            Ask::Piece { name, piece, .. } => self.shelf.put(name, *piece, buffer).map(|()| (Reply::Took, Vec::new())),
+            Ask::Piece { name, piece, .. } => self
+                .holdings
+                .shelf
+                .put(name, *piece, buffer)
+                .map(|()| (Reply::Took, Vec::new())),
             Ask::Seal { name, .. } => self.seal(name).await.map(|reply| (reply, Vec::new())),
             Ask::Fetch { name, runs, .. } => self.fetch(name.clone(), runs.clone()).await,
         };
         Ok(done.unwrap_or_else(|refusal| (Reply::Refused(refusal), Vec::new())))
     }
 
+    /// Whether the node that asks has a part in the generation that it asks for.
+    fn check_caller(&self, caller: &Caller, ask: &Ask) -> Result<(), Refusal> {
+        let (Some(name), Some(callers)) = (&caller.name, &self.holdings.callers) else {
+            return Ok(());
+        };
+        let (node, generation) = (NodeId::from(name.own()), ask.fence());
+        if callers.may(&node, &ask.name().job, generation) {
+            return Ok(());
+        }
+        let refusal = Refusal::Stranger {
+            node: node.to_string(),
+            generation: generation.0,
+        };
+        self.refusals
+            .tell(CallRefusal::Node, caller.address, &refusal.to_string());
+        Err(refusal)
+    }
+
     /// Reads past a piece that nobody wants, so that the connection stays of use.
-    async fn refuse(
-        &self,
-        stream: &mut TcpStream,
-        payload: u64,
-        refusal: Refusal,
-    ) -> Result<(Reply, Vec<u8>), FrameError> {
+    async fn refuse(&self, stream: &mut Wire, payload: u64, refusal: Refusal) -> Result<(Reply, Vec<u8>), FrameError> {
         use tokio::io::AsyncReadExt;
         let skipped = tokio::io::copy(&mut stream.take(payload), &mut tokio::io::sink()).await?;
         if skipped < payload {
@@ -204,10 +251,10 @@ impl Desk {
         if name.job != index.job || name.checkpoint != index.id() || name.rank != index.rank {
             return Err(Refusal::Failed("the index is of another image".to_owned()));
         }
-        if keep == Keep::Disk && (self.store.is_none() || name.what != What::Image) {
+        if keep == Keep::Disk && (self.holdings.store.is_none() || name.what != What::Image) {
             return Err(Refusal::NoDisk);
         }
-        let missing = self.shelf.offer(name, index)?;
+        let missing = self.holdings.shelf.offer(name, index)?;
         match keep {
             Keep::Disk => self.disk().insert(name.clone()),
             Keep::Memory => self.disk().remove(name),
@@ -216,10 +263,10 @@ impl Desk {
     }
 
     async fn seal(&self, name: &Name) -> Result<Reply, Refusal> {
-        let held = self.shelf.seal(name)?;
+        let held = self.holdings.shelf.seal(name)?;
         let root = held.index().root.to_string();
         let to_disk = self.disk().remove(name);
-        if let Some(store) = self.store.clone().filter(|_| to_disk) {
+        if let Some(store) = self.holdings.store.clone().filter(|_| to_disk) {
             let write = move || {
                 store
                     .write_shard(held.index(), &held as &dyn rankguard_checkpoint::ImageSource)
@@ -227,7 +274,7 @@ impl Desk {
             };
             let written = tokio::task::spawn_blocking(write).await;
             // On disk or not, its memory is free again; a sender that hears of a failure offers it anew.
-            self.shelf.remove(name);
+            self.holdings.shelf.remove(name);
             let failed = |problem: &dyn std::error::Error| Refusal::Failed(problem.to_string());
             written
                 .map_err(|problem| failed(&problem))?
@@ -237,8 +284,8 @@ impl Desk {
     }
 
     async fn fetch(&self, name: Name, runs: Vec<(u32, u32)>) -> Result<(Reply, Vec<u8>), Refusal> {
-        let mut holders: Vec<Arc<dyn Holder>> = vec![self.shelf.clone()];
-        holders.extend(self.others.iter().cloned());
+        let mut holders: Vec<Arc<dyn Holder>> = vec![self.holdings.shelf.clone()];
+        holders.extend(self.holdings.others.iter().cloned());
         let read = move || {
             holders
                 .iter()

@@ -24,7 +24,7 @@ pub(super) async fn measure(library: &Path, found: &mut Found) -> io::Result<()>
     let mut site = Site::make()?;
     let (_controller, address) = process::controller(&site).await?;
     let _agent = process::agent(&site, "agent", library, &address, Pace::EverySecond)?;
-    let client = Client::new(&address);
+    let client = Client::new(&address, rankguard_identity::Network::loopback());
     let joined = until(&client, async |client| {
         let status = client.status().await.ok()?;
         (!status.nodes.is_empty()).then_some(())

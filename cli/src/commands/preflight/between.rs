@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rankguard_agent::Station;
 use rankguard_agent::{Measured, Pair};
 use rankguard_console::Format;
 use rankguard_model::{NodeId, NodeState, NodeView};
@@ -47,8 +48,13 @@ pub(super) struct Wanted {
 pub(super) async fn run(wanted: Wanted, client: &Client) -> Result<Exit, CliError> {
     let status = client.status().await?;
     let nodes = chosen(&wanted.nodes, &status.nodes)?;
-    let addresses: Vec<String> = nodes.iter().map(|view| view.address.clone()).collect();
-    let survey = rankguard_agent::survey(&addresses, wanted.least * 1e9 / 8.0, wanted.lasts, None).await;
+    let station = |view: &NodeView| Station {
+        node: view.node.clone(),
+        address: view.address.clone(),
+    };
+    let stations: Vec<Station> = nodes.iter().map(station).collect();
+    let least = wanted.least * 1e9 / 8.0;
+    let survey = rankguard_agent::survey(client.network(), &stations, least, wanted.lasts, None).await;
     let mut rows: Vec<Row> = survey
         .rows
         .iter()

@@ -1,0 +1,56 @@
+//! Whether the identity is this node's, and for how long.
+
+use std::time::Duration;
+
+use rankguard_identity::{Card, Network};
+use rankguard_model::{Body, Source};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::intake::Intake;
+use crate::sighting::Sighting;
+use crate::{AgentError, Settings};
+
+/// Between two pieces of evidence that the certificate ends soon.
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Refuses an identity that cannot be used, or is not this node's.
+pub(crate) async fn is_own(settings: &Settings) -> Result<(), AgentError> {
+    let Some(identity) = settings.network.identity().cloned() else {
+        return Ok(());
+    };
+    let file = identity.files().certificate.clone();
+    let read = tokio::task::spawn_blocking(move || identity.reload()).await;
+    let card = read.map_err(|problem| AgentError::PartEnded {
+        part: "identity",
+        problem: problem.to_string(),
+    })??;
+    match card.name.is_agent_of(&settings.node) {
+        true => Ok(()),
+        false => Err(AgentError::Name {
+            node: settings.node.clone(),
+            file,
+            name: card.name.short(),
+        }),
+    }
+}
+
+/// Watches for how long the certificate is valid. Towards its end that is evidence, once a day.
+pub(crate) fn watch(network: Network, intake: Intake) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut told: Option<Instant> = None;
+        let tell = |card: &Card| {
+            if !card.ends_soon() || told.is_some_and(|at| at.elapsed() < DAY) {
+                return;
+            }
+            told = Some(Instant::now());
+            let body = Body::Sample {
+                metric: "identity.valid".to_owned(),
+                value: card.days_left(),
+                unit: "days".to_owned(),
+            };
+            intake.push(Sighting::now(Source::Agent, intake.node_entity(), body));
+        };
+        match network.watch(tell).await {}
+    })
+}

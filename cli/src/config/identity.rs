@@ -1,0 +1,118 @@
+//! The identity that the settings name: three files, or none.
+
+use rankguard_identity::{Files, Identity, Network};
+
+use super::mistake::{Mistake, Mistakes};
+use super::{Config, Value};
+
+const CA: &str = "identity.ca";
+const CERTIFICATE: &str = "identity.certificate";
+const KEY: &str = "identity.key";
+
+impl Config {
+    /// How this process speaks on a network. No file is read yet.
+    pub(crate) fn network(&self) -> Network {
+        let path = |setting| self.value(setting).map(|value| value.show().into());
+        match (path(CA), path(CERTIFICATE), path(KEY)) {
+            (Some(ca), Some(certificate), Some(key)) => Network::with(Identity::new(Files { ca, certificate, key })),
+            _ => Network::loopback(),
+        }
+    }
+
+    /// Some of the three without the others: who set one did not mean to go without.
+    pub(super) fn half_an_identity(&self) -> Option<Mistake> {
+        let all = [CA, CERTIFICATE, KEY];
+        let first = all.iter().find_map(|setting| self.values.get(setting))?;
+        let missing: Vec<&str> = all
+            .into_iter()
+            .filter(|setting| self.value(setting).is_none())
+            .collect();
+        (!missing.is_empty()).then(|| Mistake {
+            at: first.1.clone(),
+            what: format!("an identity is three files, and {} is not set", missing.join(" and ")),
+        })
+    }
+
+    /// Reads the files of the identity: every mistake, at the setting that names the file.
+    pub(crate) fn check_identity(&self) -> Result<(), Mistakes> {
+        let network = self.network();
+        let Some(identity) = network.identity() else {
+            return Ok(());
+        };
+        let mistake = |problem: rankguard_identity::Problem| {
+            let is_named = |value: &Value| std::path::Path::new(&value.show()) == problem.file;
+            let origin = [CA, CERTIFICATE, KEY].into_iter().find_map(|setting| {
+                let (value, at) = self.values.get(setting)?;
+                is_named(value).then(|| (setting, at.clone()))
+            });
+            let (setting, at) = origin?;
+            Some(Mistake {
+                at,
+                what: format!("{setting}: {problem}"),
+            })
+        };
+        identity
+            .card()
+            .map(drop)
+            .map_err(|problems| Mistakes(problems.0.into_iter().filter_map(mistake).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rankguard_identity::{Authority, Issue, Role};
+
+    use super::super::Flag;
+    use super::*;
+
+    fn config(files: &[(&'static str, &Path)]) -> Result<Config, Mistakes> {
+        let flags: Vec<Flag> = files
+            .iter()
+            .filter_map(|(setting, path)| Flag::of(setting, setting, Some(path)))
+            .collect();
+        Config::load(None, [], &flags)
+    }
+
+    #[test]
+    fn two_files_are_no_identity() {
+        let told = config(&[(CA, Path::new("a")), (KEY, Path::new("b"))]).expect_err("one is missing");
+        assert!(told.to_string().contains("identity.certificate is not set"), "{told}");
+        assert_eq!(config(&[]).expect("none is fine").network(), Network::loopback());
+    }
+
+    #[test]
+    fn files_that_do_not_fit_are_told_of_at_their_settings() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| dir.path().join(name);
+        Authority::create(&path("ca"), "c", 10).expect("an authority");
+        let ca = Authority::open(&path("ca")).expect("it was just made");
+        let issue = |name: &str| {
+            let wanted = Issue {
+                role: Role::Operator,
+                name: name.to_owned(),
+                hosts: Vec::new(),
+                days: 5,
+            };
+            ca.issue(&wanted, &path(name)).expect("issued").1
+        };
+        let (ada, bob) = (issue("ada"), issue("bob"));
+        let of = |ca: &Path, certificate: &Path, key: &Path| {
+            config(&[(CA, ca), (CERTIFICATE, certificate), (KEY, key)])
+                .expect("three files")
+                .check_identity()
+        };
+        of(&ada.ca, &ada.certificate, &ada.key).expect("they fit");
+        let told = of(&path("none"), &ada.certificate, &bob.key).expect_err("two mistakes");
+        let told = told.to_string();
+        for part in [
+            "2 mistakes",
+            "identity.ca: identity.ca:",
+            "is not the key of",
+            "identity.key: identity.key:",
+        ] {
+            assert!(told.contains(part), "{part:?} is not in:\n{told}");
+        }
+    }
+}

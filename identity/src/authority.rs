@@ -1,0 +1,250 @@
+//! The private authority of a cluster: makes itself, and signs certificates.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType, SerialNumber, date_time_ymd,
+};
+
+use crate::card::{Card, DAY};
+use crate::files::Files;
+use crate::name::{Name, NameError, Role};
+
+/// The authority's own files in its directory.
+const CA_CERTIFICATE: &str = "ca.pem";
+const CA_KEY: &str = "ca.key";
+/// The files of an identity in the directory it was issued into.
+const CERTIFICATE: &str = "certificate.pem";
+const KEY: &str = "key.pem";
+/// How long before its making a certificate is valid: clocks of a cluster differ.
+const LEEWAY: i64 = 300;
+/// Last moment that a certificate of today can name in the form that every reader knows: the end of 9999.
+const FOREVER: i64 = 253_402_300_799;
+
+/// What is to be issued.
+#[derive(Debug, Clone)]
+pub struct Issue {
+    /// What its owner may do.
+    pub role: Role,
+    /// What it is called; empty for a controller.
+    pub name: String,
+    /// The hosts at which it may be dialled: names and addresses.
+    pub hosts: Vec<String>,
+    /// Valid for so many days.
+    pub days: u32,
+}
+
+/// Why no authority was made, or nothing was issued.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum AuthorityError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("{} exists already and is not overwritten", path.display())]
+    Exists { path: PathBuf },
+    #[error("cannot {what} {}", path.display())]
+    Io {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("{} {why}", path.display())]
+    Unusable { path: PathBuf, why: String },
+    #[error("the authority itself is valid for {left:.0} more days, and {days} were asked for")]
+    Outlives { days: u32, left: f64 },
+    #[error("{host:?} is neither an address nor a host name")]
+    Host { host: String },
+    #[error("the library of certificates refuses: {0}")]
+    Library(#[from] rcgen::Error),
+    #[error("the system gives no random numbers")]
+    Random,
+}
+
+/// An authority: its directory holds its certificate and the key with which it signs.
+#[derive(Debug)]
+pub struct Authority {
+    card: Card,
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// Makes one for a cluster, in a directory that only its owner can enter.
+    pub fn create(dir: &Path, cluster: &str, days: u32) -> Result<Card, AuthorityError> {
+        let name = Name::new(cluster, Role::Authority, "")?;
+        let mut params = params(&name, &[], days)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate()?;
+        let certificate = params.self_signed(&key)?;
+        make(dir)?;
+        let files = [dir.join(CA_KEY), dir.join(CA_CERTIFICATE)];
+        nothing_at(&files)?;
+        write(&files[0], key.serialize_pem().as_bytes(), 0o600)?;
+        write(&files[1], certificate.pem().as_bytes(), 0o644)?;
+        read_back(certificate.pem().as_bytes(), &files[1])
+    }
+
+    /// Opens the one in a directory.
+    pub fn open(dir: &Path) -> Result<Self, AuthorityError> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).map_err(|source| AuthorityError::Io {
+                what: "read",
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let (certificate_path, key_path) = (dir.join(CA_CERTIFICATE), dir.join(CA_KEY));
+        let (certificate, key) = (read(&certificate_path)?, read(&key_path)?);
+        let card = read_back(certificate.as_bytes(), &certificate_path)?;
+        let unusable = |path: &Path, why: String| AuthorityError::Unusable {
+            path: path.to_owned(),
+            why,
+        };
+        if card.name.role() != Role::Authority {
+            return Err(unusable(
+                &certificate_path,
+                format!("is the certificate of {}", card.name),
+            ));
+        }
+        let key = KeyPair::from_pem(&key);
+        let key = key.map_err(|problem| unusable(&key_path, format!("holds no key: {problem}")))?;
+        let fits = x509_key(certificate.as_bytes()).is_some_and(|public| public == key.public_key_raw());
+        if !fits {
+            return Err(unusable(
+                &key_path,
+                "is not the key of the certificate beside it".to_owned(),
+            ));
+        }
+        let issuer = Issuer::from_ca_cert_pem(&certificate, key);
+        let issuer = issuer.map_err(|problem| unusable(&certificate_path, format!("cannot sign: {problem}")))?;
+        Ok(Self {
+            card,
+            certificate,
+            issuer,
+        })
+    }
+
+    /// What its own certificate says.
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// Makes a key, signs a certificate for it, and puts both with the authority's certificate into a directory.
+    pub fn issue(&self, wanted: &Issue, out: &Path) -> Result<(Card, Files), AuthorityError> {
+        let name = Name::new(self.card.name.cluster(), wanted.role, &wanted.name)?;
+        let left = self.card.days_left();
+        if f64::from(wanted.days) > left {
+            let days = wanted.days;
+            return Err(AuthorityError::Outlives { days, left });
+        }
+        let mut params = params(&name, &wanted.hosts, wanted.days)?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if wanted.role != Role::Operator {
+            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        make(out)?;
+        let files = Files {
+            ca: out.join(CA_CERTIFICATE),
+            certificate: out.join(CERTIFICATE),
+            key: out.join(KEY),
+        };
+        nothing_at(&[files.ca.clone(), files.certificate.clone(), files.key.clone()])?;
+        write(&files.key, key.serialize_pem().as_bytes(), 0o600)?;
+        write(&files.certificate, certificate.as_bytes(), 0o644)?;
+        write(&files.ca, self.certificate.as_bytes(), 0o644)?;
+        let card = read_back(certificate.as_bytes(), &files.certificate)?;
+        Ok((card, files))
+    }
+}
+
+fn params(name: &Name, hosts: &[String], days: u32) -> Result<CertificateParams, AuthorityError> {
+    let mut params = CertificateParams::default();
+    let now = crate::now();
+    let until = now.saturating_add(i64::from(days) * DAY).min(FOREVER);
+    let moment = |at: i64| date_time_ymd(1970, 1, 1) + Duration::from_secs(at.max(0).unsigned_abs());
+    (params.not_before, params.not_after) = (moment(now - LEEWAY), moment(until));
+    let mut serial = crate::secret::<16>().ok_or(AuthorityError::Random)?;
+    // Positive and of full length, as RFC 5280 wants it.
+    serial[0] = serial[0] & 0x7f | 0x40;
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    params.distinguished_name.push(DnType::OrganizationName, "Rankguard");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("{} {}", name.cluster(), name.short()));
+    params.subject_alt_names = vec![SanType::URI(name.to_string().try_into()?)];
+    for host in hosts {
+        params.subject_alt_names.push(match host.parse::<IpAddr>() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName(host_name(host)?.try_into()?),
+        });
+    }
+    Ok(params)
+}
+
+fn host_name(host: &str) -> Result<&str, AuthorityError> {
+    let fine = rustls::pki_types::DnsName::try_from(host).is_ok();
+    fine.then_some(host).ok_or_else(|| AuthorityError::Host {
+        host: host.chars().take(300).collect(),
+    })
+}
+
+/// The public key in a certificate.
+fn x509_key(pem: &[u8]) -> Option<Vec<u8>> {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+    use x509_parser::prelude::{FromDer as _, X509Certificate};
+    let der = CertificateDer::from_pem_slice(pem).ok()?;
+    let (_, read) = X509Certificate::from_der(&der).ok()?;
+    Some(read.public_key().subject_public_key.data.to_vec())
+}
+
+fn read_back(pem: &[u8], path: &Path) -> Result<Card, AuthorityError> {
+    Card::of_pem(pem).map_err(|why| AuthorityError::Unusable {
+        path: path.to_owned(),
+        why,
+    })
+}
+
+fn make(dir: &Path) -> Result<(), AuthorityError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|source| AuthorityError::Io {
+        what: "create",
+        path: dir.to_owned(),
+        source,
+    })
+}
+
+/// Half of a pair must not be left behind because the other half was there.
+fn nothing_at(files: &[PathBuf]) -> Result<(), AuthorityError> {
+    match files.iter().find(|path| path.symlink_metadata().is_ok()) {
+        Some(path) => Err(AuthorityError::Exists { path: path.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), AuthorityError> {
+    let written = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    written().map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => AuthorityError::Exists { path: path.to_owned() },
+        _ => AuthorityError::Io {
+            what: "write",
+            path: path.to_owned(),
+            source,
+        },
+    })
+}

@@ -1,0 +1,108 @@
+//! What a certificate says, in this crate's words. Whether it is true is the authority's signature's matter, not asked here.
+
+use std::net::IpAddr;
+
+use rankguard_model::Timestamp;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+
+use crate::name::Name;
+
+/// A certificate that ends within so many days is to be renewed.
+const SOON_DAYS: f64 = 14.0;
+/// Seconds of a day.
+pub(crate) const DAY: i64 = 86_400;
+
+/// What a certificate says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// Whose it is.
+    pub name: Name,
+    /// The hosts at which its owner may be dialled: names and addresses.
+    pub hosts: Vec<String>,
+    /// Valid from, seconds since 1970.
+    pub from: i64,
+    /// Valid until, seconds since 1970.
+    pub until: i64,
+}
+
+impl Card {
+    /// Reads the first certificate of a PEM file's text; the error says what is wrong with it.
+    pub fn of_pem(text: &[u8]) -> Result<Self, String> {
+        let der = CertificateDer::from_pem_slice(text).map_err(|problem| format!("holds no certificate: {problem}"))?;
+        Self::of(&der)
+    }
+
+    pub(crate) fn of(der: &CertificateDer<'_>) -> Result<Self, String> {
+        let (_, read) = X509Certificate::from_der(der).map_err(|problem| format!("is no certificate: {problem}"))?;
+        let alternatives = read
+            .subject_alternative_name()
+            .map_err(|problem| format!("has names that cannot be read: {problem}"))?;
+        let alternatives = alternatives.map_or(&[][..], |it| &it.value.general_names);
+        let mut names = Vec::new();
+        let mut hosts = Vec::new();
+        for alternative in alternatives {
+            match alternative {
+                GeneralName::URI(uri) if Name::is_meant(uri) => {
+                    names.push(uri.parse::<Name>().map_err(|problem| problem.to_string())?);
+                }
+                GeneralName::DNSName(host) => hosts.push((*host).to_owned()),
+                GeneralName::IPAddress(bytes) => hosts.extend(address(bytes).map(|address| address.to_string())),
+                _ => {}
+            }
+        }
+        let name = match names.as_slice() {
+            [name] => name.clone(),
+            [] => {
+                return Err(
+                    "names nobody: it has no rankguard:// name; `rankguard identity issue` makes one".to_owned(),
+                );
+            }
+            _ => return Err(format!("names {} at once; it may name one", names.len())),
+        };
+        Ok(Self {
+            name,
+            hosts,
+            from: read.validity().not_before.timestamp(),
+            until: read.validity().not_after.timestamp(),
+        })
+    }
+
+    /// How long it is valid from now on, in days; negative once it has ended.
+    pub fn days_left(&self) -> f64 {
+        self.until.saturating_sub(crate::now()) as f64 / DAY as f64
+    }
+
+    /// Until when it is valid.
+    pub fn valid_until(&self) -> Timestamp {
+        Timestamp(self.until.saturating_mul(1_000_000_000))
+    }
+
+    /// Whether it ends within 14 days from now on, or has ended: then it is to be renewed.
+    pub fn ends_soon(&self) -> bool {
+        self.days_left() < SOON_DAYS
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
+        return Some(four.into());
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_no_certificate_and_no_panic(bytes: Vec<u8>) {
+            prop_assert!(Card::of(&CertificateDer::from(bytes.clone())).is_err());
+            prop_assert!(Card::of_pem(&bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The three files of an identity, and everything that can be wrong with them.
+
+use std::fs::{File, Metadata};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, InconsistentKeys, RootCertStore};
+
+use crate::card::Card;
+use crate::held::Held;
+use crate::name::Role;
+use crate::problem::{Problem, Problems};
+use crate::verify;
+
+/// Longest file; a certificate has about a thousand bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where an identity lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    /// The authority's certificates (PEM): one, or the old and the new while one takes the other's place.
+    pub ca: PathBuf,
+    /// The own certificate (PEM).
+    pub certificate: PathBuf,
+    /// Its key (PEM), readable by its owner only.
+    pub key: PathBuf,
+}
+
+/// How the files looked when they were read: another look means other files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stamp([Option<(u64, u64, i64, i64)>; 3]);
+
+impl Files {
+    pub(crate) fn stamp(&self) -> Stamp {
+        let stamp = |path: &PathBuf| {
+            let it: Metadata = std::fs::metadata(path).ok()?;
+            Some((it.ino(), it.size(), it.ctime(), it.ctime_nsec()))
+        };
+        Stamp([&self.ca, &self.certificate, &self.key].map(stamp))
+    }
+
+    /// Reads all three and proves that they fit: the key is the certificate's, the authority has signed it, it is valid at
+    /// this moment, it names somebody, and nobody else can read the key.
+    pub(crate) fn read(&self) -> Result<Held, Problems> {
+        let mut problems = Vec::new();
+        let mut note = |file: &Path, what: String| {
+            problems.push(Problem {
+                file: file.to_owned(),
+                what,
+            });
+        };
+        let roots = read_ca(&self.ca).map_err(|what| note(&self.ca, what)).ok();
+        let chain = read_chain(&self.certificate)
+            .map_err(|what| note(&self.certificate, what))
+            .ok();
+        let key = read_key(&self.key).map_err(|what| note(&self.key, what)).ok();
+        if let (Some(roots), Some((chain, card))) = (&roots, &chain)
+            && let Err(what) = signed(roots, chain, card)
+        {
+            note(&self.certificate, what);
+        }
+        let certified = key.zip(chain.as_ref()).and_then(|(key, (chain, _))| {
+            CertifiedKey::from_der(chain.clone(), key, &crate::provider())
+                .map_err(|problem| match problem {
+                    rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                        let certificate = self.certificate.display();
+                        note(&self.key, format!("is not the key of {certificate}: another pair's"));
+                    }
+                    problem => note(&self.key, format!("cannot be used: {problem}")),
+                })
+                .ok()
+        });
+        match (problems.is_empty(), roots, chain, certified) {
+            (true, Some(roots), Some((_, card)), Some(certified)) => {
+                Held::new(card, Arc::new(certified), Arc::new(roots)).map_err(|what| {
+                    Problems(vec![Problem {
+                        file: self.ca.clone(),
+                        what,
+                    }])
+                })
+            }
+            _ => Err(Problems(problems)),
+        }
+    }
+}
+
+fn contents(path: &Path) -> Result<(Vec<u8>, Metadata), String> {
+    let read = || {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        Ok::<_, std::io::Error>((bytes, metadata))
+    };
+    let (bytes, metadata) = read().map_err(|problem| format!("cannot be read: {problem}"))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!(
+            "has more than {FILE_BYTES_MAX} bytes, and is no PEM file of an identity"
+        ));
+    }
+    Ok((bytes, metadata))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let (bytes, _) = contents(path)?;
+    let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let all = all.map_err(|problem| format!("is not PEM: {problem}"))?;
+    match all.is_empty() {
+        true => Err("holds no certificate (-----BEGIN CERTIFICATE-----)".to_owned()),
+        false => Ok(all),
+    }
+}
+
+fn read_ca(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for der in certificates(path)? {
+        let card = Card::of(&der)?;
+        if card.name.role() != Role::Authority {
+            return Err(format!("is the certificate of {}, and no authority's", card.name));
+        }
+        roots
+            .add(der)
+            .map_err(|problem| format!("is no authority: {problem}"))?;
+    }
+    Ok(roots)
+}
+
+fn read_chain(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Card), String> {
+    let chain = certificates(path)?;
+    let card = Card::of(&chain[0])?;
+    if card.name.role() == Role::Authority {
+        return Err("is the authority's own certificate; `rankguard identity issue` makes one to work with".to_owned());
+    }
+    Ok((chain, card))
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let (bytes, metadata) = contents(path)?;
+    let mode = metadata.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(format!(
+            "others can read it (mode {mode:03o}): chmod 600 {}",
+            path.display()
+        ));
+    }
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|problem| format!("holds no key: {problem}"))
+}
+
+fn signed(roots: &RootCertStore, chain: &[CertificateDer<'_>], card: &Card) -> Result<(), String> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots.clone()), crate::provider()).build();
+    let verifier = verifier.map_err(|problem| problem.to_string())?;
+    let (leaf, between) = chain.split_first().ok_or("holds no certificate")?;
+    let asked = verifier.verify_client_cert(leaf, between, UnixTime::now());
+    asked.map(drop).map_err(|problem| match problem {
+        rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            let ago = -card.days_left();
+            format!("has expired {ago:.1} days ago; `rankguard identity issue` makes a new one")
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+        ) => "is not valid yet: is the clock of this machine wrong?".to_owned(),
+        problem => format!("{}: identity.ca did not sign it", verify::words(&problem)),
+    })
+}

@@ -1,0 +1,57 @@
+//! An identity that was read and found good: what handshakes are made of.
+
+use std::sync::Arc;
+
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::card::Card;
+use crate::verify::Verifier;
+
+/// One reading of the three files.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) card: Card,
+    key: Arc<CertifiedKey>,
+    roots: Arc<RootCertStore>,
+    callers: Arc<dyn ClientCertVerifier>,
+}
+
+impl Held {
+    pub(crate) fn new(card: Card, key: Arc<CertifiedKey>, roots: Arc<RootCertStore>) -> Result<Self, String> {
+        let callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), crate::provider()).build();
+        Ok(Self {
+            card,
+            key,
+            roots,
+            callers: callers.map_err(|problem| problem.to_string())?,
+        })
+    }
+
+    pub(crate) fn roots(&self) -> &Arc<RootCertStore> {
+        &self.roots
+    }
+
+    /// How a listener shakes hands: callers must show a certificate, and none is remembered for a second connection.
+    pub(crate) fn server(&self, protocol: &[u8]) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let builder = ServerConfig::builder_with_provider(crate::provider()).with_protocol_versions(&[&TLS13])?;
+        let builder = builder.with_client_cert_verifier(self.callers.clone());
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(self.key.clone())));
+        config.alpn_protocols = vec![protocol.to_owned()];
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+
+    /// How a dialler shakes hands.
+    pub(crate) fn client(&self, protocol: &[u8], verifier: Verifier) -> Result<Arc<ClientConfig>, rustls::Error> {
+        let builder = ClientConfig::builder_with_provider(crate::provider()).with_protocol_versions(&[&TLS13])?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(self.key.clone())));
+        config.alpn_protocols = vec![protocol.to_owned()];
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(Arc::new(config))
+    }
+}

@@ -1,0 +1,195 @@
+//! Connections that come in, each handed over once its other side is known.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_stream::Stream;
+
+use crate::caller::Caller;
+use crate::card::Card;
+use crate::identity::Identity;
+use crate::network::{Network, handshake_words};
+use crate::protocol::Protocol;
+use crate::refusals::Refusal;
+use crate::verify;
+use crate::wire::Wire;
+
+/// The first byte of a TLS connection, from the listener: the caller's certificate was accepted.
+pub(crate) const WELCOME: u8 = 0x06;
+/// How TLS begins: a record of type handshake.
+const HANDSHAKE: u8 = 0x16;
+/// Longest handshake.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
+/// Handshakes at once; further connections wait to be accepted.
+const HANDSHAKES: usize = 256;
+/// Connections that wait to be taken.
+const BACKLOG: usize = 16;
+/// How long, and how many bytes of, somebody who speaks without TLS is listened to after it was told so.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
+const FAREWELL_BYTES: u64 = 64 << 10;
+/// Pause when no connection can be accepted; most likely descriptors are out, and some will be closed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Streams that come in. Ends, with the handshakes that go on, when it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    wires: mpsc::Receiver<Wire>,
+    task: JoinHandle<()>,
+}
+
+impl Listener {
+    /// Shakes hands for `network` with whoever connects. That it may listen there was asked before the socket was bound.
+    pub fn new(listener: TcpListener, network: &Network, protocol: Protocol) -> Self {
+        let (give, wires) = mpsc::channel(BACKLOG);
+        let door = Arc::new(Door {
+            network: network.clone(),
+            protocol,
+        });
+        let task = tokio::spawn(accept(listener, door, give));
+        Self { wires, task }
+    }
+
+    /// The next one; `None` when the listener has ended.
+    pub async fn next(&mut self) -> Option<Wire> {
+        self.wires.recv().await
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Stream for Listener {
+    type Item = std::io::Result<Wire>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.wires.poll_recv(cx).map(|wire| wire.map(Ok))
+    }
+}
+
+async fn accept(listener: TcpListener, door: Arc<Door>, give: mpsc::Sender<Wire>) {
+    let room = Arc::new(Semaphore::new(HANDSHAKES));
+    let mut handshakes = JoinSet::new();
+    loop {
+        while handshakes.try_join_next().is_some() {}
+        let Ok(place) = room.clone().acquire_owned().await else {
+            return;
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = give.closed() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let (door, give) = (door.clone(), give.clone());
+                handshakes.spawn(async move {
+                    if let Some(wire) = door.open(stream, peer).await {
+                        let _ = give.send(wire).await;
+                    }
+                    drop(place);
+                });
+            }
+            Err(problem) => {
+                tracing::warn!(%problem, "cannot accept a connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// What every connection passes.
+struct Door {
+    network: Network,
+    protocol: Protocol,
+}
+
+/// Why a connection is closed.
+type Refused = (Refusal, String);
+
+impl Door {
+    async fn open(&self, stream: TcpStream, peer: SocketAddr) -> Option<Wire> {
+        // A socket that is already broken shows it at its first use.
+        let _ = stream.set_nodelay(true);
+        let Some(identity) = self.network.identity() else {
+            let caller = Caller {
+                address: Some(peer),
+                name: None,
+            };
+            return Some(Wire::plain(stream, caller));
+        };
+        let shaken = tokio::time::timeout(HANDSHAKE_LIMIT, self.shake(identity, stream, peer)).await;
+        let late = || {
+            let limit = HANDSHAKE_LIMIT.as_secs();
+            Err((Refusal::Slow, format!("no handshake within {limit} s")))
+        };
+        match shaken.unwrap_or_else(|_| late()) {
+            Ok(wire) => wire,
+            Err((why, what)) => {
+                self.network.refusals().tell(why, Some(peer), &what);
+                None
+            }
+        }
+    }
+
+    /// None for somebody who connects and goes without a word, as probes of load balancers do.
+    async fn shake(&self, identity: &Identity, stream: TcpStream, peer: SocketAddr) -> Result<Option<Wire>, Refused> {
+        let bad = |what: String| (Refusal::Certificate, what);
+        let mut first = [0; 1];
+        match stream.peek(&mut first).await {
+            Ok(1..) if first[0] == HANDSHAKE => {}
+            Ok(1..) => {
+                self.farewell(stream).await;
+                return Err((
+                    Refusal::Plain,
+                    "it speaks without TLS, and this port wants it".to_owned(),
+                ));
+            }
+            Ok(0) | Err(_) => return Ok(None),
+        }
+        let held = identity.held().await.map_err(|problems| bad(problems.to_string()))?;
+        let config = held.server(self.protocol.name());
+        let config = config.map_err(|problem| bad(verify::words(&problem)))?;
+        let secured = TlsAcceptor::from(config).accept(stream).await;
+        let mut secured = secured.map_err(|problem| bad(handshake_words(&problem)))?;
+        let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let card = shown.ok_or_else(|| bad("it shows no certificate".to_owned()))?;
+        let name = Card::of(card)
+            .map_err(|what| bad(format!("its certificate {what}")))?
+            .name;
+        let own = held.card.name.cluster();
+        if name.cluster() != own {
+            return Err(bad(format!("it is {name}, and this is cluster {own}")));
+        }
+        let welcomed = async {
+            secured.write_u8(WELCOME).await?;
+            secured.flush().await
+        };
+        welcomed.await.map_err(|problem| bad(handshake_words(&problem)))?;
+        let caller = Caller {
+            address: Some(peer),
+            name: Some(Arc::new(name)),
+        };
+        Ok(Some(Wire::tls(secured.into(), caller)))
+    }
+
+    /// Tells somebody without TLS in its own language what is missing. What it said is read, or closing would take the words
+    /// away again.
+    async fn farewell(&self, mut stream: TcpStream) {
+        let told = async {
+            stream.write_all(self.protocol.farewell()).await?;
+            stream.shutdown().await?;
+            tokio::io::copy(&mut stream.take(FAREWELL_BYTES), &mut tokio::io::sink()).await
+        };
+        let _ = tokio::time::timeout(FAREWELL_LIMIT, told).await;
+    }
+}

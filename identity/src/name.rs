@@ -1,0 +1,221 @@
+//! Who somebody is, as a URI in the certificate: `rankguard://CLUSTER/ROLE` or `rankguard://CLUSTER/ROLE/NAME`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rankguard_model::NodeId;
+
+const SCHEME: &str = "rankguard://";
+/// Longest cluster or name.
+const WORD_MAX: usize = 128;
+
+/// What somebody may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Signs the certificates of a cluster, and does nothing else.
+    Authority,
+    /// Takes evidence, gives orders.
+    Controller,
+    /// Speaks for one node.
+    Agent,
+    /// Hands in jobs, drains nodes, asks.
+    Operator,
+}
+
+impl Role {
+    /// Its word in a name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Authority => "authority",
+            Self::Controller => "controller",
+            Self::Agent => "agent",
+            Self::Operator => "operator",
+        }
+    }
+
+    /// Whether there are many of them in a cluster, so that each has a name of its own.
+    pub fn is_named(self) -> bool {
+        matches!(self, Self::Agent | Self::Operator)
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        [Self::Authority, Self::Controller, Self::Agent, Self::Operator]
+            .into_iter()
+            .find(|role| role.word() == word)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Who somebody is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    cluster: String,
+    role: Role,
+    own: String,
+}
+
+/// Why something is no name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum NameError {
+    #[error("{word:?} may not stand in a name; want 1 to {WORD_MAX} letters, digits, `.`, `_` or `-`")]
+    Word { word: String },
+    #[error("an {role} has a name of its own; none was given")]
+    Nameless { role: Role },
+    #[error("there is one {role} in a cluster: it has no name of its own, and {own:?} was given")]
+    Named { role: Role, own: String },
+    #[error("{text:?} is no name; want {SCHEME}CLUSTER/ROLE/NAME")]
+    Form { text: String },
+}
+
+impl Name {
+    /// Somebody of this cluster; `own` is empty for roles that there is one of.
+    pub fn new(cluster: &str, role: Role, own: &str) -> Result<Self, NameError> {
+        word(cluster)?;
+        match (role.is_named(), own) {
+            (true, "") => return Err(NameError::Nameless { role }),
+            (false, "") => {}
+            (true, own) => word(own)?,
+            (false, own) => {
+                return Err(NameError::Named {
+                    role,
+                    own: own.to_owned(),
+                });
+            }
+        }
+        Ok(Self {
+            cluster: cluster.to_owned(),
+            role,
+            own: own.to_owned(),
+        })
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// What it may do.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// What it is called among those of its role; empty where there is one.
+    pub fn own(&self) -> &str {
+        &self.own
+    }
+
+    /// Whether it is the agent of this node.
+    pub fn is_agent_of(&self, node: &NodeId) -> bool {
+        self.role == Role::Agent && self.own == node.as_str()
+    }
+
+    /// Role and name without the cluster, for messages: `agent n1`.
+    pub fn short(&self) -> String {
+        match self.own.as_str() {
+            "" => self.role.to_string(),
+            own => format!("{} {own}", self.role),
+        }
+    }
+
+    /// Whether a URI is meant as a name.
+    pub(crate) fn is_meant(uri: &str) -> bool {
+        uri.starts_with(SCHEME)
+    }
+}
+
+fn word(word: &str) -> Result<(), NameError> {
+    let fine = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    if (1..=WORD_MAX).contains(&word.len()) && word.chars().all(fine) {
+        return Ok(());
+    }
+    Err(NameError::Word {
+        word: word.chars().take(WORD_MAX).collect(),
+    })
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}{}/{}", self.cluster, self.role)?;
+        if !self.own.is_empty() {
+            write!(f, "/{}", self.own)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Name {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let form = || NameError::Form {
+            text: text.chars().take(3 * WORD_MAX).collect(),
+        };
+        let rest = text.strip_prefix(SCHEME).ok_or_else(form)?;
+        let (cluster, rest) = rest.split_once('/').ok_or_else(form)?;
+        let (role, own) = match rest.split_once('/') {
+            // One way to write each name: no empty last part.
+            Some((_, "")) => return Err(form()),
+            Some(both) => both,
+            None => (rest, ""),
+        };
+        Self::new(cluster, Role::of(role).ok_or_else(form)?, own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_come_back_as_they_were_written() {
+        for text in [
+            "rankguard://prod/controller",
+            "rankguard://prod/authority",
+            "rankguard://prod-2/agent/gpu-017.rack3",
+            "rankguard://c/operator/ada_l",
+        ] {
+            let name: Name = text.parse().expect(text);
+            assert_eq!(name.to_string(), text);
+        }
+        let agent: Name = "rankguard://c/agent/n1".parse().expect("a name");
+        assert!(agent.is_agent_of(&NodeId::from("n1")) && !agent.is_agent_of(&NodeId::from("n11")));
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_no_name() {
+        for text in [
+            "",
+            "https://c/agent/n1",
+            "rankguard://c",
+            "rankguard://c/agent",
+            "rankguard://c/agent/",
+            "rankguard://c/agent/n1/",
+            "rankguard://c/agent/n1/n2",
+            "rankguard://c/agent/n%31",
+            "rankguard://c/controller/",
+            "rankguard://c/controller/x",
+            "rankguard:///agent/n1",
+            "rankguard://c/Agent/n1",
+            "rankguard://c/agent/n1?x",
+        ] {
+            assert!(text.parse::<Name>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_that_is_a_name_is_the_only_text_of_that_name(text in "rankguard://[a-z./%-]{1,4}/(agent|operator|controller)(/[a-zA-Z0-9./%-]{0,6})?") {
+            if let Ok(name) = text.parse::<Name>() {
+                prop_assert_eq!(name.to_string(), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! How a process speaks on a network: over loopback as it is, or anywhere with an identity.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::codegen::Service;
+use tonic::codegen::http::Uri;
+
+use crate::caller::Caller;
+use crate::card::Card;
+use crate::identity::Identity;
+use crate::listener::WELCOME;
+use crate::problem::Problems;
+use crate::protocol::Protocol;
+use crate::refusals::Refusals;
+pub use crate::verify::Expected;
+use crate::verify::{Verifier, words};
+use crate::wire::Wire;
+
+/// How a process speaks on a network. Cheap to clone; all clones are the same. Two are equal when their files are.
+#[derive(Debug, Clone, Default)]
+pub struct Network {
+    identity: Option<Identity>,
+    refusals: Refusals,
+}
+
+/// An address beyond this machine where there is no identity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{address} is not a loopback address, and nothing else is spoken to without TLS and identity: set identity.ca, \
+     identity.certificate and identity.key (`rankguard identity init` and `issue` make them), or keep to loopback such as \
+     127.0.0.1 and reach other machines through ssh"
+)]
+pub struct Exposed {
+    /// The address.
+    pub address: IpAddr,
+}
+
+/// Why nobody was reached, or not the one who was wanted.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum DialError {
+    #[error("{address:?} is not an address; want host:port")]
+    Address { address: String },
+    #[error("{host} has no address")]
+    Lookup { host: String, source: io::Error },
+    #[error(transparent)]
+    Exposed(#[from] Exposed),
+    #[error("cannot connect to {address}")]
+    Connect { address: SocketAddr, source: io::Error },
+    #[error("{address} did not answer within {limit:?}")]
+    Late { address: String, limit: Duration },
+    #[error("the own identity cannot be used:\n{0}")]
+    Own(#[from] Problems),
+    #[error("no secure connection to {address}: {why}")]
+    Handshake { address: SocketAddr, why: String },
+}
+
+impl DialError {
+    /// The one below an error of a library that dialled with a [`Connector`].
+    pub fn within<'a>(problem: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
+        let mut cause = Some(problem);
+        while let Some(error) = cause {
+            if let Some(found) = error.downcast_ref() {
+                return Some(found);
+            }
+            cause = error.source();
+        }
+        None
+    }
+
+    /// With its cause, on one line.
+    pub fn words(&self) -> String {
+        match std::error::Error::source(self) {
+            Some(source) => format!("{self}: {source}"),
+            None => self.to_string(),
+        }
+    }
+
+    /// Whether certificates are the matter, on either side, and not the way between the two.
+    pub fn is_about_identity(&self) -> bool {
+        matches!(self, Self::Exposed(_) | Self::Own(_) | Self::Handshake { .. })
+    }
+}
+
+impl Network {
+    /// Loopback only.
+    pub fn loopback() -> Self {
+        Self::default()
+    }
+
+    /// Anywhere, to whoever has an identity of the same cluster.
+    pub fn with(identity: Identity) -> Self {
+        Self {
+            identity: Some(identity),
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// The own identity, where there is one.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    /// Who was refused.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// Whether an address may be listened on or dialled.
+    pub fn may_use(&self, address: IpAddr) -> Result<(), Exposed> {
+        match self.identity.is_some() || address.to_canonical().is_loopback() {
+            true => Ok(()),
+            false => Err(Exposed { address }),
+        }
+    }
+
+    /// Reads the files of the identity anew. What cannot be used is logged and changes nothing.
+    pub fn reload(&self) {
+        if let Some(identity) = &self.identity {
+            // Refusals are logged where they are counted.
+            let _ = identity.reload();
+        }
+    }
+
+    /// Never ends: looks at the files every hour, warns when the certificate ends soon, and hands it to `tell`.
+    pub async fn watch(&self, tell: impl FnMut(&Card)) -> std::convert::Infallible {
+        match &self.identity {
+            Some(identity) => identity.watch(tell).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Connects to `address` (host:port), makes sure that it is who is expected, and that it takes this side.
+    pub async fn dial(
+        &self,
+        address: &str,
+        expected: &Expected,
+        protocol: &Protocol,
+        limit: Duration,
+    ) -> Result<Wire, DialError> {
+        let dialled = tokio::time::timeout(limit, self.dial_now(address, expected, protocol)).await;
+        dialled.unwrap_or_else(|_| {
+            let address = address.to_owned();
+            Err(DialError::Late { address, limit })
+        })
+    }
+
+    async fn dial_now(&self, address: &str, expected: &Expected, protocol: &Protocol) -> Result<Wire, DialError> {
+        let host = host(address)?;
+        let (at, stream) = self.connect(address, host).await?;
+        let caller = Caller {
+            address: Some(at),
+            name: None,
+        };
+        let Some(identity) = &self.identity else {
+            return Ok(Wire::plain(stream, caller));
+        };
+        let failed = |why: String| DialError::Handshake { address: at, why };
+        let held = identity.held().await?;
+        let verifier = Verifier::new(held.clone(), expected.clone());
+        let config = held.client(protocol.name(), verifier);
+        let config = config.map_err(|problem| failed(words(&problem)))?;
+        // An agent is known by its name; TLS wants some host all the same.
+        let name = ServerName::try_from(host.to_owned()).unwrap_or_else(|_| at.ip().into());
+        let secured = TlsConnector::from(config).connect(name, stream).await;
+        let mut secured = secured.map_err(|problem| failed(handshake_words(&problem)))?;
+        // What it thinks of this side's certificate, TLS 1.3 tells only with the first bytes that come back.
+        let welcome = secured.read_u8().await;
+        match welcome {
+            Ok(WELCOME) => {}
+            Ok(_) => return Err(failed("it speaks another language".to_owned())),
+            Err(problem) => return Err(failed(handshake_words(&problem))),
+        }
+        let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let name = shown.and_then(|der| Card::of(der).ok()).map(|card| Arc::new(card.name));
+        let caller = Caller {
+            address: Some(at),
+            name,
+        };
+        Ok(Wire::tls(secured.into(), caller))
+    }
+
+    /// The first address of the host that may be dialled and answers.
+    async fn connect(&self, address: &str, host: &str) -> Result<(SocketAddr, TcpStream), DialError> {
+        let found = tokio::net::lookup_host(address).await;
+        let lookup = |source: io::Error| DialError::Lookup {
+            host: host.to_owned(),
+            source,
+        };
+        let mut last = None;
+        for at in found.map_err(lookup)? {
+            if let Err(exposed) = self.may_use(at.ip()) {
+                last.get_or_insert(exposed.into());
+                continue;
+            }
+            let connected = TcpStream::connect(at).await;
+            match connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream)) {
+                Ok(stream) => return Ok((at, stream)),
+                Err(source) => last = Some(DialError::Connect { address: at, source }),
+            }
+        }
+        Err(last.unwrap_or_else(|| lookup(io::Error::from(io::ErrorKind::NotFound))))
+    }
+
+    /// For a gRPC channel: dials `expected` wherever the channel's address is, within `limit`.
+    pub fn connector(&self, expected: Expected, limit: Duration) -> Connector {
+        Connector {
+            network: self.clone(),
+            expected,
+            limit,
+        }
+    }
+}
+
+impl PartialEq for Network {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity == other.identity
+    }
+}
+
+impl Eq for Network {}
+
+/// The host of an address, without the brackets of IPv6.
+fn host(address: &str) -> Result<&str, DialError> {
+    let wrong = || DialError::Address {
+        address: address.to_owned(),
+    };
+    let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host.is_empty() || port.parse::<u16>().is_err() {
+        true => Err(wrong()),
+        false => Ok(host),
+    }
+}
+
+/// A failed handshake in words, whatever it failed with.
+pub(crate) fn handshake_words(problem: &io::Error) -> String {
+    let inner = problem
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match (inner, problem.kind()) {
+        (Some(inner), _) => words(inner),
+        (None, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => {
+            "it ended the connection in the handshake: does it speak TLS? (it needs identity.* settings too)".to_owned()
+        }
+        (None, _) => problem.to_string(),
+    }
+}
+
+/// Dials for a gRPC channel.
+#[derive(Debug, Clone)]
+pub struct Connector {
+    network: Network,
+    expected: Expected,
+    limit: Duration,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Wire>;
+    type Error = DialError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, DialError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let dialler = self.clone();
+        Box::pin(async move {
+            let address = to.authority().map(ToString::to_string).unwrap_or_default();
+            let Connector {
+                network,
+                expected,
+                limit,
+            } = dialler;
+            let wire = network.dial(&address, &expected, &Protocol::grpc(), limit).await?;
+            Ok(TokioIo::new(wire))
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! Whether the other side is who was dialled, and why not, in words.
+
+use rankguard_model::NodeId;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    AlertDescription, CertificateError, DigitallySignedStruct, Error, InvalidMessage, OtherError, SignatureScheme,
+};
+
+use crate::card::Card;
+use crate::held::Held;
+use crate::name::{Name, Role};
+
+/// Whom one dials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// The controller of this cluster, at the host that was dialled.
+    Controller,
+    /// The agent of this node, wherever it is: its name says more than its address.
+    Agent(NodeId),
+}
+
+impl Expected {
+    fn is(&self, name: &Name) -> bool {
+        match self {
+            Self::Controller => name.role() == Role::Controller,
+            Self::Agent(node) => name.is_agent_of(node),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Controller => "the controller".to_owned(),
+            Self::Agent(node) => format!("the agent of {node}"),
+        }
+    }
+
+    fn checks_host(&self) -> bool {
+        !matches!(self, Self::Agent(_))
+    }
+}
+
+/// Looks at the certificate of whom one dialled.
+#[derive(Debug)]
+pub(crate) struct Verifier {
+    held: std::sync::Arc<Held>,
+    expected: Expected,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Verifier {
+    pub(crate) fn new(held: std::sync::Arc<Held>, expected: Expected) -> Self {
+        let algorithms = crate::provider().signature_verification_algorithms;
+        Self {
+            held,
+            expected,
+            algorithms,
+        }
+    }
+
+    fn is_expected(&self, card: &Card) -> Result<(), String> {
+        let own = self.held.card.name.cluster();
+        if card.name.cluster() != own {
+            return Err(format!("it is {}, and this is cluster {own}", card.name));
+        }
+        if !self.expected.is(&card.name) {
+            return Err(format!("it is {} and not {}", card.name.short(), self.expected.words()));
+        }
+        Ok(())
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let parsed = ParsedCertificate::try_from(end_entity)?;
+        let roots = self.held.roots();
+        verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, self.algorithms.all)?;
+        let named = Card::of(end_entity).and_then(|card| self.is_expected(&card).map(|()| card));
+        let card = named.map_err(foreign)?;
+        if self.expected.checks_host() && verify_server_name(&parsed, server_name).is_err() {
+            let hosts = match card.hosts.as_slice() {
+                [] => "no host".to_owned(),
+                hosts => hosts.join(", "),
+            };
+            let host = server_name.to_str();
+            return Err(foreign(format!(
+                "its certificate is for {hosts}, and {host} was dialled: issue one with --host {host}"
+            )));
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// A certificate that is sound and not the one that is wanted.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Foreign(String);
+
+fn foreign(what: String) -> Error {
+    CertificateError::Other(OtherError(std::sync::Arc::new(Foreign(what)))).into()
+}
+
+/// Why a handshake failed, as a person needs it: what the other side is, showed, or thinks of this one.
+pub(crate) fn words(problem: &Error) -> String {
+    match problem {
+        Error::InvalidCertificate(why) => certificate(why),
+        Error::NoCertificatesPresented => "it shows no certificate".to_owned(),
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "it does not speak TLS: it was started without identity.* settings, or is something else".to_owned()
+        }
+        Error::AlertReceived(alert) => alerted(*alert),
+        other => other.to_string(),
+    }
+}
+
+fn certificate(why: &CertificateError) -> String {
+    match why {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "its certificate was signed by another authority".to_owned()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired".to_owned(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet: one of the two clocks is wrong".to_owned()
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "its certificate is not for this side of a connection: an operator's cannot serve".to_owned()
+        }
+        CertificateError::Other(OtherError(what)) => what.to_string(),
+        other => format!("its certificate is refused: {other}"),
+    }
+}
+
+/// What the other side said of this one.
+fn alerted(alert: AlertDescription) -> String {
+    let why = match alert {
+        AlertDescription::CertificateRequired => "it demands a certificate, and was shown none",
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+            "it refuses this side's certificate: signed by another authority"
+        }
+        AlertDescription::CertificateExpired => "it refuses this side's certificate: expired",
+        AlertDescription::BadCertificate | AlertDescription::CertificateUnknown | AlertDescription::AccessDenied => {
+            "it refuses this side's certificate: not one of this cluster"
+        }
+        AlertDescription::NoApplicationProtocol => "it serves something else at this port",
+        AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion => {
+            "it speaks another TLS: is it of another version?"
+        }
+        other => return format!("it ended the handshake: {other:?}"),
+    };
+    why.to_owned()
+}

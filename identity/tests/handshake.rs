@@ -1,0 +1,255 @@
+//! Who gets through a listener, and what both sides are told when somebody does not.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rankguard_identity::{
+    Authority, DialError, Expected, Files, Identity, Issue, Listener, Name, Network, Protocol, Refusal, Role, Wire,
+};
+use rankguard_model::NodeId;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Site {
+    dir: tempfile::TempDir,
+    authority: Authority,
+}
+
+impl Site {
+    fn new(cluster: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Authority::create(&dir.path().join("ca"), cluster, 30).unwrap();
+        let authority = Authority::open(&dir.path().join("ca")).unwrap();
+        Self { dir, authority }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn files(&self, role: Role, name: &str) -> Files {
+        let wanted = Issue {
+            role,
+            name: name.to_owned(),
+            hosts: vec!["127.0.0.1".to_owned()],
+            days: 5,
+        };
+        self.authority
+            .issue(&wanted, &self.path(&format!("{role}-{name}")))
+            .unwrap()
+            .1
+    }
+
+    fn network(&self, role: Role, name: &str) -> Network {
+        Network::with(Identity::new(self.files(role, name)))
+    }
+}
+
+async fn listen(network: &Network, protocol: Protocol) -> (Listener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (Listener::new(listener, network, protocol), address)
+}
+
+fn agent(node: &str) -> Expected {
+    Expected::Agent(NodeId::from(node))
+}
+
+async fn dial(network: &Network, address: &str, expected: &Expected) -> Result<Wire, DialError> {
+    network.dial(address, expected, &Protocol::grpc(), LIMIT).await
+}
+
+/// Why it was not reached.
+async fn refused(network: &Network, address: &str, expected: &Expected) -> String {
+    dial(network, address, expected).await.unwrap_err().words()
+}
+
+fn count(network: &Network, of: Refusal) -> u64 {
+    let counts = network.refusals().counts();
+    counts.iter().find(|(why, _)| *why == of).unwrap().1
+}
+
+#[tokio::test]
+async fn both_sides_know_who_the_other_is_and_bytes_pass() {
+    let site = Site::new("c");
+    let (n1, n2) = (site.network(Role::Agent, "n1"), site.network(Role::Agent, "n2"));
+    let (mut listener, address) = listen(&n2, Protocol::grpc()).await;
+    let (dialled, accepted) = tokio::join!(dial(&n1, &address, &agent("n2")), listener.next());
+    let (mut dialled, mut accepted) = (dialled.unwrap(), accepted.unwrap());
+    let name = |wire: &Wire| wire.caller().name.as_deref().cloned();
+    assert_eq!(name(&accepted), Some(Name::new("c", Role::Agent, "n1").unwrap()));
+    assert_eq!(name(&dialled), Some(Name::new("c", Role::Agent, "n2").unwrap()));
+    assert!(accepted.caller().speaks_for(&NodeId::from("n1")) && !accepted.caller().speaks_for(&NodeId::from("n2")));
+    dialled.write_all(b"image").await.unwrap();
+    dialled.flush().await.unwrap();
+    let mut heard = [0; 5];
+    accepted.read_exact(&mut heard).await.unwrap();
+    assert_eq!(&heard, b"image");
+}
+
+#[tokio::test]
+async fn whoever_is_somebody_else_is_not_spoken_to() {
+    let site = Site::new("c");
+    let n1 = site.network(Role::Agent, "n1");
+    let (_listener, address) = listen(&n1, Protocol::grpc()).await;
+    let told = refused(&site.network(Role::Agent, "n2"), &address, &agent("n3")).await;
+    assert!(told.contains("it is agent n1 and not the agent of n3"), "{told}");
+    let told = refused(&site.network(Role::Operator, "ada"), &address, &Expected::Controller).await;
+    assert!(told.contains("it is agent n1 and not the controller"), "{told}");
+    let bulk = Protocol::new(b"other/1", b"".as_slice().into());
+    let told = n1.dial(&address, &agent("n1"), &bulk, LIMIT).await.unwrap_err();
+    assert!(told.words().contains("it serves something else at this port"), "{told}");
+    // An operator's certificate cannot serve, whatever it is called.
+    let (_listener, address) = listen(&site.network(Role::Operator, "n4"), Protocol::grpc()).await;
+    let told = refused(&n1, &address, &agent("n4")).await;
+    assert!(told.contains("an operator's cannot serve"), "{told}");
+}
+
+#[tokio::test]
+async fn strangers_are_refused_before_anything_is_read_and_counted() {
+    let (site, foreign) = (Site::new("c"), Site::new("c"));
+    let n1 = site.network(Role::Agent, "n1");
+    let (mut listener, address) = listen(&n1, Protocol::grpc()).await;
+
+    // Of another authority, and one that would take anybody for n1.
+    let mut eve = foreign.files(Role::Agent, "n2");
+    let own = fs::read(&site.files(Role::Agent, "n2").ca).unwrap();
+    fs::write(&eve.ca, [fs::read(&eve.ca).unwrap(), own].concat()).unwrap();
+    let told = refused(&Network::with(Identity::new(eve.clone())), &address, &agent("n1")).await;
+    assert!(
+        told.contains("it refuses this side's certificate: signed by another authority"),
+        "{told}"
+    );
+
+    // Without a certificate.
+    let mut roots = RootCertStore::empty();
+    eve.ca = site.path("agent-n1/ca.pem");
+    roots.add(CertificateDer::from_pem_file(&eve.ca).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"rankguard-grpc/1".to_vec()];
+    let stream = TcpStream::connect(&address).await.unwrap();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let mut nobody = tokio_rustls::TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .unwrap();
+    let told = nobody.read_u8().await.unwrap_err().to_string();
+    assert!(told.contains("CertificateRequired"), "{told}");
+
+    // Without TLS.
+    let mut plain = TcpStream::connect(&address).await.unwrap();
+    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    let mut said = Vec::new();
+    plain.read_to_end(&mut said).await.unwrap();
+    assert!(
+        String::from_utf8_lossy(&said).contains("this port wants TLS"),
+        "{said:?}"
+    );
+
+    let counted = [count(&n1, Refusal::Certificate), count(&n1, Refusal::Plain)];
+    assert_eq!(counted, [2, 1]);
+    // None of them came through: the next that does is the first.
+    let n2 = Network::with(Identity::new(Files {
+        ca: site.path("agent-n2/ca.pem"),
+        certificate: site.path("agent-n2/certificate.pem"),
+        key: site.path("agent-n2/key.pem"),
+    }));
+    let (dialled, accepted) = tokio::join!(dial(&n2, &address, &agent("n1")), listener.next());
+    assert!(dialled.is_ok());
+    assert!(accepted.unwrap().caller().speaks_for(&NodeId::from("n2")));
+}
+
+#[tokio::test]
+async fn loopback_needs_no_identity_and_nothing_else_does_without() {
+    let plain = Network::loopback();
+    let (mut listener, address) = listen(&plain, Protocol::grpc()).await;
+    let (dialled, accepted) = tokio::join!(dial(&plain, &address, &Expected::Controller), listener.next());
+    assert_eq!(dialled.unwrap().caller().name, None);
+    assert!(accepted.unwrap().caller().speaks_for(&NodeId::from("anybody")));
+    let told = dial(&plain, "192.0.2.1:7700", &Expected::Controller).await.unwrap_err();
+    assert!(
+        matches!(told, DialError::Exposed(_)) && told.is_about_identity(),
+        "{told}"
+    );
+    assert!(plain.may_use([0, 0, 0, 0].into()).is_err() && plain.may_use("::ffff:127.0.0.1".parse().unwrap()).is_ok());
+    // Whoever wants TLS of somebody who has none.
+    let site = Site::new("c");
+    let held = tokio::spawn(async move {
+        let mut stream = listener.next().await.unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    });
+    let told = refused(&site.network(Role::Agent, "n1"), &address, &Expected::Controller).await;
+    assert!(told.contains("it does not speak TLS"), "{told}");
+    held.abort();
+}
+
+#[test]
+fn every_mistake_of_three_files_is_told_at_once() {
+    let site = Site::new("c");
+    let (one, other) = (site.files(Role::Agent, "n1"), site.files(Role::Agent, "n2"));
+    let told = |files: &Files| Identity::new(files.clone()).reload().unwrap_err().to_string();
+    let absent = Files {
+        ca: site.path("no"),
+        certificate: site.path("agent-n1/key.pem"),
+        key: other.certificate.clone(),
+    };
+    let lines = told(&absent);
+    assert_eq!(lines.lines().count(), 3, "{lines}");
+    for part in ["cannot be read", "holds no certificate", "others can read it"] {
+        assert!(lines.contains(part), "{part:?} is not in:\n{lines}");
+    }
+    let swapped = Files {
+        ca: one.certificate.clone(),
+        ..one.clone()
+    };
+    assert!(told(&swapped).contains("and no authority's"), "{}", told(&swapped));
+    let authority = Files {
+        certificate: one.ca.clone(),
+        ..one.clone()
+    };
+    assert!(told(&authority).contains("is the authority's own certificate"));
+    fs::write(&one.certificate, vec![b'x'; 2 << 20]).unwrap();
+    assert!(told(&one).contains("more than 1048576 bytes"));
+    // Refused files change nothing once there was something.
+    let identity = Identity::new(other.clone());
+    let before = identity.reload().unwrap();
+    fs::remove_file(&other.key).unwrap();
+    assert!(identity.reload().is_err());
+    let standing = identity.standing().unwrap();
+    assert_eq!((standing.card, standing.refused), (before, 1));
+}
+
+#[tokio::test]
+async fn while_one_authority_takes_the_place_of_another_both_are_taken() {
+    let (old, new) = (Site::new("c"), Site::new("c"));
+    let (n1, n2) = (old.files(Role::Agent, "n1"), new.files(Role::Agent, "n2"));
+    let both = [fs::read(&n1.ca).unwrap(), fs::read(&n2.ca).unwrap()].concat();
+    let (n1_network, n2_network) = (
+        Network::with(Identity::new(n1.clone())),
+        Network::with(Identity::new(n2.clone())),
+    );
+    let (mut listener, address) = listen(&n1_network, Protocol::grpc()).await;
+    let told = refused(&n2_network, &address, &agent("n1")).await;
+    assert!(told.contains("signed by another authority"), "{told}");
+    // Files that changed are seen by the next handshake, of both.
+    for files in [&n1, &n2] {
+        fs::write(&files.ca, &both).unwrap();
+    }
+    let (dialled, accepted) = tokio::join!(dial(&n2_network, &address, &agent("n1")), listener.next());
+    assert!(dialled.is_ok(), "{dialled:?}");
+    assert!(accepted.unwrap().caller().speaks_for(&NodeId::from("n2")));
+}
