@@ -2,6 +2,7 @@
 //! gap; none can hold up another, and none decides anything.
 
 mod all;
+mod bell;
 pub(crate) mod check;
 mod ethtool;
 pub(crate) mod file;
@@ -27,6 +28,7 @@ mod platform;
 mod previous;
 mod ras;
 mod ring;
+mod stirs;
 mod stop;
 mod stream;
 #[cfg(test)]
