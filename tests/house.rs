@@ -66,7 +66,6 @@ const IMPURE: [&str; 9] = [
     "tonic",
     "rustix",
     "redb",
-    "sysinfo",
     "nvml-wrapper",
     "rand",
     "tempfile",
