@@ -118,6 +118,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
             proc_root: settings.proc_root.clone(),
             sysfs_root: settings.sysfs_root.clone(),
             gpu_process: settings.gpu_process.clone(),
+            knowledge: settings.knowledge.clone(),
             ..Need::default()
         },
         runtime: tokio::runtime::Handle::current(),

@@ -88,6 +88,11 @@ impl Config {
             let key = key::find(setting).expect("flags name settings of the table");
             config.put(key, text, Origin::Flag(flag), &mut mistakes);
         }
+        if let Some((Value::Checks(checks), at)) = config.values.get("agent.checks")
+            && let Some(what) = checks::unknown_class(checks, config.paths("agent.catalogue"))
+        {
+            mistakes.push(Mistake { at: at.clone(), what });
+        }
         if mistakes.is_empty() {
             return Ok(config);
         }
