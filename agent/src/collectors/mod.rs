@@ -21,6 +21,7 @@ pub(crate) mod kmsg;
 mod limits;
 mod mounts;
 pub(crate) mod nic;
+mod nvme;
 pub(crate) mod observe;
 mod optics;
 mod pci;
