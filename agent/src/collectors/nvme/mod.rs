@@ -135,7 +135,7 @@ mod tests {
         assert!(look(7, 0).is_empty(), "errors of unknown age");
         let grown = look(8, 0);
         assert!(
-            grown.len() == 1 && grown[0].starts_with("node a, disk nvme0 | disk-fault |"),
+            grown.len() == 1 && grown[0].starts_with("node a, disk nvme0 | local-disk-fault |"),
             "{grown:?}"
         );
         assert_eq!(look(8, 0b1000).len(), 1, "it became read-only");
