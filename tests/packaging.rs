@@ -227,7 +227,11 @@ fn what_a_board_writes_into_its_event_log_is_told_once() {
     let looks = [
         (OLD.to_owned(), 0, "nothing new"),
         ([OLD, CORRECTED].concat(), 1, "Correctable ECC"),
-        ([OLD, CORRECTED, SUPPLY].concat(), 2, "Power Supply PS1 | Failure detected"),
+        (
+            [OLD, CORRECTED, SUPPLY].concat(),
+            2,
+            "Power Supply PS1 | Failure detected",
+        ),
         ([OLD, CORRECTED, SUPPLY, OVER].concat(), 0, "nothing new"),
         // It was cleared: numbers begin again.
         (OLD.to_owned(), 2, "Uncorrectable ECC"),
