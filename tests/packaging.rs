@@ -9,6 +9,7 @@ mod support;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -197,4 +198,48 @@ fn notices_of_the_clouds_are_told_with_the_codes_of_a_check() {
     }
     let (ended, told) = spot_notice("aws", "http://127.0.0.1:1");
     assert_eq!(ended, Some(3), "{told}");
+}
+
+/// A look at a board's event log that holds these lines.
+fn bmc_events(folder: &std::path::Path, log: &str) -> (Option<i32>, String) {
+    let tool = folder.join("ipmitool");
+    std::fs::write(folder.join("log"), log).expect("written");
+    let ran = Command::new(packaging().join("checks/bmc-events"))
+        .arg(folder.join("seen"))
+        .env("BMC_EVENTS_IPMITOOL", tool)
+        .output();
+    let ran = ran.expect("the check runs");
+    (ran.status.code(), String::from_utf8_lossy(&ran.stdout).into_owned())
+}
+
+#[test]
+fn what_a_board_writes_into_its_event_log_is_told_once() {
+    const OLD: &str = "   1 | 11/20/2026 | 10:21:13 | Memory DIMM_A1 | Uncorrectable ECC | Asserted\n";
+    const CORRECTED: &str = "  1a | 11/20/2026 | 10:21:13 | Memory DIMM_A1 | Correctable ECC | Asserted\n";
+    const SUPPLY: &str = "  1b | 11/20/2026 | 10:21:14 | Power Supply PS1 | Failure detected | Asserted\n";
+    const OVER: &str = "  1c | 11/20/2026 | 10:21:15 | Power Supply PS1 | Failure detected | Deasserted\n";
+    let folder = tempfile::tempdir().expect("a folder");
+    let (ended, told) = bmc_events(folder.path(), OLD);
+    assert_eq!(ended, Some(3), "no such tool: {told}");
+    let tool = folder.path().join("ipmitool");
+    std::fs::write(&tool, format!("#!/bin/sh\ncat {}/log\n", folder.path().display())).expect("written");
+    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).expect("it may be run");
+    let looks = [
+        (OLD.to_owned(), 0, "nothing new"),
+        ([OLD, CORRECTED].concat(), 1, "Correctable ECC"),
+        (
+            [OLD, CORRECTED, SUPPLY].concat(),
+            2,
+            "Power Supply PS1 | Failure detected",
+        ),
+        ([OLD, CORRECTED, SUPPLY, OVER].concat(), 0, "nothing new"),
+        // It was cleared: numbers begin again.
+        (OLD.to_owned(), 2, "Uncorrectable ECC"),
+        ("binary \u{fffd} garbage\n".to_owned(), 0, "nothing new"),
+    ];
+    for (log, code, says) in looks {
+        let (ended, told) = bmc_events(folder.path(), &log);
+        assert_eq!(ended, Some(code), "{log}: {told}");
+        assert!(told.contains(says), "{log}: {told}");
+    }
 }

@@ -25,6 +25,8 @@ struct Inner {
 }
 
 struct Current {
+    /// None where there are no files: the built-in one is there in any case.
+    catalogue: Option<Arc<Catalogue>>,
     matcher: Arc<Matcher>,
     view: CatalogueView,
 }
@@ -66,10 +68,11 @@ impl Knowledge {
         let before = current.take();
         let (loads, refused) = before.as_ref().map_or((0, 0), |it| (it.view.loads, it.view.refused));
         match read {
-            Ok((matcher, mut view)) => {
-                (view.loads, view.refused) = (loads + 1, refused);
-                tracing::info!(version = view.version, signatures = view.signatures, "catalogue loaded");
-                *current = Some(Current { matcher, view });
+            Ok(mut read) => {
+                (read.view.loads, read.view.refused) = (loads + 1, refused);
+                let (version, signatures) = (&read.view.version, read.view.signatures);
+                tracing::info!(version, signatures, "catalogue loaded");
+                *current = Some(read);
                 Ok(())
             }
             Err(problem) => {
@@ -94,13 +97,21 @@ impl Knowledge {
             .map_or_else(Matcher::builtin, |it| Arc::clone(&it.matcher))
     }
 
+    /// What `ask` makes of the catalogue that is in force.
+    pub fn with_catalogue<T>(&self, ask: impl FnOnce(&Catalogue) -> T) -> T {
+        let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
+        let own = current.as_ref().and_then(|it| it.catalogue.clone());
+        drop(current);
+        ask(own.as_deref().unwrap_or_else(|| Catalogue::builtin()))
+    }
+
     /// As it is told to whoever asks.
     pub(crate) fn view(&self) -> CatalogueView {
         let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
         current.as_ref().map(|it| it.view.clone()).unwrap_or_default()
     }
 
-    fn read(&self) -> Result<(Arc<Matcher>, CatalogueView), KnowledgeError> {
+    fn read(&self) -> Result<Current, KnowledgeError> {
         let mut texts = Vec::new();
         for path in &self.0.files {
             let text = std::fs::read_to_string(path).map_err(|source| KnowledgeError::Unread {
@@ -117,14 +128,22 @@ impl Knowledge {
             ..CatalogueView::default()
         };
         if texts.is_empty() {
-            return Ok((Matcher::builtin(), view(Catalogue::builtin())));
+            return Ok(Current {
+                catalogue: None,
+                matcher: Matcher::builtin(),
+                view: view(Catalogue::builtin()),
+            });
         }
         let texts: Vec<(&str, &str)> = texts
             .iter()
             .map(|(name, text)| (name.as_str(), text.as_str()))
             .collect();
         let catalogue = Catalogue::with_files(&texts)?;
-        Ok((Arc::new(Matcher::new(&catalogue)), view(&catalogue)))
+        Ok(Current {
+            matcher: Arc::new(Matcher::new(&catalogue)),
+            view: view(&catalogue),
+            catalogue: Some(Arc::new(catalogue)),
+        })
     }
 }
 

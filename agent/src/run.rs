@@ -122,6 +122,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
             proc_root: settings.proc_root.clone(),
             sysfs_root: settings.sysfs_root.clone(),
             gpu_process: settings.gpu_process.clone(),
+            knowledge: settings.knowledge.clone(),
             ..Need::default()
         },
         runtime: tokio::runtime::Handle::current(),
@@ -166,7 +167,9 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         settings: settings.clone(),
         board: intake.board().clone(),
     };
-    let uplink = tokio::spawn(uplink.run());
+    let uplink = uplink
+        .start()
+        .map_err(|source| AgentError::Thread { part: "uplink", source })?;
     let snapshots = Snapshots {
         node: settings.node.clone(),
         started,
@@ -233,10 +236,8 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         }
     };
     let _ = tokio::time::timeout(FAREWELL, last_words).await;
-    // Aborted is not ended: the task holds the spool until it is, and the next agent of this directory must find it free.
-    uplink.abort();
-    let _ = uplink.await;
     // They hold the spool, which must be free for the next agent of this directory.
+    uplink.end().await;
     local.end().await;
     if let Some(metrics) = metrics {
         metrics.end().await;

@@ -27,7 +27,11 @@ use std::time::Duration;
 /// Values of a device. Units are those of the library: degrees Celsius, milliwatts, megahertz, percent, nanoseconds; bit error
 /// rates, states and masks are the library's own numbers. What is counted for each link is counted for the one that
 /// `nvlink-worst` names, else the first.
-pub const VALUES: [&str; 60] = [
+pub const VALUES: [&str; 64] = [
+    "c2c-active",
+    "c2c-errors",
+    "c2c-links",
+    "c2c-replays",
     "clock",
     "clock-max",
     "ecc",

@@ -1,10 +1,13 @@
 //! The session with the controller: evidence up, orders down, for as long as the agent lives.
 //!
 //! What is not acknowledged is sent again after every reconnect, from the spool. Without a controller everything else
-//! goes on (RG-5).
+//! goes on (RG-5). It has a thread of its own: writing the spool holds up no copy of an image, and a heartbeat wakes one thread
+//! instead of passing from one to another.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rankguard_identity::{DialError, Expected};
@@ -13,7 +16,7 @@ use rankguard_proto::v1::control_client::ControlClient;
 use rankguard_proto::v1::from_agent::Kind as Say;
 use rankguard_proto::v1::to_agent::Kind as Hear;
 use rankguard_proto::{MESSAGE_BYTES_MAX, v1};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
@@ -39,6 +42,20 @@ pub(crate) struct Uplink {
     pub(crate) roster: Roster,
     pub(crate) orders: SyncSender<Errand>,
     pub(crate) board: Board,
+}
+
+/// The running session; it ends with this value, too.
+pub(crate) struct Running {
+    end: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    /// Ends it and waits until it holds the spool no more.
+    pub(crate) async fn end(self) {
+        drop(self.end);
+        let _ = tokio::task::spawn_blocking(|| self.thread.join()).await;
+    }
 }
 
 /// Why a session ended.
@@ -67,8 +84,24 @@ impl From<tonic::Status> for Lost {
 }
 
 impl Uplink {
+    /// Opens the session, and opens it again whenever it is lost.
+    pub(crate) fn start(self) -> io::Result<Running> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (end, ends) = oneshot::channel::<()>();
+        let talk = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = self.run() => {}
+                    _ = ends => {}
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("uplink".to_owned()).spawn(talk)?;
+        Ok(Running { end, thread })
+    }
+
     /// Never ends by itself; whoever runs it drops it.
-    pub(crate) async fn run(mut self) {
+    async fn run(mut self) {
         let mut filter = OffsetFilter::default();
         let mut pause = self.settings.intervals.reconnect_min;
         let mut said = None;

@@ -1,6 +1,7 @@
 //! The whole program: from the words to a command, and from its end to the exit code.
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use rankguard_console::ending;
 
 use crate::args::CommonArgs;
 use crate::commands::agent::AgentArgs;
@@ -110,6 +111,9 @@ pub(crate) enum Command {
     StackCalls(StackCallsArgs),
 }
 
+/// What words that are no command are answered with.
+const HINT: &str = "`rankguard --help` lists the commands, `rankguard COMMAND --help` what each takes";
+
 /// The whole program.
 pub(crate) fn main() -> Exit {
     let ended = |ended: Result<Exit, CliError>| {
@@ -122,38 +126,13 @@ pub(crate) fn main() -> Exit {
     let exit = match (commands::gpu_calls::asked_for(), commands::keep_arenas::asked_for()) {
         (Some(Ok(args)), _) => ended(commands::gpu_calls::run(&args)),
         (_, Some(Ok(args))) => ended(commands::keep_arenas::run(&args)),
-        (Some(Err(problem)), _) | (_, Some(Err(problem))) => usage(&problem),
+        (Some(Err(problem)), _) | (_, Some(Err(problem))) => ending::usage(&problem, HINT),
         (None, None) => match Cli::try_parse() {
             Ok(cli) => ended(dispatch(cli)),
-            Err(problem) => usage(&problem),
+            Err(problem) => ending::usage(&problem, HINT),
         },
     };
-    match out::finish() {
-        Ok(()) => exit,
-        Err(problem) => {
-            out::note(&format!(
-                "error: cannot write to standard output: {problem}\nhint: is the disk full?"
-            ));
-            Exit::Failure
-        }
-    }
-}
-
-/// Help and version are data that was asked for; everything else is a mistake.
-fn usage(problem: &clap::Error) -> Exit {
-    let text = problem.render().to_string();
-    if !problem.use_stderr() {
-        out::text(&text);
-        return Exit::Fine;
-    }
-    let text = text
-        .trim_end()
-        .trim_end_matches("For more information, try '--help'.")
-        .trim_end();
-    out::note(&format!(
-        "{text}\nhint: `rankguard --help` lists the commands, `rankguard COMMAND --help` what each takes"
-    ));
-    Exit::Usage
+    ending::last(exit)
 }
 
 fn dispatch(cli: Cli) -> Result<Exit, CliError> {

@@ -11,6 +11,7 @@ mod simulate;
 mod study;
 
 use clap::{Parser, Subcommand};
+use rankguard_console::ending;
 use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
 use rankguard_console::out;
@@ -46,17 +47,9 @@ fn main() -> std::process::ExitCode {
             out::note(&error.lines());
             error.exit()
         }),
-        Err(problem) => usage(&problem),
+        Err(problem) => ending::usage(&problem, "`rankguard COMMAND --help` shows what each command takes"),
     };
-    match out::finish() {
-        Ok(()) => exit.into(),
-        Err(problem) => {
-            out::note(&format!(
-                "error: cannot write to standard output: {problem}\nhint: is the disk full?"
-            ));
-            Exit::Failure.into()
-        }
-    }
+    ending::last(exit).into()
 }
 
 fn dispatch(cli: Cli) -> Result<Exit, CliError> {
@@ -67,21 +60,4 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Simulate(args) => simulate::run(&args),
         Command::Study(args) => study::run(args),
     }
-}
-
-/// Help and version are data that was asked for; everything else is a mistake.
-fn usage(problem: &clap::Error) -> Exit {
-    let text = problem.render().to_string();
-    if !problem.use_stderr() {
-        out::text(&text);
-        return Exit::Fine;
-    }
-    let text = text
-        .trim_end()
-        .trim_end_matches("For more information, try '--help'.")
-        .trim_end();
-    out::note(&format!(
-        "{text}\nhint: `rankguard COMMAND --help` shows what each command takes"
-    ));
-    Exit::Usage
 }

@@ -15,6 +15,7 @@ use super::host::Host;
 use super::job_log::{JobLogs, job_logs};
 use super::kernel_log::KernelLog;
 use super::nic::Nic;
+use super::nvme::Nvme;
 use super::observe::Reporter;
 use super::optics::Optics;
 use super::pci::Pci;
@@ -146,7 +147,7 @@ impl Collectors {
         start("hang", Source::Ranks, Box::new(|| hangs.run()))?;
         start("nic", Source::Nic, Box::new(|| nic.run()))?;
         start("pci", Source::Host, Box::new(|| pci.run()))?;
-        // A recorded tree has interfaces that this machine does not have.
+        // A recorded tree has interfaces and disks that this machine does not have.
         if settings.sysfs_root == Path::new("/sys") {
             let optics = Optics {
                 sysfs_root: settings.sysfs_root.clone(),
@@ -154,6 +155,12 @@ impl Collectors {
                 stop: stop.clone(),
             };
             start("optics", Source::Nic, Box::new(|| optics.run()))?;
+            let nvme = Nvme {
+                sysfs_root: settings.sysfs_root.clone(),
+                intake: intake.clone(),
+                stop: stop.clone(),
+            };
+            start("nvme", Source::Host, Box::new(|| nvme.run()))?;
         }
         start("gpu", Source::Gpu, Box::new(|| gpu.run()))?;
         let (looking, until) = (flight.clone(), stop.clone());

@@ -10,6 +10,7 @@ use super::file::{Follower, Place, Seen, Start};
 use super::held::{GoOn, Held};
 use super::kmsg::{self, Counter};
 use super::observe::{ReadTimes, Reporter, Writer};
+use super::stirs::Stirs;
 use super::stream::triage;
 use super::uptime::just_now;
 use crate::clock;
@@ -67,6 +68,22 @@ impl Followed {
             at: None,
             live: false,
         }
+    }
+
+    /// Has the kernel tell when the file is written to. Whoever looks hears `stirs` before.
+    pub(crate) fn watched_by(mut self, stirs: &Stirs) -> Self {
+        self.follower = self.follower.watched_by(stirs);
+        self
+    }
+
+    /// Whether the kernel tells when the file is written to.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.follower.is_watched()
+    }
+
+    /// Whether a look would find nothing: most looks at most files.
+    pub(crate) fn is_still(&self, now: Instant) -> bool {
+        self.live && self.triage.deadline().is_none() && self.follower.is_still(now)
     }
 
     /// Who writes it.

@@ -4,17 +4,17 @@
 //! answer is asked on a thread of its own, so that nothing here waits for it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Body, RankRef, Role, Source};
-use sysinfo::{MemoryRefreshKind, System};
 
+use super::kept::{Kept, first_number};
 use super::limits::{self, Limits};
 use super::mounts::{self, Mounts, Room};
 use super::nic::rdma_ports;
 use super::platform::{self, Platform};
-use super::vitals::{self, Vitals};
+use super::vitals::{Places, Vitals};
 use super::{Stop, mark, sample};
 use crate::clock;
 use crate::intake::Intake;
@@ -64,13 +64,12 @@ struct Rooms {
 impl Host {
     /// Until asked to stop.
     pub(crate) fn run(self) {
-        let mut system = match System::new() {
-            Ok(system) => system,
-            Err(problem) => {
-                let what = format!("the host's memory and load are not watched: {problem}");
-                return self.intake.gap(Source::Host, what, None);
-            }
-        };
+        let mut use_of = Use::of(&self.proc_root);
+        if use_of.memory_available().is_none() {
+            let what = "the host's memory is not watched: the kernel does not tell how much is available";
+            self.intake.gap(Source::Host, what, None);
+        }
+        let mut places = Places::new(&self.proc_root, &self.sysfs_root);
         let mut memory = Threshold::low(MEMORY_LOW, MEMORY_FINE);
         let mut load = Threshold::high(LOAD_HIGH, LOAD_FINE);
         let mut rooms: BTreeMap<PathBuf, Rooms> = BTreeMap::new();
@@ -79,11 +78,11 @@ impl Host {
         let (mut slow, mut thorough) = (Every::new(SLOW), Every::new(THOROUGH));
         let processors = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         loop {
-            system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
-            let available = ratio(system.available_memory(), system.total_memory());
-            // No class of its own: the OOM kill that may follow has one.
-            self.judge(&mut memory, "host.memory_available", available, None);
-            let busy = System::load_average().map_or(0.0, |load| load.five) / processors;
+            if let Some(available) = use_of.memory_available() {
+                // No class of its own: the OOM kill that may follow has one.
+                self.judge(&mut memory, "host.memory_available", available, None);
+            }
+            let busy = use_of.load().unwrap_or(0.0) / processors;
             if let Some(crossed) = load.take(busy) {
                 let node = self.intake.node_entity();
                 self.intake.push(sample(
@@ -96,7 +95,7 @@ impl Host {
             }
             let now = Instant::now();
             let clock = clock::kernel_clock();
-            let mut told = vitals.take(vitals::look(&self.proc_root, &self.sysfs_root, clock));
+            let mut told = vitals.take(places.look(clock));
             if slow.is_due(now) {
                 let thorough = thorough.is_due(now);
                 self.mounts(&mut mounts, &mut rooms, now);
@@ -216,9 +215,38 @@ impl Host {
     }
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
-    // A system that does not tell its size is not short of it.
-    if whole == 0 { 1.0 } else { part as f64 / whole as f64 }
+/// How much of the host is in use, as the kernel tells it.
+#[derive(Debug)]
+struct Use {
+    memory: Kept,
+    load: Kept,
+}
+
+impl Use {
+    fn of(proc_root: &Path) -> Self {
+        Self {
+            memory: Kept::new(proc_root.join("meminfo")),
+            load: Kept::new(proc_root.join("loadavg")),
+        }
+    }
+
+    /// Part of the memory that programs could have without swapping.
+    fn memory_available(&mut self) -> Option<f64> {
+        // Both stand among its first lines.
+        self.memory.read(|text| {
+            let kib = |name: &str| {
+                let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+                first_number(line.strip_prefix(':')?)
+            };
+            let all = kib("MemTotal").filter(|all| *all > 0.0)?;
+            Some(kib("MemAvailable")? / all)
+        })
+    }
+
+    /// Runnable threads, over 5 minutes.
+    fn load(&mut self) -> Option<f64> {
+        self.load.read(|text| text.split(' ').nth(1)?.parse().ok())
+    }
 }
 
 /// What is done so often at most, however often everything else is.
@@ -303,6 +331,25 @@ mod tests {
         let mut every = Every::new(Duration::from_secs(5));
         let early = |look: u64| start + Duration::from_millis(look * 4_999);
         assert!((0..4).all(|look| every.is_due(early(look))));
+    }
+
+    #[test]
+    fn memory_and_load_are_read_where_the_kernel_tells_them() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut use_of = Use::of(dir.path());
+        assert_eq!((use_of.memory_available(), use_of.load()), (None, None));
+        let put = |file: &str, text: &str| std::fs::write(dir.path().join(file), text).expect("is written");
+        put(
+            "meminfo",
+            "MemTotal:       1000 kB\nMemFree:   100 kB\nMemAvailable:    250 kB\n",
+        );
+        put("loadavg", "0.50 7.25 9.00 2/300 4711\n");
+        assert_eq!((use_of.memory_available(), use_of.load()), (Some(0.25), Some(7.25)));
+        put("meminfo", "MemTotal: 0 kB\nMemAvailable: -1 kB\n");
+        put("loadavg", "garbage");
+        assert_eq!((use_of.memory_available(), use_of.load()), (None, None));
+        let mut own = Use::of(Path::new("/proc"));
+        assert!(own.memory_available().is_some_and(|part| part > 0.0 && part <= 1.0) && own.load().is_some());
     }
 
     #[test]

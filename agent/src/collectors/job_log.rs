@@ -1,21 +1,23 @@
 //! What ranks write, and other log files of jobs.
 //!
-//! One thread follows all files. When a rank ends, its files are read to their end before its exit is reported
+//! One thread follows all files; the kernel tells it which were written to, where it can (`stirs`). When a rank ends, its files are read to their end before its exit is reported
 //! ([`JobLogs::finish`]), so that its last words come before its death. Files of ranks are read from their beginning;
 //! extra files from where the agent stood, or from their end at the first start.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use rankguard_model::{RankRef, Source};
 
 use super::Stop;
+use super::bell::Bell;
 use super::file::Start;
 use super::followed::Followed;
 use super::observe::{Reporter, Writer};
-use super::wait::pause;
+use super::stirs::Stirs;
+use super::wait::{HEAR, pause, wait_for_any};
 use crate::clock;
 use crate::intake::Intake;
 
@@ -23,7 +25,7 @@ use crate::intake::Intake;
 /// for, and its files are picked up late or, for an ended rank, told as a gap.
 const REQUESTS: usize = 256;
 
-/// Time between two reads of any files, on average: 200 reads a second at most ...
+/// Time between two reads of any files, on average: 200 reads a second at most while so many are written to ...
 const PER_FILE: Duration = Duration::from_millis(5);
 /// ... unless there are so many files that they would wait for longer than this.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -37,6 +39,7 @@ enum Request {
 #[derive(Debug, Clone)]
 pub(crate) struct JobLogs {
     requests: SyncSender<Request>,
+    bell: Bell,
     intake: Intake,
 }
 
@@ -57,7 +60,10 @@ impl JobLogs {
 
     fn send(&self, request: Request) -> bool {
         match self.requests.try_send(request) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.bell.ring();
+                true
+            }
             Err(TrySendError::Full(_)) => {
                 self.intake.gap(
                     Source::JobLog,
@@ -74,7 +80,11 @@ impl JobLogs {
 /// The thread's side.
 pub(crate) struct JobLogReader {
     requests: Receiver<Request>,
+    bell: Bell,
     files: BTreeMap<PathBuf, Followed>,
+    stirs: Stirs,
+    /// Files that had something to read at the last look.
+    busy: usize,
     reporter: Reporter,
     stop: Stop,
     interval: Duration,
@@ -88,8 +98,10 @@ pub(crate) fn job_logs(
     stop: &Stop,
 ) -> (JobLogs, JobLogReader) {
     let (sender, requests) = sync_channel(REQUESTS);
+    let (bell, stirs) = (Bell::new(), Stirs::open());
     let logs = JobLogs {
         requests: sender,
+        bell: bell.clone(),
         intake: reporter.intake.clone(),
     };
     let mut files = BTreeMap::new();
@@ -97,11 +109,14 @@ pub(crate) fn job_logs(
         let key = format!("job-log {}", path.display());
         let start = reporter.stored(&key).map_or(Start::End, Start::At);
         let followed = Followed::new(path, start, Writer::Unknown, Some(key), &reporter);
-        files.insert(path.clone(), followed);
+        files.insert(path.clone(), followed.watched_by(&stirs));
     }
     let reader = JobLogReader {
         requests,
+        bell,
         files,
+        stirs,
+        busy: 0,
         reporter,
         stop: stop.clone(),
         interval,
@@ -113,20 +128,27 @@ impl JobLogReader {
     /// Until asked to stop; then everything is read to its end once more.
     pub(crate) fn run(mut self) {
         let mut next_look = Instant::now();
+        let mut stirred = false;
         loop {
             let wait = next_look.saturating_duration_since(Instant::now());
-            match self.requests.recv_timeout(wait) {
-                Ok(request) => self.answer(request),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.stop.wait(wait);
-                }
+            // What is written while the next look is near is read then, all of it at once.
+            let events = self.stirs.events().filter(|_| !stirred);
+            wait_for_any([self.bell.rings(), events], wait);
+            self.bell.hear();
+            while let Ok(request) = self.requests.try_recv() {
+                self.answer(request);
             }
             let stopping = self.stop.stopped();
-            if stopping || Instant::now() >= next_look {
+            let now = Instant::now();
+            if stopping || now >= next_look {
                 self.look(stopping);
-                self.stop.looked(self.pause());
-                next_look = Instant::now() + self.pause();
+                let pause = self.pause();
+                self.stop.looked(pause);
+                next_look = Instant::now() + pause;
+                stirred = false;
+            } else if !stirred && self.stirs.hear() {
+                stirred = true;
+                next_look = next_look.min(now + unhurried(self.interval, self.busy));
             }
             if stopping {
                 return;
@@ -140,7 +162,7 @@ impl JobLogReader {
                 for path in paths {
                     let writer = Writer::Rank(rank.clone());
                     let followed = Followed::new(&path, Start::Beginning, writer, None, &self.reporter);
-                    self.files.insert(path, followed);
+                    self.files.insert(path, followed.watched_by(&self.stirs));
                 }
             }
             Request::Finish { rank, done } => {
@@ -160,10 +182,13 @@ impl JobLogReader {
     }
 
     fn look(&mut self, finish: bool) {
+        self.stirs.hear();
+        self.busy = 0;
         for followed in self.files.values_mut() {
             if finish {
                 followed.finish(&self.reporter);
-            } else {
+            } else if !followed.is_still(Instant::now()) {
+                self.busy += usize::from(followed.is_open());
                 followed.look(&self.reporter);
             }
         }
@@ -172,7 +197,12 @@ impl JobLogReader {
     /// What is held back by triage is due before the next regular look, sometimes.
     fn pause(&self) -> Duration {
         let due = self.files.values().filter_map(Followed::deadline).min();
-        pause(unhurried(self.interval, self.files.len()), due, clock::steady())
+        let polled = self.files.values().filter(|followed| !followed.is_watched()).count();
+        let regular = match polled {
+            0 => HEAR,
+            polled => unhurried(self.interval, polled),
+        };
+        pause(regular, due, clock::steady())
     }
 }
 

@@ -11,6 +11,9 @@ use std::path::PathBuf;
 /// Bytes of a file that are read: enough for every attribute that is watched.
 const BYTES: usize = 512;
 
+/// Bytes of a file that is read whole.
+const WHOLE: usize = 1 << 20;
+
 /// One such file.
 #[derive(Debug)]
 pub(super) struct Kept {
@@ -41,6 +44,25 @@ impl Kept {
         let length = self.fill(&mut buffer)?;
         let text = buffer.get(..length)?;
         read(&String::from_utf8_lossy(text))
+    }
+
+    /// As [`Kept::read`], for files of many lines; no text where it cannot be read.
+    pub(super) fn read_whole<T>(&mut self, read: impl FnOnce(&str) -> T) -> T {
+        let mut text = vec![0; 8 * BYTES];
+        let mut length = self.fill(&mut text).unwrap_or(0);
+        // A file of the kernel gives whole lines, and so less than there is room for.
+        while length > 0 && length < WHOLE {
+            text.resize(length + 8 * BYTES, 0);
+            let (Some(file), Some(rest)) = (&self.file, text.get_mut(length..)) else {
+                break;
+            };
+            match file.read_at(rest, length as u64) {
+                Ok(0) | Err(_) => break,
+                Ok(more) => length += more,
+            }
+        }
+        text.truncate(length);
+        read(&String::from_utf8_lossy(&text))
     }
 
     fn fill(&mut self, buffer: &mut [u8]) -> Option<usize> {
@@ -90,6 +112,22 @@ mod tests {
         assert_eq!(number(&mut kept), None);
         fs::write(&path, "9".repeat(4 * BYTES)).unwrap();
         assert!(number(&mut kept).is_some());
+    }
+
+    #[test]
+    fn a_long_file_is_read_whole_and_as_it_is_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mounts");
+        let mut kept = Kept::new(path.clone());
+        let mut lines = || kept.read_whole(|text| text.lines().count());
+        assert_eq!(lines(), 0);
+        for count in [3_000, 2, 0] {
+            fs::write(&path, "/dev/sda1 / ext4 rw 0 0\n".repeat(count)).unwrap();
+            assert_eq!(lines(), count);
+        }
+        let mut mounts = Kept::new("/proc/self/mounts".into());
+        let whole = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!whole.is_empty() && mounts.read_whole(|text| text.len()) > 0);
     }
 
     #[test]

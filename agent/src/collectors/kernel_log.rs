@@ -22,13 +22,12 @@ use super::journal::Journal;
 use super::observe::{Reporter, Writer};
 use super::previous;
 use super::ring::{Position, Ring};
+use super::stirs::Stirs;
 use super::uptime::boot_moment;
-use super::wait::{pause, wait_readable};
+use super::wait::{HEAR, pause, wait_readable};
 use crate::clock;
 use crate::settings::KernelLogSource;
 
-/// How long the end of the agent may go unheard.
-const HEAR: Duration = Duration::from_millis(500);
 /// How many times as long as the interval the pause becomes at most.
 const QUIET: u32 = 4;
 
@@ -64,7 +63,9 @@ impl KernelLog {
         let key = format!("kernel-log {}", path.display());
         let stored = self.reporter.stored(&key);
         let start = stored.map_or(Start::Beginning, Start::At);
-        let mut followed = Followed::new(path, start, Writer::Kernel, Some(key), &self.reporter);
+        let stirs = Stirs::open();
+        let followed = Followed::new(path, start, Writer::Kernel, Some(key), &self.reporter);
+        let mut followed = followed.watched_by(&stirs);
         followed.look(&self.reporter);
         if !followed.is_open() && !path.exists() {
             let what = format!(
@@ -74,12 +75,9 @@ impl KernelLog {
             self.reporter.intake.gap(Source::KernelLog, what, None);
         }
         let mut quiet = 1;
-        while !self
-            .stop
-            .wait(pause(self.interval * quiet, followed.deadline(), clock::steady()))
-        {
-            // A kernel that says nothing is looked at less often.
+        while !self.rest(&followed, &stirs, quiet) {
             let before = followed.lines();
+            stirs.hear();
             followed.look(&self.reporter);
             quiet = if followed.lines() == before {
                 (quiet + 1).min(QUIET)
@@ -88,6 +86,19 @@ impl KernelLog {
             };
         }
         followed.finish(&self.reporter);
+    }
+
+    /// Until the next look at a file of which the last `quiet` looks found nothing but one; says whether to end.
+    fn rest(&self, followed: &Followed, stirs: &Stirs, quiet: u32) -> bool {
+        // A kernel that says nothing is looked at less often; one that says much is read at this pace, so that its lines
+        // share their looks.
+        let due = |most| pause(most, followed.deadline(), clock::steady());
+        if quiet == 1 || !followed.is_watched() {
+            return self.stop.wait(due(self.interval * quiet));
+        }
+        self.stop.looked(HEAR);
+        stirs.wait(due(HEAR));
+        self.stop.stopped()
     }
 
     fn read_ring(&self, path: &Path) {

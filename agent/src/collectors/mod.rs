@@ -2,6 +2,7 @@
 //! gap; none can hold up another, and none decides anything.
 
 mod all;
+mod bell;
 pub(crate) mod check;
 mod ethtool;
 pub(crate) mod file;
@@ -20,6 +21,7 @@ pub(crate) mod kmsg;
 mod limits;
 mod mounts;
 pub(crate) mod nic;
+mod nvme;
 pub(crate) mod observe;
 mod optics;
 mod pci;
@@ -27,6 +29,7 @@ mod platform;
 mod previous;
 mod ras;
 mod ring;
+mod stirs;
 mod stop;
 mod stream;
 #[cfg(test)]

@@ -88,10 +88,19 @@ impl Nic {
         let mut watch = Watch::default();
         let mut tree = Tree::new(&self.sysfs_root);
         let mut looks = 0_u64;
-        let mut before = self.look(&mut tree, &mut looks, ethtool.as_mut());
+        tree.refresh();
+        let mut before = self.look(&tree, ethtool.as_mut());
         watch.look(&before, tree.models(), Instant::now());
+        let mut over = false;
         while !self.stop.wait(self.interval) {
-            let now = self.look(&mut tree, &mut looks, ethtool.as_mut());
+            looks += 1;
+            let drivers = ethtool.as_mut().filter(|_| looks.is_multiple_of(DRIVERS_EVERY));
+            let was_over = std::mem::replace(&mut over, self.overlay.is_laid());
+            let differs = tree.refresh();
+            if !differs && drivers.is_none() && !over && !was_over {
+                continue;
+            }
+            let now = self.look(&tree, drivers);
             let at = Instant::now();
             let mut told = changes(&before, &now);
             told.retain(|change| watch.is_news(change, at));
@@ -107,9 +116,9 @@ impl Nic {
         }
     }
 
-    fn look(&self, tree: &mut Tree, looks: &mut u64, ethtool: Option<&mut Ethtool>) -> Look {
-        let mut found = tree.look();
-        if let Some(ethtool) = ethtool.filter(|_| looks.is_multiple_of(DRIVERS_EVERY)) {
+    fn look(&self, tree: &Tree, ethtool: Option<&mut Ethtool>) -> Look {
+        let mut found = tree.values();
+        if let Some(ethtool) = ethtool {
             ethtool.keep(|interface| found.contains_key(interface));
             for (interface, values) in &mut found {
                 let told = ethtool.read(interface, is_wanted).into_iter();
@@ -117,7 +126,6 @@ impl Nic {
             }
         }
         self.overlay.apply(&mut found);
-        *looks += 1;
         found
     }
 

@@ -107,13 +107,16 @@ pub(super) fn of_file(text: &str) -> Vec<Threshold> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectors::{gpu, optics, pci};
+    use crate::collectors::{gpu, nvme, optics, pci};
 
     #[test]
     fn every_rule_is_whole_and_its_class_stands_in_the_catalogue() {
         let catalogue = rankguard_faults::Catalogue::builtin();
         assert!(gpu::rules().len() >= 40 && pci::rules().len() >= 8);
-        for threshold in gpu::rules().iter().chain(pci::rules()).chain(optics::rules()) {
+        for threshold in [gpu::rules(), pci::rules(), optics::rules(), nvme::rules()]
+            .into_iter()
+            .flatten()
+        {
             let metric = &threshold.metric;
             let class = rankguard_model::ClassId::from(threshold.class.as_str());
             assert!(catalogue.class(&class).is_some(), "{metric}: {class}");

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rankguard_model::{Mark, Role};
 
+use super::kept::Kept;
 use super::mark;
 use crate::clock::KernelClock;
 
@@ -106,33 +107,65 @@ pub(super) struct Told {
     pub(super) marks: Vec<Mark>,
 }
 
-/// Looks once.
-pub(super) fn look(proc_root: &Path, sysfs_root: &Path, clock: Option<KernelClock>) -> Look {
-    let mut look = Look {
-        synchronised: clock.map(|clock| clock.synchronised),
-        ..Look::default()
-    };
-    let controllers = folders(&sysfs_root.join("devices/system/edac/mc"), "mc");
-    for (metric, name) in [
-        ("host.edac_uncorrected", "ue_count"),
-        ("host.edac_corrected", "ce_count"),
-    ] {
-        let counts = controllers.iter().filter_map(|folder| number(&folder.join(name)));
-        if let Some(sum) = counts.reduce(u64::saturating_add) {
-            look.counters.insert(metric, sum);
+/// Where it is looked, with the files open that are read at every look.
+#[derive(Debug)]
+pub(super) struct Places {
+    sysfs_root: PathBuf,
+    mounts: Kept,
+    cgroup: Kept,
+    pressures: [Kept; PRESSURES.len()],
+}
+
+impl Places {
+    /// Nothing is read before the first look.
+    pub(super) fn new(proc_root: &Path, sysfs_root: &Path) -> Self {
+        let kept = |file: &str| Kept::new(proc_root.join(file));
+        Self {
+            sysfs_root: sysfs_root.to_owned(),
+            mounts: kept("self/mounts"),
+            cgroup: kept("self/cgroup"),
+            pressures: PRESSURES.map(|rule| Kept::new(proc_root.join("pressure").join(rule.file))),
         }
     }
-    if let Some(kills) = oom_kills(proc_root, sysfs_root) {
-        look.counters.insert("host.cgroup_oom_kill", kills);
-    }
-    for rule in &PRESSURES {
-        let text = read(&proc_root.join("pressure").join(rule.file));
-        if let Some(share) = pressure(&text, rule.line) {
-            look.pressures.insert(rule.metric, share);
+
+    /// Looks once.
+    pub(super) fn look(&mut self, clock: Option<KernelClock>) -> Look {
+        let mut look = Look {
+            synchronised: clock.map(|clock| clock.synchronised),
+            ..Look::default()
+        };
+        let controllers = folders(&self.sysfs_root.join("devices/system/edac/mc"), "mc");
+        for (metric, name) in [
+            ("host.edac_uncorrected", "ue_count"),
+            ("host.edac_corrected", "ce_count"),
+        ] {
+            let counts = controllers.iter().filter_map(|folder| number(&folder.join(name)));
+            if let Some(sum) = counts.reduce(u64::saturating_add) {
+                look.counters.insert(metric, sum);
+            }
         }
+        if let Some(kills) = self.oom_kills() {
+            look.counters.insert("host.cgroup_oom_kill", kills);
+        }
+        for (rule, file) in PRESSURES.iter().zip(&mut self.pressures) {
+            if let Some(share) = file.read(|text| pressure(text, rule.line)) {
+                look.pressures.insert(rule.metric, share);
+            }
+        }
+        look.writable = self.mounts.read_whole(mounts);
+        look
     }
-    look.writable = mounts(&read(&proc_root.join("self/mounts")));
-    look
+
+    fn oom_kills(&mut self) -> Option<u64> {
+        let own = |text: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+            Some(line.trim().to_owned())
+        };
+        let own = self.cgroup.read_whole(own)?;
+        let events = read(&self.sysfs_root.join("fs/cgroup").join(own).join("memory.events"));
+        let line = events.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
+        line.trim().parse().ok()
+    }
 }
 
 fn read(path: &Path) -> String {
@@ -149,14 +182,6 @@ fn folders(parent: &Path, prefix: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
     named.map(|entry| entry.path()).collect()
-}
-
-fn oom_kills(proc_root: &Path, sysfs_root: &Path) -> Option<u64> {
-    let text = read(&proc_root.join("self/cgroup"));
-    let own = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let events = read(&sysfs_root.join("fs/cgroup").join(own.trim()).join("memory.events"));
-    let line = events.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
-    line.trim().parse().ok()
 }
 
 /// `full avg10=1.23 avg60=...`: percent.

@@ -1,11 +1,13 @@
 //! How readers of lines wait for the next one.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rankguard_model::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+/// How long the end of the agent may go unheard by whoever waits for files.
+pub(super) const HEAR: Duration = Duration::from_millis(500);
 /// The shortest wait for something that is held back.
 const LEAST: Duration = Duration::from_millis(5);
 
@@ -17,12 +19,19 @@ pub(super) fn pause(interval: Duration, due: Option<Timestamp>, now: Timestamp) 
 
 /// Waits until there is something to read, for so long at most.
 pub(super) fn wait_readable(file: &impl AsFd, most: Duration) {
+    wait_for_any([Some(file.as_fd())], most);
+}
+
+/// Waits until one of them can be read, for so long at most.
+pub(super) fn wait_for_any<'a>(files: impl IntoIterator<Item = Option<BorrowedFd<'a>>>, most: Duration) {
     let timeout = Timespec {
         tv_sec: i64::try_from(most.as_secs()).unwrap_or(1),
         tv_nsec: i64::from(most.subsec_nanos()),
     };
+    let readable = |file| PollFd::from_borrowed_fd(file, PollFlags::IN);
+    let mut asked: Vec<PollFd<'_>> = files.into_iter().flatten().map(readable).collect();
     // An error only means that the next look comes early; the read that follows tells what is wrong.
-    let _ = poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&timeout));
+    let _ = poll(&mut asked, Some(&timeout));
 }
 
 #[cfg(test)]

@@ -11,16 +11,15 @@ use rustix::process::Signal;
 
 use super::facts::Scenario;
 use super::lines::Lines;
+use super::means::Means;
 use super::overlay::Overlay;
 use super::{Injected, Injection, LAST_MAX_MS};
 use crate::clock;
 use crate::collectors::gpu::Xids;
 use crate::collectors::observe::Writer;
 use crate::intake::Intake;
-use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
-use crate::spool::Spool;
 
 /// Injections that last at a time.
 const LASTING: usize = 64;
@@ -28,19 +27,6 @@ const LASTING: usize = 64;
 const SLICE: Duration = Duration::from_millis(100);
 /// Lines that wait for the thread.
 const WAITING: usize = 64;
-
-/// What injections need of an agent.
-pub(crate) struct Means {
-    pub(crate) intake: Intake,
-    pub(crate) roster: Roster,
-    pub(crate) spool: Arc<Spool>,
-    /// Of the collectors, where the GPUs are made up.
-    pub(crate) xids: Xids,
-    pub(crate) overlay: Overlay,
-    pub(crate) knowledge: Knowledge,
-    /// The scenario that is played, and since when.
-    pub(crate) scenario: Option<(std::path::PathBuf, Timestamp)>,
-}
 
 /// The desk. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rankguard_faults::{Observation, Triage};
 use rankguard_model::{Source, Timestamp};
 
-use super::desk::Means;
+use super::means::Means;
 use crate::clock;
 use crate::collectors::gpu::Xids;
 use crate::collectors::observe::{Reporter, Writer};

@@ -17,6 +17,7 @@ mod desk;
 mod disk;
 mod facts;
 mod lines;
+mod means;
 mod overlay;
 mod socket;
 
@@ -24,7 +25,8 @@ use rankguard_model::{JobId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use cover::Covers;
-pub(crate) use desk::{Desk, Ends, Means};
+pub(crate) use desk::{Desk, Ends};
+pub(crate) use means::Means;
 pub(crate) use overlay::Overlay;
 pub(crate) use socket::InjectSocket;
 pub use socket::{InjectError, inject};

@@ -34,6 +34,11 @@ impl Overlay {
         self.0.lock().expect("no holder of the overlay panics")
     }
 
+    /// Whether anything is laid over what is read.
+    pub(crate) fn is_laid(&self) -> bool {
+        !self.lock().over.is_empty()
+    }
+
     /// What a look becomes.
     pub(crate) fn apply(&self, look: &mut Values) {
         let mut laid = self.lock();

@@ -20,9 +20,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_faults::Catalogue;
 use rankguard_model::ClassId;
 use serde::Serialize;
+
+use crate::Knowledge;
 
 /// What a job needs of a node. What is empty or absent is not asked for.
 #[derive(Debug, Clone)]
@@ -64,6 +65,8 @@ pub struct Need {
     /// Program and words of the process that calls the GPU library, as in [`crate::Settings::gpu_process`]; it gives up a
     /// call sooner than [`Need::deadline`]. GPUs are not asked when empty.
     pub gpu_process: Vec<OsString>,
+    /// The catalogue that tells in which categories of published taxonomies a class stands.
+    pub knowledge: Knowledge,
 }
 
 impl Default for Need {
@@ -87,6 +90,7 @@ impl Default for Need {
             sysfs_root: "/sys".into(),
             shm_root: "/dev/shm".into(),
             gpu_process: Vec::new(),
+            knowledge: Knowledge::default(),
         }
     }
 }
@@ -150,7 +154,8 @@ impl Check {
             verdict: Verdict::Ok,
             found: String::new(),
             advice: String::new(),
-            prevents: Catalogue::builtin().taxonomies_of(&class),
+            // Filled in when all checks are made.
+            prevents: BTreeMap::new(),
             class,
         }
     }
@@ -172,7 +177,6 @@ impl Check {
     /// The failure that was found is of another class than the one that was expected.
     fn of_class(mut self, class: &str) -> Self {
         self.class = ClassId::from(class);
-        self.prevents = Catalogue::builtin().taxonomies_of(&self.class);
         self
     }
 }
@@ -190,6 +194,11 @@ pub fn preflight(need: &Need) -> Vec<Check> {
     checks.extend(names.into_iter().map(|pending| pending.take(need.deadline)));
     checks.extend(files.into_iter().map(|pending| pending.take(need.deadline)));
     checks.extend(gpu::finish(gpus, need));
+    need.knowledge.with_catalogue(|catalogue| {
+        for check in &mut checks {
+            check.prevents = catalogue.taxonomies_of(&check.class);
+        }
+    });
     checks
 }
 

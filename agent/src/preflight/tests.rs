@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use rankguard_faults::Catalogue;
+
 use super::*;
 
 /// A node of which nothing is asked, with trees of its own.

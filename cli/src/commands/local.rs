@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use rankguard_agent::{AgentView, CatalogueView, LocalError, ask_agent};
+use rankguard_agent::{AgentView, CatalogueView, Knowledge, LocalError, ask_agent};
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, DraftId, Policy};
 use rankguard_faults::Catalogue;
 use rankguard_model::{Body, Case, CaseId, CaseState, Delays, Entity, Evidence, Timestamp};
@@ -221,11 +221,22 @@ fn says(body: &Body) -> String {
 /// `cases --local`: the newest findings of this node's agent, through the engine that concludes for the controller.
 pub(super) fn cases(state_dir: Option<&Path>, common: &CommonArgs) -> Result<Vec<Case>, CliError> {
     let view = ask(state_dir, common)?;
-    Ok(conclude(&view.findings, view.now))
+    let knowledge = common.settings([])?.agent().knowledge;
+    read_catalogue(&knowledge)?;
+    Ok(knowledge.with_catalogue(|catalogue| conclude(&view.findings, view.now, catalogue)))
 }
 
-fn conclude(findings: &[Evidence], now: Timestamp) -> Vec<Case> {
-    let catalogue = Catalogue::builtin();
+/// Reads the files of `agent.catalogue` as they are now.
+pub(super) fn read_catalogue(knowledge: &Knowledge) -> Result<(), CliError> {
+    knowledge.reload().map_err(|problem| {
+        CliError::usage(
+            format!("the catalogue files of this node cannot be used\n{problem}"),
+            "the setting agent.catalogue names them; each line names file, line and key",
+        )
+    })
+}
+
+fn conclude(findings: &[Evidence], now: Timestamp, catalogue: &Catalogue) -> Vec<Case> {
     let mut diagnosis = Diagnosis::new(Policy::default());
     let mut context = Context::default();
     let mut cases: BTreeMap<DraftId, (Concluded, CaseState)> = BTreeMap::new();
@@ -368,7 +379,11 @@ mod tests {
 
     #[test]
     fn the_agent_s_own_findings_become_the_case_that_a_controller_would_make() {
-        let cases = conclude(&lost_gpu_and_dead_rank(), Timestamp(1000 * SECOND));
+        let cases = conclude(
+            &lost_gpu_and_dead_rank(),
+            Timestamp(1000 * SECOND),
+            Catalogue::builtin(),
+        );
         assert!(
             cases
                 .iter()
@@ -385,8 +400,8 @@ mod tests {
 
     #[test]
     fn a_failure_of_this_moment_is_open_and_nothing_is_no_case() {
-        let cases = conclude(&lost_gpu_and_dead_rank(), Timestamp(101 * SECOND));
+        let cases = conclude(&lost_gpu_and_dead_rank(), Timestamp(101 * SECOND), Catalogue::builtin());
         assert!(!cases.is_empty() && cases.iter().any(|case| case.state == CaseState::Open));
-        assert_eq!(conclude(&[], Timestamp(0)).len(), 0);
+        assert_eq!(conclude(&[], Timestamp(0), Catalogue::builtin()).len(), 0);
     }
 }

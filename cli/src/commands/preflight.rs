@@ -12,7 +12,7 @@ use rankguard_console::{Format, FormatArgs};
 use rankguard_model::NodeId;
 use serde::Serialize;
 
-use super::gpu_calls;
+use super::{gpu_calls, local};
 use crate::args::{CommonArgs, ControllerAddress};
 use crate::config::Flag;
 use crate::error::CliError;
@@ -152,7 +152,9 @@ pub(crate) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<Exit, CliE
         Flag::of("agent.nvml_library", "--nvml-library", args.nvml_library.as_deref()),
     ];
     let agent = common.settings(flags)?.agent();
+    local::read_catalogue(&agent.knowledge)?;
     let need = Need {
+        knowledge: agent.knowledge,
         paths: args.paths,
         write_paths: args.write_paths,
         commands: args.commands,

@@ -1,6 +1,8 @@
 //! `[[agent.checks]]`: plug-in checks as the file writes them.
 
-use rankguard_agent::PluginCheck;
+use std::path::PathBuf;
+
+use rankguard_agent::{Knowledge, PluginCheck};
 use rankguard_faults::Catalogue;
 use rankguard_model::ClassId;
 use toml::de::{DeTable, DeValue};
@@ -72,13 +74,6 @@ fn one(table: &DeTable<'_>) -> Result<PluginCheck, String> {
     if command.is_empty() {
         return Err("command is missing".to_owned());
     }
-    if Catalogue::builtin().class(&class).is_none() {
-        let close = Catalogue::builtin().similar_classes(class.as_str());
-        return Err(format!(
-            "there is no class {class}; did you mean {}?",
-            close.first().unwrap_or(&"none")
-        ));
-    }
     Ok(PluginCheck {
         name,
         command,
@@ -87,6 +82,27 @@ fn one(table: &DeTable<'_>) -> Result<PluginCheck, String> {
         class,
         cpu_s,
         memory_mb,
+    })
+}
+
+/// What is wrong with the class of a check, by the built-in catalogue and the files of `agent.catalogue`, which are read only
+/// where the former does not know a class.
+pub(super) fn unknown_class(checks: &[PluginCheck], files: Vec<PathBuf>) -> Option<String> {
+    let stranger = |catalogue: &Catalogue| checks.iter().find(|check| catalogue.class(&check.class).is_none());
+    let PluginCheck { name, class, .. } = stranger(Catalogue::builtin())?;
+    let knowledge = Knowledge::new(files);
+    if let Err(problem) = knowledge.reload() {
+        return Some(format!(
+            "check {name}: class {class} is not built in, and the files of agent.catalogue cannot be used: {problem}"
+        ));
+    }
+    knowledge.with_catalogue(|catalogue| {
+        let PluginCheck { name, class, .. } = stranger(catalogue)?;
+        let close = catalogue.similar_classes(class.as_str());
+        let close = close.first().unwrap_or(&"none");
+        Some(format!(
+            "check {name}: there is no class {class}; did you mean {close}?"
+        ))
     })
 }
 
@@ -111,6 +127,9 @@ fn number(key: &str, value: &DeValue<'_>, most: u64) -> Result<u64, String> {
 mod tests {
     use super::*;
 
+    const OWN: &str = "[[class]]\nid = 'own-fault'\nparent = 'filesystem-io-error'\nlayer = 'storage'\n\
+                       definition = 'The tape robot is stuck.'\nadvice = 'Open the door.'\n";
+
     fn parse(text: &str) -> Result<Vec<PluginCheck>, String> {
         let table = DeTable::parse(text).expect("TOML");
         read(table.get_ref().get("checks").expect("checks").get_ref())
@@ -125,10 +144,6 @@ mod tests {
         assert_eq!(check.command.len(), 3);
         for (broken, says) in [
             ("[[checks]]\nname = 'a'\ncommand = ['b']\n", "class is missing"),
-            (
-                "[[checks]]\nname = 'a'\ncommand = ['b']\nclass = 'clock-skwe'\n",
-                "did you mean clock-skew?",
-            ),
             ("[[checks]]\nname = 'a'\nclass = 'clock-skew'\n", "command is missing"),
             ("[[checks]]\nname = 'a'\ntimeout_s = 0\n", "1 to 86400"),
             ("[[checks]]\nnome = 'a'\n", "unknown nome"),
@@ -141,5 +156,24 @@ mod tests {
             parse(&format!("{text}{text}")).is_err_and(|problem| problem.contains("is taken")),
             "two of one name"
         );
+    }
+
+    #[test]
+    fn a_class_is_one_of_the_built_in_catalogue_or_of_the_files_beside_it() {
+        let check = |class: &str| {
+            parse(&format!("[[checks]]\nname = 'a'\ncommand = ['b']\nclass = '{class}'\n")).expect("it is fine")
+        };
+        assert_eq!(
+            unknown_class(&check("clock-skew"), vec!["/nowhere/at/all".into()]),
+            None
+        );
+        let problem = unknown_class(&check("clock-skwe"), Vec::new()).expect("there is none");
+        assert!(problem.contains("did you mean clock-skew?"), "{problem}");
+        let problem = unknown_class(&check("own-fault"), vec!["/nowhere/at/all".into()]).expect("it cannot be read");
+        assert!(problem.contains("/nowhere/at/all"), "{problem}");
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("own.toml");
+        std::fs::write(&file, OWN).expect("is written");
+        assert_eq!(unknown_class(&check("own-fault"), vec![file]), None);
     }
 }

@@ -90,6 +90,11 @@ impl Config {
             config.put(key, text, Origin::Flag(flag), &mut mistakes);
         }
         mistakes.extend(config.half_an_identity());
+        if let Some((Value::Checks(checks), at)) = config.values.get("agent.checks")
+            && let Some(what) = checks::unknown_class(checks, config.paths("agent.catalogue"))
+        {
+            mistakes.push(Mistake { at: at.clone(), what });
+        }
         if mistakes.is_empty() {
             return Ok(config);
         }

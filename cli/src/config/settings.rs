@@ -99,7 +99,7 @@ impl Config {
         PathBuf::from(self.text(key))
     }
 
-    fn paths(&self, key: &str) -> Vec<PathBuf> {
+    pub(super) fn paths(&self, key: &str) -> Vec<PathBuf> {
         match self.value(key) {
             Some(Value::List(items)) => items.iter().map(PathBuf::from).collect(),
             _ => Vec::new(),

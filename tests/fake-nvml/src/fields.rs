@@ -14,9 +14,14 @@ enum Of {
     Link,
     /// One of its links, or all of them together.
     Links,
+    /// One of its links to the processor; what is counted is counted for the first of them.
+    Processor,
 }
 
-const NAMES: [(c_uint, &str, Of); 30] = [
+/// The status of a link to the processor: those before `c2c-active` are.
+const PROCESSOR_STATUS: c_uint = 171;
+
+const NAMES: [(c_uint, &str, Of); 34] = [
     (29, "retired-corrected", Of::Device),
     (30, "retired-uncorrected", Of::Device),
     (82, "memory-temperature", Of::Device),
@@ -30,6 +35,8 @@ const NAMES: [(c_uint, &str, Of); 30] = [
     (162, "nvlink-recoveries", Of::Link),
     (163, "nvlink-crc", Of::Link),
     (169, "pcie-recoveries", Of::Device),
+    (170, "c2c-links", Of::Device),
+    (PROCESSOR_STATUS, "c2c-active", Of::Processor),
     (173, "pcie-corrected", Of::Device),
     (179, "pcie-nonfatal", Of::Device),
     (180, "pcie-fatal", Of::Device),
@@ -46,6 +53,8 @@ const NAMES: [(c_uint, &str, Of); 30] = [
     (221, "nvlink-symbol-errors", Of::Links),
     (222, "nvlink-symbol-ber", Of::Links),
     (230, "recovery", Of::Device),
+    (231, "c2c-errors", Of::Processor),
+    (232, "c2c-replays", Of::Processor),
     // Blocks of which 12 symbols were corrected.
     (247, "nvlink-strained", Of::Links),
 ];
@@ -59,8 +68,15 @@ fn value_of(now: &Scenario, index: &str, field: c_uint, scope: c_uint) -> Result
     if *of == Of::Device || *of == Of::Links && scope == ALL {
         return Ok(value);
     }
-    if u64::from(scope) >= now.value("nvlinks", index)? {
+    let links = if *of == Of::Processor { "c2c-links" } else { "nvlinks" };
+    if u64::from(scope) >= now.value(links, index)? {
         return Err(INVALID_ARGUMENT);
+    }
+    if field == PROCESSOR_STATUS {
+        return Ok(u64::from(u64::from(scope) < value));
+    }
+    if *of == Of::Processor {
+        return Ok(if scope == 0 { value } else { 0 });
     }
     let worst = now.value("nvlink-worst", index).unwrap_or(0);
     Ok(if u64::from(scope) == worst { value } else { 0 })

@@ -2,10 +2,10 @@
 //! tests and under `rankguard agent --simulate`. Only the standard library is used.
 //!
 //! It plays a scenario file: the one that `RANKGUARD_NVML_SCENARIO` names, else the file `scenario` in the folder in which
-//! this library lies, so that every copy of it can have its own. Every call looks whether the file is another one: whoever
-//! changes it by renaming never shows parts of two. The language, and what is known in it, is the agent's own
-//! (`agent/src/scenario.rs`). A file with a line that means nothing plays nothing: every call fails with "invalid argument",
-//! and whoever loaded the library asks the same parser where the mistake is.
+//! this library lies, so that every copy of it can have its own. The calls that a look at the devices begins with look whether
+//! the file is another one, the others where that was a while ago: whoever changes it by renaming never shows parts of two. The
+//! language, and what is known in it, is the agent's own (`agent/src/scenario.rs`). A file with a line that means nothing plays
+//! nothing: every call fails with "invalid argument", and whoever loaded the library asks the same parser where the mistake is.
 //!
 //! The start is `RANKGUARD_NVML_START` (milliseconds since 1970), else this library's first call. Anything not stated is
 //! not supported. Absent: MIG devices, vGPUs, everything that changes a device.

@@ -13,6 +13,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::stirs::{Stir, Stirs};
 use lines::Lines;
 
 /// Most bytes read at one look, so that one noisy file cannot starve the others.
@@ -23,6 +24,10 @@ const FINISH_LOOKS_MAX: u32 = 16;
 
 /// How long a file that was rotated away may be taken for the one of its name while nothing is written into it.
 const IDENTITY: Duration = Duration::from_secs(1);
+
+/// The same for one that the kernel watches, which tells when the file itself is renamed or removed, though not when a folder
+/// above it is.
+const IDENTITY_WATCHED: Duration = Duration::from_secs(5);
 
 /// What a look at a file gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +78,8 @@ pub(crate) enum Start {
 pub(crate) struct Follower {
     path: PathBuf,
     start: Option<Start>,
+    /// What watches the open file, where that can be.
+    stirs: Option<Stirs>,
     open: Option<Open>,
     lines: Lines,
     /// When it was last looked at whether the open file is still the one of this name.
@@ -87,9 +94,26 @@ struct Open {
     device: u64,
     inode: u64,
     offset: u64,
+    stir: Option<Stir>,
 }
 
 impl Open {
+    /// For how long it may be taken for the one of its name.
+    fn trusted(&self) -> Duration {
+        match &self.stir {
+            Some(stir) if !stir.is_moved() => IDENTITY_WATCHED,
+            _ => IDENTITY,
+        }
+    }
+
+    /// Whether nothing was written since it was read.
+    fn is_read(&self) -> bool {
+        match &self.stir {
+            Some(stir) => !stir.is_stirred(),
+            None => self.file.metadata().is_ok_and(|found| found.len() == self.offset),
+        }
+    }
+
     fn place(&self, offset: u64) -> Place {
         Place {
             device: self.device,
@@ -104,11 +128,28 @@ impl Follower {
         Self {
             path: path.into(),
             start: Some(start),
+            stirs: None,
             open: None,
             lines: Lines::default(),
             checked: None,
             complaint: None,
         }
+    }
+
+    /// Has the kernel tell when the file is written to. Whoever looks hears `stirs` before.
+    pub(crate) fn watched_by(mut self, stirs: &Stirs) -> Self {
+        self.stirs = Some(stirs.clone());
+        self
+    }
+
+    /// Whether the kernel tells when the file is written to.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.stir.is_some())
+    }
+
+    /// Whether a look would find nothing.
+    pub(crate) fn is_still(&self, now: Instant) -> bool {
+        self.lines.held() == 0 && self.is_unchanged(now)
     }
 
     /// Where the next unread line begins, for [`Start::At`]. None before the file was there.
@@ -126,9 +167,20 @@ impl Follower {
             self.flush_idle(now, out);
             return true;
         }
+        let before = self.open.as_mut().map(|open| {
+            if let Some(stir) = &mut open.stir {
+                stir.settle();
+            }
+            open.offset
+        });
         if self.read_on(now, out) {
             // There is more to read before the end: what became of the file can wait.
             return false;
+        }
+        // One that grows was not truncated, and one that is watched was not rotated.
+        let grows = |open: &Open| open.stir.is_some() && Some(open.offset) > before && self.is_trusted(open, now);
+        if self.open.as_ref().is_some_and(grows) {
+            return true;
         }
         let ended = self.check_identity(now, out);
         self.checked = Some(now);
@@ -140,8 +192,13 @@ impl Follower {
     /// Files are looked at many times a second, and most of the time nothing is written.
     fn is_unchanged(&self, now: Instant) -> bool {
         let Some(open) = &self.open else { return false };
-        let fresh = |checked: Instant| now.saturating_duration_since(checked) < IDENTITY;
-        self.checked.is_some_and(fresh) && open.file.metadata().is_ok_and(|found| found.len() == open.offset)
+        self.is_trusted(open, now) && open.is_read()
+    }
+
+    /// Whether it was looked at not long ago that the open file is the one of this name.
+    fn is_trusted(&self, open: &Open, now: Instant) -> bool {
+        let fresh = |checked: Instant| now.saturating_duration_since(checked) < open.trusted();
+        self.checked.is_some_and(fresh)
     }
 
     fn flush_idle(&mut self, now: Instant, out: &mut Vec<Seen>) {
@@ -187,7 +244,9 @@ impl Follower {
             return false;
         }
         self.complaint = None;
+        let stir = self.stirs.as_ref().and_then(|stirs| stirs.watch(&file));
         self.open = Some(Open {
+            stir,
             file,
             device: metadata.dev(),
             inode: metadata.ino(),

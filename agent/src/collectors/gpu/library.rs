@@ -15,7 +15,7 @@ use super::current::Current;
 use super::links::Links;
 use super::look::{Answer, DeviceLook, XidEvent};
 use super::reader::{Reader, optional};
-use super::{fabric, readings};
+use super::{c2c, fabric, readings};
 
 /// Most events of one look, so that a storm of them cannot keep it from ending.
 const EVENTS: usize = 64;
@@ -127,6 +127,7 @@ impl<'a> Library<'a> {
         let links = self.links.entry(look.address.clone()).or_default();
         let mut reader = Reader::new(look, &self.current);
         readings::read(&device, &mut reader)?;
+        c2c::read(&device, &mut reader)?;
         fabric::read(&device, &mut reader)?;
         links.read(&device, &mut reader)
     }

@@ -9,8 +9,9 @@
 //! What readings mean is data (`thresholds.toml`). XIDs come from the kernel log and
 //! as events of the library, and are one finding (`xids`).
 //!
-//! Absent: MIG devices one by one (they are counted), links between GPU and processor (C2C), activity of single processes.
+//! Absent: MIG devices one by one (they are counted), activity of single processes.
 
+mod c2c;
 mod calls;
 mod current;
 mod fabric;

@@ -7,18 +7,19 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::sys_exports::field_id::{
-    NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, NVML_FI_DEV_MEMORY_TEMP, NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS,
-    NVML_FI_DEV_PCIE_COUNT_FATAL_ERROR, NVML_FI_DEV_PCIE_COUNT_NON_FATAL_ERROR,
-    NVML_FI_DEV_PCIE_L0_TO_RECOVERY_COUNTER, NVML_FI_DEV_PCIE_REPLAY_COUNTER, NVML_FI_DEV_REMAPPED_COR,
-    NVML_FI_DEV_REMAPPED_FAILURE, NVML_FI_DEV_REMAPPED_PENDING, NVML_FI_DEV_REMAPPED_UNC, NVML_FI_DEV_RETIRED_DBE,
-    NVML_FI_DEV_RETIRED_SBE,
+    NVML_FI_DEV_C2C_LINK_COUNT, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, NVML_FI_DEV_MEMORY_TEMP,
+    NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS, NVML_FI_DEV_PCIE_COUNT_FATAL_ERROR,
+    NVML_FI_DEV_PCIE_COUNT_NON_FATAL_ERROR, NVML_FI_DEV_PCIE_L0_TO_RECOVERY_COUNTER, NVML_FI_DEV_PCIE_REPLAY_COUNTER,
+    NVML_FI_DEV_REMAPPED_COR, NVML_FI_DEV_REMAPPED_FAILURE, NVML_FI_DEV_REMAPPED_PENDING, NVML_FI_DEV_REMAPPED_UNC,
+    NVML_FI_DEV_RETIRED_DBE, NVML_FI_DEV_RETIRED_SBE,
 };
 
+use super::c2c;
 use super::fields::{self, Scope};
 use super::reader::Reader;
 
 /// What is read as fields: all of them in one call.
-const FIELDS: [(u32, &str); 13] = [
+const FIELDS: [(u32, &str); 14] = [
     (NVML_FI_DEV_RETIRED_SBE, "gpu.retired_corrected"),
     (NVML_FI_DEV_RETIRED_DBE, "gpu.retired_uncorrected"),
     (NVML_FI_DEV_MEMORY_TEMP, "gpu.memory_temperature"),
@@ -32,6 +33,7 @@ const FIELDS: [(u32, &str); 13] = [
     (NVML_FI_DEV_PCIE_COUNT_NON_FATAL_ERROR, "gpu.pcie_nonfatal_errors"),
     (NVML_FI_DEV_PCIE_COUNT_FATAL_ERROR, "gpu.pcie_fatal_errors"),
     (NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, "gpu.recovery_action"),
+    (NVML_FI_DEV_C2C_LINK_COUNT, c2c::LINKS),
 ];
 
 /// More parts than any device can be cut into; what a driver tells is foreign.

@@ -374,6 +374,23 @@ fn links_fields_and_the_word_of_the_driver_are_read() {
     rig.end();
 }
 
+#[test]
+fn links_to_the_processor_are_read_where_there_are_some() {
+    let healthy = format!("{HEALTHY}c2c-links 0 10\nc2c-active 0 10\nc2c-errors 0 4\n");
+    let mut rig = Rig::with(&healthy);
+    rig.settle();
+    rig.now(&format!("{healthy}c2c-active 0 9\nc2c-errors 0 5\n"));
+    rig.told(2);
+    assert_eq!(
+        rig.told,
+        [
+            "node a, gpu 0000:9b:00 | gpu-nvlink-error | gpu.c2c_links_active 9",
+            "node a, gpu 0000:9b:00 | gpu-nvlink-error | gpu.c2c_errors 5",
+        ]
+    );
+    rig.end();
+}
+
 /// An event waits for the line of the kernel log; here none comes.
 #[test]
 fn an_event_of_the_library_is_a_finding_of_the_class_that_the_kernel_log_would_have() {

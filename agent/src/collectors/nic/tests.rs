@@ -25,15 +25,20 @@ fn fixture() -> tempfile::TempDir {
 
 /// What a collector sees that looks for the first time.
 fn look(sysfs: &Path) -> Look {
-    Tree::new(sysfs).look()
+    again(&mut Tree::new(sysfs))
+}
+
+fn again(tree: &mut Tree) -> Look {
+    tree.refresh();
+    tree.values()
 }
 
 fn check(change: impl FnOnce(&Path), expect: &[(&str, &str, f64, Option<&str>)]) {
     let dir = fixture();
     let mut tree = Tree::new(dir.path());
-    let before = tree.look();
+    let before = again(&mut tree);
     change(&dir.path().join("class"));
-    let found = changes(&before, &tree.look());
+    let found = changes(&before, &again(&mut tree));
     let told: Vec<_> = found
         .iter()
         .map(|c| {
@@ -47,6 +52,20 @@ fn check(change: impl FnOnce(&Path), expect: &[(&str, &str, f64, Option<&str>)])
 #[test]
 fn a_quiet_adapter_is_no_news() {
     check(|_| {}, &[]);
+}
+
+#[test]
+fn a_look_is_different_when_a_value_is() {
+    let dir = fixture();
+    let mut tree = Tree::new(dir.path());
+    assert!(tree.refresh() && !tree.refresh());
+    let state = dir.path().join("class/infiniband/mlx5_0/ports/1/state");
+    fs::write(&state, "1: DOWN\n").unwrap();
+    assert!(tree.refresh() && !tree.refresh());
+    fs::write(&state, "").unwrap();
+    assert!(tree.refresh() && !tree.refresh());
+    fs::remove_dir_all(dir.path().join("class/net/ens1")).unwrap();
+    assert!(tree.refresh());
 }
 
 #[test]
@@ -123,14 +142,14 @@ fn an_adapter_that_comes_is_seen_at_the_next_look_and_a_port_of_a_known_one_at_t
     let dir = fixture();
     let rdma = dir.path().join("class/infiniband");
     let mut tree = Tree::new(dir.path());
-    assert_eq!(tree.look().len(), 2);
+    assert_eq!(again(&mut tree).len(), 2);
     fs::create_dir_all(rdma.join("mlx5_1")).unwrap();
     fs::write(rdma.join("mlx5_1/hca_type"), "MT4129\n").unwrap();
-    assert_eq!(tree.look().get("mlx5_1"), Some(&BTreeMap::new()));
+    assert_eq!(again(&mut tree).get("mlx5_1"), Some(&BTreeMap::new()));
     assert_eq!(tree.models()["mlx5_1"], "MT4129");
     fs::create_dir_all(rdma.join("mlx5_1/ports/1")).unwrap();
     fs::write(rdma.join("mlx5_1/ports/1/state"), "4: ACTIVE\n").unwrap();
-    let looks = (0..20).position(|_| !tree.look()["mlx5_1"].is_empty());
+    let looks = (0..20).position(|_| !again(&mut tree)["mlx5_1"].is_empty());
     assert!(looks.is_some_and(|looks| looks < 10), "{looks:?}");
 }
 
@@ -138,13 +157,13 @@ fn an_adapter_that_comes_is_seen_at_the_next_look_and_a_port_of_a_known_one_at_t
 fn files_that_vanish_between_two_looks_are_not_known_and_harm_nothing() {
     let dir = fixture();
     let mut tree = Tree::new(dir.path());
-    let before = tree.look();
+    let before = again(&mut tree);
     fs::remove_dir_all(dir.path().join("class/infiniband/mlx5_0/ports")).unwrap();
-    let after = (0..20).map(|_| tree.look()).last().unwrap();
+    let after = (0..20).map(|_| again(&mut tree)).last().unwrap();
     assert_eq!(after["mlx5_0"], BTreeMap::new());
     assert_eq!((changes(&before, &after), lost(&before, &after)), (vec![], vec![]));
     fs::remove_dir_all(dir.path().join("class")).unwrap();
-    assert_eq!(tree.look(), Look::new());
+    assert_eq!(again(&mut tree), Look::new());
 }
 
 #[test]

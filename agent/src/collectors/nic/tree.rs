@@ -62,6 +62,8 @@ struct Value {
     metric: String,
     form: Form,
     file: Kept,
+    /// What it told at the last look.
+    told: Option<f64>,
 }
 
 #[derive(Debug, Default)]
@@ -101,24 +103,37 @@ impl Tree {
         &self.models
     }
 
-    /// Every value that can be read now. A device without any is still there, and its absence later is a change.
-    pub(super) fn look(&mut self) -> Look {
+    /// Reads every value; says whether anything is different from the look before.
+    pub(super) fn refresh(&mut self) -> bool {
         let found = (entries(&self.rdma), entries(&self.net));
         self.left = self.left.saturating_sub(1);
-        if self.left == 0 || found != self.listed {
+        let listed = self.left == 0 || found != self.listed;
+        if listed {
             self.list(&found);
             self.listed = found;
             self.left = LIST_EVERY;
         }
-        let read = |adapter: &mut Adapter| {
-            let values = adapter.values.iter_mut().filter_map(|value| {
-                let form = value.form;
-                Some((value.metric.clone(), value.file.read(|text| form.read(text))?))
-            });
-            values.collect()
+        let mut differs = listed;
+        for value in self.adapters.values_mut().flat_map(|adapter| &mut adapter.values) {
+            let form = value.form;
+            let now = value.file.read(|text| form.read(text));
+            differs |= now != value.told;
+            value.told = now;
+        }
+        differs
+    }
+
+    /// Every value that could be read at the last look. A device without any is still there, and its absence later is a
+    /// change.
+    pub(super) fn values(&self) -> Look {
+        let told = |adapter: &Adapter| {
+            let values = adapter.values.iter();
+            values
+                .filter_map(|value| Some((value.metric.clone(), value.told?)))
+                .collect()
         };
-        let adapters = self.adapters.iter_mut();
-        adapters.map(|(name, adapter)| (name.clone(), read(adapter))).collect()
+        let adapters = self.adapters.iter();
+        adapters.map(|(name, adapter)| (name.clone(), told(adapter))).collect()
     }
 
     fn list(&mut self, (devices, interfaces): &(Vec<PathBuf>, Vec<PathBuf>)) {
@@ -166,6 +181,7 @@ impl Adapter {
             metric: metric.to_owned(),
             form,
             file: Kept::new(path),
+            told: None,
         });
     }
 }

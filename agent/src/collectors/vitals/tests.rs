@@ -2,11 +2,13 @@
 
 use super::*;
 
-struct Host(tempfile::TempDir, Vitals);
+struct Host(tempfile::TempDir, Vitals, Places);
 
 impl Host {
     fn new() -> Self {
-        let host = Self(tempfile::tempdir().unwrap(), Vitals::default());
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places::new(&dir.path().join("proc"), &dir.path().join("sys"));
+        let host = Self(dir, Vitals::default(), places);
         host.put("sys/devices/system/edac/mc/mc0/ce_count", "7\n");
         host.put("sys/devices/system/edac/mc/mc0/ue_count", "0\n");
         host.put("sys/devices/system/edac/mc/mc1/ce_count", "1\n");
@@ -35,7 +37,7 @@ impl Host {
             max_error_us: 0,
             offset_us: 0,
         };
-        let look = look(&self.0.path().join("proc"), &self.0.path().join("sys"), Some(clock));
+        let look = self.2.look(Some(clock));
         let told = self.1.take(look).into_iter();
         told.map(|it| {
             let class = it.marks.first().map(|mark| mark.class.to_string());
