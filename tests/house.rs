@@ -62,11 +62,12 @@ const PURE: [&str; 13] = [
 ];
 
 /// Libraries that would bring in what a pure crate must not know.
-const IMPURE: [&str; 8] = [
+const IMPURE: [&str; 9] = [
     "tokio",
     "tonic",
     "rustix",
     "redb",
+    "sysinfo",
     "nvml-wrapper",
     "rand",
     "tempfile",

@@ -23,6 +23,7 @@ mod collectors;
 mod door;
 mod error;
 mod fences;
+mod holders;
 mod identity;
 mod inject;
 mod intake;

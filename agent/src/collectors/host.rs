@@ -17,6 +17,7 @@ use super::platform::{self, Platform};
 use super::vitals::{Places, Vitals};
 use super::{Stop, mark, sample};
 use crate::clock;
+use crate::holders;
 use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
@@ -80,7 +81,9 @@ impl Host {
         loop {
             if let Some(available) = use_of.memory_available() {
                 // No class of its own: the OOM kill that may follow has one.
-                self.judge(&mut memory, "host.memory_available", available, None);
+                if self.judge(&mut memory, "host.memory_available", available, None) {
+                    self.holders(available);
+                }
             }
             let busy = use_of.load().unwrap_or(0.0) / processors;
             if let Some(crossed) = load.take(busy) {
@@ -205,13 +208,30 @@ impl Host {
         self.intake.push(sighting.marked(says.into_iter().collect()));
     }
 
-    fn judge(&self, threshold: &mut Threshold, metric: &str, value: f64, class: Option<&str>) {
-        let Some(crossed) = threshold.take(value) else { return };
+    /// Whoever reads of the kill that may follow wants to know who filled the memory, and then it is too late to ask.
+    fn holders(&self, available: f64) {
+        // Another tree of processes than this machine's is a recording.
+        if self.proc_root == Path::new("/proc")
+            && let Some(holders) = holders::of_memory()
+        {
+            self.line(
+                format!("{:.1} % of the memory is available; {holders}", available * 100.0),
+                None,
+            );
+        }
+    }
+
+    /// Tells a crossing, and whether the value is beyond the threshold since this look.
+    fn judge(&self, threshold: &mut Threshold, metric: &str, value: f64, class: Option<&str>) -> bool {
+        let Some(crossed) = threshold.take(value) else {
+            return false;
+        };
         let class = class.filter(|_| crossed.beyond);
         let marks = class.map(|class| mark(class, Role::Confirmation, 0.5, metric));
         let node = self.intake.node_entity();
         self.intake
             .push(sample(Source::Host, node, metric, crossed.value, "ratio").marked(marks.into_iter().collect()));
+        crossed.beyond
     }
 }
 

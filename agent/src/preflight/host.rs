@@ -8,6 +8,7 @@ use rustix::process::{Resource, getrlimit};
 use super::{Check, Need, Verdict, gib};
 use crate::clock::{KernelClock, kernel_clock};
 use crate::collectors::nic::rdma_ports;
+use crate::holders;
 
 /// What a container is given for shared memory when nobody says more, bytes (Docker's `--shm-size`).
 const SHM_DEFAULT: u64 = 64 << 20;
@@ -37,11 +38,15 @@ fn memory(need: &Need) -> Check {
     };
     let (bytes, by) = free;
     match need.memory_bytes {
-        Some(wanted) if bytes < wanted => check.bad(
-            Verdict::Fail,
-            format!("{} available {by}; {} are wanted", gib(bytes), gib(wanted)),
-            "fewer ranks on this node, less state each, or a larger limit",
-        ),
+        Some(wanted) if bytes < wanted => {
+            let holders = holders::of_memory().map(|holders| format!("; {holders}"));
+            let short = format!("{} available {by}; {} are wanted", gib(bytes), gib(wanted));
+            check.bad(
+                Verdict::Fail,
+                short + &holders.unwrap_or_default(),
+                "end what is left of other jobs, fewer ranks on this node, less state each, or a larger limit",
+            )
+        }
         _ => check.ok(format!("{} available {by}", gib(bytes))),
     }
 }

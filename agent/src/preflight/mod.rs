@@ -205,7 +205,7 @@ pub fn preflight(need: &Need) -> Vec<Check> {
 pub(crate) use job::for_job;
 
 /// Bytes as a person reads them.
-fn gib(bytes: u64) -> String {
+pub(crate) fn gib(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
