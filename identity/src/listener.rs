@@ -141,18 +141,17 @@ impl Door {
         }
     }
 
-    /// None for somebody who connects and goes without a word, as probes of load balancers do.
+    /// None for somebody who was told already, and for who connects and goes without a word, as probes of load balancers do.
     async fn shake(&self, identity: &Identity, stream: TcpStream, peer: SocketAddr) -> Result<Option<Wire>, Refused> {
         let bad = |what: String| (Refusal::Certificate, what);
         let mut first = [0; 1];
         match stream.peek(&mut first).await {
             Ok(1..) if first[0] == HANDSHAKE => {}
             Ok(1..) => {
+                let what = "it speaks without TLS, and this port wants it";
+                self.network.refusals().tell(Refusal::Plain, Some(peer), what);
                 self.farewell(stream).await;
-                return Err((
-                    Refusal::Plain,
-                    "it speaks without TLS, and this port wants it".to_owned(),
-                ));
+                return Ok(None);
             }
             Ok(0) | Err(_) => return Ok(None),
         }
