@@ -151,7 +151,10 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
 
     // Without TLS.
     let mut plain = TcpStream::connect(&address).await.unwrap();
-    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let (settings, call) = ([0, 0, 0, 4, 0, 0, 0, 0, 0], [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x82]);
+    let said = [&preface[..], &settings, &call].concat();
+    plain.write_all(&said).await.unwrap();
     let mut said = Vec::new();
     plain.read_to_end(&mut said).await.unwrap();
     assert!(
