@@ -26,6 +26,7 @@ mod identity;
 mod listener;
 mod name;
 mod network;
+mod plain;
 mod problem;
 mod protocol;
 mod refusals;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
@@ -32,9 +32,6 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 const HANDSHAKES: usize = 256;
 /// Connections that wait to be taken.
 const BACKLOG: usize = 16;
-/// How long, and how many bytes of, somebody who speaks without TLS is listened to after it was told so.
-const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
-const FAREWELL_BYTES: u64 = 64 << 10;
 /// Pause when no connection can be accepted; most likely descriptors are out, and some will be closed.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -141,18 +138,17 @@ impl Door {
         }
     }
 
-    /// None for somebody who connects and goes without a word, as probes of load balancers do.
+    /// None for somebody who was told already, and for who connects and goes without a word, as probes of load balancers do.
     async fn shake(&self, identity: &Identity, stream: TcpStream, peer: SocketAddr) -> Result<Option<Wire>, Refused> {
         let bad = |what: String| (Refusal::Certificate, what);
         let mut first = [0; 1];
         match stream.peek(&mut first).await {
             Ok(1..) if first[0] == HANDSHAKE => {}
             Ok(1..) => {
-                self.farewell(stream).await;
-                return Err((
-                    Refusal::Plain,
-                    "it speaks without TLS, and this port wants it".to_owned(),
-                ));
+                let what = "it speaks without TLS, and this port wants it";
+                self.network.refusals().tell(Refusal::Plain, Some(peer), what);
+                self.protocol.farewell().say(stream).await;
+                return Ok(None);
             }
             Ok(0) | Err(_) => return Ok(None),
         }
@@ -180,16 +176,5 @@ impl Door {
             name: Some(Arc::new(name)),
         };
         Ok(Some(Wire::tls(secured.into(), caller)))
-    }
-
-    /// Tells somebody without TLS in its own language what is missing. What it said is read, or closing would take the words
-    /// away again.
-    async fn farewell(&self, mut stream: TcpStream) {
-        let told = async {
-            stream.write_all(self.protocol.farewell()).await?;
-            stream.shutdown().await?;
-            tokio::io::copy(&mut stream.take(FAREWELL_BYTES), &mut tokio::io::sink()).await
-        };
-        let _ = tokio::time::timeout(FAREWELL_LIMIT, told).await;
     }
 }

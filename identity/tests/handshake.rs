@@ -64,12 +64,12 @@ fn agent(node: &str) -> Expected {
     Expected::Agent(NodeId::from(node))
 }
 
-async fn dial(network: &Network, address: &str, expected: &Expected) -> Result<Wire, DialError> {
-    network.dial(address, expected, &Protocol::grpc(), LIMIT).await
+async fn dial(network: &Network, address: &str, expected: Expected) -> Result<Wire, DialError> {
+    network.dial(address, &expected, &Protocol::grpc(), LIMIT).await
 }
 
 /// Why it was not reached.
-async fn refused(network: &Network, address: &str, expected: &Expected) -> String {
+async fn refused(network: &Network, address: &str, expected: Expected) -> String {
     dial(network, address, expected).await.unwrap_err().words()
 }
 
@@ -83,7 +83,7 @@ async fn both_sides_know_who_the_other_is_and_bytes_pass() {
     let site = Site::new("c");
     let (n1, n2) = (site.network(Role::Agent, "n1"), site.network(Role::Agent, "n2"));
     let (mut listener, address) = listen(&n2, Protocol::grpc()).await;
-    let (dialled, accepted) = tokio::join!(dial(&n1, &address, &agent("n2")), listener.next());
+    let (dialled, accepted) = tokio::join!(dial(&n1, &address, agent("n2")), listener.next());
     let (mut dialled, mut accepted) = (dialled.unwrap(), accepted.unwrap());
     let name = |wire: &Wire| wire.caller().name.as_deref().cloned();
     assert_eq!(name(&accepted), Some(Name::new("c", Role::Agent, "n1").unwrap()));
@@ -101,16 +101,16 @@ async fn whoever_is_somebody_else_is_not_spoken_to() {
     let site = Site::new("c");
     let n1 = site.network(Role::Agent, "n1");
     let (_listener, address) = listen(&n1, Protocol::grpc()).await;
-    let told = refused(&site.network(Role::Agent, "n2"), &address, &agent("n3")).await;
+    let told = refused(&site.network(Role::Agent, "n2"), &address, agent("n3")).await;
     assert!(told.contains("it is agent n1 and not the agent of n3"), "{told}");
-    let told = refused(&site.network(Role::Operator, "ada"), &address, &Expected::Controller).await;
+    let told = refused(&site.network(Role::Operator, "ada"), &address, Expected::Controller).await;
     assert!(told.contains("it is agent n1 and not the controller"), "{told}");
     let bulk = Protocol::new(b"other/1", b"".as_slice().into());
     let told = n1.dial(&address, &agent("n1"), &bulk, LIMIT).await.unwrap_err();
     assert!(told.words().contains("it serves something else at this port"), "{told}");
     // An operator's certificate cannot serve, whatever it is called.
     let (_listener, address) = listen(&site.network(Role::Operator, "n4"), Protocol::grpc()).await;
-    let told = refused(&n1, &address, &agent("n4")).await;
+    let told = refused(&n1, &address, agent("n4")).await;
     assert!(told.contains("an operator's cannot serve"), "{told}");
 }
 
@@ -124,7 +124,7 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
     let mut eve = foreign.files(Role::Agent, "n2");
     let own = fs::read(&site.files(Role::Agent, "n2").ca).unwrap();
     fs::write(&eve.ca, [fs::read(&eve.ca).unwrap(), own].concat()).unwrap();
-    let told = refused(&Network::with(Identity::new(eve.clone())), &address, &agent("n1")).await;
+    let told = refused(&Network::with(Identity::new(eve.clone())), &address, agent("n1")).await;
     assert!(
         told.contains("it refuses this side's certificate: signed by another authority"),
         "{told}"
@@ -151,7 +151,10 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
 
     // Without TLS.
     let mut plain = TcpStream::connect(&address).await.unwrap();
-    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let (settings, call) = ([0, 0, 0, 4, 0, 0, 0, 0, 0], [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x82]);
+    let said = [&preface[..], &settings, &call].concat();
+    plain.write_all(&said).await.unwrap();
     let mut said = Vec::new();
     plain.read_to_end(&mut said).await.unwrap();
     assert!(
@@ -159,15 +162,20 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
         "{said:?}"
     );
 
-    let counted = [count(&n1, Refusal::Certificate), count(&n1, Refusal::Plain)];
-    assert_eq!(counted, [2, 1]);
+    // The other side hears it a moment before it is counted.
+    let counted = async {
+        while [count(&n1, Refusal::Certificate), count(&n1, Refusal::Plain)] != [2, 1] {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, counted).await.unwrap();
     // None of them came through: the next that does is the first.
     let n2 = Network::with(Identity::new(Files {
         ca: site.path("agent-n2/ca.pem"),
         certificate: site.path("agent-n2/certificate.pem"),
         key: site.path("agent-n2/key.pem"),
     }));
-    let (dialled, accepted) = tokio::join!(dial(&n2, &address, &agent("n1")), listener.next());
+    let (dialled, accepted) = tokio::join!(dial(&n2, &address, agent("n1")), listener.next());
     assert!(dialled.is_ok());
     assert!(accepted.unwrap().caller().speaks_for(&NodeId::from("n2")));
 }
@@ -176,10 +184,10 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
 async fn loopback_needs_no_identity_and_nothing_else_does_without() {
     let plain = Network::loopback();
     let (mut listener, address) = listen(&plain, Protocol::grpc()).await;
-    let (dialled, accepted) = tokio::join!(dial(&plain, &address, &Expected::Controller), listener.next());
+    let (dialled, accepted) = tokio::join!(dial(&plain, &address, Expected::Controller), listener.next());
     assert_eq!(dialled.unwrap().caller().name, None);
     assert!(accepted.unwrap().caller().speaks_for(&NodeId::from("anybody")));
-    let told = dial(&plain, "192.0.2.1:7700", &Expected::Controller).await.unwrap_err();
+    let told = dial(&plain, "192.0.2.1:7700", Expected::Controller).await.unwrap_err();
     assert!(
         matches!(told, DialError::Exposed(_)) && told.is_about_identity(),
         "{told}"
@@ -192,7 +200,7 @@ async fn loopback_needs_no_identity_and_nothing_else_does_without() {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
-    let told = refused(&site.network(Role::Agent, "n1"), &address, &Expected::Controller).await;
+    let told = refused(&site.network(Role::Agent, "n1"), &address, Expected::Controller).await;
     assert!(told.contains("it does not speak TLS"), "{told}");
     held.abort();
 }
@@ -243,13 +251,13 @@ async fn while_one_authority_takes_the_place_of_another_both_are_taken() {
         Network::with(Identity::new(n2.clone())),
     );
     let (mut listener, address) = listen(&n1_network, Protocol::grpc()).await;
-    let told = refused(&n2_network, &address, &agent("n1")).await;
+    let told = refused(&n2_network, &address, agent("n1")).await;
     assert!(told.contains("signed by another authority"), "{told}");
     // Files that changed are seen by the next handshake, of both.
     for files in [&n1, &n2] {
         fs::write(&files.ca, &both).unwrap();
     }
-    let (dialled, accepted) = tokio::join!(dial(&n2_network, &address, &agent("n1")), listener.next());
+    let (dialled, accepted) = tokio::join!(dial(&n2_network, &address, agent("n1")), listener.next());
     assert!(dialled.is_ok(), "{dialled:?}");
     assert!(accepted.unwrap().caller().speaks_for(&NodeId::from("n2")));
 }
