@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
 
 use super::lines::LINE_BYTES_MAX;
+use super::opened::IDENTITY;
 use super::*;
 
 /// A look after a while.
