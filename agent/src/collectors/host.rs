@@ -4,12 +4,12 @@
 //! answer is asked on a thread of its own, so that nothing here waits for it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Body, RankRef, Role, Source};
 
-use super::kept::{Kept, first_number};
+use super::in_use::Use;
 use super::limits::{self, Limits};
 use super::mounts::{self, Mounts, Room};
 use super::nic::rdma_ports;
@@ -235,40 +235,6 @@ impl Host {
     }
 }
 
-/// How much of the host is in use, as the kernel tells it.
-#[derive(Debug)]
-struct Use {
-    memory: Kept,
-    load: Kept,
-}
-
-impl Use {
-    fn of(proc_root: &Path) -> Self {
-        Self {
-            memory: Kept::new(proc_root.join("meminfo")),
-            load: Kept::new(proc_root.join("loadavg")),
-        }
-    }
-
-    /// Part of the memory that programs could have without swapping.
-    fn memory_available(&mut self) -> Option<f64> {
-        // Both stand among its first lines.
-        self.memory.read(|text| {
-            let kib = |name: &str| {
-                let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-                first_number(line.strip_prefix(':')?)
-            };
-            let all = kib("MemTotal").filter(|all| *all > 0.0)?;
-            Some(kib("MemAvailable")? / all)
-        })
-    }
-
-    /// Runnable threads, over 5 minutes.
-    fn load(&mut self) -> Option<f64> {
-        self.load.read(|text| text.split(' ').nth(1)?.parse().ok())
-    }
-}
-
 /// What is done so often at most, however often everything else is.
 #[derive(Debug)]
 struct Every {
@@ -351,25 +317,6 @@ mod tests {
         let mut every = Every::new(Duration::from_secs(5));
         let early = |look: u64| start + Duration::from_millis(look * 4_999);
         assert!((0..4).all(|look| every.is_due(early(look))));
-    }
-
-    #[test]
-    fn memory_and_load_are_read_where_the_kernel_tells_them() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let mut use_of = Use::of(dir.path());
-        assert_eq!((use_of.memory_available(), use_of.load()), (None, None));
-        let put = |file: &str, text: &str| std::fs::write(dir.path().join(file), text).expect("is written");
-        put(
-            "meminfo",
-            "MemTotal:       1000 kB\nMemFree:   100 kB\nMemAvailable:    250 kB\n",
-        );
-        put("loadavg", "0.50 7.25 9.00 2/300 4711\n");
-        assert_eq!((use_of.memory_available(), use_of.load()), (Some(0.25), Some(7.25)));
-        put("meminfo", "MemTotal: 0 kB\nMemAvailable: -1 kB\n");
-        put("loadavg", "garbage");
-        assert_eq!((use_of.memory_available(), use_of.load()), (None, None));
-        let mut own = Use::of(Path::new("/proc"));
-        assert!(own.memory_available().is_some_and(|part| part > 0.0 && part <= 1.0) && own.load().is_some());
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub(crate) mod gpu;
 mod hang;
 mod held;
 pub(crate) mod host;
+mod in_use;
 pub(crate) mod job_log;
 mod journal;
 mod judge;

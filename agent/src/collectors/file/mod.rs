@@ -5,29 +5,24 @@
 //! renamed file after its successor was opened.
 
 mod lines;
+mod opened;
 
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Instant;
 
-use super::stirs::{Stir, Stirs};
+use super::stirs::Stirs;
 use lines::Lines;
+use opened::{Open, open, renamed};
 
 /// Most bytes read at one look, so that one noisy file cannot starve the others.
 const LOOK_BYTES_MAX: usize = 4 << 20;
 
 /// Most looks when a file is finished: who writes faster than it is read cannot hold up the end of the agent.
 const FINISH_LOOKS_MAX: u32 = 16;
-
-/// How long a file that was rotated away may be taken for the one of its name while nothing is written into it.
-const IDENTITY: Duration = Duration::from_secs(1);
-
-/// The same for one that the kernel watches, which tells when the file itself is renamed or removed, though not when a folder
-/// above it is.
-const IDENTITY_WATCHED: Duration = Duration::from_secs(5);
 
 /// What a look at a file gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,41 +81,6 @@ pub(crate) struct Follower {
     checked: Option<Instant>,
     /// The last problem with opening or reading; told once until it changes.
     complaint: Option<String>,
-}
-
-#[derive(Debug)]
-struct Open {
-    file: File,
-    device: u64,
-    inode: u64,
-    offset: u64,
-    stir: Option<Stir>,
-}
-
-impl Open {
-    /// For how long it may be taken for the one of its name.
-    fn trusted(&self) -> Duration {
-        match &self.stir {
-            Some(stir) if !stir.is_moved() => IDENTITY_WATCHED,
-            _ => IDENTITY,
-        }
-    }
-
-    /// Whether nothing was written since it was read.
-    fn is_read(&self) -> bool {
-        match &self.stir {
-            Some(stir) => !stir.is_stirred(),
-            None => self.file.metadata().is_ok_and(|found| found.len() == self.offset),
-        }
-    }
-
-    fn place(&self, offset: u64) -> Place {
-        Place {
-            device: self.device,
-            inode: self.inode,
-            offset,
-        }
-    }
 }
 
 impl Follower {
@@ -387,26 +347,6 @@ impl Follower {
             out.push(Seen::Problem { what, lost: None });
         }
     }
-}
-
-/// Without `O_NONBLOCK`, opening a named pipe would wait for a writer.
-fn open(path: &Path) -> io::Result<(File, Metadata)> {
-    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    let metadata = file.metadata()?;
-    Ok((file, metadata))
-}
-
-/// The file of this identity under another name in the same folder, when it still holds `offset` bytes.
-fn renamed(path: &Path, device: u64, inode: u64, offset: u64) -> Option<(File, Metadata)> {
-    let siblings = std::fs::read_dir(path.parent()?).ok()?;
-    let same = |found: &Metadata| (found.dev(), found.ino()) == (device, inode) && found.is_file();
-    let sibling = siblings
-        .flatten()
-        .find(|entry| entry.metadata().is_ok_and(|found| same(&found)))?;
-    open(&sibling.path())
-        .ok()
-        .filter(|(_, found)| same(found) && found.len() >= offset)
 }
 
 #[cfg(test)]

@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
 
 use super::lines::LINE_BYTES_MAX;
+use super::opened::IDENTITY;
 use super::*;
 
 /// A look after a while.
@@ -201,4 +204,41 @@ fn old_lines_of_unknown_age_are_left_out_and_counted() {
     assert!(look(&mut later).is_empty());
     append(&dir.path().join("later"), b"first\n");
     assert_eq!(look(&mut later), ["first"]);
+}
+
+/// A look of a reader that is told by the kernel, so long after the first.
+fn hear_at(follower: &mut Follower, stirs: &Stirs, now: Instant) -> Vec<String> {
+    stirs.hear();
+    look_at(follower, now)
+}
+
+#[test]
+fn a_watched_file_is_read_when_it_is_written_to_and_its_successor_found_by_its_going() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    append(&path, b"one\n");
+    let (stirs, start) = (Stirs::open(), Instant::now());
+    let mut follower = Follower::new(&path, Start::Beginning).watched_by(&stirs);
+    assert_eq!(hear_at(&mut follower, &stirs, start), ["one"]);
+    assert!(follower.is_still(start));
+    append(&path, b"two\nunfin");
+    stirs.hear();
+    assert!(!follower.is_still(start));
+    assert_eq!(look_at(&mut follower, start), ["two"]);
+    assert!(!follower.is_still(start), "an unfinished line has its time");
+    append(&path, b"ished\n");
+    assert_eq!(hear_at(&mut follower, &stirs, start), ["unfinished"]);
+    fs::write(&path, b"new\n").unwrap();
+    let told = hear_at(&mut follower, &stirs, start);
+    assert!(
+        told.len() == 2 && told[0].contains("was truncated") && told[1] == "new",
+        "{told:?}"
+    );
+    // Renamed first; the successor comes later, and is found within a second.
+    fs::rename(&path, dir.path().join("log.1")).unwrap();
+    assert!(hear_at(&mut follower, &stirs, start).is_empty());
+    append(&path, b"three\n");
+    assert_eq!(hear_at(&mut follower, &stirs, start + IDENTITY), ["three"]);
+    append(&path, b"four\n");
+    assert_eq!(hear_at(&mut follower, &stirs, start + IDENTITY), ["four"]);
 }

@@ -1,0 +1,73 @@
+//! A file that is open, wherever its name has gone.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use super::Place;
+use crate::collectors::stirs::Stir;
+
+/// How long a file that was rotated away may be taken for the one of its name while nothing is written into it.
+pub(super) const IDENTITY: Duration = Duration::from_secs(1);
+
+/// The same for one that the kernel watches, which tells when the file itself is renamed or removed, though not when a folder
+/// above it is.
+const IDENTITY_WATCHED: Duration = Duration::from_secs(5);
+
+/// A followed file.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) file: File,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) offset: u64,
+    pub(super) stir: Option<Stir>,
+}
+
+impl Open {
+    /// For how long it may be taken for the one of its name.
+    pub(super) fn trusted(&self) -> Duration {
+        match &self.stir {
+            Some(stir) if !stir.is_moved() => IDENTITY_WATCHED,
+            _ => IDENTITY,
+        }
+    }
+
+    /// Whether nothing was written since it was read.
+    pub(super) fn is_read(&self) -> bool {
+        match &self.stir {
+            Some(stir) => !stir.is_stirred(),
+            None => self.file.metadata().is_ok_and(|found| found.len() == self.offset),
+        }
+    }
+
+    pub(super) fn place(&self, offset: u64) -> Place {
+        Place {
+            device: self.device,
+            inode: self.inode,
+            offset,
+        }
+    }
+}
+
+/// Without `O_NONBLOCK`, opening a named pipe would wait for a writer.
+pub(super) fn open(path: &Path) -> io::Result<(File, Metadata)> {
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
+}
+
+/// The file of this identity under another name in the same folder, when it still holds `offset` bytes.
+pub(super) fn renamed(path: &Path, device: u64, inode: u64, offset: u64) -> Option<(File, Metadata)> {
+    let siblings = std::fs::read_dir(path.parent()?).ok()?;
+    let same = |found: &Metadata| (found.dev(), found.ino()) == (device, inode) && found.is_file();
+    let sibling = siblings
+        .flatten()
+        .find(|entry| entry.metadata().is_ok_and(|found| same(&found)))?;
+    open(&sibling.path())
+        .ok()
+        .filter(|(_, found)| same(found) && found.len() >= offset)
+}
