@@ -4,10 +4,13 @@
 //! machine allows it; as a load reads them, with what it gives thrown away; the same with digests; whole, into memory that was
 //! touched before, as a trainer's is; and whole, into fresh memory. Medians, and the whole spread.
 
-#![allow(clippy::unwrap_used, reason = "an example that cannot go on ends")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "an example that cannot go on ends, and what it found is for people"
+)]
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -94,7 +97,7 @@ fn main() {
     for (name, mut times) in names.into_iter().zip(times) {
         times.sort_by(f64::total_cmp);
         let (least, median, most) = (times[0], times[times.len() / 2], times[times.len() - 1]);
-        writeln!(std::io::stdout(), "{name:<22} {median:.3} s ({least:.3} to {most:.3})").unwrap();
+        println!("{name:<22} {median:.3} s ({least:.3} to {most:.3})");
     }
 }
 
