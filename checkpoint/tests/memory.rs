@@ -1,5 +1,7 @@
 //! What saving and loading costs in memory does not grow, and ends with the arena. A test of its own process: it counts pages.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::fs;
