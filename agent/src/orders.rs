@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use rankguard_checkpoint::format::CheckpointId;
 use rankguard_identity::Network;
 use rankguard_model::{
     Body, Entity, FailedCheck, Generation, JobId, Launch, NodeId, Order, OrderId, Preflight, RankRef, Role, Source,
@@ -101,7 +102,12 @@ impl Orders {
             } => self.fence(id, &job, generation, reserve_port),
             Order::Preflight(wanted) => self.preflight(wanted),
             Order::Launch(launch) => self.launch(id, launch),
-            Order::Keep { job, generation, step } => self.checkpoints.keep(&job, generation, step),
+            Order::Keep {
+                job,
+                generation,
+                step,
+                stays,
+            } => self.checkpoints.keep(&job, CheckpointId { step, generation }, stays),
             Order::Stop {
                 job,
                 generation,

@@ -316,6 +316,7 @@ async fn an_agent_that_is_asked_to_end_waits_for_one_more_checkpoint() {
                     job: JobId::from("train"),
                     generation: Generation(1),
                     step: Step(step),
+                    stays: None,
                 };
                 controller.order(&keep(6)).await;
                 assert!(lives(pid), "step 7 is not safe yet");

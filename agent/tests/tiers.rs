@@ -6,11 +6,12 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rankguard_agent::run;
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, TensorBox};
-use rankguard_model::{Body, CopyTier, Entity, Generation, JobId, Order, RestorePoint, ShardSeal, Step};
+use rankguard_model::{Body, CopyTier, Entity, Generation, JobId, Order, RestorePoint, ShardSeal, Stays, Step};
 use rankguard_rank::RankClient;
 use serde_json::json;
 use support::agent::{client_at, settings, tells_its_socket};
@@ -94,6 +95,18 @@ impl Scene {
         parent: Option<CheckpointId>,
         tensors: Tensors,
     ) -> RankClient {
+        self.save_leaving(client, at, parent, tensors, None).await
+    }
+
+    /// The same, with what the rules of the job leave.
+    async fn save_leaving(
+        &self,
+        client: RankClient,
+        at: CheckpointId,
+        parent: Option<CheckpointId>,
+        tensors: Tensors,
+        stays: Option<Stays>,
+    ) -> RankClient {
         let step = at.step;
         let saved = tokio::task::spawn_blocking(move || {
             let mut client = client;
@@ -116,6 +129,7 @@ impl Scene {
             job: job(),
             generation: at.generation,
             step,
+            stays,
         };
         self.controller.order(&keep).await;
         client
@@ -191,6 +205,44 @@ async fn what_is_committed_goes_to_the_object_store_and_heals_from_there() {
         };
         let told = scene.controller.wait_body("word of the damage", healed).await;
         assert!(told.contains("tensor-2") && told.contains("damaged"), "{told}");
+        scene
+    })
+    .await;
+}
+
+/// What the rules of the job do not leave goes out of the object store too, once the commit that said so is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_object_store_keeps_what_the_rules_leave() {
+    Scene::play(|scene| async move {
+        let mirror = Store::at(scene.dir.path().join("mirror"));
+        let there = async |steps: &[u64]| {
+            let wanted: Vec<CheckpointId> = steps.iter().map(|step| id(*step, 1)).collect();
+            let same = async {
+                while mirror.committed_ids(&job()).unwrap() != wanted {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            let in_time = tokio::time::timeout(LIMIT, same).await;
+            assert!(in_time.is_ok(), "{:?}", mirror.committed_ids(&job()));
+        };
+        let mut client = scene.rank(1, None).await;
+        for (step, left) in [(5, &[5][..]), (6, &[5, 6]), (7, &[5, 6, 7]), (8, &[5, 7, 8])] {
+            let stays = Stays {
+                newest: 2,
+                named: vec![(Generation(1), Step(5))],
+            };
+            let tensors = state(step, 8);
+            client = scene
+                .save_leaving(client, id(step, 1), None, tensors, Some(stays))
+                .await;
+            scene.mirrored(step).await;
+            there(left).await;
+        }
+        // Where nobody has said what stays, all does.
+        let client = scene.save(client, id(9, 1), None, state(9, 8)).await;
+        scene.mirrored(9).await;
+        there(&[5, 7, 8, 9]).await;
+        drop(client);
         scene
     })
     .await;

@@ -11,7 +11,7 @@
 //! - what lies in shared memory is written by another process and is not believed: every number read from it is
 //!   bounded first, and bytes are copied out before they are checked.
 //!
-//! `unsafe` stands in two files, `arena/mapping.rs` and `arena/kernel.rs`.
+//! `unsafe` stands in three files, `arena/mapping.rs`, `arena/kernel.rs` and `pages.rs`.
 //!
 //! Beside it: [`repair`] writes checked copies over what is damaged; object stores, parity and sockets between agents are a
 //! crate of their own (`checkpoint/tiers`), and so are intervals and agreement (`checkpoint/schedule`) and foreign formats
@@ -23,6 +23,8 @@
 
 pub mod arena;
 mod image;
+#[allow(unsafe_code)]
+mod pages;
 mod priority;
 pub mod repair;
 pub mod restore;

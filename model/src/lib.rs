@@ -25,7 +25,7 @@ pub use job::{
     CheckpointCopies, CheckpointPolicy, Exit, JobSpec, NodeInfo, NodeRange, Placement, RankRef, RunningRank,
 };
 pub use order::{CheckpointCall, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
-pub use retention::{Best, Good, Retention};
+pub use retention::{Best, Good, Retention, Stays};
 pub use time::{ClockOffset, Timestamp};
 pub use view::{
     CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, Span, StatusView, StragglerView,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointCopies, Generation, JobId, NodeId, Rank, Step};
+use crate::{CheckpointCopies, Generation, JobId, NodeId, Rank, Stays, Step};
 
 /// What an agent is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub enum Order {
         generation: Generation,
         /// Its step.
         step: Step,
+        /// What the job's rules leave; an object store that the job is mirrored to keeps this and no more. `None` where
+        /// nobody has said: then nothing is removed there.
+        stays: Option<Stays>,
     },
     /// End the ranks of a job: SIGTERM, then SIGKILL after the grace.
     Stop {

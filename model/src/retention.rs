@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Generation, Step};
+
 /// Which end of a metric is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -36,4 +38,14 @@ pub struct Retention {
     pub every_ms: Option<u64>,
     /// The best by a metric.
     pub best: Option<Best>,
+}
+
+/// What the rules leave of a job's committed checkpoints. Whoever has only some of them keeps the newest of its own, so that
+/// it never has fewer than the rules ask for because it missed one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stays {
+    /// The newest so many.
+    pub newest: u32,
+    /// These, by any rule.
+    pub named: Vec<(Generation, Step)>,
 }

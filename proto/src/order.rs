@@ -1,14 +1,15 @@
 //! Orders on the wire.
 
 use rankguard_model::{
-    CheckpointCall, Generation, JobId, Launch, NodeId, Order, Peer, Preflight, Rank, RankSlot, RestorePoint, Step,
+    CheckpointCall, Generation, JobId, Launch, NodeId, Order, Peer, Preflight, Rank, RankSlot, RestorePoint, Stays,
+    Step,
 };
 
 use crate::WireError;
 use crate::error::{name, optional, port, repeated};
 use crate::v1;
 use crate::v1::checkpoint_called::Call;
-use crate::v1::order::{Checkpoint, Fence, Keep, Kind, Stop};
+use crate::v1::order::{Checkpoint, Fence, Keep, Kind, Named, Stop};
 
 impl From<&Order> for v1::Order {
     fn from(order: &Order) -> Self {
@@ -24,10 +25,16 @@ impl From<&Order> for v1::Order {
             }),
             Order::Preflight(wanted) => Kind::Preflight(wanted.into()),
             Order::Launch(launch) => Kind::Launch(launch.into()),
-            Order::Keep { job, generation, step } => Kind::Keep(Keep {
+            Order::Keep {
+                job,
+                generation,
+                step,
+                stays,
+            } => Kind::Keep(Keep {
                 job: job.0.clone(),
                 generation: generation.0,
                 step: step.0,
+                stays: stays.as_ref().map(Into::into),
             }),
             Order::Stop {
                 job,
@@ -69,6 +76,7 @@ impl TryFrom<v1::Order> for Order {
                 job: JobId(name("keep.job", keep.job)?),
                 generation: Generation(keep.generation),
                 step: Step(keep.step),
+                stays: keep.stays.map(Into::into),
             },
             Kind::Stop(stop) => Self::Stop {
                 job: JobId(name("stop.job", stop.job)?),
@@ -90,6 +98,29 @@ impl TryFrom<v1::Order> for Order {
                 }
             }
         })
+    }
+}
+
+impl From<&Stays> for v1::order::Stays {
+    fn from(stays: &Stays) -> Self {
+        let named = |&(generation, step): &(Generation, Step)| Named {
+            generation: generation.0,
+            step: step.0,
+        };
+        Self {
+            newest: stays.newest,
+            named: stays.named.iter().map(named).collect(),
+        }
+    }
+}
+
+impl From<v1::order::Stays> for Stays {
+    fn from(stays: v1::order::Stays) -> Self {
+        let named = |named: Named| (Generation(named.generation), Step(named.step));
+        Self {
+            newest: stays.newest,
+            named: stays.named.into_iter().map(named).collect(),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use rankguard_model::{
     Best, Body, CheckpointCall, CheckpointCopies, CheckpointPolicy, ClassId, ClockOffset, CopyTier, Device, DeviceKind,
     Entity, Evidence, EvidenceId, Exit, FailedCheck, Generation, Good, JobId, JobSpec, Launch, Ledger, Mark, NodeId,
     NodeInfo, NodeRange, Order, OrderId, Peer, Preflight, Rank, RankRef, RankSlot, RestoreBytes, RestorePoint,
-    Retention, Role, RunningRank, Sequence, ShardSeal, Source, Step, Timestamp,
+    Retention, Role, RunningRank, Sequence, ShardSeal, Source, Stays, Step, Timestamp,
 };
 
 use crate::{WireError, v1};
@@ -229,6 +229,11 @@ fn evidence() -> impl Strategy<Value = Evidence> {
     )
 }
 
+fn stays() -> impl Strategy<Value = Stays> {
+    let named = vec((generation(), step()), 0..3);
+    (any::<u32>(), named).prop_map(|(newest, named)| Stays { newest, named })
+}
+
 fn copies() -> impl Strategy<Value = CheckpointCopies> {
     (any::<u32>(), option::of(text())).prop_map(|(nodes, mirror)| CheckpointCopies { nodes, mirror })
 }
@@ -317,7 +322,12 @@ fn order() -> impl Strategy<Value = Order> {
                     })
                 }
             ),
-        (job(), generation(), step()).prop_map(|(job, generation, step)| Order::Keep { job, generation, step }),
+        (job(), generation(), step(), option::of(stays())).prop_map(|(job, generation, step, stays)| Order::Keep {
+            job,
+            generation,
+            step,
+            stays
+        }),
         (job(), generation(), any::<u64>()).prop_map(|(job, generation, grace_ms)| Order::Stop {
             job,
             generation,

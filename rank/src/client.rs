@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rankguard_checkpoint::Arena;
 use rankguard_checkpoint_format::TensorBox;
-use rankguard_model::{CheckpointCall, Rank, Step};
+use rankguard_model::{CheckpointCall, Step};
 use rankguard_proto::v1;
 use rankguard_proto::v1::from_rank::Kind as Say;
 use rankguard_proto::v1::to_rank::Kind as Hear;
@@ -20,34 +20,19 @@ use crate::slots::{Claim, Owner, Sealed, Slots, image_bytes};
 use crate::wire::Wire;
 use crate::{BackPressure, Counts, Notes, Part, RankEnv, SaveOutcome, Saved};
 
+mod restore;
+
+pub use restore::{Restored, RestoredInto};
+
 /// Longest wait for an answer that costs the agent nothing.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
-/// Longest wait for a restore, which may read from other nodes and from disk.
-const RESTORE_WAIT: Duration = Duration::from_secs(120);
+/// What is added for each GiB that the agent must put in place or read first: a slow disk's, and more than a busy machine
+/// takes to touch as much memory for the first time.
+const WAIT_A_GIB: Duration = Duration::from_secs(10);
 
 /// How often a full arena is looked at: its owner is another process and rings no bell.
 const LOOK: Duration = Duration::from_millis(1);
-
-/// What a restore gave.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Restored {
-    /// Steps completed when it was saved.
-    pub step: Step,
-    /// The bytes of the boxes asked for, in the same order.
-    pub tensors: Vec<Vec<u8>>,
-    /// The small state of every shard, by rank.
-    pub states: Vec<(Rank, Value)>,
-}
-
-/// What a restore into the caller's own buffers gave.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RestoredInto {
-    /// Steps completed when it was saved.
-    pub step: Step,
-    /// The small state of every shard, by rank.
-    pub states: Vec<(Rank, Value)>,
-}
 
 /// A rank's connection to the agent of its node.
 #[derive(Debug)]
@@ -128,77 +113,6 @@ impl RankClient {
     /// Step marks that the agent was not told, because it did not read or is gone.
     pub fn marks_dropped(&self) -> u64 {
         self.marks_dropped
-    }
-
-    /// Asks for exactly these boxes of the checkpoint that this generation starts from; `None` for a fresh start.
-    ///
-    /// The arena is made for images of this size, so ask for what [`checkpoint`](Self::checkpoint) will save: then every
-    /// page is in place before the first save. Asking for nothing gives the states alone.
-    pub fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
-        let mut tensors = Vec::with_capacity(wanted.len());
-        for size in sizes(wanted.iter())? {
-            tensors.push(vec![0; usize::try_from(size).unwrap_or(usize::MAX)]);
-        }
-        let mut places: Vec<(TensorBox, &mut [u8])> = wanted
-            .iter()
-            .cloned()
-            .zip(tensors.iter_mut().map(Vec::as_mut_slice))
-            .collect();
-        let restored = self.restore_into(&mut places)?;
-        Ok(restored.map(|RestoredInto { step, states }| Restored { step, tensors, states }))
-    }
-
-    /// The same straight into the caller's buffers, which are left alone when there is nothing to restore. After an error
-    /// they may hold a part of it.
-    pub fn restore_into(&mut self, wanted: &mut [(TensorBox, &mut [u8])]) -> Result<Option<RestoredInto>, ClientError> {
-        let sizes = sizes(wanted.iter().map(|(boxed, _)| boxed))?;
-        for ((boxed, buffer), needs) in wanted.iter().zip(&sizes) {
-            let (has, needs) = (buffer.len() as u64, *needs);
-            if has != needs {
-                let name = boxed.name.clone();
-                return Err(ClientError::Buffer { name, has, needs });
-            }
-        }
-        let wanted_bytes: u64 = sizes.iter().sum();
-        self.take_arena(whole(wanted.iter().map(|(boxed, _)| boxed))?)?;
-        let boxes = wanted.iter().map(|(boxed, _)| to_wire(boxed)).collect();
-        let what = "the restored tensors";
-        let ready = match self.ask(Say::RestoreWanted(v1::RestoreWanted { boxes }), what, RESTORE_WAIT)? {
-            Hear::NothingToRestore(_) => return Ok(None),
-            Hear::RestoreReady(ready) => ready,
-            other => return Err(unexpected(what, &other)),
-        };
-        if ready.bytes != wanted_bytes {
-            return Err(ClientError::RestoredBytes {
-                wanted: wanted_bytes,
-                got: ready.bytes,
-            });
-        }
-        self.calls = Calls::new(self.env.generation, Step(ready.step), self.checkpoint_every);
-        let own = match ready.own_memory {
-            true => Some(Arena::map(self.wire.take_fd().ok_or(ClientError::NoDescriptor)?)?),
-            false => None,
-        };
-        let arena = own.as_ref().or(self.slots.arena.as_deref()).expect("taken above");
-        let (mut at, mut places) = (0, ready.places.iter());
-        for (_, buffer) in wanted.iter_mut() {
-            arena.read_image(ready.slot, places.next().copied().unwrap_or(at), buffer)?;
-            at += buffer.len() as u64;
-        }
-        if !ready.stays {
-            arena.release(ready.slot)?;
-        }
-        let states = ready.states.into_iter().map(|shard| {
-            let rank = Rank(shard.rank);
-            let state = serde_json::from_str(&shard.state);
-            state
-                .map(|state| (rank, state))
-                .map_err(|source| ClientError::RestoredState { rank, source })
-        });
-        Ok(Some(RestoredInto {
-            step: Step(ready.step),
-            states: states.collect::<Result<_, _>>()?,
-        }))
     }
 
     /// Tells that a step was completed. Never waits and never fails: a mark that cannot be sent is counted.
@@ -379,7 +293,11 @@ impl RankClient {
             return Ok(());
         }
         let what = "the arena";
-        match self.ask(Say::ArenaWanted(v1::ArenaWanted { image_bytes }), what, ANSWER_WAIT)? {
+        match self.ask(
+            Say::ArenaWanted(v1::ArenaWanted { image_bytes }),
+            what,
+            wait_for(ANSWER_WAIT, image_bytes),
+        )? {
             Hear::ArenaReady(ready) => {
                 self.agents_policy = match ready.when_full() {
                     v1::WhenFull::Wait => BackPressure::Wait(Duration::from_millis(ready.wait_ms)),
@@ -416,27 +334,17 @@ impl RankClient {
     }
 }
 
+/// The longest wait for an answer before which so many bytes are touched or read.
+fn wait_for(answer: Duration, bytes: u64) -> Duration {
+    let gibs = u32::try_from(bytes >> 30).unwrap_or(u32::MAX);
+    answer.saturating_add(WAIT_A_GIB.saturating_mul(gibs))
+}
+
 /// Size of the image that a save of these boxes makes.
 fn whole<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<u64, ClientError> {
     image_bytes(boxes).ok_or_else(|| ClientError::Box {
         name: "all together".to_owned(),
     })
-}
-
-fn sizes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<Vec<u64>, ClientError> {
-    boxes
-        .map(|b| b.bytes().ok_or_else(|| ClientError::Box { name: b.name.clone() }))
-        .collect()
-}
-
-fn to_wire(b: &TensorBox) -> v1::TensorBox {
-    v1::TensorBox {
-        name: b.name.clone(),
-        dtype: b.dtype.name().to_owned(),
-        global_shape: b.global_shape.clone(),
-        offset: b.offset.clone(),
-        shape: b.shape.clone(),
-    }
 }
 
 fn unexpected(wanted: &'static str, got: &Hear) -> ClientError {
@@ -449,4 +357,17 @@ fn unexpected(wanted: &'static str, got: &Hear) -> ClientError {
         Hear::Called(_) => "a call",
     };
     ClientError::Answer { wanted, got }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_needs_memory_may_take_longer_by_how_much_it_is() {
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        assert_eq!(wait_for(ANSWER_WAIT, 500 << 20), ANSWER_WAIT);
+        assert_eq!(wait_for(minutes(2), 60 << 30), minutes(12));
+        assert!(wait_for(ANSWER_WAIT, u64::MAX) > minutes(60));
+    }
 }

@@ -1,9 +1,11 @@
-//! Committed checkpoints to an object store, by the first node of the job.
+//! Committed checkpoints to an object store, by the first node of the job, and out of it again by the rules of the job.
 //!
-//! One at a time and newest first: a commit that is overtaken while another is under way is left out, and said to be.
+//! One at a time and newest first: a commit that is overtaken while another is under way is left out, and said to be. What
+//! goes is decided by the controller, which knows all commits and what was measured, and comes with the word of the commit; it
+//! is removed once that commit is there. As the object store may have missed some, it keeps as many of its own newest ones as the
+//! rules ask for: it never has fewer.
 //!
-//! Absent: several nodes that share the work, and retention in the object store (`rankguard checkpoint` has commands for
-//! what is there).
+//! Absent: several nodes that share the work.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,7 +14,7 @@ use std::time::Instant;
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint_tiers::object::{ObjectError, ObjectSource, ObjectTier};
-use rankguard_model::{Body, CopyTier, Entity, JobId, Launch, Source};
+use rankguard_model::{Body, CopyTier, Entity, Generation, JobId, Launch, Source, Stays, Step};
 
 use super::Checkpoints;
 use super::persist::chain;
@@ -29,11 +31,18 @@ struct Mirror {
     url: String,
     store: String,
     /// Committed and not under way yet.
-    next: Option<CheckpointId>,
+    next: Option<Commit>,
     /// Somebody is at it.
     busy: bool,
     /// Nothing more will come: what is queued is still brought there.
     over: bool,
+}
+
+/// A commit, and what the rules left of it and those before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Commit {
+    pub(super) id: CheckpointId,
+    pub(super) stays: Option<Stays>,
 }
 
 impl Mirrors {
@@ -50,7 +59,7 @@ impl Mirrors {
                 let mirror = Mirror {
                     url: url.clone(),
                     store: launch.checkpoint_store.clone(),
-                    next: before.as_ref().and_then(|before| before.next),
+                    next: before.as_ref().and_then(|before| before.next.clone()),
                     busy: before.is_some_and(|before| before.busy),
                     over: false,
                 };
@@ -73,17 +82,17 @@ impl Mirrors {
     }
 
     /// Puts a commit in the queue: what it pushed out, and whether somebody must begin.
-    fn put(&self, job: &JobId, id: CheckpointId) -> Option<(Option<CheckpointId>, bool)> {
+    fn put(&self, job: &JobId, commit: Commit) -> Option<(Option<Commit>, bool)> {
         let mut all = self.lock();
         let mirror = all.get_mut(job)?;
-        let overtaken = mirror.next.replace(id);
+        let overtaken = mirror.next.replace(commit);
         let begin = !mirror.busy;
         mirror.busy = true;
         Some((overtaken, begin))
     }
 
     /// The next commit of a job and where it goes; nobody is at it any more when there is none.
-    fn take(&self, job: &JobId) -> Option<(CheckpointId, Mirror)> {
+    fn take(&self, job: &JobId) -> Option<(Commit, Mirror)> {
         let mut all = self.lock();
         let mirror = all.get_mut(job)?;
         let next = mirror.next.take();
@@ -98,23 +107,27 @@ impl Mirrors {
 
 impl Checkpoints {
     /// A checkpoint was committed: to the object store with it, where this node does that.
-    pub(super) fn mirror(self: &Arc<Self>, job: &JobId, id: CheckpointId) {
-        let Some((overtaken, begin)) = self.mirrors.put(job, id) else {
+    pub(super) fn mirror(self: &Arc<Self>, job: &JobId, commit: Commit) {
+        let Some((overtaken, begin)) = self.mirrors.put(job, commit) else {
             return;
         };
         if let Some(overtaken) = overtaken {
             let why = Err("a newer checkpoint was committed before its turn came".to_owned());
-            self.tell_mirrored(job, overtaken, "the object store", Instant::now(), why);
+            self.tell_mirrored(job, overtaken.id, "the object store", Instant::now(), why);
         }
         if !begin {
             return;
         }
         let (all, job) = (self.clone(), job.clone());
         self.runtime.spawn_blocking(move || {
-            while let Some((id, mirror)) = all.mirrors.take(&job) {
+            while let Some((Commit { id, stays }, mirror)) = all.mirrors.take(&job) {
                 let started = Instant::now();
                 let pushed = all.push(&job, id, &mirror);
+                let is_there = pushed.is_ok();
                 all.tell_mirrored(&job, id, &mirror.url, started, pushed);
+                if let Some(stays) = stays.filter(|_| is_there) {
+                    all.retain(&job, &stays, &mirror);
+                }
             }
         });
     }
@@ -129,6 +142,27 @@ impl Checkpoints {
         pushed
             .map(|pushed| pushed.sent_bytes)
             .map_err(|problem| chain(&problem))
+    }
+
+    /// Takes out of the object store what the rules do not leave. What cannot be removed is tried again after the next commit.
+    /// For threads that may wait.
+    fn retain(&self, job: &JobId, stays: &Stays, mirror: &Mirror) {
+        let id = |&(generation, step): &(Generation, Step)| CheckpointId { step, generation };
+        let named: Vec<CheckpointId> = stays.named.iter().map(id).collect();
+        let retained = self.object_tier(&mirror.url).and_then(|tier| {
+            let retained = tier.retain(job, stays.newest, &named);
+            self.runtime.block_on(retained)
+        });
+        match retained {
+            Ok(removed) if removed.objects == 0 => {}
+            Ok(removed) => {
+                let (checkpoints, torn) = (removed.checkpoints.len(), removed.torn.len());
+                tracing::info!(%job, url = mirror.url, checkpoints, torn, "retention in the object store");
+            }
+            Err(problem) => {
+                tracing::warn!(%job, url = mirror.url, problem = chain(&problem), "retention in the object store");
+            }
+        }
     }
 
     fn tell_mirrored(&self, job: &JobId, id: CheckpointId, to: &str, started: Instant, sent: Result<u64, String>) {
@@ -165,16 +199,17 @@ impl Checkpoints {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::{CheckpointCopies, Generation, Step};
+    use rankguard_model::CheckpointCopies;
 
     use super::*;
     use crate::collectors::testing::{launch, rank};
 
-    fn id(step: u64) -> CheckpointId {
-        CheckpointId {
+    fn commit(step: u64) -> Commit {
+        let id = CheckpointId {
             step: Step(step),
             generation: Generation(1),
-        }
+        };
+        Commit { id, stays: None }
     }
 
     fn started() -> (Mirrors, Launch) {
@@ -191,25 +226,37 @@ mod tests {
     #[test]
     fn a_commit_that_is_overtaken_before_its_turn_is_told_and_the_newest_goes() {
         let (mirrors, launch) = started();
-        assert_eq!(mirrors.put(&launch.job, id(1)), Some((None, true)), "somebody begins");
-        assert_eq!(mirrors.take(&launch.job).map(|(id, _)| id), Some(id(1)));
-        assert_eq!(mirrors.put(&launch.job, id(2)), Some((None, false)), "one is under way");
-        assert_eq!(mirrors.put(&launch.job, id(3)), Some((Some(id(2)), false)));
-        assert_eq!(mirrors.take(&launch.job).map(|(id, _)| id), Some(id(3)));
+        assert_eq!(
+            mirrors.put(&launch.job, commit(1)),
+            Some((None, true)),
+            "somebody begins"
+        );
+        assert_eq!(mirrors.take(&launch.job).map(|(commit, _)| commit), Some(commit(1)));
+        assert_eq!(
+            mirrors.put(&launch.job, commit(2)),
+            Some((None, false)),
+            "one is under way"
+        );
+        assert_eq!(mirrors.put(&launch.job, commit(3)), Some((Some(commit(2)), false)));
+        assert_eq!(mirrors.take(&launch.job).map(|(commit, _)| commit), Some(commit(3)));
         assert!(mirrors.take(&launch.job).is_none());
-        assert_eq!(mirrors.put(&launch.job, id(4)), Some((None, true)), "nobody was at it");
+        assert_eq!(
+            mirrors.put(&launch.job, commit(4)),
+            Some((None, true)),
+            "nobody was at it"
+        );
     }
 
     #[test]
     fn the_last_commit_of_a_job_is_brought_there_although_the_job_is_over() {
         let (mirrors, launch) = started();
-        mirrors.put(&launch.job, id(1));
+        mirrors.put(&launch.job, commit(1));
         mirrors.take(&launch.job);
-        mirrors.put(&launch.job, id(2));
+        mirrors.put(&launch.job, commit(2));
         mirrors.forget(&launch.job);
-        assert_eq!(mirrors.take(&launch.job).map(|(id, _)| id), Some(id(2)));
+        assert_eq!(mirrors.take(&launch.job).map(|(commit, _)| commit), Some(commit(2)));
         assert!(mirrors.take(&launch.job).is_none());
-        assert!(mirrors.put(&launch.job, id(3)).is_none(), "nothing is kept of it");
+        assert!(mirrors.put(&launch.job, commit(3)).is_none(), "nothing is kept of it");
     }
 
     #[test]
@@ -217,6 +264,6 @@ mod tests {
         let (mirrors, mut launch) = started();
         launch.group_rank = 1;
         mirrors.start(&launch);
-        assert!(mirrors.put(&launch.job, id(1)).is_none());
+        assert!(mirrors.put(&launch.job, commit(1)).is_none());
     }
 }

@@ -23,7 +23,7 @@ use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint_tiers::bulk::{BulkError, BulkServer, Holder, Holdings, ServerLimits, Shelf};
 use rankguard_checkpoint_tiers::cap::Cap;
 use rankguard_identity::Network;
-use rankguard_model::{Generation, JobId, Launch, NodeId, RankRef, Step};
+use rankguard_model::{Generation, JobId, Launch, NodeId, RankRef, Stays, Step};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -34,7 +34,7 @@ use self::arenas::Arenas;
 use self::dedupe::Dedupe;
 use self::joint::Joint;
 use self::keeper::{Keeper, Kept, Label};
-use self::mirror::Mirrors;
+use self::mirror::{Commit, Mirrors};
 use self::peer::{ArenaHolder, Parts};
 use crate::intake::Intake;
 use crate::preflight::host::available;
@@ -162,18 +162,18 @@ impl Checkpoints {
         self.arenas.release_unsealed(&launch.job, launch.generation);
     }
 
-    /// A checkpoint was committed: older images go.
-    pub(crate) fn keep(self: &Arc<Self>, job: &JobId, generation: Generation, step: Step) {
+    /// A checkpoint was committed: older images go, and what the job's rules do not leave goes out of its mirror.
+    pub(crate) fn keep(self: &Arc<Self>, job: &JobId, committed: CheckpointId, stays: Option<Stays>) {
+        let CheckpointId { step, generation } = committed;
         self.remember(job, Some((generation, step)));
         self.committed.notify_waiters();
         self.arenas.release(job, |held| held < (generation, step));
         self.shelf
             .release(job, |id| (id.generation, id.step) < (generation, step));
-        self.mirror(job, CheckpointId { step, generation });
+        self.mirror(job, Commit { id: committed, stays });
         // What it borrows from is known to its manifest now.
         for place in self.arenas.of(job) {
             let mut lease = place.lease.lock().expect("no holder of a lease panics");
-            let committed = CheckpointId { step, generation };
             *lease = lease.take().filter(|held| held.id() >= committed);
         }
     }

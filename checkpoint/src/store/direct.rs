@@ -13,6 +13,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::disk;
+use crate::pages::Pages;
 
 /// Bytes of one transfer: large enough that one writer keeps a disk busy, small enough to stay in a core's cache.
 pub(crate) const BLOCK: usize = 1 << 20;
@@ -27,18 +28,19 @@ pub(crate) const SECTOR: u64 = 4096;
 /// A buffer that begins at a multiple of [`SECTOR`].
 #[derive(Debug, Default)]
 pub(crate) struct Aligned {
-    bytes: Vec<u8>,
+    pages: Option<Pages>,
 }
 
 impl Aligned {
     /// `length` bytes of it; grows as needed. What it held before is unspecified.
-    pub(crate) fn take(&mut self, length: usize) -> &mut [u8] {
-        let slack = SECTOR as usize;
-        if self.bytes.len() < length + slack {
-            self.bytes = vec![0; length + slack];
-        }
-        let start = self.bytes.as_ptr().align_offset(slack);
-        &mut self.bytes[start..start + length]
+    pub(crate) fn take(&mut self, length: usize) -> io::Result<&mut [u8]> {
+        let pages = match self.pages.take().filter(|pages| pages.len() >= length) {
+            Some(enough) => enough,
+            // Whoever reads runs of chunks soon reads a full one.
+            None if length > READ / 8 => Pages::new(length.max(READ + 2 * SECTOR as usize))?,
+            None => Pages::new(length.next_multiple_of(SECTOR as usize))?,
+        };
+        Ok(&mut self.pages.insert(pages)[..length])
     }
 }
 

@@ -142,7 +142,7 @@ impl Temp {
         }
     }
 
-    fn failed(&self, what: &'static str, error: io::Error) -> StoreError {
+    pub(super) fn failed(&self, what: &'static str, error: io::Error) -> StoreError {
         StoreError::writing(what, &self.target, self.bytes, error)
     }
 }

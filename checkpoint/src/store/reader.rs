@@ -47,7 +47,7 @@ impl Reader {
             false => (range.start, range.end),
         };
         let needed = (range.end - from) as usize;
-        let space = buffer.take((to - from) as usize);
+        let space = buffer.take((to - from) as usize)?;
         let mut got = 0;
         while got < needed {
             // A direct read ends short only at the end of the file, or where it was interrupted at a whole sector.

@@ -158,7 +158,9 @@ fn write_mapped(
 fn write_packed(shard: &mut Temp, index: &ShardIndex, image: &dyn ImageSource) -> Result<u64, StoreError> {
     let (own, chunking) = (index.own(), index.chunking());
     let mut buffer = Aligned::default();
-    let buffer = buffer.take(BLOCK + index.chunk_bytes as usize + TENSOR_ALIGN as usize);
+    let buffer = buffer
+        .take(BLOCK + index.chunk_bytes as usize + TENSOR_ALIGN as usize)
+        .map_err(|error| shard.failed("find memory to write", error))?;
     // The file from `start` on is in the buffer, `filled` bytes of it.
     let (mut start, mut filled, mut new_bytes) = (0u64, 0usize, 0u64);
     for (chunk, place) in (0u32..).zip(index.places()).filter(|(_, place)| place.file == own) {

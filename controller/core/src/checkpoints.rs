@@ -143,11 +143,11 @@ impl Checkpoints {
         self.attempts.void(generation, step);
     }
 
-    /// What stays of the committed ones and of one that is about to be, by the rules of the job.
+    /// What stays of the committed ones and of one that may be about to be, by the rules of the job.
     pub fn stay(
         &self,
         rules: &Retention,
-        next: &Kept<CheckpointId>,
+        next: Option<Kept<CheckpointId>>,
         metric: impl Fn(Generation, Step) -> BTreeMap<String, f64>,
     ) -> Vec<CheckpointId> {
         let known = self.committed.iter().map(|view| Kept {
@@ -161,7 +161,7 @@ impl Checkpoints {
             needs: Vec::new(),
             leased: false,
         });
-        let all: Vec<Kept<CheckpointId>> = known.chain([next.clone()]).collect();
+        let all: Vec<Kept<CheckpointId>> = known.chain(next).collect();
         stay(rules, &all).into_keys().collect()
     }
 

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rankguard_checkpoint_format::CheckpointId;
 use rankguard_checkpoint_schedule::rates::Rates;
+use rankguard_checkpoint_schedule::retention::{Kept, Retention};
 use rankguard_model::{
-    CaseId, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, RestoreBytes, Span, Step, Timestamp,
+    CaseId, CheckpointPolicy, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, RestoreBytes, Span, Step,
+    Timestamp,
 };
 use serde::Serialize;
 
@@ -195,6 +198,16 @@ impl Job {
             .and_then(|point| point.loss)
             .map(|loss| BTreeMap::from([("loss".to_owned(), loss)]))
             .unwrap_or_default()
+    }
+
+    /// What the rules leave of the committed checkpoints, and of one that is about to be.
+    pub fn stays(&self, policy: &CheckpointPolicy, next: Option<Kept<CheckpointId>>) -> Vec<CheckpointId> {
+        let rules = Retention {
+            last: policy.keep,
+            ..policy.retention.clone()
+        };
+        let metrics = |generation, step| self.metrics_at(generation, step);
+        self.checkpoints.stay(&rules, next, metrics)
     }
 
     /// Begins a stretch of a rank's life; what it did before ends.

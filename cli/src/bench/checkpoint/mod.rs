@@ -32,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) ranks: u32,
     /// Rounds that count.
     pub(crate) rounds: usize,
+    /// Saves until memory is looked at again.
+    pub(crate) saves: usize,
     /// Where the store is made; removed afterwards.
     pub(crate) dir: PathBuf,
 }
@@ -43,6 +45,8 @@ pub(crate) struct Figures {
     pub(crate) first_stall_over_memcpy: f64,
     pub(crate) durable_over_odirect_write: f64,
     pub(crate) load_over_odirect_read: f64,
+    /// The same, where both fill memory that nobody has touched.
+    pub(crate) fresh_load_over_odirect_read: f64,
     pub(crate) warm_load_gb_per_s: f64,
     pub(crate) bytes_read_over_needed: f64,
     pub(crate) cpu_s_per_gib: f64,
@@ -50,8 +54,26 @@ pub(crate) struct Figures {
     pub(crate) lost_s_per_save: f64,
     pub(crate) plan_10000_tensors_512_to_768_s: f64,
     pub(crate) reshard: Vec<Reshard>,
+    pub(crate) memory: Memory,
     pub(crate) raw: Raw,
     pub(crate) machine: Machine,
+}
+
+/// What saving holds beside the state itself, in all processes together, in bytes.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Memory {
+    /// One slot a rank: the image, and an area for the tables that describe it.
+    pub(crate) arenas_bytes: u64,
+    /// Arenas and what processes grew by, after the first save.
+    pub(crate) first_save_bytes: u64,
+    /// The most of it after a save of the rounds.
+    pub(crate) peak_bytes: u64,
+    /// After so many saves ...
+    pub(crate) saves: usize,
+    /// ... there is so much of it.
+    pub(crate) last_save_bytes: u64,
+    /// What this process holds more than at its start when all is over; the ranks have ended.
+    pub(crate) left_bytes: u64,
 }
 
 /// A load on another number of ranks.
@@ -77,10 +99,10 @@ pub(crate) struct Raw {
     pub(crate) durable_s: f64,
     pub(crate) odirect_read_s: f64,
     pub(crate) cold_load_s: f64,
+    pub(crate) fresh_read_s: f64,
+    pub(crate) fresh_load_s: f64,
     pub(crate) warm_load_s: f64,
     pub(crate) save_cpu_s: f64,
-    pub(crate) extra_memory_bytes: u64,
-    pub(crate) left_bytes: u64,
 }
 
 /// What it was measured on.

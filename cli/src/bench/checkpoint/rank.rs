@@ -20,7 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 use super::llama;
-use super::words::{Ask, Tier, Told};
+use super::words::{Ask, Destination, Tier, Told};
 use crate::out;
 
 /// Bytes of one transfer past the page cache.
@@ -51,6 +51,15 @@ struct State {
     /// Where copies and loads go; touched before anything is measured.
     spare: Vec<u8>,
     bytes: usize,
+}
+
+/// What is loaded.
+struct Load {
+    store: PathBuf,
+    step: u64,
+    tier: Tier,
+    /// Whether the bytes are compared with what was saved.
+    check: bool,
 }
 
 /// Obeys until it is told to end or the bench is gone.
@@ -102,7 +111,9 @@ impl State {
             spare: Vec::new(),
             bytes,
         };
-        state.touch(bytes);
+        // With room for the whole blocks that a reference reads, so that nothing of the bench's own grows later.
+        let blocks = (state.arenas.len() + 1) * BLOCK;
+        state.touch(bytes + blocks);
         Ok(state)
     }
 
@@ -125,10 +136,20 @@ impl State {
                 let bytes = &*self.touch(length);
                 timed(|| write(&path, &bytes[..length]))
             }
-            Ask::Read { paths, rank, world } => {
+            Ask::Read {
+                paths,
+                rank,
+                world,
+                into,
+            } => {
                 let lengths = paths.iter().map(|path| Ok(std::fs::metadata(path)?.len()));
                 let all: u64 = lengths.sum::<io::Result<u64>>()?;
-                let bytes = self.touch((all / world) as usize + (paths.len() + 1) * BLOCK);
+                let length = (all / world) as usize + (paths.len() + 1) * BLOCK;
+                let mut fresh = Vec::new();
+                let bytes = match into {
+                    Destination::Touched => self.touch(length),
+                    Destination::Fresh => untouched(&mut fresh, length),
+                };
                 timed(|| {
                     let mut at = 0;
                     for path in &paths {
@@ -143,8 +164,17 @@ impl State {
                 rank,
                 world,
                 tier,
+                into,
                 check,
-            } => self.load(&store, step, (rank, world), tier, check),
+            } => {
+                let from = Load {
+                    store,
+                    step,
+                    tier,
+                    check,
+                };
+                self.load(&from, (rank, world), into)
+            }
             Ask::Train { slot, step } => self.train(slot, step, heard),
             Ask::Stop | Ask::End => Ok(Told::default()),
         }
@@ -205,14 +235,18 @@ impl State {
         Ok(())
     }
 
-    fn load(&mut self, store: &Path, step: u64, part: (u64, u64), tier: Tier, check: bool) -> io::Result<Told> {
+    fn load(&mut self, from: &Load, part: (u64, u64), into: Destination) -> io::Result<Told> {
         let wanted = llama::boxes(self.place.gib, part.0, part.1);
         let sizes: Vec<usize> = wanted.iter().map(|boxed| boxed.bytes().unwrap_or(0) as usize).collect();
         let needed: usize = sizes.iter().sum();
         self.touch(needed);
         let start = self.spare.as_ptr().align_offset(SECTOR);
-        let mut rest = &mut self.spare[start..];
-        if check {
+        let mut fresh = Vec::new();
+        let mut rest = match into {
+            Destination::Touched => &mut self.spare[start..],
+            Destination::Fresh => untouched(&mut fresh, needed),
+        };
+        if from.check {
             rest.fill(0);
         }
         let mut parts = Vec::new();
@@ -221,15 +255,15 @@ impl State {
             parts.push(part);
             rest = after;
         }
-        let store = Store::at(store);
+        let store = Store::at(&from.store);
         let (cpu, start) = (cpu_seconds(), Instant::now());
         let id = CheckpointId {
-            step: Step(step),
+            step: Step(from.step),
             generation: Generation(1),
         };
         let checkpoint = store.load(&JobId::from(super::JOB), id).map_err(io::Error::other)?;
         let memory = ArenaSource::new(&self.arenas);
-        let source: &dyn ChunkSource = match tier {
+        let source: &dyn ChunkSource = match from.tier {
             Tier::Arena => &memory,
             Tier::Disk => &store,
         };
@@ -243,7 +277,7 @@ impl State {
             needed: needed as u64,
             ..Told::default()
         };
-        let sound = !check
+        let sound = !from.check
             || wanted
                 .iter()
                 .zip(&out.0)
@@ -301,6 +335,13 @@ impl Work {
         }
         start.elapsed().as_secs_f64()
     }
+}
+
+/// `length` bytes that begin at a whole sector, of memory that nobody has touched.
+fn untouched(fresh: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    *fresh = vec![0; length + SECTOR];
+    let start = fresh.as_ptr().align_offset(SECTOR);
+    &mut fresh[start..start + length]
 }
 
 fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<Told> {

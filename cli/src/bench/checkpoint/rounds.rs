@@ -13,7 +13,7 @@ use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
 
 use super::rank::cpu_seconds;
 use super::ranks::{RankProcess, all_do};
-use super::words::{Ask, Tier, Told};
+use super::words::{Ask, Destination, Tier, Told};
 use super::{Figures, JOB, Options, Reshard, llama, median, memory};
 
 /// Arenas of this node, one a rank, and the store they are written to.
@@ -45,30 +45,46 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
         ids.map(memory::of_process).sum()
     };
     let (mut memcpys, mut writes, mut reads) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut saves, mut colds, mut warms) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut saves, mut colds, mut warms, mut freshes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut peak = 0;
     let with_arenas = held(&ranks);
     let arena_bytes: u64 = node.arenas.iter().map(|arena| arena.geometry().total()).sum();
+    // More than the arenas, which have every page in place from the start.
+    let extra = |held: u64| arena_bytes + held.saturating_sub(with_arenas);
     for round in 0..=options.rounds {
         let step = round as u64 + 1;
         let reference = |nth: usize| dir.path().join(format!("reference-{nth}"));
         memcpys.push(slowest(&all_do(&mut ranks, |_| Ask::Memcpy)?));
         saves.push(node.save(&mut ranks, step)?);
-        peak = peak.max(held(&ranks));
+        let now = held(&ranks);
+        if round == 0 {
+            figures.memory.first_save_bytes = extra(now);
+        }
+        peak = peak.max(now);
         writes.push(slowest(&all_do(&mut ranks, |nth| Ask::Write { path: reference(nth) })?));
         let check = round == 0;
-        let (cold, read_s) = node.cold(&mut ranks, step, check)?;
+        let (cold, read_s) = node.cold(&mut ranks, step, Destination::Touched, check)?;
         reads.push(read_s);
-        let warm = node.load(&mut ranks, step, Tier::Arena, check)?;
+        let (fresh, read_s) = node.cold(&mut ranks, step, Destination::Fresh, false)?;
+        freshes.push((slowest(&fresh), read_s));
+        let warm = node.load(&mut ranks, step, (Tier::Arena, Destination::Touched), check)?;
         colds.push(slowest(&cold));
         warms.push(slowest(&warm));
         figures.bytes_read_over_needed = ratio(&cold);
         figures.raw.state_bytes = cold.iter().map(|told| told.needed).sum();
         node.forget(step)?;
     }
+    for nth in options.rounds + 2..=options.saves {
+        node.save(&mut ranks, nth as u64)?;
+        node.forget(nth as u64)?;
+    }
+    figures.memory.saves = options.saves.max(options.rounds + 1);
+    figures.memory.last_save_bytes = extra(held(&ranks));
+    figures.memory.arenas_bytes = arena_bytes;
+    figures.memory.peak_bytes = extra(peak);
     figures.lost_s_per_save = median(
         (0..options.rounds.min(3))
-            .map(|nth| node.train(&mut ranks, 100 + nth as u64))
+            .map(|nth| node.train(&mut ranks, (figures.memory.saves + 1 + nth) as u64))
             .collect::<io::Result<_>>()?,
     );
     let first = saves[0];
@@ -79,7 +95,10 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
     (raw.memcpy_s, raw.first_stall_s) = (median(memcpys[1..].to_vec()), first.stall);
     (raw.odirect_write_s, raw.odirect_read_s) = (median(writes[1..].to_vec()), median(reads[1..].to_vec()));
     (raw.cold_load_s, raw.warm_load_s) = (median(colds[1..].to_vec()), median(warms[1..].to_vec()));
-    raw.extra_memory_bytes = arena_bytes + peak.saturating_sub(with_arenas);
+    (raw.fresh_load_s, raw.fresh_read_s) = (
+        median(freshes[1..].iter().map(|one| one.0).collect()),
+        median(freshes[1..].iter().map(|one| one.1).collect()),
+    );
     let state = raw.state_bytes as f64;
     let each = |ours: Vec<f64>, reference: &[f64]| {
         median(
@@ -92,11 +111,12 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
     figures.stall_over_memcpy = each(saves[1..].iter().map(|save| save.stall).collect(), &memcpys);
     figures.durable_over_odirect_write = each(saves[1..].iter().map(|save| save.durable).collect(), &writes);
     figures.load_over_odirect_read = each(colds[1..].to_vec(), &reads);
+    figures.fresh_load_over_odirect_read = median(freshes[1..].iter().map(|(ours, read)| ours / read).collect());
     let raw = &figures.raw;
     figures.first_stall_over_memcpy = raw.first_stall_s / raw.memcpy_s;
     figures.warm_load_gb_per_s = state / raw.warm_load_s / 1e9;
     figures.cpu_s_per_gib = raw.save_cpu_s / (state / f64::from(1 << 30));
-    figures.memory_over_state = raw.extra_memory_bytes as f64 / state;
+    figures.memory_over_state = figures.memory.peak_bytes as f64 / state;
     let rounds = options.rounds.min(3);
     drop(ranks);
     drop(node);
@@ -104,7 +124,7 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
         let row = reshard(options, from, to, rounds, dir.path())?;
         figures.reshard.push(row);
     }
-    figures.raw.left_bytes = memory::of_process(std::process::id()).saturating_sub(before);
+    figures.memory.left_bytes = memory::of_process(std::process::id()).saturating_sub(before);
     Ok(())
 }
 
@@ -133,7 +153,13 @@ impl Node {
 
     /// A load from disk, between two plain reads of the same files: what the disk gives changes from second to second. Gives
     /// what every rank says of the load, and how long a read took on average.
-    fn cold(&self, ranks: &mut [RankProcess], step: u64, check: bool) -> io::Result<(Vec<Told>, f64)> {
+    fn cold(
+        &self,
+        ranks: &mut [RankProcess],
+        step: u64,
+        into: Destination,
+        check: bool,
+    ) -> io::Result<(Vec<Told>, f64)> {
         let paths: Vec<PathBuf> = (0..self.arenas.len())
             .map(|rank| {
                 let rank = Rank(u32::try_from(rank).unwrap_or(u32::MAX));
@@ -147,11 +173,12 @@ impl Node {
                 paths: paths.clone(),
                 rank: nth as u64,
                 world,
+                into,
             })?;
             io::Result::Ok(slowest(&told))
         };
         let before = read(ranks)?;
-        let cold = self.load(ranks, step, Tier::Disk, check)?;
+        let cold = self.load(ranks, step, (Tier::Disk, into), check)?;
         Ok((cold, f64::midpoint(before, read(ranks)?)))
     }
 
@@ -207,14 +234,21 @@ impl Node {
     }
 
     /// Every rank loads what it holds.
-    fn load(&self, ranks: &mut [RankProcess], step: u64, tier: Tier, check: bool) -> io::Result<Vec<Told>> {
+    fn load(
+        &self,
+        ranks: &mut [RankProcess],
+        step: u64,
+        way: (Tier, Destination),
+        check: bool,
+    ) -> io::Result<Vec<Told>> {
         let world = ranks.len() as u64;
         all_do(ranks, |nth| Ask::Load {
             store: self.dir.clone(),
             step,
             rank: nth as u64,
             world,
-            tier,
+            tier: way.0,
+            into: way.1,
             check,
         })
     }
@@ -258,8 +292,8 @@ fn reshard(options: &Options, from: u32, to: u32, rounds: usize, dir: &Path) -> 
     };
     let mut needed = 0;
     for round in 0..=rounds {
-        let (cold, read_s) = node.cold(&mut loaders, 1, round == 0)?;
-        let warm = node.load(&mut loaders, 1, Tier::Arena, round == 0)?;
+        let (cold, read_s) = node.cold(&mut loaders, 1, Destination::Touched, round == 0)?;
+        let warm = node.load(&mut loaders, 1, (Tier::Arena, Destination::Touched), round == 0)?;
         row.bytes_read_over_needed = ratio(&cold);
         needed = cold.iter().map(|told| told.needed).sum();
         if round > 0 {

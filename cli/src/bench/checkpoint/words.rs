@@ -14,7 +14,12 @@ pub(super) enum Ask {
     /// Writes as many bytes as the image has to a file, past the page cache, and syncs it: the floor of a save.
     Write { path: PathBuf },
     /// Reads this rank's share, part `rank` of `world`, of each file, past the page cache: the floor of a load of them.
-    Read { paths: Vec<PathBuf>, rank: u64, world: u64 },
+    Read {
+        paths: Vec<PathBuf>,
+        rank: u64,
+        world: u64,
+        into: Destination,
+    },
     /// Loads what rank `rank` of `world` holds.
     Load {
         store: PathBuf,
@@ -22,6 +27,7 @@ pub(super) enum Ask {
         rank: u64,
         world: u64,
         tier: Tier,
+        into: Destination,
         check: bool,
     },
     /// Computes on this core, saves while it does, and goes on until it is told to stop.
@@ -30,6 +36,15 @@ pub(super) enum Ask {
     Stop,
     /// Ends the process.
     End,
+}
+
+/// What memory bytes are read into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Destination {
+    /// Memory that was touched before: the tensors of a trainer that has built its model.
+    Touched,
+    /// Memory that nobody has touched: every page is made while it is filled.
+    Fresh,
 }
 
 /// Where a load takes chunks from.

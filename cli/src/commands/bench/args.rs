@@ -53,8 +53,11 @@ pub(crate) struct BenchCheckpointArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) ranks: u32,
     /// Rounds that count, after one that does not
-    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = rounds)]
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = count)]
     pub(crate) rounds: usize,
+    /// Saves in all; memory is told after the first and the last
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = count)]
+    pub(crate) saves: usize,
     /// Where the store is made, on the disk that is to be measured; the folder for temporary files if absent
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
@@ -90,10 +93,10 @@ fn gib(text: &str) -> Result<f64, String> {
     }
 }
 
-fn rounds(text: &str) -> Result<usize, String> {
+fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(rounds) if (1..=1000).contains(&rounds) => Ok(rounds),
-        _ => Err("give a number of rounds from 1 to 1000".to_owned()),
+        _ => Err("give a number from 1 to 1000".to_owned()),
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) fn run(args: &BenchCheckpointArgs) -> Result<Exit, CliError> {
         gib: args.gib,
         ranks: args.ranks,
         rounds: args.rounds,
+        saves: args.saves,
         dir,
     };
     let figures = measure(&options).map_err(failed)?;
@@ -53,9 +54,10 @@ pub(super) fn run(args: &BenchCheckpointArgs) -> Result<Exit, CliError> {
             listing::print(format, &lines(&figures), COLUMNS);
             let machine = &figures.machine;
             out::note(&format!(
-                "{} ranks, each a process, on {} cores; {}; load average {:.1} before and {:.1} after",
+                "{} ranks, each a process, on {} cores; {} saves; {}; load average {:.1} before and {:.1} after",
                 machine.ranks,
                 machine.cores,
+                figures.memory.saves,
                 machine.filesystem,
                 machine.load_average_before,
                 machine.load_average_after
@@ -67,6 +69,7 @@ pub(super) fn run(args: &BenchCheckpointArgs) -> Result<Exit, CliError> {
 
 fn lines(figures: &Figures) -> Vec<Line> {
     let row = |figure, value, aim| Row { figure, value, aim };
+    let memory = |bytes: u64| bytes as f64 / figures.raw.state_bytes as f64;
     let rows = [
         row("stall / memcpy", figures.stall_over_memcpy, "1.10 at most"),
         row("first stall / memcpy", figures.first_stall_over_memcpy, "1.10 at most"),
@@ -80,10 +83,26 @@ fn lines(figures: &Figures) -> Vec<Line> {
             figures.load_over_odirect_read,
             "1.18 at most",
         ),
+        row(
+            "the same, both into fresh memory",
+            figures.fresh_load_over_odirect_read,
+            "",
+        ),
         row("warm load, GB/s", figures.warm_load_gb_per_s, "6 at least"),
         row("bytes read / needed", figures.bytes_read_over_needed, "1.02 at most"),
         row("CPU seconds a GiB saved", figures.cpu_s_per_gib, "0.35 at most"),
         row("extra memory / state", figures.memory_over_state, "1.0 at most"),
+        row(
+            "the same after the first save",
+            memory(figures.memory.first_save_bytes),
+            "",
+        ),
+        row(
+            "the same after the last save",
+            memory(figures.memory.last_save_bytes),
+            "",
+        ),
+        row("left at the end / state", memory(figures.memory.left_bytes), "0"),
         row(
             "training seconds lost a save",
             figures.lost_s_per_save,
@@ -100,6 +119,8 @@ fn lines(figures: &Figures) -> Vec<Line> {
         row("durable, s", figures.raw.durable_s, ""),
         row("O_DIRECT read, s", figures.raw.odirect_read_s, ""),
         row("cold load, s", figures.raw.cold_load_s, ""),
+        row("O_DIRECT read into fresh memory, s", figures.raw.fresh_read_s, ""),
+        row("cold load into fresh memory, s", figures.raw.fresh_load_s, ""),
         row("warm load, s", figures.raw.warm_load_s, ""),
     ];
     let line = |figure: String, value, aim: &str| Line {

@@ -1,7 +1,7 @@
 //! What evidence says of the progress of plans and checkpoints.
 
 use rankguard_checkpoint_format::CheckpointId;
-use rankguard_checkpoint_schedule::retention::{Kept, Retention};
+use rankguard_checkpoint_schedule::retention::Kept;
 use rankguard_model::{Body, Entity, Evidence, Generation, JobId, ProgressPoint, Rank, Source, Step};
 
 use super::Turn;
@@ -179,13 +179,7 @@ impl Turn<'_> {
                 needs: Vec::new(),
                 leased: false,
             };
-            let rules = Retention {
-                last: policy.keep,
-                ..policy.retention
-            };
-            let pinned = job
-                .checkpoints
-                .stay(&rules, &next, |generation, step| job.metrics_at(generation, step));
+            let pinned = job.stays(&policy, Some(next));
             self.actions.push(Action::CommitManifest {
                 store: policy.store,
                 manifest,

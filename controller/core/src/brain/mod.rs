@@ -14,7 +14,7 @@ mod waits;
 pub use gate::Answers;
 pub use hang::Hang;
 pub use interval::scope_of;
-use rankguard_model::{JobId, NodeId, Order, Rank, Timestamp};
+use rankguard_model::{CheckpointPolicy, JobId, NodeId, Order, Rank, Stays, Timestamp};
 
 use crate::fleet::Cordon;
 use crate::{Action, Event, Job, Plan, Stamped, State};
@@ -60,15 +60,22 @@ impl Turn<'_> {
                     entry.checkpoints.committed(self.at, *generation, *step);
                     entry.calls.committed(*generation, *step);
                     entry.fruitless = 0;
+                    let mirrored = |policy: &&CheckpointPolicy| policy.copies.mirror.is_some();
+                    let policy = entry.spec.checkpoint.as_ref().filter(mirrored);
+                    let keep = Order::Keep {
+                        job: job.clone(),
+                        generation: *generation,
+                        step: *step,
+                        stays: policy.map(|policy| {
+                            let named = entry.stays(policy, None);
+                            Stays {
+                                newest: policy.keep.max(1),
+                                named: named.iter().map(|id| (id.generation, id.step)).collect(),
+                            }
+                        }),
+                    };
                     for node in entry.nodes().to_vec() {
-                        self.order(
-                            &node,
-                            Order::Keep {
-                                job: job.clone(),
-                                generation: *generation,
-                                step: *step,
-                            },
-                        );
+                        self.order(&node, keep.clone());
                     }
                     self.replicas_differ(job, *generation, *step, differing);
                     self.adapt_interval(job);

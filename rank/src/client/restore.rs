@@ -1,0 +1,127 @@
+//! From the agent's tiers into a trainer's memory.
+
+use std::time::Duration;
+
+use rankguard_checkpoint::Arena;
+use rankguard_checkpoint_format::TensorBox;
+use rankguard_model::{Rank, Step};
+use rankguard_proto::v1;
+use rankguard_proto::v1::from_rank::Kind as Say;
+use rankguard_proto::v1::to_rank::Kind as Hear;
+use serde_json::Value;
+
+use super::{RankClient, unexpected, wait_for, whole};
+use crate::ClientError;
+use crate::calls::Calls;
+
+/// Longest wait for a restore of nothing, which may ask other nodes and a disk.
+const RESTORE_WAIT: Duration = Duration::from_secs(120);
+
+/// What a restore gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Restored {
+    /// Steps completed when it was saved.
+    pub step: Step,
+    /// The bytes of the boxes asked for, in the same order.
+    pub tensors: Vec<Vec<u8>>,
+    /// The small state of every shard, by rank.
+    pub states: Vec<(Rank, Value)>,
+}
+
+/// What a restore into the caller's own buffers gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RestoredInto {
+    /// Steps completed when it was saved.
+    pub step: Step,
+    /// The small state of every shard, by rank.
+    pub states: Vec<(Rank, Value)>,
+}
+
+impl RankClient {
+    /// Asks for exactly these boxes of the checkpoint that this generation starts from; `None` for a fresh start.
+    ///
+    /// The arena is made for images of this size, so ask for what [`checkpoint`](Self::checkpoint) will save: then every
+    /// page is in place before the first save. Asking for nothing gives the states alone.
+    pub fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
+        let mut tensors = Vec::with_capacity(wanted.len());
+        for size in sizes(wanted.iter())? {
+            tensors.push(vec![0; usize::try_from(size).unwrap_or(usize::MAX)]);
+        }
+        let mut places: Vec<(TensorBox, &mut [u8])> = wanted
+            .iter()
+            .cloned()
+            .zip(tensors.iter_mut().map(Vec::as_mut_slice))
+            .collect();
+        let restored = self.restore_into(&mut places)?;
+        Ok(restored.map(|RestoredInto { step, states }| Restored { step, tensors, states }))
+    }
+
+    /// The same straight into the caller's buffers, which are left alone when there is nothing to restore. After an error
+    /// they may hold a part of it.
+    pub fn restore_into(&mut self, wanted: &mut [(TensorBox, &mut [u8])]) -> Result<Option<RestoredInto>, ClientError> {
+        let sizes = sizes(wanted.iter().map(|(boxed, _)| boxed))?;
+        for ((boxed, buffer), needs) in wanted.iter().zip(&sizes) {
+            let (has, needs) = (buffer.len() as u64, *needs);
+            if has != needs {
+                let name = boxed.name.clone();
+                return Err(ClientError::Buffer { name, has, needs });
+            }
+        }
+        let wanted_bytes: u64 = sizes.iter().sum();
+        self.take_arena(whole(wanted.iter().map(|(boxed, _)| boxed))?)?;
+        let boxes = wanted.iter().map(|(boxed, _)| to_wire(boxed)).collect();
+        let (what, wait) = ("the restored tensors", wait_for(RESTORE_WAIT, wanted_bytes));
+        let ready = match self.ask(Say::RestoreWanted(v1::RestoreWanted { boxes }), what, wait)? {
+            Hear::NothingToRestore(_) => return Ok(None),
+            Hear::RestoreReady(ready) => ready,
+            other => return Err(unexpected(what, &other)),
+        };
+        if ready.bytes != wanted_bytes {
+            return Err(ClientError::RestoredBytes {
+                wanted: wanted_bytes,
+                got: ready.bytes,
+            });
+        }
+        self.calls = Calls::new(self.env.generation, Step(ready.step), self.checkpoint_every);
+        let own = match ready.own_memory {
+            true => Some(Arena::map(self.wire.take_fd().ok_or(ClientError::NoDescriptor)?)?),
+            false => None,
+        };
+        let arena = own.as_ref().or(self.slots.arena.as_deref()).expect("taken above");
+        let (mut at, mut places) = (0, ready.places.iter());
+        for (_, buffer) in wanted.iter_mut() {
+            arena.read_image(ready.slot, places.next().copied().unwrap_or(at), buffer)?;
+            at += buffer.len() as u64;
+        }
+        if !ready.stays {
+            arena.release(ready.slot)?;
+        }
+        let states = ready.states.into_iter().map(|shard| {
+            let rank = Rank(shard.rank);
+            let state = serde_json::from_str(&shard.state);
+            state
+                .map(|state| (rank, state))
+                .map_err(|source| ClientError::RestoredState { rank, source })
+        });
+        Ok(Some(RestoredInto {
+            step: Step(ready.step),
+            states: states.collect::<Result<_, _>>()?,
+        }))
+    }
+}
+
+fn sizes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<Vec<u64>, ClientError> {
+    boxes
+        .map(|b| b.bytes().ok_or_else(|| ClientError::Box { name: b.name.clone() }))
+        .collect()
+}
+
+fn to_wire(b: &TensorBox) -> v1::TensorBox {
+    v1::TensorBox {
+        name: b.name.clone(),
+        dtype: b.dtype.name().to_owned(),
+        global_shape: b.global_shape.clone(),
+        offset: b.offset.clone(),
+        shape: b.shape.clone(),
+    }
+}
