@@ -112,12 +112,12 @@ fn own_exit(scene: &Scene<'_>) -> Option<Candidate> {
     let (class, score, why) = match code {
         2 => (
             "argparse-error",
-            0.65,
+            0.7,
             "which is how one ends whose command line was not accepted",
         ),
         126 | 127 => (
             "environment-setup-error",
-            0.65,
+            0.7,
             "with which a shell says that a command cannot be run or found",
         ),
         _ => ("uncaught-exception", 0.55, "and nothing here says why"),
