@@ -106,7 +106,7 @@ fn own_exit(scene: &Scene<'_>) -> Option<Candidate> {
             .or_else(|| sign.field("exitcode"))?
             .parse::<i32>()
             .ok()?;
-        (launcher && (1..=125).contains(&code)).then_some((index, sign, code))
+        (launcher && (1..=127).contains(&code)).then_some((index, sign, code))
     })?;
     // A code with a meaning of its own says more than that a child failed.
     let (class, score, why) = match code {
