@@ -48,6 +48,10 @@ fn while_loading(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
         let why = format!("The key was looked up in {saved}, so what was saved and the model differ.");
         return Some(("checkpoint-mismatch", why));
     }
+    if let Some(function) = loader(sign).filter(|_| class == "data-corrupt") {
+        let why = format!("It was read by {function}, so the damaged file is saved weights and no data.");
+        return Some(("checkpoint-corrupt", why));
+    }
     let function = loader(sign).filter(|_| MISFITS.contains(&class))?;
     let why = format!("It was raised while {function} loaded saved weights, so what was saved does not fit the model.");
     Some(("checkpoint-mismatch", why))
