@@ -89,10 +89,59 @@ pub(crate) fn loader(sign: &Sign) -> Option<&str> {
     }
     sign.field("functions")?.split(',').take(NEAR).find(|function| {
         let name = function.to_ascii_lowercase();
-        let reads = ["load", "restore", "resume"].iter().any(|verb| name.contains(verb));
+        let reads = ["load", "restore", "resume", "upgrade"]
+            .iter()
+            .any(|verb| name.contains(verb));
         let saved = ["weight", "state_dict", "checkpoint", "ckpt", "pretrain", "param"];
         reads && saved.iter().any(|noun| name.contains(noun))
     })
+}
+
+/// What saved weights were looked up in, where the line that raised does that: a key that is not there is one that the
+/// checkpoint and the model do not share.
+pub(crate) fn looks_up_saved(sign: &Sign) -> Option<&str> {
+    let saved = [
+        "state_dict",
+        "state_dict_metadata",
+        "params_dict",
+        "checkpoint",
+        "ckpt",
+        "state_dicts",
+        "optim_state",
+        "pretrained_dict",
+    ];
+    let code = sign.field("raising")?;
+    looked_up_in(code).find(|name| {
+        saved
+            .iter()
+            .any(|word| *name == *word || name.ends_with(&format!("_{word}")))
+    })
+}
+
+/// The function that checks what the program was told, where an assertion failed in it.
+pub(crate) fn checks_settings(sign: &Sign) -> Option<&str> {
+    sign.field("functions")?.split(',').take(2).find(|function| {
+        let name = function.to_ascii_lowercase();
+        let checks = ["valid", "check", "parse", "verify", "assert"]
+            .iter()
+            .any(|verb| name.contains(verb));
+        let told = ["arg", "config", "cfg", "option", "hparam", "setting", "flag"];
+        checks && told.iter().any(|noun| name.contains(noun))
+    })
+}
+
+/// Whether the line that raised was making something in shared memory, which is a file system of its own.
+pub(crate) fn makes_shared_memory(sign: &Sign) -> bool {
+    let makers = [
+        "SemLock(",
+        "shm_open(",
+        "SharedMemory(",
+        "_share_filename",
+        "_new_shared",
+        "os.ftruncate(self._fd",
+    ];
+    sign.field("raising")
+        .is_some_and(|code| makers.iter().any(|maker| code.contains(maker)))
 }
 
 /// The function whose barrier a rank waited in, where it is one in which a single rank saves or prepares something for all.
@@ -120,19 +169,29 @@ pub(crate) fn waits_for_one(sign: &Sign) -> Option<&str> {
 
 /// The name of what settings were looked up in, where a line of code does that.
 pub(crate) fn looks_up_setting(code: &str) -> Option<&str> {
+    let settings = ["config", "cfg", "conf", "options", "opts", "opt", "hparams", "settings"];
     code.match_indices('[').find_map(|(at, _)| {
-        let start = code[..at]
-            .rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .map_or(0, |end| end + 1);
-        let name = &code[start..at];
+        let name = name_before(code, at);
         let quoted = code[at + 1..].starts_with(['\'', '"']);
-        let settings = ["config", "cfg", "conf", "options", "opts", "opt", "hparams", "settings"];
         let lower = name.to_ascii_lowercase();
         let is_one = settings
             .iter()
             .any(|word| lower == *word || lower.ends_with(&format!("_{word}")));
         (quoted && is_one).then_some(name)
     })
+}
+
+/// The names of what a line of code looks something up in.
+fn looked_up_in(code: &str) -> impl Iterator<Item = &str> {
+    code.match_indices('[').map(|(at, _)| name_before(code, at))
+}
+
+/// The name that ends at a place in a line of code.
+fn name_before(code: &str, at: usize) -> &str {
+    let start = code[..at]
+        .rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .map_or(0, |end| end + 1);
+    &code[start..at]
 }
 
 /// The installed package whose own code asked another module for a name or an argument that is not there. In the program's

@@ -106,13 +106,27 @@ fn own_exit(scene: &Scene<'_>) -> Option<Candidate> {
             .or_else(|| sign.field("exitcode"))?
             .parse::<i32>()
             .ok()?;
-        (launcher && (1..=125).contains(&code)).then_some((index, sign, code))
+        (launcher && (1..=127).contains(&code)).then_some((index, sign, code))
     })?;
-    let mut candidate = Candidate::new("uncaught-exception", scene.job_entity(), index, Strength::Outcome, 0.55);
+    // A code with a meaning of its own says more than that a child failed.
+    let (class, score, why) = match code {
+        2 => (
+            "argparse-error",
+            0.7,
+            "which is how one ends whose command line was not accepted",
+        ),
+        126 | 127 => (
+            "environment-setup-error",
+            0.7,
+            "with which a shell says that a command cannot be run or found",
+        ),
+        _ => ("uncaught-exception", 0.55, "and nothing here says why"),
+    };
+    let mut candidate = Candidate::new(class, scene.job_entity(), index, Strength::Outcome, score);
     candidate.root_rank = sign.rank_named();
-    candidate.notes.push(format!(
-        "The program ended itself with exit code {code}, and nothing here says why."
-    ));
+    candidate
+        .notes
+        .push(format!("The program ended itself with exit code {code}, {why}."));
     Some(candidate)
 }
 

@@ -1,7 +1,8 @@
 //! What a class means where it was said: a narrower class, and why.
 
 use crate::frames::{
-    below, innermost, loader, looks_up_setting, maker, mismatched_package, reads_samples, waits_for_one,
+    below, checks_settings, innermost, loader, looks_up_saved, looks_up_setting, maker, makes_shared_memory,
+    mismatched_package, reads_samples, waits_for_one,
 };
 use crate::{Scene, Sign};
 
@@ -37,11 +38,20 @@ pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'stati
         .or_else(|| between_packages(sign, class))
         .or_else(|| waiting(sign, class))
         .or_else(|| of_a_setting(sign, class))
+        .or_else(|| in_shared_memory(sign, class))
         .or_else(|| of_the_data(sign, class))
         .or_else(|| of_the_framework(sign, class))
 }
 
 fn while_loading(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    if let Some(saved) = looks_up_saved(sign).filter(|_| class == "key-error") {
+        let why = format!("The key was looked up in {saved}, so what was saved and the model differ.");
+        return Some(("checkpoint-mismatch", why));
+    }
+    if let Some(function) = loader(sign).filter(|_| class == "data-corrupt") {
+        let why = format!("It was read by {function}, so the damaged file is saved weights and no data.");
+        return Some(("checkpoint-corrupt", why));
+    }
     let function = loader(sign).filter(|_| MISFITS.contains(&class))?;
     let why = format!("It was raised while {function} loaded saved weights, so what was saved does not fit the model.");
     Some(("checkpoint-mismatch", why))
@@ -76,7 +86,18 @@ fn waiting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     Some(("hang-stalled-ranks", why))
 }
 
+fn in_shared_memory(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    (class == "disk-full" && makes_shared_memory(sign)).then(|| {
+        let why = "It was shared memory that was being made, so the file system that is full is that of shared memory.";
+        ("shm-exhausted", why.to_owned())
+    })
+}
+
 fn of_a_setting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    if let Some(function) = checks_settings(sign).filter(|_| class == "assertion-error") {
+        let why = format!("It was asserted in {function}, which checks what the program was told.");
+        return Some(("config-error", why));
+    }
     let settings = sign
         .field("code")
         .filter(|_| class == "key-error")

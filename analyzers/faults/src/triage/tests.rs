@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use rankguard_model::{ClassId, Device, DeviceKind, Role};
+use rankguard_model::{ClassId, Device, DeviceKind, Rank, Role};
 
 fn read(source: Source, lines: &[&str]) -> Vec<Observation> {
     let mut triage = Triage::new(Matcher::builtin(), Stream::new(source));

@@ -3,12 +3,14 @@
 //!
 //! Indentation is a help, not a condition: collectors and editors lose it.
 
+mod drawn;
 mod told;
 mod words;
 
 use rankguard_model::{Rank, Timestamp};
 
 use crate::line::ParsedLine;
+use drawn::Drawn;
 pub(super) use words::opens;
 use words::{
     EXCEPTION, FRAME, Margin, announced, begins, dedent, indent, is_chain, is_farewell, is_header, margin, nested,
@@ -52,6 +54,8 @@ pub(super) struct Unit {
     indent: usize,
     /// The type that stands before the header, as notebooks print it.
     announced: Option<String>,
+    /// Its frames are drawn, by a notebook or in a box.
+    drawn: bool,
     /// The next line may be source text of the frame before it.
     code_next: bool,
     /// The sentence between chained exceptions was read.
@@ -140,6 +144,7 @@ impl Unit {
             headless: false,
             indent: indent(line.text),
             announced: announced(line.text).map(str::to_owned),
+            drawn: announced(line.text).is_some() || drawn::opens_box(line.text),
             code_next: false,
             chained: false,
             foreign: 0,
@@ -216,6 +221,36 @@ impl Unit {
         }
     }
 
+    /// Another frame of the segment.
+    fn frame(&mut self, file: &str, line: &str, function: &str) {
+        let frames = &mut self.segment().frames;
+        if frames.len() == FRAMES {
+            frames.remove(FRAMES / 2);
+        }
+        frames.push(Frame {
+            file: file.to_owned(),
+            line: line.to_owned(),
+            function: function.to_owned(),
+            code: String::new(),
+        });
+    }
+
+    /// A line of a drawn traceback; whether it is one.
+    fn draw(&mut self, text: &str) -> bool {
+        match drawn::read(text) {
+            Some(Drawn::Place { file, line, function }) => self.frame(file, line, function),
+            Some(Drawn::Running { line, code }) => {
+                if let Some(frame) = self.segment().frames.last_mut() {
+                    line.clone_into(&mut frame.line);
+                    frame.code = code[..code.floor_char_boundary(256)].to_owned();
+                }
+            }
+            Some(Drawn::Ornament) => {}
+            None => return false,
+        }
+        true
+    }
+
     /// Another line of the last message.
     fn note(&mut self, text: &str) {
         let message = &mut self.segment().message;
@@ -240,19 +275,12 @@ impl Unit {
             return if empty { Step::Taken } else { Step::Closed };
         }
         if let Some(frame) = FRAME.captures(text) {
-            let group = |name: &str| frame.name(name).map_or(String::new(), |m| m.as_str().to_owned());
-            let frame = Frame {
-                file: group("file"),
-                line: group("line"),
-                function: group("function"),
-                code: String::new(),
-            };
-            let frames = &mut self.segment().frames;
-            if frames.len() == FRAMES {
-                frames.remove(FRAMES / 2);
-            }
-            frames.push(frame);
+            let group = |name: &str| frame.name(name).map_or("", |m| m.as_str());
+            self.frame(group("file"), group("line"), group("function"));
             self.code_next = true;
+            return Step::Taken;
+        }
+        if self.drawn && self.draw(text) {
             return Step::Taken;
         }
         let indented = text.starts_with([' ', '\t']);

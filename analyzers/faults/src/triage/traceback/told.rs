@@ -114,6 +114,9 @@ impl Unit {
             facts.push(("function", frame.function.clone()));
             facts.push(("code", frame.code.clone()));
         }
+        if let Some(frame) = last.and_then(|segment| segment.frames.last()) {
+            facts.push(("raising", frame.code.clone()));
+        }
         let innermost_first = || last.into_iter().flat_map(|segment| segment.frames.iter().rev());
         facts.push((
             "functions",
