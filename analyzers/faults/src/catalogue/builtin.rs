@@ -62,6 +62,8 @@ macro_rules! signature_files {
 /// Signatures, one file a family.
 pub(super) const SIGNATURES: &[File] = signature_files![
     "gpu.toml",
+    "health-checks.toml",
+    "accelerators.toml",
     "nvswitch.toml",
     "fabric-nic.toml",
     "host-kernel.toml",
