@@ -62,6 +62,10 @@ macro_rules! signature_files {
 /// Signatures, one file a family.
 pub(super) const SIGNATURES: &[File] = signature_files![
     "gpu.toml",
+    "dcgm.toml",
+    "health-checks.toml",
+    "node-conditions.toml",
+    "accelerators.toml",
     "nvswitch.toml",
     "fabric-nic.toml",
     "host-kernel.toml",
