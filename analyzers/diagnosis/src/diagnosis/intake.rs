@@ -173,7 +173,7 @@ impl Diagnosis {
             job: draft.scope.job().cloned(),
             first_at,
         };
-        self.drafts.insert(draft, &self.policy);
+        self.drafts.insert(Box::new(draft), &self.policy);
         change
     }
 }
