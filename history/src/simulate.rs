@@ -27,6 +27,8 @@ use serde::Serialize;
 pub(crate) use args::SimulateArgs;
 use args::{Action, Case, CopiesArg, ElasticArg};
 
+use crate::picture;
+
 /// Probability with which spares shall suffice where nobody says how many there are.
 const ENOUGH_SPARES: f64 = 0.99;
 
@@ -95,13 +97,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
     };
     print::print(args.format.format, &answer);
     if let Some(file) = &args.plot {
-        std::fs::write(file, plot::svg(&answer)).map_err(|problem| {
-            CliError::failure(
-                format!("cannot write {}", file.display()),
-                "name a file in a folder that exists",
-            )
-            .because(problem)
-        })?;
+        picture::write(file, &plot::drawing(&answer))?;
         out::note(&format!("plot: {}", file.display()));
     }
     Ok(Exit::Fine)

@@ -34,8 +34,8 @@ enum Action {
         data: Data,
         #[command(flatten)]
         narrow: Narrow,
-        /// Write its picture here, as SVG.
-        #[arg(long, value_name = "FILE.svg")]
+        /// Write its picture here, as SVG or PNG.
+        #[arg(long, value_name = "FILE.svg|FILE.png")]
         plot: Option<PathBuf>,
         #[command(flatten)]
         format: FormatArgs,

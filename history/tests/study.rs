@@ -117,6 +117,10 @@ fn pictures_and_pages_are_written_and_foreign_text_is_only_text() {
     assert_eq!(drawn.status.code(), Some(0), "{}", stderr(&drawn));
     let picture = fs::read_to_string(&svg).expect("the picture");
     assert!(picture.starts_with("<svg") && picture.contains("&lt;b&gt;") && !picture.contains("<b>"));
+    let png = folder.path().join("a.png");
+    let drawn = rankguard(&["run", "mix", "--data", text(&path), "--plot", text(&png)]);
+    assert_eq!(drawn.status.code(), Some(0), "{}", stderr(&drawn));
+    assert!(fs::read(&png).expect("the picture").starts_with(b"\x89PNG\r\n\x1a\n"));
     let none = rankguard(&["run", "bursts", "--data", text(&path), "--plot", text(&svg)]);
     assert_eq!(none.status.code(), Some(64));
     let page = rankguard(&[

@@ -1,11 +1,7 @@
-//! Conclusions: what a draft amounts to, in full for whoever acts on it and in short for what comes later.
+//! Conclusions: what was said of a draft, in short for whoever comes later.
 
-use rankguard_faults::Catalogue;
-use rankguard_model::{ClassId, Entity, Reason, Timestamp};
+use rankguard_model::{ClassId, Entity, Timestamp};
 use serde::{Deserialize, Serialize};
-
-use crate::draft::Draft;
-use crate::{Concluded, What};
 
 /// What was said when a draft was concluded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -15,52 +11,4 @@ pub(crate) struct Conclusion {
     pub(crate) blamed: Entity,
     /// Whether ranks had ended by then.
     pub(crate) failed: bool,
-}
-
-/// Weighs a draft and writes everything down.
-pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue) -> Concluded {
-    let opinion = draft.opinion(now, catalogue);
-    let failed = draft.has_failed();
-    draft.concluded = Some(Conclusion {
-        at: now,
-        class: opinion.verdict.class.clone(),
-        blamed: opinion.verdict.blamed.clone(),
-        failed,
-    });
-    let first = opinion.findings.first().map(|finding| finding.at);
-    let mut reasoning = opinion.reasoning;
-    if draft.dropped > 0 {
-        let text = format!(
-            "{} further signs found no room in the case and were only counted.",
-            draft.dropped
-        );
-        reasoning.push(Reason { at: now, text });
-    }
-    if draft.repeats.counted > 0 {
-        let text = format!(
-            "{} further signs repeat what is in the case, the last of {}, and were only counted.",
-            draft.repeats.counted, draft.repeats.last_at
-        );
-        reasoning.push(Reason { at: now, text });
-    }
-    if draft.nodes().len() > 1 {
-        let text = format!("{} nodes speak in this case.", draft.nodes().len());
-        reasoning.push(Reason { at: now, text });
-    }
-    Concluded {
-        draft: draft.id,
-        job: draft.scope.job().cloned(),
-        generation: draft.scope.generation(),
-        first_at: first.or_else(|| draft.signs.first().map(|sign| sign.at)).unwrap_or(now),
-        failed,
-        verdict: opinion.verdict,
-        findings: opinion.findings,
-        reasoning,
-        clears: opinion.clears,
-        signature: opinion.signature,
-        headline: opinion.headline,
-        node_silent: draft.holds(&What::Silent),
-        stalled: draft.holds(&What::Stalled),
-        order_failed: draft.holds(&What::OrderFailed),
-    }
 }

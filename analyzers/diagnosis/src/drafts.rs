@@ -11,8 +11,8 @@ use crate::{DraftId, Policy};
 /// Open drafts and those concluded within the window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Drafts {
-    /// Oldest first.
-    all: BTreeMap<DraftId, Draft>,
+    /// Oldest first. Boxed, because they come and go by the thousand and are large.
+    all: BTreeMap<DraftId, Box<Draft>>,
     /// The open draft of each scope; there is never a second one.
     open: ByScope<DraftId>,
     /// When each open draft is concluded.
@@ -29,13 +29,13 @@ impl Drafts {
     pub(crate) fn of(all: Vec<Draft>, policy: &Policy) -> Self {
         let mut drafts = Self::default();
         for draft in all {
-            drafts.insert(draft, policy);
+            drafts.insert(Box::new(draft), policy);
         }
         drafts
     }
 
     /// Takes a draft in.
-    pub(crate) fn insert(&mut self, draft: Draft, policy: &Policy) {
+    pub(crate) fn insert(&mut self, draft: Box<Draft>, policy: &Policy) {
         let id = draft.id;
         match &draft.concluded {
             None => {
@@ -60,7 +60,7 @@ impl Drafts {
     }
 
     /// Takes a draft out, which is put back with [`Drafts::insert`] or forgotten.
-    pub(crate) fn take(&mut self, id: DraftId, policy: &Policy) -> Option<Draft> {
+    pub(crate) fn take(&mut self, id: DraftId, policy: &Policy) -> Option<Box<Draft>> {
         let draft = self.all.remove(&id)?;
         match &draft.concluded {
             None => {
@@ -102,7 +102,7 @@ impl Drafts {
     }
 
     pub(crate) fn get(&self, id: DraftId) -> Option<&Draft> {
-        self.all.get(&id)
+        self.all.get(&id).map(Box::as_ref)
     }
 
     /// The open draft of a scope.
@@ -112,7 +112,10 @@ impl Drafts {
 
     /// Open drafts, oldest first.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Draft> {
-        self.all.values().filter(|draft| draft.concluded.is_none())
+        self.all
+            .values()
+            .map(Box::as_ref)
+            .filter(|draft| draft.concluded.is_none())
     }
 
     /// The next moment at which a draft is to be concluded.
@@ -141,7 +144,7 @@ impl Drafts {
         let other = there
             .rev()
             .take_while(|id| own.is_none_or(|own| **id > own))
-            .find(|id| self.all.get(id).is_some_and(&test));
+            .find(|id| self.all.get(id).is_some_and(|draft| test(draft)));
         other.copied().or(own)
     }
 
@@ -159,7 +162,7 @@ impl Drafts {
 
     /// All drafts, oldest first.
     pub(crate) fn into_all(self) -> Vec<Draft> {
-        self.all.into_values().collect()
+        self.all.into_values().map(|draft| *draft).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rankguard_model::{Body, ClassId, Entity, Evidence, EvidenceId, Mark, NodeId, Role, Source, Timestamp};
 
-use crate::repeats::sameness;
+use crate::sameness::sameness;
 use crate::{Sign, What};
 
 /// The class of an exception that no signature knows better: it says how a failure surfaced, not what it is.
@@ -21,7 +21,8 @@ pub(crate) struct Glimpse<'e> {
     pub(crate) meaning: Meaning<'e>,
     pub(crate) text: Cow<'e, str>,
     pub(crate) synthetic: bool,
-    /// What is the same in all repeats of it, as a number ([`sameness`]).
+    /// What is the same in all repeats of it, as a number ([`sameness`]); none for what is never a repeat: ends of processes
+    /// and facts.
     pub(crate) same: Option<u64>,
 }
 
@@ -86,7 +87,9 @@ impl<'e> Glimpse<'e> {
     }
 
     fn weighed(mut self) -> Self {
-        self.same = sameness(&self);
+        self.same = self
+            .mark()
+            .map(|mark| sameness(self.source, self.entity, mark, &self.text));
         self
     }
 
@@ -141,10 +144,6 @@ impl<'e> Glimpse<'e> {
 
     pub(crate) fn is_exit(&self) -> bool {
         matches!(self.meaning, Meaning::Plain(What::Exit { .. }))
-    }
-
-    pub(crate) fn field(&self, name: &str) -> Option<&'e str> {
-        self.mark()?.fields.get(name).map(String::as_str)
     }
 
     pub(crate) fn node(&self) -> Option<&'e NodeId> {

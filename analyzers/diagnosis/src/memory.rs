@@ -49,7 +49,7 @@ struct Held {
 /// Signs that may explain what comes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
-    held: BTreeMap<Place, Held>,
+    held: BTreeMap<Place, Box<Held>>,
     arrived: Arrival,
     by_time: BTreeSet<(Timestamp, Place)>,
     by_arrival: BTreeSet<(Arrival, Place)>,
@@ -96,7 +96,7 @@ impl Memory {
             filed: (sign.at, place),
             sign,
         };
-        self.held.insert(place, held);
+        self.held.insert(place, Box::new(held));
         self.arrived += 1;
     }
 
@@ -189,22 +189,21 @@ impl Memory {
 
     /// What is held at some places, in the order of arrival.
     fn in_order<'a>(&self, places: impl Iterator<Item = &'a Place>) -> Vec<&Held> {
-        let mut held: Vec<&Held> = places.filter_map(|place| self.held.get(place)).collect();
+        let mut held: Vec<&Held> = places.filter_map(|place| Some(&**self.held.get(place)?)).collect();
         held.sort_unstable_by_key(|held| held.arrival);
         held
     }
 
     /// All signs, oldest arrival first.
     pub(crate) fn into_signs(self) -> Vec<Sign> {
-        let mut held: Vec<Held> = self.held.into_values().collect();
+        let mut held: Vec<Box<Held>> = self.held.into_values().collect();
         held.sort_unstable_by_key(|held| held.arrival);
         held.into_iter().map(|held| held.sign).collect()
     }
 
     fn remove(&mut self, place: Place) {
-        let Some(Held { sign, same, filed, .. }) = self.held.remove(&place) else {
-            return;
-        };
+        let Some(held) = self.held.remove(&place) else { return };
+        let Held { sign, same, filed, .. } = *held;
         self.by_time.remove(&(filed.0, place));
         self.by_arrival.remove(&(filed.1, place));
         let whom = Whom::of(&sign);

@@ -1,7 +1,6 @@
 //! Repeats: what says the same of the same thing again and again. The first ones are kept, the rest are counted.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use rankguard_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,41 +10,6 @@ use crate::glimpse::Glimpse;
 /// Signs that say the same which one draft, or the memory, keeps. Enough for a person to see that it goes on, and few
 /// enough that a storm leaves room for what is new.
 pub(crate) const KEPT: usize = 16;
-
-/// What is the same in all repeats of a sign, as a number; none for what is never a repeat: ends of processes and facts.
-///
-/// Numbers in the text are left out (sizes and counters differ from line to line), except those by which a line names a
-/// process or a rank.
-pub(crate) fn sameness(glimpse: &Glimpse<'_>) -> Option<u64> {
-    let mark = glimpse.mark()?;
-    // Its keys are fixed, so the same signs are the same in every run.
-    let mut hasher = DefaultHasher::new();
-    (glimpse.source, glimpse.entity).hash(&mut hasher);
-    (&mark.class, mark.role, &mark.signature).hash(&mut hasher);
-    (glimpse.field("pid"), glimpse.field("rank")).hash(&mut hasher);
-    without_digits(&glimpse.text, |part| hasher.write(part));
-    hasher.write_u8(u8::from(
-        glimpse
-            .text
-            .bytes()
-            .next_back()
-            .is_none_or(|last| last.is_ascii_digit()),
-    ));
-    Some(hasher.finish())
-}
-
-/// A text without its digits, part by part.
-fn without_digits(text: &str, mut each: impl FnMut(&[u8])) {
-    let mut kept = [0; 128];
-    for part in text.as_bytes().chunks(kept.len()) {
-        let mut length = 0;
-        for byte in part {
-            kept[length] = *byte;
-            length += usize::from(!byte.is_ascii_digit());
-        }
-        each(&kept[..length]);
-    }
-}
 
 /// How often a draft was told the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

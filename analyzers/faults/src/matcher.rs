@@ -1,15 +1,19 @@
 //! The matcher: which signatures know a line.
 //!
 //! The scanner ([`crate::scan`]) tells which signatures can match a text; only their expressions run. A line of which no one
-//! wants anything costs that one look and no allocation.
+//! wants anything costs that one look and no allocation; in a storm, a line that differs from an earlier one in its numbers
+//! only costs less than that ([`recall`]).
 
+mod blind;
 mod literals;
+mod masked;
+mod recall;
+mod rule;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use rankguard_model::{ClassId, Device, Mark, Role, Source};
-use regex::Regex;
 
 use crate::catalogue::Catalogue;
 use crate::decode::{DriverVersion, decode};
@@ -17,9 +21,9 @@ use crate::line::LINE_LIMIT;
 use crate::scan::{self, Scanner};
 use crate::signature::{CodeKind, EntityRule, Signature};
 use literals::{Candidates, Literals};
-
-/// Longest value of a captured field, bytes.
-const FIELD_LIMIT: usize = 512;
+use masked::masked;
+use recall::{Known, Recall};
+use rule::{Rule, Spans, Told};
 
 /// Most marks that one line gets.
 const MARK_LIMIT: usize = 8;
@@ -50,6 +54,7 @@ const OPENINGS: [&str; 11] = [
 pub struct Matcher {
     scanner: Scanner,
     literals: Literals,
+    recall: Recall,
     rules: Vec<Rule>,
     /// Signatures of what healthy logs are full of. They silence others, and are no reason to look at a line.
     chatter: Vec<usize>,
@@ -57,65 +62,6 @@ pub struct Matcher {
     surfaces: BTreeSet<ClassId>,
     xids: crate::code::CodeTable,
     sxids: crate::code::CodeTable,
-}
-
-#[derive(Debug)]
-struct Rule {
-    signature: Signature,
-    /// Compiled when a literal of it is first seen: most signatures never are.
-    patterns: OnceLock<Patterns>,
-}
-
-#[derive(Debug)]
-struct Patterns {
-    wanted: Regex,
-    /// The named groups of `wanted`: number and name.
-    fields: Vec<(usize, String)>,
-    unless: Option<Regex>,
-}
-
-impl Rule {
-    fn patterns(&self) -> &Patterns {
-        let compile = |pattern: &str| Regex::new(pattern).expect("tests of this crate compile every pattern");
-        self.patterns.get_or_init(|| {
-            let wanted = compile(&self.signature.pattern);
-            let named = |(number, name): (usize, Option<&str>)| Some((number, name?.to_owned()));
-            Patterns {
-                fields: wanted.capture_names().enumerate().filter_map(named).collect(),
-                wanted,
-                unless: self.signature.unless.as_deref().map(compile),
-            }
-        })
-    }
-
-    /// What the signature takes out of a text; none when it does not match. A pattern that takes nothing out is only asked
-    /// whether it matches, and any other is run once for both.
-    fn read(&self, text: &str) -> Option<BTreeMap<String, String>> {
-        let patterns = self.patterns();
-        let captures = match patterns.fields.is_empty() {
-            true if patterns.wanted.is_match(text) => None,
-            true => return None,
-            false => Some(patterns.wanted.captures(text)?),
-        };
-        let refused = patterns.unless.as_ref().is_some_and(|unless| unless.is_match(text));
-        if refused || !self.signature.literals.iter().any(|literal| occurs(text, literal)) {
-            return None;
-        }
-        let field = |(number, name): &(usize, String)| {
-            let value = captures.as_ref()?.get(*number)?.as_str();
-            let value = value[..value.floor_char_boundary(FIELD_LIMIT)].trim();
-            Some((name.clone(), value.to_owned()))
-        };
-        Some(patterns.fields.iter().filter_map(field).collect())
-    }
-}
-
-/// Whether a text holds a literal in any case.
-fn occurs(text: &str, literal: &str) -> bool {
-    let windows = text.as_bytes().windows(literal.len());
-    windows
-        .into_iter()
-        .any(|window| window.eq_ignore_ascii_case(literal.as_bytes()))
 }
 
 /// The numbers in a set.
@@ -141,6 +87,14 @@ pub(crate) struct Hit {
     rule: usize,
 }
 
+/// All that match a text.
+struct Found {
+    /// In the order of the signatures.
+    hits: Vec<Hit>,
+    /// Whether something stands in it by which what spans several lines begins.
+    opens: bool,
+}
+
 /// What the signatures say of a line.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Judgement {
@@ -153,14 +107,7 @@ pub(crate) struct Judgement {
 impl Matcher {
     /// From all signatures of a catalogue.
     pub fn new(catalogue: &Catalogue) -> Self {
-        let rules: Vec<Rule> = catalogue
-            .signatures()
-            .iter()
-            .map(|signature| Rule {
-                signature: signature.clone(),
-                patterns: OnceLock::new(),
-            })
-            .collect();
+        let rules: Vec<Rule> = catalogue.signatures().iter().cloned().map(Rule::new).collect();
         assert!(
             rules.len() + OPENINGS.len() <= CAPACITY,
             "more signatures than the candidate set has room for"
@@ -183,6 +130,7 @@ impl Matcher {
         Self {
             scanner: builder.build(),
             literals: Literals::default(),
+            recall: Recall::default(),
             rules,
             chatter,
             surfaces: catalogue
@@ -205,7 +153,7 @@ impl Matcher {
     /// ([`crate::line::parse`]); a whole raw line works too, where a signature does not insist on the start of the message.
     pub fn marks(&self, source: Source, text: &str) -> Vec<Mark> {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
-        let all = self.judged(source, text, self.candidates(text)).hits;
+        let all = self.settled(self.find(source, text).hits).hits;
         all.into_iter().map(|hit| hit.mark).collect()
     }
 
@@ -218,12 +166,9 @@ impl Matcher {
     /// something stands in the text by which what spans several lines begins, `opens` looks closer.
     pub(crate) fn judge(&self, source: Source, text: &str, opens: impl FnOnce() -> bool) -> Judgement {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
-        let candidates = self.candidates(text);
-        if candidates.iter().all(|word| *word == 0) {
-            return Judgement::default();
-        }
-        let opens = members(&candidates).any(|number| number >= self.rules.len()) && opens();
-        let mut judgement = self.judged(source, text, candidates);
+        let found = self.find(source, text);
+        let opens = found.opens && opens();
+        let mut judgement = self.settled(found.hits);
         let is_chatter = |hit: &Hit| self.chatter.contains(&hit.rule);
         if judgement.hits.iter().all(is_chatter) {
             judgement.hits.clear();
@@ -246,18 +191,98 @@ impl Matcher {
         candidates
     }
 
-    /// What candidates and chatter say of a text.
-    fn judged(&self, source: Source, text: &str, mut candidates: Candidates) -> Judgement {
+    /// All signatures that match a text.
+    fn find(&self, source: Source, text: &str) -> Found {
+        if !self.literals.in_storm() {
+            let candidates = self.candidates(text);
+            if candidates.iter().any(|word| *word != 0) {
+                self.literals.count();
+            }
+            let matching = self.matching(source, text, &self.with_chatter(candidates));
+            return self.found(text, self.opens(&candidates), matching.iter());
+        }
+        masked(text, |masked| {
+            let takes = Recall::takes(masked);
+            if takes && let Some(known) = self.recall.of(source, masked) {
+                return self.recalled(text, &known);
+            }
+            let candidates = self.candidates(text);
+            let opens = self.opens(&candidates);
+            let mut tried = self.with_chatter(candidates);
+            let present = self.literals.present(&self.rules, masked);
+            for (tried, present) in tried.iter_mut().zip(present.into_iter().flatten()) {
+                *tried &= present;
+            }
+            let matching = self.matching(source, text, &tried);
+            let found = self.found(text, opens, matching.iter());
+            if let (true, Some(present)) = (takes, present) {
+                let told = self.told(source, masked, matching, &present);
+                self.recall.remember(source, masked, opens, told);
+            }
+            found
+        })
+    }
+
+    /// Whether something stands in a text by which what spans several lines begins.
+    fn opens(&self, candidates: &Candidates) -> bool {
+        members(candidates).any(|number| number >= self.rules.len())
+    }
+
+    fn with_chatter(&self, mut candidates: Candidates) -> Candidates {
         for &rule in &self.chatter {
             candidates[rule / 64] |= 1 << (rule % 64);
         }
-        self.literals.narrow(&self.rules, &mut candidates, text);
-        let mut hits = Vec::new();
-        for number in members(&candidates).filter(|number| self.applies(*number, source)) {
-            if let Some(fields) = self.rules[number].read(text) {
-                hits.push(self.hit(number, text, fields));
-            }
+        candidates
+    }
+
+    /// Those of some signatures that match a text, and where their fields stand.
+    fn matching(&self, source: Source, text: &str, tried: &Candidates) -> Vec<(usize, Spans)> {
+        members(tried)
+            .filter(|number| self.applies(*number, source))
+            .filter_map(|number| Some((number, self.rules[number].find(text)?)))
+            .collect()
+    }
+
+    fn found<'a>(&self, text: &str, opens: bool, matching: impl Iterator<Item = &'a (usize, Spans)>) -> Found {
+        let hits = matching.map(|(number, spans)| self.hit(*number, text, spans)).collect();
+        Found { hits, opens }
+    }
+
+    /// What the signatures say of all lines of a kind, of which one was tried.
+    fn told(
+        &self,
+        source: Source,
+        masked: &[u8],
+        matching: Vec<(usize, Spans)>,
+        present: &Candidates,
+    ) -> Vec<(usize, Told)> {
+        let masked = str::from_utf8(masked).unwrap_or_default();
+        let mut matching = matching.into_iter().peekable();
+        let tell = |number: usize| {
+            let matched = matching.next_if(|(matching, _)| *matching == number);
+            let told = self.rules[number].tell(masked, matched.map(|(_, spans)| spans))?;
+            Some((number, told))
+        };
+        members(present)
+            .filter(|number| self.applies(*number, source))
+            .filter_map(tell)
+            .collect()
+    }
+
+    /// All signatures that match a text of which the kind is known.
+    fn recalled(&self, text: &str, known: &Known) -> Found {
+        let hit = |(number, told): &(usize, Told)| match told {
+            Told::Matches(spans) => Some(self.hit(*number, text, spans)),
+            Told::Depends => Some(self.hit(*number, text, &self.rules[*number].find(text)?)),
+        };
+        Found {
+            hits: known.rules.iter().filter_map(hit).collect(),
+            opens: known.opens,
         }
+    }
+
+    /// Which of the signatures that match hold beside each other.
+    fn settled(&self, mut hits: Vec<Hit>) -> Judgement {
         let speaks = hits.iter().any(|hit| !self.chatter.contains(&hit.rule));
         hits.sort_by(|a, b| b.mark.confidence.total_cmp(&a.mark.confidence));
         // The driver's own number says more than any wording around it.
@@ -279,14 +304,15 @@ impl Matcher {
         Judgement { hits, speaks }
     }
 
-    fn hit(&self, number: usize, text: &str, fields: BTreeMap<String, String>) -> Hit {
-        let signature = &self.rules[number].signature;
+    fn hit(&self, number: usize, text: &str, spans: &Spans) -> Hit {
+        let rule = &self.rules[number];
+        let signature = &rule.signature;
         let mut mark = Mark {
             class: signature.class.clone(),
             role: signature.role,
             confidence: signature.confidence,
             signature: signature.id.clone(),
-            fields,
+            fields: rule.fields(text, spans),
         };
         if let Some(kind) = signature.codes {
             self.name_code(kind, &mut mark, text, None);

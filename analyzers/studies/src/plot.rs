@@ -1,16 +1,27 @@
-//! Pictures as SVG text: bars of a few values, steps of one or more curves, maps of cells.
+//! Pictures: bars of a few values, steps of one or more curves, maps of cells.
 
+mod drawing;
 mod map;
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
+
+pub(crate) use drawing::escape;
+pub use drawing::{Anchor, Colour, Drawing, INK, Item};
 
 const WIDTH: f64 = 720.0;
 const LEFT: f64 = 210.0;
 const BAR: f64 = 22.0;
 const HEIGHT: f64 = 380.0;
-const COLOURS: [&str; 6] = ["#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568"];
+const COLOURS: [Colour; 6] = [
+    [0x2b, 0x6c, 0xb0],
+    [0xc0, 0x56, 0x21],
+    [0x2f, 0x85, 0x5a],
+    [0x6b, 0x46, 0xc1],
+    [0xb8, 0x32, 0x80],
+    [0x4a, 0x55, 0x68],
+];
+/// Lines behind what is shown.
+const FAINT: Colour = [0xdd, 0xdd, 0xdd];
 
 /// What is drawn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -38,112 +49,69 @@ pub struct Plot {
 impl Plot {
     /// As an SVG document.
     pub fn svg(&self) -> String {
-        let (body, height) = match &self.shape {
-            Shape::Bars(bars) => (draw_bars(bars), 70.0 + BAR * bars.len() as f64),
-            Shape::Steps(curves) => (draw_steps(curves), HEIGHT + 60.0),
-            Shape::Map(cells) => map::draw(cells),
+        self.drawing().svg()
+    }
+
+    /// What the picture is made of.
+    pub fn drawing(&self) -> Drawing {
+        let mut drawing = Drawing::new(WIDTH, 0.0);
+        drawing.headline((12.0, 20.0), &*self.title);
+        drawing.height = match &self.shape {
+            Shape::Bars(bars) => draw_bars(bars, &mut drawing),
+            Shape::Steps(curves) => draw_steps(curves, &mut drawing),
+            Shape::Map(cells) => map::draw(cells, &mut drawing),
         };
-        let (title, across) = (escape(&self.title), escape(&self.across));
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
-             font-size=\"12\"><rect width=\"100%\" height=\"100%\" fill=\"white\"/><text x=\"12\" y=\"20\" \
-             font-size=\"14\">{title}</text>{body}<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{across}</text></svg>\n",
-            0.5 * (LEFT + WIDTH),
-            height - 10.0
-        )
+        let below = (0.5 * (LEFT + WIDTH), drawing.height - 10.0);
+        drawing.words(below, Anchor::Middle, &*self.across);
+        drawing
     }
 }
 
-fn draw_bars(bars: &[(String, f64)]) -> String {
+/// Draws bars and gives the height of the picture, as the others do.
+fn draw_bars(bars: &[(String, f64)], into: &mut Drawing) -> f64 {
     let largest = bars.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
-    let mut body = String::new();
     for (at, (name, value)) in bars.iter().enumerate() {
         let y = 34.0 + BAR * at as f64;
         let wide = (WIDTH - LEFT - 90.0) * value.max(0.0) / largest;
-        let _ = write!(
-            body,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text><rect x=\"{LEFT}\" y=\"{y}\" width=\"{wide:.1}\" \
-             height=\"{}\" fill=\"{}\"/><text x=\"{:.1}\" y=\"{}\">{}</text>",
-            LEFT - 6.0,
-            y + 13.0,
-            escape(&name.chars().take(34).collect::<String>()),
-            BAR - 5.0,
-            COLOURS[0],
-            LEFT + wide + 5.0,
-            y + 13.0,
-            crate::Cell::from(*value),
-        );
+        let name: String = name.chars().take(34).collect();
+        into.words((LEFT - 6.0, y + 13.0), Anchor::End, name);
+        into.boxed((LEFT, y), (wide, BAR - 5.0), COLOURS[0]);
+        let value = crate::Cell::from(*value).to_string();
+        into.words((LEFT + wide + 5.0, y + 13.0), Anchor::Start, value);
     }
-    body
+    70.0 + BAR * bars.len() as f64
 }
 
-fn draw_steps(curves: &[(String, Vec<(f64, f64)>)]) -> String {
-    let points = || {
-        curves
-            .iter()
-            .flat_map(|(_, points)| points)
-            .filter(|p| p.0.is_finite() && p.1.is_finite())
-    };
+fn draw_steps(curves: &[(String, Vec<(f64, f64)>)], into: &mut Drawing) -> f64 {
+    let finite = |point: &&(f64, f64)| point.0.is_finite() && point.1.is_finite();
+    let points = || curves.iter().flat_map(|(_, points)| points).filter(finite);
     let right = points().map(|p| p.0).fold(f64::MIN_POSITIVE, f64::max);
     let low = points().map(|p| p.1).fold(f64::INFINITY, f64::min).min(1.0);
     let high = points().map(|p| p.1).fold(f64::MIN_POSITIVE, f64::max);
     let left = 70.0;
     let x = |v: f64| left + (WIDTH - left - 20.0) * v / right;
     let y = |v: f64| 40.0 + (HEIGHT - 40.0) * (high - v) / (high - low).max(f64::MIN_POSITIVE);
-    let mut body = String::new();
     for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
         let (across, up) = (right * share, low + (high - low) * share);
-        let _ = write!(
-            body,
-            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text><text x=\"{}\" y=\"{:.1}\" \
-             text-anchor=\"end\">{}</text><line x1=\"{left}\" x2=\"{}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"#ddd\"/>",
-            x(across),
-            HEIGHT + 18.0,
-            crate::Cell::from(across),
-            left - 6.0,
-            y(up) + 4.0,
-            crate::Cell::from(up),
-            WIDTH - 20.0,
-            y(up),
-            y(up),
-        );
+        let label = |value: f64| crate::Cell::from(value).to_string();
+        into.words((x(across), HEIGHT + 18.0), Anchor::Middle, label(across));
+        into.words((left - 6.0, y(up) + 4.0), Anchor::End, label(up));
+        into.line(vec![(left, y(up)), (WIDTH - 20.0, y(up))], FAINT, 1.0);
     }
     for (at, (name, points)) in curves.iter().enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
-        let mut path = String::new();
-        for (at, (px, py)) in points.iter().filter(|p| p.0.is_finite() && p.1.is_finite()).enumerate() {
-            if at == 0 {
-                let _ = write!(path, "M{:.1} {:.1}", x(*px), y(*py));
-            } else {
-                let _ = write!(path, "H{:.1}V{:.1}", x(*px), y(*py));
+        let mut path: Vec<(f64, f64)> = Vec::new();
+        for (px, py) in points.iter().filter(finite) {
+            // Held until the next.
+            if let Some((_, held)) = path.last() {
+                path.push((x(*px), *held));
             }
+            path.push((x(*px), y(*py)));
         }
-        let _ = write!(
-            body,
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\"/><text x=\"{}\" y=\"{}\" \
-             text-anchor=\"end\" fill=\"{colour}\">{}</text>",
-            WIDTH - 24.0,
-            54.0 + 16.0 * at as f64,
-            escape(name)
-        );
+        into.line(path, colour, 1.6);
+        into.coloured((WIDTH - 24.0, 54.0 + 16.0 * at as f64), Anchor::End, &**name, colour);
     }
-    body
-}
-
-/// Text that is safe inside an element: foreign names may hold anything.
-pub(crate) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            c if c.is_control() => safe.push(char::REPLACEMENT_CHARACTER),
-            c => safe.push(c),
-        }
-    }
-    safe
+    HEIGHT + 60.0
 }
 
 #[cfg(test)]

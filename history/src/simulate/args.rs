@@ -108,8 +108,8 @@ pub(crate) struct SimulateArgs {
     /// Where chance begins
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub(super) seed: u64,
-    /// A picture of the comparison
-    #[arg(long, value_name = "FILE.svg")]
+    /// A picture of the comparison, as SVG or PNG
+    #[arg(long, value_name = "FILE.svg|FILE.png")]
     pub(super) plot: Option<PathBuf>,
     /// How to print.
     #[command(flatten)]

@@ -10,7 +10,8 @@ use rankguard_studies::{Figure, Options, Outcome, figures, studies};
 use serde::Serialize;
 
 use super::print::{csv, show};
-use super::{Data, open, refused, write};
+use super::{Data, open, refused};
+use crate::picture;
 
 #[derive(Serialize)]
 struct Listed {
@@ -67,7 +68,7 @@ pub(super) fn ask(
                 "leave --plot out",
             ));
         };
-        write(file, &picture.svg())?;
+        picture::write(file, &picture.drawing())?;
     }
     match format {
         Format::Json => out::json(&Answer { outcome, figures }),

@@ -6,7 +6,8 @@ use rankguard_model::{Finding, Role, Timestamp};
 
 use super::Diagnosis;
 use crate::belongs::{opens, scopes};
-use crate::conclusion::{Conclusion, conclude};
+use crate::conclude::conclude;
+use crate::conclusion::Conclusion;
 use crate::draft::Draft;
 use crate::glimpse::Glimpse;
 use crate::scope::ScopeRef;
@@ -173,7 +174,7 @@ impl Diagnosis {
             job: draft.scope.job().cloned(),
             first_at,
         };
-        self.drafts.insert(draft, &self.policy);
+        self.drafts.insert(Box::new(draft), &self.policy);
         change
     }
 }

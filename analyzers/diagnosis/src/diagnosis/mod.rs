@@ -9,7 +9,7 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{Entity, Evidence, Generation, JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::conclusion::conclude;
+use crate::conclude::conclude;
 use crate::drafts::Drafts;
 use crate::flight::Dumps;
 use crate::glimpse::Glimpse;

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::masked::DIGIT;
 use super::{CAPACITY, Rule};
 use crate::scan::{self, Scanner};
 
@@ -23,31 +24,42 @@ pub(super) struct Literals {
 }
 
 impl Literals {
-    /// Leaves those candidates of which a literal stands in the text too. What was looked for first is often a part of the
-    /// pattern that many share (` error`); an expression that cannot match costs more than this look at all of them.
-    pub(super) fn narrow(&self, rules: &[Rule], candidates: &mut Candidates, text: &str) {
-        if self.tried.load(Ordering::Relaxed) < STORM {
-            self.tried.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        if scan::has_harmless(text.as_bytes()) {
+    /// Whether enough lines were tried.
+    pub(super) fn in_storm(&self) -> bool {
+        self.tried.load(Ordering::Relaxed) >= STORM
+    }
+
+    /// A line was tried.
+    pub(super) fn count(&self) {
+        self.tried.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Signatures of which a literal stands in a text, whatever the digits of both; none where it is not known. What was
+    /// looked for first is often a part of the pattern that many share (` error`); an expression that cannot match costs more
+    /// than this look at all of them.
+    pub(super) fn present(&self, rules: &[Rule], masked: &[u8]) -> Option<Candidates> {
+        if scan::has_harmless(masked) {
             // The scanner passes over such a phrase, and literals may stand in it.
-            return;
+            return None;
         }
         let scanner = self.scanner.get_or_init(|| {
             let mut builder = scan::Builder::new();
             for (owner, rule) in (0_u16..).zip(rules) {
-                let need = builder.need(None, &rule.signature.literals);
+                let hidden = rule.signature.literals.iter().map(|literal| hide(literal));
+                let need = builder.need(None, &hidden.collect::<Vec<_>>());
                 builder.add(owner, need.expect("a literal of three bytes can be looked for"));
             }
             builder.build()
         });
         let mut present: Candidates = [0; CAPACITY / 64];
-        scanner.owners(text.as_bytes(), &mut |owner| {
+        scanner.owners(masked, &mut |owner| {
             present[usize::from(owner) / 64] |= 1 << (owner % 64);
         });
-        for (candidates, present) in candidates.iter_mut().zip(present) {
-            *candidates &= present;
-        }
+        Some(present)
     }
+}
+
+/// A literal with its digits hidden.
+fn hide(literal: &str) -> String {
+    literal.replace(|c: char| c.is_ascii_digit(), &char::from(DIGIT).to_string())
 }

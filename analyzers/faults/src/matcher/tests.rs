@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
+use regex::Regex;
+
 use super::*;
 use crate::line::{self, LineClock};
 
@@ -221,4 +223,53 @@ fn a_storm_is_matched_as_its_first_lines_were() {
         fresh.literals = Literals::default();
         assert_eq!(storm.marks(source, text), fresh.marks(source, text), "{text}");
     }
+}
+
+/// The same line from another day: each digit is another one, in two ways.
+fn with_other_digits(text: &str) -> [String; 2] {
+    let turned = |by: u8| {
+        let turn = |c: char| match c.to_digit(10) {
+            Some(digit) => char::from(b'0' + (digit as u8 + by) % 10),
+            None => c,
+        };
+        text.chars().map(turn).collect()
+    };
+    [turned(1), turned(7)]
+}
+
+#[test]
+fn a_line_with_other_numbers_is_matched_as_if_it_were_the_first() {
+    let storm = Matcher::new(Catalogue::builtin());
+    for _ in 0..300 {
+        storm.marks(Source::JobLog, "RuntimeError: CUDA error: out of memory");
+    }
+    let mut fresh = Matcher::new(Catalogue::builtin());
+    let examples = Catalogue::builtin().signatures().iter();
+    let foreign = foreign_lines().into_iter().take(2_000);
+    let texts = examples
+        .map(|signature| (source_for(signature), signature.example.clone()))
+        .chain(foreign.map(|text| (Source::JobLog, text)));
+    let mut recalled = 0;
+    for (source, text) in texts {
+        storm.marks(source, &text);
+        for other in with_other_digits(&text) {
+            recalled += usize::from(masked(&other, |masked| storm.recall.of(source, masked).is_some()));
+            fresh.literals = Literals::default();
+            assert_eq!(storm.marks(source, &other), fresh.marks(source, &other), "{other}");
+        }
+    }
+    assert!(recalled > 600, "only {recalled} lines were remembered");
+}
+
+#[test]
+fn what_a_driver_says_again_with_other_numbers_is_not_searched_again() {
+    let storm = Matcher::new(Catalogue::builtin());
+    let line =
+        |pid: u32| format!("NVRM: Xid (PCI:0000:3b:00): 79, pid={pid}, name=python, GPU has fallen off the bus.");
+    for pid in 1000..1300 {
+        storm.marks(Source::KernelLog, &line(pid));
+    }
+    let known = masked(&line(9999), |masked| storm.recall.of(Source::KernelLog, masked)).expect("it is remembered");
+    let all_known = known.rules.iter().all(|(_, told)| matches!(told, Told::Matches(_)));
+    assert!(all_known && !known.rules.is_empty(), "{:?}", known.rules);
 }

@@ -1,0 +1,149 @@
+//! A signature that is ready to be tried.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use regex::Regex;
+
+use super::blind::Blind;
+use crate::signature::Signature;
+
+/// Longest value of a captured field, bytes.
+const FIELD_LIMIT: usize = 512;
+
+/// Where the named groups of a pattern stand in a text, in the order of [`Patterns::fields`]; none for a group that took no
+/// part. Empty for a pattern that takes nothing out.
+pub(super) type Spans = Vec<Option<(u32, u32)>>;
+
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) signature: Signature,
+    /// Compiled when a literal of it is first seen: most signatures never are.
+    patterns: OnceLock<Patterns>,
+    /// Made when a kind of lines is to be remembered in which a literal of it stands; none where it cannot be made.
+    blind: OnceLock<Option<Blinded>>,
+}
+
+#[derive(Debug)]
+struct Patterns {
+    wanted: Regex,
+    /// The named groups of `wanted`: number and name.
+    fields: Vec<(usize, String)>,
+    unless: Option<Regex>,
+}
+
+#[derive(Debug)]
+struct Blinded {
+    wanted: Blind,
+    unless: Option<Blind>,
+}
+
+/// What a signature says of all lines of a kind: those that differ only in which digits stand at the same places.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// It matches, and its fields stand there.
+    Matches(Spans),
+    /// It depends on the digits.
+    Depends,
+}
+
+impl Rule {
+    pub(super) fn new(signature: Signature) -> Self {
+        Self {
+            signature,
+            patterns: OnceLock::new(),
+            blind: OnceLock::new(),
+        }
+    }
+
+    fn patterns(&self) -> &Patterns {
+        let compile = |pattern: &str| Regex::new(pattern).expect("tests of this crate compile every pattern");
+        self.patterns.get_or_init(|| {
+            let wanted = compile(&self.signature.pattern);
+            let named = |(number, name): (usize, Option<&str>)| Some((number, name?.to_owned()));
+            Patterns {
+                fields: wanted.capture_names().enumerate().filter_map(named).collect(),
+                wanted,
+                unless: self.signature.unless.as_deref().map(compile),
+            }
+        })
+    }
+
+    /// What it says of all lines of a kind, none where it matches none of them. `masked` is one of them in ASCII, and `matched`
+    /// what another one gave.
+    pub(super) fn tell(&self, masked: &str, matched: Option<Spans>) -> Option<Told> {
+        let Some(blind) = self.blinded() else {
+            return Some(Told::Depends);
+        };
+        if !blind.wanted.may_match(masked) {
+            return None;
+        }
+        let refuses = blind.unless.as_ref().filter(|unless| unless.may_match(masked));
+        if refuses.is_some_and(|unless| unless.must_match(masked)) {
+            return None;
+        }
+        let has_digit = |literal: &&String| literal.bytes().any(|byte| byte.is_ascii_digit());
+        let mut literals = self.signature.literals.iter().filter(|literal| !has_digit(literal));
+        // A pattern that takes nothing out says the same wherever it matches.
+        let wanted = blind.wanted.is_sure() || self.patterns().fields.is_empty() && blind.wanted.must_match(masked);
+        let sure = refuses.is_none() && wanted && literals.any(|literal| occurs(masked, literal));
+        if sure {
+            matched.map(Told::Matches)
+        } else {
+            Some(Told::Depends)
+        }
+    }
+
+    fn blinded(&self) -> Option<&Blinded> {
+        let made = || {
+            let unless = self.signature.unless.as_deref().map(Blind::of);
+            Some(Blinded {
+                wanted: Blind::of(&self.signature.pattern)?,
+                unless: match unless {
+                    Some(unless) => Some(unless?),
+                    None => None,
+                },
+            })
+        };
+        self.blind.get_or_init(made).as_ref()
+    }
+
+    /// Where the signature's fields stand in a text; none when it does not match. A pattern that takes nothing out is only
+    /// asked whether it matches, and any other is run once for both.
+    pub(super) fn find(&self, text: &str) -> Option<Spans> {
+        let patterns = self.patterns();
+        let captures = match patterns.fields.is_empty() {
+            true if patterns.wanted.is_match(text) => None,
+            true => return None,
+            false => Some(patterns.wanted.captures(text)?),
+        };
+        let refused = patterns.unless.as_ref().is_some_and(|unless| unless.is_match(text));
+        if refused || !self.signature.literals.iter().any(|literal| occurs(text, literal)) {
+            return None;
+        }
+        let span = |(number, _): &(usize, String)| {
+            let group = captures.as_ref()?.get(*number)?;
+            Some((group.start() as u32, group.end() as u32))
+        };
+        Some(patterns.fields.iter().map(span).collect())
+    }
+
+    /// What the signature takes out of a text in which its fields stand at these places.
+    pub(super) fn fields(&self, text: &str, spans: &Spans) -> BTreeMap<String, String> {
+        let field = |((_, name), span): (&(usize, String), &Option<(u32, u32)>)| {
+            let (from, to) = (*span)?;
+            let value = &text[from as usize..to as usize];
+            let value = value[..value.floor_char_boundary(FIELD_LIMIT)].trim();
+            Some((name.clone(), value.to_owned()))
+        };
+        self.patterns().fields.iter().zip(spans).filter_map(field).collect()
+    }
+}
+
+/// Whether a text holds a literal in any case.
+fn occurs(text: &str, literal: &str) -> bool {
+    let windows = text.as_bytes().windows(literal.len());
+    windows
+        .into_iter()
+        .any(|window| window.eq_ignore_ascii_case(literal.as_bytes()))
+}
