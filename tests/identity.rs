@@ -496,8 +496,23 @@ fn a_run_with_copies_and_a_lost_node_over_tls() {
     until("the agents to join", LIMIT, || {
         (ask(&["status", "nodes"]).as_array()?.len() == 3).then_some(())
     });
-    let measured = ["preflight", "--between", "--for", "0.05", "--controller", &address];
-    let _ = measured;
+    // Agents measure for whoever may ask them, over TLS as well.
+    let words = [
+        "preflight",
+        "--between",
+        "n1,n2,n3",
+        "--seconds",
+        "1",
+        "--format",
+        "json",
+    ];
+    let measured = json(&rankguard(&with(
+        &[&words[..], &["--controller", &address]].concat(),
+        &ada,
+    )));
+    let measured = measured.as_array().expect("rows");
+    let is_known = |row: &Value| row["gigabits_per_s"].as_f64().is_some_and(|speed| speed > 0.0);
+    assert!(!measured.is_empty() && measured.iter().all(is_known), "{measured:?}");
     let (store, out) = (site.path("store"), format!("--out={}", site.path("out").display()));
     fs::create_dir_all(&store).expect("made");
     fs::create_dir_all(site.path("out")).expect("made");

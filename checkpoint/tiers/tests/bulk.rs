@@ -416,14 +416,9 @@ async fn nothing_but_loopback_is_spoken_to() {
     let shelf = Arc::new(Shelf::new(1));
     let cap = Arc::new(Cap::none());
     let all = SocketAddr::from(([0, 0, 0, 0], 0));
-    let refused = BulkServer::bind(
-        all,
-        &Network::loopback(),
-        Holdings::new(shelf),
-        ServerLimits::default(),
-        cap,
-    );
-    assert!(matches!(refused.await, Err(BulkError::Exposed(_))));
+    let (network, holdings) = (Network::loopback(), Holdings::new(shelf));
+    let refused = BulkServer::bind(all, &network, holdings, ServerLimits::default(), cap).await;
+    assert!(matches!(refused, Err(BulkError::Exposed(_))));
 }
 
 /// Takes nobody but n1 in generation 7.
@@ -472,16 +467,22 @@ async fn over_tls_images_pass_between_agents_that_have_a_part_in_the_generation(
     let (index, bytes) = LARGE.sealed(id(10, 7), 0);
     let push = async |peer: Arc<BulkPeer>| peer.push(What::Image, &index, image(bytes.clone()), Keep::Memory).await;
     push(reach(&n1, "n3")).await.unwrap();
-    let found = reach(&n1, "n3").fetch(&Name::image(&index), Generation(7), vec![(0, 1)]);
-    assert_eq!(found.await.unwrap().map(|bytes| bytes.len()), Some(64 << 10));
+    let fetch = async |peer: Arc<BulkPeer>, generation| {
+        let name = Name::image(&index);
+        peer.fetch(&name, Generation(generation), vec![(0, 1)]).await.unwrap()
+    };
+    assert_eq!(
+        fetch(reach(&n1, "n3"), 7).await.map(|bytes| bytes.len()),
+        Some(64 << 10)
+    );
 
     let stranger = push(reach(&n2, "n3")).await.unwrap_err();
     assert!(
         stranger.to_string().contains("n2 has no part in generation 7"),
         "{stranger}"
     );
-    let found = reach(&n2, "n3").fetch(&Name::image(&index), Generation(8), vec![(0, 1)]);
-    assert!(found.await.unwrap().is_some(), "nobody here knows generation 8");
+    let found = fetch(reach(&n2, "n3"), 8).await;
+    assert!(found.is_some(), "nobody here knows generation 8");
 
     let error = push(reach(&n1, "n4")).await.unwrap_err();
     assert!(
