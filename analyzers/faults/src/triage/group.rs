@@ -92,6 +92,8 @@ pub(super) struct Groups {
     waiting: BTreeMap<u64, Group>,
     by_key: BTreeMap<String, u64>,
     next: u64,
+    /// Nothing that waits is ready before; none when nothing waits.
+    soonest: Option<Timestamp>,
 }
 
 impl Groups {
@@ -113,9 +115,13 @@ impl Groups {
                 seen.repeats = seen.repeats.saturating_add(group.observation.repeats);
                 seen.last_line_no = group.observation.last_line_no;
                 known.last = group.last;
+                // A clock that was set back makes it ready sooner.
+                self.soonest = self.soonest.min(Some(known.ready_at()));
                 return last_line_no;
             }
         }
+        let ready = group.ready_at();
+        self.soonest = Some(self.soonest.map_or(ready, |soonest| soonest.min(ready)));
         self.by_key.insert(key, self.next);
         self.waiting.insert(self.next, group);
         self.next += 1;
@@ -138,6 +144,9 @@ impl Groups {
 
     /// Gives what is ready at `now`, oldest first; and the oldest beyond the bound, ready or not.
     pub(super) fn take_ready(&mut self, now: Timestamp, out: &mut Vec<Observation>) {
+        if self.soonest.is_none_or(|soonest| now < soonest) {
+            return self.take_oldest(out);
+        }
         let mut ready: Vec<u64> = Vec::new();
         for (id, group) in &self.waiting {
             if group.ready_at() <= now {
@@ -156,20 +165,39 @@ impl Groups {
             ready.extend(early);
             ready.sort_unstable();
         }
-        if ready.is_empty() {
-            return;
-        }
         for id in &ready {
             if let Some(group) = self.waiting.remove(id) {
                 out.push(group.observation);
             }
         }
+        self.soonest = self.deadline();
+        if ready.is_empty() {
+            return;
+        }
         self.by_key.retain(|_, id| self.waiting.contains_key(id));
         out.sort_by_key(|observation| observation.line_no);
     }
 
+    /// Gives the oldest beyond the bound, where none is ready: in a storm every line is looked at with all that waits.
+    fn take_oldest(&mut self, out: &mut Vec<Observation>) {
+        let full = self.waiting.len() > PENDING;
+        while self.waiting.len() > PENDING
+            && let Some((id, group)) = self.waiting.pop_first()
+        {
+            let key = group.key();
+            if self.by_key.get(&key) == Some(&id) {
+                self.by_key.remove(&key);
+            }
+            out.push(group.observation);
+        }
+        if full {
+            out.sort_by_key(|observation| observation.line_no);
+        }
+    }
+
     pub(super) fn take_all(&mut self) -> Vec<Observation> {
         self.by_key.clear();
+        self.soonest = None;
         let mut out: Vec<_> = std::mem::take(&mut self.waiting)
             .into_values()
             .map(|group| group.observation)
