@@ -4,7 +4,7 @@
 //! answer is asked on a thread of its own, so that nothing here waits for it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Body, RankRef, Role, Source};
