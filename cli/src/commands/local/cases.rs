@@ -1,0 +1,191 @@
+//! `cases --local`: what the findings of this node's agent amount to.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, DraftId, Policy};
+use rankguard_faults::Catalogue;
+use rankguard_model::{Case, CaseId, CaseState, Delays, Entity, Evidence, Timestamp};
+
+use super::{ask, read_catalogue};
+use crate::args::CommonArgs;
+use crate::error::CliError;
+
+/// The newest findings of this node's agent, through the engine that concludes for the controller.
+pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) -> Result<Vec<Case>, CliError> {
+    let view = ask(state_dir, common)?;
+    let knowledge = common.settings([])?.agent().knowledge;
+    read_catalogue(&knowledge)?;
+    Ok(knowledge.with_catalogue(|catalogue| conclude(&view.findings, view.now, catalogue)))
+}
+
+fn conclude(findings: &[Evidence], now: Timestamp, catalogue: &Catalogue) -> Vec<Case> {
+    let mut diagnosis = Diagnosis::new(Policy::default());
+    let mut context = Context::default();
+    let mut cases: BTreeMap<DraftId, (Concluded, CaseState)> = BTreeMap::new();
+    let mut clock = Timestamp(i64::MIN);
+    for evidence in findings {
+        clock = clock.max(evidence.at);
+        if let Entity::Rank {
+            job,
+            generation,
+            rank,
+            node,
+        } = &evidence.entity
+        {
+            let mut known = context.job(job).cloned().unwrap_or_default();
+            if *generation > known.generation {
+                known.placements.clear();
+                known.generation = *generation;
+            }
+            known.placements.insert(*rank, node.clone());
+            context.set(job.clone(), known);
+        }
+        while let Some(due) = diagnosis.due().filter(|due| *due <= clock) {
+            for done in diagnosis.conclude(due, catalogue) {
+                cases.insert(done.draft, (done, CaseState::Closed));
+            }
+        }
+        for change in diagnosis.observe(clock, evidence, &context, catalogue) {
+            match change {
+                Change::Revised(done) => drop(cases.insert(done.draft, (*done, CaseState::Closed))),
+                // What comes late is told by the findings themselves.
+                Change::Late { draft, finding } => {
+                    if let Some((case, _)) = cases.get_mut(&draft) {
+                        case.findings.push(*finding);
+                    }
+                }
+                Change::Opened { .. } | Change::Joined { .. } | Change::Dropped { .. } => {}
+            }
+        }
+    }
+    while let Some(due) = diagnosis.due() {
+        let state = if due <= now { CaseState::Closed } else { CaseState::Open };
+        for done in diagnosis.conclude(due, catalogue) {
+            cases.insert(done.draft, (done, state));
+        }
+    }
+    cases
+        .into_values()
+        .zip(1..)
+        .map(|((done, state), number)| case(done, state, CaseId(number)))
+        .collect()
+}
+
+fn case(done: Concluded, state: CaseState, id: CaseId) -> Case {
+    Case {
+        id,
+        state,
+        job: done.job,
+        generation: done.generation,
+        first_at: done.first_at,
+        opened_at: done.first_at,
+        closed_at: None,
+        verdict: done.verdict,
+        findings: done.findings,
+        reasoning: done.reasoning,
+        plan: None,
+        actions: Vec::new(),
+        // An agent decides nothing.
+        outcome: None,
+        clears: done.clears,
+        delays: Delays::default(),
+        steps_lost: None,
+        replayed: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::{
+        Body, ClassId, Device, DeviceKind, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role, Sequence,
+        Source,
+    };
+
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    fn evidence(seq: u64, at: i64, entity: Entity, body: Body, class: Option<&str>) -> Evidence {
+        let mark = |class: &str| Mark {
+            class: ClassId::from(class),
+            role: Role::Root,
+            confidence: 0.95,
+            signature: "test".to_owned(),
+            fields: BTreeMap::new(),
+        };
+        Evidence {
+            id: EvidenceId {
+                node: NodeId::from("a"),
+                seq: Sequence(seq),
+            },
+            at: Timestamp(at * SECOND),
+            source: if class.is_some() {
+                Source::KernelLog
+            } else {
+                Source::Ranks
+            },
+            entity,
+            body,
+            marks: class.map(mark).into_iter().collect(),
+            synthetic: false,
+        }
+    }
+
+    fn lost_gpu_and_dead_rank() -> Vec<Evidence> {
+        let gpu = Entity::Device {
+            node: NodeId::from("a"),
+            device: Device {
+                kind: DeviceKind::Gpu,
+                address: "0000:9b:00".to_owned(),
+            },
+        };
+        let rank = Entity::Rank {
+            job: JobId::from("llm"),
+            generation: Generation(1),
+            rank: Rank(0),
+            node: NodeId::from("a"),
+        };
+        let line = Body::Line {
+            text: "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.".to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        let exit = Body::RankExited {
+            pid: 7,
+            exit: Exit::Signal(6),
+        };
+        vec![
+            evidence(1, 100, gpu, line, Some("gpu-fallen-off-bus")),
+            evidence(2, 101, rank, exit, None),
+        ]
+    }
+
+    #[test]
+    fn the_agent_s_own_findings_become_the_case_that_a_controller_would_make() {
+        let cases = conclude(
+            &lost_gpu_and_dead_rank(),
+            Timestamp(1000 * SECOND),
+            Catalogue::builtin(),
+        );
+        assert!(
+            cases
+                .iter()
+                .any(|case| case.verdict.class.as_str() == "gpu-fallen-off-bus" && case.state == CaseState::Closed),
+            "{cases:#?}"
+        );
+        assert!(
+            cases
+                .iter()
+                .all(|case| case.verdict.blamed.to_string().contains("0000:9b:00")),
+            "{cases:#?}"
+        );
+    }
+
+    #[test]
+    fn a_failure_of_this_moment_is_open_and_nothing_is_no_case() {
+        let cases = conclude(&lost_gpu_and_dead_rank(), Timestamp(101 * SECOND), Catalogue::builtin());
+        assert!(!cases.is_empty() && cases.iter().any(|case| case.state == CaseState::Open));
+        assert_eq!(conclude(&[], Timestamp(0), Catalogue::builtin()).len(), 0);
+    }
+}

@@ -1,0 +1,222 @@
+//! `agent status`: what the agent of this node knows, as a page.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rankguard_agent::{AgentView, CatalogueView, CheckView, Injected, RankView};
+use rankguard_model::{Body, Evidence, Timestamp};
+
+use super::ask;
+use crate::args::{CommonArgs, Format, FormatArgs};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::listing::{self, Column, plain};
+use crate::out;
+use crate::words::or_dash;
+
+/// `agent status`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AgentStatusArgs {
+    /// Directory of the agent's own files [setting agent.state_dir]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// How to print; csv is not for so many things
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// Findings that the page shows.
+const SHOWN: usize = 10;
+
+/// `agent status`.
+pub(in crate::commands) fn status(args: &AgentStatusArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+    if args.format.format == Format::Csv {
+        return Err(CliError::usage(
+            "an agent does not fit into csv",
+            "--format json gives all of it",
+        ));
+    }
+    let view = ask(args.state_dir.as_deref(), common)?;
+    match args.format.format {
+        Format::Json => out::json(&view),
+        Format::Jsonl => out::json_line(&view),
+        Format::Table | Format::Csv => out::text(&page(&view)),
+    }
+    Ok(Exit::Fine)
+}
+
+fn page(view: &AgentView) -> String {
+    let sections = [
+        facts(view),
+        injections(view),
+        collectors(view),
+        ranks(view),
+        checks(view),
+        findings(view),
+    ];
+    let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
+    plain(&sections.join("\n"))
+}
+
+/// How long ago, by the agent's own clock.
+fn since(view: &AgentView, at: Timestamp) -> String {
+    format!("{:.1} s", view.now.millis_since(at) as f64 / 1e3)
+}
+
+/// A line of the first table.
+struct Fact(&'static str, String);
+
+const FACTS: &[Column<Fact>] = &[("agent", |fact| fact.0.to_owned()), ("", |fact| fact.1.clone())];
+
+fn facts(view: &AgentView) -> String {
+    let uplink = &view.uplink;
+    let session = match (uplink.connected, &uplink.problem) {
+        (true, _) => format!("connected to {} for {}", uplink.controller, since(view, uplink.since)),
+        (false, Some(problem)) => format!("not connected to {}: {problem}", uplink.controller),
+        (false, None) => "not connected yet".to_owned(),
+    };
+    let spool = &view.spool;
+    let facts = [
+        Fact("node", view.node.to_string()),
+        Fact("version", view.version.clone()),
+        Fact("process", format!("{}, for {}", view.pid, since(view, view.started))),
+        Fact("controller", session),
+        Fact(
+            "spool",
+            format!(
+                "{} of {} bytes; number {} on disk, {} sent, {} acknowledged",
+                spool.bytes, spool.limit_bytes, spool.last, spool.sent, spool.acknowledged
+            ),
+        ),
+        Fact("dropped", view.dropped.to_string()),
+        Fact("catalogue", catalogue(&view.catalogue)),
+    ];
+    let export = view.otlp.iter().map(|otlp| {
+        let problem = otlp.problem.as_ref().map(|problem| format!("; {problem}"));
+        let told = format!(
+            "to {}: {} records sent, {} wait, {} dropped, {} rejected{}",
+            otlp.endpoint,
+            otlp.sent,
+            otlp.waiting,
+            otlp.dropped,
+            otlp.rejected,
+            problem.unwrap_or_default()
+        );
+        Fact("OTLP", told)
+    });
+    listing::table(&facts.into_iter().chain(export).collect::<Vec<_>>(), FACTS)
+}
+
+/// Nothing where no fault may be injected.
+fn injections(view: &AgentView) -> String {
+    const COLUMNS: &[Column<Injected>] = &[
+        ("injection", |it| it.number.to_string()),
+        ("kind", |it| it.kind.clone()),
+        ("what", |it| it.what.clone()),
+        ("at", |it| it.at.to_string()),
+        ("until", |it| or_dash(it.until)),
+    ];
+    if !view.injection {
+        return String::new();
+    }
+    let newest: Vec<Injected> = view.newest_injections.iter().rev().take(SHOWN).cloned().collect();
+    format!("Faults may be injected here.\n{}", listing::table(&newest, COLUMNS))
+}
+
+fn collectors(view: &AgentView) -> String {
+    const COLUMNS: &[Column<[String; 4]>] = &[
+        ("collector", |row| row[0].clone()),
+        ("last look", |row| row[1].clone()),
+        ("next", |row| row[2].clone()),
+        ("newest gap", |row| row[3].clone()),
+    ];
+    let rows = view.collectors.iter().map(|it| {
+        // Collectors are named as the source of what they see.
+        let gap = view
+            .gaps
+            .iter()
+            .find(|(source, _)| serde_json::to_value(source).is_ok_and(|name| name == it.collector));
+        [
+            it.collector.clone(),
+            format!("{} ago", since(view, it.last_look)),
+            format!("in {:.1} s", it.next_look.millis_since(view.now) as f64 / 1e3),
+            gap.map_or("-".to_owned(), |(_, gap)| format!("{} (x{})", gap.what, gap.count)),
+        ]
+    });
+    listing::table(&rows.collect::<Vec<_>>(), COLUMNS)
+}
+
+/// Nothing where none runs.
+fn ranks(view: &AgentView) -> String {
+    const COLUMNS: &[Column<RankView>] = &[
+        ("job", |it| it.rank.job.to_string()),
+        ("generation", |it| it.rank.generation.to_string()),
+        ("rank", |it| it.rank.rank.to_string()),
+        ("pid", |it| it.pid.to_string()),
+        ("step", |it| or_dash(it.step)),
+    ];
+    match view.ranks.is_empty() {
+        true => String::new(),
+        false => listing::table(&view.ranks, COLUMNS),
+    }
+}
+
+/// Nothing where no plug-in is set.
+fn checks(view: &AgentView) -> String {
+    const COLUMNS: &[Column<CheckView>] = &[
+        ("check", |it| it.check.clone()),
+        ("status", |it| {
+            let words = ["ok", "warning", "critical"];
+            words.get(usize::from(it.status)).unwrap_or(&"unknown").to_string()
+        }),
+        ("says", |it| it.text.clone()),
+        ("took s", |it| format!("{:.2}", it.took_s)),
+    ];
+    match view.checks.is_empty() {
+        true => String::new(),
+        false => listing::table(&view.checks, COLUMNS),
+    }
+}
+
+fn findings(view: &AgentView) -> String {
+    let columns: &[Column<&Evidence>] = &[
+        ("finding at", |it| it.at.to_string()),
+        ("class", |it| or_dash(it.marks.first().map(|mark| &mark.class))),
+        ("about", |it| it.entity.to_string()),
+        ("synthetic", |it| if it.synthetic { "yes" } else { "" }.to_owned()),
+        ("says", |it| says(&it.body)),
+    ];
+    let newest: Vec<&Evidence> = view.findings.iter().rev().take(SHOWN).collect();
+    listing::table(&newest, columns)
+}
+
+/// What is in force, and what was refused since.
+fn catalogue(view: &CatalogueView) -> String {
+    let CatalogueView {
+        version,
+        signatures,
+        files,
+        loaded,
+        ..
+    } = view;
+    let besides = match files.len() {
+        0 => String::new(),
+        files => format!(" with {files} of your files"),
+    };
+    let mut text = format!("{version}: {signatures} signatures{besides}, loaded at {loaded}");
+    if let Some(refusal) = view.newest_refusal.as_ref().filter(|refusal| refusal.at > *loaded) {
+        let first = refusal.why.lines().next().unwrap_or_default();
+        text.push_str(&format!("; a newer one was refused at {}: {first}", refusal.at));
+    }
+    text
+}
+
+fn says(body: &Body) -> String {
+    match body {
+        Body::Line { text, repeats: 1, .. } => text.clone(),
+        Body::Line { text, repeats, .. } => format!("{text} (x{repeats})"),
+        Body::Sample { metric, value, unit } => format!("{metric} {value} {unit}"),
+        Body::RankExited { exit, .. } => format!("rank ended: {exit}"),
+        other => format!("{other:?}"),
+    }
+}
