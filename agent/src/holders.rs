@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
 
-use crate::preflight::gib;
+use crate::words::gib;
 
 /// Processes that are named.
 const NAMED: usize = 3;

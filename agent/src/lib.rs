@@ -41,6 +41,7 @@ mod sighting;
 mod spool;
 mod stacks;
 mod uplink;
+mod words;
 
 pub use checkpoint::keep_arenas;
 pub use collectors::gpu::serve_gpu_calls;

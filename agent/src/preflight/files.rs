@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::probe::{Pending, Probe};
-use super::{Check, Need, Verdict, gib};
+use super::{Check, Need, Verdict};
+use crate::words::gib;
 
 /// Part of the blocks or inodes of a file system below which saves begin to fail: the threshold of the host collector.
 const LOW: f64 = 0.02;

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::{Check, Need, Verdict, gib};
+use super::{Check, Need, Verdict};
 use crate::clock::{KernelClock, kernel_clock};
 use crate::collectors::nic::rdma_ports;
 use crate::holders;
+use crate::words::gib;
 
 /// What a container is given for shared memory when nobody says more, bytes (Docker's `--shm-size`).
 const SHM_DEFAULT: u64 = 64 << 20;

@@ -204,10 +204,5 @@ pub fn preflight(need: &Need) -> Vec<Check> {
 
 pub(crate) use job::for_job;
 
-/// Bytes as a person reads them.
-pub(crate) fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
-}
-
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rankguard_diagnosis::Sign;
 use rankguard_model::{NodeId, Rank, Role, Source, Timestamp};
 
-use crate::reading::ReadStream;
+use crate::stream::ReadStream;
 
 /// Signs further apart than this belong to different failures.
 const QUIET: Duration = Duration::from_secs(120);

@@ -17,11 +17,13 @@ mod overcome;
 mod progress;
 mod reading;
 mod record;
+mod stream;
 mod verdicts;
 
 pub use error_file::{ErrorFile, error_file};
 pub use flight::{FoundDump, join};
 pub use incident::{Incident, incidents};
-pub use reading::{Origin, ReadStream, Reader};
+pub use reading::{Origin, Reader};
 pub use record::{Record, RecordError, RecordStream};
+pub use stream::ReadStream;
 pub use verdicts::{Alternative, KeyLine, OfflineCase, add, conclude, conclude_with};

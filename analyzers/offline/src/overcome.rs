@@ -6,7 +6,7 @@
 use rankguard_diagnosis::{Sign, What};
 use rankguard_model::{Role, Source};
 
-use crate::reading::Seen;
+use crate::stream::Seen;
 
 /// Lines after a complaint in which it is told what becomes of it.
 const NEAR: u64 = 2;
