@@ -204,7 +204,8 @@ impl From<Fault> for Injection {
     }
 }
 
-const COLUMNS: &[Column<Injected>] = &[
+/// Injections, for this command and for `agent status`.
+pub(super) const COLUMNS: &[Column<Injected>] = &[
     ("injection", |it| it.number.to_string()),
     ("kind", |it| it.kind.clone()),
     ("what", |it| it.what.clone()),

@@ -8,6 +8,7 @@ use rankguard_model::{Body, Evidence, Timestamp};
 
 use super::ask;
 use crate::args::{CommonArgs, Format, FormatArgs};
+use crate::commands::inject;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column, plain};
@@ -109,18 +110,14 @@ fn facts(view: &AgentView) -> String {
 
 /// Nothing where no fault may be injected.
 fn injections(view: &AgentView) -> String {
-    const COLUMNS: &[Column<Injected>] = &[
-        ("injection", |it| it.number.to_string()),
-        ("kind", |it| it.kind.clone()),
-        ("what", |it| it.what.clone()),
-        ("at", |it| it.at.to_string()),
-        ("until", |it| or_dash(it.until)),
-    ];
     if !view.injection {
         return String::new();
     }
     let newest: Vec<Injected> = view.newest_injections.iter().rev().take(SHOWN).cloned().collect();
-    format!("Faults may be injected here.\n{}", listing::table(&newest, COLUMNS))
+    format!(
+        "Faults may be injected here.\n{}",
+        listing::table(&newest, inject::COLUMNS)
+    )
 }
 
 fn collectors(view: &AgentView) -> String {
