@@ -13,10 +13,10 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, InconsistentKeys, RootCertStore};
 
 use crate::card::Card;
+use crate::handshake;
 use crate::held::Held;
 use crate::name::Role;
 use crate::problem::{Problem, Problems};
-use crate::verify;
 
 /// Longest file; a certificate has about a thousand bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -165,6 +165,6 @@ fn signed(roots: &RootCertStore, chain: &[CertificateDer<'_>], card: &Card) -> R
         rustls::Error::InvalidCertificate(
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
         ) => "is not valid yet: is the clock of this machine wrong?".to_owned(),
-        problem => format!("{}: identity.ca did not sign it", verify::words(&problem)),
+        problem => format!("{}: identity.ca did not sign it", handshake::words(&problem)),
     })
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustls::client::danger::ServerCertVerifier;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -9,7 +10,6 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::card::Card;
-use crate::verify::Verifier;
 
 /// One reading of the three files.
 #[derive(Debug)]
@@ -45,10 +45,14 @@ impl Held {
         Ok(Arc::new(config))
     }
 
-    /// How a dialler shakes hands.
-    pub(crate) fn client(&self, protocol: &[u8], verifier: Verifier) -> Result<Arc<ClientConfig>, rustls::Error> {
+    /// How a dialler shakes hands: `verifier` looks at whom it reached.
+    pub(crate) fn client(
+        &self,
+        protocol: &[u8],
+        verifier: Arc<dyn ServerCertVerifier>,
+    ) -> Result<Arc<ClientConfig>, rustls::Error> {
         let builder = ClientConfig::builder_with_provider(crate::provider()).with_protocol_versions(&[&TLS13])?;
-        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(self.key.clone())));
         config.alpn_protocols = vec![protocol.to_owned()];
         config.resumption = rustls::client::Resumption::disabled();

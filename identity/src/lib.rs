@@ -21,6 +21,7 @@ mod authority;
 mod caller;
 mod card;
 mod files;
+mod handshake;
 mod held;
 mod identity;
 mod listener;

@@ -15,15 +15,13 @@ use tokio_stream::Stream;
 
 use crate::caller::Caller;
 use crate::card::Card;
+use crate::handshake::{self, WELCOME};
 use crate::identity::Identity;
-use crate::network::{Network, handshake_words};
+use crate::network::Network;
 use crate::protocol::Protocol;
 use crate::refusals::Refusal;
-use crate::verify;
 use crate::wire::Wire;
 
-/// The first byte of a TLS connection, from the listener: the caller's certificate was accepted.
-pub(crate) const WELCOME: u8 = 0x06;
 /// How TLS begins: a record of type handshake.
 const HANDSHAKE: u8 = 0x16;
 /// Longest handshake.
@@ -154,9 +152,9 @@ impl Door {
         }
         let held = identity.held().await.map_err(|problems| bad(problems.to_string()))?;
         let config = held.server(self.protocol.name());
-        let config = config.map_err(|problem| bad(verify::words(&problem)))?;
+        let config = config.map_err(|problem| bad(handshake::words(&problem)))?;
         let secured = TlsAcceptor::from(config).accept(stream).await;
-        let mut secured = secured.map_err(|problem| bad(handshake_words(&problem)))?;
+        let mut secured = secured.map_err(|problem| bad(handshake::failed(&problem)))?;
         let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let card = shown.ok_or_else(|| bad("it shows no certificate".to_owned()))?;
         let name = Card::of(card)
@@ -170,7 +168,7 @@ impl Door {
             secured.write_u8(WELCOME).await?;
             secured.flush().await
         };
-        welcomed.await.map_err(|problem| bad(handshake_words(&problem)))?;
+        welcomed.await.map_err(|problem| bad(handshake::failed(&problem)))?;
         let caller = Caller {
             address: Some(peer),
             name: Some(Arc::new(name)),

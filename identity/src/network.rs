@@ -18,13 +18,13 @@ use tonic::codegen::http::Uri;
 
 use crate::caller::Caller;
 use crate::card::Card;
+use crate::handshake::{self, WELCOME};
 use crate::identity::Identity;
-use crate::listener::WELCOME;
 use crate::problem::Problems;
 use crate::protocol::Protocol;
 use crate::refusals::Refusals;
 pub use crate::verify::Expected;
-use crate::verify::{Verifier, words};
+use crate::verify::Verifier;
 use crate::wire::Wire;
 
 /// How a process speaks on a network. Cheap to clone; all clones are the same. Two are equal when their files are.
@@ -169,18 +169,18 @@ impl Network {
         let failed = |why: String| DialError::Handshake { address: at, why };
         let held = identity.held().await?;
         let verifier = Verifier::new(held.clone(), expected.clone());
-        let config = held.client(protocol.name(), verifier);
-        let config = config.map_err(|problem| failed(words(&problem)))?;
+        let config = held.client(protocol.name(), Arc::new(verifier));
+        let config = config.map_err(|problem| failed(handshake::words(&problem)))?;
         // An agent is known by its name; TLS wants some host all the same.
         let name = ServerName::try_from(host.to_owned()).unwrap_or_else(|_| at.ip().into());
         let secured = TlsConnector::from(config).connect(name, stream).await;
-        let mut secured = secured.map_err(|problem| failed(handshake_words(&problem)))?;
+        let mut secured = secured.map_err(|problem| failed(handshake::failed(&problem)))?;
         // What it thinks of this side's certificate, TLS 1.3 tells only with the first bytes that come back.
         let welcome = secured.read_u8().await;
         match welcome {
             Ok(WELCOME) => {}
             Ok(_) => return Err(failed("it speaks another language".to_owned())),
-            Err(problem) => return Err(failed(handshake_words(&problem))),
+            Err(problem) => return Err(failed(handshake::failed(&problem))),
         }
         let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let name = shown.and_then(|der| Card::of(der).ok()).map(|card| Arc::new(card.name));
@@ -241,20 +241,6 @@ fn host(address: &str) -> Result<&str, DialError> {
     match host.is_empty() || port.parse::<u16>().is_err() {
         true => Err(wrong()),
         false => Ok(host),
-    }
-}
-
-/// A failed handshake in words, whatever it failed with.
-pub(crate) fn handshake_words(problem: &io::Error) -> String {
-    let inner = problem
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match (inner, problem.kind()) {
-        (Some(inner), _) => words(inner),
-        (None, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => {
-            "it ended the connection in the handshake: does it speak TLS? (it needs identity.* settings too)".to_owned()
-        }
-        (None, _) => problem.to_string(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether the other side is who was dialled, and why not, in words.
+//! Whether the other side is who was dialled.
 
 use rankguard_model::NodeId;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -6,9 +6,7 @@ use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_na
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{
-    AlertDescription, CertificateError, DigitallySignedStruct, Error, InvalidMessage, OtherError, SignatureScheme,
-};
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 
 use crate::card::Card;
 use crate::held::Held;
@@ -130,54 +128,4 @@ struct Foreign(String);
 
 fn foreign(what: String) -> Error {
     CertificateError::Other(OtherError(std::sync::Arc::new(Foreign(what)))).into()
-}
-
-/// Why a handshake failed, as a person needs it: what the other side is, showed, or thinks of this one.
-pub(crate) fn words(problem: &Error) -> String {
-    match problem {
-        Error::InvalidCertificate(why) => certificate(why),
-        Error::NoCertificatesPresented => "it shows no certificate".to_owned(),
-        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "it does not speak TLS: it was started without identity.* settings, or is something else".to_owned()
-        }
-        Error::AlertReceived(alert) => alerted(*alert),
-        other => other.to_string(),
-    }
-}
-
-fn certificate(why: &CertificateError) -> String {
-    match why {
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "its certificate was signed by another authority".to_owned()
-        }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired".to_owned(),
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "its certificate is not valid yet: one of the two clocks is wrong".to_owned()
-        }
-        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "its certificate is not for this side of a connection: an operator's cannot serve".to_owned()
-        }
-        CertificateError::Other(OtherError(what)) => what.to_string(),
-        other => format!("its certificate is refused: {other}"),
-    }
-}
-
-/// What the other side said of this one.
-fn alerted(alert: AlertDescription) -> String {
-    let why = match alert {
-        AlertDescription::CertificateRequired => "it demands a certificate, and was shown none",
-        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
-            "it refuses this side's certificate: signed by another authority"
-        }
-        AlertDescription::CertificateExpired => "it refuses this side's certificate: expired",
-        AlertDescription::BadCertificate | AlertDescription::CertificateUnknown | AlertDescription::AccessDenied => {
-            "it refuses this side's certificate: not one of this cluster"
-        }
-        AlertDescription::NoApplicationProtocol => "it serves something else at this port",
-        AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion => {
-            "it speaks another TLS: is it of another version?"
-        }
-        other => return format!("it ended the handshake: {other:?}"),
-    };
-    why.to_owned()
 }

@@ -1,0 +1,70 @@
+//! What both sides of a handshake say of it: one byte when it is done, and words when it fails.
+
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, OtherError};
+
+/// The first byte of a TLS connection, from the listener: the caller's certificate was accepted.
+pub(crate) const WELCOME: u8 = 0x06;
+
+/// A failed handshake in words, whatever it failed with.
+pub(crate) fn failed(problem: &io::Error) -> String {
+    let inner = problem.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match (inner, problem.kind()) {
+        (Some(inner), _) => words(inner),
+        (None, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => {
+            "it ended the connection in the handshake: does it speak TLS? (it needs identity.* settings too)".to_owned()
+        }
+        (None, _) => problem.to_string(),
+    }
+}
+
+/// Why a handshake failed, as a person needs it: what the other side is, showed, or thinks of this one.
+pub(crate) fn words(problem: &Error) -> String {
+    match problem {
+        Error::InvalidCertificate(why) => certificate(why),
+        Error::NoCertificatesPresented => "it shows no certificate".to_owned(),
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "it does not speak TLS: it was started without identity.* settings, or is something else".to_owned()
+        }
+        Error::AlertReceived(alert) => alerted(*alert),
+        other => other.to_string(),
+    }
+}
+
+fn certificate(why: &CertificateError) -> String {
+    match why {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "its certificate was signed by another authority".to_owned()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired".to_owned(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet: one of the two clocks is wrong".to_owned()
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "its certificate is not for this side of a connection: an operator's cannot serve".to_owned()
+        }
+        CertificateError::Other(OtherError(what)) => what.to_string(),
+        other => format!("its certificate is refused: {other}"),
+    }
+}
+
+/// What the other side said of this one.
+fn alerted(alert: AlertDescription) -> String {
+    let why = match alert {
+        AlertDescription::CertificateRequired => "it demands a certificate, and was shown none",
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+            "it refuses this side's certificate: signed by another authority"
+        }
+        AlertDescription::CertificateExpired => "it refuses this side's certificate: expired",
+        AlertDescription::BadCertificate | AlertDescription::CertificateUnknown | AlertDescription::AccessDenied => {
+            "it refuses this side's certificate: not one of this cluster"
+        }
+        AlertDescription::NoApplicationProtocol => "it serves something else at this port",
+        AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion => {
+            "it speaks another TLS: is it of another version?"
+        }
+        other => return format!("it ended the handshake: {other:?}"),
+    };
+    why.to_owned()
+}
