@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use rankguard_model::{Rank, RestoreBytes};
+use rankguard_model::{Rank, RestoreBytes, with_causes};
 
 use crate::arena::kernel;
 use crate::format::{ChunkDigest, Manifest, PlanError, ShardIndex, TensorBox};
@@ -238,7 +238,7 @@ impl Jobs<'_> {
                         }
                         Err(problem) => problem,
                     },
-                    Err(error) => crate::store::chain(error.as_ref()),
+                    Err(error) => with_causes(error.as_ref()),
                 };
                 places.tries.push(Try {
                     tier: source.tier(),

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use rankguard_model::{JobId, Rank};
+use rankguard_model::{JobId, Rank, with_causes};
 use serde::Serialize;
 
 use crate::arena::{Arena, ArenaError, SealedImage};
@@ -12,7 +12,7 @@ use crate::format::{CheckpointId, ChunkDigest, ChunkPlace, Origin};
 use crate::store::direct::Aligned;
 use crate::store::reader::Reader;
 use crate::store::runs::{self, Run};
-use crate::store::{Store, StoreError, chain};
+use crate::store::{Store, StoreError};
 
 /// How far away a copy is, nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -190,7 +190,7 @@ impl ChunkSource for Store {
             // One bad sector is not everything around it.
             for alone in run.chunks.iter().flat_map(|chunk| runs::of(vec![*chunk])) {
                 if let Err(error) = self.read_run(job, &alone, &mut open, answer) {
-                    answer(alone.chunks[0].0 as usize, Err(chain(&error).into()));
+                    answer(alone.chunks[0].0 as usize, Err(with_causes(&error).into()));
                 }
             }
         }

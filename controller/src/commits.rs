@@ -1,12 +1,12 @@
 //! The executor of commits: writes manifests and clears away what retention no longer keeps, on blocking threads.
 
-use std::error::Error;
 use std::time::Duration;
 
 use rankguard_checkpoint::format::{CheckpointId, Manifest, ShardIndex};
 use rankguard_checkpoint::{Store, retention};
 use rankguard_checkpoint_schedule::twins::{Difference, Replica, differences};
 use rankguard_core::Event;
+use rankguard_model::with_causes;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -122,17 +122,6 @@ fn differing(indexes: &[ShardIndex]) -> Vec<Difference> {
     let mut found = differences(replicas);
     found.truncate(DIFFERENCES_MAX);
     found
-}
-
-/// An error with its causes, as one line for the journal.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

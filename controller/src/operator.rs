@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use rankguard_checkpoint::Store;
-use rankguard_model::{CaseId, JobId, JobSpec, NodeId};
+use rankguard_model::{CaseId, JobId, JobSpec, NodeId, with_causes};
 use rankguard_proto::v1;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
-use crate::commits::with_causes;
 use crate::input::{Command, Input, Query, Refusal};
 use crate::session::stopping;
 use crate::submission;

@@ -6,6 +6,7 @@
 //! Invariant: pure. No clock, no randomness, no files, no sockets; time comes in as a [`Timestamp`].
 
 mod case;
+mod causes;
 mod entity;
 mod evidence;
 mod ids;
@@ -16,6 +17,7 @@ mod time;
 mod view;
 
 pub use case::{Case, CaseState, Delays, Mitigation, Reason, Severity, Verdict};
+pub use causes::with_causes;
 pub use entity::{Device, DeviceKind, Entity};
 pub use evidence::{
     Body, CopyTier, Evidence, EvidenceId, FailedCheck, Finding, Ledger, Mark, RestoreBytes, Role, ShardSeal, Source,

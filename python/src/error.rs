@@ -3,6 +3,7 @@
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use rankguard_model::with_causes;
 
 create_exception!(
     _rankguard,
@@ -13,14 +14,5 @@ create_exception!(
 
 /// An error with everything below it, on one line.
 pub(crate) fn raise(error: &dyn std::error::Error) -> PyErr {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(cause) = below {
-        let next = cause.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        below = cause.source();
-    }
-    RankguardError::new_err(text)
+    RankguardError::new_err(with_causes(error))
 }

@@ -10,7 +10,7 @@ use rankguard_checkpoint::arena::Arena;
 use rankguard_checkpoint::format::{CheckpointId, Digest, MAX_INDEX_BYTES, Manifest, ShardIndex};
 use rankguard_checkpoint::store::Written;
 use rankguard_checkpoint::{Store, retention};
-use rankguard_model::{Rank, ShardSeal, Step};
+use rankguard_model::{Rank, ShardSeal, Step, with_causes};
 
 use crate::local::LocalError;
 use crate::slots::Owner;
@@ -172,7 +172,7 @@ fn run(shared: &Shared, to: &Destination) {
             if state.failures.len() == MAX_FAILURES {
                 state.failures.pop_front();
             }
-            state.failures.push_back((step, told(&problem)));
+            state.failures.push_back((step, with_causes(&problem)));
         }
         drop(state);
         shared.changed.notify_all();
@@ -280,18 +280,4 @@ fn looking(until: Instant, mut there: impl FnMut() -> bool) -> bool {
         pause = (pause * 2).min(LOOKS.1);
     }
     true
-}
-
-/// An error with everything below it, on one line.
-pub(crate) fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(cause) = below {
-        let next = cause.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        below = cause.source();
-    }
-    text
 }

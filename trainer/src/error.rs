@@ -3,11 +3,11 @@
 //! The lines have the shape that PyTorch and NCCL give theirs, so that whatever reads job logs in the field is what
 //! reads them here. No NCCL runs: a lost peer is a socket of this crate that was closed.
 
-use std::error::Error;
 use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
 
+use rankguard_model::with_causes;
 use rankguard_rank::{ClientError, EnvError, RankEnv};
 
 use crate::digits::DataError;
@@ -86,7 +86,7 @@ impl TrainError {
 
     fn write_report(&self, out: &mut String) -> std::fmt::Result {
         let Some(place) = &self.place else {
-            return writeln!(out, "error: failed to {}", chain(&self.failure));
+            return writeln!(out, "error: failed to {}", with_causes(&self.failure));
         };
         let who = format!("[rank{}]:", place.rank);
         match &self.failure {
@@ -129,7 +129,7 @@ impl TrainError {
                 writeln!(out, "{who} {last}")
             }
             Failure::Mesh(error) => write_waits(out, &who, place, error),
-            other => writeln!(out, "{who} RuntimeError: failed to {}", chain(other)),
+            other => writeln!(out, "{who} RuntimeError: failed to {}", with_causes(other)),
         }
     }
 }
@@ -156,7 +156,7 @@ fn write_waits(out: &mut String, who: &str, place: &Place, error: &MeshError) ->
                  {waited_ms} milliseconds before timing out.",
                 place.rank, elements.0, elements.1
             )?;
-            writeln!(out, "{who} failed to {}", chain(error))
+            writeln!(out, "{who} failed to {}", with_causes(error))
         }
         MeshError::Unreachable { address, waited_ms, .. } => writeln!(
             out,
@@ -182,24 +182,10 @@ fn write_waits(out: &mut String, who: &str, place: &Place, error: &MeshError) ->
                 waited_ms / 1000,
                 world - missing.len()
             )?;
-            writeln!(out, "{who} failed to {}", chain(error))
+            writeln!(out, "{who} failed to {}", with_causes(error))
         }
-        other => writeln!(out, "{who} RuntimeError: failed to {}", chain(other)),
+        other => writeln!(out, "{who} RuntimeError: failed to {}", with_causes(other)),
     }
-}
-
-/// An error with its sources, each told once.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let told = source.to_string();
-        if !text.ends_with(&told) {
-            let _ = write!(text, ": {told}");
-        }
-        next = source.source();
-    }
-    text
 }
 
 #[cfg(test)]

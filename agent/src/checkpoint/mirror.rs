@@ -14,10 +14,9 @@ use std::time::Instant;
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint_tiers::object::{ObjectError, ObjectSource, ObjectTier};
-use rankguard_model::{Body, CopyTier, Entity, Generation, JobId, Launch, Source, Stays, Step};
+use rankguard_model::{Body, CopyTier, Entity, Generation, JobId, Launch, Source, Stays, Step, with_causes};
 
 use super::Checkpoints;
-use super::persist::chain;
 use crate::sighting::Sighting;
 
 /// Jobs whose checkpoints this node mirrors.
@@ -134,14 +133,14 @@ impl Checkpoints {
 
     /// For threads that may wait.
     fn push(&self, job: &JobId, id: CheckpointId, mirror: &Mirror) -> Result<u64, String> {
-        let tier = self.object_tier(&mirror.url).map_err(|problem| chain(&problem))?;
+        let tier = self.object_tier(&mirror.url).map_err(|problem| with_causes(&problem))?;
         let store = Store::at(&mirror.store);
         // Retention takes nothing of it away meanwhile.
-        let _lease = store.lease(job, id).map_err(|problem| chain(&problem))?;
+        let _lease = store.lease(job, id).map_err(|problem| with_causes(&problem))?;
         let pushed = self.runtime.block_on(tier.push(&store, job, id));
         pushed
             .map(|pushed| pushed.sent_bytes)
-            .map_err(|problem| chain(&problem))
+            .map_err(|problem| with_causes(&problem))
     }
 
     /// Takes out of the object store what the rules do not leave. What cannot be removed is tried again after the next commit.
@@ -160,7 +159,7 @@ impl Checkpoints {
                 tracing::info!(%job, url = mirror.url, checkpoints, torn, "retention in the object store");
             }
             Err(problem) => {
-                tracing::warn!(%job, url = mirror.url, problem = chain(&problem), "retention in the object store");
+                tracing::warn!(%job, url = mirror.url, problem = with_causes(&problem), "retention in the object store");
             }
         }
     }

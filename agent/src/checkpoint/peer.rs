@@ -12,7 +12,7 @@ use rankguard_checkpoint::source::ArenaSource;
 use rankguard_checkpoint_tiers::bulk::{BulkError, BulkPeer, BulkSource, Callers, Holder, Keep, Limits, Name, What};
 use rankguard_checkpoint_tiers::placement::{Member, plan_replicas};
 use rankguard_identity::Expected;
-use rankguard_model::{Body, CopyTier, Generation, JobId, Launch, NodeId, Peer, RankRef, Source, Step};
+use rankguard_model::{Body, CopyTier, Generation, JobId, Launch, NodeId, Peer, RankRef, Source, Step, with_causes};
 use tokio::task::JoinHandle;
 
 use super::Checkpoints;
@@ -196,7 +196,7 @@ fn address_of(told: &str) -> Result<SocketAddr, String> {
 
 /// An error with everything below it, on one line.
 fn chain(problem: BulkError) -> String {
-    super::persist::chain(&problem)
+    with_causes(&problem)
 }
 
 #[cfg(test)]

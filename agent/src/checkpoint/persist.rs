@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rankguard_checkpoint::format::{CheckpointId, Known};
 use rankguard_checkpoint::{Lease, Store};
-use rankguard_model::{RankRef, ShardSeal, Step};
+use rankguard_model::{RankRef, ShardSeal, Step, with_causes};
 
 use super::arenas::Place;
 use super::dedupe::Dedupe;
@@ -34,7 +34,7 @@ pub(super) struct Void {
 impl Void {
     fn of(problem: &dyn std::error::Error) -> Self {
         Self {
-            reason: chain(problem),
+            reason: with_causes(problem),
             class: None,
             gone: false,
         }
@@ -112,16 +112,4 @@ impl Errand<'_> {
         let parent = last.filter(|last| Some(*last) == self.kept)?;
         store.lease(&self.rank.job, parent).ok()
     }
-}
-
-/// An error with everything below it, on one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(cause) = below {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        below = cause.source();
-    }
-    text
 }

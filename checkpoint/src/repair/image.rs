@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rankguard_model::Rank;
+use rankguard_model::{Rank, with_causes};
 
 use super::{Mended, Work};
 use crate::format::{ChunkDigest, ChunkPlace, Origin, ShardIndex, TENSOR_ALIGN};
@@ -20,7 +20,7 @@ impl Work<'_> {
         for run in runs::of((0u32..).zip(index.places()).collect()) {
             let path = self.store.shard_path(self.job, run.file.id(), run.file.rank)?;
             let reader = Reader::open(&path);
-            let read = reader.map_err(|error| crate::store::chain(&error)).and_then(|reader| {
+            let read = reader.map_err(|error| with_causes(&error)).and_then(|reader| {
                 let read = reader.read(&run.range(reader.bytes()), &mut buffer);
                 read.map(|bytes| run.damage(index, bytes))
                     .map_err(|error| format!("cannot be read: {error}"))
@@ -52,7 +52,7 @@ impl Work<'_> {
         let mut found = Vec::new();
         for run in chunks.into_iter().flat_map(|chunk| runs::of(vec![chunk])) {
             let read = Reader::open(path)
-                .map_err(|error| crate::store::chain(&error))
+                .map_err(|error| with_causes(&error))
                 .and_then(|reader| {
                     let read = reader.read(&run.range(reader.bytes()), buffer);
                     read.map(|bytes| run.damage(index, bytes))

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rankguard_model::Rank;
+use rankguard_model::{Rank, with_causes};
 
 use super::{Mended, Mirror, Work};
 use crate::format::{Digest, MAX_INDEX_BYTES, Manifest, ShardIndex};
@@ -38,7 +38,7 @@ impl Work<'_> {
         };
         let what = match &here {
             Here::Intact(_) => "names an index that is nowhere".to_owned(),
-            Here::Damaged(error) => crate::store::chain(error),
+            Here::Damaged(error) => with_causes(error),
             Here::Missing => "is missing".to_owned(),
         };
         let (manifest, renewed) = match (here, elsewhere) {
@@ -167,7 +167,7 @@ impl Work<'_> {
                 chunk: None,
                 tensors: Vec::new(),
                 bytes: bytes.len() as u64,
-                what: crate::store::chain(&problem),
+                what: with_causes(&problem),
                 from: mirror.name(),
             });
             return Ok(self.read_index(&bytes, path, rank));

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use rankguard_model::{JobId, Rank};
+use rankguard_model::{JobId, Rank, with_causes};
 use serde::Serialize;
 
 use crate::format::{
@@ -69,23 +69,9 @@ impl Problem {
             rank,
             chunk: None,
             tensors: Vec::new(),
-            what: chain(error),
+            what: with_causes(error),
         }
     }
-}
-
-/// An error with its causes, as one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// The checkpoints of a job.

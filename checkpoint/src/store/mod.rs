@@ -42,7 +42,6 @@ use rankguard_model::{JobId, Rank};
 pub use commit::Committed;
 pub use error::StoreError;
 pub use lease::Lease;
-pub(crate) use list::chain;
 pub use list::{Checkpoint, Depth, Listing, Newest, Problem};
 pub use shard::Written;
 

@@ -1,5 +1,6 @@
 //! What a command ends with when it cannot do what was asked: a sentence, its causes, and what to try.
 
+use rankguard_model::with_causes;
 use std::error::Error;
 use std::fmt;
 
@@ -48,18 +49,7 @@ impl CliError {
 
     /// The lines for standard error.
     pub fn lines(&self) -> String {
-        let mut text = format!("error: {self}");
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            let message = error.to_string();
-            // Libraries often repeat their cause in their own message; once is enough.
-            if !text.ends_with(&message) {
-                text.push_str(": ");
-                text.push_str(&message);
-            }
-            cause = error.source();
-        }
-        format!("{text}\nhint: {}", self.hint)
+        format!("error: {}\nhint: {}", with_causes(self), self.hint)
     }
 }
 

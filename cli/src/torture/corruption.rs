@@ -14,7 +14,8 @@ pub(crate) use super::damage::Kind;
 use super::damage::{Damage, Files, Folders, roll};
 use super::dice::Dice;
 use super::subject::{Outcome, Subject, id};
-use super::{TortureError, on_threads, told};
+use super::{TortureError, on_threads};
+use rankguard_model::with_causes;
 
 /// What became of the cases of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -187,7 +188,7 @@ impl Bench {
         let subject = id(DAMAGED.0, DAMAGED.1);
         for id in [subject, id(OLDER.0, OLDER.1)] {
             let loaded = match store.load(job, id) {
-                Err(problem) => Outcome::Refused(told(&problem)),
+                Err(problem) => Outcome::Refused(with_causes(&problem)),
                 Ok(checkpoint) => self.subject.load(&checkpoint, &[store]),
             };
             let hit = damage.files.keys().any(|path| path.contains(&id.to_string()));

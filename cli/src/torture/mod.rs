@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rankguard_checkpoint::StoreError;
 use rankguard_checkpoint::arena::{ArenaError, FillError};
+use rankguard_model::with_causes;
 
 /// Why the torture itself could not go on: not a finding.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +28,7 @@ pub(crate) struct TortureError(pub(crate) String);
 
 impl TortureError {
     pub(crate) fn new(problem: impl std::error::Error) -> Self {
-        Self(told(&problem))
+        Self(with_causes(&problem))
     }
 }
 
@@ -53,20 +54,6 @@ impl From<FillError> for TortureError {
     fn from(problem: FillError) -> Self {
         Self::new(problem)
     }
-}
-
-/// An error with its causes, as one line.
-pub(crate) fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Does every job once, on as many threads as there are cores. `hand` makes what one thread does its jobs with, from the

@@ -5,7 +5,7 @@ use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, ShardIndex, Te
 use rankguard_checkpoint::restore::assemble;
 use rankguard_checkpoint::source::ChunkSource;
 use rankguard_checkpoint::{Arena, Checkpoint, Store};
-use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
+use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step, with_causes};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -228,7 +228,7 @@ impl Subject {
         let expected = self.expected(wanted, checkpoint.manifest.step);
         let mut out = vec![0xA5; expected.len()];
         match assemble(&checkpoint.manifest, indexes, wanted, sources, &mut out) {
-            Err(problem) => Outcome::Refused(super::told(&problem)),
+            Err(problem) => Outcome::Refused(with_causes(&problem)),
             Ok(_) if out == expected => Outcome::Right,
             Ok(_) => {
                 let at = out.iter().zip(&expected).position(|(found, right)| found != right);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
 use rankguard_core::Event;
-use rankguard_model::{JobId, Timestamp};
+use rankguard_model::{JobId, Timestamp, with_causes};
 use tempfile::TempDir;
 
 use super::*;
@@ -38,16 +38,6 @@ fn events(journal: &Journal) -> Vec<Stamped> {
     let mut events = Vec::new();
     journal.replay(|stamped| events.push(stamped)).expect("a sound journal");
     events
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[test]
@@ -241,7 +231,7 @@ proptest! {
         fs::write(&path, &bytes).expect("room");
         prop_assert!(read(&path).is_err());
         let error = Journal::open(&path, &Policy::default()).expect_err("foreign bytes");
-        prop_assert!(chain(&error).contains("is not a journal"), "{}", chain(&error));
+        prop_assert!(with_causes(&error).contains("is not a journal"), "{}", with_causes(&error));
         prop_assert_eq!(fs::read(&path).expect("still there"), bytes, "a foreign file must stay as it is");
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use rankguard_journal::{
     Attempt, End, Failure, Happening, Interval, Job, JournalError, Node, Seen, Told, Value, is_journal, tell,
 };
-use rankguard_model::{Entity, Mark, Role, Timestamp};
+use rankguard_model::{Entity, Mark, Role, Timestamp, with_causes};
 
 use crate::dataset::Population;
 use crate::head::Head;
@@ -44,20 +44,9 @@ fn read(_: &'static str, head: &Head, _: &mut Input, load: &mut Load) {
     let ended = quietly(|| tell(&head.path, |told| take(told, load)));
     match ended {
         Ok(Ok(end)) => finish(&end, load),
-        Ok(Err(problem)) => load.cut_short(&io::Error::other(whole(&problem))),
+        Ok(Err(problem)) => load.cut_short(&io::Error::other(with_causes(&problem))),
         Err(_) => load.cut_short(&io::Error::other("the journal is damaged")),
     }
-}
-
-/// A problem with what caused it.
-fn whole(problem: &dyn std::error::Error) -> String {
-    let mut text = problem.to_string();
-    let mut cause = problem.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
 }
 
 fn finish(end: &End, load: &mut Load) {
@@ -109,7 +98,10 @@ fn take(told: Told, load: &mut Load) {
                 load.at(*entry);
             }
             load.lose("bad-row", "entry", || {
-                format!("{}; left out, and what follows from it is not known", whole(&problem))
+                format!(
+                    "{}; left out, and what follows from it is not known",
+                    with_causes(&problem)
+                )
             });
         }
         Told::Seen(seen) => event(&seen, load),

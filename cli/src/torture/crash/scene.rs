@@ -6,12 +6,12 @@ use rankguard_checkpoint::format::{CheckpointId, Manifest};
 use rankguard_checkpoint::retention::collect;
 use rankguard_checkpoint::store::Depth;
 use rankguard_checkpoint::{Arena, Store};
-use rankguard_model::ShardSeal;
+use rankguard_model::{ShardSeal, with_causes};
 
 use super::Verdict;
+use crate::torture::TortureError;
 use crate::torture::corruption::read_below;
 use crate::torture::subject::{Outcome, Subject, id, persist};
-use crate::torture::{TortureError, told};
 
 /// Steps between checkpoints.
 pub(crate) const INTERVAL: u64 = 10;
@@ -134,7 +134,7 @@ impl Scene {
             }
             let loaded = match self.store.load(&self.subject.job, *id) {
                 Ok(checkpoint) => self.subject.load(&checkpoint, &[&self.store]),
-                Err(problem) => Outcome::Refused(told(&problem)),
+                Err(problem) => Outcome::Refused(with_causes(&problem)),
             };
             match loaded {
                 Outcome::Right => {}

@@ -1,0 +1,46 @@
+//! Errors as one line of text.
+
+use std::error::Error;
+
+/// An error with everything below it on one line, each told once: libraries often repeat their cause in their own message.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(cause) = below {
+        let told = cause.to_string();
+        if !text.contains(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
+        below = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{what}")]
+    struct Told {
+        what: &'static str,
+        source: Option<Box<Told>>,
+    }
+
+    fn told(what: &'static str, below: Option<Told>) -> Told {
+        Told {
+            what,
+            source: below.map(Box::new),
+        }
+    }
+
+    #[test]
+    fn every_cause_is_told_once() {
+        let disk = told("no space left on device", None);
+        let repeats = told("cannot write 0.shard: no space left on device", Some(disk));
+        let error = told("cannot save step 7", Some(repeats));
+        let want = "cannot save step 7: cannot write 0.shard: no space left on device";
+        assert_eq!(with_causes(&error), want);
+    }
+}
