@@ -51,7 +51,7 @@ pub use knowledge::{Knowledge, KnowledgeError};
 pub use links::{Blame, Measured, Pair, Search, Station, Survey, measure, survey};
 pub use memory::share_heap;
 pub use outlets::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, OtlpView,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, MigView, OtlpView,
     RankView, RefusedView, SeriesView, SpoolView, UplinkView, ask_agent,
 };
 pub use preflight::{Check, Need, Surroundings, Verdict, preflight};

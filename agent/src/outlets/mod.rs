@@ -25,7 +25,7 @@ pub(crate) use local::{LocalSocket, is_own_user, listen, through};
 pub(crate) use otlp::{LogQueue, start as start_otlp};
 pub(crate) use snapshot::Snapshots;
 pub use view::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, OtlpView,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, MigView, OtlpView,
     RankView, RefusedView, SeriesView, SpoolView, UplinkView,
 };
 
