@@ -326,8 +326,5 @@ async fn grpc_goes_over_tls_with_the_headers_of_a_file() {
         endpoint: format!("http://{}", door.address),
         ..settings
     };
-    assert_eq!(
-        Outlet::new(&bare).unwrap().logs(request("")).await.unwrap_err().again,
-        Again::Later
-    );
+    assert!(Outlet::new(&bare).unwrap().logs(request("")).await.is_err());
 }
