@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::outlets::OtlpError;
 use crate::spool::SpoolError;
 
 /// Why an agent could not start or go on.
@@ -24,7 +25,7 @@ pub enum AgentError {
     Catalogue {
         /// Why.
         #[source]
-        source: crate::KnowledgeError,
+        source: rankguard_faults::CatalogueFilesError,
     },
     /// The spool cannot be used.
     #[error("open the spool in {path}")]
@@ -110,15 +111,9 @@ pub enum AgentError {
         #[source]
         source: tonic::transport::Error,
     },
-    /// The address of the OpenTelemetry collector cannot be one.
-    #[error("export by OTLP to {address} (write host:port)")]
-    OtlpEndpoint {
-        /// The address.
-        address: String,
-        /// Why.
-        #[source]
-        source: tonic::transport::Error,
-    },
+    /// Nothing can be exported as the settings say.
+    #[error("export by OTLP")]
+    Otlp(#[from] OtlpError),
     /// A thread cannot be started.
     #[error("start the {part} thread")]
     Thread {

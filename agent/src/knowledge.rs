@@ -4,11 +4,12 @@
 //! hold open stays open. Files that cannot be used change nothing: what was in force stays, and why they were refused is kept
 //! for whoever asks the agent.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rankguard_faults::{Catalogue, CatalogueError, Matcher};
+use rankguard_faults::{Catalogue, CatalogueFile, CatalogueFilesError, Matcher};
 
 use crate::clock;
 use crate::outlets::{CatalogueView, RefusedView};
@@ -31,22 +32,6 @@ struct Current {
     view: CatalogueView,
 }
 
-/// Why files of a person cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum KnowledgeError {
-    /// A file cannot be read.
-    #[error("{path}: cannot be read: {source}")]
-    Unread {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// They do not hold together; each mistake on a line of its own, with file, line and key.
-    #[error(transparent)]
-    Wrong(#[from] CatalogueError),
-}
-
 impl Knowledge {
     /// The built-in catalogue and these files, none of which is read before [`Knowledge::reload`].
     pub fn new(files: Vec<PathBuf>) -> Self {
@@ -62,7 +47,7 @@ impl Knowledge {
     }
 
     /// Reads the files again. When they cannot be used, what was in force stays.
-    pub fn reload(&self) -> Result<(), KnowledgeError> {
+    pub fn reload(&self) -> Result<(), CatalogueFilesError> {
         let read = self.read();
         let mut current = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
         let before = current.take();
@@ -111,38 +96,26 @@ impl Knowledge {
         current.as_ref().map(|it| it.view.clone()).unwrap_or_default()
     }
 
-    fn read(&self) -> Result<Current, KnowledgeError> {
-        let mut texts = Vec::new();
-        for path in &self.0.files {
-            let text = std::fs::read_to_string(path).map_err(|source| KnowledgeError::Unread {
-                path: path.clone(),
-                source,
-            })?;
-            texts.push((path.display().to_string(), text));
-        }
-        let view = |catalogue: &Catalogue| CatalogueView {
+    fn read(&self) -> Result<Current, CatalogueFilesError> {
+        let (_, catalogue) = CatalogueFile::read(&self.0.files, |path| std::fs::read_to_string(path))?;
+        let view = CatalogueView {
             version: catalogue.version(),
             signatures: catalogue.signatures().len() as u64,
             files: self.0.files.clone(),
             loaded: clock::now(),
             ..CatalogueView::default()
         };
-        if texts.is_empty() {
-            return Ok(Current {
+        Ok(match catalogue {
+            Cow::Borrowed(_) => Current {
                 catalogue: None,
                 matcher: Matcher::builtin(),
-                view: view(Catalogue::builtin()),
-            });
-        }
-        let texts: Vec<(&str, &str)> = texts
-            .iter()
-            .map(|(name, text)| (name.as_str(), text.as_str()))
-            .collect();
-        let catalogue = Catalogue::with_files(&texts)?;
-        Ok(Current {
-            matcher: Arc::new(Matcher::new(&catalogue)),
-            view: view(&catalogue),
-            catalogue: Some(Arc::new(catalogue)),
+                view,
+            },
+            Cow::Owned(catalogue) => Current {
+                matcher: Arc::new(Matcher::new(&catalogue)),
+                catalogue: Some(Arc::new(catalogue)),
+                view,
+            },
         })
     }
 }

@@ -47,12 +47,13 @@ pub use checkpoint::keep_arenas;
 pub use collectors::gpu::serve_gpu_calls;
 pub use error::{AgentError, Ended};
 pub use inject::{InjectError, Injected, Injection, LAST_MAX_MS, WhichRank, inject};
-pub use knowledge::{Knowledge, KnowledgeError};
+pub use knowledge::Knowledge;
 pub use links::{Blame, Measured, Pair, Search, Station, Survey, measure, survey};
 pub use memory::share_heap;
 pub use outlets::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, OtlpView,
-    RankView, RefusedView, SeriesView, SpoolView, UplinkView, ask_agent,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, MigView,
+    OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, OtlpView, RankView, RefusedView, SeriesView, SpoolView,
+    UplinkView, ask_agent,
 };
 pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;

@@ -30,21 +30,26 @@ pub(crate) fn give_back() {
     let (Ok(maps), Ok(own)) = (fs::read_to_string("/proc/self/maps"), std::env::current_exe()) else {
         return;
     };
-    for (start, length) in maps.lines().filter_map(|line| code(line, &own)) {
-        // SAFETY: the range is the code of this very program, which may be read and run and not written, and which was
-        // compiled to be position-independent, so nobody has written to it while it was loaded: its pages are those of
-        // the file, and dropping them from this process changes nothing that can be observed.
+    for (start, length) in maps.lines().filter_map(|line| unwritten(line, &own)) {
+        // SAFETY: the range is of this very program, which may be read, or run, and not written, and which was compiled to be
+        // position-independent, so nobody has written to it while it was loaded: its pages are those of the file, and
+        // dropping them from this process changes nothing that can be observed.
         unsafe {
             libc::madvise(std::ptr::without_provenance_mut(start), length, libc::MADV_DONTNEED);
         }
     }
 }
 
-/// Start and length of a mapping of a program's code: `7f3c000-7f3d000 r-xp 00002000 fd:01 1234 /usr/bin/rankguard`.
-fn code(line: &str, program: &Path) -> Option<(usize, usize)> {
+/// Start and length of a mapping that nobody has written to: a program's code, or what lies before it in the file (constants,
+/// and tables that only the loader needs). `7f3c000-7f3d000 r-xp 00002000 fd:01 1234 /usr/bin/rankguard`. What lies behind the
+/// code was written by the loader, even where it may only be read from then on.
+fn unwritten(line: &str, program: &Path) -> Option<(usize, usize)> {
     let mut words = line.splitn(6, ' ');
-    let (range, rights, path) = (words.next()?, words.next()?, words.nth(3)?);
-    if rights != "r-xp" || Path::new(path.trim_start()) != program {
+    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+    let path = words.nth(2)?;
+    let first = offset.bytes().all(|digit| digit == b'0');
+    let is_unwritten = rights == "r-xp" || rights == "r--p" && first;
+    if !is_unwritten || Path::new(path.trim_start()) != program {
         return None;
     }
     let (start, end) = range.split_once('-')?;
@@ -58,10 +63,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_programs_own_code_is_given_back_and_it_runs_on() {
+    fn only_what_nobody_wrote_to_is_given_back_and_the_program_runs_on() {
         let line = |rights: &str, path: &str| format!("1000-3000 {rights} 00002000 fd:01 17      {path}");
-        let of = |line: &str| code(line, Path::new("/usr/a b/x"));
+        let of = |line: &str| unwritten(line, Path::new("/usr/a b/x"));
         assert_eq!(of(&line("r-xp", "/usr/a b/x")), Some((0x1000, 0x2000)));
+        let first = line("r--p", "/usr/a b/x").replace("00002000", "00000000");
+        assert_eq!(of(&first), Some((0x1000, 0x2000)));
         for other in [
             line("r--p", "/usr/a b/x"),
             line("rwxp", "/usr/a b/x"),
@@ -75,7 +82,7 @@ mod tests {
         }
         let maps = fs::read_to_string("/proc/self/maps").expect("there is /proc");
         let own = std::env::current_exe().expect("this test has a file");
-        assert!(maps.lines().any(|line| code(line, &own).is_some()), "{maps}");
+        assert!(maps.lines().any(|line| unwritten(line, &own).is_some()), "{maps}");
         give_back();
         let sum: u64 = (0..1000_u64).map(std::hint::black_box).sum();
         assert_eq!(sum, 499_500);

@@ -21,7 +21,7 @@ use crate::inject::{Desk, Ends, InjectSocket, Means};
 use crate::intake::Intake;
 use crate::links::LinkService;
 use crate::orders::{self, Errand, Left, Orders};
-use crate::outlets::{LocalSocket, LogQueue, Snapshots, serve_metrics, start_otlp};
+use crate::outlets::{LocalSocket, LogQueue, Outlet, Snapshots, serve_metrics, start_otlp};
 use crate::preflight::Need;
 use crate::ranks::{RankSocket, Roster};
 use crate::spool::Spool;
@@ -182,8 +182,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         injection: settings.injection,
         otlp: otlp.as_ref().map(|(_, queue)| queue.clone()),
     };
-    let exporting =
-        otlp.map(|(endpoint, queue)| start_otlp(endpoint, queue, snapshots.clone(), settings.intervals.otlp));
+    let exporting = otlp.map(|(outlet, queue)| start_otlp(outlet, queue, snapshots.clone(), settings.intervals.otlp));
     // They end with what they are held by.
     let local = LocalSocket::start(&state_dir, snapshots.clone()).map_err(|source| AgentError::LocalSocket {
         path: state_dir.clone(),
@@ -275,15 +274,9 @@ fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
 }
 
 /// Where evidence and numbers are pushed to, and what waits for it.
-fn otlp(settings: &Settings) -> Result<Option<(Endpoint, LogQueue)>, AgentError> {
-    let Some(address) = &settings.otlp_endpoint else {
-        return Ok(None);
-    };
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|source| AgentError::OtlpEndpoint {
-        address: address.clone(),
-        source,
-    })?;
-    Ok(Some((endpoint, LogQueue::new(address))))
+fn otlp(settings: &Settings) -> Result<Option<(Outlet, LogQueue)>, AgentError> {
+    let Some(otlp) = &settings.otlp else { return Ok(None) };
+    Ok(Some((Outlet::new(otlp)?, LogQueue::new(&otlp.endpoint))))
 }
 
 /// Opens the door to injections.

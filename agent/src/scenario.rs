@@ -6,6 +6,7 @@
 //! count 8               devices that are listed
 //! address 0 9B          PCI bus of a device (hexadecimal); without it, its index
 //! temperature 0 95      a value of a device, * is every device; [`VALUES`] lists the names
+//! processes 0/2 1       the same of the third MIG device of a device, counted from 0
 //! ecc 0 4 +2/s          a value that grows from the moment of the line
 //! nvlink-down 0 3       a link of a device that is not active
 //! xid 0 79              an event, delivered once to each set of events that was there before it
@@ -24,16 +25,17 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-/// Values of a device. Units are those of the library: degrees Celsius, milliwatts, megahertz, percent, nanoseconds; bit error
+/// Values of a device. Units are those of the library: degrees Celsius, milliwatts, megahertz, percent, nanoseconds, bytes; bit error
 /// rates, states and masks are the library's own numbers. What is counted for each link is counted for the one that
 /// `nvlink-worst` names, else the first.
-pub const VALUES: [&str; 64] = [
+pub const VALUES: [&str; 68] = [
     "c2c-active",
     "c2c-errors",
     "c2c-links",
     "c2c-replays",
     "clock",
     "clock-max",
+    "compute-instance",
     "ecc",
     "ecc-aggregate",
     "ecc-corrected",
@@ -42,8 +44,11 @@ pub const VALUES: [&str; 64] = [
     "fabric-health",
     "fabric-status",
     "fabric-summary",
+    "gpu-instance",
+    "memory",
     "memory-limit",
     "memory-temperature",
+    "memory-used",
     "mig",
     "mig-devices",
     "mig-pending",
@@ -113,6 +118,9 @@ pub const WORDS: [&str; 9] = [
 /// Most devices: what is listed is asked one by one.
 const DEVICES: u64 = 64;
 
+/// Most MIG devices of one.
+const PARTS: u64 = 7;
+
 /// A line that states something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
@@ -178,6 +186,10 @@ fn known(words: &[String]) -> Result<(), String> {
         "*" => Ok(()),
         word => number(word, 0..=DEVICES - 1).map_err(|problem| format!("{problem}, and not * for every device")),
     };
+    let whose = |word: &str| match word.split_once('/') {
+        Some((which, part)) => device(which).and_then(|()| number(part, 0..=PARTS - 1)),
+        None => device(word),
+    };
     let code = 0..=u64::from(u32::MAX);
     match words[..] {
         ["count", count] => number(count, 0..=DEVICES),
@@ -197,9 +209,9 @@ fn known(words: &[String]) -> Result<(), String> {
                 .then_some(())
                 .ok_or_else(|| unknown("a call", call, CALLS.iter().chain(&VALUES)))
         }
-        [name, which, value] if VALUES.contains(&name) => device(which).and_then(|()| number(value, 0..=u64::MAX)),
+        [name, which, value] if VALUES.contains(&name) => whose(which).and_then(|()| number(value, 0..=u64::MAX)),
         [name, which, value, growth] if VALUES.contains(&name) => {
-            device(which)?;
+            whose(which)?;
             number(value, 0..=u64::MAX)?;
             growth_of(growth)
                 .map(|_| ())
@@ -281,6 +293,9 @@ mod tests {
                 "`x` is no number of 0 to 63, and not * for every device",
             ),
             ("temperature 0 -1", "`-1` is no number"),
+            ("ecc 0/7 1", "`7` is no number of 0 to 6"),
+            ("ecc 0/x 1", "`x` is no number of 0 to 6"),
+            ("error 0/1 15", "`0/1` is no number of 0 to 63"),
             ("ecc 0 4 2/s", "`2/s` is no growth; want +2/s"),
             ("count", "want count NUMBER"),
             ("count 99999999", "is no number of 0 to 64"),

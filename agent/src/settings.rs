@@ -9,6 +9,7 @@ use rankguard_model::{ClassId, NodeId};
 use serde::Serialize;
 
 use crate::Knowledge;
+use crate::outlets::OtlpSettings;
 
 /// Everything an agent needs to know.
 #[derive(Debug, Clone)]
@@ -31,8 +32,8 @@ pub struct Settings {
     pub peer_listen: String,
     /// Where numbers for Prometheus are served; nowhere when absent, port 0 takes a free one.
     pub metrics_listen: Option<String>,
-    /// The OpenTelemetry collector that evidence and numbers are pushed to (`host:port`, gRPC without TLS); none when absent.
-    pub otlp_endpoint: Option<String>,
+    /// The OpenTelemetry collector that evidence and numbers are pushed to; none when absent.
+    pub otlp: Option<OtlpSettings>,
     /// Where the kernel's lines come from.
     pub kernel_log: KernelLogSource,
     /// The program that prints the system's journal, `journalctl`: it is read where `/dev/kmsg` may not be, and for the end
@@ -88,7 +89,7 @@ impl Settings {
             failure_domain: String::new(),
             peer_listen: "127.0.0.1:0".to_owned(),
             metrics_listen: None,
-            otlp_endpoint: None,
+            otlp: None,
             kernel_log: KernelLogSource::DevKmsg,
             journal: vec!["journalctl".into()],
             sysfs_root: PathBuf::from("/sys"),

@@ -8,8 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rankguard_core::CatalogueFile;
-use rankguard_faults::CatalogueError;
+use rankguard_faults::{CatalogueFile, CatalogueFilesError};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_blocking;
 use tracing::{error, info};
@@ -22,22 +21,6 @@ use crate::input::Input;
 pub struct CatalogueFiles {
     paths: Vec<PathBuf>,
     again: Arc<Notify>,
-}
-
-/// Why files of a person cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CatalogueProblem {
-    /// A file cannot be read.
-    #[error("{path}: cannot be read: {source}")]
-    Unread {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// They do not hold together; each mistake on a line of its own, with file, line and key.
-    #[error(transparent)]
-    Wrong(#[from] CatalogueError),
 }
 
 impl CatalogueFiles {
@@ -55,17 +38,9 @@ impl CatalogueFiles {
     }
 
     /// The files as they are now, once they hold together, and the version of the catalogue that they make.
-    pub(crate) fn read(&self) -> Result<(Vec<CatalogueFile>, String), CatalogueProblem> {
-        let mut files = Vec::new();
-        for path in &self.paths {
-            let text = std::fs::read_to_string(path).map_err(|source| CatalogueProblem::Unread {
-                path: path.clone(),
-                source,
-            })?;
-            let name = path.display().to_string();
-            files.push(CatalogueFile { name, text });
-        }
-        let version = CatalogueFile::join(&files)?.version();
+    pub(crate) fn read(&self) -> Result<(Vec<CatalogueFile>, String), CatalogueFilesError> {
+        let (files, catalogue) = CatalogueFile::read(&self.paths, |path| std::fs::read_to_string(path))?;
+        let version = catalogue.version();
         Ok((files, version))
     }
 

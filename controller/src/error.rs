@@ -69,7 +69,7 @@ pub enum ControllerError {
     Catalogue {
         /// Why.
         #[source]
-        source: crate::CatalogueProblem,
+        source: rankguard_faults::CatalogueFilesError,
     },
     /// The state directory, or a file in it, cannot be used.
     #[error("cannot {what} {}", path.display())]

@@ -1,6 +1,6 @@
 //! What reaches the task that owns the state: from sessions and from operators.
 
-use rankguard_core::CatalogueFile;
+use rankguard_faults::CatalogueFile;
 use rankguard_model::{Case, CaseId, Evidence, JobId, JobSpec, NodeId, NodeInfo, StatusView};
 use tokio::sync::oneshot;
 

@@ -43,7 +43,7 @@ mod submission;
 mod timers;
 
 pub use address::{ADDRESS_FILE, read_address};
-pub use catalogue::{CatalogueFiles, CatalogueProblem};
+pub use catalogue::CatalogueFiles;
 pub use ended::Ended;
 pub use error::ControllerError;
 /// What a look at the nodes before each generation decides.

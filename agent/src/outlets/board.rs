@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankguard_model::{Body, DeviceKind, Entity, Evidence, EvidenceId, NodeId, Role, Sequence, Source, Timestamp};
 
-use super::view::{CheckView, CodeView, GapView, SeriesView, UplinkView};
+use super::view::{CheckView, CodeView, GapView, MigView, SeriesView, UplinkView};
 use crate::clock;
 use crate::inject::Injected;
 use crate::sighting::Sighting;
@@ -38,6 +38,7 @@ pub(crate) struct Counts {
     noted: u64,
     pub(crate) uplink: UplinkView,
     pub(crate) checks: BTreeMap<String, CheckView>,
+    pub(crate) mig_devices: Vec<MigView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,6 +131,11 @@ impl Board {
     /// A plug-in check has ended.
     pub(crate) fn checked(&self, check: CheckView) {
         self.lock().checks.insert(check.check.clone(), check);
+    }
+
+    /// GPUs are cut into these.
+    pub(crate) fn cut(&self, mig_devices: Vec<MigView>) {
+        self.lock().mig_devices = mig_devices;
     }
 
     /// All of it, as it is now.

@@ -22,10 +22,11 @@ mod view;
 pub(crate) use board::Board;
 pub(crate) use http::serve as serve_metrics;
 pub(crate) use local::{LocalSocket, is_own_user, listen, through};
-pub(crate) use otlp::{LogQueue, start as start_otlp};
+pub(crate) use otlp::{LogQueue, Outlet, start as start_otlp};
+pub use otlp::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings};
 pub(crate) use snapshot::Snapshots;
 pub use view::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, OtlpView,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, MigView, OtlpView,
     RankView, RefusedView, SeriesView, SpoolView, UplinkView,
 };
 

@@ -2,7 +2,7 @@
 
 use rankguard_model::{Source, Timestamp};
 
-use super::view::{AgentView, CodeView, RankView, SeriesView};
+use super::view::{AgentView, CodeView, MigView, RankView, SeriesView};
 
 /// Samples of one meaning.
 #[derive(Debug, PartialEq)]
@@ -75,6 +75,7 @@ pub(super) fn families(view: &AgentView) -> Vec<Family> {
     all.extend(findings(view));
     all.extend(evidence(view));
     all.extend(ranks(view));
+    all.extend(parts(view));
     all.extend(checks(view));
     all.extend(exports(view));
     all.extend(identity(view));
@@ -233,6 +234,47 @@ fn ranks(view: &AgentView) -> Vec<Family> {
             "rank_generation",
             "Generation of a rank that runs.",
             view.ranks.iter().map(|it| (of(it), it.rank.generation.0 as f64)),
+        ),
+    ]
+}
+
+/// Only where GPUs are cut into parts.
+fn parts(view: &AgentView) -> Vec<Family> {
+    let parts = &view.mig_devices;
+    if parts.is_empty() {
+        return Vec::new();
+    }
+    let of = |it: &MigView| vec![("gpu", it.gpu.clone()), ("entity", it.address.clone())];
+    let told = |value: fn(&MigView) -> Option<u64>| {
+        let told = parts.iter().filter_map(move |it| Some((of(it), value(it)? as f64)));
+        told.collect::<Vec<_>>()
+    };
+    let known = parts.iter().map(|it| {
+        let mut labels = of(it);
+        labels.push(("uuid", it.uuid.clone().unwrap_or_default()));
+        (labels, 1.0)
+    });
+    vec![
+        gauge("mig_info", "A MIG device that there is; always 1.", known),
+        gauge(
+            "mig_memory_bytes",
+            "Memory of a MIG device.",
+            told(|it| it.memory_bytes),
+        ),
+        gauge(
+            "mig_memory_used_bytes",
+            "Memory of a MIG device that is in use.",
+            told(|it| it.memory_used_bytes),
+        ),
+        gauge(
+            "mig_ecc_uncorrected_errors",
+            "Uncorrected errors of the caches of a MIG device since the driver was loaded.",
+            told(|it| it.ecc_uncorrected),
+        ),
+        gauge(
+            "mig_processes",
+            "Processes that compute on a MIG device.",
+            told(|it| it.processes),
         ),
     ]
 }

@@ -64,6 +64,7 @@ impl Snapshots {
             evidence: counts.evidence,
             gaps: counts.gaps,
             otlp: self.otlp.as_ref().map(LogQueue::view),
+            mig_devices: counts.mig_devices,
             checks: counts.checks.into_values().collect(),
             findings: counts.findings.into(),
         }

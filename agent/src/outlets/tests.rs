@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rankguard_model::{Body, Device, DeviceKind, Entity, NodeId, Role, Source, Step, Timestamp};
 
-use super::view::CheckView;
+use super::view::{CheckView, MigView};
 use super::{LogQueue, Snapshots};
 use crate::collectors::testing::{rank, run};
 use crate::collectors::{Stop, mark, sample};
@@ -63,6 +63,14 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
         took_s: 0.25,
         values: [("offset s".to_owned(), 0.5)].into(),
     });
+    intake.board().cut(vec![MigView {
+        gpu: "0000:9b:00".to_owned(),
+        address: "0000:9b:00/5/0".to_owned(),
+        uuid: Some("MIG-5".to_owned()),
+        memory_bytes: Some(1 << 30),
+        processes: Some(2),
+        ..MigView::default()
+    }]);
     let batch = intake.drain();
     spool.append(&batch, &[]).expect("the spool takes it");
     Snapshots {

@@ -56,6 +56,9 @@ pub struct AgentView {
     /// What became of what is exported by OTLP, where that is switched on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otlp: Option<OtlpView>,
+    /// MIG devices, where GPUs are cut into some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mig_devices: Vec<MigView>,
     /// Plug-in checks as they last came out.
     pub checks: Vec<CheckView>,
     /// The newest evidence that speaks of failures, oldest first. Numbered from 1 in the order in which this process saw
@@ -213,6 +216,25 @@ pub struct CodeView {
 
 /// A rank that runs.
 pub type RankView = RunningRank;
+
+/// A MIG device: a part of a GPU. What its driver does not tell is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigView {
+    /// PCI address of the GPU.
+    pub gpu: String,
+    /// That address, the GPU instance and the compute instance: `0000:9b:00/5/0`.
+    pub address: String,
+    /// What programs choose it by.
+    pub uuid: Option<String>,
+    /// Bytes of memory that it has.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of them in use.
+    pub memory_used_bytes: Option<u64>,
+    /// Uncorrected errors of its caches since the driver was loaded.
+    pub ecc_uncorrected: Option<u64>,
+    /// Processes that compute on it.
+    pub processes: Option<u64>,
+}
 
 /// A plug-in check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

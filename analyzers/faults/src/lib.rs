@@ -31,7 +31,7 @@ mod signature;
 mod taxonomy;
 pub mod triage;
 
-pub use catalogue::{Catalogue, PRIMARY, Reference};
+pub use catalogue::{Catalogue, CatalogueFile, CatalogueFilesError, PRIMARY, Reference};
 pub use class::{Alternative, Basis, Class, Kind};
 pub use code::{Code, CodeTable, Escalation, Fatality};
 pub use decode::{Decoded, DriverVersion, decode};

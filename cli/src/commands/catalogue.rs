@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
-use rankguard_faults::Catalogue;
+use rankguard_faults::{Catalogue, CatalogueFile, CatalogueFilesError};
 
 use crate::error::CliError;
 
@@ -20,29 +20,17 @@ pub(crate) struct CatalogueArgs {
 impl CatalogueArgs {
     /// The built-in catalogue, with the files of a person where there are any.
     pub(super) fn read(&self) -> Result<Cow<'static, Catalogue>, CliError> {
-        if self.catalogue.is_empty() {
-            return Ok(Cow::Borrowed(Catalogue::builtin()));
-        }
-        let mut files = Vec::new();
-        for path in &self.catalogue {
-            let text = fs::read_to_string(path).map_err(|problem| {
-                CliError::failure(
-                    format!("cannot read the catalogue file {}", path.display()),
-                    "--catalogue names a TOML file of classes, signatures, codes or one taxonomy",
-                )
-                .because(problem)
-            })?;
-            files.push((path.display().to_string(), text));
-        }
-        let files: Vec<(&str, &str)> = files
-            .iter()
-            .map(|(path, text)| (path.as_str(), text.as_str()))
-            .collect();
-        Catalogue::with_files(&files).map(Cow::Owned).map_err(|mistakes| {
-            CliError::usage(
+        let read = CatalogueFile::read(&self.catalogue, |path| fs::read_to_string(path));
+        read.map(|(_, catalogue)| catalogue).map_err(|problem| match problem {
+            CatalogueFilesError::Unread { path, source } => CliError::failure(
+                format!("cannot read the catalogue file {}", path.display()),
+                "--catalogue names a TOML file of classes, signatures, codes or one taxonomy",
+            )
+            .because(source),
+            CatalogueFilesError::Wrong(mistakes) => CliError::usage(
                 format!("the catalogue files do not hold together\n{mistakes}"),
                 "each line names file, line and key",
-            )
+            ),
         })
     }
 }

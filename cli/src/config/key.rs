@@ -234,9 +234,24 @@ pub(crate) const KEYS: &[Key] = &[
         "the GPU management library; the system's own when not set",
     ),
     key(
+        "agent.otlp_ca",
+        Kind::Name,
+        "certificates (PEM) of authorities that an https endpoint may be signed by; the system's own when not set",
+    ),
+    key(
         "agent.otlp_endpoint",
-        Kind::Address,
-        "OpenTelemetry collector that evidence and numbers are pushed to, gRPC without TLS; none when not set",
+        Kind::Endpoint,
+        "OpenTelemetry collector that evidence and numbers are pushed to, host:port or a URL; none when not set",
+    ),
+    key(
+        "agent.otlp_headers",
+        Kind::Name,
+        "a file of lines `name: value` that go with each export, such as a token",
+    ),
+    key(
+        "agent.otlp_protocol",
+        Kind::Choice(&["grpc", "http/protobuf"]),
+        "what is spoken with the OpenTelemetry collector",
     ),
     key(
         "agent.peer_listen",

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_agent::{ImageSettings, KernelLogSource, Knowledge, WhenFull};
+use rankguard_agent::{ImageSettings, KernelLogSource, Knowledge, OtlpProtocol, OtlpSettings, WhenFull};
 use rankguard_controller::{CatalogueFiles, Gate};
 use rankguard_model::NodeId;
 
@@ -46,6 +46,21 @@ impl Config {
         settings
     }
 
+    /// Where evidence and numbers are pushed to, if they are.
+    fn otlp(&self) -> Option<OtlpSettings> {
+        let file = |key| self.value(key).map(|file| PathBuf::from(file.show()));
+        let protocol = match self.text("agent.otlp_protocol").as_str() {
+            "http/protobuf" => OtlpProtocol::HttpProtobuf,
+            _ => OtlpProtocol::Grpc,
+        };
+        Some(OtlpSettings {
+            endpoint: self.value("agent.otlp_endpoint")?.show(),
+            protocol,
+            ca: file("agent.otlp_ca"),
+            headers: file("agent.otlp_headers"),
+        })
+    }
+
     /// The settings of the agent.
     pub(crate) fn agent(&self) -> rankguard_agent::Settings {
         let node = NodeId(self.text("agent.node"));
@@ -57,7 +72,7 @@ impl Config {
         settings.failure_domain = self.text("agent.failure_domain");
         settings.peer_listen = self.text("agent.peer_listen");
         settings.metrics_listen = self.value("agent.metrics_listen").map(Value::show);
-        settings.otlp_endpoint = self.value("agent.otlp_endpoint").map(Value::show);
+        settings.otlp = self.otlp();
         settings.kernel_log = match self.text("agent.kernel_log").as_str() {
             "/dev/kmsg" => KernelLogSource::DevKmsg,
             "off" => KernelLogSource::Off,
@@ -158,6 +173,7 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
     let mut agent = rankguard_agent::Settings::new(NodeId(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
     let mut all = vec![
         ("client.controller", text(CLIENT_CONTROLLER)),
+        ("agent.otlp_protocol", text("grpc")),
         ("log.filter", text(LOG_FILTER)),
         ("log.format", text("text")),
         ("controller.catalogue", Value::List(Vec::new())),
@@ -322,7 +338,9 @@ mod tests {
             "agent.kept_for_others_bytes",
             "agent.metrics_listen",
             "agent.nvml_library",
+            "agent.otlp_ca",
             "agent.otlp_endpoint",
+            "agent.otlp_headers",
             "identity.ca",
             "identity.certificate",
             "identity.key",

@@ -1,6 +1,6 @@
 //! What a setting holds, and what it may hold.
 
-use rankguard_agent::PluginCheck;
+use rankguard_agent::{OtlpEndpoint, PluginCheck};
 use serde::Serialize;
 
 /// The value of one setting.
@@ -44,6 +44,8 @@ pub(crate) enum Kind {
     Name,
     /// `host:port`.
     Address,
+    /// `host:port`, or a URL of http or https.
+    Endpoint,
     /// An address of this machine as numbers, `127.0.0.1:7700`.
     Socket,
     /// Several paths; `:` between them outside of TOML.
@@ -67,6 +69,7 @@ impl Kind {
             Self::Text => "text".to_owned(),
             Self::Name => "text that is not empty".to_owned(),
             Self::Address => "an address host:port".to_owned(),
+            Self::Endpoint => "host:port, http://host:port or https://host:port".to_owned(),
             Self::Socket => "an IP address and a port such as 127.0.0.1:7700".to_owned(),
             Self::Paths => "a list of paths".to_owned(),
             Self::Count(min, u64::MAX) => format!("a whole number of at least {min}"),
@@ -100,6 +103,7 @@ impl Kind {
             (Self::Text, Value::Text(_)) => true,
             (Self::Name, Value::Text(text)) => !text.is_empty(),
             (Self::Address, Value::Text(text)) => is_address(text),
+            (Self::Endpoint, Value::Text(text)) => text.parse::<OtlpEndpoint>().is_ok(),
             (Self::Socket, Value::Text(text)) => text.parse::<std::net::SocketAddr>().is_ok(),
             (Self::Filter, Value::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
             (Self::Choice(words), Value::Text(text)) => words.contains(&text.as_str()),

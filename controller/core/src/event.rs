@@ -1,10 +1,9 @@
 //! Everything that can happen.
 
 use rankguard_checkpoint_schedule::twins::Difference;
+use rankguard_faults::CatalogueFile;
 use rankguard_model::{Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, Step, Timestamp};
 use serde::{Deserialize, Serialize};
-
-use crate::CatalogueFile;
 
 /// An event with its moment on the controller's clock. This is what the journal holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -38,7 +38,6 @@ mod views;
 
 pub use action::Action;
 pub use brain::{Answers, Hang, scope_of, step};
-pub use catalogue::CatalogueFile;
 pub use event::{Event, Stamped, Timer};
 pub use fleet::{Fleet, Node};
 pub use job::{Job, Phase};

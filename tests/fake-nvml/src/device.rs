@@ -2,15 +2,13 @@
 //!
 //! Values: temperature, slowdown (degrees Celsius); ecc, ecc-corrected (since the driver was loaded), ecc-aggregate,
 //! ecc-corrected-aggregate (of the board's life); pending; reasons (bits); power, power-limit (milliwatts); pcie-gen,
-//! pcie-gen-max, pcie-width, pcie-width-max; clock, clock-max (megahertz); utilization (percent); processes; mig, mig-pending,
-//! mig-devices; memory-limit (degrees Celsius).
+//! pcie-gen-max, pcie-width, pcie-width-max; clock, clock-max (megahertz); utilization (percent); processes; mig, mig-pending;
+//! memory-limit (degrees Celsius).
 
 use std::ffi::{c_char, c_uint, c_ulonglong};
 
-use crate::{Handle, NOT_SUPPORTED, enter, of_device, put, put_narrow};
+use crate::{Handle, NOT_SUPPORTED, enter, of_any, of_device, put, put_narrow};
 
-/// `NVML_ERROR_NOT_FOUND`.
-const NOT_FOUND: c_uint = 6;
 /// `NVML_ERROR_INSUFFICIENT_SIZE`: the caller asks how much room it needs.
 const INSUFFICIENT_SIZE: c_uint = 7;
 
@@ -144,14 +142,14 @@ extern "C" fn nvmlDeviceGetUtilizationRates(device: Handle, value: *mut Utilizat
     put(found, value)
 }
 
-/// Tells how many there are and gives none: callers that only count pass no room.
+/// Of a device or a MIG device. Tells how many there are and gives none: callers that only count pass no room.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     device: Handle,
     count: *mut c_uint,
     _processes: *mut std::ffi::c_void,
 ) -> c_uint {
-    match of_device("processes", device) {
+    match of_any("processes", device) {
         Ok(0) => put(Ok(0), count),
         Ok(found) => match put_narrow(Ok(found), count) {
             0 => INSUFFICIENT_SIZE,
@@ -168,23 +166,4 @@ extern "C" fn nvmlDeviceGetMigMode(device: Handle, current: *mut c_uint, pending
         0 => put_narrow(of_device("mig-pending", device).or(mode), pending),
         code => code,
     }
-}
-
-/// As many as a device can be cut into.
-#[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: Handle, count: *mut c_uint) -> c_uint {
-    put(of_device("mig", device).map(|_| 7), count)
-}
-
-/// A part is a device of its own, which is asked nothing here.
-#[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(device: Handle, index: c_uint, part: *mut Handle) -> c_uint {
-    let found = of_device("mig-devices", device).and_then(|count| {
-        if u64::from(index) < count {
-            Ok(device)
-        } else {
-            Err(NOT_FOUND)
-        }
-    });
-    put(found, part)
 }

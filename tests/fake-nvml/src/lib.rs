@@ -8,7 +8,7 @@
 //! nothing: every call fails with "invalid argument", and whoever loaded the library asks the same parser where the mistake is.
 //!
 //! The start is `RANKGUARD_NVML_START` (milliseconds since 1970), else this library's first call. Anything not stated is
-//! not supported. Absent: MIG devices, vGPUs, everything that changes a device.
+//! not supported. Absent: vGPUs, everything that changes a device.
 
 mod device;
 #[cfg(not(feature = "old-driver"))]
@@ -25,6 +25,8 @@ mod fields;
 mod language;
 #[cfg(not(feature = "old-driver"))]
 mod late;
+#[cfg(not(feature = "old-driver"))]
+mod mig;
 mod place;
 mod scenario;
 
@@ -36,27 +38,51 @@ const SUCCESS: c_uint = 0;
 const INVALID_ARGUMENT: c_uint = 2;
 const NOT_SUPPORTED: c_uint = 3;
 
-/// A device is its index and one, because a null handle is none.
+/// A device is its index and one, because a null handle is none; of a MIG device, so is its index, [`PART`] bits higher.
 type Handle = *mut c_void;
+
+/// Where the number of a MIG device begins in a handle.
+const PART: u32 = 8;
 
 fn handle(index: c_uint) -> Handle {
     (index as usize + 1) as Handle
 }
 
-fn index(device: Handle) -> String {
-    (device as usize).wrapping_sub(1).to_string()
+/// Device and MIG device of a handle, as the scenario counts them.
+fn indices(handle: Handle) -> (usize, Option<usize>) {
+    let (device, part) = (handle as usize & ((1 << PART) - 1), handle as usize >> PART);
+    (device.wrapping_sub(1), part.checked_sub(1))
 }
 
-/// The scenario for a call about a device, and the device's index in it.
+/// The scenario for a call about a device, and the device's index in it. A MIG device is none: few calls take it.
 fn enter(call: &str, device: Handle) -> Result<(Scenario, String), c_uint> {
-    let (now, index) = (Scenario::enter(call)?, index(device));
-    now.device(&index)?;
-    Ok((now, index))
+    match indices(device) {
+        (_, None) => enter_any(call, device),
+        (_, Some(_)) => Err(INVALID_ARGUMENT),
+    }
+}
+
+/// As [`enter`], for calls that take a MIG device as well.
+fn enter_any(call: &str, handle: Handle) -> Result<(Scenario, String), c_uint> {
+    let now = Scenario::enter(call)?;
+    let (device, part) = indices(handle);
+    let device = device.to_string();
+    now.device(&device)?;
+    Ok((
+        now,
+        part.map_or_else(|| device.clone(), |part| format!("{device}/{part}")),
+    ))
 }
 
 /// A value of a device by its name, which is the name of the call as well.
 fn of_device(name: &str, device: Handle) -> Result<u64, c_uint> {
     let (now, index) = enter(name, device)?;
+    now.value(name, &index)
+}
+
+/// As [`of_device`], of a device or a MIG device.
+fn of_any(name: &str, handle: Handle) -> Result<u64, c_uint> {
+    let (now, index) = enter_any(name, handle)?;
     now.value(name, &index)
 }
 

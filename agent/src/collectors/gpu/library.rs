@@ -14,6 +14,7 @@ use nvml_wrapper::event::EventSet;
 use super::current::Current;
 use super::links::Links;
 use super::look::{Answer, DeviceLook, XidEvent};
+use super::mig::Mig;
 use super::reader::{Reader, optional};
 use super::{c2c, fabric, readings};
 
@@ -44,6 +45,8 @@ pub(super) struct Library<'a> {
     by_index: BTreeMap<u32, String>,
     /// What is remembered of the links of each device.
     links: BTreeMap<String, Links>,
+    /// What is remembered of the parts of each device.
+    parts: BTreeMap<String, Mig>,
     /// It does not change while the library is loaded.
     driver: Option<String>,
     /// XID events of all devices, where the driver has them.
@@ -60,6 +63,7 @@ impl<'a> Library<'a> {
             current,
             by_index: BTreeMap::new(),
             links: BTreeMap::new(),
+            parts: BTreeMap::new(),
             events,
         }
     }
@@ -125,11 +129,13 @@ impl<'a> Library<'a> {
             look.address = address;
         }
         let links = self.links.entry(look.address.clone()).or_default();
-        let mut reader = Reader::new(look, &self.current);
+        let mut reader = Reader::new(&look.address, &mut look.readings, &self.current);
         readings::read(&device, &mut reader)?;
         c2c::read(&device, &mut reader)?;
         fabric::read(&device, &mut reader)?;
-        links.read(&device, &mut reader)
+        links.read(&device, &mut reader)?;
+        let parts = self.parts.entry(look.address.clone()).or_default();
+        parts.read(&device, look, &self.current)
     }
 
     fn address(&self, device: &Device<'_>, who: &Arc<str>) -> Result<String, NvmlError> {

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// What a device told, by metric.
+pub(super) type Readings = BTreeMap<String, f64>;
+
 /// What the agent says to have the devices looked at.
 pub(super) const LOOK: &[u8] = b"look\n";
 
@@ -33,7 +36,21 @@ pub(crate) struct DeviceLook {
     pub(crate) lost: Option<String>,
     /// By metric; what the device or the driver does not support is absent. `thresholds.toml` tells what is judged, and
     /// units are part of the names.
-    pub(crate) readings: BTreeMap<String, f64>,
+    pub(crate) readings: Readings,
+    /// The MIG devices that it is cut into, where it is and the driver names them.
+    #[serde(default)]
+    pub(crate) parts: Vec<PartLook>,
+}
+
+/// One MIG device as it was found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PartLook {
+    /// `0000:9b:00/5/0`: that of its GPU, then the GPU instance and the compute instance, as the library's own names have it.
+    pub(crate) address: String,
+    /// What programs choose it by (`CUDA_VISIBLE_DEVICES`), where the driver tells.
+    pub(crate) uuid: Option<String>,
+    /// As of a device.
+    pub(crate) readings: Readings,
 }
 
 /// An XID that the library reported as an event: a number without a text.

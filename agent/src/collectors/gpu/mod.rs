@@ -9,7 +9,9 @@
 //! What readings mean is data (`thresholds.toml`). XIDs come from the kernel log and
 //! as events of the library, and are one finding (`xids`).
 //!
-//! Absent: MIG devices one by one (they are counted), activity of single processes.
+//! MIG devices are asked in turns (`mig`) and told as devices of their own under the address of their GPU (`parts`).
+//!
+//! Absent: activity of single processes.
 
 mod c2c;
 mod calls;
@@ -20,6 +22,8 @@ mod library;
 mod links;
 mod look;
 mod lost;
+mod mig;
+mod parts;
 mod reader;
 mod readings;
 mod worker;
@@ -43,6 +47,7 @@ pub use calls::serve_gpu_calls;
 use look::XidEvent;
 pub(crate) use look::{Answer, DeviceLook};
 use lost::Lost;
+use parts::Parts;
 pub(crate) use worker::{Outcome, Process, Worker};
 pub(crate) use xids::Xids;
 
@@ -90,6 +95,7 @@ struct Told {
     hanging: bool,
     left_behind: usize,
     lost: Lost,
+    parts: Parts,
 }
 
 impl Gpu {
@@ -154,23 +160,33 @@ impl Gpu {
                         Vec::new(),
                     );
                 }
-                self.report(judge, &mut told.lost, &devices);
+                self.report(judge, told, &devices);
                 self.report_events(xids);
             }
         }
     }
 
-    fn report(&self, judge: &mut Judge, lost: &mut Lost, devices: &[DeviceLook]) {
+    fn report(&self, judge: &mut Judge, told: &mut Told, devices: &[DeviceLook]) {
         // Rates and durations are measured by a clock that nobody sets.
         let now = clock::steady();
         for look in devices {
-            let changes = lost.take(look).into_iter();
-            for change in changes.chain(judge.take(now, &look.address, &look.readings)) {
+            let changes = told.lost.take(look).into_iter();
+            let own = judge.take(now, &look.address, &look.readings);
+            let parts: Vec<_> = look
+                .parts
+                .iter()
+                .flat_map(|part| parts::judge(judge, now, part))
+                .collect();
+            for change in changes.chain(own).chain(parts) {
                 let entity = self.device(change.address);
                 let sighting = sample(Source::Gpu, entity, change.metric, change.value, change.unit);
                 self.push(sighting.marked(change.marks));
             }
+            for moved in told.parts.take(look) {
+                self.push_line(self.device(moved.address), moved.what, Vec::new());
+            }
         }
+        self.intake.board().cut(told.parts.views());
     }
 
     fn report_events(&self, xids: Vec<XidEvent>) {

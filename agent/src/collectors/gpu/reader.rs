@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nvml_wrapper::error::NvmlError;
 
 use super::current::Current;
-use super::look::DeviceLook;
+use super::look::Readings;
 
 /// A lost device is a finding; everything else a device cannot tell is simply not known.
 pub(super) fn optional<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
@@ -18,17 +18,18 @@ pub(super) fn optional<T>(result: Result<T, NvmlError>) -> Result<Option<T>, Nvm
 
 /// One device being read.
 pub(super) struct Reader<'a> {
-    look: &'a mut DeviceLook,
+    readings: &'a mut Readings,
     current: &'a Current,
     /// How the device is named in notes of calls.
     device: Arc<str>,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(look: &'a mut DeviceLook, current: &'a Current) -> Self {
+    /// Of the device with this address.
+    pub(super) fn new(address: &str, readings: &'a mut Readings, current: &'a Current) -> Self {
         Self {
-            device: look.address.as_str().into(),
-            look,
+            device: address.into(),
+            readings,
             current,
         }
     }
@@ -56,7 +57,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn put(&mut self, name: &str, value: f64) {
-        self.look.readings.insert(name.to_owned(), value);
+        self.readings.insert(name.to_owned(), value);
     }
 
     /// As [`Reader::put`], for what is so or not.
@@ -65,6 +66,6 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn get(&self, name: &str) -> Option<f64> {
-        self.look.readings.get(name).copied()
+        self.readings.get(name).copied()
     }
 }

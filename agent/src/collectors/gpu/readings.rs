@@ -36,10 +36,7 @@ const FIELDS: [(u32, &str); 14] = [
     (NVML_FI_DEV_C2C_LINK_COUNT, c2c::LINKS),
 ];
 
-/// More parts than any device can be cut into; what a driver tells is foreign.
-const PARTITIONS_MAX: u32 = 16;
-
-/// Reads what the device supports, but for its links and its fabric; ends early only when it is lost.
+/// Reads what the device supports, but for its links, its fabric and its parts; ends early only when it is lost.
 pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
     memory(device, reader)?;
     heat(device, reader)?;
@@ -58,7 +55,6 @@ pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), N
     reader.number("read the processes", "gpu.processes", || {
         device.running_compute_processes_count()
     })?;
-    partitions(device, reader)?;
     let wanted = FIELDS.map(|(field, _)| (field, Scope::Device));
     let found = reader.call("read the fields", || fields::values(device, &wanted))?;
     for ((_, name), value) in FIELDS.iter().zip(found.unwrap_or_default()) {
@@ -66,26 +62,6 @@ pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), N
             reader.put(name, value);
         }
     }
-    Ok(())
-}
-
-/// Whether the device is cut into several (MIG), whether that is to change at its next reset, and how many there are.
-fn partitions(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
-    let Some(mode) = reader.call("read the MIG mode", || device.mig_mode())? else {
-        return Ok(());
-    };
-    reader.put("gpu.mig", f64::from(mode.current));
-    reader.put_bool("gpu.mig_change_pending", mode.current != mode.pending);
-    if mode.current == 0 {
-        return Ok(());
-    }
-    let most = reader.call("count the MIG devices", || device.mig_device_count())?;
-    let mut devices = 0;
-    for index in 0..most.unwrap_or(0).min(PARTITIONS_MAX) {
-        let found = reader.call("get a MIG device", || device.mig_device_by_index(index))?;
-        devices += u8::from(found.is_some());
-    }
-    reader.put("gpu.mig_devices", f64::from(devices));
     Ok(())
 }
 

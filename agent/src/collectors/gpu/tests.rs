@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod parts;
 mod readings;
 
 /// Longest time a test waits for something that must happen.

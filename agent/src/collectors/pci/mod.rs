@@ -1,11 +1,11 @@
 //! PCI devices that training depends on: GPUs, network adapters, NVSwitches, disks. Width and speed of their links, and the
-//! errors that both ends of each link count (AER).
+//! errors that both ends of each link count (AER), by type (`types`): a finding names those that have grown.
 //!
 //! It is read from sysfs, so it is known without any driver's library and where that library hangs. What readings mean is
-//! data (`thresholds.toml`). Absent: types of errors (the kernel log names them), links above the next port, access control
-//! between devices.
+//! data (`thresholds.toml`). Absent: links above the next port, access control between devices.
 
 mod tree;
+mod types;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -53,11 +53,16 @@ impl Pci {
     }
 
     fn look(&self, tree: &mut Tree, judge: &mut Judge, now: Timestamp) {
-        for (address, device, readings) in tree.look() {
-            for change in judge.take(now, address, &readings) {
+        for (watched, readings) in tree.look() {
+            for mut change in judge.take(now, &watched.address, &readings) {
+                if let Some(says) = change.marks.first_mut()
+                    && let Some(types) = watched.grown(change.metric)
+                {
+                    says.fields.insert("pci.error_types".to_owned(), types);
+                }
                 let entity = Entity::Device {
                     node: self.intake.node().clone(),
-                    device: device.clone(),
+                    device: watched.device.clone(),
                 };
                 let sighting = sample(Source::Host, entity, change.metric, change.value, change.unit);
                 self.intake.push(sighting.marked(change.marks));

@@ -83,6 +83,17 @@ impl Machine {
         self.pci.intake.drain().iter().map(told).collect()
     }
 
+    /// The types of errors that the findings of one look name.
+    fn types(&mut self) -> Vec<String> {
+        self.look(clock::steady());
+        let told = self.pci.intake.drain().into_iter().flat_map(|sighting| sighting.marks);
+        let types = |mark: rankguard_model::Mark| {
+            let types = mark.fields.get("pci.error_types")?;
+            Some(format!("{}: {types}", mark.signature))
+        };
+        told.filter_map(types).collect()
+    }
+
     fn look(&mut self, now: rankguard_model::Timestamp) {
         self.pci.look(&mut self.tree, &mut self.judge, now);
     }
@@ -152,6 +163,36 @@ fn errors_of_either_end_are_told_as_they_grow_and_corrected_ones_by_their_rate()
     machine.put("0000:9b:00.0", "aer_dev_correctable", "BadTLP 600\nTOTAL_ERR_COR 600\n");
     let told = machine.told(1);
     assert_eq!(short(&told)[0].1, "pcie-corrected-errors");
+}
+
+/// The kernel counts them by type, and listing the devices anew forgets nothing.
+#[test]
+fn a_finding_names_the_types_of_errors_that_have_grown() {
+    let mut machine = Machine::new();
+    machine.put(
+        "0000:c1:00.0",
+        "aer_dev_nonfatal",
+        "DLP 1\nTLP 0\nTOTAL_ERR_NONFATAL 1\n",
+    );
+    assert_eq!(machine.types(), ["pci.nonfatal_errors: DLP 1"]);
+    machine.port(
+        "0000:00:01.0",
+        "aer_dev_correctable",
+        "RxErr 2\nBadTLP 50\nTOTAL_ERR_COR 52\n",
+    );
+    machine.told(40);
+    machine.port(
+        "0000:00:01.0",
+        "aer_dev_correctable",
+        "RxErr 2\nBadTLP 900\nTOTAL_ERR_COR 902\n",
+    );
+    assert_eq!(machine.types(), ["pci.port_corrected_errors: BadTLP 900, RxErr 2"]);
+    machine.put(
+        "0000:c1:00.0",
+        "aer_dev_nonfatal",
+        "DLP 1\nTLP 3\nTOTAL_ERR_NONFATAL 4\n",
+    );
+    assert_eq!(machine.types(), ["pci.nonfatal_errors: TLP 3"]);
 }
 
 /// What is negative, saturated, garbage, all ones or gone is not known, which is no news.

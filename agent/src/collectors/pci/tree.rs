@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rankguard_model::{Device, DeviceKind};
 
+use super::types::Types;
 use crate::collectors::judge::Readings;
 use crate::collectors::kept::{Kept, first_number};
 
@@ -68,16 +69,61 @@ struct Value {
     metric: &'static str,
     form: Form,
     file: Kept,
+    /// Of a file that counts errors.
+    types: Types,
 }
 
+impl Value {
+    fn new(metric: &'static str, form: Form, file: PathBuf) -> Self {
+        Self {
+            metric,
+            form,
+            file: Kept::new(file),
+            types: Types::default(),
+        }
+    }
+
+    fn read(&mut self) -> Option<f64> {
+        let Self { form, file, types, .. } = self;
+        file.read(|text| {
+            let number = form.read(text)?;
+            if let Form::Sum(_) = form {
+                types.take(number, text);
+            }
+            Some(number)
+        })
+    }
+}
+
+/// A device that is watched.
 #[derive(Debug)]
-struct Watched {
+pub(super) struct Watched {
     /// PCI address with function: two ports of one card are two devices.
-    address: String,
-    device: Device,
+    pub(super) address: String,
+    pub(super) device: Device,
     /// What its link can be: it does not change.
     limits: Vec<(&'static str, f64)>,
     values: Vec<Value>,
+}
+
+impl Watched {
+    /// The types of the errors that a reading counts, as far as they have grown since this was last asked.
+    pub(super) fn grown(&mut self, metric: &str) -> Option<String> {
+        self.values
+            .iter_mut()
+            .find(|value| value.metric == metric)?
+            .types
+            .grown()
+    }
+
+    /// Takes over what is remembered of the same device.
+    fn remember(&mut self, before: Self) {
+        for known in before.values {
+            if let Some(value) = self.values.iter_mut().find(|value| value.metric == known.metric) {
+                value.types = known.types;
+            }
+        }
+    }
 }
 
 /// The tree.
@@ -98,25 +144,31 @@ impl Tree {
         }
     }
 
-    /// What every device tells now.
-    pub(super) fn look(&mut self) -> impl Iterator<Item = (&str, &Device, Readings)> {
+    /// Every device, with what it tells now.
+    pub(super) fn look(&mut self) -> impl Iterator<Item = (&mut Watched, Readings)> {
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
-            self.devices = list(&self.folder);
+            self.list();
             self.left = LIST_EVERY;
         }
         self.devices.iter_mut().map(|watched| {
-            let mut readings = Readings::new();
-            for value in &mut watched.values {
-                let form = value.form;
-                if let Some(number) = value.file.read(|text| form.read(text)) {
-                    readings.insert(value.metric.to_owned(), number);
-                }
-            }
+            let told = watched.values.iter_mut();
+            let mut readings: Readings = told
+                .filter_map(|value| Some((value.metric.to_owned(), value.read()?)))
+                .collect();
             let limits = watched.limits.iter().map(|(name, limit)| ((*name).to_owned(), *limit));
             readings.extend(limits);
-            (watched.address.as_str(), &watched.device, readings)
+            (watched, readings)
         })
+    }
+
+    fn list(&mut self) {
+        let before = std::mem::replace(&mut self.devices, list(&self.folder));
+        for known in before {
+            if let Some(device) = self.devices.iter_mut().find(|device| device.address == known.address) {
+                device.remember(known);
+            }
+        }
     }
 }
 
@@ -136,28 +188,24 @@ fn watched(path: &Path) -> Option<Watched> {
     let address = path.file_name()?.to_string_lossy().to_ascii_lowercase();
     let kind = kind(path).filter(|_| !path.join("physfn").exists())?;
     let port = fs::canonicalize(path).ok()?.parent().map(Path::to_owned);
-    let mut values = vec![Value {
-        metric: "pci.link_width",
-        form: Form::Width,
-        file: Kept::new(path.join("current_link_width")),
-    }];
+    let mut values = vec![Value::new(
+        "pci.link_width",
+        Form::Width,
+        path.join("current_link_width"),
+    )];
     // A GPU lowers the speed of its link at idle; its own library tells whether it is idle.
     if kind != DeviceKind::Gpu {
-        values.push(Value {
-            metric: "pci.link_speed",
-            form: Form::Speed,
-            file: Kept::new(path.join("current_link_speed")),
-        });
+        values.push(Value::new(
+            "pci.link_speed",
+            Form::Speed,
+            path.join("current_link_speed"),
+        ));
     }
     for (file, sum, of_device, of_port) in ERRORS {
         let ends = [(Some(path), of_device), (port.as_deref(), of_port)];
         for (folder, metric) in ends {
             let file = folder.map(|folder| folder.join(file)).filter(|file| file.is_file());
-            values.extend(file.map(|file| Value {
-                metric,
-                form: Form::Sum(sum),
-                file: Kept::new(file),
-            }));
+            values.extend(file.map(|file| Value::new(metric, Form::Sum(sum), file)));
         }
     }
     let most = |file: &str, form: Form| {

@@ -2,50 +2,45 @@
 
 use std::time::Duration;
 
-use rankguard_proto::otlp::collector::logs::v1::logs_service_client::LogsServiceClient;
 use rankguard_proto::otlp::collector::logs::v1::{ExportLogsServiceRequest, LogRecord, ResourceLogs, ScopeLogs};
-use rankguard_proto::otlp::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use rankguard_proto::otlp::collector::metrics::v1::{ExportMetricsServiceRequest, ResourceMetrics, ScopeMetrics};
 use rankguard_proto::otlp::common::v1::InstrumentationScope;
 use tokio::task::JoinHandle;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
 
+use super::failure::Failure;
+use super::outlet::Outlet;
 use super::queue::LogQueue;
 use super::records::{metrics, resource};
 use super::retry::{Next, after};
 use crate::clock;
 use crate::outlets::Snapshots;
 use crate::outlets::numbers::families;
+use crate::outlets::view::OtlpView;
 
-/// Longest wait for the answer to one export: the default of OpenTelemetry's exporters.
-const DEADLINE: Duration = Duration::from_secs(10);
 /// Records of one export.
 const BATCH: usize = 512;
 /// Longest wait at the agent's end for what still waits.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// The running tasks.
-#[derive(Debug)]
 pub(crate) struct Exporting {
     logs: JoinHandle<()>,
     numbers: JoinHandle<()>,
     queue: LogQueue,
-    channel: Channel,
+    outlet: Outlet,
     node: String,
 }
 
-/// Begins to export; the first connection is made when there is something to send.
-pub(crate) fn start(endpoint: Endpoint, queue: LogQueue, snapshots: Snapshots, every: Duration) -> Exporting {
-    let channel = endpoint.connect_timeout(DEADLINE).timeout(DEADLINE).connect_lazy();
+/// Begins to export.
+pub(crate) fn start(outlet: Outlet, queue: LogQueue, snapshots: Snapshots, every: Duration) -> Exporting {
     let node = snapshots.node.to_string();
-    let logs = tokio::spawn(export_logs(channel.clone(), queue.clone(), node.clone()));
-    let numbers = tokio::spawn(export_numbers(channel.clone(), queue.clone(), snapshots, every));
+    let logs = tokio::spawn(export_logs(outlet.clone(), queue.clone(), node.clone()));
+    let numbers = tokio::spawn(export_numbers(outlet.clone(), queue.clone(), snapshots, every));
     Exporting {
         logs,
         numbers,
         queue,
-        channel,
+        outlet,
         node,
     }
 }
@@ -59,20 +54,20 @@ impl Exporting {
         }
         let rest = self.queue.take(BATCH);
         if !rest.is_empty() {
-            let last = send(&self.channel, &self.queue, &self.node, &rest);
+            let last = send(&self.outlet, &self.queue, &self.node, &rest);
             let _ = tokio::time::timeout(FAREWELL, last).await;
         }
     }
 }
 
-async fn export_logs(channel: Channel, queue: LogQueue, node: String) {
+async fn export_logs(outlet: Outlet, queue: LogQueue, node: String) {
     loop {
         queue.arrived().await;
         let batch = queue.take(BATCH);
         let mut failures = 0;
-        while let Err(status) = send(&channel, &queue, &node, &batch).await {
+        while let Err(failure) = send(&outlet, &queue, &node, &batch).await {
             failures += 1;
-            match after(failures, &status, spread()) {
+            match after(failures, failure.again, spread()) {
                 Next::Again(pause) => tokio::time::sleep(pause).await,
                 Next::GiveUp => {
                     queue.note(|fates| fates.dropped += batch.len() as u64);
@@ -84,7 +79,7 @@ async fn export_logs(channel: Channel, queue: LogQueue, node: String) {
 }
 
 /// One try.
-async fn send(channel: &Channel, queue: &LogQueue, node: &str, batch: &[LogRecord]) -> Result<(), Status> {
+async fn send(outlet: &Outlet, queue: &LogQueue, node: &str, batch: &[LogRecord]) -> Result<(), Failure> {
     let request = ExportLogsServiceRequest {
         resource_logs: vec![ResourceLogs {
             resource: Some(resource(node)),
@@ -94,23 +89,22 @@ async fn send(channel: &Channel, queue: &LogQueue, node: &str, batch: &[LogRecor
             }],
         }],
     };
-    let answer = within(LogsServiceClient::new(channel.clone()).export(request)).await;
+    let answer = outlet.logs(request).await;
     queue.note(|fates| match &answer {
-        Ok(answer) => {
-            let refused = answer.get_ref().partial_success.clone().unwrap_or_default();
+        Ok(refused) => {
             let rejected = u64::try_from(refused.rejected_log_records)
                 .unwrap_or(0)
                 .min(batch.len() as u64);
             fates.sent += batch.len() as u64 - rejected;
             fates.rejected += rejected;
-            fates.problem = (!refused.error_message.is_empty()).then_some(refused.error_message);
+            fates.problem = (!refused.error_message.is_empty()).then(|| refused.error_message.clone());
         }
-        Err(status) => failed(fates, status),
+        Err(failure) => failed(fates, failure),
     });
     answer.map(drop)
 }
 
-async fn export_numbers(channel: Channel, queue: LogQueue, snapshots: Snapshots, every: Duration) {
+async fn export_numbers(outlet: Outlet, queue: LogQueue, snapshots: Snapshots, every: Duration) {
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -126,21 +120,15 @@ async fn export_numbers(channel: Channel, queue: LogQueue, snapshots: Snapshots,
                 }],
             }],
         };
-        if let Err(status) = within(MetricsServiceClient::new(channel.clone()).export(request)).await {
-            queue.note(|fates| failed(fates, &status));
+        if let Err(failure) = outlet.numbers(request).await {
+            queue.note(|fates| failed(fates, &failure));
         }
     }
 }
 
-/// A server may take the request and never answer.
-async fn within<T>(answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    let late = |_| Err(Status::new(Code::DeadlineExceeded, "no answer in time"));
-    tokio::time::timeout(DEADLINE, answer).await.unwrap_or_else(late)
-}
-
-fn failed(fates: &mut crate::outlets::view::OtlpView, status: &Status) {
+fn failed(fates: &mut OtlpView, failure: &Failure) {
     fates.failures += 1;
-    let problem = format!("{:?}: {}", status.code(), status.message());
+    let problem = failure.problem.clone();
     if fates.problem.as_ref() != Some(&problem) {
         tracing::warn!(endpoint = fates.endpoint, problem, "an export by OTLP failed");
     }

@@ -11,11 +11,11 @@ use rankguard_proto::otlp::collector::metrics::v1::ExportMetricsServiceResponse;
 use rankguard_proto::otlp::collector::metrics::v1::metrics_service_server::{MetricsService, MetricsServiceServer};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response};
+use tonic::{Request, Response, Status};
 
 use super::*;
+use crate::outlets::otlp::target::{OtlpProtocol, OtlpSettings};
 use crate::outlets::tests::snapshots;
-use crate::outlets::view::OtlpView;
 use crate::sighting::Sighting;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -52,6 +52,16 @@ impl MetricsService for Collector {
     }
 }
 
+fn outlet(endpoint: &str) -> Outlet {
+    let settings = OtlpSettings {
+        endpoint: endpoint.to_owned(),
+        protocol: OtlpProtocol::Grpc,
+        ca: None,
+        headers: None,
+    };
+    Outlet::new(&settings).unwrap()
+}
+
 /// An exporter of an agent to a collector that answers so.
 struct Scene {
     collector: Collector,
@@ -72,9 +82,8 @@ impl Scene {
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         let folder = tempfile::tempdir().unwrap();
         let queue = LogQueue::new(&address.to_string());
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         let exporting = start(
-            endpoint,
+            outlet(&address.to_string()),
             queue.clone(),
             snapshots(folder.path()),
             Duration::from_secs(3600),
@@ -178,9 +187,8 @@ async fn what_waits_at_the_end_has_one_more_try_and_nobody_at_the_other_end_hold
     let vacant = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let queue = LogQueue::new("");
-    let endpoint = Endpoint::from_shared(format!("http://{vacant}")).unwrap();
     let exporting = start(
-        endpoint,
+        outlet(&vacant.to_string()),
         queue.clone(),
         snapshots(folder.path()),
         Duration::from_secs(3600),

@@ -10,6 +10,7 @@
 mod build;
 mod builtin;
 mod domain;
+mod files;
 mod read;
 mod signatures;
 mod studies;
@@ -31,6 +32,7 @@ use read::{Entries, Map};
 use studies::Volume;
 
 pub use builtin::PRIMARY;
+pub use files::{CatalogueFile, CatalogueFilesError};
 pub use read::Reference;
 
 /// All classes, taxonomies, codes and signatures.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rankguard_agent::{AgentView, CatalogueView, CheckView, Injected, RankView};
+use rankguard_agent::{AgentView, CatalogueView, CheckView, Injected, MigView, RankView};
 use rankguard_model::{Body, Evidence, Timestamp};
 
 use super::ask;
@@ -51,6 +51,7 @@ fn page(view: &AgentView) -> String {
         facts(view),
         injections(view),
         collectors(view),
+        mig_devices(view),
         ranks(view),
         checks(view),
         findings(view),
@@ -141,6 +142,22 @@ fn collectors(view: &AgentView) -> String {
         ]
     });
     listing::table(&rows.collect::<Vec<_>>(), COLUMNS)
+}
+
+/// Nothing where no GPU is cut into parts.
+fn mig_devices(view: &AgentView) -> String {
+    const COLUMNS: &[Column<MigView>] = &[
+        ("MIG device", |it| it.address.clone()),
+        ("UUID", |it| or_dash(it.uuid.as_ref())),
+        ("memory used", |it| or_dash(it.memory_used_bytes)),
+        ("of bytes", |it| or_dash(it.memory_bytes)),
+        ("ECC errors", |it| or_dash(it.ecc_uncorrected)),
+        ("processes", |it| or_dash(it.processes)),
+    ];
+    match view.mig_devices.is_empty() {
+        true => String::new(),
+        false => listing::table(&view.mig_devices, COLUMNS),
+    }
 }
 
 /// Nothing where none runs.

@@ -1,0 +1,118 @@
+//! MIG devices as they are told: what changed of each, which came and went, and all of them for whoever asks the agent.
+//!
+//! One that goes is no fault, as people cut GPUs anew; it is said, because what ran on it has lost it.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::Timestamp;
+
+use super::look::{DeviceLook, PartLook};
+use crate::collectors::judge::{Change, Judge};
+use crate::outlets::MigView;
+
+/// The parts of each GPU as they were last told, by address.
+#[derive(Debug, Default)]
+pub(super) struct Parts(BTreeMap<String, BTreeMap<String, PartLook>>);
+
+/// A part that came or went.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Moved {
+    pub(super) address: String,
+    /// As a sentence.
+    pub(super) what: String,
+}
+
+impl Parts {
+    /// Takes a look at a GPU. What it is cut into when it is first seen is no news, nor is what a lost one does not tell.
+    pub(super) fn take(&mut self, look: &DeviceLook) -> Vec<Moved> {
+        if look.lost.is_some() {
+            return Vec::new();
+        }
+        let now: BTreeMap<String, PartLook> = look.parts.iter().map(|it| (it.address.clone(), it.clone())).collect();
+        let Some(before) = self.0.insert(look.address.clone(), now) else {
+            return Vec::new();
+        };
+        let now = self.0.get(&look.address).into_iter().flatten();
+        let came = now.filter(|(address, _)| !before.contains_key(*address));
+        let came = came.map(|(_, part)| moved(part, "is there"));
+        let listed = |address: &String| look.parts.iter().any(|part| part.address == *address);
+        let gone = before.iter().filter(|(address, _)| !listed(address));
+        came.chain(gone.map(|(_, part)| moved(part, "is there no longer")))
+            .collect()
+    }
+
+    /// All that are known, for whoever asks.
+    pub(super) fn views(&self) -> Vec<MigView> {
+        let parts = self
+            .0
+            .iter()
+            .flat_map(|(gpu, parts)| parts.values().map(move |part| (gpu, part)));
+        parts.map(|(gpu, part)| view(gpu, part)).collect()
+    }
+}
+
+/// What is new of the readings of a part; its name for programs stands in each finding.
+pub(super) fn judge(judge: &mut Judge, now: Timestamp, part: &PartLook) -> Vec<Change> {
+    let mut changes = judge.take(now, &part.address, &part.readings);
+    if let Some(uuid) = &part.uuid {
+        for mark in changes.iter_mut().flat_map(|change| &mut change.marks) {
+            mark.fields.insert("gpu.uuid".to_owned(), uuid.clone());
+        }
+    }
+    changes
+}
+
+fn moved(part: &PartLook, how: &str) -> Moved {
+    let uuid = part.uuid.as_deref().unwrap_or("without a UUID");
+    Moved {
+        address: part.address.clone(),
+        what: format!("the MIG device {} ({uuid}) {how}", part.address),
+    }
+}
+
+fn view(gpu: &str, part: &PartLook) -> MigView {
+    let number = |name: &str| part.readings.get(name).map(|value| *value as u64);
+    MigView {
+        gpu: gpu.to_owned(),
+        address: part.address.clone(),
+        uuid: part.uuid.clone(),
+        memory_bytes: number("gpu.memory_bytes"),
+        memory_used_bytes: number("gpu.memory_used_bytes"),
+        ecc_uncorrected: number("gpu.ecc_uncorrected"),
+        processes: number("gpu.processes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(parts: &[&str], lost: bool) -> DeviceLook {
+        let part = |address: &&str| PartLook {
+            address: format!("0000:9b:00/{address}"),
+            ..PartLook::default()
+        };
+        DeviceLook {
+            address: "0000:9b:00".to_owned(),
+            lost: lost.then(|| "it is".to_owned()),
+            parts: parts.iter().map(part).collect(),
+            ..DeviceLook::default()
+        }
+    }
+
+    #[test]
+    fn parts_that_come_and_go_are_told_and_those_of_a_lost_device_are_not_known() {
+        let mut parts = Parts::default();
+        let mut told = |look: DeviceLook| parts.take(&look).into_iter().map(|it| it.what).collect::<Vec<_>>();
+        assert!(told(look(&["1/0", "2/0"], false)).is_empty());
+        assert!(told(look(&[], true)).is_empty());
+        assert_eq!(
+            told(look(&["2/0", "3/0"], false)),
+            [
+                "the MIG device 0000:9b:00/3/0 (without a UUID) is there",
+                "the MIG device 0000:9b:00/1/0 (without a UUID) is there no longer"
+            ]
+        );
+        assert_eq!(parts.views().len(), 2);
+    }
+}

@@ -1,0 +1,94 @@
+//! Errors by type: which of those that a file of the kernel counts have grown. Pure.
+
+use std::collections::BTreeMap;
+
+/// Types of one file; the kernel knows fewer.
+const TYPES: usize = 32;
+/// Bytes of a type's name; the kernel's are shorter.
+const NAME: usize = 32;
+
+/// What one file counts, by type: `BadTLP 3`.
+#[derive(Debug, Default)]
+pub(super) struct Types {
+    /// The sum of all when they were last read; nothing before.
+    sum: Option<f64>,
+    now: BTreeMap<String, u64>,
+    /// As they stood when somebody last asked what has grown, or when they were first read.
+    base: BTreeMap<String, u64>,
+}
+
+impl Types {
+    /// Takes the text of the file, whose sum is known; the text is read only where that is another one.
+    pub(super) fn take(&mut self, sum: f64, text: &str) {
+        let before = self.sum.replace(sum);
+        if before == Some(sum) {
+            return;
+        }
+        self.now = counts(text);
+        // Errors of unknown age are no news; and a counter that was reset counts anew.
+        if before.is_none() || before.is_some_and(|before| sum < before) {
+            self.base.clone_from(&self.now);
+        }
+    }
+
+    /// What has grown since this was last asked, the most first: `BadTLP 12, RxErr 3`.
+    pub(super) fn grown(&mut self) -> Option<String> {
+        let base = std::mem::replace(&mut self.base, self.now.clone());
+        let grown = self.now.iter().map(|(name, count)| {
+            let before = base.get(name).copied().unwrap_or_default();
+            (count.saturating_sub(before), name)
+        });
+        let mut grown: Vec<(u64, &String)> = grown.filter(|(count, _)| *count > 0).collect();
+        grown.sort_by(|(one, _), (two, _)| two.cmp(one));
+        let words: Vec<String> = grown.iter().map(|(count, name)| format!("{name} {count}")).collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+}
+
+/// The types of a file; sums are none.
+fn counts(text: &str) -> BTreeMap<String, u64> {
+    let line = |line: &str| {
+        let (name, count) = line.rsplit_once(' ')?;
+        let is_name = name.len() <= NAME && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let is_type = is_name && !name.is_empty() && !name.starts_with("TOTAL_");
+        is_type.then_some((name.to_owned(), count.trim().parse().ok()?))
+    };
+    text.lines().filter_map(line).take(TYPES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Linux writes `aer_dev_correctable`.
+    fn text(receiver: u64, tlp: u64) -> String {
+        format!(
+            "RxErr {receiver}\nBadTLP {tlp}\nBadDLLP 0\nRollover 0\nTOTAL_ERR_COR {}\n",
+            receiver + tlp
+        )
+    }
+
+    #[test]
+    fn what_has_grown_is_named_once_and_the_most_comes_first() {
+        let mut types = Types::default();
+        types.take(7.0, &text(7, 0));
+        assert_eq!(types.grown(), None);
+        types.take(22.0, &text(10, 12));
+        types.take(23.0, &text(10, 13));
+        assert_eq!(types.grown().as_deref(), Some("BadTLP 13, RxErr 3"));
+        assert_eq!(types.grown(), None);
+        // With the driver the counters begin again.
+        types.take(2.0, &text(2, 0));
+        assert_eq!(types.grown(), None);
+        types.take(3.0, &text(3, 0));
+        assert_eq!(types.grown().as_deref(), Some("RxErr 1"));
+    }
+
+    #[test]
+    fn lines_that_are_no_counts_are_left_out_and_there_are_not_too_many() {
+        let mut odd = "\u{0}x 1\nRxErr\nRxErr -1\nRxErr 18446744073709551616\n 5\nTOTAL_ERR_COR 9\n".to_owned();
+        assert!(counts(&odd).is_empty());
+        (0..100).for_each(|number| odd.push_str(&format!("T{number} {number}\n")));
+        assert_eq!(counts(&odd).len(), TYPES);
+    }
+}

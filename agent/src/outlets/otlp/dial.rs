@@ -1,0 +1,105 @@
+//! Connections to the collector, with TLS where its endpoint wants that.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::codegen::Service;
+use tonic::codegen::http::Uri;
+
+use super::target::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, authorities};
+
+/// A connection, secured or not.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection as hyper wants it.
+pub(super) type Io = TokioIo<Box<dyn Stream>>;
+
+/// Makes connections to one endpoint. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Dialler {
+    endpoint: Arc<OtlpEndpoint>,
+    tls: Option<Tls>,
+}
+
+#[derive(Clone)]
+struct Tls {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl Dialler {
+    /// Reads the authorities of settings whose endpoint this is.
+    pub(super) fn new(endpoint: OtlpEndpoint, settings: &OtlpSettings) -> Result<Self, OtlpError> {
+        let tls = match endpoint.secure {
+            true => Some(Tls::new(&endpoint, settings)?),
+            false => None,
+        };
+        Ok(Self {
+            endpoint: Arc::new(endpoint),
+            tls,
+        })
+    }
+
+    pub(super) fn endpoint(&self) -> &OtlpEndpoint {
+        &self.endpoint
+    }
+
+    pub(super) async fn dial(&self) -> io::Result<Io> {
+        let OtlpEndpoint { host, port, .. } = &*self.endpoint;
+        let stream = TcpStream::connect((host.as_str(), *port)).await?;
+        stream.set_nodelay(true)?;
+        let Some(tls) = &self.tls else {
+            return Ok(TokioIo::new(Box::new(stream)));
+        };
+        let secured = tls.connector.connect(tls.name.clone(), stream).await?;
+        Ok(TokioIo::new(Box::new(secured)))
+    }
+}
+
+impl Tls {
+    fn new(endpoint: &OtlpEndpoint, settings: &OtlpSettings) -> Result<Self, OtlpError> {
+        let name = ServerName::try_from(endpoint.host.clone()).map_err(|_| OtlpError::Endpoint {
+            endpoint: settings.endpoint.clone(),
+        })?;
+        let roots = authorities(settings.ca.as_deref())?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        let spoken = match settings.protocol {
+            OtlpProtocol::Grpc => &b"h2"[..],
+            OtlpProtocol::HttpProtobuf => b"http/1.1",
+        };
+        config.alpn_protocols = vec![spoken.to_vec()];
+        Ok(Self {
+            connector: Arc::new(config).into(),
+            name,
+        })
+    }
+}
+
+/// For a gRPC channel.
+impl Service<Uri> for Dialler {
+    type Response = Io;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Io>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let dialler = self.clone();
+        Box::pin(async move { dialler.dial().await })
+    }
+}

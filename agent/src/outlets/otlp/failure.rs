@@ -1,0 +1,196 @@
+//! An export that failed, whatever protocol it went by: in words, and whether it may be tried again.
+
+use std::fmt;
+use std::time::Duration;
+
+use prost::Message as _;
+use tonic::{Code, Status};
+
+/// Characters of what a server says that are kept.
+const WORDS: usize = 200;
+
+/// An export that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) again: Again,
+    /// As a person reads it.
+    pub(super) problem: String,
+}
+
+/// Whether the same export may be tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Again {
+    /// The server will never take it.
+    Never,
+    /// When the sender thinks fit.
+    Later,
+    /// After the pause that the server asks for.
+    After(Duration),
+}
+
+impl Failure {
+    /// Nobody was reached, or the connection broke: that may pass.
+    pub(super) fn lost(problem: impl fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let problem = problem.into();
+        let mut words = problem.to_string();
+        let mut below = problem.source();
+        while let Some(cause) = below {
+            words.push_str(&format!(": {cause}"));
+            below = cause.source();
+        }
+        Self {
+            again: Again::Later,
+            problem: words,
+        }
+    }
+
+    /// It was never sent, and will not be.
+    pub(super) fn never(problem: String) -> Self {
+        Self {
+            again: Again::Never,
+            problem,
+        }
+    }
+
+    /// A server that takes a request and never answers.
+    pub(super) fn late() -> Self {
+        Self {
+            again: Again::Later,
+            problem: "no answer in time".to_owned(),
+        }
+    }
+}
+
+impl From<Status> for Failure {
+    /// The rules of OTLP 1 for gRPC.
+    fn from(status: Status) -> Self {
+        let asked = asked(status.details());
+        let again = match status.code() {
+            Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Unavailable
+            | Code::DataLoss => asked.map_or(Again::Later, Again::After),
+            // Only a server that says when will have room again.
+            Code::ResourceExhausted => asked.map_or(Again::Never, Again::After),
+            _ => Again::Never,
+        };
+        Self {
+            again,
+            problem: format!("{:?}: {}", status.code(), status.message()),
+        }
+    }
+}
+
+/// What the body of a refusal says: a `google.rpc.Status` where it is `typed` as one, else the beginning of its text.
+pub(super) fn said(body: &[u8], typed: bool) -> String {
+    let told = typed.then(|| Details::decode(body).ok()).flatten();
+    let text = told.map_or_else(|| String::from_utf8_lossy(body).into_owned(), |it| it.message);
+    let printed = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+    printed.take(WORDS).collect()
+}
+
+/// `google.rpc.Status`, as far as it is of use.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Details {
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Detail>,
+}
+
+/// `google.protobuf.Any`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Detail {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<Pause>,
+}
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Pause {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+/// The pause that the server wants, where it says one.
+fn asked(details: &[u8]) -> Option<Duration> {
+    let details = Details::decode(details).ok()?.details;
+    let info = details
+        .iter()
+        .find(|detail| detail.type_url.ends_with("/google.rpc.RetryInfo"))?;
+    let pause = RetryInfo::decode(info.value.as_slice())
+        .ok()?
+        .retry_delay
+        .unwrap_or_default();
+    Some(Duration::new(
+        u64::try_from(pause.seconds).ok()?,
+        u32::try_from(pause.nanos).ok()?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn throttled(seconds: i64) -> Again {
+        let info = RetryInfo {
+            retry_delay: Some(Pause { seconds, nanos: 0 }),
+        };
+        let details = Details {
+            message: String::new(),
+            details: vec![Detail {
+                type_url: "type.googleapis.com/google.rpc.RetryInfo".to_owned(),
+                value: info.encode_to_vec(),
+            }],
+        };
+        let status = Status::with_details(Code::ResourceExhausted, "slow down", details.encode_to_vec().into());
+        Failure::from(status).again
+    }
+
+    #[test]
+    fn what_the_server_will_never_take_is_not_tried_again() {
+        for code in [
+            Code::InvalidArgument,
+            Code::Unauthenticated,
+            Code::Unimplemented,
+            Code::Internal,
+            Code::ResourceExhausted,
+        ] {
+            assert_eq!(Failure::from(Status::new(code, "")).again, Again::Never, "{code:?}");
+        }
+        assert_eq!(Failure::from(Status::new(Code::Unavailable, "")).again, Again::Later);
+    }
+
+    #[test]
+    fn a_server_that_says_when_is_heard_and_garbage_is_no_word_at_all() {
+        assert_eq!(throttled(7), Again::After(Duration::from_secs(7)));
+        assert_eq!(throttled(-1), Again::Never);
+        let garbage = Status::with_details(Code::ResourceExhausted, "", vec![0xff; 40].into());
+        assert_eq!(Failure::from(garbage).again, Again::Never);
+    }
+
+    #[test]
+    fn refusals_are_told_in_the_words_of_the_server_and_in_one_line() {
+        let status = Details {
+            message: "too old".to_owned(),
+            details: Vec::new(),
+        };
+        assert_eq!(said(&status.encode_to_vec(), true), "too old");
+        assert_eq!(said(b"<html>\nno\x1b[1m", false), "<html> no [1m");
+        assert_eq!(said(&[b'x'; 4096], false).len(), WORDS);
+        assert_eq!(said(&[0xff; 8], true).chars().count(), 8);
+    }
+}

@@ -1,0 +1,115 @@
+//! The way to the collector, by one protocol or the other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::header::HeaderMap;
+use prost::Message as _;
+use rankguard_proto::otlp::collector::logs::v1::logs_service_client::LogsServiceClient;
+use rankguard_proto::otlp::collector::logs::v1::{
+    ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
+use rankguard_proto::otlp::collector::metrics::v1::ExportMetricsServiceRequest;
+use rankguard_proto::otlp::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel, Endpoint};
+
+use super::dial::Dialler;
+use super::failure::Failure;
+use super::http::Http;
+use super::target::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, headers};
+
+/// Longest wait for the answer to one export: the default of OpenTelemetry's exporters.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Exports by one protocol; the first connection is made when there is something to send. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Outlet(By);
+
+#[derive(Clone)]
+enum By {
+    Grpc { channel: Channel, metadata: MetadataMap },
+    Http(Arc<Http>),
+}
+
+impl Outlet {
+    /// Reads the files that the settings name.
+    pub(crate) fn new(settings: &OtlpSettings) -> Result<Self, OtlpError> {
+        let endpoint: OtlpEndpoint = settings.endpoint.parse()?;
+        let headers = headers(settings.headers.as_deref())?;
+        let dialler = Dialler::new(endpoint, settings)?;
+        Ok(Self(match settings.protocol {
+            OtlpProtocol::Grpc => grpc(dialler, headers, settings)?,
+            OtlpProtocol::HttpProtobuf => By::Http(Arc::new(Http::new(dialler, headers))),
+        }))
+    }
+
+    /// One try to send records; what the server refused of them.
+    pub(super) async fn logs(&self, request: ExportLogsServiceRequest) -> Result<ExportLogsPartialSuccess, Failure> {
+        let answer = match &self.0 {
+            By::Grpc { channel, metadata } => {
+                let request = with(metadata, request);
+                within(async {
+                    Ok(LogsServiceClient::new(channel.clone())
+                        .export(request)
+                        .await?
+                        .into_inner())
+                })
+                .await?
+            }
+            By::Http(http) => {
+                let body = within(http.post("/v1/logs", request.encode_to_vec())).await?;
+                // A yes without a word that is understood is a yes.
+                ExportLogsServiceResponse::decode(body).unwrap_or_default()
+            }
+        };
+        Ok(answer.partial_success.unwrap_or_default())
+    }
+
+    /// One try to send numbers.
+    pub(super) async fn numbers(&self, request: ExportMetricsServiceRequest) -> Result<(), Failure> {
+        match &self.0 {
+            By::Grpc { channel, metadata } => {
+                let request = with(metadata, request);
+                within(async { Ok(MetricsServiceClient::new(channel.clone()).export(request).await?) }).await?;
+            }
+            By::Http(http) => {
+                within(http.post("/v1/metrics", request.encode_to_vec())).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn grpc(dialler: Dialler, headers: HeaderMap, settings: &OtlpSettings) -> Result<By, OtlpError> {
+    let OtlpEndpoint { secure, authority, .. } = dialler.endpoint();
+    let scheme = if *secure { "https" } else { "http" };
+    let wrong = || OtlpError::Endpoint {
+        endpoint: settings.endpoint.clone(),
+    };
+    // The connection is secured, or not, by who dials; the server is told which.
+    let origin = format!("{scheme}://{authority}").parse().map_err(|_| wrong())?;
+    let endpoint = Endpoint::from_shared(format!("http://{authority}")).map_err(|_| wrong())?;
+    let endpoint = endpoint.origin(origin).connect_timeout(DEADLINE).timeout(DEADLINE);
+    Ok(By::Grpc {
+        channel: endpoint.connect_with_connector_lazy(dialler),
+        metadata: MetadataMap::from_headers(headers),
+    })
+}
+
+fn with<T>(metadata: &MetadataMap, request: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(request);
+    *request.metadata_mut() = metadata.clone();
+    request
+}
+
+/// A server may take the request and never answer.
+async fn within<T>(answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::time::timeout(DEADLINE, answer)
+        .await
+        .unwrap_or_else(|_| Err(Failure::late()))
+}
+
+#[cfg(test)]
+#[path = "outlet_tests.rs"]
+mod tests;

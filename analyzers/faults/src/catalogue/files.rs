@@ -1,0 +1,108 @@
+//! The files that a person adds to the built-in catalogue. How a file is read is the reader's own: this crate has no files.
+
+use std::borrow::Cow;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Catalogue;
+use crate::mistake::CatalogueError;
+
+/// A file that a person adds to the built-in catalogue, as it was when it was read: who keeps it has the same catalogue
+/// whatever becomes of the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CatalogueFile {
+    /// Its name, which mistakes repeat.
+    pub name: String,
+    /// Its text (TOML).
+    pub text: String,
+}
+
+/// Why files of a person cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogueFilesError {
+    /// A file cannot be read.
+    #[error("{path}: cannot be read: {source}")]
+    Unread {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// They do not hold together; each mistake on a line of its own, with file, line and key.
+    #[error(transparent)]
+    Wrong(#[from] CatalogueError),
+}
+
+impl CatalogueFile {
+    /// Reads the files of these paths by `read`, and the catalogue that they make.
+    pub fn read(
+        paths: &[PathBuf],
+        read: impl Fn(&Path) -> io::Result<String>,
+    ) -> Result<(Vec<Self>, Cow<'static, Catalogue>), CatalogueFilesError> {
+        let file = |path: &PathBuf| match read(path) {
+            Ok(text) => Ok(Self {
+                name: path.display().to_string(),
+                text,
+            }),
+            Err(source) => Err(CatalogueFilesError::Unread {
+                path: path.clone(),
+                source,
+            }),
+        };
+        let files = paths.iter().map(file).collect::<Result<Vec<_>, _>>()?;
+        let catalogue = Self::join(&files)?;
+        Ok((files, catalogue))
+    }
+
+    /// The built-in catalogue with these files; all mistakes at once, each with file, line and key.
+    pub fn join(files: &[Self]) -> Result<Cow<'static, Catalogue>, CatalogueError> {
+        if files.is_empty() {
+            return Ok(Cow::Borrowed(Catalogue::builtin()));
+        }
+        let texts = files.iter().map(|file| (file.name.as_str(), file.text.as_str()));
+        Catalogue::with_files(&texts.collect::<Vec<_>>()).map(Cow::Owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLASS: &str = "[[class]]\nid = \"own-fault\"\nparent = \"gpu-xid\"\n";
+
+    fn read(path: &Path) -> io::Result<String> {
+        match path.to_str() {
+            Some("empty.toml") => Ok(String::new()),
+            Some("wrong.toml") => Ok(CLASS.replace("class", "clas")),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn problem(paths: &[&str]) -> String {
+        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+        CatalogueFile::read(&paths, read)
+            .expect_err("it cannot be used")
+            .to_string()
+    }
+
+    #[test]
+    fn no_files_are_the_builtin_catalogue_and_those_that_are_read_are_kept() {
+        let (files, catalogue) = CatalogueFile::read(&[], read).expect("nothing is read");
+        assert!(files.is_empty() && matches!(catalogue, Cow::Borrowed(_)));
+        let (files, catalogue) = CatalogueFile::read(&["empty.toml".into()], read).expect("it adds nothing");
+        assert_eq!(files.first().map(|file| file.name.as_str()), Some("empty.toml"));
+        assert!(matches!(catalogue, Cow::Owned(_)));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told_with_its_file() {
+        assert!(problem(&["empty.toml", "none.toml"]).starts_with("none.toml: cannot be read: "));
+        assert!(
+            problem(&["wrong.toml"]).starts_with("wrong.toml:1: "),
+            "{}",
+            problem(&["wrong.toml"])
+        );
+    }
+}
