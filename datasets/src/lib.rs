@@ -14,13 +14,17 @@
 
 mod accounting;
 mod columnar;
+mod columns;
 mod csv;
 mod dataset;
+mod digested;
 mod error;
 mod evidence;
 mod head;
 mod input;
+mod labels;
 mod load;
+mod mapped;
 mod mapping;
 mod problem;
 mod quiet;
@@ -35,11 +39,12 @@ mod write;
 mod zip;
 mod zst;
 
-pub use dataset::{ClockRule, Dataset, FileRead, Labels, Population, open, recognise};
+pub use dataset::{ClockRule, Dataset, FileRead, Population, open, recognise};
 pub use error::Error;
 pub use evidence::EvidenceWritten;
 pub use input::{MAX_LINE, unpacked};
-pub use mapping::open_mapped;
+pub use labels::Labels;
+pub use mapped::open_mapped;
 pub use problem::{Group, Problem, Problems};
 pub use rows::MAX_ROWS;
 pub use source::Source;
