@@ -199,7 +199,7 @@ fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer,
 
 /// Node-hours in which a failure would have been seen, and how they were counted.
 fn exposure(args: &CalibrateArgs, data: &Dataset) -> Result<(f64, &'static str), CliError> {
-    if data.tables.contains_key(&Table::Outages) && args.population.is_none() {
+    if data.has(Table::Outages) && args.population.is_none() {
         let (starts, ends) = (
             data.f64s(Table::Outages, "start").map_err(unusable)?,
             data.f64s(Table::Outages, "end").map_err(unusable)?,
