@@ -7,7 +7,7 @@ use polars::prelude::{
 };
 
 use crate::labels::Labels;
-use crate::rows::Packed;
+use crate::packed::Packed;
 
 /// The cells of a column.
 #[derive(Debug)]

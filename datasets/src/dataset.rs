@@ -1,62 +1,20 @@
-//! Opening: which source it is, its files in order, its tables.
+//! A data set that was read: its tables and what is to be known of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use polars::prelude::{DataFrame, DataType, IntoLazy, LazyFrame, col};
-use serde::Serialize;
 
 use crate::columns::Columns;
 use crate::error::Error;
-use crate::head::{Head, heads};
-use crate::input::{Input, digest, unpacked};
 use crate::labels::Labels;
 use crate::load::Load;
 use crate::problem::Problems;
+use crate::provenance::{ClockRule, FileRead, Population};
 use crate::source::Source;
-use crate::sources::sources;
 use crate::table::Table;
-
-/// How times of a data set are counted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct ClockRule(pub String);
-
-impl fmt::Display for ClockRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// How many there were in all, failed or not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Population {
-    /// How many.
-    pub count: u64,
-    /// Of what.
-    pub unit: &'static str,
-    /// Who says so.
-    pub from: &'static str,
-}
-
-/// One file and what was read of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct FileRead {
-    /// Relative to what was opened.
-    pub path: String,
-    /// What it is to the source; empty where it was not read.
-    pub role: &'static str,
-    /// Of the file as it lies there.
-    pub sha256: String,
-    /// Its length as it lies there.
-    pub bytes: u64,
-    /// Rows looked at, headers not counted.
-    pub rows_read: u64,
-    /// Rows that could not be used; the problems say why.
-    pub rows_skipped: u64,
-}
 
 /// A data set that was read.
 #[derive(Clone)]
@@ -185,78 +143,6 @@ pub(crate) fn refused(table: Table, column: &str) -> impl FnOnce(polars::error::
         table: table.name(),
         column,
         source,
-    }
-}
-
-/// Which source a folder or file is, by what it holds.
-pub fn recognise(path: &Path) -> Option<&'static Source> {
-    Some(choose(&heads(path).ok()?.0)?.0)
-}
-
-/// The source that claims the most files, and what each file is to it. Of equals the one that is listed first.
-fn choose(heads: &[Head]) -> Option<(&'static Source, Vec<Option<&'static str>>)> {
-    let mut best: Option<(&'static Source, Vec<Option<&'static str>>, usize)> = None;
-    for source in sources() {
-        let roles: Vec<_> = heads.iter().map(source.role).collect();
-        let claimed: Vec<&Head> = heads
-            .iter()
-            .zip(&roles)
-            .filter(|(_, role)| role.is_some())
-            .map(|(head, _)| head)
-            .collect();
-        let more = claimed.len() > best.as_ref().map_or(0, |(_, _, count)| *count);
-        if more && (source.sign)(&claimed) {
-            let count = claimed.len();
-            best = Some((source, roles, count));
-        }
-    }
-    best.map(|(source, roles, _)| (source, roles))
-}
-
-/// Reads a folder or file that is known here.
-pub fn open(path: &Path) -> Result<Dataset, Error> {
-    let unreadable = |source| Error::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let (heads, more) = heads(path).map_err(unreadable)?;
-    let Some((source, roles)) = choose(&heads) else {
-        return Err(Error::Unknown { path: path.to_owned() });
-    };
-    let mut load = Load::new(path, source.population);
-    for (head, role) in heads.iter().zip(roles) {
-        read_file(source, head, role, &mut load);
-    }
-    load.whole_folder(more);
-    (source.finish)(&mut load);
-    Ok(assemble(source, load))
-}
-
-fn read_file(source: &Source, head: &Head, role: Option<&'static str>, load: &mut Load) {
-    load.begin(file_read(head, role));
-    if let Some(problem) = &head.unreadable {
-        return load.cut_short(problem);
-    }
-    let Some(role) = role else {
-        return;
-    };
-    match unpacked(&head.path) {
-        Ok(reader) => (source.read)(role, head, &mut Input::new(reader), load),
-        Err(problem) => return load.cut_short(&problem),
-    }
-    load.end();
-}
-
-/// A file of which nothing is read yet. Its digest is empty where it cannot be read.
-pub(crate) fn file_read(head: &Head, role: Option<&'static str>) -> FileRead {
-    let (sha256, bytes) = digest(&head.path).unwrap_or_default();
-    FileRead {
-        path: head.relative.clone(),
-        role: role.unwrap_or(""),
-        sha256,
-        bytes,
-        rows_read: 0,
-        rows_skipped: 0,
     }
 }
 

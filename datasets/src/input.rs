@@ -280,7 +280,7 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::FileRead;
+    use crate::provenance::FileRead;
 
     /// So many bytes without the end of a line, which nobody keeps.
     struct Endless(u64);

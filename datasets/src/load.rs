@@ -5,9 +5,9 @@ use std::hash::BuildHasherDefault;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::dataset::{FileRead, Population};
 use crate::digested::{Digested, digest};
 use crate::problem::{Problem, Problems};
+use crate::provenance::{FileRead, Population};
 use crate::rows::{MAX_ROWS, Row, Rows};
 use crate::table::Table;
 
@@ -55,6 +55,13 @@ impl Load {
         self.offset = None;
         self.last.clear();
         self.seen.clear();
+    }
+
+    /// The digest of the file and its length, as it lies there.
+    pub(crate) fn digested(&mut self, sha256: String, bytes: u64) {
+        if let Some(file) = self.files.last_mut() {
+            (file.sha256, file.bytes) = (sha256, bytes);
+        }
     }
 
     /// The file was read: one without a row, wanted or lost, is told.

@@ -6,12 +6,14 @@ use std::path::Path;
 
 use crate::columnar;
 use crate::csv::Csv;
-use crate::dataset::{Dataset, Population, assemble, file_read};
+use crate::dataset::{Dataset, assemble};
 use crate::error::Error;
 use crate::head::{Head, heads};
 use crate::input::{Input, unpacked};
 use crate::load::Load;
 use crate::mapping::{Becomes, Form, Mapping};
+use crate::provenance::Population;
+use crate::reading;
 use crate::source::Source;
 use crate::table::Table;
 use crate::words;
@@ -44,9 +46,10 @@ pub fn open_mapped(path: &Path, mapping: &Path) -> Result<Dataset, Error> {
         source,
     })?;
     for head in &found {
-        load.begin(file_read(head, Some("mapped")));
-        read(head, &mapping, &mut load);
-        load.end();
+        reading::file(head, Some("mapped"), &mut load, |load| {
+            read(head, &mapping, load);
+            load.end();
+        });
     }
     load.whole_folder(more);
     Ok(assemble(&MAPPED, load))

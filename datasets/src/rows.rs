@@ -4,7 +4,8 @@
 //! too few are equal.
 
 use crate::columns::{Cells, Column, Columns};
-use crate::labels::{Dictionary, Labels};
+use crate::labels::Dictionary;
+use crate::packed::Packed;
 use crate::table::{Kind, Table};
 
 /// The most rows a table takes; what comes after is counted as lost.
@@ -16,45 +17,6 @@ enum Growing {
     Numbers(Vec<f64>),
     Labels(Dictionary),
     Texts(Packed),
-}
-
-/// Texts of which few are equal: all one after the other, and where each ends. An empty one is absent.
-#[derive(Debug, Default)]
-pub(crate) struct Packed {
-    text: String,
-    ends: Vec<usize>,
-}
-
-impl Packed {
-    pub(crate) fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    fn grow_to(&mut self, rows: usize) {
-        self.ends.resize(rows, self.text.len());
-    }
-
-    fn push(&mut self, text: &str) {
-        self.text.push_str(text);
-        self.ends.push(self.text.len());
-    }
-
-    /// The text of each row.
-    pub(crate) fn texts(&self) -> impl Iterator<Item = Option<&str>> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let texts = starts.zip(&self.ends).map(|(start, end)| &self.text[start..*end]);
-        texts.map(|text| Some(text).filter(|text| !text.is_empty()))
-    }
-}
-
-impl From<Labels> for Packed {
-    fn from(labels: Labels) -> Self {
-        let mut packed = Self::default();
-        for text in labels.texts() {
-            packed.push(text.unwrap_or_default());
-        }
-        packed
-    }
 }
 
 impl Growing {

@@ -105,9 +105,8 @@ impl Sample {
         }
         let (count, censored) = (ended.len(), running.len());
         let runs = runs(ended, running);
-        if runs.iter().filter(|run| run.ended > 0).nth(1).is_none() {
-            return None;
-        }
+        // No spread without a second one that ended.
+        runs.iter().filter(|run| run.ended > 0).nth(1)?;
         let sum_ln: f64 = runs.iter().map(|run| run.ended as f64 * run.ln).sum();
         Some(Self {
             ended: count,
