@@ -1,7 +1,7 @@
 //! Published and own failure data as canonical tables.
 //!
 //! [`open`] looks at what a folder or file holds (never at what it is called), names the [`Source`], reads every file
-//! that belongs to it and hands back a [`Dataset`]: tables as lazy frames, what was read and skipped, and every
+//! that belongs to it and hands back a [`Dataset`]: tables as columns and lazy frames, what was read and skipped, and every
 //! [`Problem`] as a value. Bad input never ends the reading: a row that cannot be read is counted and named, a value that
 //! cannot be read is null and named, memory stays bounded ([`MAX_LINE`], [`MAX_ROWS`]).
 //!

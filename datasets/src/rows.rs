@@ -174,7 +174,7 @@ mod tests {
     fn texts_of_which_few_are_equal_lose_their_dictionary_and_nothing_else() {
         let mut rows = Rows::new(Table::Events);
         let text = |at: usize| {
-            if at % 3 == 0 {
+            if at.is_multiple_of(3) {
                 String::new()
             } else {
                 format!("text {at}")

@@ -51,7 +51,8 @@ impl Chains {
 /// Chains of at least two failures, each less than `window` after the one before; times that are not finite take no
 /// part.
 pub fn chains(times: &[f64], window: f64) -> Chains {
-    let mut order: Vec<usize> = (0..times.len()).filter(|at| times[*at].is_finite()).collect();
+    let mut order = Vec::with_capacity(times.len());
+    order.extend((0..times.len()).filter(|at| times[*at].is_finite()));
     order.sort_by(|a, b| times[*a].total_cmp(&times[*b]));
     let mut bursts = Vec::new();
     let mut first = 0;

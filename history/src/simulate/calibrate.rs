@@ -99,6 +99,12 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, CliError> {
         )
         .because(problem)
     })?;
+    if data.problems.count("replayed") > 0 {
+        return Err(CliError::failure(
+            format!("{} was written while a record was replayed: its hours are no cluster's", args.data.display()),
+            "calibrate from the data that were replayed, or from the journal of a controller that took live agents",
+        ));
+    }
     let answer = answer(args, prior, &data)?;
     match args.format.format {
         Format::Json => out::json(&answer),

@@ -57,7 +57,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let running = match censored {
         0 => "none is censored, first and last intervals neither".to_owned(),
         count => format!(
-            "{count} are right-censored: intervals without an end, at the end of the window, and lives without a death; they count with the probability of lasting longer, no gamma is fitted to a sample that has any, and KS is then the distance to Kaplan and Meier's curve; first and last intervals with both ends are not treated as censored"
+            "{count} are right-censored: intervals that went on when the data was taken, and lives without a death; they count with the probability of lasting longer, no gamma is fitted to a sample that has any, and KS is then the distance to Kaplan and Meier's curve; first and last intervals with both ends are not treated as censored"
         ),
     };
     let definition =

@@ -11,8 +11,10 @@ pub(crate) struct Interval {
     /// Its place among the names of the column of nodes.
     pub(crate) node: u32,
     pub(crate) start: f64,
-    /// None where it had not ended when the data was taken.
+    /// None where nobody saw one.
     pub(crate) end: Option<f64>,
+    /// Whether it went on: it has no end, or only that of the observation, as the source says in `x_cut`.
+    pub(crate) went_on: bool,
     pub(crate) up: bool,
 }
 
@@ -27,13 +29,15 @@ impl Intervals {
         let starts = data.numbers(Canonical::Outages, "start")?;
         let ends = data.numbers(Canonical::Outages, "end")?;
         let states = data.labels(Canonical::Outages, "state")?;
+        let cut = data.numbers(Canonical::Outages, "x_cut").ok();
         let up = states.names.iter().position(|name| name == "up");
         let rows = nodes.of.iter().zip(starts.iter()).zip(ends.iter()).zip(&states.of);
-        let rows = rows.filter_map(|(((node, start), end), state)| {
+        let rows = rows.enumerate().filter_map(|(at, (((node, start), end), state))| {
             Some(Interval {
                 node: (*node)?,
                 start: Some(*start).filter(|start| !start.is_nan())?,
                 end: Some(*end).filter(|end| !end.is_nan()),
+                went_on: end.is_nan() || cut.as_ref().is_some_and(|cut| cut[at] == 1.0),
                 up: Some((*state)? as usize) == up,
             })
         });
@@ -47,12 +51,12 @@ impl Intervals {
         ended.collect()
     }
 
-    /// Lengths of all intervals in one state, hours; those without an end as far as they were seen.
+    /// Lengths of all intervals in one state, hours; those that went on as far as they were seen.
     pub(crate) fn lives(&self, up: bool, seen_until: f64) -> Vec<Life> {
         let chosen = self.rows.iter().filter(|interval| interval.up == up);
         let life = |interval: &Interval| Life {
             time: (interval.end.unwrap_or(seen_until) - interval.start) / 3_600.0,
-            failed: interval.end.is_some(),
+            failed: !interval.went_on,
         };
         chosen.map(life).collect()
     }
