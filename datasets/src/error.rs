@@ -20,6 +20,14 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
+    /// The folder holds data sets of several sources, each in a folder of its own.
+    #[error("{path} is a folder of data sets: {sources}")]
+    Several {
+        /// The path.
+        path: PathBuf,
+        /// Their sources.
+        sources: String,
+    },
     /// The data set has no such table.
     #[error("{source_name} has no table {table}")]
     NoTable {

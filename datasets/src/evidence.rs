@@ -24,7 +24,7 @@ pub struct EvidenceWritten {
 impl Dataset {
     /// Writes the events, or the failures where there are none, as evidence.
     pub fn evidence(&self, mut sink: impl Write) -> Result<EvidenceWritten, Error> {
-        let table = match self.tables.contains_key(&Table::Events) {
+        let table = match self.has(Table::Events) {
             true => Table::Events,
             false => Table::Failures,
         };

@@ -110,11 +110,12 @@ impl Input {
         while self.buffer.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
             self.buffer.pop();
         }
-        self.text.clear();
-        match std::str::from_utf8(&self.buffer) {
-            Ok(text) => self.text.push_str(text),
-            Err(_) => {
-                self.text.extend(self.buffer.iter().map(|byte| char::from(*byte)));
+        // The bytes become the text and the old text's room the next buffer: nothing is copied.
+        let room = std::mem::take(&mut self.text).into_bytes();
+        match String::from_utf8(std::mem::replace(&mut self.buffer, room)) {
+            Ok(text) => self.text = text,
+            Err(problem) => {
+                self.text = problem.as_bytes().iter().map(|byte| char::from(*byte)).collect();
                 load.odd("encoding", "", || "not UTF-8, read as Latin-1".to_owned());
             }
         }
@@ -279,7 +280,7 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::FileRead;
+    use crate::provenance::FileRead;
 
     /// So many bytes without the end of a line, which nobody keeps.
     struct Endless(u64);

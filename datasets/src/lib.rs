@@ -1,7 +1,7 @@
 //! Published and own failure data as canonical tables.
 //!
 //! [`open`] looks at what a folder or file holds (never at what it is called), names the [`Source`], reads every file
-//! that belongs to it and hands back a [`Dataset`]: tables as lazy frames, what was read and skipped, and every
+//! that belongs to it and hands back a [`Dataset`]: tables as columns and lazy frames, what was read and skipped, and every
 //! [`Problem`] as a value. Bad input never ends the reading: a row that cannot be read is counted and named, a value that
 //! cannot be read is null and named, memory stays bounded ([`MAX_LINE`], [`MAX_ROWS`]).
 //!
@@ -14,18 +14,28 @@
 
 mod accounting;
 mod columnar;
+mod columns;
 mod csv;
 mod dataset;
+mod digested;
 mod error;
 mod evidence;
 mod head;
 mod input;
+mod labels;
 mod load;
+mod mapped;
 mod mapping;
+mod open;
+mod packed;
 mod problem;
+mod provenance;
 mod quiet;
+mod reading;
+mod recognise;
 mod record;
 mod rows;
+mod several;
 mod source;
 mod sources;
 mod table;
@@ -35,13 +45,18 @@ mod write;
 mod zip;
 mod zst;
 
-pub use dataset::{ClockRule, Dataset, FileRead, Labels, Population, open, recognise};
+pub use dataset::Dataset;
 pub use error::Error;
 pub use evidence::EvidenceWritten;
 pub use input::{MAX_LINE, unpacked};
-pub use mapping::open_mapped;
+pub use labels::Labels;
+pub use mapped::open_mapped;
+pub use open::open;
 pub use problem::{Group, Problem, Problems};
+pub use provenance::{ClockRule, FileRead, Population};
+pub use recognise::recognise;
 pub use rows::MAX_ROWS;
+pub use several::{Inside, several};
 pub use source::Source;
 pub use sources::sources;
 pub use table::{Kind, Table};

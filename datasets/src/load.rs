@@ -1,12 +1,13 @@
 //! What is being put together while the files of a data set are read.
 
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasherDefault;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::dataset::{FileRead, Population};
+use crate::digested::{Digested, digest};
 use crate::problem::{Problem, Problems};
+use crate::provenance::{FileRead, Population};
 use crate::rows::{MAX_ROWS, Row, Rows};
 use crate::table::Table;
 
@@ -31,7 +32,7 @@ pub(crate) struct Load {
     last: BTreeMap<Table, f64>,
     /// Rows that were lost before this file.
     lost_before: u64,
-    seen: HashSet<u64>,
+    seen: HashSet<u64, BuildHasherDefault<Digested>>,
     /// Where rows past the bound go.
     spill: Option<Rows>,
 }
@@ -54,6 +55,13 @@ impl Load {
         self.offset = None;
         self.last.clear();
         self.seen.clear();
+    }
+
+    /// The digest of the file and its length, as it lies there.
+    pub(crate) fn digested(&mut self, sha256: String, bytes: u64) {
+        if let Some(file) = self.files.last_mut() {
+            (file.sha256, file.bytes) = (sha256, bytes);
+        }
     }
 
     /// The file was read: one without a row, wanted or lost, is told.
@@ -133,9 +141,7 @@ impl Load {
 
     /// A row that was already there, word for word: kept, because published counts keep it, and counted.
     pub(crate) fn repeat(&mut self, row: &str) {
-        let mut hasher = DefaultHasher::new();
-        row.hash(&mut hasher);
-        if self.seen.len() < REMEMBERED && !self.seen.insert(hasher.finish()) {
+        if self.seen.len() < REMEMBERED && !self.seen.insert(digest(row)) {
             self.odd("duplicate", "", || {
                 "the same as an earlier row of this file, kept".to_owned()
             });

@@ -1,17 +1,25 @@
-//! One record of a delimited file: its fields in one buffer, by place and by the header's name.
+//! One record of a delimited file: its fields in one buffer, by place.
+
+use std::ops::Range;
+
+use memchr::{memchr, memchr_iter};
 
 /// The fields of a record.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Record {
     text: String,
-    ends: Vec<usize>,
+    /// Where each field lies in the text.
+    fields: Vec<Range<usize>>,
 }
 
 impl Record {
     /// Splits at the delimiter, RFC 4180 quotes undone. False where a quote stays open at the end.
     pub(crate) fn split(&mut self, line: &str, delimiter: &str) -> bool {
-        self.text.clear();
-        self.ends.clear();
+        if memchr(b'"', line.as_bytes()).is_none() {
+            self.split_plain(line, delimiter);
+            return true;
+        }
+        self.clear();
         let mut rest = line;
         loop {
             let Some(quoted) = rest.strip_prefix('"') else {
@@ -58,38 +66,52 @@ impl Record {
 
     /// Splits at the delimiter; quotes mean nothing.
     pub(crate) fn split_plain(&mut self, line: &str, delimiter: &str) {
-        self.text.clear();
-        self.ends.clear();
-        for field in line.split(delimiter) {
-            self.push(field);
+        self.clear();
+        self.text.push_str(line);
+        match delimiter.as_bytes() {
+            [byte] => self.cut(memchr_iter(*byte, line.as_bytes()), 1),
+            longer => self.cut(line.match_indices(delimiter).map(|(at, _)| at), longer.len()),
         }
     }
 
     /// Splits at runs of blanks.
     pub(crate) fn split_blanks(&mut self, line: &str) {
-        self.text.clear();
-        self.ends.clear();
+        self.clear();
         for field in line.split_ascii_whitespace() {
             self.push(field);
         }
     }
 
-    fn push(&mut self, field: &str) {
-        self.text.push_str(field);
-        self.ends.push(self.text.len());
+    /// Fields of the whole text, between delimiters that begin at some places.
+    fn cut(&mut self, delimiters: impl Iterator<Item = usize>, wide: usize) {
+        let mut start = 0;
+        for end in delimiters {
+            self.fields.push(start..end);
+            start = end + wide;
+        }
+        self.fields.push(start..self.text.len());
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+        self.fields.clear();
+    }
+
+    /// The end of a field, of which the text may hold the beginning already.
+    fn push(&mut self, rest: &str) {
+        let start = self.fields.last().map_or(0, |field| field.end);
+        self.text.push_str(rest);
+        self.fields.push(start..self.text.len());
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.ends.len()
+        self.fields.len()
     }
 
     /// The field at a place, from 0; empty past the end.
     pub(crate) fn at(&self, at: usize) -> &str {
-        let Some(end) = self.ends.get(at) else {
-            return "";
-        };
-        let start = if at == 0 { 0 } else { self.ends[at - 1] };
-        self.text[start..*end].trim()
+        let field = self.fields.get(at).cloned().unwrap_or_default();
+        self.text[field].trim()
     }
 
     pub(crate) fn fields(&self) -> impl Iterator<Item = &str> {

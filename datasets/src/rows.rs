@@ -1,67 +1,54 @@
 //! A table while it is being read: columns that grow by a row, packed so that millions of rows fit.
+//!
+//! A column grows only when it gets a value; what lies between is null. Equal texts are held once ([`Dictionary`]), until
+//! too few are equal.
 
-use polars::prelude::{
-    Column as Series, DataFrame, Float64Chunked, IntoColumn, IntoSeries, NewChunkedArray, PolarsResult, StringChunked,
-};
-
+use crate::columns::{Cells, Column, Columns};
+use crate::labels::Dictionary;
+use crate::packed::Packed;
 use crate::table::{Kind, Table};
 
 /// The most rows a table takes; what comes after is counted as lost.
 pub const MAX_ROWS: usize = 50_000_000;
 
 #[derive(Debug)]
-enum Cells {
+enum Growing {
+    /// NaN where absent.
     Numbers(Vec<f64>),
-    /// All texts one after the other, and where each ends.
-    Texts(String, Vec<usize>),
+    Labels(Dictionary),
+    Texts(Packed),
 }
 
-#[derive(Debug)]
-struct Column {
-    name: String,
-    cells: Cells,
-    present: Vec<bool>,
-}
+impl Growing {
+    fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Number => Self::Numbers(Vec::new()),
+            Kind::Text => Self::Labels(Dictionary::default()),
+        }
+    }
 
-impl Column {
-    fn new(name: &str, kind: Kind) -> Self {
-        let cells = match kind {
-            Kind::Number => Cells::Numbers(Vec::new()),
-            Kind::Text => Cells::Texts(String::new(), Vec::new()),
-        };
-        Self {
-            name: name.to_owned(),
-            cells,
-            present: Vec::new(),
+    fn len(&self) -> usize {
+        match self {
+            Self::Numbers(values) => values.len(),
+            Self::Labels(labels) => labels.len(),
+            Self::Texts(texts) => texts.len(),
         }
     }
 
     fn grow_to(&mut self, rows: usize) {
-        match &mut self.cells {
-            Cells::Numbers(values) => values.resize(rows, 0.0),
-            Cells::Texts(text, ends) => ends.resize(rows, text.len()),
+        match self {
+            Self::Numbers(values) => values.resize(rows, f64::NAN),
+            Self::Labels(labels) => labels.grow_to(rows),
+            Self::Texts(texts) => texts.grow_to(rows),
         }
-        self.present.resize(rows, false);
     }
 
-    fn into_series(self) -> Series {
-        let name = self.name.as_str().into();
-        match self.cells {
-            Cells::Numbers(values) => {
-                let cells = values.into_iter().zip(&self.present);
-                let cells = cells.map(|(value, present)| present.then_some(value));
-                Float64Chunked::from_iter_options(name, cells)
-                    .into_series()
-                    .into_column()
-            }
-            Cells::Texts(text, ends) => {
-                let starts = std::iter::once(0).chain(ends.iter().copied());
-                let cells = starts.zip(&ends).zip(&self.present);
-                let cells = cells.map(|((start, end), present)| present.then_some(&text[start..*end]));
-                StringChunked::from_iter_options(name, cells)
-                    .into_series()
-                    .into_column()
-            }
+    fn finish(mut self, rows: usize) -> Cells {
+        self.grow_to(rows);
+        match self {
+            Self::Numbers(values) => Cells::numbers(values),
+            Self::Labels(labels) => Cells::Labels(labels.into_labels().into()),
+            Self::Texts(texts) => Cells::Texts(texts.into()),
         }
     }
 }
@@ -69,16 +56,21 @@ impl Column {
 /// A growing table.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    columns: Vec<Column>,
+    columns: Vec<(String, Growing)>,
     count: usize,
+    /// Which column each value of the last row went to: a source names them in the same order in every row.
+    order: Vec<usize>,
 }
 
 impl Rows {
     pub(crate) fn new(table: Table) -> Self {
-        let columns = table.columns().iter().map(|(name, kind)| Column::new(name, *kind));
+        let columns = table.columns().iter();
         Self {
-            columns: columns.collect(),
+            columns: columns
+                .map(|(name, kind)| ((*name).to_owned(), Growing::new(*kind)))
+                .collect(),
             count: 0,
+            order: Vec::new(),
         }
     }
 
@@ -89,83 +81,142 @@ impl Rows {
     /// Begins a row, all null.
     pub(crate) fn row(&mut self) -> Row<'_> {
         self.count += 1;
-        for column in &mut self.columns {
-            column.grow_to(self.count);
-        }
-        Row { rows: self }
+        Row { rows: self, turn: 0 }
     }
 
-    fn column(&mut self, name: &str, kind: Kind) -> &mut Column {
-        let at = match self.columns.iter().position(|column| column.name == name) {
+    /// The column that a row's value of this turn goes to.
+    fn column(&mut self, name: &str, kind: Kind, turn: usize) -> &mut Growing {
+        let before = self.order.get(turn).copied();
+        let at = match before.filter(|at| self.columns[*at].0 == name) {
+            Some(at) => at,
+            None => self.search(name, kind, turn),
+        };
+        &mut self.columns[at].1
+    }
+
+    fn search(&mut self, name: &str, kind: Kind, turn: usize) -> usize {
+        let at = match self.columns.iter().position(|(known, _)| known == name) {
             Some(at) => at,
             None => {
-                let mut column = Column::new(name, kind);
-                column.grow_to(self.count);
-                self.columns.push(column);
+                self.columns.push((name.to_owned(), Growing::new(kind)));
                 self.columns.len() - 1
             }
         };
-        &mut self.columns[at]
+        self.order.resize(self.order.len().max(turn + 1), at);
+        self.order[turn] = at;
+        at
     }
 
-    pub(crate) fn into_frame(self) -> PolarsResult<DataFrame> {
+    pub(crate) fn into_columns(self) -> Columns {
         let count = self.count;
-        DataFrame::new(count, self.columns.into_iter().map(Column::into_series).collect())
-    }
-
-    /// The least and the greatest of some number columns.
-    pub(crate) fn span(&self, names: &[&str]) -> Option<(f64, f64)> {
-        let mut span: Option<(f64, f64)> = None;
-        for column in self
-            .columns
-            .iter()
-            .filter(|column| names.contains(&column.name.as_str()))
-        {
-            let Cells::Numbers(values) = &column.cells else {
-                continue;
-            };
-            for (value, _) in values.iter().zip(&column.present).filter(|(_, present)| **present) {
-                let (least, most) = span.unwrap_or((*value, *value));
-                span = Some((least.min(*value), most.max(*value)));
-            }
-        }
-        span
+        let finished = self.columns.into_iter().map(|(name, cells)| Column {
+            name,
+            cells: cells.finish(count),
+        });
+        Columns::new(count, finished.collect())
     }
 }
 
 /// The row at the end of a table.
 pub(crate) struct Row<'a> {
     rows: &'a mut Rows,
+    /// How many values it was given, absent ones too.
+    turn: usize,
 }
 
 impl Row<'_> {
     /// Sets a number; what is absent or not finite stays null.
-    pub(crate) fn num(self, name: &str, value: impl Into<Option<f64>>) -> Self {
+    pub(crate) fn num(mut self, name: &str, value: impl Into<Option<f64>>) -> Self {
         if let Some(value) = value.into().filter(|value| value.is_finite()) {
-            let column = self.rows.column(name, Kind::Number);
-            if let (Cells::Numbers(values), Some(present)) = (&mut column.cells, column.present.last_mut())
-                && let Some(last) = values.last_mut()
-            {
-                *last = value;
-                *present = true;
+            let row = self.rows.count - 1;
+            let column = self.rows.column(name, Kind::Number, self.turn);
+            if column.len() < row {
+                column.grow_to(row);
+            }
+            if let Growing::Numbers(values) = column {
+                values.truncate(row);
+                values.push(value);
             }
         }
+        self.turn += 1;
         self
     }
 
-    /// Sets a text; an empty one stays null. Called once a column and row.
-    pub(crate) fn text(self, name: &str, value: &str) -> Self {
+    /// Sets a text; an empty one stays null, and so does one after the first of a column and row.
+    pub(crate) fn text(mut self, name: &str, value: &str) -> Self {
         if !value.is_empty() {
-            let column = self.rows.column(name, Kind::Text);
-            if let (Cells::Texts(text, ends), Some(present)) = (&mut column.cells, column.present.last_mut())
-                && let Some(end) = ends.last_mut()
-                && !*present
-            {
-                text.push_str(value);
-                *end = text.len();
-                *present = true;
+            let row = self.rows.count - 1;
+            let column = self.rows.column(name, Kind::Text, self.turn);
+            if column.len() < row {
+                column.grow_to(row);
+            }
+            match column {
+                Growing::Labels(labels) if labels.len() == row => {
+                    labels.push(value);
+                    if labels.is_useless() {
+                        *column = Growing::Texts(std::mem::take(labels).into_labels().into());
+                    }
+                }
+                Growing::Texts(texts) if texts.len() == row => texts.push(value),
+                _ => {}
             }
         }
+        self.turn += 1;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_which_few_are_equal_lose_their_dictionary_and_nothing_else() {
+        let mut rows = Rows::new(Table::Events);
+        let text = |at: usize| {
+            if at.is_multiple_of(3) {
+                String::new()
+            } else {
+                format!("text {at}")
+            }
+        };
+        for at in 0..200_000 {
+            rows.row()
+                .num("time", at as f64)
+                .text("message", &text(at))
+                .text("node", "a");
+        }
+        assert!(matches!(rows.column("message", Kind::Text, 1), Growing::Texts(_)));
+        assert!(matches!(rows.column("node", Kind::Text, 2), Growing::Labels(_)));
+        let columns = rows.into_columns();
+        let found = columns.labels("message").expect("a column");
+        assert_eq!(found.names.len(), 133_333);
+        let wanted = |(at, found): (usize, Option<&str>)| found.unwrap_or_default() == text(at);
+        assert!(found.texts().enumerate().all(wanted));
+    }
+
+    #[test]
+    fn a_row_that_skips_a_value_and_one_that_names_them_in_another_order_are_right() {
+        let mut rows = Rows::new(Table::Failures);
+        rows.row().num("time", 1.0).text("node", "a").text("x_more", "one");
+        rows.row().num("time", None).text("node", "").text("x_more", "two");
+        rows.row().text("x_more", "three").text("node", "c").num("time", 3.0);
+        rows.row().text("node", "d").text("node", "not this").num("time", 4.0);
+        let columns = rows.into_columns();
+        let texts = |name: &str| {
+            let labels = columns.labels(name).expect("a column");
+            labels
+                .texts()
+                .map(|text| text.unwrap_or("-").to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(texts("node"), ["a", "-", "c", "d"]);
+        assert_eq!(texts("x_more"), ["one", "two", "three", "-"]);
+        let times = columns.numbers("time").expect("a column");
+        assert_eq!(
+            (times[0], times[2], times[3], columns.known("time")),
+            (1.0, 3.0, 4.0, Some(3))
+        );
+        assert!(times[1].is_nan());
     }
 }

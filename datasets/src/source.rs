@@ -1,9 +1,9 @@
 //! What is known of one published data set or one file format, and how its files are read.
 
-use crate::dataset::Population;
 use crate::head::Head;
 use crate::input::Input;
 use crate::load::Load;
+use crate::provenance::Population;
 
 /// A data set or format that is known here.
 pub struct Source {

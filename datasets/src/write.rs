@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use polars::prelude::{AnyValue, DataFrame};
 
 use crate::columnar;
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, refused};
 use crate::error::Error;
 use crate::table::Table;
 
@@ -62,15 +62,7 @@ impl Dataset {
 
     /// A table in memory.
     fn collect(&self, table: Table) -> Result<DataFrame, Error> {
-        let frame = self.frame(table).ok_or(Error::NoTable {
-            source_name: self.source,
-            table: table.name(),
-        })?;
-        frame.collect().map_err(|source| Error::Column {
-            table: table.name(),
-            column: "*".to_owned(),
-            source,
-        })
+        self.frame(table)?.collect().map_err(refused(table, "*"))
     }
 }
 

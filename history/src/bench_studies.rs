@@ -117,7 +117,7 @@ pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
             .because(problem)
         })?;
         for table in [Table::Failures, Table::Outages] {
-            if data.frame(table).is_none() {
+            if !data.has(table) {
                 continue;
             }
             let path = scratch.0.join(format!("{}-{}.csv", data.source, table.name()));

@@ -1,5 +1,6 @@
 //! `rankguard dataset`: what is known of published failure data, and one's own data checked, imported and exported.
 
+mod check;
 mod export;
 
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ enum Action {
         #[command(flatten)]
         format: FormatArgs,
     },
-    /// Read a folder or file, recognised by what it holds: rows, problems, digests, tables. Exit 1 where rows are lost.
+    /// Read a folder or file, recognised by what it holds: rows, problems, digests, tables. A folder of data sets is told
+    /// one line each. Exit 1 where rows are lost.
     Check {
         #[command(flatten)]
         input: Input,
@@ -90,7 +92,7 @@ pub(crate) fn run(args: DatasetArgs) -> Result<Exit, CliError> {
             Ok(Exit::Fine)
         }
         Action::Info { name, format } => info(&name, format.format),
-        Action::Check { input, format } => check(&input, format.format),
+        Action::Check { input, format } => check::run(&input, format.format),
         Action::Import { input, out } => import(&input, &out),
         Action::Export {
             input,
@@ -180,96 +182,12 @@ fn open(input: &Input) -> Result<Dataset, CliError> {
             "a mapping names `table`, `format` and, under [columns], a column of the file for each of the table's",
         )
         .because(problem),
+        Error::Several { .. } => CliError::failure(
+            problem.to_string(),
+            "give one of its folders; `rankguard dataset check` tells all of them",
+        ),
         other => CliError::failure("the data cannot be read", "is the path right, and may it be read?").because(other),
     })
-}
-
-/// What a check tells, for machines.
-#[derive(Serialize)]
-struct Checked<'a> {
-    source: &'static str,
-    title: &'static str,
-    licence: &'static str,
-    clock: &'a rankguard_datasets::ClockRule,
-    window: Option<(f64, f64)>,
-    population: Option<rankguard_datasets::Population>,
-    tables: std::collections::BTreeMap<&'static str, u64>,
-    files: &'a [rankguard_datasets::FileRead],
-    rows_lost: u64,
-    problems: &'a rankguard_datasets::Problems,
-}
-
-fn check(input: &Input, format: Format) -> Result<Exit, CliError> {
-    let data = open(input)?;
-    let checked = Checked {
-        source: data.source,
-        title: data.title,
-        licence: data.licence,
-        clock: &data.clock,
-        window: data.window,
-        population: data.population,
-        tables: data.rows.iter().map(|(table, rows)| (table.name(), *rows)).collect(),
-        files: &data.files,
-        rows_lost: data.problems.rows_lost(),
-        problems: &data.problems,
-    };
-    match format {
-        Format::Json => out::json(&checked),
-        Format::Jsonl => out::json_line(&checked),
-        Format::Csv => listing::print(format, &data.files, FILES),
-        Format::Table => tell(&data),
-    }
-    Ok(lost(&data))
-}
-
-const FILES: &[Column<rankguard_datasets::FileRead>] = &[
-    ("file", |file| file.path.clone()),
-    ("what", |file| match file.role {
-        "" => "not read".to_owned(),
-        role => role.to_owned(),
-    }),
-    ("rows", |file| file.rows_read.to_string()),
-    ("skipped", |file| file.rows_skipped.to_string()),
-    ("bytes", |file| file.bytes.to_string()),
-    ("sha256", |file| file.sha256.clone()),
-];
-
-fn tell(data: &Dataset) {
-    let line = |heading: &str, text: &str| out::line(&format!("{heading:<11} {text}"));
-    line("source", data.source);
-    line("title", data.title);
-    line("licence", data.licence);
-    line("clock", &data.clock.0);
-    if let Some((start, end)) = data.window {
-        let dates = rankguard_datasets::date_of(start).zip(rankguard_datasets::date_of(end));
-        let dates = dates.map_or(String::new(), |(from, to)| format!(", {from} to {to}"));
-        line(
-            "window",
-            &format!("{start} to {end} s, {:.2} days{dates}", (end - start) / 86_400.0),
-        );
-    }
-    match data.population {
-        Some(all) => line("population", &format!("{} {} ({})", all.count, all.unit, all.from)),
-        None => line("population", "not stated; the nodes that failed are not all there were"),
-    }
-    for (table, rows) in &data.rows {
-        line("table", &format!("{:<9} {rows} rows", table.name()));
-    }
-    out::line("");
-    out::text(&listing::table(&data.files, FILES));
-    for (kind, group) in &data.problems.kinds {
-        out::line(&format!("\n{kind}: {}, rows lost {}", group.count, group.rows_lost));
-        // The rest stands in the forms for machines.
-        for problem in group.first.iter().take(3) {
-            let field = if problem.field.is_empty() {
-                String::new()
-            } else {
-                format!(":{}", problem.field)
-            };
-            let text = format!("  {}:{}{field}: {}", problem.file, problem.line, problem.what);
-            out::line(&listing::plain(&text));
-        }
-    }
 }
 
 fn import(input: &Input, folder: &Path) -> Result<Exit, CliError> {

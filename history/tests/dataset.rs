@@ -49,6 +49,44 @@ fn a_check_ends_with_what_it_found() {
 }
 
 #[test]
+fn a_folder_of_data_sets_is_told_one_line_each_and_opened_as_none() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let write = |folder: &str, content: &str| {
+        let folder = parent.path().join(folder);
+        fs::create_dir(&folder).expect("a folder");
+        fs::write(folder.join("data.csv"), content).expect("the file can be written");
+    };
+    write("disks", &format!("{DISKS}1,2,3\n"));
+    write(
+        "jobs",
+        "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n\
+        1,u,v,8,16,1,COMPLETED,2020-04-01 00:00:00,2020-04-01 00:00:10,2020-04-01 00:01:10,60,10\n",
+    );
+    write("prose", "nothing of the kind\n");
+    let told = rankguard(&["check", text(parent.path()), "--format", "json"]);
+    assert_eq!(told.status.code(), Some(1), "a row of the disks is lost");
+    let lines: Vec<serde_json::Value> = serde_json::from_slice(&told.stdout).expect("a list");
+    let field = |name: &str| lines.iter().map(|line| line[name].clone()).collect::<Vec<_>>();
+    assert_eq!(field("folder"), ["disks", "jobs", "prose"]);
+    assert_eq!(field("source"), ["alpine".into(), "helios".into(), serde_json::Value::Null]);
+    assert_eq!(field("rows_lost"), [1, 0, 0]);
+    assert_eq!((&lines[0]["problems"]["width"], &lines[1]["tables"]["jobs"]), (&1.into(), &1.into()));
+    assert_eq!(lines[2]["unread"], "nothing that is known here");
+    let out = parent.path().join("out");
+    let refused = rankguard(&["import", text(parent.path()), "--out", text(&out)]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said.contains("alpine, helios") && said.contains("hint:") && !out.exists(), "{said}");
+    // Folders of one source are parts of it.
+    fs::remove_dir_all(parent.path().join("jobs")).expect("the folder is there");
+    fs::remove_dir_all(parent.path().join("prose")).expect("the folder is there");
+    write("more", DISKS);
+    let whole = rankguard(&["check", text(parent.path()), "--format", "json"]);
+    let document: serde_json::Value = serde_json::from_slice(&whole.stdout).expect("a document");
+    assert_eq!((&document["source"], &document["tables"]["failures"]), (&"alpine".into(), &4.into()));
+}
+
+#[test]
 fn what_is_known_is_listed_with_licence_and_citation() {
     let listed = rankguard(&["ls", "--format", "json"]);
     let known: Vec<serde_json::Value> = serde_json::from_slice(&listed.stdout).expect("a list");

@@ -149,12 +149,16 @@ fn recorded_evidence_makes_marked_cases_in_the_time_of_the_record() {
     })
     .unwrap();
     assert_eq!(found, 4);
-    let checked = Command::new(env!("CARGO_BIN_EXE_rankguard-history"))
-        .args(["dataset", "check", dir.path().join("state").to_str().unwrap()])
-        .output()
-        .unwrap();
-    let told = String::from_utf8_lossy(&checked.stdout).into_owned();
+    let state = dir.path().join("state");
+    let history = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rankguard-history"));
+        command.args(words).arg(&state).output().unwrap()
+    };
+    let told = String::from_utf8_lossy(&history(&["dataset", "check"]).stdout).into_owned();
     assert!(told.contains("no cluster's life"), "{told}");
+    let refused = history(&["simulate", "calibrate", "--data"]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && told.contains("no cluster's") && told.contains("hint:"), "{told}");
     assert!(
         rankguard_journal::policy(&dir.path().join("state"))
             .unwrap()

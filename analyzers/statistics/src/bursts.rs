@@ -22,27 +22,51 @@ pub fn coalesce(records: impl IntoIterator<Item = (u32, u32, i64)>, window: i64)
 }
 
 /// A chain of failures, each less than the window after the one before.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Burst {
-    /// Places of its members in the caller's slice, in time order.
-    pub members: Vec<usize>,
+    /// The place of its first member in [`Chains::order`].
+    pub first: usize,
+    /// How many members it has.
+    pub members: usize,
     /// From the first to the last.
     pub duration: f64,
 }
 
+/// Failures in time order, and the chains among them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Chains {
+    /// Places in the caller's slice, in time order.
+    pub order: Vec<usize>,
+    /// The chains of at least two.
+    pub bursts: Vec<Burst>,
+}
+
+impl Chains {
+    /// Places of a chain's members in the caller's slice, in time order.
+    pub fn members(&self, burst: &Burst) -> &[usize] {
+        &self.order[burst.first..burst.first + burst.members]
+    }
+}
+
 /// Chains of at least two failures, each less than `window` after the one before; times that are not finite take no
 /// part.
-pub fn chains(times: &[f64], window: f64) -> Vec<Burst> {
-    let mut order: Vec<usize> = (0..times.len()).filter(|at| times[*at].is_finite()).collect();
-    order.sort_by(|a, b| times[*a].total_cmp(&times[*b]).then(a.cmp(b)));
-    order
-        .chunk_by(|a, b| times[*b] - times[*a] < window)
-        .filter(|members| members.len() > 1)
-        .map(|members| Burst {
-            members: members.to_vec(),
-            duration: times[members[members.len() - 1]] - times[members[0]],
-        })
-        .collect()
+pub fn chains(times: &[f64], window: f64) -> Chains {
+    let mut order = Vec::with_capacity(times.len());
+    order.extend((0..times.len()).filter(|at| times[*at].is_finite()));
+    order.sort_by(|a, b| times[*a].total_cmp(&times[*b]));
+    let mut bursts = Vec::new();
+    let mut first = 0;
+    for members in order.chunk_by(|a, b| times[*b] - times[*a] < window) {
+        if let [start, .., end] = members {
+            bursts.push(Burst {
+                first,
+                members: members.len(),
+                duration: times[*end] - times[*start],
+            });
+        }
+        first += members.len();
+    }
+    Chains { order, bursts }
 }
 
 #[cfg(test)]
@@ -63,8 +87,8 @@ mod tests {
     #[test]
     fn a_chain_ends_where_the_gap_reaches_the_window() {
         let found = chains(&[1_800.0, 0.0, 899.0, 2_700.0, f64::NAN, 5_000.0, 5_000.0], 900.0);
-        assert_eq!(found.len(), 2);
-        assert_eq!((found[0].members.as_slice(), found[0].duration), (&[1, 2][..], 899.0));
-        assert_eq!((found[1].members.as_slice(), found[1].duration), (&[5, 6][..], 0.0));
+        let told = |at: usize| (found.members(&found.bursts[at]), found.bursts[at].duration);
+        assert_eq!(found.bursts.len(), 2);
+        assert_eq!((told(0), told(1)), ((&[1, 2][..], 899.0), (&[5, 6][..], 0.0)));
     }
 }

@@ -1,13 +1,22 @@
 //! Distributions of positive durations by maximum likelihood, location 0.
 //!
 //! A duration of 0 has no likelihood under three of the four families, so its treatment decides the result and is part
-//! of the question: [`Zeros`].
+//! of the question: [`Zeros`]. A duration that was still running when it was last seen is censored: it counts with the
+//! probability of lasting longer ([`Sample::of_lives`]); no gamma is fitted then.
+
+mod censored;
+mod distance;
+mod distribution;
+mod runs;
 
 use serde::Serialize;
 
-use crate::sample::sorted;
-use crate::special::{digamma, gamma_p, ln_gamma, trigamma};
-use crate::{normal, sample};
+pub use distribution::Distribution;
+
+use crate::kaplan_meier::Life;
+use crate::normal;
+use crate::special::{digamma, ln_gamma, trigamma};
+use runs::{Run, runs};
 
 /// What happens to durations of 0 before a fit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -28,117 +37,32 @@ impl std::fmt::Display for Zeros {
     }
 }
 
-/// A family with its fitted parameters; durations in the unit of the sample.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(tag = "family", rename_all = "kebab-case")]
-pub enum Distribution {
-    /// Constant hazard `1/mean`.
-    Exponential {
-        /// Mean duration.
-        mean: f64,
-    },
-    /// Hazard falls with age where the shape is below 1.
-    Weibull {
-        /// Shape.
-        shape: f64,
-        /// Scale.
-        scale: f64,
-    },
-    /// Logarithms are normal.
-    Lognormal {
-        /// Mean of the logarithms.
-        mu: f64,
-        /// Deviation of the logarithms (divisor n).
-        sigma: f64,
-    },
-    /// Sum of `shape` exponential stages, for whole shapes.
-    Gamma {
-        /// Shape.
-        shape: f64,
-        /// Scale.
-        scale: f64,
-    },
-}
-
-impl Distribution {
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Exponential { .. } => "exponential",
-            Self::Weibull { .. } => "Weibull",
-            Self::Lognormal { .. } => "lognormal",
-            Self::Gamma { .. } => "gamma",
-        }
-    }
-
-    /// Free parameters.
-    pub fn parameters(&self) -> u32 {
-        match self {
-            Self::Exponential { .. } => 1,
-            _ => 2,
-        }
-    }
-
-    /// Probability of a duration up to `x`.
-    pub fn cdf(&self, x: f64) -> f64 {
-        if x <= 0.0 {
-            return 0.0;
-        }
-        match *self {
-            Self::Exponential { mean } => -(-x / mean).exp_m1(),
-            Self::Weibull { shape, scale } => -(-(x / scale).powf(shape)).exp_m1(),
-            Self::Lognormal { mu, sigma } => normal::cdf((x.ln() - mu) / sigma),
-            Self::Gamma { shape, scale } => gamma_p(shape, x / scale),
-        }
-    }
-
-    /// Logarithm of the density at `x > 0`.
-    pub fn ln_density(&self, x: f64) -> f64 {
-        match *self {
-            Self::Exponential { mean } => -mean.ln() - x / mean,
-            Self::Weibull { shape, scale } => {
-                let z = x / scale;
-                (shape / scale).ln() + (shape - 1.0) * z.ln() - z.powf(shape)
-            }
-            Self::Lognormal { mu, sigma } => {
-                let z = (x.ln() - mu) / sigma;
-                -0.5 * z * z - x.ln() - sigma.ln() - 0.5 * (2.0 * std::f64::consts::PI).ln()
-            }
-            Self::Gamma { shape, scale } => (shape - 1.0) * x.ln() - x / scale - ln_gamma(shape) - shape * scale.ln(),
-        }
-    }
-
-    /// Mean duration.
-    pub fn mean(&self) -> f64 {
-        match *self {
-            Self::Exponential { mean } => mean,
-            Self::Weibull { shape, scale } => scale * ln_gamma(1.0 + 1.0 / shape).exp(),
-            Self::Lognormal { mu, sigma } => (mu + 0.5 * sigma * sigma).exp(),
-            Self::Gamma { shape, scale } => shape * scale,
-        }
-    }
-}
-
 /// A fitted distribution and how well it fits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Fit {
     /// The distribution.
     pub distribution: Distribution,
-    /// Durations that it was fitted to.
+    /// Durations that it was fitted to, censored ones too.
     pub count: usize,
     /// Logarithm of the likelihood.
     pub ln_likelihood: f64,
     /// Akaike's criterion, `2 parameters - 2 ln likelihood`: the smallest of several fits to one sample is best.
     pub aic: f64,
-    /// Kolmogorov-Smirnov distance: the largest gap between fitted and observed distribution function.
+    /// Kolmogorov-Smirnov distance: the largest gap between fitted and observed distribution function; the observed one
+    /// is Kaplan and Meier's where durations are censored.
     pub ks: f64,
 }
 
 /// Durations ready to be fitted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    sorted: Vec<f64>,
-    mean: f64,
+    /// Different durations in order, each with how many there are.
+    runs: Vec<Run>,
+    ended: usize,
+    /// Durations that were still running when last seen.
+    pub censored: usize,
+    sum: f64,
+    /// Mean of the logarithms of those that ended.
     mean_ln: f64,
     /// Durations that were 0.
     pub zeros: usize,
@@ -149,72 +73,87 @@ pub struct Sample {
 impl Sample {
     /// Takes durations; `None` when fewer than two different ones remain, for then no spread can be fitted.
     pub fn new(durations: &[f64], zeros: Zeros) -> Option<Self> {
-        let kept = sorted(durations);
-        let refused = durations.len() - kept.len() + kept.iter().filter(|x| **x < 0.0).count();
-        let count = kept.iter().filter(|x| **x == 0.0).count();
-        let sorted: Vec<f64> = match zeros {
-            Zeros::Dropped => kept.into_iter().filter(|x| *x > 0.0).collect(),
+        Self::of(durations.to_vec(), Vec::new(), zeros)
+    }
+
+    /// Takes durations of which some were still running; `None` when fewer than two different ones that ended remain. One
+    /// that runs since this moment tells nothing: censored zeros are left out.
+    pub fn of_lives(lives: &[Life], zeros: Zeros) -> Option<Self> {
+        let times = |failed: bool| {
+            lives
+                .iter()
+                .filter(move |life| life.failed == failed)
+                .map(|life| life.time)
+        };
+        let running = times(false).filter(|time| *time != 0.0);
+        Self::of(times(true).collect(), running.collect(), zeros)
+    }
+
+    fn of(mut ended: Vec<f64>, mut running: Vec<f64>, zeros: Zeros) -> Option<Self> {
+        let all = ended.len() + running.len();
+        for durations in [&mut ended, &mut running] {
+            durations.retain(|x| x.is_finite() && *x >= 0.0);
+        }
+        let refused = all - ended.len() - running.len();
+        let none = ended.iter().filter(|x| **x == 0.0).count();
+        match zeros {
+            Zeros::Dropped => ended.retain(|x| *x > 0.0),
             Zeros::Replaced(by) => {
                 let by = by.max(f64::MIN_POSITIVE);
-                let replaced: Vec<f64> = kept
-                    .into_iter()
-                    .filter(|x| *x >= 0.0)
-                    .map(|x| if x == 0.0 { by } else { x })
-                    .collect();
-                sample::sorted(&replaced)
+                ended.iter_mut().filter(|x| **x == 0.0).for_each(|x| *x = by);
             }
-        };
-        if sorted.first()? == sorted.last()? {
-            return None;
         }
-        let n = sorted.len() as f64;
-        let (mean, mean_ln) = (
-            sorted.iter().sum::<f64>() / n,
-            sorted.iter().map(|x| x.ln()).sum::<f64>() / n,
-        );
+        let (count, censored) = (ended.len(), running.len());
+        let runs = runs(ended, running);
+        // No spread without a second one that ended.
+        runs.iter().filter(|run| run.ended > 0).nth(1)?;
+        let sum_ln: f64 = runs.iter().map(|run| run.ended as f64 * run.ln).sum();
         Some(Self {
-            sorted,
-            mean,
-            mean_ln,
-            zeros: count,
+            ended: count,
+            censored,
+            sum: runs.iter().map(|run| run.all() * run.value).sum(),
+            mean_ln: sum_ln / count as f64,
+            zeros: none,
             refused,
+            runs,
         })
     }
 
-    /// The durations that are fitted, in order.
-    pub fn durations(&self) -> &[f64] {
-        &self.sorted
+    /// How many durations are fitted, censored ones too.
+    pub fn count(&self) -> usize {
+        self.ended + self.censored
     }
 
-    /// All four families, the one with the smallest criterion first.
+    /// All families that can be fitted, the one with the smallest criterion first.
     pub fn fit_all(&self) -> Vec<Fit> {
-        let mut fits = vec![self.exponential(), self.weibull(), self.lognormal(), self.gamma()];
+        let mut fits = vec![self.exponential(), self.weibull(), self.lognormal()];
+        fits.extend(self.gamma());
         fits.sort_by(|a, b| a.aic.total_cmp(&b.aic));
         fits
     }
 
-    /// The mean is the estimate.
+    /// All time over those that ended.
     pub fn exponential(&self) -> Fit {
-        self.judge(Distribution::Exponential { mean: self.mean })
+        let mean = self.sum / self.ended as f64;
+        self.judge(Distribution::Exponential { mean })
     }
 
     /// Newton's method on the likelihood equation of the shape, kept in a bracket. Powers are taken relative to the
     /// largest duration, so none overflows.
     pub fn weibull(&self) -> Fit {
-        let n = self.sorted.len() as f64;
-        let largest = self.sorted[self.sorted.len() - 1].ln();
-        let lns: Vec<f64> = self.sorted.iter().map(|x| x.ln() - largest).collect();
+        let ended = self.ended as f64;
+        let largest = self.runs.last().map_or(0.0, |run| run.ln);
+        let lns: Vec<(f64, f64)> = self.runs.iter().map(|run| (run.ln - largest, run.all())).collect();
         let mean_ln = self.mean_ln - largest;
         let sums = |k: f64| {
-            lns.iter().fold((0.0, 0.0, 0.0), |(a, b, c), ln| {
-                let power = (k * ln).exp();
+            lns.iter().fold((0.0, 0.0, 0.0), |(a, b, c), (ln, count)| {
+                let power = count * (k * ln).exp();
                 (a + power, b + power * ln, c + power * ln * ln)
             })
         };
         let (mut low, mut high) = (0.0_f64, f64::INFINITY);
         // What a Weibull distribution with this deviation of logarithms would have.
-        let spread = (lns.iter().map(|x| (x - mean_ln).powi(2)).sum::<f64>() / n).sqrt();
-        let mut k = (std::f64::consts::PI / 6.0_f64.sqrt() / spread).clamp(1e-6, 1e6);
+        let mut k = (std::f64::consts::PI / 6.0_f64.sqrt() / self.deviation_ln()).clamp(1e-6, 1e6);
         for _ in 0..200 {
             let (a, b, c) = sums(k);
             let value = b / a - 1.0 / k - mean_ln;
@@ -234,23 +173,27 @@ impl Sample {
                 break;
             }
         }
-        let scale = ((sums(k).0 / n).ln() / k + largest).exp();
+        let scale = ((sums(k).0 / ended).ln() / k + largest).exp();
         self.judge(Distribution::Weibull { shape: k, scale })
     }
 
-    /// Moments of the logarithms.
+    /// Moments of the logarithms; Newton's method where some are censored.
     pub fn lognormal(&self) -> Fit {
-        let n = self.sorted.len() as f64;
-        let squares: f64 = self.sorted.iter().map(|x| (x.ln() - self.mean_ln).powi(2)).sum();
-        self.judge(Distribution::Lognormal {
-            mu: self.mean_ln,
-            sigma: (squares / n).sqrt(),
-        })
+        let (mu, sigma) = match self.censored {
+            0 => (self.mean_ln, self.deviation_ln()),
+            _ => censored::lognormal(&self.runs, self.mean_ln, self.deviation_ln()),
+        };
+        self.judge(Distribution::Lognormal { mu, sigma })
     }
 
     /// Newton's method on `ln k - ψ(k) = ln mean - mean ln` in `1/k` (Minka, "Estimating a Gamma distribution", 2002).
-    pub fn gamma(&self) -> Fit {
-        let s = self.mean.ln() - self.mean_ln;
+    /// `None` where some are censored.
+    pub fn gamma(&self) -> Option<Fit> {
+        if self.censored > 0 {
+            return None;
+        }
+        let mean = self.sum / self.ended as f64;
+        let s = mean.ln() - self.mean_ln;
         let mut k = ((3.0 - s + ((s - 3.0).powi(2) + 24.0 * s).sqrt()) / (12.0 * s)).max(1e-8);
         for _ in 0..200 {
             let inverse = 1.0 / k + (k.ln() - digamma(k) - s) / (k * k * (1.0 / k - trigamma(k)));
@@ -261,25 +204,57 @@ impl Sample {
                 break;
             }
         }
-        self.judge(Distribution::Gamma {
+        Some(self.judge(Distribution::Gamma {
             shape: k,
-            scale: self.mean / k,
-        })
+            scale: mean / k,
+        }))
+    }
+
+    /// Deviation of the logarithms of those that ended (divisor n).
+    fn deviation_ln(&self) -> f64 {
+        let squares = self
+            .runs
+            .iter()
+            .map(|run| run.ended as f64 * (run.ln - self.mean_ln).powi(2));
+        (squares.sum::<f64>() / self.ended as f64).sqrt()
+    }
+
+    /// Logarithm of the likelihood, from sums over the sample.
+    fn ln_likelihood(&self, of: &Distribution) -> f64 {
+        let ended = self.ended as f64;
+        match *of {
+            Distribution::Exponential { mean } => -ended * mean.ln() - self.sum / mean,
+            Distribution::Weibull { shape, scale } => {
+                let powers = self
+                    .runs
+                    .iter()
+                    .map(|run| run.all() * (shape * (run.ln - scale.ln())).exp());
+                ended * ((shape / scale).ln() + (shape - 1.0) * (self.mean_ln - scale.ln())) - powers.sum::<f64>()
+            }
+            Distribution::Lognormal { mu, sigma } => {
+                let place = |run: &Run| (run.ln - mu) / sigma;
+                let squares: f64 = self.runs.iter().map(|run| run.ended as f64 * place(run).powi(2)).sum();
+                let running = self.runs.iter().filter(|run| run.censored > 0);
+                let longer: f64 = running
+                    .map(|run| run.censored as f64 * normal::ln_above(place(run)))
+                    .sum();
+                let constant = 0.5 * (2.0 * std::f64::consts::PI).ln();
+                longer - 0.5 * squares - ended * (self.mean_ln + sigma.ln() + constant)
+            }
+            Distribution::Gamma { shape, scale } => {
+                ended * ((shape - 1.0) * self.mean_ln - ln_gamma(shape) - shape * scale.ln()) - self.sum / scale
+            }
+        }
     }
 
     fn judge(&self, distribution: Distribution) -> Fit {
-        let ln_likelihood: f64 = self.sorted.iter().map(|x| distribution.ln_density(*x)).sum();
-        let n = self.sorted.len() as f64;
-        let ks = self.sorted.iter().enumerate().fold(0.0_f64, |ks, (at, x)| {
-            let p = distribution.cdf(*x);
-            ks.max((p - at as f64 / n).abs()).max(((at + 1) as f64 / n - p).abs())
-        });
+        let ln_likelihood = self.ln_likelihood(&distribution);
         Fit {
             distribution,
-            count: self.sorted.len(),
+            count: self.count(),
             ln_likelihood,
             aic: 2.0 * f64::from(distribution.parameters()) - 2.0 * ln_likelihood,
-            ks,
+            ks: distance::largest(&distance::points(&self.runs), |x| distribution.cdf(x)),
         }
     }
 }

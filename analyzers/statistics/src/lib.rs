@@ -1,7 +1,8 @@
 //! Estimates from failure records, from slices of numbers to numbers.
 //!
 //! - [`sample`]: mean, median, deviation, squared coefficient of variation, quantiles.
-//! - [`fit`]: exponential, Weibull, lognormal and gamma by maximum likelihood, and how well they fit.
+//! - [`fit`]: exponential, Weibull, lognormal and gamma by maximum likelihood, and how well they fit; the first three of
+//!   durations of which some are still running, too.
 //! - [`kaplan_meier`], [`log_rank`], [`cox`]: lifetimes of which some are still running.
 //! - [`rate`]: failures over exposure with exact intervals and a Gamma posterior; [`proportion`]: shares.
 //! - [`bootstrap`]: intervals of anything, from a seed.
@@ -12,7 +13,7 @@
 //! Invariants: pure (no clock, randomness, files, sockets); the same input gives the same output, a bootstrap the same
 //! seed. Input that has no answer (nothing to fit, a value that is not finite) gives `None` or an error, not NaN.
 //!
-//! Absent: fits with censoring (use [`kaplan_meier`], or the exponential rate over exposure in [`rate`]), p-values of
+//! Absent: gamma fits with censoring, durations known only from below or within an interval, p-values of
 //! the Kolmogorov-Smirnov distance (its table does not hold where parameters were fitted to the same data), covariates
 //! that change with time.
 

@@ -1,47 +1,46 @@
 //! Failures that come close in time to another at the same place.
 
-/// Distance of each failure to the nearest other one of its place; `None` for one that is alone, has no place or no
-/// finite time. Places are numbered from 0; `places` and `times` are as long as each other.
-pub fn nearest(places: &[Option<u32>], times: &[f64]) -> Vec<Option<f64>> {
+/// Distance of each failure to the nearest other one of its place, in the order of places and times; without those that
+/// are alone, have no place or no finite time. Places are numbered from 0; `places` and `times` are as long as each other.
+pub fn nearest(places: &[Option<u32>], times: &[f64]) -> Vec<f64> {
     let whole = || {
-        let rows = places.iter().zip(times).enumerate();
-        rows.filter_map(|(at, (place, time))| Some((at, (*place)?, *time)).filter(|_| time.is_finite()))
+        let rows = places.iter().zip(times).filter(|(_, time)| time.is_finite());
+        rows.filter_map(|(place, time)| Some(((*place)? as usize, *time)))
     };
-    let last = whole().map(|(_, place, _)| place as usize).max();
+    let last = whole().map(|(place, _)| place).max();
     // Where each place's failures begin among all of them, which are then put there in their order.
     let mut begins = vec![0_usize; last.map_or(0, |last| last + 2)];
-    whole().for_each(|(_, place, _)| begins[place as usize + 1] += 1);
+    whole().for_each(|(place, _)| begins[place + 1] += 1);
     for at in 1..begins.len() {
         begins[at] += begins[at - 1];
     }
     let mut next = begins.clone();
-    let mut members = vec![(0, 0.0); begins.last().copied().unwrap_or(0)];
-    for (at, place, time) in whole() {
-        let slot = &mut next[place as usize];
-        members[*slot] = (at, time);
-        *slot += 1;
+    let mut members = vec![0.0; begins.last().copied().unwrap_or(0)];
+    for (place, time) in whole() {
+        members[next[place]] = time;
+        next[place] += 1;
     }
-    let mut nearest = vec![None; times.len()];
+    let mut nearest = Vec::with_capacity(members.len());
     for bounds in begins.windows(2) {
-        let members = &mut members[bounds[0]..bounds[1]];
-        members.sort_by(|one, other| one.1.total_cmp(&other.1));
-        for pair in members.windows(2) {
-            let distance = pair[1].1 - pair[0].1;
-            for (at, _) in pair {
-                let known: &mut Option<f64> = &mut nearest[*at];
-                *known = Some(known.map_or(distance, |known| known.min(distance)));
-            }
+        let times = &mut members[bounds[0]..bounds[1]];
+        times.sort_by(f64::total_cmp);
+        let Some(last) = times.windows(2).last().map(|pair| pair[1] - pair[0]) else {
+            continue;
+        };
+        let mut before = f64::INFINITY;
+        for pair in times.windows(2) {
+            let after = pair[1] - pair[0];
+            nearest.push(after.min(before));
+            before = after;
         }
+        nearest.push(last);
     }
     nearest
 }
 
 /// How many of them have another at the same place at most `window` away.
-pub fn close(nearest: &[Option<f64>], window: f64) -> usize {
-    nearest
-        .iter()
-        .filter(|distance| distance.is_some_and(|d| d <= window))
-        .count()
+pub fn close(nearest: &[f64], window: f64) -> usize {
+    nearest.iter().filter(|distance| **distance <= window).count()
 }
 
 #[cfg(test)]
@@ -53,8 +52,8 @@ mod tests {
         let places = [Some(2), Some(0), Some(2), Some(2), None, Some(0)];
         let times = [10.0, 11.0, 40.0, 45.0, 45.0, f64::NAN];
         let found = nearest(&places, &times);
-        assert_eq!(found, [Some(30.0), None, Some(5.0), Some(5.0), None, None]);
-        assert_eq!(nearest(&[], &[]), []);
+        assert_eq!(found, [30.0, 5.0, 5.0]);
+        assert!(nearest(&[], &[]).is_empty());
         assert_eq!((close(&found, 30.0), close(&found, 29.0)), (3, 2));
     }
 }

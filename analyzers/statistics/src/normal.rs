@@ -11,6 +11,25 @@ pub(crate) fn cdf(z: f64) -> f64 {
     }
 }
 
+/// From here on the probability of a larger value is taken from its asymptotic series: soon it would be no number.
+const FAR: f64 = 25.0;
+
+/// Logarithm of the probability of a value above `z`.
+pub(crate) fn ln_above(z: f64) -> f64 {
+    if z < FAR {
+        return cdf(-z).ln();
+    }
+    let inverse = 1.0 / (z * z);
+    let series = 1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse));
+    -0.5 * z * z - (z * (2.0 * std::f64::consts::PI).sqrt()).ln() + series.ln()
+}
+
+/// Density at `z` over the probability of a value above it.
+pub(crate) fn hazard(z: f64) -> f64 {
+    let ln_density = -0.5 * z * z - 0.5 * (2.0 * std::f64::consts::PI).ln();
+    (ln_density - ln_above(z)).exp()
+}
+
 /// Probability of a value at least this far from 0, on either side.
 pub(crate) fn two_sided(z: f64) -> f64 {
     gamma_q(0.5, 0.5 * z * z)
@@ -34,6 +53,15 @@ pub(crate) fn half_width(level: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_lies_above_goes_on_where_its_probability_is_no_number() {
+        assert!((ln_above(0.0) - 0.5_f64.ln()).abs() < 1e-15);
+        assert!((hazard(0.0) - (2.0 / std::f64::consts::PI).sqrt()).abs() < 1e-12);
+        let (near, far) = (ln_above(FAR - 1e-9), ln_above(FAR + 1e-9));
+        assert!((near / far - 1.0).abs() < 1e-9, "{near} {far}");
+        assert!((hazard(1e3) - 1_000.001).abs() < 1e-5);
+    }
 
     #[test]
     fn the_values_are_those_of_the_tables() {

@@ -32,8 +32,9 @@ impl Proportion {
             part,
             whole,
             share,
-            low: (middle - half).max(0.0),
-            high: (middle + half).min(1.0),
+            // Nothing and everything are ends of their interval, which rounding would miss by a hair.
+            low: if part == 0 { 0.0 } else { (middle - half).max(0.0) },
+            high: if part == whole { 1.0 } else { (middle + half).min(1.0) },
         })
     }
 }

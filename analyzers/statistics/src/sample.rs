@@ -29,9 +29,10 @@ impl Summary {
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut finite: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
         let count = finite.len();
-        let min = finite.iter().copied().min_by(f64::total_cmp)?;
-        let max = finite.iter().copied().max_by(f64::total_cmp)?;
-        let sum: f64 = finite.iter().sum();
+        let first = *finite.first()?;
+        let (min, max, sum) = finite.iter().fold((first, first, 0.0), |(min, max, sum), x| {
+            (x.min(min), x.max(max), sum + x)
+        });
         let mean = sum / count as f64;
         let squares: f64 = finite.iter().map(|x| (x - mean).powi(2)).sum();
         let variance = if count > 1 { squares / (count - 1) as f64 } else { 0.0 };
@@ -64,7 +65,7 @@ fn median(values: &mut [f64]) -> f64 {
 /// The finite values in order.
 pub fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
+    sorted.sort_unstable_by(f64::total_cmp);
     sorted
 }
 

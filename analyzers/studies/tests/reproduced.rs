@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use rankguard_datasets::{Dataset, open};
+use rankguard_datasets::{Dataset, Table, open};
 use rankguard_studies::{Cell, Options, StudyError, figures, studies};
 
 fn dataset(name: &str) -> Option<Dataset> {
@@ -256,4 +256,32 @@ fn what_becomes_of_zero_gaps_decides_the_fit_and_is_said() {
         dropped.1.contains("zeros dropped") && least.1.contains("zeros replaced by 1e-6"),
         "{least:?}"
     );
+}
+
+#[test]
+fn lives_that_still_run_are_censored_and_said_so() {
+    let Some(data) = dataset("titan-gpu-lifetimes") else {
+        return;
+    };
+    let outcome = run("fits", &data, &Options::default()).expect("lives");
+    let lives = outcome
+        .tables
+        .iter()
+        .find(|table| table.title.starts_with("life, years"))
+        .expect("a table of lives");
+    assert!(lives.title.ends_with("censored"), "{}", lives.title);
+    assert!(outcome.definition.contains("right-censored"), "{}", outcome.definition);
+    assert_eq!(lives.rows.len(), 3, "no gamma with censoring");
+    // An exponential life is all time over the deaths, however little of it each GPU was seen.
+    let lived: f64 = data.f64s(Table::Nodes, "x_time_s").expect("times").iter().flatten().sum();
+    let deaths = data.strings(Table::Nodes, "x_dead").expect("deaths");
+    let deaths = deaths.iter().flatten().filter(|dead| dead.eq_ignore_ascii_case("true")).count();
+    let row = lives.rows.iter().find(|row| row[0] == Cell::from("exponential"));
+    match row.expect("an exponential")[2] {
+        Cell::Number(mean) => {
+            let wanted = lived / (365.25 * 86_400.0) / deaths as f64;
+            assert!((mean / wanted - 1.0).abs() < 1e-9, "{mean} {wanted}");
+        }
+        ref other => panic!("{other:?} is no number"),
+    }
 }

@@ -76,6 +76,10 @@ impl Rate {
         }
         for _ in 0..200 {
             let middle = 0.5 * (low + high);
+            // No number lies between.
+            if middle <= low || middle >= high {
+                break;
+            }
             if gamma_p(a, middle.exp()) < p {
                 low = middle;
             } else {

@@ -1,10 +1,10 @@
 //! The Failure Trace Archive's tab files: up and down intervals of every node, and the inventory. Grid'5000 is one of
 //! its systems and is told by its own name.
 
-use crate::dataset::Population;
 use crate::head::Head;
 use crate::input::Input;
 use crate::load::Load;
+use crate::provenance::Population;
 use crate::record::Record;
 use crate::rows::Rows;
 use crate::source::Source;

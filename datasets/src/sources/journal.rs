@@ -7,10 +7,10 @@ use rankguard_journal::{
 };
 use rankguard_model::{Entity, Mark, Role, Timestamp, with_causes};
 
-use crate::dataset::Population;
 use crate::head::Head;
 use crate::input::Input;
 use crate::load::Load;
+use crate::provenance::Population;
 use crate::quiet::quietly;
 use crate::source::Source;
 use crate::table::Table;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::csv::Csv;
-use crate::dataset::Population;
 use crate::head::Head;
 use crate::input::Input;
 use crate::load::Load;
+use crate::provenance::Population;
 use crate::source::Source;
 use crate::table::Table;
 use crate::time;

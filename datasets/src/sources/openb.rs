@@ -2,10 +2,10 @@
 
 use crate::accounting::{self, Columns};
 use crate::csv::Csv;
-use crate::dataset::Population;
 use crate::head::Head;
 use crate::input::Input;
 use crate::load::Load;
+use crate::provenance::Population;
 use crate::rows::Rows;
 use crate::source::Source;
 use crate::table::Table;

@@ -6,10 +6,10 @@ use serde::{Deserialize, Deserializer};
 
 use crate::accounting::{check_span, instant};
 use crate::csv::Csv;
-use crate::dataset::Population;
 use crate::head::Head;
 use crate::input::Input;
 use crate::load::Load;
+use crate::provenance::Population;
 use crate::rows::Rows;
 use crate::source::Source;
 use crate::table::Table;

@@ -1,10 +1,10 @@
 //! Titan's GPUs: every stay of a GPU at a place, with what happened at its end, and one row a GPU.
 
 use crate::csv::Csv;
-use crate::dataset::Population;
 use crate::head::Head;
 use crate::input::Input;
 use crate::load::Load;
+use crate::provenance::Population;
 use crate::rows::Rows;
 use crate::source::Source;
 use crate::table::Table;

@@ -99,6 +99,12 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, CliError> {
         )
         .because(problem)
     })?;
+    if data.problems.count("replayed") > 0 {
+        return Err(CliError::failure(
+            format!("{} was written while a record was replayed: its hours are no cluster's", args.data.display()),
+            "calibrate from the data that were replayed, or from the journal of a controller that took live agents",
+        ));
+    }
     let answer = answer(args, prior, &data)?;
     match args.format.format {
         Format::Json => out::json(&answer),
@@ -199,7 +205,7 @@ fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer,
 
 /// Node-hours in which a failure would have been seen, and how they were counted.
 fn exposure(args: &CalibrateArgs, data: &Dataset) -> Result<(f64, &'static str), CliError> {
-    if data.tables.contains_key(&Table::Outages) && args.population.is_none() {
+    if data.has(Table::Outages) && args.population.is_none() {
         let (starts, ends) = (
             data.f64s(Table::Outages, "start").map_err(unusable)?,
             data.f64s(Table::Outages, "end").map_err(unusable)?,

@@ -30,12 +30,12 @@ pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) ->
     };
     let data = rankguard_datasets::open(path).map_err(|problem| wrong("cannot read", problem))?;
     let unusable = |problem| wrong("cannot use", problem);
-    if data.tables.contains_key(&Table::Failures) {
+    if data.has(Table::Failures) {
         failures(&data, args, notes).map_err(|problem| problem.into_cli(unusable))
-    } else if data.tables.contains_key(&Table::Capacity) {
+    } else if data.has(Table::Capacity) {
         capacity(&data, args, notes).map_err(|problem| problem.into_cli(unusable))
     } else {
-        let tables: Vec<&str> = data.tables.keys().map(|table| table.name()).collect();
+        let tables: Vec<&str> = data.rows.keys().map(|table| table.name()).collect();
         Err(CliError::failure(
             format!(
                 "{} has neither failures nor capacity, only {}",
@@ -234,7 +234,7 @@ fn population(data: &Dataset, system: Option<&str>, args: &SimulateArgs) -> Resu
     if let Some(given) = args.population {
         return Ok(given);
     }
-    if let (Some(system), true) = (system, data.tables.contains_key(&Table::Nodes)) {
+    if let (Some(system), true) = (system, data.has(Table::Nodes)) {
         let (names, counts) = (
             data.strings(Table::Nodes, "system")?,
             data.f64s(Table::Nodes, "x_nodes"),

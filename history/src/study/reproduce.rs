@@ -1,6 +1,5 @@
 //! `study reproduce`: every published figure that is known of a data set, or of each below a folder.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rankguard_console::error::CliError;
@@ -13,22 +12,16 @@ use super::{open, refused};
 
 /// A data set, or every data set directly below a folder that holds several.
 fn below(path: &Path) -> Result<Vec<PathBuf>, CliError> {
-    let listed = std::fs::read_dir(path).map_err(|problem| {
+    let inside = rankguard_datasets::several(path).map_err(|problem| {
         CliError::failure(
             format!("cannot list {}", path.display()),
             "give a folder of one or more data sets",
         )
         .because(problem)
     })?;
-    let mut folders: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    folders.retain(|path| path.is_dir());
-    folders.sort();
-    let name = |path: &PathBuf| rankguard_datasets::recognise(path).map(|source| source.name);
-    let sources: BTreeSet<&str> = folders.iter().filter_map(name).collect();
-    Ok(if sources.len() > 1 {
-        folders
-    } else {
-        vec![path.to_owned()]
+    Ok(match inside.is_empty() {
+        true => vec![path.to_owned()],
+        false => inside.into_iter().map(|one| one.path).collect(),
     })
 }
 

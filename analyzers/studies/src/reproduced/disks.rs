@@ -6,10 +6,10 @@ use rankguard_statistics::sample::Summary;
 
 use crate::error::StudyError;
 use crate::reproduced::Figures;
-use crate::studies::availability::intervals;
 use crate::studies::bursts::Bursts;
 use crate::studies::correlated::close;
-use crate::studies::fits::{gaps, hours};
+use crate::studies::fits::gaps;
+use crate::studies::intervals::Intervals;
 
 pub(super) fn alpine(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     const BY: &str = "data set 10.13139/OLCF/2441482 and the authors' notebook";
@@ -19,7 +19,7 @@ pub(super) fn alpine(data: &Dataset, figures: &mut Figures) -> Result<(), StudyE
     let summary = Summary::of(&durations);
     let short = durations.iter().filter(|duration| **duration < 600.0).count() as f64;
     let in_one_rack = bursts.in_one_rack.unwrap_or(0) as f64;
-    let largest = bursts.chains.iter().max_by_key(|burst| burst.members.len());
+    let largest = bursts.chains.iter().max_by_key(|burst| burst.members);
     let rows: [(&str, f64, &str, f64, f64); 12] = [
         ("failures", bursts.failures as f64, "3,766", 3_766.0, 0.0),
         ("bursts", count, "281", 281.0, 0.0),
@@ -75,7 +75,7 @@ pub(super) fn alpine(data: &Dataset, figures: &mut Figures) -> Result<(), StudyE
         rows.push(("Weibull shape", shape, "0.51929", 0.519_29, 5e-6));
         rows.push(("Weibull scale, s", scale, "23,743.15", 23_743.15, 0.5));
     }
-    if let Distribution::Gamma { shape, scale } = sample.gamma().distribution {
+    if let Some(Distribution::Gamma { shape, scale }) = sample.gamma().map(|fit| fit.distribution) {
         rows.push(("gamma shape", shape, "0.37325", 0.373_25, 5e-6));
         rows.push(("gamma scale, s", scale, "111,412.05", 111_412.05, 1.0));
     }
@@ -109,7 +109,7 @@ type Printed = (&'static str, f64, f64);
 pub(super) fn grid5000(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     const BY: &str = "FTA models as carried by OpenDC";
     const HOURS: &str = "intervals of this state in hours, all nodes together; maximum likelihood, location 0, zero lengths dropped; the first and last of a node not treated as censored";
-    let intervals = intervals(data)?;
+    let intervals = Intervals::of(data)?;
     let wanted: [(bool, &str, [Printed; 4], f64); 2] = [
         (
             true,
@@ -135,7 +135,7 @@ pub(super) fn grid5000(data: &Dataset, figures: &mut Figures) -> Result<(), Stud
         ),
     ];
     for (up, name, printed, mean) in wanted {
-        let all = hours(&intervals, up);
+        let all = intervals.hours(up);
         let Some(sample) = Sample::new(&all, Zeros::Dropped) else {
             continue;
         };

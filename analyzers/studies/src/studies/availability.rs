@@ -7,6 +7,7 @@ use rankguard_statistics::downtime;
 
 use crate::error::StudyError;
 use crate::outcome::{Outcome, Table};
+use crate::studies::intervals::{Interval, Intervals};
 use crate::studies::{Options, Study, length};
 
 pub(super) const STUDY: Study = Study {
@@ -15,18 +16,6 @@ pub(super) const STUDY: Study = Study {
     needs: "outages: node, start, end, state; or failures: node, time, end and a population",
     run,
 };
-
-/// Node, start, end and whether up of each interval that has both ends.
-pub(crate) fn intervals(data: &Dataset) -> Result<Vec<(String, f64, f64, bool)>, StudyError> {
-    let nodes = data.strings(Canonical::Outages, "node")?;
-    let starts = data.f64s(Canonical::Outages, "start")?;
-    let ends = data.f64s(Canonical::Outages, "end")?;
-    let states = data.strings(Canonical::Outages, "state")?;
-    let rows = nodes.into_iter().zip(starts).zip(ends).zip(states);
-    Ok(rows
-        .filter_map(|(((node, start), end), state)| Some((node?, start?, end?, state? == "up")))
-        .collect())
-}
 
 /// Share of the population's time that failures with an end cover, as a union for each node.
 pub(crate) fn down_share(data: &Dataset, window: (f64, f64), population: f64) -> Result<f64, StudyError> {
@@ -48,18 +37,18 @@ pub(crate) fn down_share(data: &Dataset, window: (f64, f64), population: f64) ->
 }
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
-    let intervals = if data.frame(Canonical::Outages).is_some() {
-        intervals(data)?
-    } else {
-        Vec::new()
+    let intervals = match data.has(Canonical::Outages) {
+        true => Some(Intervals::of(data)?),
+        false => None,
     };
     let mut table = Table::new("availability", &["figure", "value"]);
-    if intervals.iter().any(|interval| !interval.3) {
-        let mut nodes: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
-        for (node, start, end, up) in &intervals {
+    let ended = |interval: &Interval| Some((interval.node, interval.up, (interval.end? - interval.start).max(0.0)));
+    let rows = intervals.iter().flat_map(|intervals| &intervals.rows).filter_map(ended);
+    if rows.clone().any(|(_, up, _)| !up) {
+        let mut nodes: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+        for (node, up, time) in rows {
             let times = nodes.entry(node).or_default();
-            let time = (end - start).max(0.0);
-            *(if *up { &mut times.0 } else { &mut times.1 }) += time;
+            *(if up { &mut times.0 } else { &mut times.1 }) += time;
         }
         let (up, down) = nodes
             .values()

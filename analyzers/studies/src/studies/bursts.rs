@@ -15,7 +15,7 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// Chains of the data set's failures, how many failures have a time, and for each chain whether it stays in one rack.
+/// Chains of the data set's failures, how many failures have a time, and how many chains stay in one rack.
 pub(crate) struct Bursts {
     pub(crate) chains: Vec<Burst>,
     pub(crate) failures: usize,
@@ -24,28 +24,25 @@ pub(crate) struct Bursts {
 
 impl Bursts {
     pub(crate) fn of(data: &Dataset, window: f64) -> Result<Self, StudyError> {
-        let times = data.f64s(Canonical::Failures, "time")?;
-        let known: Vec<f64> = times.iter().map(|time| time.unwrap_or(f64::NAN)).collect();
-        let chains = chains(&known, window);
-        let racks = data.strings(Canonical::Failures, "x_rack").ok();
+        let times = data.numbers(Canonical::Failures, "time")?;
+        let chains = chains(&times, window);
+        let racks = data.labels(Canonical::Failures, "x_rack").ok();
         let in_one_rack = racks.map(|racks| {
             let one = |burst: &&Burst| {
-                burst
-                    .members
-                    .windows(2)
-                    .all(|pair| racks[pair[0]].is_some() && racks[pair[0]] == racks[pair[1]])
+                let mut pairs = chains.members(burst).windows(2);
+                pairs.all(|pair| racks.of[pair[0]].is_some() && racks.of[pair[0]] == racks.of[pair[1]])
             };
-            chains.iter().filter(one).count()
+            chains.bursts.iter().filter(one).count()
         });
         Ok(Self {
-            chains,
-            failures: times.iter().flatten().count(),
+            failures: chains.order.len(),
+            chains: chains.bursts,
             in_one_rack,
         })
     }
 
     pub(crate) fn members(&self) -> usize {
-        self.chains.iter().map(|burst| burst.members.len()).sum()
+        self.chains.iter().map(|burst| burst.members).sum()
     }
 
     pub(crate) fn durations(&self) -> Vec<f64> {
@@ -53,11 +50,11 @@ impl Bursts {
     }
 
     pub(crate) fn of_two(&self) -> usize {
-        self.chains.iter().filter(|burst| burst.members.len() == 2).count()
+        self.chains.iter().filter(|burst| burst.members == 2).count()
     }
 
     pub(crate) fn largest(&self) -> usize {
-        self.chains.iter().map(|burst| burst.members.len()).max().unwrap_or(0)
+        self.chains.iter().map(|burst| burst.members).max().unwrap_or(0)
     }
 }
 

@@ -113,7 +113,7 @@ impl Numbers {
 
 /// Events by file: a folder may hold several views of one log.
 pub(crate) fn by_file(data: &Dataset) -> Result<BTreeMap<String, Events>, StudyError> {
-    let times = data.f64s(Canonical::Events, "time")?;
+    let times = data.numbers(Canonical::Events, "time")?;
     let messages = data.labels(Canonical::Events, "message")?;
     let locations = data
         .labels(Canonical::Events, "x_location")
@@ -137,9 +137,9 @@ pub(crate) fn by_file(data: &Dataset) -> Result<BTreeMap<String, Events>, StudyE
     });
     let mut by_label: Vec<Vec<Event>> = vec![Vec::new(); files.names.len() + 1];
     for (at, (time, (message, location))) in times.iter().zip(messages.of.iter().zip(&locations.of)).enumerate() {
-        let Some(time) = time else {
+        if time.is_nan() {
             continue;
-        };
+        }
         let or_none = |label: Option<u32>, names: &[String]| label.map_or(names.len(), |label| label as usize);
         let file = or_none(files.of.get(at).copied().flatten(), &files.names);
         by_label[file].push((
@@ -148,7 +148,7 @@ pub(crate) fn by_file(data: &Dataset) -> Result<BTreeMap<String, Events>, StudyE
             time.floor() as i64,
         ));
     }
-    let names = files.names.into_iter().chain([String::new()]);
+    let names = files.names.iter().cloned().chain([String::new()]);
     let files = names.zip(by_label).filter(|(_, rows)| !rows.is_empty());
     Ok(files
         .map(|(name, rows)| {

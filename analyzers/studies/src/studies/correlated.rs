@@ -16,11 +16,9 @@ pub(super) const STUDY: Study = Study {
 
 /// For each of some windows, failures with another at the same place of this column not further away; and all with a time.
 pub(crate) fn close(data: &Dataset, place: &str, windows: &[f64]) -> Result<(Vec<usize>, usize), StudyError> {
-    let times = data.f64s(Canonical::Failures, "time")?;
-    let all = times.iter().flatten().count();
-    let places = data.labels(Canonical::Failures, place)?.of;
-    let times: Vec<f64> = times.iter().map(|time| time.unwrap_or(f64::NAN)).collect();
-    let nearest = neighbours::nearest(&places, &times);
+    let times = data.numbers(Canonical::Failures, "time")?;
+    let all = times.iter().filter(|time| !time.is_nan()).count();
+    let nearest = neighbours::nearest(&data.labels(Canonical::Failures, place)?.of, &times);
     let counts = windows.iter().map(|window| neighbours::close(&nearest, *window));
     Ok((counts.collect(), all))
 }
@@ -41,7 +39,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let places: Vec<&str> = options.by.as_deref().map_or(vec!["node", "x_rack"], |by| vec![by]);
     for place in places
         .iter()
-        .filter(|place| **place != "x_rack" || data.strings(Canonical::Failures, "x_rack").is_ok())
+        .filter(|place| **place != "x_rack" || data.labels(Canonical::Failures, "x_rack").is_ok())
     {
         let (counts, all) = close(data, place, &windows)?;
         for (window, count) in windows.iter().zip(counts) {

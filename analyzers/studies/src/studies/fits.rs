@@ -2,53 +2,77 @@
 
 use rankguard_datasets::{Dataset, Table as Canonical};
 use rankguard_statistics::fit::{Distribution, Sample, Zeros};
+use rankguard_statistics::kaplan_meier::Life;
 use rankguard_statistics::sample;
 
 use crate::error::StudyError;
 use crate::outcome::{Outcome, Table};
-use crate::studies::availability::intervals;
-use crate::studies::{Options, Study};
+use crate::studies::intervals::Intervals;
+use crate::studies::{Options, Study, survival};
 
 pub(super) const STUDY: Study = Study {
     name: "fits",
-    about: "exponential, Weibull, lognormal and gamma by maximum likelihood, of gaps and of up and down intervals",
-    needs: "failures: time; or outages: start, end, state",
+    about: "exponential, Weibull, lognormal and gamma by maximum likelihood, of gaps, up and down intervals, and lives; intervals and lives that have not ended are censored",
+    needs: "failures: time; or outages: start, end, state; or nodes: x_time_s, x_dead",
     run,
 };
 
-/// Lengths of the intervals in one state, hours.
-pub(crate) fn hours(intervals: &[(String, f64, f64, bool)], up: bool) -> Vec<f64> {
-    let chosen = intervals.iter().filter(|interval| interval.3 == up);
-    chosen.map(|(_, start, end, _)| (end - start) / 3_600.0).collect()
-}
-
 /// Times between neighbouring failures of the whole data set, seconds.
 pub(crate) fn gaps(data: &Dataset) -> Result<Vec<f64>, StudyError> {
-    let times: Vec<f64> = data.f64s(Canonical::Failures, "time")?.into_iter().flatten().collect();
-    Ok(sample::gaps(&times))
+    Ok(sample::gaps(&data.numbers(Canonical::Failures, "time")?))
+}
+
+/// What is fitted: its title, and the sample, where it has any spread.
+type Fitted = (&'static str, Option<Sample>);
+
+/// Times between failures, lengths of intervals, and lives, as far as the data has them.
+fn samples(data: &Dataset, zeros: Zeros) -> Result<Vec<Fitted>, StudyError> {
+    let mut samples = Vec::new();
+    if data.has(Canonical::Failures) {
+        samples.push(("time between failures, s", Sample::new(&gaps(data)?, zeros)));
+    }
+    if data.has(Canonical::Outages) {
+        let intervals = Intervals::of(data)?;
+        // Where nothing says when the data was taken, an interval without an end has no known length.
+        let seen_until = data.window.map_or(f64::NAN, |(_, end)| end);
+        for (title, up) in [("interval up, h", true), ("interval down, h", false)] {
+            samples.push((title, Sample::of_lives(&intervals.lives(up, seen_until), zeros)));
+        }
+    }
+    if let Ok(lives) = survival::lives(data) {
+        let lives: Vec<Life> = lives.into_iter().flatten().collect();
+        samples.push(("life, years", Sample::of_lives(&lives, zeros)));
+    }
+    Ok(samples)
 }
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let zeros = options.zeros_s.map_or(Zeros::Dropped, Zeros::Replaced);
-    let mut samples = Vec::new();
-    if data.frame(Canonical::Failures).is_some() {
-        samples.push(("time between failures, s", gaps(data)?));
-    }
-    if data.frame(Canonical::Outages).is_some() {
-        let intervals = intervals(data)?;
-        samples.push(("interval up, h", hours(&intervals, true)));
-        samples.push(("interval down, h", hours(&intervals, false)));
-    }
-    let definition = format!(
-        "maximum likelihood, location 0, {zeros}; smallest AIC first; first and last intervals are not treated as censored; KS is a distance, not a test"
-    );
+    let samples = samples(data, zeros)?;
+    let censored: usize = samples
+        .iter()
+        .flat_map(|(_, sample)| sample)
+        .map(|sample| sample.censored)
+        .sum();
+    let running = match censored {
+        0 => "none is censored, first and last intervals neither".to_owned(),
+        count => format!(
+            "{count} are right-censored: intervals that went on when the data was taken, and lives without a death; they count with the probability of lasting longer, no gamma is fitted to a sample that has any, and KS is then the distance to Kaplan and Meier's curve; first and last intervals with both ends are not treated as censored"
+        ),
+    };
+    let definition =
+        format!("maximum likelihood, location 0, {zeros}; smallest AIC first; {running}; KS is a distance, not a test");
     let mut outcome = Outcome::new("fits", data, definition);
-    for (title, durations) in samples {
-        let Some(sample) = Sample::new(&durations, zeros) else {
+    for (title, sample) in samples {
+        let Some(sample) = sample else {
             continue;
         };
+        let running = match sample.censored {
+            0 => String::new(),
+            count => format!(", {count} censored"),
+        };
         let mut table = Table::new(
-            format!("{title}: {} values, {} zeros", sample.durations().len(), sample.zeros),
+            format!("{title}: {} values, {} zeros{running}", sample.count(), sample.zeros),
             &[
                 "family",
                 "shape or mu",

@@ -41,7 +41,8 @@ pub(crate) fn counts_of(labels: &Labels, absent: bool) -> Vec<(String, u64)> {
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let by = options.by("class");
-    let counts = counts_of(&data.labels(Canonical::Failures, by)?, true);
+    let labels = data.labels(Canonical::Failures, by)?;
+    let counts = counts_of(&labels, true);
     let all = counts.iter().map(|(_, n)| n).sum();
     let definition =
         format!("each row of failures counts once, repeats too; shares of all {all} with Wilson's 95 % interval");

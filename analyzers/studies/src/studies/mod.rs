@@ -5,6 +5,7 @@ pub(crate) mod bursts;
 pub(crate) mod coalesce;
 pub(crate) mod correlated;
 pub(crate) mod fits;
+pub(crate) mod intervals;
 mod jobs;
 mod lemons;
 pub(crate) mod mix;

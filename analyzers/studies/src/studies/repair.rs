@@ -19,18 +19,16 @@ pub(super) const STUDY: Study = Study {
 
 /// Repair times in seconds by a column of failures.
 pub(crate) fn by_cause(data: &Dataset, by: &str) -> Result<BTreeMap<Option<String>, Vec<f64>>, StudyError> {
-    let times = data.f64s(Canonical::Failures, "repair_s")?;
+    let times = data.numbers(Canonical::Failures, "repair_s")?;
     let labels = data.labels(Canonical::Failures, by)?;
     let (mut by_label, mut without) = (vec![Vec::new(); labels.names.len()], Vec::new());
-    for (cause, time) in labels.of.iter().zip(&times) {
-        if let Some(time) = time {
-            match cause {
-                Some(cause) => by_label[*cause as usize].push(*time),
-                None => without.push(*time),
-            }
+    for (cause, time) in labels.of.iter().zip(times.iter()).filter(|(_, time)| !time.is_nan()) {
+        match cause {
+            Some(cause) => by_label[*cause as usize].push(*time),
+            None => without.push(*time),
         }
     }
-    let named = labels.names.into_iter().map(Some).zip(by_label);
+    let named = labels.names.iter().cloned().map(Some).zip(by_label);
     let mut causes: BTreeMap<Option<String>, Vec<f64>> = named.chain([(None, without)]).collect();
     causes.retain(|_, times| !times.is_empty());
     if causes.is_empty() {

@@ -76,28 +76,36 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     Ok(outcome)
 }
 
-fn cohorts(data: &Dataset, by: &str) -> Result<BTreeMap<String, Vec<Life>>, StudyError> {
+/// The life of each node in years, in the order of the table; none where it is not known.
+pub(crate) fn lives(data: &Dataset) -> Result<Vec<Option<Life>>, StudyError> {
     let seen = data.f64s(Canonical::Nodes, "x_time_s");
-    let dead = data.strings(Canonical::Nodes, "x_dead");
+    let dead = data.labels(Canonical::Nodes, "x_dead");
     let (Ok(seen), Ok(dead)) = (seen, dead) else {
         return Err(StudyError::missing(
             "no lifetimes: the data does not say how long each device was seen and whether it failed",
             "give data whose nodes have x_time_s and x_dead",
         ));
     };
+    let life = |(seconds, dead): (Option<f64>, Option<&str>)| {
+        let dead = dead?;
+        Some(Life {
+            time: seconds? / YEAR,
+            failed: dead.eq_ignore_ascii_case("true") || dead == "1",
+        })
+    };
+    Ok(seen.into_iter().zip(dead.texts()).map(life).collect())
+}
+
+fn cohorts(data: &Dataset, by: &str) -> Result<BTreeMap<String, Vec<Life>>, StudyError> {
+    let lives = lives(data)?;
     let mut cohorts: BTreeMap<String, Vec<Life>> = BTreeMap::new();
-    let rows = data.strings(Canonical::Nodes, by)?.into_iter().zip(seen).zip(dead);
-    for ((cohort, seconds), dead) in rows {
-        let (Some(seconds), Some(dead)) = (seconds, dead) else {
-            continue;
-        };
-        cohorts
-            .entry(cohort.unwrap_or_else(|| "(none)".to_owned()))
-            .or_default()
-            .push(Life {
-                time: seconds / YEAR,
-                failed: dead.eq_ignore_ascii_case("true") || dead == "1",
-            });
+    for (cohort, life) in data.labels(Canonical::Nodes, by)?.texts().zip(lives) {
+        if let Some(life) = life {
+            cohorts
+                .entry(cohort.unwrap_or("(none)").to_owned())
+                .or_default()
+                .push(life);
+        }
     }
     Ok(cohorts)
 }

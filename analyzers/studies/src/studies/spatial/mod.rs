@@ -51,9 +51,9 @@ impl Grid {
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let by = options.by("node");
     // Logs of failures are tables of events.
-    let (table, what) = match data.frame(Canonical::Failures) {
-        Some(_) => (Canonical::Failures, "failures"),
-        None => (Canonical::Events, "events"),
+    let (table, what) = match data.has(Canonical::Failures) {
+        true => (Canonical::Failures, "failures"),
+        false => (Canonical::Events, "events"),
     };
     let labels = data.labels(table, by)?;
     let places: Vec<Option<Place>> = labels.names.iter().map(|name| Place::of(name)).collect();

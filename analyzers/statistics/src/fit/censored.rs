@@ -1,0 +1,82 @@
+//! The lognormal distribution of durations of which some were still running.
+
+use super::runs::Run;
+use crate::normal;
+
+/// Mean and deviation of the logarithms by Newton's method in `1/sigma` and `mu/sigma`, in which the likelihood has one
+/// maximum (Olsen, "Note on the uniqueness of the maximum likelihood estimator for the Tobit model", Econometrica 1978).
+/// Begins at those of the durations that ended; logarithms are taken about their mean.
+pub(super) fn lognormal(runs: &[Run], mean_ln: f64, deviation_ln: f64) -> (f64, f64) {
+    let (mut gamma, mut beta) = (1.0 / deviation_ln, 0.0);
+    let mut now = slopes(runs, mean_ln, gamma, beta);
+    for _ in 0..200 {
+        let determinant = now.bb * now.gg - now.bg * now.bg;
+        let step_b = (now.gg * now.b - now.bg * now.g) / determinant;
+        let step_g = (now.bb * now.g - now.bg * now.b) / determinant;
+        let mut share = 1.0;
+        // A whole step may go too far; a small enough one always climbs.
+        let next = loop {
+            let (next_g, next_b) = (gamma - share * step_g, beta - share * step_b);
+            let next = slopes(runs, mean_ln, next_g.max(f64::MIN_POSITIVE), next_b);
+            if next_g > 0.0 && next.value >= now.value {
+                (gamma, beta) = (next_g, next_b);
+                break Some(next);
+            }
+            share *= 0.5;
+            if share < 1e-12 {
+                break None;
+            }
+        };
+        let Some(next) = next else {
+            break;
+        };
+        now = next;
+        if (share * step_g).abs() < 1e-13 * gamma && (share * step_b).abs() < 1e-13 * (1.0 + beta.abs()) {
+            break;
+        }
+    }
+    (mean_ln + beta / gamma, 1.0 / gamma)
+}
+
+/// The likelihood's logarithm, but for a constant, and its first and second derivatives.
+struct Slopes {
+    value: f64,
+    b: f64,
+    g: f64,
+    bb: f64,
+    bg: f64,
+    gg: f64,
+}
+
+fn slopes(runs: &[Run], mean_ln: f64, gamma: f64, beta: f64) -> Slopes {
+    let mut sums = Slopes {
+        value: 0.0,
+        b: 0.0,
+        g: 0.0,
+        bb: 0.0,
+        bg: 0.0,
+        gg: 0.0,
+    };
+    for run in runs {
+        let y = run.ln - mean_ln;
+        let z = gamma * y - beta;
+        let (ended, running) = (run.ended as f64, run.censored as f64);
+        sums.value += ended * (gamma.ln() - 0.5 * z * z);
+        sums.b += ended * z;
+        sums.g += ended * (1.0 / gamma - z * y);
+        sums.bb -= ended;
+        sums.bg += ended * y;
+        sums.gg -= ended * (1.0 / (gamma * gamma) + y * y);
+        if run.censored > 0 {
+            let hazard = normal::hazard(z);
+            let bend = hazard * (hazard - z);
+            sums.value += running * normal::ln_above(z);
+            sums.b += running * hazard;
+            sums.g -= running * hazard * y;
+            sums.bb -= running * bend;
+            sums.bg += running * bend * y;
+            sums.gg -= running * bend * y * y;
+        }
+    }
+    sums
+}

@@ -1,0 +1,97 @@
+//! The families that durations are fitted to.
+
+use serde::Serialize;
+
+use crate::normal;
+use crate::special::{gamma_p, ln_gamma};
+
+/// A family with its fitted parameters; durations in the unit of the sample.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "family", rename_all = "kebab-case")]
+pub enum Distribution {
+    /// Constant hazard `1/mean`.
+    Exponential {
+        /// Mean duration.
+        mean: f64,
+    },
+    /// Hazard falls with age where the shape is below 1.
+    Weibull {
+        /// Shape.
+        shape: f64,
+        /// Scale.
+        scale: f64,
+    },
+    /// Logarithms are normal.
+    Lognormal {
+        /// Mean of the logarithms.
+        mu: f64,
+        /// Deviation of the logarithms (divisor n).
+        sigma: f64,
+    },
+    /// Sum of `shape` exponential stages, for whole shapes.
+    Gamma {
+        /// Shape.
+        shape: f64,
+        /// Scale.
+        scale: f64,
+    },
+}
+
+impl Distribution {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Exponential { .. } => "exponential",
+            Self::Weibull { .. } => "Weibull",
+            Self::Lognormal { .. } => "lognormal",
+            Self::Gamma { .. } => "gamma",
+        }
+    }
+
+    /// Free parameters.
+    pub fn parameters(&self) -> u32 {
+        match self {
+            Self::Exponential { .. } => 1,
+            _ => 2,
+        }
+    }
+
+    /// Probability of a duration up to `x`.
+    pub fn cdf(&self, x: f64) -> f64 {
+        if x <= 0.0 {
+            return 0.0;
+        }
+        match *self {
+            Self::Exponential { mean } => -(-x / mean).exp_m1(),
+            Self::Weibull { shape, scale } => -(-(x / scale).powf(shape)).exp_m1(),
+            Self::Lognormal { mu, sigma } => normal::cdf((x.ln() - mu) / sigma),
+            Self::Gamma { shape, scale } => gamma_p(shape, x / scale),
+        }
+    }
+
+    /// Logarithm of the density at `x > 0`.
+    pub fn ln_density(&self, x: f64) -> f64 {
+        match *self {
+            Self::Exponential { mean } => -mean.ln() - x / mean,
+            Self::Weibull { shape, scale } => {
+                let z = x / scale;
+                (shape / scale).ln() + (shape - 1.0) * z.ln() - z.powf(shape)
+            }
+            Self::Lognormal { mu, sigma } => {
+                let z = (x.ln() - mu) / sigma;
+                -0.5 * z * z - x.ln() - sigma.ln() - 0.5 * (2.0 * std::f64::consts::PI).ln()
+            }
+            Self::Gamma { shape, scale } => (shape - 1.0) * x.ln() - x / scale - ln_gamma(shape) - shape * scale.ln(),
+        }
+    }
+
+    /// Mean duration.
+    pub fn mean(&self) -> f64 {
+        match *self {
+            Self::Exponential { mean } => mean,
+            Self::Weibull { shape, scale } => scale * ln_gamma(1.0 + 1.0 / shape).exp(),
+            Self::Lognormal { mu, sigma } => (mu + 0.5 * sigma * sigma).exp(),
+            Self::Gamma { shape, scale } => shape * scale,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Intervals in which nodes were up or down.
+
+use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_statistics::kaplan_meier::Life;
+
+use crate::error::StudyError;
+
+/// An interval of one node, seconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Interval {
+    /// Its place among the names of the column of nodes.
+    pub(crate) node: u32,
+    pub(crate) start: f64,
+    /// None where nobody saw one.
+    pub(crate) end: Option<f64>,
+    /// Whether it went on: it has no end, or only that of the observation, as the source says in `x_cut`.
+    pub(crate) went_on: bool,
+    pub(crate) up: bool,
+}
+
+/// All intervals with a node, a start and a state.
+pub(crate) struct Intervals {
+    pub(crate) rows: Vec<Interval>,
+}
+
+impl Intervals {
+    pub(crate) fn of(data: &Dataset) -> Result<Self, StudyError> {
+        let nodes = data.labels(Canonical::Outages, "node")?;
+        let starts = data.numbers(Canonical::Outages, "start")?;
+        let ends = data.numbers(Canonical::Outages, "end")?;
+        let states = data.labels(Canonical::Outages, "state")?;
+        let cut = data.numbers(Canonical::Outages, "x_cut").ok();
+        let up = states.names.iter().position(|name| name == "up");
+        let rows = nodes.of.iter().zip(starts.iter()).zip(ends.iter()).zip(&states.of);
+        let rows = rows.enumerate().filter_map(|(at, (((node, start), end), state))| {
+            Some(Interval {
+                node: (*node)?,
+                start: Some(*start).filter(|start| !start.is_nan())?,
+                end: Some(*end).filter(|end| !end.is_nan()),
+                went_on: end.is_nan() || cut.as_ref().is_some_and(|cut| cut[at] == 1.0),
+                up: Some((*state)? as usize) == up,
+            })
+        });
+        Ok(Self { rows: rows.collect() })
+    }
+
+    /// Lengths of the intervals in one state that have both ends, hours.
+    pub(crate) fn hours(&self, up: bool) -> Vec<f64> {
+        let chosen = self.rows.iter().filter(|interval| interval.up == up);
+        let ended = chosen.filter_map(|interval| Some((interval.end? - interval.start) / 3_600.0));
+        ended.collect()
+    }
+
+    /// Lengths of all intervals in one state, hours; those that went on as far as they were seen.
+    pub(crate) fn lives(&self, up: bool, seen_until: f64) -> Vec<Life> {
+        let chosen = self.rows.iter().filter(|interval| interval.up == up);
+        let life = |interval: &Interval| Life {
+            time: (interval.end.unwrap_or(seen_until) - interval.start) / 3_600.0,
+            failed: !interval.went_on,
+        };
+        chosen.map(life).collect()
+    }
+}

@@ -1,0 +1,197 @@
+//! Files that nobody here knows, read as a [`Mapping`] says.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::columnar;
+use crate::csv::Csv;
+use crate::dataset::{Dataset, assemble};
+use crate::error::Error;
+use crate::head::{Head, heads};
+use crate::input::{Input, unpacked};
+use crate::load::Load;
+use crate::mapping::{Becomes, Form, Mapping};
+use crate::provenance::Population;
+use crate::reading;
+use crate::source::Source;
+use crate::table::Table;
+use crate::words;
+
+static MAPPED: Source = Source {
+    name: "mapped",
+    title: "A file of one's own, read by a mapping",
+    licence: "one's own",
+    clock: "as the mapping says: instants in Unix seconds; times without an offset lie in its zone",
+    ..Source::PLAIN
+};
+
+/// Reads a folder's files, or one file, as a mapping file says.
+pub fn open_mapped(path: &Path, mapping: &Path) -> Result<Dataset, Error> {
+    let text = fs::read_to_string(mapping).map_err(|source| Error::Read {
+        path: mapping.to_owned(),
+        source,
+    })?;
+    let mapping: Mapping = text.parse()?;
+    let mut load = Load::new(
+        path,
+        mapping.population.map(|count| Population {
+            count,
+            unit: "nodes",
+            from: "the mapping",
+        }),
+    );
+    let (found, more) = heads(path).map_err(|source| Error::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    for head in &found {
+        reading::file(head, Some("mapped"), &mut load, |load| {
+            read(head, &mapping, load);
+            load.end();
+        });
+    }
+    load.whole_folder(more);
+    Ok(assemble(&MAPPED, load))
+}
+
+fn read(head: &Head, mapping: &Mapping, load: &mut Load) {
+    if let Some(problem) = &head.unreadable {
+        return load.cut_short(problem);
+    }
+    let mut rows = Rows::new(mapping);
+    if mapping.format == Form::Parquet {
+        missing(&head.columns, mapping, load);
+        let places = places(mapping, &head.columns);
+        let mut number = 0;
+        let ended = columnar::rows(&head.path, |fields| {
+            number += 1;
+            load.at(number);
+            load.read_row();
+            load.repeat(&fields.join("\u{1f}"));
+            rows.add(
+                |column| places[column].and_then(|at| fields.get(at)).map_or("", String::as_str),
+                load,
+            );
+        });
+        if let Err(problem) = ended {
+            load.cut_short(&problem);
+        }
+        return;
+    }
+    let mut input = match unpacked(&head.path) {
+        Ok(reader) => Input::new(reader),
+        Err(problem) => return load.cut_short(&problem),
+    };
+    if mapping.format == Form::Csv {
+        let Some(mut csv) = Csv::new(&mut input, mapping.delimiter, load) else {
+            return;
+        };
+        missing(csv.header(), mapping, load);
+        let places = places(mapping, csv.header());
+        while csv.next(load) {
+            rows.add(|column| places[column].map_or("", |at| csv.at(at)), load);
+        }
+        return;
+    }
+    while let Some(line) = input.line(load) {
+        if line.trim().is_empty() {
+            continue;
+        }
+        load.read_row();
+        match serde_json::from_str::<BTreeMap<String, serde_json::Value>>(line) {
+            Ok(object) => {
+                load.repeat(line);
+                let texts = mapping.columns.iter().map(|mapped| plain(object.get(&mapped.from)));
+                let texts: Vec<String> = texts.collect();
+                rows.add(|column| &texts[column], load);
+            }
+            Err(problem) => load.lose("bad-row", "", || format!("{problem}; passed over")),
+        }
+    }
+}
+
+/// A JSON value as the text of a field.
+fn plain(value: Option<&serde_json::Value>) -> String {
+    match value {
+        None | Some(serde_json::Value::Null) => String::new(),
+        Some(serde_json::Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// A column that the mapping names and the file has not.
+fn missing(header: &[String], mapping: &Mapping, load: &mut Load) {
+    let names = mapping.columns.iter().map(|mapped| &mapped.from);
+    for name in names.filter(|name| !header.contains(name)) {
+        load.odd("columns", name, || {
+            "the file has no such column; null in every row".to_owned()
+        });
+    }
+}
+
+/// Where each mapped column lies in a file of this header.
+fn places(mapping: &Mapping, header: &[String]) -> Vec<Option<usize>> {
+    let place = |name: &String| header.iter().position(|column| column == name);
+    mapping.columns.iter().map(|mapped| place(&mapped.from)).collect()
+}
+
+/// Rows of a file on their way into the table.
+struct Rows<'a> {
+    mapping: &'a Mapping,
+    /// The numbers and times of the row at hand, by the mapping's columns.
+    numbers: Vec<Option<f64>>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(mapping: &'a Mapping) -> Self {
+        let numbers = vec![None; mapping.columns.len()];
+        Self { mapping, numbers }
+    }
+
+    /// Adds a row, given the text of each mapped column.
+    fn add<'t>(&mut self, text: impl Fn(usize) -> &'t str, load: &mut Load) {
+        let Mapping { table, columns, .. } = self.mapping;
+        let mut any = false;
+        for (at, mapped) in columns.iter().enumerate() {
+            self.numbers[at] = match mapped.becomes {
+                Becomes::Time => self.mapping.moment(&mapped.from, text(at), load),
+                Becomes::Number(scale) => load.number(&mapped.from, text(at)).map(|value| value * scale),
+                Becomes::State | Becomes::Text => {
+                    any |= !text(at).is_empty();
+                    None
+                }
+            };
+            any |= self.numbers[at].is_some();
+        }
+        if let Some(column) = table.ordered_by() {
+            let at = columns.iter().position(|mapped| mapped.column == column);
+            load.in_order(*table, at.and_then(|at| self.numbers[at]));
+        }
+        if !any {
+            return load.lose("missing", "", || {
+                "none of the mapped columns holds anything; passed over".to_owned()
+            });
+        }
+        let mut row = load.row(*table);
+        for (at, mapped) in columns.iter().enumerate() {
+            row = match mapped.becomes {
+                Becomes::Time | Becomes::Number(_) => row.num(&mapped.column, self.numbers[at]),
+                Becomes::State => {
+                    let raw = text(at);
+                    let state = if raw.is_empty() { "" } else { words::state(raw) };
+                    row.text("state", state).text(kept_as(*table), raw)
+                }
+                Becomes::Text => row.text(&mapped.column, text(at)),
+            };
+        }
+    }
+}
+
+/// Where the state stays as the file has it.
+fn kept_as(table: Table) -> &'static str {
+    match table {
+        Table::Jobs => "state_raw",
+        _ => "x_state_raw",
+    }
+}

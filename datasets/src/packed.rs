@@ -1,0 +1,42 @@
+//! A column of texts of which few are equal.
+
+use crate::labels::Labels;
+
+/// Texts of which few are equal: all one after the other, and where each ends. An empty one is absent.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    text: String,
+    ends: Vec<usize>,
+}
+
+impl Packed {
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn grow_to(&mut self, rows: usize) {
+        self.ends.resize(rows, self.text.len());
+    }
+
+    pub(crate) fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.ends.push(self.text.len());
+    }
+
+    /// The text of each row.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = Option<&str>> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let texts = starts.zip(&self.ends).map(|(start, end)| &self.text[start..*end]);
+        texts.map(|text| Some(text).filter(|text| !text.is_empty()))
+    }
+}
+
+impl From<Labels> for Packed {
+    fn from(labels: Labels) -> Self {
+        let mut packed = Self::default();
+        for text in labels.texts() {
+            packed.push(text.unwrap_or_default());
+        }
+        packed
+    }
+}

@@ -1,0 +1,25 @@
+//! One file on its way through: its digest is taken beside, while its rows are read.
+
+use std::thread;
+
+use crate::head::Head;
+use crate::input::digest;
+use crate::load::Load;
+use crate::provenance::FileRead;
+
+/// Reads a file that is something to its source. The digest is empty where the file cannot be read.
+pub(crate) fn file(head: &Head, role: Option<&'static str>, load: &mut Load, rows: impl FnOnce(&mut Load)) {
+    load.begin(FileRead {
+        path: head.relative.clone(),
+        role: role.unwrap_or(""),
+        ..FileRead::default()
+    });
+    let digest = thread::scope(|scope| {
+        let digest = scope.spawn(|| digest(&head.path));
+        rows(load);
+        digest.join()
+    });
+    if let Ok(Ok((sha256, bytes))) = digest {
+        load.digested(sha256, bytes);
+    }
+}

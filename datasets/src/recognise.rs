@@ -1,0 +1,32 @@
+//! Which source a folder or file is.
+
+use std::path::Path;
+
+use crate::head::{Head, heads};
+use crate::source::Source;
+use crate::sources::sources;
+
+/// Which source a folder or file is, by what it holds.
+pub fn recognise(path: &Path) -> Option<&'static Source> {
+    Some(choose(&heads(path).ok()?.0)?.0)
+}
+
+/// The source that claims the most files, and what each file is to it. Of equals the one that is listed first.
+pub(crate) fn choose(heads: &[Head]) -> Option<(&'static Source, Vec<Option<&'static str>>)> {
+    let mut best: Option<(&'static Source, Vec<Option<&'static str>>, usize)> = None;
+    for source in sources() {
+        let roles: Vec<_> = heads.iter().map(source.role).collect();
+        let claimed: Vec<&Head> = heads
+            .iter()
+            .zip(&roles)
+            .filter(|(_, role)| role.is_some())
+            .map(|(head, _)| head)
+            .collect();
+        let more = claimed.len() > best.as_ref().map_or(0, |(_, _, count)| *count);
+        if more && (source.sign)(&claimed) {
+            let count = claimed.len();
+            best = Some((source, roles, count));
+        }
+    }
+    best.map(|(source, roles, _)| (source, roles))
+}

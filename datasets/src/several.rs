@@ -1,0 +1,41 @@
+//! A folder of data sets: which of its folders is which source.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::recognise::recognise;
+use crate::source::Source;
+
+/// A folder and what it is by itself.
+#[derive(Debug, Clone)]
+pub struct Inside {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its source; none where it holds nothing that is known here.
+    pub source: Option<&'static Source>,
+}
+
+/// The folders directly below this one, sorted, where they are data sets of at least two sources; else none: folders of
+/// one source are parts of one data set, and a file is one.
+pub fn several(path: &Path) -> io::Result<Vec<Inside>> {
+    if !path.is_dir() {
+        return Ok(Vec::new());
+    }
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            folders.push(path);
+        }
+    }
+    folders.sort();
+    let look = |path: PathBuf| Inside {
+        source: recognise(&path),
+        path,
+    };
+    let inside: Vec<Inside> = folders.into_iter().map(look).collect();
+    let sources: BTreeSet<&str> = inside.iter().filter_map(|one| Some(one.source?.name)).collect();
+    Ok(if sources.len() > 1 { inside } else { Vec::new() })
+}
