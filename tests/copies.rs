@@ -61,11 +61,15 @@ impl Cluster {
             agents,
             _controller: controller,
         };
+        cluster.joined(nodes);
+        cluster
+    }
+
+    fn joined(&self, nodes: usize) {
         until("the agents to join", LIMIT, || {
-            let known = cluster.ask(&["status", "nodes", "--format", "json"]);
+            let known = self.ask(&["status", "nodes", "--format", "json"]);
             (known.as_array()?.len() == nodes).then_some(())
         });
-        cluster
     }
 
     fn ask(&self, words: &[&str]) -> Value {
@@ -81,7 +85,11 @@ impl Cluster {
 
     /// Starts an agent of one slot, in the state that it may have had.
     fn agent(dir: &Path, address: &str, node: &str) -> Daemon {
-        let (config, state) = (dir.join(CONFIG), dir.join(node));
+        Self::agent_with(CONFIG, dir, address, node)
+    }
+
+    fn agent_with(config: &str, dir: &Path, address: &str, node: &str) -> Daemon {
+        let (config, state) = (dir.join(config), dir.join(node));
         let domain = format!("rack-of-{node}");
         let words = [
             "--config",
@@ -200,6 +208,38 @@ fn the_image_of_a_lost_node_comes_back_from_the_memory_of_another() {
     cluster.cancel();
 }
 
+/// No node has a copy of another's image and the disk has lost every shard: the image of the lost node is the sum of what its
+/// group has left and the parity that a node outside of it kept.
+#[test]
+fn the_image_of_a_lost_node_is_rebuilt_out_of_the_others_and_their_parity() {
+    for (nodes, parity, lost) in [(4, "2+1", 1), (4, "2+2", 2)] {
+        let mut cluster = Cluster::start(nodes);
+        let store = cluster.train("2:4", "100", &["--checkpoint-parity", parity]);
+        let whole = (nodes * lost) as u64;
+        let kept = |job: &Value| newest(job, |view| view["in_parity"] == whole).cloned();
+        let view = until("a checkpoint under parity", LIMIT, || kept(&cluster.job()));
+        assert_eq!(view["copied"], 0, "{view:#}");
+        for shard in shards(&folder_of(&store, &view)) {
+            fs::remove_file(shard).expect("removed");
+        }
+        cluster.agents.truncate(nodes - lost);
+        let told = until("a restore of the four images by those that are left", LIMIT, || {
+            let cases = cluster.ask(&["cases", "--format", "json"]);
+            let mut cases = cases.as_array()?.iter().map(Value::to_string);
+            cases.find(|case| case.contains("from peers"))
+        });
+        assert!(!told.contains(", 0 from peers"), "{told}");
+        assert!(told.contains(" 0 from disk"), "{told}");
+        let step = view["step"].as_u64();
+        until("steps of the nodes that are left", LIMIT, || {
+            let job = cluster.job();
+            let moved = job["state"] == "running" && job["step"].as_u64() > step;
+            (moved && job["placements"].as_array()?.len() == nodes - lost).then_some(())
+        });
+        cluster.cancel();
+    }
+}
+
 /// A store that has lost a checkpoint altogether gets it back from the object store before the job starts anew.
 #[test]
 fn a_checkpoint_that_the_disk_has_lost_comes_back_from_the_object_store() {
@@ -230,6 +270,38 @@ fn a_checkpoint_that_the_disk_has_lost_comes_back_from_the_object_store() {
     cluster.cancel();
 }
 
+/// Two nodes bring a checkpoint to the object store together. One of them is so slow that it never comes to its end, and is
+/// killed: the other brings its share, too.
+#[test]
+fn a_node_that_dies_over_its_share_of_a_mirror_costs_no_checkpoint() {
+    let mut cluster = Cluster::start(1);
+    let slow = format!("{SETTINGS}[agent]\ncopy_bytes_per_s = 1\n");
+    fs::write(cluster.dir.path().join("slow.toml"), slow).expect("written");
+    let second = Cluster::agent_with("slow.toml", cluster.dir.path(), &cluster.address, "n2");
+    cluster.agents.push(second);
+    cluster.joined(2);
+    let mirror = cluster.folder("mirror");
+    let url = format!("file://{}", mirror.display());
+    cluster.train("2", "40", &["--checkpoint-mirror", &url]);
+    let there = until("the share of the first node", LIMIT, || {
+        let folders = fs::read_dir(mirror.join("train")).ok()?.flatten();
+        let mut folders = folders.map(|folder| folder.path());
+        folders.find(|folder| folder.join("rank-00000.index").exists())
+    });
+    assert_eq!(cluster.job()["placements"][0]["node"], "n1");
+    drop(cluster.agents.pop());
+    until("the whole checkpoint", LIMIT, || {
+        there.join("MANIFEST").exists().then_some(())
+    });
+    assert!(there.join("rank-00001.index").exists());
+    rankguard(&["checkpoint", "verify", "--dir", path(&mirror)]).expect(0);
+    let told = "the shares of other nodes did not come";
+    until("word of who did the work", LIMIT, || {
+        cluster.logs().contains(told).then_some(())
+    });
+    cluster.cancel();
+}
+
 #[test]
 fn an_object_store_that_cannot_be_is_refused_before_anything_is_sent() {
     let words = [
@@ -253,7 +325,12 @@ fn an_object_store_that_cannot_be_is_refused_before_anything_is_sent() {
     )
     .expect(64)
     .says(&["environment"]);
-    rankguard(&["run", "--checkpoint-copies", "1", "--", "true"])
+    for words in [["--checkpoint-copies", "1"], ["--checkpoint-parity", "4+1"]] {
+        rankguard(&[&["run"][..], &words, &["--", "true"]].concat())
+            .expect(64)
+            .says(&["--checkpoint-dir"]);
+    }
+    rankguard(&[&words[..], &["--checkpoint-parity", "4", "--", "true"]].concat())
         .expect(64)
-        .says(&["--checkpoint-dir"]);
+        .says(&["K+M"]);
 }

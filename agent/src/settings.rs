@@ -223,6 +223,9 @@ pub struct Intervals {
     pub last_checkpoint: Duration,
     /// Longest wait for one chunk from a peer.
     pub peer_fetch: Duration,
+    /// Least wait, by the first node of a job, for the shares of the others in a checkpoint that goes to the object store. It
+    /// waits for as long as more of them comes.
+    pub share_wait: Duration,
     /// How long sealed images wait for an agent that was killed to come back, and for their job; not at all when zero.
     pub arenas_kept: Duration,
 }
@@ -248,6 +251,7 @@ impl Default for Intervals {
             shutdown_grace: Duration::from_secs(2),
             last_checkpoint: Duration::from_secs(15),
             peer_fetch: Duration::from_secs(2),
+            share_wait: Duration::from_secs(10),
             arenas_kept: Duration::from_secs(120),
         }
     }

@@ -232,7 +232,7 @@ impl Jobs<'_> {
                         Ok(()) => {
                             good[nth] = true;
                             if !places.tries.is_empty() {
-                                healed.extend(private_copy(id, bytes).map(|copy| (nth, copy)));
+                                healed.extend(id.private_copy(bytes).map(|copy| (nth, copy)));
                             }
                             return;
                         }
@@ -300,19 +300,6 @@ impl Jobs<'_> {
             ));
         }
     }
-}
-
-/// A copy that stays, if it is still the right one.
-fn private_copy(id: &ChunkId, bytes: ChunkBytes<'_>) -> Option<Vec<u8>> {
-    let copy = match bytes {
-        ChunkBytes::Private(bytes) => bytes.to_vec(),
-        ChunkBytes::Sealed(image) => {
-            let mut copy = vec![0; id.bytes() as usize];
-            image.copy_out(id.at, &mut copy).ok()?;
-            copy
-        }
-    };
-    (kernel::digest(&copy) == id.digest).then_some(copy)
 }
 
 impl Places<'_> {

@@ -7,7 +7,7 @@ use std::fmt;
 use rankguard_model::{JobId, Rank, with_causes};
 use serde::Serialize;
 
-use crate::arena::{Arena, ArenaError, SealedImage};
+use crate::arena::{Arena, ArenaError, SealedImage, kernel};
 use crate::format::{CheckpointId, ChunkDigest, ChunkPlace, Origin};
 use crate::store::direct::Aligned;
 use crate::store::reader::Reader;
@@ -59,6 +59,19 @@ impl ChunkId {
     /// Its length.
     pub fn bytes(&self) -> u32 {
         self.place.bytes
+    }
+
+    /// A copy of it that stays, if these bytes are the right ones.
+    pub fn private_copy(&self, bytes: ChunkBytes<'_>) -> Option<Vec<u8>> {
+        let copy = match bytes {
+            ChunkBytes::Private(bytes) => bytes.to_vec(),
+            ChunkBytes::Sealed(image) => {
+                let mut copy = vec![0; self.bytes() as usize];
+                image.copy_out(self.at, &mut copy).ok()?;
+                copy
+            }
+        };
+        (copy.len() == self.bytes() as usize && kernel::digest(&copy) == self.digest).then_some(copy)
     }
 }
 

@@ -221,6 +221,8 @@ pub enum CopyTier {
     Peer,
     /// An object store: a whole committed checkpoint.
     Mirror,
+    /// Parity in the memory of another node: an image of one rank is in it.
+    Parity,
 }
 
 /// A check that says that the job would fail on this node.

@@ -61,6 +61,18 @@ pub struct CheckpointCopies {
     pub nodes: u32,
     /// Object store that every committed checkpoint is mirrored to (`s3://bucket/run-7`).
     pub mirror: Option<String>,
+    /// Parity of the images in the memory of other nodes of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parity: Option<CheckpointParity>,
+}
+
+/// Parity over the images of a group of nodes, kept by nodes outside of it: XOR for one parity, Reed-Solomon for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointParity {
+    /// Most nodes of a group, at least 1. Groups share the nodes of the job evenly; any number of nodes will do.
+    pub nodes: u32,
+    /// Parities of each group, at least 1: so many of the group's nodes and of those that keep its parity may be lost.
+    pub parities: u32,
 }
 
 /// One rank's place in a generation.

@@ -24,7 +24,8 @@ pub use evidence::{
 };
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
 pub use job::{
-    CheckpointCopies, CheckpointPolicy, Exit, JobSpec, NodeInfo, NodeRange, Placement, RankRef, RunningRank,
+    CheckpointCopies, CheckpointParity, CheckpointPolicy, Exit, JobSpec, NodeInfo, NodeRange, Placement, RankRef,
+    RunningRank,
 };
 pub use order::{CheckpointCall, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
 pub use retention::{Best, Good, Retention, Stays};

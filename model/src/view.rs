@@ -143,6 +143,10 @@ pub struct CheckpointView {
     /// Images of it that came to the memory of another node.
     #[serde(default)]
     pub copied: u32,
+    /// Images of it that are in a parity in the memory of another node, each counted once for every parity. All lost ones can
+    /// come back from as many parities as the job asks for when each of its images is in each of them.
+    #[serde(default)]
+    pub in_parity: u32,
     /// When all of it was in the object store.
     #[serde(default)]
     pub mirrored_at: Option<Timestamp>,

@@ -381,6 +381,7 @@ impl From<CopyTier> for body::CopyTier {
         match tier {
             CopyTier::Peer => Self::Peer,
             CopyTier::Mirror => Self::Mirror,
+            CopyTier::Parity => Self::Parity,
         }
     }
 }
@@ -393,6 +394,7 @@ impl TryFrom<body::CopyTier> for CopyTier {
             body::CopyTier::Unspecified => return Err(WireError::absent("tier")),
             body::CopyTier::Peer => Self::Peer,
             body::CopyTier::Mirror => Self::Mirror,
+            body::CopyTier::Parity => Self::Parity,
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Jobs, nodes and ranks on the wire.
 
 use rankguard_model::{
-    Best, CheckpointCopies, CheckpointPolicy, ClockOffset, Exit, Generation, Good, JobId, JobSpec, NodeId, NodeInfo,
-    NodeRange, Rank, RankRef, Retention, RunningRank, Step,
+    Best, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClockOffset, Exit, Generation, Good, JobId, JobSpec,
+    NodeId, NodeInfo, NodeRange, Rank, RankRef, Retention, RunningRank, Step,
 };
 
 use crate::WireError;
@@ -61,6 +61,10 @@ impl From<&CheckpointCopies> for v1::CheckpointCopies {
         Self {
             nodes: copies.nodes,
             mirror: copies.mirror.clone(),
+            parity: copies.parity.map(|parity| v1::CheckpointParity {
+                nodes: parity.nodes,
+                parities: parity.parities,
+            }),
         }
     }
 }
@@ -70,6 +74,14 @@ impl From<v1::CheckpointCopies> for CheckpointCopies {
         Self {
             nodes: copies.nodes,
             mirror: copies.mirror,
+            // A group of nobody, and one without parity, is none.
+            parity: copies
+                .parity
+                .map(|parity| CheckpointParity {
+                    nodes: parity.nodes,
+                    parities: parity.parities,
+                })
+                .filter(|parity| parity.nodes > 0 && parity.parities > 0),
         }
     }
 }

@@ -5,10 +5,10 @@ use proptest::option;
 use proptest::prelude::*;
 use prost::Message;
 use rankguard_model::{
-    Best, Body, CheckpointCall, CheckpointCopies, CheckpointPolicy, ClassId, ClockOffset, CopyTier, Device, DeviceKind,
-    Entity, Evidence, EvidenceId, Exit, FailedCheck, Generation, Good, JobId, JobSpec, Launch, Ledger, Mark, NodeId,
-    NodeInfo, NodeRange, Order, OrderId, Peer, Preflight, Rank, RankRef, RankSlot, RestoreBytes, RestorePoint,
-    Retention, Role, RunningRank, Sequence, ShardSeal, Source, Stays, Step, Timestamp,
+    Best, Body, CheckpointCall, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClassId, ClockOffset, CopyTier,
+    Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck, Generation, Good, JobId, JobSpec, Launch,
+    Ledger, Mark, NodeId, NodeInfo, NodeRange, Order, OrderId, Peer, Preflight, Rank, RankRef, RankSlot, RestoreBytes,
+    RestorePoint, Retention, Role, RunningRank, Sequence, ShardSeal, Source, Stays, Step, Timestamp,
 };
 
 use crate::{WireError, v1};
@@ -154,18 +154,20 @@ fn body() -> impl Strategy<Value = Body> {
         (step(), text()).prop_map(|(step, reason)| Body::ShardFailed { step, reason }),
         (step(), restore_bytes(), number()).prop_map(|(step, from, took_ms)| Body::Restored { step, from, took_ms }),
         (
-            (generation(), step(), any::<bool>()),
+            (generation(), step(), copy_tier()),
             (text(), any::<u64>(), number(), option::of(text()))
         )
-            .prop_map(|((generation, step, far), (to, bytes, took_ms, failed))| Body::Copied {
-                generation,
-                step,
-                tier: if far { CopyTier::Mirror } else { CopyTier::Peer },
-                to,
-                bytes,
-                took_ms,
-                failed,
-            }),
+            .prop_map(
+                |((generation, step, tier), (to, bytes, took_ms, failed))| Body::Copied {
+                    generation,
+                    step,
+                    tier,
+                    to,
+                    bytes,
+                    took_ms,
+                    failed,
+                }
+            ),
         (text(), any::<u64>()).prop_map(|(dump, left_out)| Body::FlightDump { dump, left_out }),
         Just(Body::RankFinished),
         (
@@ -234,8 +236,17 @@ fn stays() -> impl Strategy<Value = Stays> {
     (any::<u32>(), named).prop_map(|(newest, named)| Stays { newest, named })
 }
 
+fn copy_tier() -> impl Strategy<Value = CopyTier> {
+    prop_oneof![Just(CopyTier::Peer), Just(CopyTier::Mirror), Just(CopyTier::Parity)]
+}
+
 fn copies() -> impl Strategy<Value = CheckpointCopies> {
-    (any::<u32>(), option::of(text())).prop_map(|(nodes, mirror)| CheckpointCopies { nodes, mirror })
+    let parity = option::of((1..=u32::MAX, 1..=u32::MAX));
+    (any::<u32>(), option::of(text()), parity).prop_map(|(nodes, mirror, parity)| CheckpointCopies {
+        nodes,
+        mirror,
+        parity: parity.map(|(nodes, parities)| CheckpointParity { nodes, parities }),
+    })
 }
 
 fn launch() -> impl Strategy<Value = Launch> {

@@ -68,12 +68,12 @@ impl Desk {
             local_rank: self.local_rank,
             ranks: &self.launch.ranks,
             image_bytes,
-            slots: images.slots,
+            slots: self.all.slots(&self.launch),
         };
         let place = self
             .all
             .arenas
-            .give(asked, |state| self.all.admit(state, images.slots))?;
+            .give(asked, |state| self.all.admit(state, asked.slots))?;
         *self.place.lock().expect("no holder of the arena panics") = Some(place.clone());
         Ok((place, images))
     }
@@ -247,8 +247,10 @@ impl Desk {
         let places = self.all.arenas.of(&self.rank.job);
         let here = ArenaSource::new(places.iter().map(|place| &*place.arena));
         let (peers, mirror) = (self.all.peers(&self.launch), self.all.mirror_source(&self.launch));
-        let mut sources: Vec<&dyn ChunkSource> = vec![&here];
+        let mut sources: Vec<&dyn ChunkSource> = vec![&here, &*self.all.shelf];
         sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
+        let rebuilt = self.all.rebuilt(&self.launch, &checkpoint.indexes, sources.clone());
+        sources.extend(rebuilt.iter().map(|rebuilt| rebuilt as &dyn ChunkSource));
         sources.push(store);
         sources.extend(mirror.iter().map(|mirror| mirror as &dyn ChunkSource));
         let targets = wishes

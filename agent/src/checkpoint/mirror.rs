@@ -1,23 +1,30 @@
-//! Committed checkpoints to an object store, by the first node of the job, and out of it again by the rules of the job.
+//! Committed checkpoints to an object store, by all nodes of the job, and out of it again by the rules of the job.
+//!
+//! Each node brings the shards of its ranks, by a plan that all compute alike. The first node waits for the others for as long
+//! as more arrives, or twice the time that its own share took; then it brings what is left, whoever was to, and the manifest.
+//! So a node that is gone costs a wait and no checkpoint, and only the first node tells what became of one.
 //!
 //! One at a time and newest first: a commit that is overtaken while another is under way is left out, and said to be. What
 //! goes is decided by the controller, which knows all commits and what was measured, and comes with the word of the commit; it
 //! is removed once that commit is there. As the object store may have missed some, it keeps as many of its own newest ones as the
 //! rules ask for: it never has fewer.
 //!
-//! Absent: several nodes that share the work.
+//! Absent: a share for the work of a first node that is gone: its checkpoint is left out, and the next one comes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint_tiers::object::{ObjectError, ObjectSource, ObjectTier};
+use rankguard_checkpoint_tiers::object::{ObjectError, ObjectSource, ObjectTier, Share};
 use rankguard_model::{Body, CopyTier, Entity, Generation, JobId, Launch, Source, Stays, Step, with_causes};
 
 use super::Checkpoints;
 use crate::sighting::Sighting;
+
+/// How often it is looked whether the shares of other nodes are there: an object store rings no bell.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Jobs whose checkpoints this node mirrors.
 #[derive(Debug, Default)]
@@ -29,6 +36,8 @@ pub(super) struct Mirrors {
 struct Mirror {
     url: String,
     store: String,
+    /// What of it this node brings.
+    share: Share,
     /// Committed and not under way yet.
     next: Option<Commit>,
     /// Somebody is at it.
@@ -53,19 +62,25 @@ impl Mirrors {
     pub(super) fn start(&self, launch: &Launch) {
         let mut all = self.lock();
         match &launch.copies.mirror {
-            Some(url) if launch.group_rank == 0 => {
+            Some(url) => {
                 let before = all.remove(&launch.job);
                 let mirror = Mirror {
                     url: url.clone(),
                     store: launch.checkpoint_store.clone(),
+                    share: share_of(launch),
                     next: before.as_ref().and_then(|before| before.next.clone()),
                     busy: before.is_some_and(|before| before.busy),
                     over: false,
                 };
                 all.insert(launch.job.clone(), mirror);
             }
-            _ => Self::end(&mut all, &launch.job),
+            None => Self::end(&mut all, &launch.job),
         }
+    }
+
+    /// Whether this node tells what becomes of the mirror of a job.
+    fn is_first(&self, job: &JobId) -> bool {
+        self.lock().get(job).is_some_and(|mirror| mirror.share.is_first())
     }
 
     /// The job is over.
@@ -110,7 +125,7 @@ impl Checkpoints {
         let Some((overtaken, begin)) = self.mirrors.put(job, commit) else {
             return;
         };
-        if let Some(overtaken) = overtaken {
+        if let Some(overtaken) = overtaken.filter(|_| self.mirrors.is_first(job)) {
             let why = Err("a newer checkpoint was committed before its turn came".to_owned());
             self.tell_mirrored(job, overtaken.id, "the object store", Instant::now(), why);
         }
@@ -122,6 +137,13 @@ impl Checkpoints {
             while let Some((Commit { id, stays }, mirror)) = all.mirrors.take(&job) {
                 let started = Instant::now();
                 let pushed = all.push(&job, id, &mirror);
+                if !mirror.share.is_first() {
+                    // The first node brings what this one could not.
+                    if let Err(problem) = pushed {
+                        tracing::warn!(%job, checkpoint = %id, problem, "this node's share did not come to the object store");
+                    }
+                    continue;
+                }
                 let is_there = pushed.is_ok();
                 all.tell_mirrored(&job, id, &mirror.url, started, pushed);
                 if let Some(stays) = stays.filter(|_| is_there) {
@@ -137,10 +159,20 @@ impl Checkpoints {
         let store = Store::at(&mirror.store);
         // Retention takes nothing of it away meanwhile.
         let _lease = store.lease(job, id).map_err(|problem| with_causes(&problem))?;
-        let pushed = self.runtime.block_on(tier.push(&store, job, id));
-        pushed
-            .map(|pushed| pushed.sent_bytes)
-            .map_err(|problem| with_causes(&problem))
+        let (share, started) = (mirror.share, Instant::now());
+        let pushed = async {
+            let own = tier.push_share(&store, job, id, share).await?;
+            if !share.is_first() {
+                return Ok(own);
+            }
+            if share.nodes > 1 {
+                let patience = self.share_wait.max(2 * started.elapsed());
+                others(&tier, &store, job, id, patience).await?;
+            }
+            tier.push(&store, job, id).await.map(|rest| own + rest.sent_bytes)
+        };
+        let pushed: Result<u64, ObjectError> = self.runtime.block_on(pushed);
+        pushed.map_err(|problem| with_causes(&problem))
     }
 
     /// Takes out of the object store what the rules do not leave. What cannot be removed is tried again after the next commit.
@@ -196,6 +228,41 @@ impl Checkpoints {
     }
 }
 
+/// What of each checkpoint this node brings.
+fn share_of(launch: &Launch) -> Share {
+    let nodes = u32::try_from(launch.nodes.len()).unwrap_or(u32::MAX).max(1);
+    Share {
+        node: launch.group_rank,
+        nodes,
+        ranks_per_node: (launch.world_size / nodes).max(1),
+    }
+}
+
+/// Waits until the shares of all nodes are there, or nothing more of them has come for so long.
+async fn others(
+    tier: &ObjectTier,
+    store: &Store,
+    job: &JobId,
+    id: CheckpointId,
+    patience: Duration,
+) -> Result<(), ObjectError> {
+    let (mut fewest, mut since) = (usize::MAX, Instant::now());
+    loop {
+        let missing = tier.missing(store, job, id).await?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if missing.len() < fewest {
+            (fewest, since) = (missing.len(), Instant::now());
+        }
+        if since.elapsed() >= patience {
+            tracing::warn!(%job, checkpoint = %id, ?missing, "the shares of other nodes did not come; this one brings them");
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK.min(patience)).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rankguard_model::CheckpointCopies;
@@ -214,8 +281,8 @@ mod tests {
     fn started() -> (Mirrors, Launch) {
         let mut launch = launch(&rank(0));
         launch.copies = CheckpointCopies {
-            nodes: 0,
             mirror: Some("file:///mirror".to_owned()),
+            ..CheckpointCopies::default()
         };
         let mirrors = Mirrors::default();
         mirrors.start(&launch);
@@ -259,10 +326,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_node_of_a_job_mirrors() {
+    fn every_node_of_a_job_brings_its_share_and_the_first_tells() {
         let (mirrors, mut launch) = started();
+        assert!(mirrors.is_first(&launch.job));
         launch.group_rank = 1;
         mirrors.start(&launch);
-        assert!(mirrors.put(&launch.job, commit(1)).is_none());
+        assert_eq!(mirrors.put(&launch.job, commit(1)), Some((None, true)));
+        assert!(!mirrors.is_first(&launch.job));
+        launch.copies.mirror = None;
+        mirrors.take(&launch.job);
+        mirrors.take(&launch.job);
+        mirrors.start(&launch);
+        assert!(mirrors.put(&launch.job, commit(2)).is_none());
     }
 }

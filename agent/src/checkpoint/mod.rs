@@ -9,6 +9,7 @@ mod farewell;
 mod joint;
 mod keeper;
 mod mirror;
+mod parity;
 mod peer;
 mod persist;
 
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint_tiers::bulk::{BulkError, BulkServer, Holder, Holdings, ServerLimits, Shelf};
+use rankguard_checkpoint_tiers::bulk::{BulkError, BulkServer, Holder, Holdings, ServerLimits, Shelf, Sums};
 use rankguard_checkpoint_tiers::cap::Cap;
 use rankguard_identity::Network;
 use rankguard_model::{Generation, JobId, Launch, NodeId, RankRef, Stays, Step};
@@ -50,6 +51,8 @@ pub(crate) struct Checkpoints {
     mirrors: Mirrors,
     /// Images of other nodes that are kept here.
     shelf: Arc<Shelf>,
+    /// Parity over images of other nodes that is kept here, in the room of the shelf.
+    sums: Arc<Sums>,
     /// How fast copies may leave.
     cap: Arc<Cap>,
     network: Network,
@@ -64,6 +67,7 @@ pub(crate) struct Checkpoints {
     roster: Roster,
     runtime: Handle,
     peer_fetch: Duration,
+    share_wait: Duration,
     images: ImageSettings,
     /// Where the system says how much memory there is.
     proc_root: PathBuf,
@@ -74,12 +78,14 @@ impl Checkpoints {
     pub(crate) fn new(settings: &Settings, intake: &Intake, roster: &Roster, runtime: Handle) -> Arc<Self> {
         let quarter = || available(&settings.proc_root, &settings.sysfs_root).map_or(0, |(bytes, _)| bytes / 4);
         let (keeper, left) = Keeper::find(settings);
+        let shelf = Arc::new(Shelf::new(settings.images.kept_for_others.unwrap_or_else(quarter)));
         let all = Arc::new(Self {
             arenas: Arenas::new(keeper),
             dedupe: Dedupe::default(),
             joint: Joint::default(),
             mirrors: Mirrors::default(),
-            shelf: Arc::new(Shelf::new(settings.images.kept_for_others.unwrap_or_else(quarter))),
+            sums: Arc::new(Sums::new(shelf.clone())),
+            shelf,
             cap: Arc::new(Cap::new(settings.images.copy_rate)),
             network: settings.network.clone(),
             parts: Arc::default(),
@@ -91,6 +97,7 @@ impl Checkpoints {
             roster: roster.clone(),
             runtime,
             peer_fetch: settings.intervals.peer_fetch,
+            share_wait: settings.intervals.share_wait,
             images: settings.images,
             proc_root: settings.proc_root.clone(),
             sysfs_root: settings.sysfs_root.clone(),
@@ -134,6 +141,7 @@ impl Checkpoints {
     pub(crate) async fn serve(self: &Arc<Self>, host: IpAddr) -> Result<BulkServer, BulkError> {
         let others: Vec<Arc<dyn Holder>> = vec![Arc::new(ArenaHolder(self.clone()))];
         let holdings = Holdings {
+            sums: Some(self.sums.clone()),
             others,
             callers: Some(self.parts.clone()),
             ..Holdings::new(self.shelf.clone())
@@ -155,8 +163,7 @@ impl Checkpoints {
         let keep = launch.restore.as_ref().map(|point| (point.generation, point.step));
         self.remember(&launch.job, keep);
         self.arenas.release(&launch.job, |held| Some(held) != keep);
-        self.shelf
-            .release(&launch.job, |id| Some((id.generation, id.step)) != keep);
+        self.release_kept(&launch.job, |id| Some((id.generation, id.step)) != keep);
         self.mirrors.start(launch);
         self.parts.start(launch);
         self.arenas.release_unsealed(&launch.job, launch.generation);
@@ -168,14 +175,19 @@ impl Checkpoints {
         self.remember(job, Some((generation, step)));
         self.committed.notify_waiters();
         self.arenas.release(job, |held| held < (generation, step));
-        self.shelf
-            .release(job, |id| (id.generation, id.step) < (generation, step));
+        self.release_kept(job, |id| (id.generation, id.step) < (generation, step));
         self.mirror(job, Commit { id: committed, stays });
         // What it borrows from is known to its manifest now.
         for place in self.arenas.of(job) {
             let mut lease = place.lease.lock().expect("no holder of a lease panics");
             *lease = lease.take().filter(|held| held.id() >= committed);
         }
+    }
+
+    /// Lets go of what is kept for other nodes.
+    fn release_kept(&self, job: &JobId, which: impl Fn(CheckpointId) -> bool) {
+        self.shelf.release(job, &which);
+        self.sums.release(job, &which);
     }
 
     fn remember(&self, job: &JobId, kept: Option<(Generation, Step)>) {
@@ -196,7 +208,7 @@ impl Checkpoints {
         self.remember(job, None);
         self.arenas.forget(job);
         self.dedupe.forget(job);
-        self.shelf.release(job, |_| true);
+        self.release_kept(job, |_| true);
         self.mirrors.forget(job);
         self.parts.forget(job);
     }

@@ -12,7 +12,9 @@ use rankguard_checkpoint::source::ArenaSource;
 use rankguard_checkpoint_tiers::bulk::{BulkError, BulkPeer, BulkSource, Callers, Holder, Keep, Limits, Name, What};
 use rankguard_checkpoint_tiers::placement::{Member, plan_replicas};
 use rankguard_identity::Expected;
-use rankguard_model::{Body, CopyTier, Generation, JobId, Launch, NodeId, Peer, RankRef, Source, Step, with_causes};
+use rankguard_model::{
+    Body, CopyTier, Generation, JobId, Launch, NodeId, Peer, Rank, RankRef, Source, Step, with_causes,
+};
 use tokio::task::JoinHandle;
 
 use super::Checkpoints;
@@ -102,8 +104,8 @@ impl Checkpoints {
         launch.peers.iter().filter_map(source).collect()
     }
 
-    /// Brings the image of a sealed slot to the nodes that are to keep it, beside the writing to disk. The slot may be filled
-    /// over once this has ended. Nothing where the job asks for no copies.
+    /// Brings the image of a sealed slot to the nodes that are to keep it, or parity over it, beside the writing to disk. The
+    /// slot may be filled over once this has ended. Nothing where the job asks for neither.
     pub(super) fn copy_to_peers(
         self: &Arc<Self>,
         launch: &Arc<Launch>,
@@ -111,7 +113,7 @@ impl Checkpoints {
         slot: u32,
         rank: &RankRef,
     ) -> Option<JoinHandle<()>> {
-        if launch.copies.nodes == 0 {
+        if launch.copies.nodes == 0 && launch.copies.parity.is_none() {
             return None;
         }
         let (all, launch, place, rank) = (self.clone(), launch.clone(), place.clone(), rank.clone());
@@ -119,32 +121,65 @@ impl Checkpoints {
             let Ok(index) = place.arena.sealed(slot).map(|image| image.index().clone()) else {
                 return;
             };
-            let keepers = all.keepers(&launch);
-            if keepers.is_empty() {
-                let alone = Err("no other node of the job can keep it".to_owned());
-                all.tell_copied(&rank, index.step, "another node", Instant::now(), alone);
-            }
-            for keeper in keepers {
+            for Errand { tier, to, what, keep } in all.errands(&launch, rank.rank) {
                 let started = Instant::now();
+                let Some(to) = to else {
+                    let alone = Err("no other node of the job can keep it".to_owned());
+                    all.tell_copied(&rank, index.step, tier, "another node", started, alone);
+                    continue;
+                };
                 let image = Arc::new(SlotImage {
                     place: place.clone(),
                     slot,
                 });
-                let pushed = match all.open(keeper) {
-                    Ok(peer) => peer.push(What::Image, &index, image, Keep::Memory).await.map_err(chain),
+                let pushed = match all.open(to) {
+                    Ok(peer) => peer.push(what, &index, image, keep).await.map_err(chain),
                     Err(problem) => Err(problem),
                 };
-                let to = keeper.node.as_str();
-                all.tell_copied(&rank, index.step, to, started, pushed.map(|pushed| pushed.sent_bytes));
+                let sent = pushed.map(|pushed| pushed.sent_bytes);
+                all.tell_copied(&rank, index.step, tier, to.node.as_str(), started, sent);
             }
         }))
     }
 
-    fn tell_copied(&self, rank: &RankRef, step: Step, to: &str, started: Instant, sent: Result<u64, String>) {
+    /// Where an image of this node goes.
+    fn errands<'a>(&self, launch: &'a Launch, rank: Rank) -> Vec<Errand<'a>> {
+        let mut errands = Vec::new();
+        if launch.copies.nodes > 0 {
+            let copy = |to| Errand {
+                tier: CopyTier::Peer,
+                to,
+                what: What::Image,
+                keep: Keep::Memory,
+            };
+            errands.extend(or_nobody(self.keepers(launch)).map(copy));
+        }
+        if let Some(asked) = launch.copies.parity {
+            let (lane, holders) = self.parity_of(launch, rank, asked);
+            let holders = or_nobody(holders).enumerate();
+            errands.extend(holders.map(|(nth, to)| Errand {
+                tier: CopyTier::Parity,
+                to,
+                what: What::Share(nth as u32),
+                keep: Keep::Sum(lane.clone()),
+            }));
+        }
+        errands
+    }
+
+    fn tell_copied(
+        &self,
+        rank: &RankRef,
+        step: Step,
+        tier: CopyTier,
+        to: &str,
+        started: Instant,
+        sent: Result<u64, String>,
+    ) {
         let body = Body::Copied {
             generation: rank.generation,
             step,
-            tier: CopyTier::Peer,
+            tier,
             to: to.to_owned(),
             bytes: sent.as_ref().copied().unwrap_or_default(),
             took_ms: started.elapsed().as_secs_f64() * 1e3,
@@ -156,9 +191,16 @@ impl Checkpoints {
 
     /// The nodes that keep the images of this one. All agents of a generation make the same plan, each for itself.
     fn keepers<'a>(&self, launch: &'a Launch) -> Vec<&'a Peer> {
-        let peer = |node: &NodeId| launch.peers.iter().find(|peer| peer.node == *node);
+        let copies = usize::try_from(launch.copies.nodes).unwrap_or(usize::MAX);
+        let plan = plan_replicas(&self.members(launch), copies.saturating_add(1), None);
+        let keepers = plan.keepers(&self.node);
+        keepers.iter().filter_map(|node| peer_of(launch, node)).collect()
+    }
+
+    /// The nodes of a generation and what fails together with each.
+    pub(super) fn members(&self, launch: &Launch) -> Vec<Member> {
         let member = |node: &NodeId| {
-            let domain = match peer(node) {
+            let domain = match peer_of(launch, node) {
                 Some(peer) => &peer.failure_domain,
                 None => &self.failure_domain,
             };
@@ -168,13 +210,10 @@ impl Checkpoints {
                 domains: domains.into_iter().collect(),
             }
         };
-        let members: Vec<Member> = launch.nodes.iter().map(member).collect();
-        let copies = usize::try_from(launch.copies.nodes).unwrap_or(usize::MAX);
-        let plan = plan_replicas(&members, copies.saturating_add(1), None);
-        plan.keepers(&self.node).iter().filter_map(peer).collect()
+        launch.nodes.iter().map(member).collect()
     }
 
-    fn open(&self, peer: &Peer) -> Result<Arc<BulkPeer>, String> {
+    pub(super) fn open(&self, peer: &Peer) -> Result<Arc<BulkPeer>, String> {
         let limits = Limits {
             deadline: self.peer_fetch,
             ..Limits::default()
@@ -184,6 +223,26 @@ impl Checkpoints {
         let opened = BulkPeer::new(address, expected, &self.network, limits, self.cap.clone());
         opened.map(Arc::new).map_err(chain)
     }
+}
+
+/// An agent that a launch names.
+pub(super) fn peer_of<'a>(launch: &'a Launch, node: &NodeId) -> Option<&'a Peer> {
+    launch.peers.iter().find(|peer| peer.node == *node)
+}
+
+/// What is to be brought where.
+struct Errand<'a> {
+    tier: CopyTier,
+    /// Nobody, where no other node of the job can keep it.
+    to: Option<&'a Peer>,
+    what: What,
+    keep: Keep,
+}
+
+/// Each of these nodes; one nobody where there are none, so that it is told.
+fn or_nobody(peers: Vec<&Peer>) -> impl Iterator<Item = Option<&Peer>> {
+    let nobody = peers.is_empty().then_some(None);
+    peers.into_iter().map(Some).chain(nobody)
 }
 
 /// An address as it was told; a name is looked up.
@@ -232,7 +291,10 @@ mod tests {
             peer("n4", "rack-2"),
             peer("spare", "rack-3"),
         ];
-        launch.copies = CheckpointCopies { nodes: 1, mirror: None };
+        launch.copies = CheckpointCopies {
+            nodes: 1,
+            ..CheckpointCopies::default()
+        };
         let keepers = all.keepers(&launch);
         assert_eq!(keepers.len(), 1);
         assert_eq!(keepers[0].failure_domain, "rack-2");

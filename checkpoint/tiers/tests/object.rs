@@ -19,7 +19,7 @@ use rankguard_checkpoint::format::{CheckpointId, Known, Manifest, ShardIndex};
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Checkpoint, Store};
 use rankguard_checkpoint_tiers::cap::Cap;
-use rankguard_checkpoint_tiers::object::{Limits, ObjectError, ObjectSource, ObjectTier};
+use rankguard_checkpoint_tiers::object::{Limits, ObjectError, ObjectSource, ObjectTier, Share};
 use shaky::{Counts, Shaky};
 use tempfile::TempDir;
 
@@ -487,4 +487,55 @@ fn places_that_are_none_are_refused_and_secrets_are_not_repeated() {
         ObjectTier::open("s3://bucket/prefix").unwrap().url(),
         "s3://bucket/prefix"
     );
+}
+
+/// The second of two nodes dies after each of its writes in turn: the first brings what it left, and nothing that was there.
+#[tokio::test]
+async fn the_first_node_ends_what_another_has_left_at_any_write() {
+    let (_folder, from) = store();
+    LARGE.save(&from, id(10, 1), None).unwrap();
+    let share = |node| Share {
+        node,
+        nodes: 2,
+        ranks_per_node: 1,
+    };
+    let (whole, counts, _) = in_memory();
+    let (job, all) = (job(), id(10, 1));
+    let own = whole.push_share(&from, &job, all, share(1)).await.unwrap();
+    let writes = counts.writes.load(Ordering::SeqCst);
+    assert!(own > 0 && writes > 5, "{own} bytes in {writes} writes");
+    assert_eq!(
+        whole.missing(&from, &job, all).await.unwrap(),
+        [rankguard_model::Rank(0)]
+    );
+    let pushed = whole.push(&from, &job, all).await.unwrap();
+    assert!(
+        pushed.kept_bytes >= own && pushed.sent_bytes < 2 * own,
+        "{pushed:?} after {own}"
+    );
+    assert_eq!(
+        whole.push_share(&from, &job, all, share(1)).await.unwrap(),
+        0,
+        "it exists"
+    );
+    for nth in 1..=writes {
+        let (tier, counts, _) = in_memory();
+        counts.fail_from(nth);
+        tier.push_share(&from, &job, all, share(1))
+            .await
+            .expect_err("a write fails");
+        counts.fail_from(0);
+        tier.push_share(&from, &job, all, share(0)).await.unwrap();
+        assert_eq!(
+            tier.missing(&from, &job, all).await.unwrap(),
+            [rankguard_model::Rank(1)],
+            "after write {nth}"
+        );
+        assert_eq!(tier.committed(&job).await.unwrap(), [], "no share is a checkpoint");
+        tier.push(&from, &job, all).await.unwrap();
+        assert_eq!(tier.committed(&job).await.unwrap(), [all], "after write {nth}");
+        let (_held, to) = store();
+        tier.pull(&job, all, &to).await.unwrap();
+        same_files(&from, &to, all, 2);
+    }
 }

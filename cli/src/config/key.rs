@@ -188,6 +188,11 @@ pub(crate) const KEYS: &[Key] = &[
         "first pause before a reconnect",
     ),
     key(
+        "agent.intervals.share_wait_ms",
+        WAIT,
+        "least wait of a job's first node for the shares of the others in a checkpoint that goes to an object store",
+    ),
+    key(
         "agent.intervals.shutdown_grace_ms",
         WAIT,
         "between SIGTERM and SIGKILL of the ranks when the agent ends",

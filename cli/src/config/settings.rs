@@ -302,6 +302,7 @@ fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item =
         ("agent.intervals.last_checkpoint_ms", &mut intervals.last_checkpoint),
         ("agent.intervals.otlp_ms", &mut intervals.otlp),
         ("agent.intervals.peer_fetch_ms", &mut intervals.peer_fetch),
+        ("agent.intervals.share_wait_ms", &mut intervals.share_wait),
         ("agent.intervals.arenas_kept_ms", &mut intervals.arenas_kept),
     ]
     .into_iter()

@@ -140,6 +140,7 @@ fn digits() -> JobView {
         bytes: 5 << 20,
         committed_at: at(3_000 + number as i64 * 3_400),
         copied: 0,
+        in_parity: 0,
         mirrored_at: None,
         stall_ms: (0..6)
             .map(|rank| (Rank(rank), 0.4 + f64::from(rank) * 0.08 + (number % 3) as f64 * 0.1))

@@ -1,6 +1,6 @@
 //! Which checkpoints of a job exist, and which are becoming one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
 use rankguard_checkpoint_schedule::agreement::Tally;
@@ -26,12 +26,19 @@ pub struct Checkpoints {
     pub void_shards: u64,
     /// Why the newest of them was lost.
     pub void_reason: Option<String>,
-    /// Images in the memory of another node, of checkpoints that are not committed.
-    copied: BTreeMap<(Generation, Step), u32>,
+    /// What is in the memory of other nodes, of checkpoints that are not committed.
+    early: BTreeMap<(Generation, Step), Early>,
     /// Copies that could not be made.
     pub copies_failed: u64,
     /// Why the newest of them could not.
     pub copy_reason: Option<String>,
+}
+
+/// Images that other nodes hold of a checkpoint that is not committed, whole or in a parity.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+struct Early {
+    copied: u32,
+    in_parity: u32,
 }
 
 impl Checkpoints {
@@ -49,17 +56,31 @@ impl Checkpoints {
         self.stall_ms.entry(key).or_default().insert(rank, stall_ms);
     }
 
-    /// A shard became durable. Gives the manifest when it was the last one missing and nothing else is being written.
-    pub fn durable(&mut self, job: &JobId, generation: Generation, seal: ShardSeal) -> Option<Manifest> {
+    /// A shard became durable. Gives the manifest when it was the last one missing and nothing else is being written. Attempts
+    /// that the rules of the job name by their step are remembered for longer.
+    pub fn durable(
+        &mut self,
+        job: &JobId,
+        generation: Generation,
+        seal: ShardSeal,
+        rules: &Retention,
+    ) -> Option<Manifest> {
         let step = seal.step;
         if self.newest().is_some_and(|newest| step <= newest.step) {
             return None;
         }
-        self.attempts.image(generation, step, seal.rank, seal.world_size, seal);
+        let (rank, world_size) = (seal.rank, seal.world_size);
+        match rules.every_steps {
+            Some(every) if every > 0 && step.0.is_multiple_of(every) => {
+                self.attempts.wanted(generation, step, rank, world_size, seal)
+            }
+            _ => self.attempts.image(generation, step, rank, world_size, seal),
+        };
         self.complete(job, generation)
     }
 
-    /// The newest whole attempt of a generation as a manifest, unless one is being written already.
+    /// The newest whole attempt of a generation as a manifest, unless one is being written already. What a newer one has
+    /// overtaken while nobody could commit it comes after that one.
     pub fn complete(&mut self, job: &JobId, generation: Generation) -> Option<Manifest> {
         if self.committing.is_some() {
             return None;
@@ -67,39 +88,53 @@ impl Checkpoints {
         let (step, shards) = self.attempts.whole(generation)?;
         let seals: Vec<ShardSeal> = shards.values().cloned().collect();
         let id = CheckpointId { step, generation };
-        let parent = self.newest().map(|newest| CheckpointId {
-            step: newest.step,
-            generation: newest.generation,
+        let before = self.committed.iter().rev().find(|known| known.step < step);
+        let parent = before.map(|before| CheckpointId {
+            step: before.step,
+            generation: before.generation,
         });
         let manifest = Manifest::from_seals(job, id, parent, &seals).ok()?;
         self.committing = Some(manifest.clone());
         Some(manifest)
     }
 
-    /// The manifest is written: the checkpoint exists. Older attempts have become pointless.
-    pub fn committed(&mut self, at: Timestamp, generation: Generation, step: Step) {
+    /// The manifest is written: the checkpoint exists. Older attempts have become pointless, but for whole ones that are among
+    /// those that `stay`: a controller that was away finds several and commits the newest first. Says whether this is the newest.
+    pub fn committed(&mut self, at: Timestamp, generation: Generation, step: Step, stay: &[CheckpointId]) -> bool {
         let shards = self.attempts.images(generation, step).cloned().unwrap_or_default();
         let stall_ms = self.stall_ms.remove(&(generation, step)).unwrap_or_default();
-        self.attempts.committed(step);
-        self.stall_ms.retain(|(_, of), _| *of > step);
-        self.committing = None;
-        if self
-            .newest()
-            .is_some_and(|newest| (newest.step, newest.generation) >= (step, generation))
-        {
-            return;
+        let late = self.newest().is_some_and(|newest| newest.step > step);
+        match late {
+            true => self.attempts.forget(generation, step),
+            false => self.attempts.committed(step, |generation, step| {
+                stay.contains(&CheckpointId { step, generation })
+            }),
         }
-        self.committed.push(CheckpointView {
+        let open: BTreeSet<(Generation, Step)> = self.attempts.all_whole().collect();
+        self.stall_ms.retain(|key, _| key.1 > step || open.contains(key));
+        self.committing = None;
+        let known = |known: &CheckpointView| (known.step, known.generation) >= (step, generation);
+        let place = self.committed.iter().position(known).unwrap_or(self.committed.len());
+        let again = self.committed.get(place).is_some_and(|known| known.step == step);
+        // One that nobody was waiting for, older than what exists, is of no use to anybody.
+        if again || late && shards.is_empty() {
+            return false;
+        }
+        let early = self.early.remove(&(generation, step)).unwrap_or_default();
+        let view = CheckpointView {
             step,
             generation,
             world_size: u32::try_from(shards.len()).unwrap_or(u32::MAX),
             bytes: shards.values().map(|seal| seal.bytes).sum(),
             committed_at: at,
             stall_ms: stall_ms.into_iter().collect(),
-            copied: self.copied.remove(&(generation, step)).unwrap_or_default(),
+            copied: early.copied,
+            in_parity: early.in_parity,
             mirrored_at: None,
-        });
-        self.copied.retain(|(_, of), _| *of > step);
+        };
+        self.committed.insert(place, view);
+        self.early.retain(|key, _| key.1 > step || open.contains(key));
+        !late
     }
 
     /// A copy was made, of a rank's image in another node's memory or of all of a checkpoint in the object store.
@@ -110,18 +145,22 @@ impl Checkpoints {
             .find(|view| (view.generation, view.step) == (generation, step));
         match (known, tier) {
             (Some(view), CopyTier::Peer) => view.copied = view.copied.saturating_add(1),
+            (Some(view), CopyTier::Parity) => view.in_parity = view.in_parity.saturating_add(1),
             (Some(view), CopyTier::Mirror) => view.mirrored_at = Some(at),
             // Memory is faster than the disk that a commit waits for.
-            (None, CopyTier::Peer) => {
-                let key = (generation, step);
-                if self.copied.len() >= STALLS_MAX && !self.copied.contains_key(&key) {
-                    self.copied.pop_first();
-                }
-                *self.copied.entry(key).or_default() += 1;
-            }
+            (None, CopyTier::Peer) => self.early(generation, step).copied += 1,
+            (None, CopyTier::Parity) => self.early(generation, step).in_parity += 1,
             // Retention was faster than the way to the store.
             (None, CopyTier::Mirror) => {}
         }
+    }
+
+    fn early(&mut self, generation: Generation, step: Step) -> &mut Early {
+        let key = (generation, step);
+        if self.early.len() >= STALLS_MAX && !self.early.contains_key(&key) {
+            self.early.pop_first();
+        }
+        self.early.entry(key).or_default()
     }
 
     /// A copy could not be made. The checkpoint is none the worse for it.
@@ -143,11 +182,11 @@ impl Checkpoints {
         self.attempts.void(generation, step);
     }
 
-    /// What stays of the committed ones and of one that may be about to be, by the rules of the job.
+    /// What stays of the committed ones, and of the attempts that wait for their turn, by the rules of the job.
     pub fn stay(
         &self,
         rules: &Retention,
-        next: Option<Kept<CheckpointId>>,
+        now: Timestamp,
         metric: impl Fn(Generation, Step) -> BTreeMap<String, f64>,
     ) -> Vec<CheckpointId> {
         let known = self.committed.iter().map(|view| Kept {
@@ -161,7 +200,15 @@ impl Checkpoints {
             needs: Vec::new(),
             leased: false,
         });
-        let all: Vec<Kept<CheckpointId>> = known.chain(next).collect();
+        let waiting = self.attempts.all_whole().map(|(generation, step)| Kept {
+            id: CheckpointId { step, generation },
+            step,
+            at: now,
+            metrics: metric(generation, step),
+            needs: Vec::new(),
+            leased: false,
+        });
+        let all: Vec<Kept<CheckpointId>> = known.chain(waiting).collect();
         stay(rules, &all).into_keys().collect()
     }
 
@@ -182,7 +229,89 @@ impl Checkpoints {
         self.attempts.fence(generation, committing);
         self.stall_ms
             .retain(|key, _| key.0 >= generation || Some(*key) == committing);
-        self.copied
+        self.early
             .retain(|key, _| key.0 >= generation || Some(*key) == committing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Generation = Generation(1);
+    const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
+
+    fn seal(rank: u32, step: u64) -> ShardSeal {
+        ShardSeal {
+            rank: Rank(rank),
+            step: Step(step),
+            world_size: 2,
+            index: "0".repeat(64),
+            bytes: 1,
+            ledger: None,
+            schema: String::new(),
+        }
+    }
+
+    /// Commits what there is to commit; the steps in their order, and the parent of each.
+    fn commit_all(all: &mut Checkpoints, job: &JobId, rules: &Retention) -> Vec<(u64, Option<u64>)> {
+        let mut order = Vec::new();
+        let mut next = all.committing.clone();
+        while let Some(manifest) = next {
+            let stay = all.stay(rules, NOW, |_, _| BTreeMap::new());
+            all.committed(NOW, ONE, manifest.step, &stay);
+            order.push((manifest.step.0, manifest.parent.map(|(step, _)| step.0)));
+            next = all.complete(job, ONE);
+        }
+        order
+    }
+
+    #[test]
+    fn a_controller_that_was_away_commits_the_newest_first_and_then_what_the_rules_name() {
+        let (job, mut all) = (JobId::from("llm"), Checkpoints::default());
+        let rules = Retention {
+            last: 2,
+            every_steps: Some(60),
+            ..Retention::default()
+        };
+        // One agent tells all it has, then the other.
+        for rank in 0..2 {
+            for step in (10..=300).step_by(10) {
+                all.durable(&job, ONE, seal(rank, step), &rules);
+            }
+        }
+        let order = commit_all(&mut all, &job, &rules);
+        let (first, newest) = ((60, None), (300, Some(60)));
+        let late = [(290, Some(60)), (240, Some(60)), (180, Some(60)), (120, Some(60))];
+        assert_eq!(order, [&[first, newest][..], &late].concat());
+        let steps: Vec<u64> = all.committed.iter().map(|view| view.step.0).collect();
+        assert_eq!(
+            steps,
+            [60, 120, 180, 240, 290, 300],
+            "oldest first, whenever they were committed"
+        );
+        assert!(all.committed.iter().all(|view| view.world_size == 2));
+        assert!(all.durable(&job, ONE, seal(0, 300), &rules).is_none(), "told again");
+    }
+
+    #[test]
+    fn an_overtaken_attempt_that_cannot_be_committed_holds_up_nobody() {
+        let (job, mut all) = (JobId::from("llm"), Checkpoints::default());
+        let rules = Retention {
+            last: 1,
+            every_steps: Some(10),
+            ..Retention::default()
+        };
+        for (rank, step) in [(0, 10), (0, 20), (0, 30), (1, 10), (1, 20), (1, 30)] {
+            all.durable(&job, ONE, seal(rank, step), &rules);
+        }
+        all.committed(NOW, ONE, Step(10), &[]);
+        assert_eq!(all.complete(&job, ONE).map(|manifest| manifest.step), Some(Step(30)));
+        let stay = all.stay(&rules, NOW, |_, _| BTreeMap::new());
+        assert!(all.committed(NOW, ONE, Step(30), &stay), "it is the newest");
+        assert_eq!(all.complete(&job, ONE).map(|manifest| manifest.step), Some(Step(20)));
+        all.refused(ONE, Step(20));
+        assert!(all.complete(&job, ONE).is_none());
+        assert_eq!(all.newest().map(|view| view.step), Some(Step(30)));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint_format::CheckpointId;
 use rankguard_checkpoint_schedule::rates::Rates;
-use rankguard_checkpoint_schedule::retention::{Kept, Retention};
+use rankguard_checkpoint_schedule::retention::Retention;
 use rankguard_model::{
     CaseId, CheckpointPolicy, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, RestoreBytes, Span, Step,
     Timestamp,
@@ -200,14 +200,10 @@ impl Job {
             .unwrap_or_default()
     }
 
-    /// What the rules leave of the committed checkpoints, and of one that is about to be.
-    pub fn stays(&self, policy: &CheckpointPolicy, next: Option<Kept<CheckpointId>>) -> Vec<CheckpointId> {
-        let rules = Retention {
-            last: policy.keep,
-            ..policy.retention.clone()
-        };
+    /// What the rules leave of the committed checkpoints, and of those that are about to be.
+    pub fn stays(&self, policy: &CheckpointPolicy, now: Timestamp) -> Vec<CheckpointId> {
         let metrics = |generation, step| self.metrics_at(generation, step);
-        self.checkpoints.stay(&rules, next, metrics)
+        self.checkpoints.stay(&rules(policy), now, metrics)
     }
 
     /// Begins a stretch of a rank's life; what it did before ends.
@@ -232,5 +228,13 @@ impl Job {
         for span in self.spans.iter_mut().filter(|span| span.to.is_none() && which(span)) {
             span.to = Some(at);
         }
+    }
+}
+
+/// All rules of a job about what stays.
+pub(crate) fn rules(policy: &CheckpointPolicy) -> Retention {
+    Retention {
+        last: policy.keep,
+        ..policy.retention.clone()
     }
 }

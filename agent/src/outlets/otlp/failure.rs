@@ -1,9 +1,9 @@
 //! An export that failed, whatever protocol it went by: in words, and whether it may be tried again.
 
-use std::fmt;
 use std::time::Duration;
 
 use prost::Message as _;
+use rankguard_model::with_causes;
 use tonic::{Code, Status};
 
 /// Characters of what a server says that are kept.
@@ -30,17 +30,10 @@ pub(super) enum Again {
 
 impl Failure {
     /// Nobody was reached, or the connection broke: that may pass.
-    pub(super) fn lost(problem: impl fmt::Display + Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        let problem = problem.into();
-        let mut words = problem.to_string();
-        let mut below = problem.source();
-        while let Some(cause) = below {
-            words.push_str(&format!(": {cause}"));
-            below = cause.source();
-        }
+    pub(super) fn lost(problem: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             again: Again::Later,
-            problem: words,
+            problem: with_causes(&*problem.into()),
         }
     }
 

@@ -22,7 +22,7 @@ mod tally;
 
 pub use caller::{Caller, Pace};
 pub use follower::{Boundary, Follower, Heard, MAX_CALLED};
-pub use tally::{MAX_ATTEMPTS, MAX_VOID, Tally};
+pub use tally::{MAX_ATTEMPTS, MAX_VOID, MAX_WANTED, Tally};
 
 use rankguard_model::{CheckpointCall, Generation};
 use serde::{Deserialize, Serialize};

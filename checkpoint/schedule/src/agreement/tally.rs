@@ -7,6 +7,8 @@ use serde::Serialize;
 
 /// Attempts that are remembered while incomplete; the oldest is given up first.
 pub const MAX_ATTEMPTS: usize = 8;
+/// As many again, of those that somebody wants whatever is newer.
+pub const MAX_WANTED: usize = 64;
 /// Void attempts that are remembered, so that what still arrives of them is not taken for a new attempt.
 pub const MAX_VOID: usize = 64;
 
@@ -14,6 +16,8 @@ pub const MAX_VOID: usize = 64;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Attempt<S> {
     world_size: u32,
+    /// It is given up after those that are not.
+    wanted: bool,
     images: BTreeMap<Rank, S>,
 }
 
@@ -22,6 +26,12 @@ struct Attempt<S> {
 pub struct Tally<S> {
     attempts: BTreeMap<(Generation, Step), Attempt<S>>,
     void: BTreeSet<(Generation, Step)>,
+}
+
+impl<S> Attempt<S> {
+    fn is_whole(&self) -> bool {
+        self.images.len() == self.world_size as usize
+    }
 }
 
 impl<S> Default for Tally<S> {
@@ -39,18 +49,26 @@ impl<S> Tally<S> {
     /// push out with its oldest what the others have told of the newest. One that contradicts the others (another world size,
     /// or a rank beyond it) makes the attempt void. Says whether the attempt is still good.
     pub fn image(&mut self, generation: Generation, step: Step, rank: Rank, world_size: u32, image: S) -> bool {
-        let key = (generation, step);
+        self.take((generation, step), (rank, world_size, image), false)
+    }
+
+    /// The same for an attempt that is wanted whatever is newer, as one that retention names by its step: those that are
+    /// not do not push it out, nor it them.
+    pub fn wanted(&mut self, generation: Generation, step: Step, rank: Rank, world_size: u32, image: S) -> bool {
+        self.take((generation, step), (rank, world_size, image), true)
+    }
+
+    fn take(&mut self, key: (Generation, Step), (rank, world_size, image): (Rank, u32, S), wanted: bool) -> bool {
+        let (generation, step) = key;
         if self.void.contains(&key) {
             return false;
         }
-        if self.attempts.len() >= MAX_ATTEMPTS && !self.attempts.contains_key(&key) {
-            if self.attempts.first_key_value().is_some_and(|(oldest, _)| key < *oldest) {
-                return false;
-            }
-            self.attempts.pop_first();
+        if !self.attempts.contains_key(&key) && !self.make_room(key, wanted) {
+            return false;
         }
         let attempt = self.attempts.entry(key).or_insert_with(|| Attempt {
             world_size,
+            wanted,
             images: BTreeMap::new(),
         });
         if attempt.world_size != world_size || rank.0 >= world_size {
@@ -59,6 +77,18 @@ impl<S> Tally<S> {
         }
         attempt.images.insert(rank, image);
         true
+    }
+
+    /// Gives up the oldest of its kind for a new attempt, where there are as many as are remembered; not for an older one.
+    fn make_room(&mut self, key: (Generation, Step), wanted: bool) -> bool {
+        let most = if wanted { MAX_WANTED } else { MAX_ATTEMPTS };
+        let mut alike = self.attempts.iter().filter(|(_, attempt)| attempt.wanted == wanted);
+        let oldest = alike.next().map(|(oldest, _)| *oldest);
+        match oldest.filter(|_| alike.count() + 1 >= most) {
+            Some(oldest) if key < oldest => false,
+            Some(oldest) => self.attempts.remove(&oldest).is_some(),
+            None => true,
+        }
     }
 
     /// A rank takes no image of this step, or cannot keep it: the attempt is void for good.
@@ -81,8 +111,14 @@ impl<S> Tally<S> {
             .attempts
             .range((generation, Step(0))..=(generation, Step(u64::MAX)));
         of.rev()
-            .find(|(_, attempt)| attempt.images.len() == attempt.world_size as usize)
+            .find(|(_, attempt)| attempt.is_whole())
             .map(|((_, step), attempt)| (*step, &attempt.images))
+    }
+
+    /// All whole attempts, oldest first.
+    pub fn all_whole(&self) -> impl Iterator<Item = (Generation, Step)> + '_ {
+        let whole = self.attempts.iter().filter(|(_, attempt)| attempt.is_whole());
+        whole.map(|(key, _)| *key)
     }
 
     /// The images of an attempt, so far.
@@ -90,9 +126,18 @@ impl<S> Tally<S> {
         self.attempts.get(&(generation, step)).map(|attempt| &attempt.images)
     }
 
-    /// Everything up to a step that was committed has become pointless.
-    pub fn committed(&mut self, step: Step) {
-        self.attempts.retain(|(_, of), _| *of > step);
+    /// Everything up to a step that was committed has become pointless, but for whole attempts that are to be committed
+    /// all the same.
+    pub fn committed(&mut self, step: Step, still: impl Fn(Generation, Step) -> bool) {
+        self.attempts.retain(|(generation, of), attempt| {
+            let late = *of < step && attempt.is_whole() && still(*generation, *of);
+            *of > step || late
+        });
+    }
+
+    /// Nobody wants this attempt any more.
+    pub fn forget(&mut self, generation: Generation, step: Step) {
+        self.attempts.remove(&(generation, step));
     }
 
     /// Older generations may not complete anything more (RG-3), but for one attempt that is being committed.
@@ -122,11 +167,30 @@ mod tests {
             tally.whole(ONE).map(|(step, images)| (step, images.len())),
             Some((Step(5), 2))
         );
-        tally.committed(Step(5));
+        tally.committed(Step(5), |_, _| true);
         assert_eq!(
             (tally.whole(ONE), tally.images(ONE, Step(6)).map(BTreeMap::len)),
             (None, Some(1))
         );
+    }
+
+    #[test]
+    fn whole_attempts_that_were_overtaken_stay_where_they_are_wanted() {
+        let mut tally = Tally::default();
+        for step in 0..2 * MAX_ATTEMPTS as u64 {
+            tally.image(ONE, Step(2 * step), Rank(0), 1, ());
+            tally.wanted(ONE, Step(2 * step + 1), Rank(0), if step == 3 { 2 } else { 1 }, ());
+        }
+        let steps = |tally: &Tally<()>| tally.all_whole().map(|(_, step)| step.0).collect::<Vec<_>>();
+        assert_eq!(
+            steps(&tally)[..4],
+            [1, 3, 5, 9],
+            "those that are wanted are not pushed out; 7 lacks a rank"
+        );
+        tally.committed(Step(30), |_, step| step.0 % 6 == 1);
+        assert_eq!(steps(&tally), [1, 13, 19, 25, 31]);
+        tally.forget(ONE, Step(13));
+        assert_eq!(steps(&tally), [1, 19, 25, 31]);
     }
 
     #[test]

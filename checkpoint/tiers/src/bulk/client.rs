@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rankguard_checkpoint::ImageSource;
-use rankguard_checkpoint::format::{ChunkDigest, ShardIndex};
+use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, ShardIndex};
 use rankguard_identity::{DialError, Expected, Network, Wire};
-use rankguard_model::Generation;
+use rankguard_model::{Generation, JobId};
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Mutex;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::frame::{Ask, FrameError, Reply, read_head, read_payload, write_head};
 use super::server::MAX_FETCH_BYTES;
-use super::{BulkError, Cut, Keep, Name, What, protocol};
+use super::{BulkError, Cut, Keep, Name, SumView, What, protocol};
 use crate::cap::Cap;
 
 /// How a peer is spoken to.
@@ -192,6 +192,24 @@ impl BulkPeer {
             (Reply::Found, bytes) => Ok(Some(bytes)),
             (Reply::Absent, _) => Ok(None),
             (other, _) => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The parities that the peer keeps whole of a checkpoint.
+    pub async fn sums(
+        &self,
+        job: &JobId,
+        checkpoint: CheckpointId,
+        generation: Generation,
+    ) -> Result<Vec<SumView>, BulkError> {
+        let ask = Ask::Sums {
+            job: job.clone(),
+            checkpoint,
+            fence: generation,
+        };
+        match self.request(&ask, &[]).await?.0 {
+            Reply::Sums { sums } => Ok(sums),
+            other => Err(self.unexpected(&other)),
         }
     }
 

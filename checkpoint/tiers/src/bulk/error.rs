@@ -24,6 +24,8 @@ pub enum Refusal {
     Unknown,
     #[error("it keeps nothing on disk")]
     NoDisk,
+    #[error("it keeps no parity, or was not told of which lane")]
+    NoParity,
     #[error("{node} has no part in generation {generation} of this job")]
     Stranger { node: String, generation: u64 },
     #[error("{0}")]

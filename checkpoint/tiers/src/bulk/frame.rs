@@ -1,10 +1,12 @@
 //! One frame: a short header that is parsed, a payload that is not.
 
+use rankguard_checkpoint::format::CheckpointId;
+use rankguard_model::JobId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::{Fence, Keep, Name, Refusal};
+use super::{Fence, Keep, Name, Refusal, SumView};
 
 const MAGIC: [u8; 4] = *b"RGB1";
 
@@ -37,15 +39,22 @@ pub(super) enum Ask {
         fence: Fence,
         runs: Vec<(u32, u32)>,
     },
+    /// Which parities of a checkpoint are whole.
+    Sums {
+        job: JobId,
+        checkpoint: CheckpointId,
+        fence: Fence,
+    },
 }
 
 impl Ask {
-    pub(super) fn name(&self) -> &Name {
+    pub(super) fn job(&self) -> &JobId {
         match self {
             Self::Offer { name, .. }
             | Self::Piece { name, .. }
             | Self::Seal { name, .. }
-            | Self::Fetch { name, .. } => name,
+            | Self::Fetch { name, .. } => &name.job,
+            Self::Sums { job, .. } => job,
         }
     }
 
@@ -54,7 +63,8 @@ impl Ask {
             Self::Offer { fence, .. }
             | Self::Piece { fence, .. }
             | Self::Seal { fence, .. }
-            | Self::Fetch { fence, .. } => *fence,
+            | Self::Fetch { fence, .. }
+            | Self::Sums { fence, .. } => *fence,
         }
     }
 }
@@ -75,6 +85,9 @@ pub(super) enum Reply {
     Found,
     /// No such image here.
     Absent,
+    Sums {
+        sums: Vec<SumView>,
+    },
     Refused(Refusal),
 }
 

@@ -7,6 +7,7 @@
 //!         Piece n + its chunks   -> Took                                  on several connections at once
 //!         Seal                   -> Kept(root)
 //! fetch:  Fetch(runs of chunks)  -> Found + the chunks, one after the other
+//! parity: Sums                   -> Sums(what is whole of a checkpoint)
 //! ```
 //!
 //! Every request names job, checkpoint and rank and carries the generation of who asks; the receiver refuses one below
@@ -14,6 +15,9 @@
 //! them before it answers `Kept`: so who hears `Kept` may call the image replicated. A push that breaks off goes on
 //! with what is missing. Numbers are little-endian; lengths are bounded before memory is taken (RG-11); every request
 //! has a deadline, and a receiver has a number of connections and of bytes that it keeps (RG-9).
+//!
+//! Parity of images goes the way of images: the members of a lane push their images to whoever keeps a parity of it, and that
+//! one keeps only the sum ([`Sums`]). An image that is lost comes back out of the others and the sums ([`RebuildSource`]).
 //!
 //! Both sides are agents of one cluster and know each other's node, or on one machine ([`rankguard_identity::Network`]). A
 //! receiver that knows the generation of who asks takes only nodes that have a part in it ([`Callers`]).
@@ -23,20 +27,24 @@
 mod client;
 mod error;
 mod frame;
+mod rebuild;
 mod server;
 mod shelf;
 mod source;
+mod sums;
 
-use rankguard_checkpoint::format::{CheckpointId, ShardIndex};
+use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, ShardIndex};
 use rankguard_identity::Protocol;
 use rankguard_model::{Generation, JobId, Rank};
 use serde::{Deserialize, Serialize};
 
 pub use client::{BulkPeer, Limits, Replicated};
 pub use error::{BulkError, Refusal};
+pub use rebuild::{RebuildSource, SumHolder};
 pub use server::{BulkServer, Callers, Holdings, ServerLimits};
 pub use shelf::{Held, Holder, Shelf};
 pub use source::BulkSource;
+pub use sums::{Lane, SUM_CHUNK_BYTES, SumView, Sums};
 
 /// How this language is called in a handshake, and what is answered to whoever speaks it without TLS.
 fn protocol() -> Protocol {
@@ -56,16 +64,23 @@ pub enum What {
     Image,
     /// A parity file of the group with the number that stands in place of the rank; see [`parity_index`].
     Parity(u32),
+    /// A rank's image, for the parity with this number of its lane.
+    Share(u32),
+    /// The parity with this number over a lane, whose first rank stands in place of the rank. Its chunks are pieces of
+    /// [`SUM_CHUNK_BYTES`].
+    Sum(u32),
 }
 
 /// Where the receiver keeps it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Keep {
     /// In memory, until it is released.
     Memory,
     /// In the receiver's own store on disk, synced.
     Disk,
+    /// Only what it adds to a parity in memory, until that is released; goes with [`What::Share`].
+    Sum(Lane),
 }
 
 /// The name of one thing that is replicated.
@@ -111,6 +126,18 @@ pub fn parity_index(descriptor: &crate::parity::Descriptor, id: CheckpointId, gr
 /// Who asks: the generation that acts for it.
 type Fence = Generation;
 
+/// Numbers in runs (first, count).
+fn runs(numbers: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for nth in numbers {
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == nth => *count += 1,
+            _ => runs.push((nth, 1)),
+        }
+    }
+    runs
+}
+
 /// An index cut into pieces for the way: the same on both ends.
 #[derive(Debug, Clone)]
 struct Cut {
@@ -148,6 +175,25 @@ impl Cut {
     fn piece_bytes(&self, piece: u32) -> Option<usize> {
         let chunks = self.pieces.get(piece as usize)?;
         Some(chunks.clone().map(|chunk| self.length(chunk)).sum())
+    }
+
+    /// Compares the chunks of a piece, one after the other in `bytes`, with the index.
+    fn check(&self, index: &ShardIndex, piece: u32, bytes: &[u8]) -> Result<(), Refusal> {
+        let chunks = self.pieces.get(piece as usize).ok_or(Refusal::Unknown)?;
+        if self.piece_bytes(piece) != Some(bytes.len()) {
+            return Err(Refusal::Failed(format!("piece {piece} has {} bytes", bytes.len())));
+        }
+        let mut from = 0;
+        for chunk in chunks.clone() {
+            let to = from + self.length(chunk);
+            let (stated, found) = (index.chunks[chunk as usize], ChunkDigest::of(&bytes[from..to]));
+            if stated != found {
+                let (stated, found) = (stated.to_string(), found.to_string());
+                return Err(Refusal::Damaged { chunk, stated, found });
+            }
+            from = to;
+        }
+        Ok(())
     }
 
     /// The piece of a chunk and where it begins in it.

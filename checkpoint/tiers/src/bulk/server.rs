@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::frame::{Ask, FrameError, Reply, read_head, read_payload, write_head};
-use super::{BulkError, Holder, Keep, Name, Refusal, Shelf, What, protocol};
+use super::{BulkError, Holder, Keep, Name, Refusal, Shelf, Sums, What, protocol};
 use crate::cap::Cap;
 
 /// Most bytes of chunks in one answer.
@@ -51,6 +51,8 @@ pub trait Callers: std::fmt::Debug + Send + Sync {
 pub struct Holdings {
     /// Where images go, and are asked for first.
     pub shelf: Arc<Shelf>,
+    /// Where parity of images goes; none is kept when absent.
+    pub sums: Option<Arc<Sums>>,
     /// Who else is asked for chunks.
     pub others: Vec<Arc<dyn Holder>>,
     /// Where images go that the sender wants on disk.
@@ -64,6 +66,7 @@ impl Holdings {
     pub fn new(shelf: Arc<Shelf>) -> Self {
         Self {
             shelf,
+            sums: None,
             others: Vec::new(),
             store: None,
             callers: None,
@@ -184,10 +187,10 @@ impl Desk {
     async fn answer(&self, stream: &mut Wire, ask: &Ask, payload: u64) -> Result<(Reply, Vec<u8>), FrameError> {
         let mut buffer = Vec::new();
         let known = self.check_caller(stream.caller(), ask);
-        let allowed = known.and_then(|()| self.holdings.shelf.check_fence(&ask.name().job, ask.fence()));
+        let allowed = known.and_then(|()| self.holdings.shelf.check_fence(ask.job(), ask.fence()));
         let expected = match (ask, &allowed) {
             (Ask::Offer { .. }, _) => MAX_INDEX_BYTES,
-            (Ask::Piece { name, piece, .. }, Ok(())) => match self.holdings.shelf.expect(name, *piece) {
+            (Ask::Piece { name, piece, .. }, Ok(())) => match self.expect(name, *piece) {
                 Ok((bytes, spare)) => {
                     buffer = spare;
                     bytes
@@ -195,21 +198,22 @@ impl Desk {
                 Err(refusal) => return self.refuse(stream, payload, refusal).await,
             },
             (Ask::Piece { .. }, Err(refusal)) => return self.refuse(stream, payload, refusal.clone()).await,
-            (Ask::Seal { .. } | Ask::Fetch { .. }, _) => 0,
+            (Ask::Seal { .. } | Ask::Fetch { .. } | Ask::Sums { .. }, _) => 0,
         };
         read_payload(stream, payload, expected, &mut buffer).await?;
         if let Err(refusal) = allowed {
             return Ok((Reply::Refused(refusal), Vec::new()));
         }
         let done = match ask {
-            Ask::Offer { name, keep, .. } => self.offer(name, *keep, &buffer).map(|reply| (reply, Vec::new())),
-            Ask::Piece { name, piece, .. } => self
-                .holdings
-                .shelf
-                .put(name, *piece, buffer)
-                .map(|()| (Reply::Took, Vec::new())),
+            Ask::Offer { name, keep, .. } => self.offer(name, keep, &buffer).map(|reply| (reply, Vec::new())),
+            Ask::Piece { name, piece, .. } => self.put(name, *piece, buffer).await.map(|()| (Reply::Took, Vec::new())),
             Ask::Seal { name, .. } => self.seal(name).await.map(|reply| (reply, Vec::new())),
             Ask::Fetch { name, runs, .. } => self.fetch(name.clone(), runs.clone()).await,
+            Ask::Sums { job, checkpoint, .. } => {
+                let sums = self.holdings.sums.as_ref().map(|sums| sums.whole(job, *checkpoint));
+                let sums = sums.unwrap_or_default();
+                Ok((Reply::Sums { sums }, Vec::new()))
+            }
         };
         Ok(done.unwrap_or_else(|refusal| (Reply::Refused(refusal), Vec::new())))
     }
@@ -220,7 +224,7 @@ impl Desk {
             return Ok(());
         };
         let (node, generation) = (NodeId::from(name.own()), ask.fence());
-        if callers.may(&node, &ask.name().job, generation) {
+        if callers.may(&node, ask.job(), generation) {
             return Ok(());
         }
         let refusal = Refusal::Stranger {
@@ -246,23 +250,64 @@ impl Desk {
         self.for_disk.lock().expect("no holder of the list panics")
     }
 
-    fn offer(&self, name: &Name, keep: Keep, bytes: &[u8]) -> Result<Reply, Refusal> {
+    /// Who keeps parity, where that is what this is for.
+    fn sums(&self, name: &Name) -> Result<Option<&Arc<Sums>>, Refusal> {
+        match (name.what, &self.holdings.sums) {
+            (What::Share(_), None) => Err(Refusal::NoParity),
+            (What::Share(_), sums) => Ok(sums.as_ref()),
+            _ => Ok(None),
+        }
+    }
+
+    fn expect(&self, name: &Name, piece: u32) -> Result<(usize, Vec<u8>), Refusal> {
+        match self.sums(name)? {
+            Some(sums) => Ok((sums.expect(name, piece)?, Vec::new())),
+            None => self.holdings.shelf.expect(name, piece),
+        }
+    }
+
+    async fn put(&self, name: &Name, piece: u32, bytes: Vec<u8>) -> Result<(), Refusal> {
+        let Some(sums) = self.sums(name)?.cloned() else {
+            return self.holdings.shelf.put(name, piece, bytes);
+        };
+        let name = name.clone();
+        // To code is work, not waiting.
+        let added = tokio::task::spawn_blocking(move || sums.add(&name, piece, &bytes)).await;
+        added.map_err(|problem| Refusal::Failed(problem.to_string()))?
+    }
+
+    fn offer(&self, name: &Name, keep: &Keep, bytes: &[u8]) -> Result<Reply, Refusal> {
         let index = ShardIndex::from_bytes(bytes).map_err(|problem| Refusal::Failed(format!("the index {problem}")))?;
         if name.job != index.job || name.checkpoint != index.id() || name.rank != index.rank {
             return Err(Refusal::Failed("the index is of another image".to_owned()));
         }
-        if keep == Keep::Disk && (self.holdings.store.is_none() || name.what != What::Image) {
+        if let (What::Share(nth), Keep::Sum(lane)) = (name.what, keep) {
+            let sums = self.sums(name)?.ok_or(Refusal::NoParity)?;
+            let missing = sums.offer(name, nth, lane, index)?;
+            return Ok(Reply::Wanted { missing });
+        }
+        if matches!(
+            (name.what, keep),
+            (What::Share(_) | What::Sum(_), _) | (_, Keep::Sum(_))
+        ) {
+            return Err(Refusal::NoParity);
+        }
+        if *keep == Keep::Disk && (self.holdings.store.is_none() || name.what != What::Image) {
             return Err(Refusal::NoDisk);
         }
         let missing = self.holdings.shelf.offer(name, index)?;
         match keep {
             Keep::Disk => self.disk().insert(name.clone()),
-            Keep::Memory => self.disk().remove(name),
+            Keep::Memory | Keep::Sum(_) => self.disk().remove(name),
         };
         Ok(Reply::Wanted { missing })
     }
 
     async fn seal(&self, name: &Name) -> Result<Reply, Refusal> {
+        if let Some(sums) = self.sums(name)? {
+            let root = sums.seal(name)?.to_string();
+            return Ok(Reply::Kept { root });
+        }
         let held = self.holdings.shelf.seal(name)?;
         let root = held.index().root.to_string();
         let to_disk = self.disk().remove(name);
@@ -285,6 +330,7 @@ impl Desk {
 
     async fn fetch(&self, name: Name, runs: Vec<(u32, u32)>) -> Result<(Reply, Vec<u8>), Refusal> {
         let mut holders: Vec<Arc<dyn Holder>> = vec![self.holdings.shelf.clone()];
+        holders.extend(self.holdings.sums.clone().map(|sums| sums as Arc<dyn Holder>));
         holders.extend(self.holdings.others.iter().cloned());
         let read = move || {
             holders

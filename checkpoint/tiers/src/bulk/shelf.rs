@@ -5,11 +5,11 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankguard_checkpoint::ImageSource;
-use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, ShardIndex};
+use rankguard_checkpoint::format::{CheckpointId, ShardIndex};
 use rankguard_checkpoint::source::{ChunkError, ChunkId, ChunkSource, Tier};
 use rankguard_model::{Generation, JobId};
 
-use super::{Cut, Name, Refusal, What};
+use super::{Cut, Name, Refusal, What, runs};
 
 /// Something that has images besides the shelf, such as the arenas of a node.
 pub trait Holder: Send + Sync {
@@ -117,6 +117,23 @@ impl Shelf {
             .and_then(Image::held)
     }
 
+    /// Takes room for what is kept beside images. Nobody else has it until it is given back.
+    pub(super) fn take_room(&self, wanted: u64) -> Result<(), Refusal> {
+        let mut inner = self.lock();
+        let room = inner.limit.saturating_sub(inner.bytes);
+        if wanted > room {
+            return Err(Refusal::Full { wanted, room });
+        }
+        inner.bytes += wanted;
+        Ok(())
+    }
+
+    /// Gives such room back.
+    pub(super) fn give_room(&self, bytes: u64) {
+        let mut inner = self.lock();
+        inner.bytes = inner.bytes.saturating_sub(bytes);
+    }
+
     /// Makes room for an image; gives the pieces that are missing.
     pub(super) fn offer(&self, name: &Name, index: ShardIndex) -> Result<Vec<(u32, u32)>, Refusal> {
         let mut inner = self.lock();
@@ -169,20 +186,9 @@ impl Shelf {
                 .ok_or(Refusal::Unknown)?;
             (image.index.clone(), image.cut.clone())
         };
-        let chunks = cut.pieces.get(piece as usize).ok_or(Refusal::Unknown)?;
-        if cut.piece_bytes(piece) != Some(bytes.len()) {
-            return Err(Refusal::Failed(format!("piece {piece} has {} bytes", bytes.len())));
-        }
-        let mut from = 0;
-        for chunk in chunks.clone() {
-            let to = from + cut.length(chunk);
-            let (stated, found) = (index.chunks[chunk as usize], ChunkDigest::of(&bytes[from..to]));
-            if stated != found {
-                self.lock().keep_spare(bytes);
-                let (stated, found) = (stated.to_string(), found.to_string());
-                return Err(Refusal::Damaged { chunk, stated, found });
-            }
-            from = to;
+        if let Err(refusal) = cut.check(&index, piece, &bytes) {
+            self.lock().keep_spare(bytes);
+            return Err(refusal);
         }
         let mut inner = self.lock();
         // Meanwhile it may have been let go, and offered anew as something else.
@@ -244,14 +250,8 @@ impl Inner {
 
 impl Image {
     fn missing(&self) -> Vec<(u32, u32)> {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for (nth, _) in (0u32..).zip(&self.pieces).filter(|(_, piece)| piece.is_none()) {
-            match runs.last_mut() {
-                Some((first, count)) if *first + *count == nth => *count += 1,
-                _ => runs.push((nth, 1)),
-            }
-        }
-        runs
+        let missing = (0u32..).zip(&self.pieces).filter(|(_, piece)| piece.is_none());
+        runs(missing.map(|(nth, _)| nth))
     }
 
     fn held(&self) -> Option<Held> {

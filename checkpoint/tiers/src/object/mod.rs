@@ -23,6 +23,7 @@ mod list;
 mod pull;
 mod push;
 mod remove;
+mod share;
 mod source;
 mod url;
 
@@ -41,6 +42,7 @@ pub use error::ObjectError;
 pub use pull::Pulled;
 pub use push::Pushed;
 pub use remove::Removed;
+pub use share::Share;
 pub use source::ObjectSource;
 
 /// How much the tier may have under way.

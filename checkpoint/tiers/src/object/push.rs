@@ -9,8 +9,8 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::{MultipartUpload, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use rankguard_checkpoint::format::{CheckpointId, LENT_FILE};
-use rankguard_checkpoint::{Store, StoreError};
-use rankguard_model::JobId;
+use rankguard_checkpoint::{Checkpoint, Store, StoreError};
+use rankguard_model::{JobId, Rank};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -46,7 +46,7 @@ pub struct Pushed {
 
 /// What became of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Put {
+pub(super) enum Put {
     Sent(u64),
     AlreadyThere(u64),
 }
@@ -76,8 +76,31 @@ impl ObjectTier {
         }
         self.refuse_stale(job, id).await?;
 
+        let mut puts = self.put_shards(store, &checkpoint, &|_| true).await?;
+        // Another generation may have committed while this was under way.
+        self.refuse_stale(job, id).await?;
+        puts.push(self.put_new(&manifest_place, manifest_bytes).await?);
+        for put in puts {
+            match put {
+                Put::Sent(bytes) => pushed.sent_bytes += bytes,
+                Put::AlreadyThere(bytes) => pushed.kept_bytes += bytes,
+            }
+        }
+        pushed.took = started.elapsed();
+        Ok(pushed)
+    }
+
+    /// Brings the shards of some ranks, those that they borrow from too, and then their indexes. What is there is not sent again.
+    pub(super) async fn put_shards(
+        &self,
+        store: &Store,
+        checkpoint: &Checkpoint,
+        own: &(dyn Fn(Rank) -> bool + Sync),
+    ) -> Result<Vec<Put>, ObjectError> {
+        let (job, id) = (&checkpoint.manifest.job, checkpoint.id());
         let mut puts = Vec::new();
-        let shards = files(&checkpoint.indexes);
+        let mut shards = files(&checkpoint.indexes);
+        shards.retain(|shard| own(shard.file.rank));
         let (small, large): (Vec<_>, Vec<_>) = shards
             .iter()
             .partition(|shard| shard.whole && shard.bytes <= self.limits.part_bytes);
@@ -94,24 +117,14 @@ impl ObjectTier {
         let small: Vec<Put> = side_by_side.buffer_unordered(self.requests()).try_collect().await?;
         puts.extend(small);
 
-        let indexes = stream::iter(&checkpoint.indexes).map(|index| async move {
+        let indexes = checkpoint.indexes.iter().filter(|index| own(index.rank));
+        let indexes = stream::iter(indexes).map(|index| async move {
             let bytes = read_file(&store.index_path(job, id, index.rank)?)?;
             self.put_new(&self.index_place(job, id, index.rank)?, bytes).await
         });
         let indexes: Vec<Put> = indexes.buffer_unordered(self.requests()).try_collect().await?;
         puts.extend(indexes);
-
-        // Another generation may have committed while this was under way.
-        self.refuse_stale(job, id).await?;
-        puts.push(self.put_new(&manifest_place, manifest_bytes).await?);
-        for put in puts {
-            match put {
-                Put::Sent(bytes) => pushed.sent_bytes += bytes,
-                Put::AlreadyThere(bytes) => pushed.kept_bytes += bytes,
-            }
-        }
-        pushed.took = started.elapsed();
-        Ok(pushed)
+        Ok(puts)
     }
 
     /// Says of a folder without a manifest that it is there for what others have borrowed from it.

@@ -68,12 +68,33 @@ impl Code {
             pieces.iter().for_each(|piece| add(&mut sum, piece.as_ref()));
             return Ok(vec![sum]);
         }
-        let mut encoder = ReedSolomonEncoder::new(members, parity, length).map_err(refused)?;
+        let mut encoder = encoder(members, parity, length)?;
         for piece in pieces {
             encoder.add_original_shard(piece).map_err(refused)?;
         }
         let encoded = encoder.encode().map_err(refused)?;
         Ok(encoded.recovery_iter().map(<[u8]>::to_vec).collect())
+    }
+
+    /// What the member at `place` adds to the parity with the number `nth`: the shares of all members, added bit by bit
+    /// without carry, are that parity. So whoever keeps it needs no two members at a time. Both numbers lie in the code.
+    pub fn share(&self, place: usize, nth: usize, piece: &[u8]) -> Result<Vec<u8>, CodeError> {
+        if place >= self.members || nth >= self.parity {
+            let (members, parity) = (place.saturating_add(1), nth.saturating_add(1));
+            return Err(CodeError::Shape { members, parity });
+        }
+        let length = even_length(std::iter::once(piece))?;
+        if self.parity == 1 {
+            return Ok(piece.to_vec());
+        }
+        let (zeros, mut encoder) = (vec![0; length], encoder(self.members, self.parity, length)?);
+        for other in 0..self.members {
+            let piece = if other == place { piece } else { &zeros };
+            encoder.add_original_shard(piece).map_err(refused)?;
+        }
+        let encoded = encoder.encode().map_err(refused)?;
+        let share = encoded.recovery(nth).map(<[u8]>::to_vec);
+        share.ok_or_else(|| CodeError::Code(format!("it gives no parity {nth}")))
     }
 
     /// Puts the missing members back, if enough of the others and of the parity are there. Missing parity stays
@@ -122,6 +143,10 @@ impl Code {
     }
 }
 
+fn encoder(members: usize, parity: usize, length: usize) -> Result<ReedSolomonEncoder, CodeError> {
+    ReedSolomonEncoder::new(members, parity, length).map_err(refused)
+}
+
 fn refused(problem: reed_solomon_simd::Error) -> CodeError {
     CodeError::Code(problem.to_string())
 }
@@ -141,7 +166,7 @@ fn even_length<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<usize, Code
 }
 
 /// Adds a piece to a sum, bit by bit without carry.
-fn add(sum: &mut [u8], piece: &[u8]) {
+pub(crate) fn add(sum: &mut [u8], piece: &[u8]) {
     let (words, rest) = sum.as_chunks_mut::<8>();
     let (from, from_rest) = piece.as_chunks::<8>();
     for (word, other) in words.iter_mut().zip(from) {
@@ -189,6 +214,13 @@ mod tests {
             let pieces: Vec<Vec<u8>> = (0..members).map(piece).collect();
             let coded = code.encode(&pieces).expect("pieces of one length");
             prop_assert_eq!(coded.len(), parity);
+            for (nth, whole) in coded.iter().enumerate() {
+                let mut sum = vec![0; 2 * half];
+                for (place, piece) in pieces.iter().enumerate() {
+                    add(&mut sum, &code.share(place, nth, piece).expect("a share of the code"));
+                }
+                prop_assert_eq!(&sum, whole, "shares add up to the parity");
+            }
             let mut places: Vec<usize> = (0..members + parity).collect();
             places.sort_by_key(|&place| (order[place % order.len()], place));
             let take = |lost: usize| {

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use rankguard_checkpoint::StoreError;
 use rankguard_checkpoint::format::Origin;
 
+pub(crate) use code::add;
 pub use code::{Code, CodeError, MEMBERS_MAX, PARITY_MAX};
 pub use descriptor::{Descriptor, DescriptorError, MAX_DESCRIPTOR_BYTES, ParityMember};
 pub use files::{ParitySource, Protected, protect, prune};

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rankguard_checkpoint_tiers::object::ObjectTier;
-use rankguard_model::CheckpointCopies;
+use rankguard_checkpoint_tiers::parity::{MEMBERS_MAX, PARITY_MAX};
+use rankguard_model::{CheckpointCopies, CheckpointParity};
 
 use crate::args::ControllerAddress;
 use crate::commands::keep::KeepArgs;
@@ -60,6 +61,10 @@ pub(crate) struct CopiesArgs {
     /// Other nodes of the job that keep each image in memory, in other failure domains where there are some
     #[arg(long, value_name = "NODES", requires = "checkpoint_dir", value_parser = clap::value_parser!(u32).range(1..=3))]
     pub(crate) checkpoint_copies: Option<u32>,
+    /// Parity of the images in memory: groups of at most K nodes, M other nodes keep a parity of each, and any M of them may be
+    /// lost
+    #[arg(long, value_name = "K+M", requires = "checkpoint_dir", value_parser = parity)]
+    pub(crate) checkpoint_parity: Option<CheckpointParity>,
     /// Object store that every committed checkpoint is mirrored to: file, s3, gs or az; credentials from the environment
     /// of the agents
     #[arg(long, value_name = "URL", requires = "checkpoint_dir")]
@@ -81,8 +86,23 @@ impl CopiesArgs {
         Ok(CheckpointCopies {
             nodes: self.checkpoint_copies.unwrap_or(0),
             mirror: self.checkpoint_mirror.clone(),
+            parity: self.checkpoint_parity,
         })
     }
+}
+
+/// `K+M`.
+fn parity(text: &str) -> Result<CheckpointParity, String> {
+    let (nodes, parities) = text.split_once('+').ok_or("want K+M, such as 4+1")?;
+    let number = |text: &str, most: usize| {
+        let found = text.parse::<u32>().ok();
+        let found = found.filter(|number| (1..=most).contains(&(*number as usize)));
+        found.ok_or_else(|| format!("{text:?} is not a number from 1 to {most}; want K+M, such as 4+1"))
+    };
+    Ok(CheckpointParity {
+        nodes: number(nodes, MEMBERS_MAX)?,
+        parities: number(parities, PARITY_MAX)?,
+    })
 }
 
 /// `MIN:MAX`.
@@ -140,6 +160,14 @@ impl std::str::FromStr for EnvPair {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parity_is_two_numbers_within_what_the_code_can_do() {
+        assert_eq!(parity("4+2"), Ok(CheckpointParity { nodes: 4, parities: 2 }));
+        for wrong in ["", "4", "4+0", "0+1", "4+33", "1025+1", "4:1", "4+1+1", "-4+1"] {
+            assert!(parity(wrong).is_err(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn a_node_count_is_a_range_or_one_number() {

@@ -1,10 +1,9 @@
 //! What evidence says of the progress of plans and checkpoints.
 
-use rankguard_checkpoint_format::CheckpointId;
-use rankguard_checkpoint_schedule::retention::Kept;
 use rankguard_model::{Body, Entity, Evidence, Generation, JobId, ProgressPoint, Rank, Source, Step};
 
 use super::Turn;
+use crate::job::rules;
 use crate::{Action, Phase};
 
 impl Turn<'_> {
@@ -116,10 +115,11 @@ impl Turn<'_> {
             Body::ShardSealed { step, stall_ms, .. } => job.checkpoints.sealed(*generation, *step, *rank, *stall_ms),
             Body::ShardDurable { seal } => {
                 let fenced = matches!(job.phase, Phase::Fencing { .. }) || job.is_over();
+                let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
                 let manifest = if fenced {
                     None
                 } else {
-                    job.checkpoints.durable(name, *generation, seal.clone())
+                    job.checkpoints.durable(name, *generation, seal.clone(), &rules)
                 };
                 self.commit(name, manifest);
             }
@@ -167,19 +167,7 @@ impl Turn<'_> {
     pub(super) fn commit(&mut self, name: &JobId, manifest: Option<rankguard_checkpoint_format::Manifest>) {
         let Some(job) = self.state.jobs.get(name) else { return };
         if let (Some(manifest), Some(policy)) = (manifest, job.spec.checkpoint.clone()) {
-            let id = CheckpointId {
-                step: manifest.step,
-                generation: manifest.generation,
-            };
-            let next = Kept {
-                id,
-                step: id.step,
-                at: self.at,
-                metrics: job.metrics_at(id.generation, id.step),
-                needs: Vec::new(),
-                leased: false,
-            };
-            let pinned = job.stays(&policy, Some(next));
+            let pinned = job.stays(&policy, self.at);
             self.actions.push(Action::CommitManifest {
                 store: policy.store,
                 manifest,

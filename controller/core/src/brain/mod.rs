@@ -57,7 +57,9 @@ impl Turn<'_> {
                 differing,
             } => {
                 if let Some(entry) = self.state.jobs.get_mut(job) {
-                    entry.checkpoints.committed(self.at, *generation, *step);
+                    let policy = entry.spec.checkpoint.as_ref();
+                    let stay = policy.map(|policy| entry.stays(policy, self.at)).unwrap_or_default();
+                    let newest = entry.checkpoints.committed(self.at, *generation, *step, &stay);
                     entry.calls.committed(*generation, *step);
                     entry.fruitless = 0;
                     let mirrored = |policy: &&CheckpointPolicy| policy.copies.mirror.is_some();
@@ -67,14 +69,16 @@ impl Turn<'_> {
                         generation: *generation,
                         step: *step,
                         stays: policy.map(|policy| {
-                            let named = entry.stays(policy, None);
+                            let named = entry.stays(policy, self.at);
                             Stays {
                                 newest: policy.keep.max(1),
                                 named: named.iter().map(|id| (id.generation, id.step)).collect(),
                             }
                         }),
                     };
-                    for node in entry.nodes().to_vec() {
+                    // Of one that came after a newer one the agents have let go already.
+                    let nodes = if newest { entry.nodes().to_vec() } else { Vec::new() };
+                    for node in nodes {
                         self.order(&node, keep.clone());
                     }
                     self.replicas_differ(job, *generation, *step, differing);

@@ -1,0 +1,131 @@
+//! Parity over the images of several nodes, in the memory of others: less memory than copies for the same losses.
+//!
+//! Every agent of a generation plans the same groups, each for itself. A lane is one rank of each node of a group; its members
+//! bring their images to the nodes that keep its parities, which keep only the sums. What is lost is rebuilt out of the images
+//! that are left in arenas and the sums, so a parity is of use for as long as those images are: ranks under parity have at least
+//! two slots, and a save leaves the image before it where it is.
+
+use rankguard_checkpoint::format::ShardIndex;
+use rankguard_checkpoint::source::ChunkSource;
+use rankguard_checkpoint_tiers::bulk::{Lane, RebuildSource, SumHolder};
+use rankguard_checkpoint_tiers::placement::plan_parity;
+use rankguard_model::{CheckpointParity, Launch, NodeId, Peer, Rank};
+
+use super::Checkpoints;
+use super::peer::peer_of;
+
+/// Images of a rank under parity in memory at a time, at least: the one that is filled and the one that others count on.
+const SLOTS: u32 = 2;
+
+impl Checkpoints {
+    /// Slots of each rank's arena.
+    pub(super) fn slots(&self, launch: &Launch) -> u32 {
+        match launch.copies.parity {
+            Some(_) => self.images.slots.max(SLOTS),
+            None => self.images.slots,
+        }
+    }
+
+    /// The lane of a rank of this node, and who keeps its parities, in their order; nobody where this node is alone.
+    pub(super) fn parity_of<'a>(
+        &self,
+        launch: &'a Launch,
+        rank: Rank,
+        asked: CheckpointParity,
+    ) -> (Lane, Vec<&'a Peer>) {
+        let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let groups = plan_parity(&self.members(launch), count(asked.nodes), count(asked.parities), &[]);
+        let own = groups.into_iter().find(|group| group.members.contains(&self.node));
+        let (members, holders) = own.map(|group| (group.members, group.holders)).unwrap_or_default();
+        // Ranks are numbered node by node, and every node has as many.
+        let nodes = u32::try_from(launch.nodes.len()).unwrap_or(u32::MAX).max(1);
+        let each = (launch.world_size / nodes).max(1);
+        let place = |node: &NodeId| launch.nodes.iter().position(|other| other == node);
+        let at = |node| Some(Rank(u32::try_from(place(node)?).ok()? * each + rank.0 % each));
+        let mut ranks: Vec<Rank> = members.iter().filter_map(at).collect();
+        ranks.sort_unstable();
+        let holders: Vec<&Peer> = holders.iter().filter_map(|node| peer_of(launch, node)).collect();
+        let parities = holders.len() as u32;
+        (Lane { ranks, parities }, holders)
+    }
+
+    /// What was lost, rebuilt out of what `survivors` have and the parity that this agent and others keep. For threads that may
+    /// wait.
+    pub(super) fn rebuilt<'a>(
+        &self,
+        launch: &Launch,
+        indexes: &'a [ShardIndex],
+        survivors: Vec<&'a dyn ChunkSource>,
+    ) -> Option<RebuildSource<'a>> {
+        launch.copies.parity?;
+        let others = launch.peers.iter().filter_map(|peer| self.open(peer).ok());
+        let mut holders = vec![SumHolder::Here(self.sums.clone())];
+        holders.extend(others.map(SumHolder::Peer));
+        RebuildSource::new(indexes, survivors, holders, launch.generation, self.runtime.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::collectors::testing::{launch, rank};
+    use crate::intake::Intake;
+    use crate::ranks::Roster;
+    use crate::settings::Settings;
+
+    const NODES: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
+
+    fn on(node: &str) -> std::sync::Arc<Checkpoints> {
+        let mut settings = Settings::new(NodeId::from(node), "", "");
+        settings.failure_domain = format!("rack-of-{node}");
+        let (node, runtime) = (settings.node.clone(), tokio::runtime::Handle::current());
+        Checkpoints::new(&settings, &Intake::new(node.clone()), &Roster::new(node), runtime)
+    }
+
+    fn peer(node: &str) -> Peer {
+        Peer {
+            node: NodeId::from(node),
+            address: "127.0.0.1:1".to_owned(),
+            failure_domain: format!("rack-of-{node}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn all_nodes_of_a_group_plan_alike_and_no_parity_is_kept_by_a_member() {
+        let mut launch = launch(&rank(0));
+        (launch.nodes, launch.world_size) = (NODES.map(NodeId::from).to_vec(), 10);
+        let asked = CheckpointParity { nodes: 3, parities: 2 };
+        let mut lanes: Vec<(Lane, Vec<NodeId>)> = Vec::new();
+        for (group_rank, node) in NODES.iter().enumerate() {
+            launch.peers = NODES
+                .iter()
+                .filter(|other| *other != node)
+                .map(|other| peer(other))
+                .collect();
+            let all = on(node);
+            for local_rank in 0..2 {
+                let rank = Rank(2 * group_rank as u32 + local_rank);
+                let (lane, holders) = all.parity_of(&launch, rank, asked);
+                let holders: Vec<NodeId> = holders.iter().map(|peer| peer.node.clone()).collect();
+                assert!(lane.ranks.contains(&rank), "{lane:?}");
+                let members: BTreeSet<&str> = lane.ranks.iter().map(|rank| NODES[rank.0 as usize / 2]).collect();
+                assert_eq!(members.len(), lane.ranks.len(), "one rank of each node");
+                assert!(holders.iter().all(|holder| !members.contains(holder.as_str())));
+                assert_eq!((holders.len(), lane.parities), (2, 2));
+                lanes.push((lane, holders));
+            }
+        }
+        for (lane, holders) in &lanes {
+            let same = lanes.iter().filter(|(other, _)| other == lane);
+            assert!(same.clone().all(|(_, others)| others == holders), "{lane:?}");
+            assert_eq!(same.count(), lane.ranks.len());
+        }
+        (launch.nodes, launch.world_size) = (vec![NodeId::from("n1")], 2);
+        assert!(
+            on("n1").parity_of(&launch, Rank(1), asked).1.is_empty(),
+            "nobody else is there"
+        );
+    }
+}

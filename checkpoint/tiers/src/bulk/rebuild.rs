@@ -1,0 +1,307 @@
+//! Chunks of an image that is nowhere any more, out of the other images of its lane and the parity over them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use rankguard_checkpoint::format::{CheckpointId, ChunkPlace, Chunking, ShardIndex};
+use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier};
+use rankguard_model::{Generation, JobId, Rank};
+use tokio::runtime::Handle;
+
+use super::sums::BLOCK;
+use super::{BulkPeer, Holder, Lane, SUM_CHUNK_BYTES, SumView, Sums};
+
+/// Most bytes of an image that are rebuilt at a time; each costs its length times the lane in memory.
+const RUN: u64 = 4 << 20;
+
+/// Who may keep parity.
+#[derive(Debug, Clone)]
+pub enum SumHolder {
+    /// This agent itself.
+    Here(Arc<Sums>),
+    /// Another one.
+    Peer(Arc<BulkPeer>),
+}
+
+/// Rebuilds images that are lost. Whatever it reads on the way is compared with its index, and what it gives is compared by
+/// who asked (RG-2): parity itself need not be trusted. Used from threads that may wait, on a runtime that others drive.
+pub struct RebuildSource<'a> {
+    job: JobId,
+    checkpoint: CheckpointId,
+    images: BTreeMap<Rank, Image<'a>>,
+    /// Who is asked for the images that are left.
+    survivors: Vec<&'a dyn ChunkSource>,
+    holders: Vec<SumHolder>,
+    /// The generation that restores.
+    generation: Generation,
+    runtime: Handle,
+    /// Asked for once, when something is missing.
+    lanes: OnceLock<Vec<Kept>>,
+}
+
+/// What lies where in one image.
+struct Image<'a> {
+    index: &'a ShardIndex,
+    chunking: Chunking,
+    places: Vec<ChunkPlace>,
+}
+
+/// A lane and who keeps which of its parities.
+struct Kept {
+    lane: Lane,
+    bytes: u64,
+    by: Vec<(SumView, SumHolder)>,
+}
+
+impl<'a> RebuildSource<'a> {
+    /// For the checkpoint of these indexes. `survivors` are asked for the images that are left, and `holders` for parity, by
+    /// `generation`.
+    pub fn new(
+        indexes: &'a [ShardIndex],
+        survivors: Vec<&'a dyn ChunkSource>,
+        holders: Vec<SumHolder>,
+        generation: Generation,
+        runtime: Handle,
+    ) -> Option<Self> {
+        let first = indexes.first()?;
+        let image = |index: &'a ShardIndex| Image {
+            index,
+            chunking: index.chunking(),
+            places: index.places(),
+        };
+        Some(Self {
+            job: first.job.clone(),
+            checkpoint: first.id(),
+            images: indexes.iter().map(|index| (index.rank, image(index))).collect(),
+            survivors,
+            holders,
+            generation,
+            runtime,
+            lanes: OnceLock::new(),
+        })
+    }
+
+    /// The lane that a rank's image can come back from, if any parity of it is kept.
+    fn lane(&self, rank: Rank) -> Option<&Kept> {
+        let lanes = self.lanes.get_or_init(|| self.find());
+        lanes.iter().find(|kept| kept.lane.ranks.contains(&rank))
+    }
+
+    /// Asks everyone for parity. Parity over other bytes than the committed ones is of no use.
+    fn find(&self) -> Vec<Kept> {
+        let mut lanes: Vec<Kept> = Vec::new();
+        for holder in &self.holders {
+            for view in self.ask(holder).into_iter().filter(|view| self.is_of_these(view)) {
+                let same = lanes
+                    .iter_mut()
+                    .find(|kept| (&kept.lane, kept.bytes) == (&view.lane, view.bytes));
+                match same {
+                    Some(kept) => kept.by.push((view, holder.clone())),
+                    None => lanes.push(Kept {
+                        lane: view.lane.clone(),
+                        bytes: view.bytes,
+                        by: vec![(view, holder.clone())],
+                    }),
+                }
+            }
+        }
+        lanes
+    }
+
+    fn ask(&self, holder: &SumHolder) -> Vec<SumView> {
+        match holder {
+            SumHolder::Here(sums) => sums.whole(&self.job, self.checkpoint),
+            // Who is gone, or knows nothing of parity, keeps none.
+            SumHolder::Peer(peer) => {
+                let asked = peer.sums(&self.job, self.checkpoint, self.generation);
+                self.runtime.block_on(asked).unwrap_or_default()
+            }
+        }
+    }
+
+    fn is_of_these(&self, view: &SumView) -> bool {
+        let images = view.lane.ranks.iter().map(|rank| self.images.get(rank));
+        let mut longest = 0;
+        let same = images.zip(&view.roots).all(|(image, root)| {
+            image.is_some_and(|image| {
+                longest = longest.max(image.index.image_bytes.next_multiple_of(BLOCK));
+                image.index.root.to_string() == *root
+            })
+        });
+        let sound = view.lane.code().is_ok() && view.nth < view.lane.parities;
+        same && sound && view.roots.len() == view.lane.ranks.len() && longest == view.bytes
+    }
+
+    /// Bytes of the image of `rank`, between bounds of blocks.
+    fn rebuild(&self, kept: &Kept, rank: Rank, range: &Range<u64>) -> Result<Vec<u8>, ChunkError> {
+        let ranks = &kept.lane.ranks;
+        let whole = |other: &Rank| (*other != rank).then(|| self.survivor(*other, range)).flatten();
+        let mut pieces: Vec<Option<Vec<u8>>> = ranks.iter().map(whole).collect();
+        let lost: Vec<Rank> = ranks
+            .iter()
+            .zip(&pieces)
+            .filter(|(_, piece)| piece.is_none())
+            .map(|(rank, _)| *rank)
+            .collect();
+        let mut parity: Vec<Option<Vec<u8>>> = vec![None; kept.lane.parities as usize];
+        let mut left = 0;
+        for (view, holder) in &kept.by {
+            let place = &mut parity[view.nth as usize];
+            if left < lost.len() && place.is_none() {
+                *place = self.parity(view, holder, range);
+                left += usize::from(place.is_some());
+            }
+        }
+        let code = kept.lane.code().map_err(|problem| problem.to_string())?;
+        code.restore(&mut pieces, &parity).map_err(|_| {
+            let names: Vec<String> = lost.iter().map(Rank::to_string).collect();
+            format!(
+                "the images of ranks {} are lost, and {left} parities are there",
+                names.join(", ")
+            )
+        })?;
+        let place = ranks.iter().position(|other| *other == rank);
+        Ok(place.and_then(|place| pieces.swap_remove(place)).unwrap_or_default())
+    }
+
+    /// The same bytes of an image that is left, zeros behind its end; `None` where any of them cannot be had as committed.
+    fn survivor(&self, rank: Rank, range: &Range<u64>) -> Option<Vec<u8>> {
+        let image = self.images.get(&rank)?;
+        let first = image.chunking.chunk_holding(range.start);
+        let chunks = (first..image.chunking.count()).map_while(|chunk| {
+            let at = image.chunking.range(chunk)?;
+            (at.start < range.end).then_some((chunk, at.start))
+        });
+        let mut open: Vec<ChunkId> = chunks.map(|(chunk, at)| image.id(chunk, at)).collect();
+        let mut out = vec![0; (range.end - range.start) as usize];
+        for source in &self.survivors {
+            if open.is_empty() {
+                break;
+            }
+            let mut good = vec![false; open.len()];
+            let ids: Vec<&ChunkId> = open.iter().collect();
+            source.chunks(&ids, &mut |nth, answer| {
+                let Some(id) = ids.get(nth).copied() else { return };
+                if let Ok(Some(bytes)) = answer
+                    && let Some(chunk) = id.private_copy(bytes)
+                {
+                    put(&mut out, range, id.at, &chunk);
+                    good[nth] = true;
+                }
+            });
+            let mut good = good.into_iter();
+            open.retain(|_| good.next() != Some(true));
+        }
+        open.is_empty().then_some(out)
+    }
+
+    /// The same bytes of a parity.
+    fn parity(&self, view: &SumView, holder: &SumHolder, range: &Range<u64>) -> Option<Vec<u8>> {
+        let chunk = u64::from(SUM_CHUNK_BYTES);
+        let (first, end) = (range.start / chunk, range.end.div_ceil(chunk));
+        let runs = vec![(u32::try_from(first).ok()?, u32::try_from(end - first).ok()?)];
+        let name = view.name(&self.job, self.checkpoint)?;
+        let bytes = match holder {
+            SumHolder::Here(sums) => sums.read(&name, &runs, usize::MAX)?.ok()?,
+            SumHolder::Peer(peer) => {
+                let fetched = self.runtime.block_on(peer.fetch(&name, self.generation, runs));
+                fetched.ok()??
+            }
+        };
+        let from = (range.start - first * chunk) as usize;
+        let part = bytes.get(from..from + (range.end - range.start) as usize)?;
+        Some(part.to_vec())
+    }
+}
+
+impl Image<'_> {
+    fn id(&self, chunk: u32, at: u64) -> ChunkId {
+        ChunkId {
+            job: self.index.job.clone(),
+            checkpoint: self.index.id(),
+            rank: self.index.rank,
+            chunk,
+            at,
+            place: self.places[chunk as usize],
+            digest: self.index.chunks[chunk as usize],
+        }
+    }
+}
+
+/// Puts what of a chunk lies in `range` into `out`, which begins there.
+fn put(out: &mut [u8], range: &Range<u64>, at: u64, chunk: &[u8]) {
+    let (from, end) = (at.max(range.start), (at + chunk.len() as u64).min(range.end));
+    if from < end {
+        let to = (from - range.start) as usize..(end - range.start) as usize;
+        out[to].copy_from_slice(&chunk[(from - at) as usize..(end - at) as usize]);
+    }
+}
+
+/// Chunks of one image that are rebuilt together: their places among those asked for, in order, and the bytes from the
+/// first to the last.
+fn stretches(ids: &[&ChunkId]) -> Vec<(Vec<usize>, Range<u64>)> {
+    let mut order: Vec<usize> = (0..ids.len()).collect();
+    order.sort_by_key(|&nth| (ids[nth].rank, ids[nth].at));
+    let mut stretches: Vec<(Vec<usize>, Range<u64>)> = Vec::new();
+    for nth in order {
+        let (at, end) = (ids[nth].at, ids[nth].at + u64::from(ids[nth].bytes()));
+        match stretches.last_mut() {
+            Some((places, range))
+                if ids[places[0]].rank == ids[nth].rank && end - range.start <= RUN && at <= range.end + RUN / 64 =>
+            {
+                places.push(nth);
+                range.end = range.end.max(end);
+            }
+            _ => stretches.push((vec![nth], at / BLOCK * BLOCK..end)),
+        }
+    }
+    stretches
+}
+
+impl ChunkSource for RebuildSource<'_> {
+    fn tier(&self) -> Tier {
+        Tier::Peer
+    }
+
+    fn name(&self) -> String {
+        "parity".to_owned()
+    }
+
+    fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
+        let mut given = Ok(None);
+        self.chunks(&[id], &mut |_, answer| {
+            given = answer.map(|bytes| match bytes {
+                Some(ChunkBytes::Private(bytes)) => Some(bytes.to_vec()),
+                _ => None,
+            });
+        });
+        given
+    }
+
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+        for (places, range) in stretches(ids) {
+            let first = ids[places[0]];
+            let known = (&first.job, first.checkpoint) == (&self.job, self.checkpoint);
+            let Some(kept) = self.lane(first.rank).filter(|_| known) else {
+                places.iter().for_each(|nth| answer(*nth, Ok(None)));
+                continue;
+            };
+            let range = range.start..range.end.next_multiple_of(BLOCK).min(kept.bytes);
+            let rebuilt = self
+                .rebuild(kept, first.rank, &range)
+                .map_err(|problem| problem.to_string());
+            for nth in places {
+                let from = (ids[nth].at - range.start) as usize;
+                let part = rebuilt
+                    .as_ref()
+                    .map(|bytes| bytes.get(from..from + ids[nth].bytes() as usize));
+                match part {
+                    Ok(Some(part)) => answer(nth, Ok(Some(ChunkBytes::Private(part)))),
+                    Ok(None) => answer(nth, Err("the parity is too short".into())),
+                    Err(problem) => answer(nth, Err(problem.clone().into())),
+                }
+            }
+        }
+    }
+}

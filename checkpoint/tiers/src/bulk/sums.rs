@@ -1,0 +1,469 @@
+//! Parity that an agent keeps for others, in memory.
+//!
+//! A lane is a rank of each node of a group. Whoever keeps one of its parities gets the image of every rank, piece by piece,
+//! and keeps only the sum of what they add to it: its memory is that of the longest image, and no two images need be there at
+//! a time. Every chunk is compared with its index before it is added, and no piece is added twice.
+//!
+//! Absent: taking back what was added. An image that breaks off leaves a parity that never becomes whole; it goes with the
+//! next commit.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, ShardIndex};
+use rankguard_model::{JobId, Rank};
+use serde::{Deserialize, Serialize};
+
+use super::{Cut, Holder, Name, Refusal, Shelf, What, runs};
+use crate::parity::{Code, add};
+
+/// The pieces in which a parity is asked for; its last one may be shorter.
+pub const SUM_CHUNK_BYTES: u32 = 64 << 10;
+
+/// The code works on blocks of so many bytes, each for itself: ranges between their bounds can be coded alone.
+pub(super) const BLOCK: u64 = 64;
+
+/// Ranks whose images stand under common parity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lane {
+    /// The ranks, lowest first: their places in the code.
+    pub ranks: Vec<Rank>,
+    /// Parities over them; XOR for one, Reed-Solomon for more.
+    pub parities: u32,
+}
+
+impl Lane {
+    /// The code over it.
+    pub(super) fn code(&self) -> Result<Code, Refusal> {
+        let sorted = self.ranks.is_sorted_by(|one, next| one < next);
+        let code = Code::new(self.ranks.len(), self.parities as usize);
+        match code {
+            Ok(code) if sorted => Ok(code),
+            Ok(_) => Err(Refusal::Failed("the ranks of a lane go in order".to_owned())),
+            Err(problem) => Err(Refusal::Failed(problem.to_string())),
+        }
+    }
+
+    fn place(&self, rank: Rank) -> Option<usize> {
+        self.ranks.binary_search(&rank).ok()
+    }
+}
+
+/// A parity that is whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SumView {
+    /// Over which ranks.
+    pub lane: Lane,
+    /// Its number in the code.
+    pub nth: u32,
+    /// Its length.
+    pub bytes: u64,
+    /// The roots of the images that are in it, by their places in the code.
+    pub roots: Vec<String>,
+}
+
+impl SumView {
+    /// What it is asked for by.
+    pub fn name(&self, job: &JobId, checkpoint: CheckpointId) -> Option<Name> {
+        Some(Name {
+            job: job.clone(),
+            checkpoint,
+            rank: *self.lane.ranks.first()?,
+            what: What::Sum(self.nth),
+        })
+    }
+}
+
+/// Parities that are kept for others, within the limit of the shelf beside them.
+#[derive(Debug)]
+pub struct Sums {
+    shelf: Arc<Shelf>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    sums: BTreeMap<Name, Sum>,
+    /// The sum that the image of a rank goes into, by the name of its share.
+    of: BTreeMap<Name, Name>,
+}
+
+#[derive(Debug)]
+struct Sum {
+    lane: Lane,
+    code: Code,
+    nth: u32,
+    bytes: Vec<u8>,
+    shares: BTreeMap<Rank, Share>,
+}
+
+#[derive(Debug)]
+struct Share {
+    root: ChunkDigest,
+    /// What is missing of it; nothing once it is sealed.
+    open: Option<Open>,
+}
+
+#[derive(Debug, Clone)]
+struct Open {
+    index: Arc<ShardIndex>,
+    cut: Arc<Cut>,
+    added: Vec<bool>,
+}
+
+impl Sums {
+    /// Parities take their room from this shelf.
+    pub fn new(shelf: Arc<Shelf>) -> Self {
+        let inner = Mutex::default();
+        Self { shelf, inner }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no holder of the sums panics")
+    }
+
+    /// Makes room for what an image adds to the parity `nth` of its lane; gives the pieces that are missing.
+    pub(super) fn offer(
+        &self,
+        name: &Name,
+        nth: u32,
+        lane: &Lane,
+        index: ShardIndex,
+    ) -> Result<Vec<(u32, u32)>, Refusal> {
+        let (code, first) = (lane.code()?, lane.ranks.first());
+        let (Some(first), Some(_), true) = (first, lane.place(name.rank), nth < lane.parities) else {
+            return Err(Refusal::NoParity);
+        };
+        let whole = Name {
+            rank: *first,
+            what: What::Sum(nth),
+            ..name.clone()
+        };
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        let known = inner.sums.get(&whole);
+        if known.is_some_and(|sum| sum.lane != *lane) {
+            return Err(Refusal::Conflict);
+        }
+        if let Some(share) = known.and_then(|sum| sum.shares.get(&name.rank)) {
+            return match &share.open {
+                _ if share.root != index.root => Err(Refusal::Conflict),
+                None => Ok(Vec::new()),
+                Some(open) if *open.index == index => Ok(open.missing()),
+                Some(_) => Err(Refusal::Conflict),
+            };
+        }
+        let before = known.map_or(0, |sum| sum.bytes.len() as u64);
+        let longest = index.image_bytes.next_multiple_of(BLOCK).max(before);
+        self.shelf.take_room(longest - before)?;
+        let sum = inner.sums.entry(whole.clone()).or_insert_with(|| Sum {
+            lane: lane.clone(),
+            code,
+            nth,
+            bytes: Vec::new(),
+            shares: BTreeMap::new(),
+        });
+        sum.bytes.resize(longest as usize, 0);
+        let cut = Arc::new(Cut::of(&index));
+        let open = Open {
+            added: vec![false; cut.pieces.len()],
+            cut,
+            index: Arc::new(index),
+        };
+        let (missing, root) = (open.missing(), open.index.root);
+        let open = Some(open);
+        sum.shares.insert(name.rank, Share { root, open });
+        inner.of.insert(name.clone(), whole);
+        Ok(missing)
+    }
+
+    /// Length of a piece that may come.
+    pub(super) fn expect(&self, name: &Name, piece: u32) -> Result<usize, Refusal> {
+        let mut inner = self.lock();
+        let (_, open) = inner.open(name).ok_or(Refusal::Unknown)?;
+        open.cut.piece_bytes(piece).ok_or(Refusal::Unknown)
+    }
+
+    /// Adds a piece of an image, if every chunk of it is what the index says and it is not there yet.
+    pub(super) fn add(&self, name: &Name, piece: u32, bytes: &[u8]) -> Result<(), Refusal> {
+        let (index, cut, code, place, nth) = {
+            let mut inner = self.lock();
+            let (sum, open) = inner.open(name).ok_or(Refusal::Unknown)?;
+            let place = sum.lane.place(name.rank).ok_or(Refusal::Unknown)?;
+            (open.index.clone(), open.cut.clone(), sum.code, place, sum.nth as usize)
+        };
+        cut.check(&index, piece, bytes)?;
+        let (at, laid) = lay_out(&cut, piece, bytes).ok_or(Refusal::Unknown)?;
+        let share = code.share(place, nth, &laid);
+        let share = share.map_err(|problem| Refusal::Failed(problem.to_string()))?;
+        let mut inner = self.lock();
+        // Meanwhile it may have been let go, or the same piece may have come another way.
+        let (sum, open) = inner.open(name).ok_or(Refusal::Unknown)?;
+        let added = open
+            .added
+            .get_mut(piece as usize)
+            .filter(|_| Arc::ptr_eq(&open.index, &index));
+        let added = added.ok_or(Refusal::Unknown)?;
+        if !std::mem::replace(added, true) {
+            let part = usize::try_from(at)
+                .ok()
+                .and_then(|at| sum.bytes.get_mut(at..at + share.len()));
+            add(part.ok_or(Refusal::Unknown)?, &share);
+        }
+        Ok(())
+    }
+
+    /// Calls the share of an image whole, if it is; gives the root of that image.
+    pub(super) fn seal(&self, name: &Name) -> Result<ChunkDigest, Refusal> {
+        let mut inner = self.lock();
+        let whole = inner.of.get(name).cloned().ok_or(Refusal::Unknown)?;
+        let share = inner
+            .sums
+            .get_mut(&whole)
+            .and_then(|sum| sum.shares.get_mut(&name.rank));
+        let share = share.ok_or(Refusal::Unknown)?;
+        let missing = share.open.iter().flat_map(|open| &open.added);
+        match missing.filter(|added| !**added).count() as u32 {
+            0 => share.open = None,
+            missing => return Err(Refusal::Incomplete { missing }),
+        }
+        Ok(share.root)
+    }
+
+    /// The parities of a checkpoint that have the images of all their ranks.
+    pub fn whole(&self, job: &JobId, checkpoint: CheckpointId) -> Vec<SumView> {
+        let inner = self.lock();
+        let sums = inner.sums.iter().filter(|(name, sum)| {
+            let of = (&name.job, name.checkpoint);
+            of == (job, checkpoint) && sum.is_whole()
+        });
+        sums.map(|(_, sum)| sum.view()).collect()
+    }
+
+    /// Lets go of a job's parities by checkpoint.
+    pub fn release(&self, job: &JobId, which: impl Fn(CheckpointId) -> bool) {
+        let mut inner = self.lock();
+        let goes = |name: &Name| name.job == *job && which(name.checkpoint);
+        let mut bytes = 0;
+        inner.of.retain(|name, _| !goes(name));
+        inner.sums.retain(|name, sum| {
+            let gone = goes(name);
+            bytes += if gone { sum.bytes.len() as u64 } else { 0 };
+            !gone
+        });
+        self.shelf.give_room(bytes);
+    }
+}
+
+impl Inner {
+    /// The sum that an image still goes into, and what is missing of that.
+    fn open(&mut self, share: &Name) -> Option<(Opened<'_>, &mut Open)> {
+        let sum = self.sums.get_mut(self.of.get(share)?)?;
+        let open = sum.shares.get_mut(&share.rank)?.open.as_mut()?;
+        let (lane, code, nth, bytes) = (&sum.lane, sum.code, sum.nth, &mut sum.bytes);
+        Some((Opened { lane, code, nth, bytes }, open))
+    }
+}
+
+/// A sum, less its shares.
+struct Opened<'a> {
+    lane: &'a Lane,
+    code: Code,
+    nth: u32,
+    bytes: &'a mut Vec<u8>,
+}
+
+impl Sum {
+    fn is_whole(&self) -> bool {
+        let sealed = self.shares.values().filter(|share| share.open.is_none());
+        sealed.count() == self.lane.ranks.len()
+    }
+
+    fn view(&self) -> SumView {
+        SumView {
+            lane: self.lane.clone(),
+            nth: self.nth,
+            bytes: self.bytes.len() as u64,
+            roots: self.shares.values().map(|share| share.root.to_string()).collect(),
+        }
+    }
+}
+
+impl Open {
+    fn missing(&self) -> Vec<(u32, u32)> {
+        let missing = (0u32..).zip(&self.added).filter(|(_, added)| !**added);
+        runs(missing.map(|(nth, _)| nth))
+    }
+}
+
+/// The bytes of a piece as they lie in the image, zeros between chunks and up to the end of the block; and where.
+fn lay_out(cut: &Cut, piece: u32, bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
+    let ranges = cut.pieces.get(piece as usize).map(|chunks| {
+        let chunks = chunks.start as usize..chunks.end as usize;
+        cut.ranges.get(chunks)
+    })??;
+    let (at, end) = (ranges.first()?.start, ranges.last()?.end.next_multiple_of(BLOCK));
+    let (mut laid, mut from) = (vec![0; usize::try_from(end - at).ok()?], 0);
+    for range in ranges {
+        let (place, length) = ((range.start - at) as usize, (range.end - range.start) as usize);
+        laid.get_mut(place..place + length)?
+            .copy_from_slice(bytes.get(from..from + length)?);
+        from += length;
+    }
+    Some((at, laid))
+}
+
+impl Holder for Sums {
+    fn read(&self, name: &Name, runs: &[(u32, u32)], max: usize) -> Option<Result<Vec<u8>, String>> {
+        let inner = self.lock();
+        let sum = inner.sums.get(name).filter(|sum| sum.is_whole())?;
+        let mut all = Vec::new();
+        for &(first, count) in runs {
+            let chunk = u64::from(SUM_CHUNK_BYTES);
+            let (from, end) = (u64::from(first) * chunk, (u64::from(first) + u64::from(count)) * chunk);
+            let end = end.min(sum.bytes.len() as u64);
+            let Some(part) = sum.bytes.get(from as usize..end as usize) else {
+                return Some(Err(format!("the parity has no piece {first}")));
+            };
+            if all.len() + part.len() > max {
+                return Some(Err(format!("more than {max} bytes in one fetch")));
+            }
+            all.extend_from_slice(part);
+        }
+        Some(Ok(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_checkpoint::format::{Dtype, TensorBox};
+    use rankguard_model::{Generation, Step};
+
+    use super::*;
+
+    fn id() -> CheckpointId {
+        CheckpointId {
+            step: Step(7),
+            generation: Generation(1),
+        }
+    }
+
+    /// An image of two tensors with a gap between them, and its index.
+    fn image(rank: u32, rows: u64) -> (ShardIndex, Vec<u8>) {
+        let mut index = ShardIndex::new(&JobId::from("train"), id());
+        let boxes = [
+            TensorBox::whole("a", Dtype::U8, vec![rows]),
+            TensorBox::whole("b", Dtype::U8, vec![100]),
+        ];
+        let (tensors, bytes) = ShardIndex::lay_out(boxes);
+        (index.rank, index.world_size, index.chunk_bytes) = (Rank(rank), 8, 128);
+        (index.tensors, index.image_bytes) = (tensors, bytes.expect("short"));
+        let mut image: Vec<u8> = (0..index.image_bytes)
+            .map(|at| (at * 31 + u64::from(rank) * 7) as u8)
+            .collect();
+        image[rows as usize..index.tensors[1].at as usize].fill(0);
+        index.digest_image(&image);
+        (index, image)
+    }
+
+    fn share(index: &ShardIndex, nth: u32) -> Name {
+        let what = What::Share(nth);
+        Name {
+            what,
+            ..Name::image(index)
+        }
+    }
+
+    /// The chunks of an image without what lies between them.
+    fn piece(index: &ShardIndex, image: &[u8]) -> Vec<u8> {
+        let chunking = index.chunking();
+        let chunks = chunking
+            .ranges()
+            .map(|range| &image[range.start as usize..range.end as usize]);
+        chunks.collect::<Vec<_>>().concat()
+    }
+
+    fn put(sums: &Sums, lane: &Lane, nth: u32, (index, image): &(ShardIndex, Vec<u8>)) -> Result<(), Refusal> {
+        let name = share(index, nth);
+        assert_eq!(sums.offer(&name, nth, lane, index.clone())?, [(0, 1)]);
+        sums.add(&name, 0, &piece(index, image))?;
+        assert_eq!(sums.seal(&name), Ok(index.root));
+        Ok(())
+    }
+
+    #[test]
+    fn images_that_come_one_after_the_other_add_up_to_the_parity_of_all() {
+        let images = [image(1, 200), image(3, 77), image(4, 333)];
+        for parities in [1, 2, 3] {
+            let sums = Sums::new(Arc::new(Shelf::new(1 << 20)));
+            let ranks = vec![Rank(1), Rank(3), Rank(4)];
+            let lane = Lane { ranks, parities };
+            let longest = 512;
+            let padded: Vec<Vec<u8>> = images
+                .iter()
+                .map(|(_, image)| [&image[..], &vec![0; longest - image.len()]].concat())
+                .collect();
+            let expected = lane.code().expect("a code").encode(&padded).expect("of one length");
+            for nth in 0..parities {
+                for (count, image) in images.iter().enumerate() {
+                    assert_eq!(
+                        sums.whole(&JobId::from("train"), id()).len(),
+                        nth as usize,
+                        "{count} of 3"
+                    );
+                    put(&sums, &lane, nth, image).expect("there is room");
+                }
+                let views = sums.whole(&JobId::from("train"), id());
+                let name = views[nth as usize].name(&JobId::from("train"), id()).expect("ranks");
+                let read = sums.read(&name, &[(0, 1)], 1 << 20).expect("it is whole");
+                assert_eq!(read.as_ref(), Ok(&expected[nth as usize]), "parity {nth} of {parities}");
+                assert_eq!(views[nth as usize].roots[1], images[1].0.root.to_string());
+            }
+            sums.release(&JobId::from("train"), |_| true);
+            assert_eq!(sums.shelf.bytes(), 0, "all room is given back");
+        }
+    }
+
+    #[test]
+    fn nothing_is_added_twice_nor_damaged_nor_beyond_the_limit() {
+        let sums = Sums::new(Arc::new(Shelf::new(512)));
+        let lane = Lane {
+            ranks: vec![Rank(0), Rank(1)],
+            parities: 1,
+        };
+        let (index, bytes) = image(0, 200);
+        let name = share(&index, 0);
+        assert_eq!(sums.add(&name, 0, &bytes), Err(Refusal::Unknown), "nothing was offered");
+        sums.offer(&name, 0, &lane, index.clone()).expect("there is room");
+        let mut damaged = piece(&index, &bytes);
+        damaged[9] ^= 1;
+        assert!(matches!(
+            sums.add(&name, 0, &damaged),
+            Err(Refusal::Damaged { chunk: 0, .. })
+        ));
+        assert_eq!(sums.seal(&name), Err(Refusal::Incomplete { missing: 1 }));
+        for _ in 0..2 {
+            sums.add(&name, 0, &piece(&index, &bytes))
+                .expect("it is what the index says");
+        }
+        assert_eq!(sums.offer(&name, 0, &lane, index.clone()), Ok(Vec::new()));
+        sums.seal(&name).expect("all of it is there");
+        let other = image(1, 200);
+        put(&sums, &lane, 0, &other).expect("a sum takes no more room than one image");
+        let view = &sums.whole(&index.job, id())[0];
+        let sum = sums.read(&view.name(&index.job, id()).expect("ranks"), &[(0, 1)], 1 << 20);
+        let both: Vec<u8> = bytes.iter().zip(&other.1).map(|(one, other)| one ^ other).collect();
+        assert_eq!(&sum.expect("whole").expect("there")[..both.len()], both);
+        let far = image(5, 2000);
+        let lane = Lane {
+            ranks: vec![Rank(5), Rank(6)],
+            parities: 1,
+        };
+        let refused = sums.offer(&share(&far.0, 0), 0, &lane, far.0.clone());
+        assert!(matches!(refused, Err(Refusal::Full { .. })), "{refused:?}");
+        assert!(matches!(
+            sums.offer(&share(&index, 0), 0, &lane, index),
+            Err(Refusal::NoParity)
+        ));
+    }
+}
