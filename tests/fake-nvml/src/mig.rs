@@ -7,8 +7,7 @@
 use std::ffi::{c_char, c_uint, c_ulonglong};
 
 use crate::{
-    Handle, INVALID_ARGUMENT, NOT_SUPPORTED, PART, enter, enter_any, handle, indices, of_any, of_device, put,
-    put_narrow,
+    Handle, INVALID_ARGUMENT, NOT_SUPPORTED, PART, enter_any, handle, indices, of_any, of_device, put, put_narrow,
 };
 
 /// `NVML_ERROR_NOT_FOUND`.
