@@ -22,7 +22,7 @@ const CONFIG: &str = "test.toml";
 /// An agent that is killed stands for a node that is lost, and its memory with it.
 const SETTINGS: &str = "\
 [controller]
-silence_limit_ms = 2_000
+silence_limit_ms = 4_000
 [controller.policy]
 gather_ms = 20_000
 settle_ms = 300
@@ -35,7 +35,7 @@ struct Cluster {
     dir: tempfile::TempDir,
     address: String,
     agents: Vec<Daemon>,
-    _controller: Daemon,
+    controller: Daemon,
 }
 
 impl Cluster {
@@ -43,14 +43,9 @@ impl Cluster {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let config = dir.path().join(CONFIG);
         fs::write(&config, SETTINGS).expect("written");
-        let state = dir.path().join("controller");
-        let words = ["controller", "--listen", "127.0.0.1:0", "--state-dir", path(&state)];
-        let controller = Daemon::start(
-            &[&["--config", path(&config)], &words[..]].concat(),
-            &dir.path().join("controller.log"),
-        );
+        let controller = Self::controller(dir.path(), "127.0.0.1:0");
         let address = until("the controller to listen", LIMIT, || {
-            let text = fs::read_to_string(state.join("controller.addr")).ok()?;
+            let text = fs::read_to_string(dir.path().join("controller").join("controller.addr")).ok()?;
             Some(text.trim().to_owned())
         });
         let agents = (1..=nodes).map(|node| Self::agent(dir.path(), &address, &format!("n{node}")));
@@ -59,10 +54,20 @@ impl Cluster {
             dir,
             address,
             agents,
-            _controller: controller,
+            controller,
         };
         cluster.joined(nodes);
         cluster
+    }
+
+    /// Starts the controller, in the state that it may have had.
+    fn controller(dir: &Path, address: &str) -> Daemon {
+        let (config, state) = (dir.join(CONFIG), dir.join("controller"));
+        let words = ["controller", "--listen", address, "--state-dir", path(&state)];
+        Daemon::start(
+            &[&["--config", path(&config)], &words[..]].concat(),
+            &dir.join("controller.log"),
+        )
     }
 
     fn joined(&self, nodes: usize) {
@@ -238,6 +243,36 @@ fn the_image_of_a_lost_node_is_rebuilt_out_of_the_others_and_their_parity() {
         });
         cluster.cancel();
     }
+}
+
+/// Nobody commits while the controller is away, and every attempt is overtaken by the next. When it is back it commits the
+/// newest, and of the others those that the rules of the job name.
+#[test]
+fn steps_that_the_rules_name_are_committed_although_the_controller_was_away() {
+    let mut cluster = Cluster::start(2);
+    let store = cluster.train("2", "20", &["--keep", "1", "--keep-every", "40"]);
+    let before = until("a commit", LIMIT, || newest(&cluster.job(), |_| true)?["step"].as_u64());
+    cluster.controller.kill();
+    // The last multiple that is certainly overtaken.
+    let last = (before / 40 + 4) * 40;
+    let whole = |step: u64| {
+        let folder = store.join("train").join(format!("{step:012}-g1"));
+        (0..2).all(|rank| folder.join(format!("rank-{rank:05}.index")).exists())
+    };
+    until("attempts that nobody commits", LIMIT, || whole(last + 20).then_some(()));
+    cluster.controller = Cluster::controller(cluster.dir.path(), &cluster.address);
+    let named: Vec<u64> = (before / 40 + 1..=last / 40).map(|nth| nth * 40).collect();
+    until("commits of what the rules name", LIMIT, || {
+        let words = ["status", "--controller", &cluster.address, "jobs", "--format", "json"];
+        let jobs: Value = serde_json::from_str(&rankguard(&words).stdout).ok()?;
+        let views = jobs[0]["checkpoints"].as_array()?;
+        let steps: Vec<u64> = views.iter().filter_map(|view| view["step"].as_u64()).collect();
+        assert!(steps.is_sorted(), "{steps:?}");
+        named.iter().all(|step| steps.contains(step)).then_some(())
+    });
+    assert_eq!(cluster.job()["generation"], 1, "nothing has failed");
+    cluster.cancel();
+    rankguard(&["checkpoint", "verify", "--dir", path(&store)]).expect(0);
 }
 
 /// A store that has lost a checkpoint altogether gets it back from the object store before the job starts anew.

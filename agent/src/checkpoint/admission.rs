@@ -26,9 +26,10 @@ impl Checkpoints {
         };
         wanted.admit(&has).map(|_| ()).map_err(|refusal| {
             let (bytes, reserve) = (Gib(bytes), Gib(has.reserve));
+            // What can be set comes first: a line that is long is cut at its end.
             DeskError::Memory(format!(
-                "{refusal} ({bytes} available {place}, of which agent.memory_reserve_bytes keeps {reserve}; \
-                 agent.image_slots is {slots})"
+                "agent.memory_reserve_bytes keeps {reserve} of {bytes} {place}, with {slots} slots a rank \
+                 (agent.image_slots): {refusal}"
             ))
         })
     }
@@ -66,7 +67,7 @@ mod tests {
             "2.000 GiB may be taken",
             "2 slots a rank would fit",
             "on the host",
-            "agent.image_slots is 3",
+            "3 slots a rank (agent.image_slots)",
             "agent.memory_reserve_bytes",
         ] {
             assert!(refusal.contains(part), "{part}: {refusal}");
