@@ -68,22 +68,34 @@ fn a_folder_of_data_sets_is_told_one_line_each_and_opened_as_none() {
     let lines: Vec<serde_json::Value> = serde_json::from_slice(&told.stdout).expect("a list");
     let field = |name: &str| lines.iter().map(|line| line[name].clone()).collect::<Vec<_>>();
     assert_eq!(field("folder"), ["disks", "jobs", "prose"]);
-    assert_eq!(field("source"), ["alpine".into(), "helios".into(), serde_json::Value::Null]);
+    assert_eq!(
+        field("source"),
+        ["alpine".into(), "helios".into(), serde_json::Value::Null]
+    );
     assert_eq!(field("rows_lost"), [1, 0, 0]);
-    assert_eq!((&lines[0]["problems"]["width"], &lines[1]["tables"]["jobs"]), (&1.into(), &1.into()));
+    assert_eq!(
+        (&lines[0]["problems"]["width"], &lines[1]["tables"]["jobs"]),
+        (&1.into(), &1.into())
+    );
     assert_eq!(lines[2]["unread"], "nothing that is known here");
     let out = parent.path().join("out");
     let refused = rankguard(&["import", text(parent.path()), "--out", text(&out)]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2));
-    assert!(said.contains("alpine, helios") && said.contains("hint:") && !out.exists(), "{said}");
+    assert!(
+        said.contains("alpine, helios") && said.contains("hint:") && !out.exists(),
+        "{said}"
+    );
     // Folders of one source are parts of it.
     fs::remove_dir_all(parent.path().join("jobs")).expect("the folder is there");
     fs::remove_dir_all(parent.path().join("prose")).expect("the folder is there");
     write("more", DISKS);
     let whole = rankguard(&["check", text(parent.path()), "--format", "json"]);
     let document: serde_json::Value = serde_json::from_slice(&whole.stdout).expect("a document");
-    assert_eq!((&document["source"], &document["tables"]["failures"]), (&"alpine".into(), &4.into()));
+    assert_eq!(
+        (&document["source"], &document["tables"]["failures"]),
+        (&"alpine".into(), &4.into())
+    );
 }
 
 #[test]

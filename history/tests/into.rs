@@ -158,7 +158,10 @@ fn recorded_evidence_makes_marked_cases_in_the_time_of_the_record() {
     assert!(told.contains("no cluster's life"), "{told}");
     let refused = history(&["simulate", "calibrate", "--data"]);
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && told.contains("no cluster's") && told.contains("hint:"), "{told}");
+    assert!(
+        !refused.status.success() && told.contains("no cluster's") && told.contains("hint:"),
+        "{told}"
+    );
     assert!(
         rankguard_journal::policy(&dir.path().join("state"))
             .unwrap()

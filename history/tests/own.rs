@@ -136,11 +136,25 @@ fn check_studies_and_simulations_run_on_a_journal() {
 fn nodes_that_are_up_when_the_journal_ends_are_censored() {
     let dir = tempfile::tempdir().unwrap();
     journal(dir.path());
-    let asked = json(&["study", "run", "fits", "--data", dir.path().to_str().unwrap(), "--format", "json"]);
-    assert!(asked["definition"].as_str().unwrap().contains("right-censored"), "{asked}");
+    let asked = json(&[
+        "study",
+        "run",
+        "fits",
+        "--data",
+        dir.path().to_str().unwrap(),
+        "--format",
+        "json",
+    ]);
+    assert!(
+        asked["definition"].as_str().unwrap().contains("right-censored"),
+        "{asked}"
+    );
     let tables = asked["tables"].as_array().unwrap();
     let title = |table: &Value| table["title"].as_str().unwrap().to_owned();
-    let up = tables.iter().map(title).find(|title| title.starts_with("interval up, h"));
+    let up = tables
+        .iter()
+        .map(title)
+        .find(|title| title.starts_with("interval up, h"));
     assert!(up.as_ref().is_some_and(|title| title.ends_with("censored")), "{up:?}");
 }
 

@@ -273,9 +273,18 @@ fn lives_that_still_run_are_censored_and_said_so() {
     assert!(outcome.definition.contains("right-censored"), "{}", outcome.definition);
     assert_eq!(lives.rows.len(), 3, "no gamma with censoring");
     // An exponential life is all time over the deaths, however little of it each GPU was seen.
-    let lived: f64 = data.f64s(Table::Nodes, "x_time_s").expect("times").iter().flatten().sum();
+    let lived: f64 = data
+        .f64s(Table::Nodes, "x_time_s")
+        .expect("times")
+        .iter()
+        .flatten()
+        .sum();
     let deaths = data.strings(Table::Nodes, "x_dead").expect("deaths");
-    let deaths = deaths.iter().flatten().filter(|dead| dead.eq_ignore_ascii_case("true")).count();
+    let deaths = deaths
+        .iter()
+        .flatten()
+        .filter(|dead| dead.eq_ignore_ascii_case("true"))
+        .count();
     let row = lives.rows.iter().find(|row| row[0] == Cell::from("exponential"));
     match row.expect("an exponential")[2] {
         Cell::Number(mean) => {

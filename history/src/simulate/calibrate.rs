@@ -101,7 +101,10 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, CliError> {
     })?;
     if data.problems.count("replayed") > 0 {
         return Err(CliError::failure(
-            format!("{} was written while a record was replayed: its hours are no cluster's", args.data.display()),
+            format!(
+                "{} was written while a record was replayed: its hours are no cluster's",
+                args.data.display()
+            ),
             "calibrate from the data that were replayed, or from the journal of a controller that took live agents",
         ));
     }
