@@ -254,15 +254,8 @@ impl Unit {
 }
 
 fn is_users(file: &str) -> bool {
-    let library = [
-        "site-packages",
-        "dist-packages",
-        "/lib/python",
-        "importlib",
-        "/multiprocessing/",
-        "\\lib\\",
-    ];
-    !file.starts_with('<') && !library.iter().any(|part| file.contains(part))
+    let library = ["site-packages", "dist-packages", "importlib", "/multiprocessing/"];
+    !file.starts_with('<') && !frames::is_standard(file) && !library.iter().any(|part| file.contains(part))
 }
 
 /// The exception that a line of code raises, as it would be printed: the type, and the beginning of a message that stands
