@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use rankguard_model::{ClassId, Finding, Reason, Severity, Timestamp, Verdict};
 
-use crate::{Candidate, Scene, Strength, engine, first_rank, knowledge, reasoning, refine, roles, signature, wrapped};
+use crate::{
+    Candidate, Scene, Strength, consequences, engine, first_rank, knowledge, reasoning, refine, roles, signature,
+    wrapped,
+};
 
 /// A machine that reports its fault this much after the job already failed did not start the failure. Logs of different
 /// collectors are read and stamped with some delay, so a shorter lead proves nothing.
@@ -105,19 +108,7 @@ fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
         }
     }
     wrapped::look_inside(scene, &mut ranking);
-    // A job that stood still until its time was up was ended by the limit, and failed by standing still.
-    let stood = |candidate: &Candidate| {
-        let hang = matches!(candidate.class.as_str(), "hang-no-error" | "hang-stalled-ranks");
-        hang && candidate.strength >= Strength::Cause
-    };
-    if ranking.iter().any(stood) {
-        for candidate in ranking
-            .iter_mut()
-            .filter(|candidate| candidate.class.as_str() == "slurm-time-limit")
-        {
-            candidate.strength = Strength::Symptom;
-        }
-    }
+    consequences::weigh(scene, &mut ranking);
     ranking
 }
 

@@ -177,8 +177,58 @@ pub(crate) fn looks_up_setting(code: &str) -> Option<&str> {
         let is_one = settings
             .iter()
             .any(|word| lower == *word || lower.ends_with(&format!("_{word}")));
-        (quoted && is_one).then_some(name)
+        // What is registered under a name, and what the environment holds, is for whoever starts the program to say.
+        let named = lower.contains("registry") || lower.contains("registered") || lower == "environ";
+        (named || quoted && is_one).then_some(name)
     })
+}
+
+/// Whether a key that is not there is the name of a variable of the environment: `KeyError: 'MASTER_ADDR'`.
+pub(crate) fn misses_a_variable(sign: &Sign) -> bool {
+    let key = sign
+        .text
+        .strip_prefix("KeyError: '")
+        .and_then(|rest| rest.strip_suffix('\''));
+    let is_name = |name: &str| {
+        name.contains('_')
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+    };
+    let Some(name) = key.filter(|name| is_name(name)) else {
+        return false;
+    };
+    let asked = || {
+        let first = |field| sign.field(field).and_then(|names| names.split(',').next());
+        first("functions") == Some("__getitem__") && first("packages") == Some("python")
+    };
+    let known = [
+        "CUDA_",
+        "LOCAL_",
+        "MASTER_",
+        "NCCL_",
+        "OMPI_",
+        "PMI_",
+        "SLURM_",
+        "TORCHELASTIC_",
+    ];
+    name == "WORLD_SIZE" || known.iter().any(|prefix| name.starts_with(prefix)) || asked()
+}
+
+/// The table of labels that a line of code looked something up in.
+pub(crate) fn looks_up_label(sign: &Sign) -> Option<&str> {
+    let tables = [
+        "o2i",
+        "label2id",
+        "label_to_id",
+        "label2idx",
+        "label_map",
+        "class_to_idx",
+        "class2id",
+        "cat2label",
+    ];
+    let code = sign.field("raising")?;
+    looked_up_in(code).find(|name| tables.iter().any(|table| name.eq_ignore_ascii_case(table)))
 }
 
 /// The names of what a line of code looks something up in.

@@ -22,6 +22,7 @@ mod candidate;
 mod change;
 mod conclude;
 mod conclusion;
+mod consequences;
 mod context;
 mod diagnosis;
 mod draft;

@@ -78,6 +78,7 @@ impl Item {
             sign,
             log,
             first_line: 0,
+            last_line: 0,
             key_line: 0,
             position: 0.0,
         }

@@ -35,6 +35,8 @@ pub(crate) struct Item {
     /// Which of the incident's logs.
     pub log: usize,
     pub first_line: u64,
+    /// The last line of its repeats.
+    pub last_line: u64,
     /// Its deciding line.
     pub key_line: u64,
     /// Where it stands in its log, 0 to 1.
@@ -234,11 +236,16 @@ fn survived(stream: &ReadStream) -> bool {
     let light = |sign: &Sign| {
         let noise = sign.mark().is_some_and(|mark| mark.role == Role::Noise);
         let class = sign.class().map_or("", |class| class.as_str());
-        noise || LIVED_WITHOUT.contains(&class)
+        let threshold = sign.mark().is_some_and(|mark| mark.signature == "disk-nearly-full");
+        noise || threshold || LIVED_WITHOUT.contains(&class)
     };
     let last = stream.seen.iter().map(|seen| seen.last_line).max();
+    let first = stream.seen.iter().map(|seen| seen.first_line).min();
     let worked = stream.progress.last().copied();
-    worked > last && stream.seen.iter().flat_map(|seen| &seen.signs).all(light)
+    // What it complains of again and again while it works stops it no more the last time.
+    let between = |first: u64| stream.progress.iter().filter(|line| **line > first).count() >= WENT_ON;
+    let lived = worked > last || first < last && first.is_some_and(between);
+    lived && stream.seen.iter().flat_map(|seen| &seen.signs).all(light)
 }
 
 /// Signs of a range of observations, without those of a program that worked on afterwards.
@@ -264,6 +271,7 @@ fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<
             sign: sign.clone(),
             log,
             first_line: seen.first_line,
+            last_line: seen.last_line,
             key_line: seen.key_line,
             position: seen.first_line as f64 / stream.lines.max(1) as f64,
         }));

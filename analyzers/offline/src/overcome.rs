@@ -6,15 +6,17 @@
 use rankguard_diagnosis::{Sign, What};
 use rankguard_model::{Role, Source};
 
+use crate::incident::Item;
 use crate::stream::Seen;
 
 /// Lines after a complaint in which it is told what becomes of it.
 const NEAR: u64 = 2;
 
 /// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes.
-const WAITS: [(&str, &str); 4] = [
+const WAITS: [(&str, &str); 5] = [
     ("pod-assigned", "k8s-unschedulable"),
     ("pod-assigned", "k8s-volume-unbound"),
+    ("session-started", "rendezvous-failure"),
     ("settled-volume", "k8s-volume-unbound"),
     ("settled-image", "k8s-image-pull"),
 ];
@@ -28,6 +30,33 @@ const PASSED_OVER: [&str; 6] = [
     "skipping this sample",
     "skipping this step",
 ];
+
+/// Signatures by which the kernel says that a server answers again.
+const ANSWERS: [&str; 2] = ["nfs-ok", "lock-server-back"];
+
+/// Whether nothing is told but of a file system that did not answer for a while, and then did again in the same log. Where
+/// anything else failed, waiting for it may be what it failed of.
+pub(crate) fn answered_again(items: &[Item]) -> bool {
+    let answers = |item: &&Item| {
+        item.sign
+            .mark()
+            .is_some_and(|mark| ANSWERS.contains(&mark.signature.as_str()))
+    };
+    let answered = |log: usize| {
+        let own = items.iter().filter(|item| item.log == log);
+        own.filter(answers).map(|item| item.last_line).max().unwrap_or(0)
+    };
+    let means_something = |item: &&Item| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
+    let mut told = items.iter().filter(means_something).peekable();
+    told.peek().is_some()
+        && told.all(|item| {
+            let waits = item
+                .sign
+                .class()
+                .is_some_and(|class| class.as_str() == "filesystem-hang");
+            waits && item.last_line < answered(item.log)
+        })
+}
 
 /// Turns what was overcome into noise. `seen` is in the order of its lines; `worked` is the last line that shows work, `lines`
 /// how many there are in all.
@@ -50,9 +79,11 @@ fn retried(seen: &mut [Seen], lines: u64) {
         .filter(|seen| seen.signs.iter().any(says_so) && seen.last_line < lines)
         .map(|seen| (seen.first_line, seen.last_line))
         .collect();
+    // Where a log ends with a retry, nobody knows whether it helped.
     silence(seen, |seen, _| {
         let near = |(first, last): &(u64, u64)| *last > seen.last_line && first.saturating_sub(NEAR) <= seen.last_line;
-        retries.iter().any(near)
+        let itself = seen.retried && seen.last_line < lines;
+        itself || retries.iter().any(near)
     });
 }
 
@@ -127,6 +158,7 @@ fn silence(all: &mut [Seen], overcome: impl Fn(&Place, &Sign) -> bool) {
         let place = Place {
             first_line: seen.first_line,
             last_line: seen.last_line,
+            retried: seen.retried,
         };
         for sign in &mut seen.signs {
             let silent = overcome(&place, sign);
@@ -141,4 +173,6 @@ fn silence(all: &mut [Seen], overcome: impl Fn(&Place, &Sign) -> bool) {
 struct Place {
     first_line: u64,
     last_line: u64,
+    /// Whether the program itself says that it tries again.
+    retried: bool,
 }

@@ -46,7 +46,10 @@ pub(crate) fn is_done(line: &str) -> bool {
 pub(crate) fn is_progress(line: &str) -> bool {
     // A bar that was redrawn a thousand times is one line.
     let lower = line[..line.floor_char_boundary(2_000)].to_ascii_lowercase();
-    let bar = lower.contains("it/s") || lower.contains("s/it") || (lower.contains("%|") && lower.contains('/'));
+    let bar = lower.contains("it/s")
+        || lower.contains("global_step/sec")
+        || lower.contains("s/it")
+        || (lower.contains("%|") && lower.contains('/'));
     let counts = ["step", "epoch", "iter", "loss"]
         .iter()
         .filter(|word| lower.contains(*word))
@@ -78,7 +81,18 @@ pub(crate) fn tells_finite_loss(line: &str) -> bool {
 /// A complaint of which the program itself says that it tries again, and not that it gave up. What then does fail says so
 /// in a complaint of its own.
 pub(crate) fn is_retried(observation: &Observation) -> bool {
-    let before = observation.context.iter().rev().take(3);
+    // What stands before a complaint speaks of it where it announces it, and in its own traceback; otherwise the retry that
+    // was told there is the one that it comes after.
+    let traceback = observation
+        .marks
+        .iter()
+        .any(|mark| mark.fields.contains_key("exception"));
+    let before = observation
+        .context
+        .iter()
+        .rev()
+        .take(3)
+        .filter(|line| traceback || line.trim_end().ends_with(':'));
     let words: Vec<String> = before
         .chain([&observation.text])
         .map(|line| line.to_ascii_lowercase())

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
-use rankguard_diagnosis::{Sign, What};
+use rankguard_diagnosis::Sign;
 use rankguard_faults::line::LineClock;
 use rankguard_faults::{Matcher, Observation, Stream, Triage};
 use rankguard_model::{
-    Body, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, Rank, Role, Sequence, Source, Timestamp,
+    Body, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, Rank, Sequence, Source, Timestamp,
 };
 
 use crate::overcome;
@@ -231,11 +231,6 @@ impl Reader {
         let mut signs = Sign::of(&evidence);
         for sign in &mut signs {
             sign.timed = wall.is_some();
-            if let (true, What::Mark(mark)) = (retried, &mut sign.what)
-                && mark.role == Role::Root
-            {
-                mark.role = Role::Noise;
-            }
         }
         self.seen.push(Seen {
             signs,
@@ -244,6 +239,7 @@ impl Reader {
             key_line: observation.key_line_no,
             wall,
             own_clock,
+            retried,
         });
     }
 

@@ -40,4 +40,6 @@ pub(crate) struct Seen {
     pub(crate) wall: Option<Timestamp>,
     /// A clock that only this stream's lines share: the wall, or time since boot.
     pub(crate) own_clock: Option<Timestamp>,
+    /// Whether the program itself says that it tries again.
+    pub(crate) retried: bool,
 }

@@ -8,6 +8,7 @@ use rankguard_model::{Entity, Generation, JobId, NodeId, Rank, Role, Severity, S
 use serde::Serialize;
 
 use crate::incident::{Incident, Item};
+use crate::overcome;
 use crate::reading::JOB;
 
 /// Lines that a case quotes at most.
@@ -132,7 +133,7 @@ pub fn conclude_with(incident: &Incident, catalogue: &Catalogue) -> Option<Offli
         && opinion.verdict.confidence < WORTH_A_CASE
         && witnesses(&signs) < 2
         && !signs.iter().any(Sign::is_root_mark);
-    if !says_failure || weak || opinion.verdict.class.as_str() == "none" {
+    if !says_failure || weak || overcome::answered_again(&incident.items) || opinion.verdict.class.as_str() == "none" {
         return None;
     }
     let verdict = opinion.verdict;

@@ -61,10 +61,12 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let stalled = Stalled::of(scene);
     named.entry("hang-stalled-ranks").or_default().extend(stalled.missing());
     let complaints = complaints(scene);
-    // A name that cannot be resolved explains that nobody could meet under it.
-    let nameless = found
-        .values()
-        .any(|candidate| candidate.class.as_str() == "dns-failure" && candidate.strength == Strength::Cause);
+    // A name without an address and a host without a way to it explain that nobody could meet there.
+    let nameless = found.values().any(|candidate| {
+        matches!(candidate.class.as_str(), "dns-failure" | "network-unreachable")
+            && candidate.strength == Strength::Cause
+    });
+    let unresolved = (!nameless).then(|| unresolved(scene)).flatten();
     for mut candidate in found.into_values() {
         // Of several that did not come nobody knows which one held up the others.
         if let Some(ranks) = named.get(candidate.class.as_str())
@@ -79,11 +81,12 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
                 candidate.blamed = scene.rank_entity(rank, None);
             }
         }
-        if nameless && candidate.class.as_str() == "rendezvous-failure" {
+        if (nameless || unresolved.is_some()) && candidate.class.as_str() == "rendezvous-failure" {
             candidate.strength = candidate.strength.min(Strength::Symptom);
         }
         all.push(adapter_with_complaints(&complaints, candidate));
     }
+    all.extend(unresolved);
     all.extend(stalled.mismatch(scene));
     let works = works(scene);
     all.extend(mismatch(scene, &works));
@@ -101,6 +104,32 @@ fn adapter_with_complaints(complaints: &[(usize, &Sign)], candidate: Candidate) 
     let mut confirmed = candidate.confirmed(complaints.iter().map(|(index, _)| *index), note);
     confirmed.support = support;
     confirmed
+}
+
+/// A name that was asked for an address of one family only, and under which then nobody was met. By itself that is what every
+/// host without such an address tells; here no other address was ever tried.
+fn unresolved(scene: &Scene<'_>) -> Option<Candidate> {
+    let signature = |sign: &Sign, id: &str| sign.mark().is_some_and(|mark| mark.signature == id);
+    let (index, _) = scene.marks().find(|(_, sign)| signature(sign, "name-of-one-family"))?;
+    let tried = scene.marks().any(|(_, sign)| signature(sign, "store-retry"));
+    let (met, sign) = scene
+        .roots()
+        .find(|(_, sign)| sign.class().is_some_and(|class| class.as_str() == "rendezvous-failure"))?;
+    if tried {
+        return None;
+    }
+    let mut candidate = Candidate::new(
+        "dns-failure",
+        scene.job_entity(),
+        index,
+        Strength::Cause,
+        confidence(sign),
+    );
+    candidate.support.insert(met);
+    candidate
+        .notes
+        .push("The name could not be resolved, and no address behind it was ever tried.".to_owned());
+    Some(candidate)
 }
 
 /// Signs by which a survivor says that a peer or a connection was lost, or that a collective did not end.

@@ -85,7 +85,11 @@ fn join(scene: &Scene<'_>, candidate: Candidate, silent: &Places<'_>, exits: &Pl
 /// The kernel says which process it killed; a rank that ended by SIGKILL with that process id is the victim beyond doubt.
 fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Candidate {
     let class = sign.class().cloned().unwrap_or_else(|| "host-oom-kill".into());
-    let told_by_system = matches!(sign.source, Source::KernelLog | Source::Scheduler | Source::Host);
+    // A launcher collects the words of the scheduler's daemon like those of its ranks.
+    let daemon = ["oom-kill event", "oom_kill event"]
+        .iter()
+        .any(|words| sign.text.contains(words));
+    let told_by_system = daemon || matches!(sign.source, Source::KernelLog | Source::Scheduler | Source::Host);
     let strength = if told_by_system {
         Strength::Overriding
     } else {

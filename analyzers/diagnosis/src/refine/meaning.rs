@@ -1,8 +1,8 @@
 //! What a class means where it was said: a narrower class, and why.
 
 use crate::frames::{
-    below, checks_settings, innermost, loader, looks_up_saved, looks_up_setting, maker, makes_shared_memory,
-    mismatched_package, reads_samples, waits_for_one,
+    below, checks_settings, innermost, loader, looks_up_label, looks_up_saved, looks_up_setting, maker,
+    makes_shared_memory, mismatched_package, misses_a_variable, reads_samples, waits_for_one,
 };
 use crate::{Scene, Sign};
 
@@ -98,15 +98,24 @@ fn of_a_setting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
         let why = format!("It was asserted in {function}, which checks what the program was told.");
         return Some(("config-error", why));
     }
-    let settings = sign
-        .field("code")
-        .filter(|_| class == "key-error")
-        .and_then(looks_up_setting)?;
+    if class != "key-error" {
+        return None;
+    }
+    if misses_a_variable(sign) {
+        let why = "The key is the name of a variable of the environment, which was not set.".to_owned();
+        return Some(("config-error", why));
+    }
+    let looked_up = |field| sign.field(field).and_then(looks_up_setting);
+    let settings = looked_up("code").or_else(|| looked_up("raising"))?;
     let why = format!("The key was looked up in {settings}, so a setting is missing.");
     Some(("config-error", why))
 }
 
 fn of_the_data(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    if let Some(table) = looks_up_label(sign).filter(|_| class == "key-error") {
+        let why = format!("It was looked up in {table}, so the data have a label that nobody announced.");
+        return Some(("data-label-error", why));
+    }
     if class == "file-not-found" && below(sign, "__getitem__") {
         let why = "A sample was being read, so it is a file of the data.";
         return Some(("data-missing", why.to_owned()));

@@ -94,8 +94,19 @@ pub(super) fn package(file: &str) -> &str {
     if let Some(name) = checkout {
         return name;
     }
-    let standard = file.contains("/lib/python") || file.contains("\\lib\\") || file.contains("/lib64/python");
-    if standard { "python" } else { PROGRAM }
+    if is_standard(file) { "python" } else { PROGRAM }
+}
+
+/// Whether a file is of the standard library. Below `\lib\` of Windows it is where an installation or an environment lies;
+/// programs have folders of that name too.
+pub(super) fn is_standard(file: &str) -> bool {
+    let installed = |root: &str| {
+        let root = root.to_ascii_lowercase();
+        ["python", "conda", "env"].iter().any(|word| root.contains(word))
+    };
+    file.contains("/lib/python")
+        || file.contains("/lib64/python")
+        || file.split_once("\\lib\\").is_some_and(|(root, _)| installed(root))
 }
 
 /// A list for a mark's field: innermost first, neighbours that are the same told once.
@@ -134,6 +145,8 @@ mod tests {
                 "paddle",
             ),
             ("/usr/lib/python3.10/multiprocessing/spawn.py", "python"),
+            ("F:\\ana\\envs\\torch\\lib\\threading.py", "python"),
+            ("E:\\CenterNet\\src\\lib\\datasets\\ctdet.py", "program"),
             ("<frozen importlib._bootstrap>", "python"),
             ("/home/u/fairseq/fairseq/trainer.py", "fairseq"),
             ("/home/u/project/train.py", "program"),

@@ -3,7 +3,7 @@
 use rankguard_model::{ClassId, Mark, Role, Source};
 
 use super::words::EXCEPTION;
-use super::{Frame, Unit};
+use super::{Frame, Segment, Unit};
 use crate::matcher::Matcher;
 use crate::triage::frames;
 use crate::triage::limits::CONTEXT;
@@ -50,7 +50,7 @@ impl Unit {
             self.segments.pop();
         }
         let mut marks: Vec<Mark> = Vec::new();
-        for segment in &self.segments {
+        for segment in self.telling(matcher, source) {
             for text in segment.exception.iter().chain(&segment.message) {
                 for mark in matcher.marks(source, text) {
                     if !marks
@@ -150,6 +150,19 @@ impl Unit {
         }
     }
 
+    /// The exceptions that tell what happened. What the last one says means nothing, as when a tracker gives up, meant nothing
+    /// before it was caught and raised again either.
+    fn telling(&self, matcher: &Matcher, source: Source) -> &[Segment] {
+        let means_nothing = |segment: &Segment| {
+            let marks = segment.exception.as_deref().map(|text| matcher.marks(source, text));
+            marks.is_some_and(|marks| marks.first().is_some_and(|mark| mark.role == Role::Noise))
+        };
+        match self.segments.split_last() {
+            Some((last, [_, ..])) if means_nothing(last) => std::slice::from_ref(last),
+            _ => &self.segments,
+        }
+    }
+
     /// Whether it is the launcher's own, which ends with its children: every frame is the launcher's or the interpreter's.
     fn is_launchers(&self) -> bool {
         let launcher = |frame: &Frame| {
@@ -241,15 +254,8 @@ impl Unit {
 }
 
 fn is_users(file: &str) -> bool {
-    let library = [
-        "site-packages",
-        "dist-packages",
-        "/lib/python",
-        "importlib",
-        "/multiprocessing/",
-        "\\lib\\",
-    ];
-    !file.starts_with('<') && !library.iter().any(|part| file.contains(part))
+    let library = ["site-packages", "dist-packages", "importlib", "/multiprocessing/"];
+    !file.starts_with('<') && !frames::is_standard(file) && !library.iter().any(|part| file.contains(part))
 }
 
 /// The exception that a line of code raises, as it would be printed: the type, and the beginning of a message that stands

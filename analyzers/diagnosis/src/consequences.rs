@@ -1,0 +1,109 @@
+//! Consequences that look like causes of their own, beside what they follow from.
+
+use std::time::Duration;
+
+use crate::{Candidate, Scene, Sign, Strength, knowledge};
+
+/// A kernel that panics because of what its machine reported does so within this time.
+const PANICS: Duration = Duration::from_secs(60);
+/// The same in signs, where a log has no clock to compare.
+const BESIDE: usize = 8;
+/// How sure a machine's fault must be: an interrupt that nobody knows the reason of explains no panic.
+const SURE: f64 = 0.8;
+
+/// Signatures of warnings after which most programs go on, and what one died of that ended in an exception after them.
+const WARNED: [(&str, &str); 2] = [
+    ("tensorflow-without-gpu", "gpu-not-visible"),
+    ("sequence-too-long", "bad-sample"),
+];
+
+/// Makes less of candidates that follow from another one.
+pub(crate) fn weigh(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
+    panics(scene, ranking);
+    limits(ranking);
+    warned(scene, ranking);
+}
+
+/// A kernel panics because the machine under it failed, where the machine said so just before.
+fn panics(scene: &Scene<'_>, ranking: &mut [Candidate]) {
+    let is_panic = |candidate: &Candidate| matches!(candidate.class.as_str(), "kernel-crash" | "node-crash");
+    let faults: Vec<usize> = ranking
+        .iter()
+        .filter(|candidate| {
+            candidate.strength == Strength::Overriding && candidate.score >= SURE && !is_panic(candidate)
+        })
+        .filter(|candidate| knowledge::layer(scene.catalogue, &candidate.class) == "hardware")
+        .map(|candidate| candidate.first)
+        .collect();
+    for candidate in ranking.iter_mut().filter(|candidate| is_panic(candidate)) {
+        let panic = &scene.signs[candidate.first];
+        let follows = faults
+            .iter()
+            .any(|at| *at < candidate.first && soon(&scene.signs[*at], panic, candidate.first - at));
+        if follows && candidate.strength == Strength::Overriding {
+            candidate.strength = Strength::Cause;
+        }
+    }
+}
+
+/// Whether one sign follows another on the same node within the time that a panic takes.
+fn soon(earlier: &Sign, later: &Sign, apart: usize) -> bool {
+    let same = match (earlier.node(), later.node()) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    };
+    let timed = earlier.timed && later.timed;
+    same && if timed {
+        later.at.since(earlier.at) <= PANICS
+    } else {
+        apart <= BESIDE
+    }
+}
+
+/// A job that stood still until its time was up was ended by the limit, and failed by standing still.
+fn limits(ranking: &mut [Candidate]) {
+    let stood = |candidate: &Candidate| {
+        let hang = matches!(candidate.class.as_str(), "hang-no-error" | "hang-stalled-ranks");
+        hang && candidate.strength >= Strength::Cause
+    };
+    if !ranking.iter().any(stood) {
+        return;
+    }
+    for candidate in ranking {
+        if candidate.class.as_str() == "slurm-time-limit" {
+            candidate.strength = Strength::Symptom;
+        }
+    }
+}
+
+/// An exception that tells nothing, after a warning of what would go wrong: that is why it was raised.
+fn warned(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
+    let bare = |candidate: &&Candidate| matches!(candidate.class.as_str(), "uncaught-exception" | "python-index-error");
+    let Some(raised) = ranking.iter().filter(bare).map(|candidate| candidate.first).max() else {
+        return;
+    };
+    if ranking
+        .iter()
+        .any(|candidate| candidate.strength > Strength::Outcome && !bare(&candidate))
+    {
+        return;
+    }
+    let told = scene
+        .marks()
+        .take_while(|(index, _)| *index < raised)
+        .find_map(|(index, sign)| {
+            let signature = sign.mark()?.signature.as_str();
+            let (_, class) = WARNED.iter().find(|(warning, _)| *warning == signature)?;
+            Some((index, *class))
+        });
+    let Some((index, class)) = told else { return };
+    for candidate in ranking.iter_mut() {
+        candidate.strength = candidate.strength.min(Strength::Symptom);
+    }
+    let mut candidate = Candidate::new(class, scene.job_entity(), index, Strength::Cause, 0.6);
+    candidate.support.insert(raised);
+    candidate
+        .notes
+        .push("The program warned of it before it ended in an exception that tells less.".to_owned());
+    ranking.push(candidate);
+}
