@@ -259,7 +259,8 @@ fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<
         // Training that goes on with a finite loss shows that one bad step was one bad step.
         let recovered =
             seen.signs.iter().all(is_numeric) && stream.finite_loss.is_some_and(|line| line > seen.last_line);
-        if job_log && (later >= WENT_ON || ended_well || recovered || survived) {
+        let lived = survived && stream.source != Source::KernelLog;
+        if lived || job_log && (later >= WENT_ON || ended_well || recovered) {
             continue;
         }
         // What launchers and survivors say while a program that said it was done is taken down.

@@ -187,5 +187,6 @@ fn what_is_complained_of_between_steps_stops_nobody() {
     ]
     .join("\n");
     assert_eq!(class(&log), "none");
+    assert_eq!(class_in("agent-event", &log), "none");
     assert_eq!(class(skew), "clock-skew");
 }
