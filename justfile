@@ -56,5 +56,5 @@ fuzz TARGET SECONDS="600":
     cd fuzz && cargo +nightly fuzz run {{TARGET}} corpus/{{TARGET}} seeds/{{TARGET}} -- -max_total_time={{SECONDS}} -timeout=25 -rss_limit_mb=4096
 
 bench:
-    cargo bench -p rankguard-checkpoint -p rankguard-faults -p rankguard-templates
+    cargo bench -p rankguard-checkpoint -p rankguard-faults -p rankguard-offline -p rankguard-templates
     cargo run --release -- bench match

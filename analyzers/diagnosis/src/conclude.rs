@@ -33,8 +33,9 @@ pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue)
         );
         reasoning.push(Reason { at: now, text });
     }
-    if draft.nodes().len() > 1 {
-        let text = format!("{} nodes speak in this case.", draft.nodes().len());
+    let nodes = draft.nodes().len();
+    if nodes > 1 {
+        let text = format!("{nodes} nodes speak in this case.");
         reasoning.push(Reason { at: now, text });
     }
     Concluded {

@@ -104,11 +104,16 @@ impl Draft {
         self.fresh = true;
     }
 
-    /// The nodes of its job, or its node.
-    pub(crate) fn concerned(&self) -> BTreeSet<&NodeId> {
+    /// Gives the nodes of its job, or its node, each once.
+    pub(crate) fn concerned(&self, each: impl FnMut(&NodeId)) {
         match &self.scope {
-            Scope::Node { node } => BTreeSet::from([node]),
-            Scope::Job { .. } => self.placements.values().collect(),
+            Scope::Node { node } => std::iter::once(node).for_each(each),
+            Scope::Job { .. } => self
+                .placements
+                .values()
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .for_each(each),
         }
     }
 

@@ -8,6 +8,9 @@ use crate::draft::Draft;
 use crate::scope::{ByScope, ScopeRef};
 use crate::{DraftId, Policy};
 
+/// Drafts in the order of their numbers; few as a rule.
+type Ids = Vec<DraftId>;
+
 /// Open drafts and those concluded within the window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Drafts {
@@ -20,8 +23,8 @@ pub(crate) struct Drafts {
     /// When each concluded draft was concluded.
     done: BTreeSet<(Timestamp, DraftId)>,
     /// Concluded drafts by scope, and by the nodes that they concern.
-    done_of: ByScope<BTreeSet<DraftId>>,
-    done_on: BTreeMap<NodeId, BTreeSet<DraftId>>,
+    done_of: ByScope<Ids>,
+    done_on: BTreeMap<NodeId, Ids>,
 }
 
 impl Drafts {
@@ -45,15 +48,13 @@ impl Drafts {
             Some(conclusion) => {
                 self.done.insert((conclusion.at, id));
                 match self.done_of.get_mut(draft.scope.lend()) {
-                    Some(known) => drop(known.insert(id)),
-                    None => self.done_of.insert(&draft.scope, BTreeSet::from([id])),
+                    Some(known) => add(known, id),
+                    None => self.done_of.insert(&draft.scope, vec![id]),
                 }
-                for node in draft.concerned() {
-                    match self.done_on.get_mut(node) {
-                        Some(known) => drop(known.insert(id)),
-                        None => drop(self.done_on.insert(node.clone(), BTreeSet::from([id]))),
-                    }
-                }
+                draft.concerned(|node| match self.done_on.get_mut(node) {
+                    Some(known) => add(known, id),
+                    None => drop(self.done_on.insert(node.clone(), vec![id])),
+                });
             }
         }
         self.all.insert(id, draft);
@@ -70,12 +71,14 @@ impl Drafts {
             Some(conclusion) => {
                 self.done.remove(&(conclusion.at, id));
                 let known = self.done_of.get_mut(draft.scope.lend());
-                if known.is_some_and(|known| known.remove(&id) && known.is_empty()) {
+                if known.is_some_and(|known| leave(known, id)) {
                     self.done_of.remove(draft.scope.lend());
                 }
-                for node in draft.concerned() {
-                    leave(&mut self.done_on, node, id);
-                }
+                draft.concerned(|node| {
+                    if self.done_on.get_mut(node).is_some_and(|known| leave(known, id)) {
+                        self.done_on.remove(node);
+                    }
+                });
             }
         }
         Some(draft)
@@ -124,12 +127,11 @@ impl Drafts {
     }
 
     /// Open drafts that are to be concluded by now, oldest first.
-    pub(crate) fn due_by(&self, now: Timestamp) -> BTreeSet<DraftId> {
-        self.due
-            .iter()
-            .take_while(|(at, _)| *at <= now)
-            .map(|(_, id)| *id)
-            .collect()
+    pub(crate) fn due_by(&self, now: Timestamp) -> Vec<DraftId> {
+        let due = self.due.iter().take_while(|(at, _)| *at <= now);
+        let mut due: Vec<DraftId> = due.map(|(_, id)| *id).collect();
+        due.sort_unstable();
+        due
     }
 
     /// The newest concluded draft of a scope, or of those that concern a node and pass a test.
@@ -166,10 +168,17 @@ impl Drafts {
     }
 }
 
-fn leave(groups: &mut BTreeMap<NodeId, BTreeSet<DraftId>>, key: &NodeId, id: DraftId) {
-    let Some(group) = groups.get_mut(key) else { return };
-    group.remove(&id);
-    if group.is_empty() {
-        groups.remove(key);
+/// Adds a draft that may be among them already.
+fn add(ids: &mut Ids, id: DraftId) {
+    if let Err(at) = ids.binary_search(&id) {
+        ids.insert(at, id);
     }
+}
+
+/// Takes a draft out, and says whether none is left.
+fn leave(ids: &mut Ids, id: DraftId) -> bool {
+    if let Ok(at) = ids.binary_search(&id) {
+        ids.remove(at);
+    }
+    ids.is_empty()
 }

@@ -5,28 +5,67 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{Entity, Generation, JobId, NodeId, Timestamp};
+use rankguard_model::{Entity, JobId, NodeId, Timestamp};
 
 use crate::glimpse::Glimpse;
 use crate::repeats::KEPT;
+use crate::scope::{ByScope, ScopeRef};
 use crate::{Context, Policy, Scope, Sign, What};
 
-/// Whom a sign speaks of, as far as it decides whose failure it may belong to.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Whom {
-    Ranks(JobId, Generation),
-    Job(JobId),
-    Node(NodeId),
+/// Something of whomever a sign may speak of, as far as it decides whose failure it may belong to.
+#[derive(Debug, Clone, Default)]
+struct ByWhom {
+    /// Ranks of a generation, and nodes.
+    scopes: ByScope<Places>,
+    /// Jobs as such, whatever their generation.
+    jobs: BTreeMap<JobId, Places>,
 }
 
-impl Whom {
-    fn of(sign: &Sign) -> Self {
-        match &sign.entity {
-            Entity::Rank { job, generation, .. } => Self::Ranks(job.clone(), *generation),
-            Entity::Job { job } => Self::Job(job.clone()),
-            Entity::Node { node } | Entity::Device { node, .. } => Self::Node(node.clone()),
-            Entity::Unknown => Self::Node(sign.evidence.node.clone()),
+impl ByWhom {
+    fn insert(&mut self, sign: &Sign, place: Place) {
+        let known = match whom(sign) {
+            Whom::Scope(scope) => self.scopes.get_mut(scope),
+            Whom::Job(job) => self.jobs.get_mut(job),
+        };
+        match (known, whom(sign)) {
+            (Some(places), _) => places.push(place),
+            (None, Whom::Scope(scope)) => self.scopes.insert(&scope.own(), vec![place]),
+            (None, Whom::Job(job)) => drop(self.jobs.insert(job.clone(), vec![place])),
         }
+    }
+
+    fn remove(&mut self, sign: &Sign, place: Place) {
+        let whom = whom(sign);
+        let known = match whom {
+            Whom::Scope(scope) => self.scopes.get_mut(scope),
+            Whom::Job(job) => self.jobs.get_mut(job),
+        };
+        let Some(places) = known else { return };
+        if let Ok(at) = places.binary_search(&place) {
+            places.remove(at);
+        }
+        if places.is_empty() {
+            match whom {
+                Whom::Scope(scope) => self.scopes.remove(scope),
+                Whom::Job(job) => drop(self.jobs.remove(job)),
+            }
+        }
+    }
+}
+
+/// Whom a sign speaks of.
+#[derive(Clone, Copy)]
+enum Whom<'a> {
+    Scope(ScopeRef<'a>),
+    Job(&'a JobId),
+}
+
+fn whom(sign: &Sign) -> Whom<'_> {
+    match &sign.entity {
+        Entity::Rank { job, generation, .. } => Whom::Scope(ScopeRef::Job(job, *generation)),
+        Entity::Job { job } => Whom::Job(job),
+        Entity::Node { node } | Entity::Device { node, .. } => Whom::Scope(ScopeRef::Node(node)),
+        Entity::Unknown => Whom::Scope(ScopeRef::Node(&sign.evidence.node)),
     }
 }
 
@@ -34,6 +73,8 @@ impl Whom {
 type Arrival = u64;
 /// Where a sign is held: the number of the arrival that was first held there.
 type Place = u64;
+/// Places in rising order: each is higher than all before it when it is given.
+type Places = Vec<Place>;
 
 /// A sign that is held.
 #[derive(Debug, Clone)]
@@ -53,7 +94,7 @@ pub(crate) struct Memory {
     arrived: Arrival,
     by_time: BTreeSet<(Timestamp, Place)>,
     by_arrival: BTreeSet<(Arrival, Place)>,
-    by_whom: BTreeMap<Whom, BTreeSet<Place>>,
+    by_whom: ByWhom,
     /// Of what says the same, in the order of arrival.
     alike: BTreeMap<u64, Vec<Place>>,
 }
@@ -89,7 +130,7 @@ impl Memory {
         let sign = glimpse.sign();
         self.by_time.insert((sign.at, place));
         self.by_arrival.insert((place, place));
-        self.by_whom.entry(Whom::of(&sign)).or_default().insert(place);
+        self.by_whom.insert(&sign, place);
         let held = Held {
             arrival: place,
             same: glimpse.same,
@@ -152,7 +193,7 @@ impl Memory {
 
     /// A node speaks again: its silence is forgotten.
     pub(crate) fn forget_silence(&mut self, node: &NodeId) {
-        let Some(held) = self.by_whom.get(&Whom::Node(node.clone())) else {
+        let Some(held) = self.by_whom.scopes.get(ScopeRef::Node(node)) else {
             return;
         };
         let silent = |place: &&Place| self.held.get(place).is_some_and(|held| held.sign.what == What::Silent);
@@ -163,22 +204,23 @@ impl Memory {
 
     /// Signs that may belong to a scope's failure, in the order of their arrival.
     pub(crate) fn of_scope<'a>(&'a self, scope: &Scope, context: &Context) -> Vec<&'a Sign> {
-        let mut found: BTreeSet<Place> = BTreeSet::new();
-        let mut take = |whom: &Whom| found.extend(self.by_whom.get(whom).into_iter().flatten());
+        let mut found = Places::new();
+        let mut take = |places: Option<&Places>| found.extend(places.into_iter().flatten());
+        let (scopes, jobs) = (&self.by_whom.scopes, &self.by_whom.jobs);
         match scope {
             Scope::Node { node } => {
                 if context.jobs_on(node).next().is_none() {
-                    take(&Whom::Node(node.clone()));
+                    take(scopes.get(ScopeRef::Node(node)));
                 }
             }
             Scope::Job { job, generation } => {
-                take(&Whom::Ranks(job.clone(), *generation));
+                take(scopes.get(ScopeRef::Job(job, *generation)));
                 let known = context.job(job);
                 if known.map(|known| known.generation).unwrap_or_default() == *generation {
-                    take(&Whom::Job(job.clone()));
+                    take(jobs.get(job));
                     let placed = known.into_iter().flat_map(|known| known.placements.values());
                     for node in placed.collect::<BTreeSet<_>>() {
-                        take(&Whom::Node(node.clone()));
+                        take(scopes.get(ScopeRef::Node(node)));
                     }
                 }
             }
@@ -206,13 +248,7 @@ impl Memory {
         let Held { sign, same, filed, .. } = *held;
         self.by_time.remove(&(filed.0, place));
         self.by_arrival.remove(&(filed.1, place));
-        let whom = Whom::of(&sign);
-        if let Some(group) = self.by_whom.get_mut(&whom)
-            && group.remove(&place)
-            && group.is_empty()
-        {
-            self.by_whom.remove(&whom);
-        }
+        self.by_whom.remove(&sign, place);
         if let Some(same) = same
             && let Some(alike) = self.alike.get_mut(&same)
         {

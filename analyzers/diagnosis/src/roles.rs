@@ -8,8 +8,9 @@ use crate::{Candidate, Scene, Sign, What};
 
 /// One finding a piece of evidence, the first cause first, the rest in order of time.
 pub(crate) fn findings(scene: &Scene<'_>, winner: &Candidate) -> Vec<Finding> {
-    let mut all: Vec<Finding> = Vec::new();
-    for (index, sign) in representatives(scene, Some(winner)) {
+    let representatives = representatives(scene, Some(winner));
+    let mut all: Vec<Finding> = Vec::with_capacity(representatives.len());
+    for (index, sign) in representatives {
         let (role, confidence, why) = role(scene, winner, index, sign);
         let finding = finding(sign, role, confidence, why);
         if index == winner.first {

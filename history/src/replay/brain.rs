@@ -1,6 +1,5 @@
 //! The live brain over recorded evidence: its clock is that of the log.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Policy};
@@ -109,9 +108,6 @@ impl Brain {
         self.until(Timestamp(i64::MAX), &mut each);
     }
 }
-
-/// Counts by name.
-pub(super) type Counts = BTreeMap<String, u64>;
 
 /// The node that a made-up line comes from.
 pub(crate) fn node(number: u64) -> NodeId {

@@ -7,8 +7,10 @@ use rankguard_model::{Case, Mark, Role, Timestamp};
 use serde::Serialize;
 
 use super::CASES;
-use super::brain::Counts;
 use super::item::Item;
+
+/// Counts by name.
+pub(super) type Counts = BTreeMap<String, u64>;
 
 /// Problems that are kept; more are counted.
 const PROBLEMS: usize = 200;

@@ -106,7 +106,7 @@ impl Diagnosis {
 
     /// Concludes every draft whose time has come.
     pub fn conclude(&mut self, now: Timestamp, catalogue: &Catalogue) -> Vec<Concluded> {
-        let due = self.drafts.due_by(now).into_iter();
+        let due = self.drafts.due_by(now);
         let flight = &self.flight;
         let concluded = |id| {
             self.drafts.conclude(id, &self.policy, |draft| {
@@ -116,7 +116,8 @@ impl Diagnosis {
                 conclude(draft, now, catalogue)
             })
         };
-        let all = due.filter_map(concluded).collect();
+        let mut all = Vec::with_capacity(due.len());
+        all.extend(due.into_iter().filter_map(concluded));
         self.forget(now);
         all
     }

@@ -5,15 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{Entity, NodeId, Rank, Role, Severity, Source};
+use rankguard_model::{NodeId, Rank, Role, Severity, Source};
 
 use super::stalled::Stalled;
-use super::{Family, confidence, machine_of};
+use super::{Family, Found, Machine, confidence, machine_of};
 use crate::{Candidate, Scene, Sign, Strength, knowledge};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all = Vec::new();
-    let mut found: BTreeMap<(Entity, &str), Candidate> = BTreeMap::new();
+    let mut found = Found::default();
     let mut named: BTreeMap<&str, BTreeSet<Rank>> = BTreeMap::new();
     for (index, sign) in scene
         .marks()
@@ -27,7 +27,11 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             continue;
         }
         let adapter = knowledge::is_machine(scene.catalogue, class);
-        let blamed = if adapter { machine_of(sign) } else { scene.job_entity() };
+        let machine = match scene.job {
+            _ if adapter => Machine::of(sign),
+            Some(_) => Machine::Job,
+            None => Machine::Unknown,
+        };
         let (strength, score) = match mark.role {
             Role::Root if adapter && knowledge::severity(scene.catalogue, class) == Severity::Failure => {
                 (Strength::Overriding, confidence(sign))
@@ -35,9 +39,10 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             Role::Root => (Strength::Cause, confidence(sign)),
             _ => (Strength::Symptom, confidence(sign) * 0.6),
         };
-        let candidate = found
-            .entry((blamed.clone(), class.as_str()))
-            .or_insert_with(|| Candidate::new(class.clone(), blamed, index, strength, score));
+        let candidate = found.at(machine, class.as_str(), || {
+            let blamed = if adapter { machine_of(sign) } else { scene.job_entity() };
+            Candidate::new(class.clone(), blamed, index, strength, score)
+        });
         candidate.support.insert(index);
         // Some reports name the rank that did not come; who reports it is not that rank.
         let names = matches!(class.as_str(), "collective-mismatch" | "hang-stalled-ranks") && mark.role == Role::Root;
@@ -50,24 +55,27 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         candidate.strength = candidate.strength.max(strength);
         candidate.score = candidate.score.max(score);
     }
-    for (index, sign) in scene.marks() {
-        let witness = sign.mark().is_some_and(|mark| mark.role == Role::Confirmation);
-        for candidate in found.values_mut().filter(|_| witness) {
+    let witnesses = |(_, sign): &(usize, &Sign)| sign.mark().is_some_and(|mark| mark.role == Role::Confirmation);
+    for (index, sign) in scene.marks().filter(witnesses) {
+        for candidate in found.iter_mut() {
             if sign.class() == Some(&candidate.class) {
                 candidate.support.insert(index);
             }
         }
     }
     let stalled = Stalled::of(scene);
-    named.entry("hang-stalled-ranks").or_default().extend(stalled.missing());
+    let missing = stalled.missing();
+    if !missing.is_empty() {
+        named.entry("hang-stalled-ranks").or_default().extend(missing);
+    }
     let complaints = complaints(scene);
     // A name without an address and a host without a way to it explain that nobody could meet there.
-    let nameless = found.values().any(|candidate| {
+    let nameless = found.iter().any(|candidate| {
         matches!(candidate.class.as_str(), "dns-failure" | "network-unreachable")
             && candidate.strength == Strength::Cause
     });
     let unresolved = (!nameless).then(|| unresolved(scene)).flatten();
-    for mut candidate in found.into_values() {
+    for mut candidate in found.into_sorted() {
         // Of several that did not come nobody knows which one held up the others.
         if let Some(ranks) = named.get(candidate.class.as_str())
             && ranks.len() == 1

@@ -6,19 +6,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_model::{ClassId, Entity, Rank, Severity, Source};
+use rankguard_model::{ClassId, Rank, Severity, Source};
 
-use super::{Family, Places, confidence, machine_of, roots, same_node};
+use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength, knowledge};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
-    let mut found: BTreeMap<(Entity, &str), Candidate> = BTreeMap::new();
+    let mut found = Found::default();
     for (index, sign) in roots(scene, Family::Gpu) {
         let Some(class) = sign.class() else { continue };
         if class.as_str() == "gpu-engine-exception" || follows_an_exception(scene, index, sign) {
             continue;
         }
-        let blamed = machine_of(sign);
         let fatal = knowledge::severity(scene.catalogue, class) == Severity::Failure;
         let strength = if fatal && knowledge::layer(scene.catalogue, class) == "hardware" {
             Strength::Overriding
@@ -31,13 +30,10 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         } else {
             confidence(sign) * 0.6
         };
-        found
-            .entry((blamed.clone(), class.as_str()))
-            .and_modify(|candidate| {
-                candidate.support.insert(index);
-                candidate.score = candidate.score.max(score);
-            })
-            .or_insert_with(|| Candidate::new(class.clone(), blamed, index, strength, score));
+        let make = || Candidate::new(class.clone(), machine_of(sign), index, strength, score);
+        let candidate = found.at(Machine::of(sign), class.as_str(), make);
+        candidate.support.insert(index);
+        candidate.score = candidate.score.max(score);
     }
     if found.is_empty() {
         return engine_exception(scene).into_iter().collect();
@@ -45,7 +41,7 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let reporters = reporters(scene);
     let (marks, exits) = (Places::new(scene.marks()), Places::new(exits(scene)));
     let mut all: Vec<Candidate> = found
-        .into_values()
+        .into_sorted()
         .map(|mut candidate| {
             let only = reporters.get(&candidate.class).copied().flatten();
             candidate.root_rank = candidate.root_rank.or(only);

@@ -1,15 +1,13 @@
 //! The machine around the GPUs: memory, processors, buses, disks, the kernel itself.
 
-use std::collections::BTreeMap;
+use rankguard_model::{Rank, Role, Severity, Source};
 
-use rankguard_model::{Entity, Rank, Role, Severity, Source};
-
-use super::{Family, Places, confidence, machine_of, roots, same_node};
+use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength, knowledge};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all = Vec::new();
-    let mut found: BTreeMap<(Entity, &str), Candidate> = BTreeMap::new();
+    let mut found = Found::default();
     let mut victim = None;
     for (index, sign) in roots(scene, Family::Host) {
         let Some(class) = sign.class() else { continue };
@@ -25,21 +23,17 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         } else {
             confidence(sign) * 0.6
         };
-        let blamed = machine_of(sign);
-        found
-            .entry((blamed.clone(), class.as_str()))
-            .and_modify(|candidate| {
-                candidate.support.insert(index);
-                candidate.score = candidate.score.max(score);
-            })
-            .or_insert_with(|| Candidate::new(class.clone(), blamed, index, strength, score));
+        let make = || Candidate::new(class.clone(), machine_of(sign), index, strength, score);
+        let candidate = found.at(Machine::of(sign), class.as_str(), make);
+        candidate.support.insert(index);
+        candidate.score = candidate.score.max(score);
     }
     all.extend(suspected(scene));
     if !found.is_empty() {
         let silent = Places::new(scene.silent());
         let exits = Places::new(scene.exits().map(|(index, sign, ..)| (index, sign)));
         let joined = found
-            .into_values()
+            .into_sorted()
             .map(|candidate| join(scene, candidate, &silent, &exits));
         all.extend(joined);
     }

@@ -1,6 +1,7 @@
 //! Engines: one a family of failures, each a pure function from a scene to candidate root causes.
 
 mod fabric;
+mod found;
 mod gpu;
 mod host;
 mod node;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use rankguard_model::{ClassId, Entity, Role};
 
 use crate::{Candidate, Scene, Sign, Strength};
+use found::{Found, Machine};
 use places::Places;
 
 /// Which engine a sign's class belongs to; every marked sign belongs to exactly one.

@@ -63,9 +63,14 @@ const SAID: [Said; 4] = [
 ];
 
 /// A layer other than the usual one of the class, and why; `said` is what all signs of it say.
-pub(super) fn of(sign: &Sign, class: &str, said: &str) -> Option<(&'static str, String)> {
+pub(super) fn of<'s>(
+    sign: &Sign,
+    class: &str,
+    said: impl Iterator<Item = &'s str> + Clone,
+) -> Option<(&'static str, String)> {
     let code = CODE.contains(&class);
-    if said.contains("INTERNAL ASSERT FAILED") && (code || class == "rendezvous-failure") {
+    let asserted = || said.clone().any(|text| text.contains("INTERNAL ASSERT FAILED"));
+    if (code || class == "rendezvous-failure") && asserted() {
         let why = "An internal assertion of the framework failed, which no program is meant to reach.".to_owned();
         return Some(("framework", why));
     }
@@ -88,7 +93,8 @@ pub(super) fn of(sign: &Sign, class: &str, said: &str) -> Option<(&'static str, 
     }
     let mut rules = SAID.iter().filter(|rule| rule.classes.contains(&class)).peekable();
     rules.peek()?;
-    let text = said.to_ascii_lowercase();
-    let rule = rules.find(|rule| rule.words.iter().any(|word| text.contains(word)))?;
+    let texts: Vec<String> = said.map(str::to_ascii_lowercase).collect();
+    let said = |word: &&str| texts.iter().any(|text| text.contains(word));
+    let rule = rules.find(|rule| rule.words.iter().any(said))?;
     Some((rule.layer, rule.why.to_owned()))
 }

@@ -1,12 +1,17 @@
 //! Small readers of what a driver prints.
 
+use memchr::memchr2_iter;
+
 /// What stands after `beginning`, whatever the case of its ASCII letters.
 pub(super) fn after<'t>(text: &'t str, beginning: &str) -> Option<&'t str> {
-    let at = text
-        .as_bytes()
-        .windows(beginning.len())
-        .position(|window| window.eq_ignore_ascii_case(beginning.as_bytes()))?;
-    text.get(at + beginning.len()..)
+    let (bytes, wanted) = (text.as_bytes(), beginning.as_bytes());
+    let first = wanted.first()?;
+    let mut begins = memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), bytes);
+    let same = |at: &usize| {
+        let window = bytes.get(*at..*at + wanted.len());
+        window.is_some_and(|window| window.eq_ignore_ascii_case(wanted))
+    };
+    text.get(begins.find(same)? + wanted.len()..)
 }
 
 /// The whole number at the start of a text, after spaces.

@@ -1,5 +1,7 @@
 //! Patterns made blind to digits: what they say of a text, whatever digits stand in it.
 //!
+//! The digit of a name (`mlx5_core`) is no number: it stays what it is, in the texts of a kind and in patterns.
+//!
 //! `Xid .*: (?P<xid>\d+)` tells no digit from another one, so it says the same of all texts that differ only in which digits
 //! stand at the same places. `exit code 137` does; made blind it is `exit code \d\d\d`, and where even that does not match, no
 //! text of the kind can. The other way round, `: 0\b|corrected` with what asks for a digit left out is `corrected`, and where
@@ -7,6 +9,8 @@
 
 use regex::Regex;
 use regex_syntax::hir::{self, Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look};
+
+use super::masked::is_of_a_name;
 
 /// A pattern made blind, for texts of plain ASCII.
 #[derive(Debug)]
@@ -79,7 +83,13 @@ impl Blinder<'_> {
         match hir.kind() {
             HirKind::Empty => Hir::empty(),
             HirKind::Literal(literal) if !literal.0.iter().any(u8::is_ascii_digit) => hir.clone(),
-            HirKind::Literal(literal) => Hir::concat(literal.0.iter().map(|byte| self.byte(*byte)).collect()),
+            HirKind::Literal(literal) => {
+                let byte = |at: usize| match is_of_a_name(&literal.0, at) {
+                    true => Hir::literal([literal.0[at]]),
+                    false => self.byte(literal.0[at]),
+                };
+                Hir::concat((0..literal.0.len()).map(byte).collect())
+            }
             HirKind::Class(class) => Hir::class(Class::Unicode(self.class(class))),
             // The edges of words are those of ASCII in a text of ASCII. No edge asks which digit stands there.
             HirKind::Look(look) => Hir::look(match *look {
@@ -168,6 +178,8 @@ mod tests {
             (r"exit code [1-9]\d*", false, "exit code 0", "exit code x"),
             (r"x[^0]y", false, "x0y", "xy"),
             (r"(?:ok|v2)$", false, "v0", "v00"),
+            (r"mlx5_core \d+", true, "mlx5_core 00", "mlx4_core 00"),
+            (r"mlx5(?:_core)?", false, "mlx0", "mlx"),
         ] {
             let blind = Blind::of(pattern).expect(pattern);
             assert_eq!(blind.is_sure(), sure, "{pattern}");

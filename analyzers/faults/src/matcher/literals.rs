@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::masked::DIGIT;
+use super::masked::{DIGIT, hidden};
 use super::{CAPACITY, Rule};
 use crate::scan::{self, Scanner};
 
@@ -38,7 +38,9 @@ impl Literals {
     /// looked for first is often a part of the pattern that many share (` error`); an expression that cannot match costs more
     /// than this look at all of them.
     pub(super) fn present(&self, rules: &[Rule], masked: &[u8]) -> Option<Candidates> {
-        if scan::has_harmless(masked) {
+        // Of a literal nobody knows whether its last digit is that of a name, so all digits are hidden here.
+        let masked: Vec<u8> = masked.iter().copied().map(hidden).collect();
+        if scan::has_harmless(&masked) {
             // The scanner passes over such a phrase, and literals may stand in it.
             return None;
         }
@@ -52,7 +54,7 @@ impl Literals {
             builder.build()
         });
         let mut present: Candidates = [0; CAPACITY / 64];
-        scanner.owners(masked, &mut |owner| {
+        scanner.owners(&masked, &mut |owner| {
             present[usize::from(owner) / 64] |= 1 << (owner % 64);
         });
         Some(present)

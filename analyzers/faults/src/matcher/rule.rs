@@ -130,13 +130,14 @@ impl Rule {
 
     /// What the signature takes out of a text in which its fields stand at these places.
     pub(super) fn fields(&self, text: &str, spans: &Spans) -> BTreeMap<String, String> {
-        let field = |((_, name), span): (&(usize, String), &Option<(u32, u32)>)| {
-            let (from, to) = (*span)?;
+        let mut fields = BTreeMap::new();
+        for ((_, name), span) in self.patterns().fields.iter().zip(spans) {
+            let Some((from, to)) = *span else { continue };
             let value = &text[from as usize..to as usize];
             let value = value[..value.floor_char_boundary(FIELD_LIMIT)].trim();
-            Some((name.clone(), value.to_owned()))
-        };
-        self.patterns().fields.iter().zip(spans).filter_map(field).collect()
+            fields.insert(name.clone(), value.to_owned());
+        }
+        fields
     }
 }
 

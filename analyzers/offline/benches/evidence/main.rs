@@ -1,0 +1,130 @@
+//! How much evidence a second is matched and diagnosed on one core: published logs of failures, and the worst days of a
+//! cluster. Logs are made evidence before; measured is what comes then: the matcher, what is due, and diagnosis.
+//!
+//! Measured is the time that the thread was on a processor, so that others on the machine disturb little.
+
+#![allow(
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    missing_docs,
+    reason = "a bench says what it could not do, reads files and holds criterion's macros"
+)]
+
+#[path = "../../tests/live/mod.rs"]
+mod live;
+mod on_processor;
+
+use std::cell::OnceCell;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use live::{Brain, logs, observed, storms};
+use on_processor::OnProcessor;
+use rankguard_diagnosis::Context;
+use rankguard_faults::{Matcher, Stream, Triage};
+use rankguard_model::{Evidence, Source, Timestamp};
+
+/// Pieces of one storm.
+const STORM: usize = 20_000;
+
+/// Matcher and diagnosis, as a shell calls them.
+fn through(mut all: Vec<Evidence>, matcher: &Matcher, context: &Context) -> usize {
+    let mut brain = Brain::new(context);
+    let mut cases = 0;
+    for evidence in &mut all {
+        live::mark(evidence, matcher);
+        brain.take(black_box(evidence), &mut |_| cases += 1);
+    }
+    cases
+}
+
+/// One figure of [`through`]; the evidence is made for figures that are asked for alone.
+fn measure(
+    c: &mut Criterion<OnProcessor>,
+    group: &str,
+    name: &str,
+    count: usize,
+    context: &Context,
+    make: &dyn Fn() -> Vec<Evidence>,
+) {
+    let matcher = Matcher::builtin();
+    let mut group = c.benchmark_group(group);
+    group.sample_size(15).throughput(Throughput::Elements(count as u64));
+    let all = OnceCell::new();
+    group.bench_function(name, |b| {
+        let all = all.get_or_init(make);
+        b.iter_batched(
+            || all.clone(),
+            |all| through(all, &matcher, context),
+            BatchSize::PerIteration,
+        );
+    });
+    group.finish();
+}
+
+fn evidence(c: &mut Criterion<OnProcessor>) {
+    for storm in storms::ALL {
+        let context = storms::context(storm.in_job);
+        let make = || (0..STORM).map(storm.evidence).collect();
+        measure(c, "storm", storm.name, STORM, &context, &make);
+    }
+    let Some(shared) = logs::shared() else {
+        return eprintln!("SKIPPED: there is no ../shared, so no published log was measured");
+    };
+    for log in logs::all(&shared).iter().filter(|log| log.is_blue_gene()) {
+        let count = log.failures().len();
+        measure(c, "log", &log.name, count, &Context::default(), &|| log.failures());
+    }
+}
+
+/// What comes before diagnosis: each failing line matched, and lines of a whole log through triage.
+fn before(c: &mut Criterion<OnProcessor>) {
+    let matcher = Matcher::builtin();
+    let mut group = c.benchmark_group("match");
+    group.sample_size(15).throughput(Throughput::Elements(STORM as u64));
+    for text in storms::FAILURES {
+        group.bench_function(text, |b| {
+            b.iter(|| {
+                (0..STORM)
+                    .map(|_| matcher.marks(Source::KernelLog, black_box(text)).len())
+                    .sum::<usize>()
+            });
+        });
+    }
+    group.finish();
+    let Some(shared) = logs::shared() else { return };
+    let mut group = c.benchmark_group("triage and diagnosis");
+    group.sample_size(15);
+    for log in logs::all(&shared).iter().filter(|log| !log.is_blue_gene()) {
+        let bytes = log.bytes();
+        let lines = bytes.split(|byte| *byte == b'\n').count();
+        group.throughput(Throughput::Elements(lines as u64));
+        group.bench_function(&log.name, |b| {
+            b.iter(|| read(black_box(&bytes), log.source(&bytes), &matcher))
+        });
+    }
+    group.finish();
+}
+
+/// A log through triage and diagnosis.
+fn read(bytes: &[u8], source: Source, matcher: &Arc<Matcher>) -> usize {
+    let mut triage = Triage::new(Arc::clone(matcher), Stream::new(source));
+    let context = Context::default();
+    let mut brain = Brain::new(&context);
+    let mut found = triage.push_block(bytes, Timestamp(0));
+    found.extend(triage.flush());
+    let mut cases = 0;
+    for (number, seen) in found.into_iter().enumerate() {
+        brain.take(&observed(number, source, seen), &mut |_| cases += 1);
+    }
+    cases
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().with_measurement(OnProcessor);
+    targets = before, evidence
+}
+criterion_main!(benches);

@@ -1,0 +1,96 @@
+//! Published logs and made-up storms as evidence, in the order in which a controller would take it.
+
+pub(crate) mod logs;
+pub(crate) mod storms;
+
+use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Policy};
+use rankguard_faults::{Catalogue, Matcher, Observation};
+use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source, Timestamp};
+
+/// Marks a line as triage does; nothing else is marked.
+pub(crate) fn mark(evidence: &mut Evidence, matcher: &Matcher) {
+    if let Body::Line { text, .. } = &evidence.body {
+        evidence.marks = matcher.marks(evidence.source, text);
+    }
+}
+
+/// A line as evidence that nobody marked yet.
+pub(crate) fn line(number: usize, at: Timestamp, source: Source, entity: Entity, text: &str) -> Evidence {
+    let body = Body::Line {
+        text: text.to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    };
+    evidence(number, at, source, entity, body)
+}
+
+/// A line that triage put together, as evidence of a machine. A log without a clock stands still.
+pub(crate) fn observed(number: usize, source: Source, seen: Observation) -> Evidence {
+    let node = NodeId(seen.host.unwrap_or_else(|| "node".to_owned()));
+    let entity = match seen.device {
+        Some(device) => Entity::Device { node, device },
+        None => Entity::Node { node },
+    };
+    let body = Body::Line {
+        text: seen.text,
+        context: seen.context,
+        repeats: seen.repeats,
+    };
+    Evidence {
+        marks: seen.marks,
+        ..evidence(number, seen.at.unwrap_or_default(), source, entity, body)
+    }
+}
+
+/// The evidence of a number, without marks.
+pub(crate) fn evidence(number: usize, at: Timestamp, source: Source, entity: Entity, body: Body) -> Evidence {
+    Evidence {
+        id: EvidenceId {
+            node: entity.node().cloned().unwrap_or_else(|| "node".into()),
+            seq: Sequence(number as u64 + 1),
+        },
+        at,
+        source,
+        entity,
+        body,
+        marks: Vec::new(),
+        synthetic: false,
+    }
+}
+
+/// A diagnosis with its clock, which is that of the evidence.
+pub(crate) struct Brain<'a> {
+    pub(crate) diagnosis: Diagnosis,
+    context: &'a Context,
+    catalogue: &'static Catalogue,
+    now: Timestamp,
+}
+
+impl<'a> Brain<'a> {
+    pub(crate) fn new(context: &'a Context) -> Self {
+        Self {
+            diagnosis: Diagnosis::new(Policy::default()),
+            context,
+            catalogue: Catalogue::builtin(),
+            now: Timestamp(i64::MIN),
+        }
+    }
+
+    /// Takes evidence in as a shell does: after everything that was due before it.
+    pub(crate) fn take(&mut self, evidence: &Evidence, each: &mut impl FnMut(&Concluded)) -> Vec<Change> {
+        self.until(evidence.at, each);
+        self.now = self.now.max(evidence.at);
+        self.diagnosis.observe(self.now, evidence, self.context, self.catalogue)
+    }
+
+    /// Concludes what is due up to a moment, each at its own.
+    pub(crate) fn until(&mut self, moment: Timestamp, each: &mut impl FnMut(&Concluded)) {
+        while let Some(due) = self.diagnosis.due().filter(|due| *due <= moment) {
+            self.now = self.now.max(due);
+            self.diagnosis
+                .conclude(self.now, self.catalogue)
+                .iter()
+                .for_each(&mut *each);
+        }
+    }
+}

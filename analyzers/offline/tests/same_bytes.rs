@@ -1,0 +1,189 @@
+//! RG-8 over published logs: what triage, matcher, diagnosis and the offline engine say of each of them, as one digest a log,
+//! is what it was when the digests were recorded. Whoever makes the way faster changes none; whoever changes what is said of a
+//! line records anew, and sees in the difference which logs it changed:
+//! `RANKGUARD_RECORD=1 cargo test -p rankguard-offline --test same_bytes`.
+
+#![allow(
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a test says what it could not do, and reads files"
+)]
+
+mod live;
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug, Write as _};
+use std::path::Path;
+use std::{env, fs};
+
+use live::logs::{self, Log};
+use live::{Brain, observed, storms};
+use rankguard_diagnosis::Context;
+use rankguard_faults::{Matcher, Stream, Triage};
+use rankguard_model::{Body, Evidence, Timestamp};
+use rankguard_offline::Record;
+
+/// Pieces of one storm.
+const STORM: usize = 4_000;
+/// Failures of a log in which every line is one: the first ones.
+const FAILURES: usize = 8_000;
+/// Bytes of a block, so that lines lie across blocks.
+const BLOCK: usize = 10_007;
+
+/// Folds whatever is written into it.
+#[derive(Default)]
+struct Digest(blake3::Hasher);
+
+impl fmt::Write for Digest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Digest {
+    fn add(&mut self, what: &impl Debug) {
+        writeln!(self, "{what:?}").expect("a digest takes everything");
+    }
+
+    fn told(&self) -> String {
+        self.0.finalize().to_hex()[..16].to_owned()
+    }
+}
+
+/// Evidence through diagnosis: every change and conclusion, and in the end what it remembers as it is written down.
+struct Diagnosed<'a> {
+    brain: Brain<'a>,
+    digest: Digest,
+    taken: usize,
+    cases: usize,
+}
+
+impl<'a> Diagnosed<'a> {
+    fn new(context: &'a Context) -> Self {
+        Self {
+            brain: Brain::new(context),
+            digest: Digest::default(),
+            taken: 0,
+            cases: 0,
+        }
+    }
+
+    fn take(&mut self, evidence: &Evidence) {
+        self.taken += 1;
+        self.digest.add(&evidence.marks);
+        let (digest, cases) = (&mut self.digest, &mut self.cases);
+        let changes = self.brain.take(evidence, &mut |concluded| {
+            *cases += 1;
+            digest.add(concluded);
+        });
+        self.digest.add(&changes);
+        if self.taken.is_multiple_of(2_500) {
+            self.write_down();
+        }
+    }
+
+    fn write_down(&mut self) {
+        let written = serde_json::to_string(&self.brain.diagnosis).expect("plain data");
+        self.digest.add(&written);
+    }
+
+    fn told(mut self) -> String {
+        self.write_down();
+        let (digest, cases) = (&mut self.digest, &mut self.cases);
+        self.brain.until(Timestamp(i64::MAX), &mut |concluded| {
+            *cases += 1;
+            digest.add(concluded);
+        });
+        format!("evidence {} cases {} {}", self.taken, self.cases, self.digest.told())
+    }
+}
+
+/// Each line by itself.
+fn by_line(all: impl Iterator<Item = Evidence>, context: &Context) -> String {
+    let matcher = Matcher::builtin();
+    let mut diagnosed = Diagnosed::new(context);
+    for mut evidence in all {
+        live::mark(&mut evidence, &matcher);
+        if !evidence.marks.is_empty() || !matches!(evidence.body, Body::Line { .. }) {
+            diagnosed.take(&evidence);
+        }
+    }
+    diagnosed.told()
+}
+
+/// In blocks, with all that triage knows of lines that belong together.
+fn by_block(log: &Log) -> String {
+    let bytes = log.bytes();
+    let source = log.source(&bytes);
+    let mut triage = Triage::new(Matcher::builtin(), Stream::new(source));
+    let context = Context::default();
+    let mut diagnosed = Diagnosed::new(&context);
+    let mut found: Vec<_> = bytes
+        .chunks(BLOCK)
+        .flat_map(|block| triage.push_block(block, Timestamp(0)))
+        .collect();
+    found.extend(triage.flush());
+    for (number, seen) in found.into_iter().enumerate() {
+        diagnosed.digest.add(&seen);
+        diagnosed.take(&observed(number, source, seen));
+    }
+    diagnosed.told()
+}
+
+/// Every case of a file, by the offline engine.
+fn classified(path: &Path) -> String {
+    let text = fs::read_to_string(path).expect("a file of cases");
+    let mut digest = Digest::default();
+    for line in text.lines() {
+        digest.add(&Record::parse(line).map(Record::classify));
+    }
+    format!("cases {} {}", text.lines().count(), digest.told())
+}
+
+/// Compares with what stands in a file, or writes the file where that is asked for.
+fn compare(file: &str, now: &BTreeMap<String, String>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/same_bytes")
+        .join(file);
+    let text: String = now.iter().map(|(name, told)| format!("{name}: {told}\n")).collect();
+    if env::var_os("RANKGUARD_RECORD").is_some() {
+        return fs::write(&path, text).expect("the record can be written");
+    }
+    let recorded = fs::read_to_string(&path).unwrap_or_default();
+    let differ: Vec<&str> = text
+        .lines()
+        .filter(|line| !recorded.lines().any(|held| held == *line))
+        .collect();
+    assert!(
+        differ.is_empty() && recorded.lines().count() == now.len(),
+        "other bytes than recorded in {file}; where that is meant, record anew with RANKGUARD_RECORD=1: {differ:#?}"
+    );
+}
+
+#[test]
+fn storms_give_the_bytes_that_they_gave() {
+    let told = storms::ALL.iter().map(|storm| {
+        let all = (0..STORM).map(storm.evidence);
+        (storm.name.to_owned(), by_line(all, &storms::context(storm.in_job)))
+    });
+    compare("storms.txt", &told.collect());
+}
+
+#[test]
+fn published_logs_give_the_bytes_that_they_gave() {
+    let Some(shared) = logs::shared() else {
+        return eprintln!("SKIPPED: there is no ../shared, so no published log was compared with its digest");
+    };
+    let mut told = BTreeMap::new();
+    for log in logs::all(&shared) {
+        let said = match log.is_blue_gene() {
+            true => by_line(log.failures().into_iter().take(FAILURES), &Context::default()),
+            false => by_block(&log),
+        };
+        told.insert(log.name, said);
+    }
+    let cases = shared.join("failure-logs/dev.jsonl");
+    told.insert("failure-logs/dev.jsonl".to_owned(), classified(&cases));
+    compare("published.txt", &told);
+}
