@@ -244,7 +244,11 @@ fn parts(view: &AgentView) -> Vec<Family> {
     if parts.is_empty() {
         return Vec::new();
     }
-    let of = |it: &MigView| vec![("gpu", it.gpu.clone()), ("entity", it.address.clone())];
+    let of = |it: &MigView| {
+        let mut labels = vec![("gpu", it.gpu.clone())];
+        labels.extend(about("gpu", &it.address, it.synthetic));
+        labels
+    };
     let told = |value: fn(&MigView) -> Option<u64>| {
         let told = parts.iter().filter_map(move |it| Some((of(it), value(it)? as f64)));
         told.collect::<Vec<_>>()

@@ -132,8 +132,8 @@ fn the_page_is_what_the_format_and_the_linter_want() {
         r#"rankguard_agent_uplink_connected 1"#,
         r#"rankguard_agent_rank_step{job="llm",rank="3"} 17"#,
         r#"rankguard_agent_check_status{check="ntp"} 1"#,
-        r#"rankguard_agent_mig_info{gpu="0000:9b:00",entity="0000:9b:00/5/0",uuid="MIG-5"} 1"#,
-        r#"rankguard_agent_mig_processes{gpu="0000:9b:00",entity="0000:9b:00/5/0"} 2"#,
+        r#"rankguard_agent_mig_info{gpu="0000:9b:00",kind="gpu",entity="0000:9b:00/5/0",synthetic="false",uuid="MIG-5"} 1"#,
+        r#"rankguard_agent_mig_processes{gpu="0000:9b:00",kind="gpu",entity="0000:9b:00/5/0",synthetic="false"} 2"#,
         "rankguard_agent_start_time_seconds 1700000000",
     ] {
         assert!(page.lines().any(|line| line == sample), "{sample} is not in\n{page}");

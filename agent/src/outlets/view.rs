@@ -234,6 +234,9 @@ pub struct MigView {
     pub ecc_uncorrected: Option<u64>,
     /// Processes that compute on it.
     pub processes: Option<u64>,
+    /// Whether a scenario makes it up.
+    #[serde(default)]
+    pub synthetic: bool,
 }
 
 /// A plug-in check.

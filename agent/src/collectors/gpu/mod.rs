@@ -186,7 +186,7 @@ impl Gpu {
                 self.push_line(self.device(moved.address), moved.what, Vec::new());
             }
         }
-        self.intake.board().cut(told.parts.views());
+        self.intake.board().cut(told.parts.views(self.scenario.is_some()));
     }
 
     fn report_events(&self, xids: Vec<XidEvent>) {

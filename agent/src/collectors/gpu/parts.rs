@@ -41,13 +41,13 @@ impl Parts {
             .collect()
     }
 
-    /// All that are known, for whoever asks.
-    pub(super) fn views(&self) -> Vec<MigView> {
+    /// All that are known, for whoever asks; `synthetic` where a scenario makes them up.
+    pub(super) fn views(&self, synthetic: bool) -> Vec<MigView> {
         let parts = self
             .0
             .iter()
             .flat_map(|(gpu, parts)| parts.values().map(move |part| (gpu, part)));
-        parts.map(|(gpu, part)| view(gpu, part)).collect()
+        parts.map(|(gpu, part)| view(gpu, part, synthetic)).collect()
     }
 }
 
@@ -70,7 +70,7 @@ fn moved(part: &PartLook, how: &str) -> Moved {
     }
 }
 
-fn view(gpu: &str, part: &PartLook) -> MigView {
+fn view(gpu: &str, part: &PartLook, synthetic: bool) -> MigView {
     let number = |name: &str| part.readings.get(name).map(|value| *value as u64);
     MigView {
         gpu: gpu.to_owned(),
@@ -80,6 +80,7 @@ fn view(gpu: &str, part: &PartLook) -> MigView {
         memory_used_bytes: number("gpu.memory_used_bytes"),
         ecc_uncorrected: number("gpu.ecc_uncorrected"),
         processes: number("gpu.processes"),
+        synthetic,
     }
 }
 
@@ -113,6 +114,6 @@ mod tests {
                 "the MIG device 0000:9b:00/1/0 (without a UUID) is there no longer"
             ]
         );
-        assert_eq!(parts.views().len(), 2);
+        assert_eq!(parts.views(false).len(), 2);
     }
 }

@@ -34,6 +34,7 @@ fn parts_are_devices_of_their_own_under_the_address_of_their_gpu() {
         memory_used_bytes: Some(5_000),
         ecc_uncorrected: Some(0),
         processes: Some(1),
+        synthetic: false,
     };
     let mut addresses: Vec<&str> = parts.iter().map(|part| part.address.as_str()).collect();
     addresses.sort_unstable();
