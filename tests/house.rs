@@ -12,11 +12,11 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
 const RANKS: [(&str, u32); 31] = [
     ("rankguard-model", 0),
-    ("rankguard-console", 0),
     ("rankguard-fake-nvml", 0),
     ("rankguard-pickle", 0),
     ("rankguard-faults", 1),
     ("rankguard-flight", 1),
+    ("rankguard-console", 1),
     ("rankguard-identity", 1),
     ("rankguard-stragglers", 1),
     ("rankguard-templates", 1),

@@ -30,7 +30,7 @@ pub struct RankEnv {
 
 /// The environment names no possible rank.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("read the rank's environment: {}", problems.join("; "))]
+#[error("cannot read the rank's environment: {}", problems.join("; "))]
 pub struct EnvError {
     /// Everything that is wrong with it, each naming its variable.
     pub problems: Vec<String>,

@@ -11,34 +11,34 @@ use rankguard_proto::frame::FrameError;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ClientError {
-    #[error("connect to the agent at {}; is it still running?", path.display())]
+    #[error("cannot connect to the agent at {}; is it still running?", path.display())]
     Connect { path: PathBuf, source: io::Error },
-    #[error("speak to the agent: it is gone")]
+    #[error("the agent is gone")]
     Lost { source: io::Error },
-    #[error("wait for {what}: the deadline passed")]
+    #[error("the deadline for {what} passed")]
     Deadline { what: &'static str },
-    #[error("read the agent's frame")]
+    #[error("cannot read the agent's frame")]
     Frame(#[source] FrameError),
-    #[error("read the agent's frame: it is of a kind that this version does not know")]
+    #[error("the agent's frame is of a kind that this version does not know")]
     Unknown,
-    #[error("wait for {wanted}: the agent answered with {got} instead")]
+    #[error("the agent answered with {got} where {wanted} was awaited")]
     Answer { wanted: &'static str, got: &'static str },
-    #[error("be served by the agent: refused, {reason}")]
+    #[error("the agent refuses: {reason}")]
     Refused { reason: String },
-    #[error("take the arena: no file descriptor came with it")]
+    #[error("no file descriptor came with the arena")]
     NoDescriptor,
-    #[error("use the arena")]
+    #[error("cannot use the arena")]
     Arena(#[from] ArenaError),
-    #[error("save into the arena")]
+    #[error("cannot save into the arena")]
     Fill(#[from] FillError),
-    #[error("save beside the training: cannot start a thread")]
+    #[error("cannot start a thread that saves beside the training")]
     Thread(#[source] io::Error),
-    #[error("restore tensor {name}: it has {needs} bytes and the buffer {has}")]
+    #[error("cannot restore tensor {name}: it has {needs} bytes and the buffer {has}")]
     Buffer { name: String, has: u64, needs: u64 },
-    #[error("restore: asked for {wanted} bytes, the agent gave {got}")]
+    #[error("the agent restored {got} bytes where {wanted} were asked for")]
     RestoredBytes { wanted: u64, got: u64 },
-    #[error("restore: the state of rank {rank} is no JSON")]
+    #[error("the restored state of rank {rank} is no JSON")]
     RestoredState { rank: Rank, source: serde_json::Error },
-    #[error("ask for tensor {name}: its size cannot be told")]
+    #[error("cannot ask for tensor {name}: its size cannot be told")]
     Box { name: String },
 }

@@ -54,25 +54,25 @@ impl Default for LocalOptions {
 pub enum LocalError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("use the arena")]
+    #[error("cannot use the arena")]
     Arena(#[from] ArenaError),
-    #[error("save into the arena")]
+    #[error("cannot save into the arena")]
     Fill(#[from] FillError),
-    #[error("save tensor: {0}")]
+    #[error("cannot save a tensor: {0}")]
     Box(#[from] BoxError),
-    #[error("start a thread")]
+    #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-    #[error("restore checkpoint {id}: {problem}")]
+    #[error("cannot restore checkpoint {id}: {problem}")]
     Restore {
         id: CheckpointId,
         problem: Box<RestoreError>,
     },
-    #[error("restore tensor {name}: it has {needs} bytes and the buffer {has}")]
+    #[error("cannot restore tensor {name}: it has {needs} bytes and the buffer {has}")]
     Buffer { name: String, has: u64, needs: u64 },
     #[error("no checkpoint of step {step} is committed in {}", path.display())]
     NoSuchStep { step: Step, path: PathBuf },
     #[error(
-        "commit step {step}: rank {rank} has left no shard within {within:?} ({} is missing); did it skip this step, or take another generation?",
+        "cannot commit step {step}: rank {rank} has left no shard within {within:?} ({} is missing); did it skip this step, or take another generation?",
         path.display()
     )]
     Missing {
@@ -81,7 +81,7 @@ pub enum LocalError {
         within: Duration,
         path: PathBuf,
     },
-    #[error("wait for the commit of step {step}: rank 0 has not made {} within {within:?}", path.display())]
+    #[error("step {step} is not committed: rank 0 has not made {} within {within:?}", path.display())]
     NotCommitted {
         step: Step,
         within: Duration,
@@ -91,11 +91,11 @@ pub enum LocalError {
     Read { path: PathBuf, source: io::Error },
     #[error("{} {problem}", path.display())]
     Index { path: PathBuf, problem: ShardLayoutError },
-    #[error("commit: {0}")]
+    #[error("cannot commit: {0}")]
     Manifest(#[from] ManifestError),
     #[error("step {step} was not made durable: {reason}")]
     NotDurable { step: Step, reason: String },
-    #[error("wait until all is written: the deadline of {limit:?} passed")]
+    #[error("not all is written after {limit:?}")]
     Deadline { limit: Duration },
 }
 

@@ -57,7 +57,7 @@ impl Place {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each holds")]
 pub enum Failure {
-    #[error(transparent)]
+    #[error("find its place")]
     Env(#[from] EnvError),
     #[error("accept the settings: {}", problems.join("; "))]
     Settings { problems: Vec<String> },
