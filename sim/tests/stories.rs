@@ -169,6 +169,7 @@ fn replicas_that_differ_blame_the_minority_and_nobody_starts_from_them() {
     let case = ended.state.cases().values().next().expect("one case");
     let told = |wanted: &str| case.findings.iter().any(|finding| finding.text.contains(wanted));
     assert!(told("decoder.0.weight") && told("step 50"), "{:?}", case.findings);
+    assert!(case.verdict.root_rank.is_some(), "{:?}", case.verdict);
 }
 
 #[test]

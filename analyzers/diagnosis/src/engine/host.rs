@@ -63,8 +63,13 @@ fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
 }
 
 /// A failing machine is believed more when its ranks died or it went silent.
-fn join(scene: &Scene<'_>, candidate: Candidate, silent: &Places<'_>, exits: &Places<'_>) -> Candidate {
-    let Some(node) = scene.signs[candidate.first].node() else {
+fn join(scene: &Scene<'_>, mut candidate: Candidate, silent: &Places<'_>, exits: &Places<'_>) -> Candidate {
+    let sign = &scene.signs[candidate.first];
+    // Who compared what ranks saved knows whose part differs.
+    if sign.source == Source::Checkpoint {
+        candidate.root_rank = candidate.root_rank.or(sign.rank());
+    }
+    let Some(node) = sign.node() else {
         return candidate;
     };
     let indices = |signs: &[(usize, &Sign)]| signs.iter().map(|(index, _)| *index).collect::<Vec<_>>();
