@@ -123,6 +123,18 @@ pub trait ChunkSource: Sync {
     }
 }
 
+/// [`ChunkSource::chunk`] of a source whose own way is to answer for many at once.
+pub fn one_of_many(source: &dyn ChunkSource, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
+    let mut given = Ok(None);
+    source.chunks(&[id], &mut |_, answer| {
+        given = answer.map(|bytes| match bytes {
+            Some(ChunkBytes::Private(bytes)) => Some(bytes.to_vec()),
+            _ => None,
+        });
+    });
+    given
+}
+
 /// The sealed images of a node's arenas, as they were when this was made. An image that is replaced meanwhile gives bytes
 /// of the wrong digest, which the caller refuses like any other damage.
 pub struct ArenaSource<'a> {

@@ -4,19 +4,19 @@
 //! fences an older run off, and each restore reads from the store alone. What is committed is as good as any other
 //! checkpoint (RG-1, RG-2).
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankguard_checkpoint::arena::{Arena, ArenaError, FillError};
-use rankguard_checkpoint::format::{BoxError, CheckpointId, ManifestError, ShardLayoutError, TensorBox};
-use rankguard_checkpoint::restore::{RestoreError, assemble_into};
+use rankguard_checkpoint::arena::Arena;
+use rankguard_checkpoint::format::{CheckpointId, TensorBox};
+use rankguard_checkpoint::restore::assemble_into;
 use rankguard_checkpoint::source::ChunkSource;
-use rankguard_checkpoint::{Scattered, Store, StoreError};
-use rankguard_model::{Generation, JobId, Rank, Step};
+use rankguard_checkpoint::{Scattered, Store};
+use rankguard_model::{Generation, JobId, Step};
 use serde_json::Value;
 
+use crate::local_error::LocalError;
 use crate::slots::{self, Claim, Owner, Sealed, Slots};
 use crate::writer::{Destination, Writer};
 use crate::{BackPressure, Counts, Notes, Part, RankEnv, RestoredInto, SaveOutcome, Saved};
@@ -46,57 +46,6 @@ impl Default for LocalOptions {
             generation: None,
         }
     }
-}
-
-/// Why a local store did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what each field holds")]
-pub enum LocalError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("cannot use the arena")]
-    Arena(#[from] ArenaError),
-    #[error("cannot save into the arena")]
-    Fill(#[from] FillError),
-    #[error("cannot save a tensor: {0}")]
-    Box(#[from] BoxError),
-    #[error("cannot start a thread")]
-    Thread(#[source] io::Error),
-    #[error("cannot restore checkpoint {id}: {problem}")]
-    Restore {
-        id: CheckpointId,
-        problem: Box<RestoreError>,
-    },
-    #[error("cannot restore tensor {name}: it has {needs} bytes and the buffer {has}")]
-    Buffer { name: String, has: u64, needs: u64 },
-    #[error("no checkpoint of step {step} is committed in {}", path.display())]
-    NoSuchStep { step: Step, path: PathBuf },
-    #[error(
-        "cannot commit step {step}: rank {rank} has left no shard within {within:?} ({} is missing); did it skip this step, or take another generation?",
-        path.display()
-    )]
-    Missing {
-        step: Step,
-        rank: Rank,
-        within: Duration,
-        path: PathBuf,
-    },
-    #[error("step {step} is not committed: rank 0 has not made {} within {within:?}", path.display())]
-    NotCommitted {
-        step: Step,
-        within: Duration,
-        path: PathBuf,
-    },
-    #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("{} {problem}", path.display())]
-    Index { path: PathBuf, problem: ShardLayoutError },
-    #[error("cannot commit: {0}")]
-    Manifest(#[from] ManifestError),
-    #[error("step {step} was not made durable: {reason}")]
-    NotDurable { step: Step, reason: String },
-    #[error("not all is written after {limit:?}")]
-    Deadline { limit: Duration },
 }
 
 /// A rank that keeps its state in a store of its own choice.

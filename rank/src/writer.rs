@@ -12,7 +12,7 @@ use rankguard_checkpoint::store::Written;
 use rankguard_checkpoint::{Store, retention};
 use rankguard_model::{Rank, ShardSeal, Step, with_causes};
 
-use crate::local::LocalError;
+use crate::local_error::LocalError;
 use crate::slots::Owner;
 
 /// First and longest pause between two looks at what other ranks have left in the store. No event crosses a shared file

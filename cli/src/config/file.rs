@@ -5,7 +5,8 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::key::{self, KEYS};
+use super::find::{find, is_section, nearest};
+use super::keys::KEYS;
 use super::mistake::{Mistake, Origin};
 use super::value::{Kind, Value};
 
@@ -64,15 +65,15 @@ impl Reader<'_> {
             } else {
                 format!("{section}.{name}")
             };
-            let outcome = match (key::find(&path), value.get_ref()) {
+            let outcome = match (find(&path), value.get_ref()) {
                 (Some(key), _) => convert(key.kind, value).map(|value| {
                     self.found.values.push((key.path, value, at.clone()));
                 }),
-                (None, DeValue::Table(below)) if key::is_section(&path) => {
+                (None, DeValue::Table(below)) if is_section(&path) => {
                     self.table(&path, below);
                     Ok(())
                 }
-                (None, _) if key::is_section(&path) => Err(format!("{path} is a section; want [{path}]")),
+                (None, _) if is_section(&path) => Err(format!("{path} is a section; want [{path}]")),
                 (None, found) => Err(unknown(&path, matches!(found, DeValue::Table(_)))),
             };
             if let Err(what) = outcome {
@@ -93,8 +94,8 @@ fn unknown(path: &str, is_table: bool) -> String {
         "log",
     ];
     let (what, near) = match is_table {
-        true => ("section", key::nearest(path, sections)),
-        false => ("setting", key::nearest(path, KEYS.iter().map(|key| key.path))),
+        true => ("section", nearest(path, sections)),
+        false => ("setting", nearest(path, KEYS.iter().map(|key| key.path))),
     };
     match near {
         Some(near) => format!("unknown {what} {path}; did you mean {near}?"),

@@ -5,8 +5,10 @@
 
 mod checks;
 mod file;
+mod find;
 mod identity;
 mod key;
+mod keys;
 mod mistake;
 mod settings;
 mod value;
@@ -15,7 +17,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use key::{KEYS, Key};
+use key::Key;
+use keys::KEYS;
 pub(crate) use mistake::{Mistake, Mistakes, Origin};
 pub(crate) use value::Value;
 
@@ -86,7 +89,7 @@ impl Config {
         }
         config.environment(environment, &mut mistakes);
         for Flag { setting, flag, text } in flags {
-            let key = key::find(setting).expect("flags name settings of the table");
+            let key = find::find(setting).expect("flags name settings of the table");
             config.put(key, text, Origin::Flag(flag), &mut mistakes);
         }
         mistakes.extend(config.half_an_identity());
@@ -116,7 +119,7 @@ impl Config {
                     what: "is not UTF-8".to_owned(),
                 }),
                 (None, _) if is_ours(name) => {
-                    let near = key::nearest(name, names.keys().map(String::as_str));
+                    let near = find::nearest(name, names.keys().map(String::as_str));
                     let what = match near {
                         Some(near) => format!("no such setting; did you mean {near}?"),
                         None => "no such setting; `rankguard config show` lists all".to_owned(),

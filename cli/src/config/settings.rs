@@ -319,13 +319,13 @@ fn host_name() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::KEYS;
+    use super::super::keys::KEYS;
     use super::*;
 
     #[test]
     fn every_default_is_a_setting_and_may_be_held_by_it() {
         for (path, value) in defaults() {
-            let key = super::super::key::find(path).expect(path);
+            let key = super::super::find::find(path).expect(path);
             assert_eq!(key.kind.check(value.clone()), Ok(value), "{path}");
         }
         let without: Vec<&str> = KEYS
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn every_published_figure_may_be_chosen() {
-        let key = super::super::key::find("controller.policy.prior").expect("a setting");
+        let key = super::super::find::find("controller.policy.prior").expect("a setting");
         for prior in rankguard_checkpoint_schedule::priors::Prior::all() {
             assert!(key.kind.parse(&prior.id).is_ok(), "{}", prior.id);
         }

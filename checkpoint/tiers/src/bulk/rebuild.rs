@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use rankguard_checkpoint::format::{CheckpointId, ChunkPlace, Chunking, ShardIndex};
-use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier};
+use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier, one_of_many};
 use rankguard_model::{Generation, JobId, Rank};
 use tokio::runtime::Handle;
 
@@ -269,14 +269,7 @@ impl ChunkSource for RebuildSource<'_> {
     }
 
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
-        let mut given = Ok(None);
-        self.chunks(&[id], &mut |_, answer| {
-            given = answer.map(|bytes| match bytes {
-                Some(ChunkBytes::Private(bytes)) => Some(bytes.to_vec()),
-                _ => None,
-            });
-        });
-        given
+        one_of_many(self, id)
     }
 
     fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {

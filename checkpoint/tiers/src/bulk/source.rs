@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier};
+use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier, one_of_many};
 use rankguard_model::Generation;
 use tokio::runtime::Handle;
 
@@ -69,14 +69,7 @@ impl ChunkSource for BulkSource {
     }
 
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
-        let mut given = Ok(None);
-        self.chunks(&[id], &mut |_, answer| {
-            given = answer.map(|bytes| match bytes {
-                Some(ChunkBytes::Private(bytes)) => Some(bytes.to_vec()),
-                _ => None,
-            });
-        });
-        given
+        one_of_many(self, id)
     }
 
     fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use rankguard_checkpoint::format::Origin;
-use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier};
+use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier, one_of_many};
 use tokio::runtime::Handle;
 
 use super::{ObjectError, ObjectTier};
@@ -85,14 +85,7 @@ impl ChunkSource for ObjectSource {
     }
 
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
-        let mut given = Ok(None);
-        self.chunks(&[id], &mut |_, answer| {
-            given = answer.map(|bytes| match bytes {
-                Some(ChunkBytes::Private(bytes)) => Some(bytes.to_vec()),
-                _ => None,
-            });
-        });
-        given
+        one_of_many(self, id)
     }
 
     fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {

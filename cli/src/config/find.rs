@@ -1,0 +1,45 @@
+//! Finds settings by what people type.
+
+use super::key::Key;
+use super::keys::KEYS;
+
+/// The setting of this path.
+pub(crate) fn find(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// Whether settings lie below this path.
+pub(crate) fn is_section(path: &str) -> bool {
+    KEYS.iter()
+        .any(|key| key.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')))
+}
+
+/// The known word nearest to a mistyped one, if one is near enough to be meant.
+pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let leaf = |path: &'a str| path.rsplit('.').next().unwrap_or(path);
+    let typed_leaf = typed.rsplit('.').next().unwrap_or(typed);
+    known
+        .into_iter()
+        .map(|word| {
+            let whole = strsim::damerau_levenshtein(typed, word);
+            // The right name in the wrong section is near, too.
+            let elsewhere = strsim::damerau_levenshtein(typed_leaf, leaf(word)) + 1;
+            (whole.min(elsewhere), word)
+        })
+        .filter(|(distance, _)| *distance <= 1 + typed_leaf.len() / 3)
+        .min()
+        .map(|(_, word)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_name_finds_the_meant_one() {
+        let known = || KEYS.iter().map(|key| key.path);
+        assert_eq!(nearest("agent.slotz", known()), Some("agent.slots"));
+        assert_eq!(nearest("agent.lissten", known()), Some("controller.listen"));
+        assert_eq!(nearest("agent.banana", known()), None);
+    }
+}

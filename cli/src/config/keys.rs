@@ -1,0 +1,393 @@
+//! The table of all settings. A setting that is not here does not exist.
+
+use super::key::Key;
+use super::value::Kind;
+
+const ANY: Kind = Kind::Count(0, u64::MAX);
+/// Something that was counted: exact as a double, too.
+const COUNTED: Kind = Kind::Count(0, 1 << 50);
+/// A wait: at least a millisecond, at most a day.
+const WAIT: Kind = Kind::Count(1, 86_400_000);
+
+const fn key(path: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { path, kind, doc }
+}
+
+/// All settings, by path.
+pub(crate) const KEYS: &[Key] = &[
+    key(
+        "agent.catalogue",
+        Kind::Paths,
+        "files of signatures, classes, codes and taxonomies besides the built-in ones (TOML); SIGHUP reads them again",
+    ),
+    key(
+        "agent.checks",
+        Kind::Checks,
+        "plug-in checks: tables with name, command, interval_s, timeout_s, class, cpu_s, memory_mb",
+    ),
+    key("agent.controller", Kind::Address, "address of the controller"),
+    key(
+        "agent.copy_bytes_per_s",
+        Kind::Count(1, u64::MAX),
+        "most bytes a second that copies of images to other nodes and to object stores take; all there are when not set",
+    ),
+    key(
+        "agent.failure_domain",
+        Kind::Text,
+        "what fails together with this node (rack, switch, power feed)",
+    ),
+    key(
+        "agent.flight_recorder_pipe",
+        Kind::Switch,
+        "whether ranks make a pipe at which PyTorch's flight recorder is asked when they are silent; one that cannot ends",
+    ),
+    key(
+        "agent.host",
+        Kind::Name,
+        "address at which other nodes reach this one, without a port",
+    ),
+    key(
+        "agent.image_slots",
+        Kind::Count(1, 3),
+        "images of a rank in memory at a time; each costs as much memory as its state",
+    ),
+    key(
+        "agent.image_wait_ms",
+        WAIT,
+        "longest wait of a save for the image before it to be on disk; then it is skipped and counted",
+    ),
+    key(
+        "agent.image_when_full",
+        Kind::Choice(&["wait", "replace-oldest", "skip"]),
+        "what a save does when no image in memory is on disk yet, where the trainer asked for nothing else",
+    ),
+    key(
+        "agent.injection",
+        Kind::Switch,
+        "whether `rankguard inject` may let faults happen here; everything that comes of it is marked synthetic",
+    ),
+    key(
+        "agent.intervals.arenas_kept_ms",
+        Kind::Count(0, 86_400_000),
+        "how long sealed images wait in memory for an agent that was killed to come back; 0: they end with it",
+    ),
+    key(
+        "agent.intervals.controller_silence_ms",
+        WAIT,
+        "silence of the controller after which the session is opened anew",
+    ),
+    key(
+        "agent.intervals.gpu_deadline_ms",
+        WAIT,
+        "longest time one call into the GPU library may take",
+    ),
+    key("agent.intervals.gpu_ms", WAIT, "between two looks at the GPUs"),
+    key("agent.intervals.heartbeat_ms", WAIT, "between heartbeats"),
+    key(
+        "agent.intervals.host_ms",
+        WAIT,
+        "between two looks at memory, disks and load",
+    ),
+    key(
+        "agent.intervals.kill_ms",
+        WAIT,
+        "longest wait for killed ranks to be gone",
+    ),
+    key(
+        "agent.intervals.last_checkpoint_ms",
+        WAIT,
+        "longest wait for one more checkpoint when the agent is asked to end",
+    ),
+    key(
+        "agent.intervals.logs_ms",
+        WAIT,
+        "between two looks at followed log files",
+    ),
+    key(
+        "agent.intervals.nic_ms",
+        WAIT,
+        "between two looks at the network adapters",
+    ),
+    key(
+        "agent.intervals.otlp_ms",
+        WAIT,
+        "between two exports of numbers by OTLP",
+    ),
+    key(
+        "agent.intervals.peer_fetch_ms",
+        WAIT,
+        "longest wait for one chunk from another agent",
+    ),
+    key(
+        "agent.intervals.progress_ms",
+        WAIT,
+        "least time between two progress reports of one rank",
+    ),
+    key(
+        "agent.intervals.ranks_ms",
+        WAIT,
+        "between two looks at the steps of the ranks",
+    ),
+    key(
+        "agent.intervals.reconnect_max_ms",
+        WAIT,
+        "longest pause before a reconnect",
+    ),
+    key(
+        "agent.intervals.reconnect_min_ms",
+        WAIT,
+        "first pause before a reconnect",
+    ),
+    key(
+        "agent.intervals.share_wait_ms",
+        WAIT,
+        "least wait of a job's first node for the shares of the others in a checkpoint that goes to an object store",
+    ),
+    key(
+        "agent.intervals.shutdown_grace_ms",
+        WAIT,
+        "between SIGTERM and SIGKILL of the ranks when the agent ends",
+    ),
+    key(
+        "agent.intervals.spool_linger_ms",
+        WAIT,
+        "longest wait of evidence for others to share its commit",
+    ),
+    key(
+        "agent.intervals.stall_ms",
+        WAIT,
+        "least silence of a rank that is strange, however fast its steps are",
+    ),
+    key(
+        "agent.job_logs",
+        Kind::Paths,
+        "log files to follow besides the output of the ranks",
+    ),
+    key(
+        "agent.kept_for_others_bytes",
+        Kind::Count(0, u64::MAX),
+        "most bytes of images that are kept in memory for other nodes; a quarter of what is available when not set",
+    ),
+    key(
+        "agent.kernel_log",
+        Kind::Name,
+        "/dev/kmsg, a file that kernel lines are appended to, or off",
+    ),
+    key(
+        "agent.memory_reserve_bytes",
+        Kind::Count(0, u64::MAX),
+        "memory that stays free on the node: images that would leave less are refused",
+    ),
+    key(
+        "agent.metrics_listen",
+        Kind::Socket,
+        "where numbers for Prometheus are served; nowhere when not set, port 0 takes a free one",
+    ),
+    key("agent.node", Kind::Name, "name of this node"),
+    key(
+        "agent.nvml_library",
+        Kind::Name,
+        "the GPU management library; the system's own when not set",
+    ),
+    key(
+        "agent.otlp_ca",
+        Kind::Name,
+        "certificates (PEM) of authorities that an https endpoint may be signed by; the system's own when not set",
+    ),
+    key(
+        "agent.otlp_endpoint",
+        Kind::Endpoint,
+        "OpenTelemetry collector that evidence and numbers are pushed to, host:port or a URL; none when not set",
+    ),
+    key(
+        "agent.otlp_headers",
+        Kind::Name,
+        "a file of lines `name: value` that go with each export, such as a token",
+    ),
+    key(
+        "agent.otlp_protocol",
+        Kind::Choice(&["grpc", "http/protobuf"]),
+        "what is spoken with the OpenTelemetry collector",
+    ),
+    key(
+        "agent.peer_listen",
+        Kind::Socket,
+        "where chunks are served to other agents; port 0 takes a free one",
+    ),
+    key("agent.proc_root", Kind::Name, "the procfs tree"),
+    key("agent.slots", Kind::Count(1, 4096), "ranks this node can run at once"),
+    key(
+        "agent.spool_bytes",
+        Kind::Count(65_536, u64::MAX),
+        "most bytes of unacknowledged evidence on disk",
+    ),
+    key(
+        "agent.state_dir",
+        Kind::Name,
+        "directory of the agent's own files; one agent a directory",
+    ),
+    key("agent.sysfs_root", Kind::Name, "the sysfs tree"),
+    key(
+        "client.controller",
+        Kind::Address,
+        "address of the controller, for the commands that ask it",
+    ),
+    key(
+        "controller.catalogue",
+        Kind::Paths,
+        "files of classes, codes and taxonomies besides the built-in ones (TOML); SIGHUP reads them again",
+    ),
+    key(
+        "controller.listen",
+        Kind::Socket,
+        "where the controller listens; port 0 takes a free one",
+    ),
+    key(
+        "controller.policy.checkpoint_budget",
+        Kind::Count(1, 100),
+        "percent of the work that images may take, where the interval is adaptive",
+    ),
+    key(
+        "controller.policy.checkpoint_interval",
+        Kind::Choice(&["fixed", "adaptive"]),
+        "fixed: the job's own rule; adaptive: follows what images cost and how often the job fails",
+    ),
+    key(
+        "controller.policy.checkpoint_max_ms",
+        WAIT,
+        "longest interval between checkpoints, where it is adaptive",
+    ),
+    key(
+        "controller.policy.cordon_share",
+        Kind::Count(0, 100),
+        "percent of the nodes that verdicts may keep out of use",
+    ),
+    key(
+        "controller.policy.fence_ms",
+        WAIT,
+        "how long agents may take to end old ranks",
+    ),
+    key(
+        "controller.policy.first_step_ms",
+        WAIT,
+        "how long ranks may take from their start to their first step",
+    ),
+    key(
+        "controller.policy.gather_ms",
+        ANY,
+        "how long a new job waits for its full size before it starts smaller",
+    ),
+    key(
+        "controller.policy.grow_ms",
+        ANY,
+        "how long a node must have been back before a job grows onto it",
+    ),
+    key(
+        "controller.policy.hang_ms",
+        ANY,
+        "how long ranks that agents found silent may stay so before the job is started anew; 0: not heeded",
+    ),
+    key(
+        "controller.policy.launch_ms",
+        WAIT,
+        "how long agents may take to start ranks",
+    ),
+    key(
+        "controller.policy.pending_ms",
+        WAIT,
+        "how long a job waits for its smallest size before it is stopped",
+    ),
+    key(
+        "controller.policy.preflight",
+        Kind::Choice(&["off", "warn", "require"]),
+        "nodes are looked at before each generation: not at all, to tell what fails, or to use none that fails",
+    ),
+    key(
+        "controller.policy.preflight_between",
+        Kind::Switch,
+        "whether preflight before a generation also measures the ways between its nodes",
+    ),
+    key("controller.policy.preflight_ms", WAIT, "how long that look may take"),
+    key(
+        "controller.policy.prior",
+        Kind::Choice(&["llama3-2024", "meta-rsc-1", "meta-rsc-2"]),
+        "the published figure that the belief in failure rates begins with",
+    ),
+    key(
+        "controller.policy.record.domain_failures",
+        COUNTED,
+        "failures of nodes that go together, in the cluster's own record (`simulate calibrate` counts it)",
+    ),
+    key(
+        "controller.policy.record.node_failures",
+        COUNTED,
+        "failures of single nodes, in the cluster's own record",
+    ),
+    key(
+        "controller.policy.record.node_hours",
+        COUNTED,
+        "hours summed over the nodes that were watched, in the cluster's own record",
+    ),
+    key(
+        "controller.policy.record.process_failures",
+        COUNTED,
+        "failures that left the node as it was, in the cluster's own record",
+    ),
+    key(
+        "controller.policy.risk_ms",
+        ANY,
+        "a node at risk makes its job checkpoint at once, at most once in so long; 0 is never",
+    ),
+    key(
+        "controller.policy.settle_ms",
+        WAIT,
+        "how long evidence of a failure is gathered after the last decisive one",
+    ),
+    key(
+        "controller.policy.stall_ms",
+        ANY,
+        "how long a running job may go without a step; 0 is for ever",
+    ),
+    key(
+        "controller.policy.user_retries",
+        Kind::Count(0, 1_000),
+        "how often a failure of the user's own program is tried again",
+    ),
+    key(
+        "controller.silence_limit_ms",
+        Kind::Count(100, 86_400_000),
+        "silence after which a node is taken for lost",
+    ),
+    key(
+        "controller.state_dir",
+        Kind::Name,
+        "directory of the controller's journal",
+    ),
+    key(
+        "identity.ca",
+        Kind::Name,
+        "certificate of the cluster's authority; with the two below, everything is spoken over mutual TLS",
+    ),
+    key(
+        "identity.certificate",
+        Kind::Name,
+        "the own certificate, which names cluster, role and node; read again on SIGHUP and when it changes",
+    ),
+    key("identity.key", Kind::Name, "its key, readable by its owner only"),
+    key("log.filter", Kind::Filter, "which log lines to show"),
+    key("log.format", Kind::Choice(&["text", "json"]), "how log lines look"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_no_two_settings_share_a_name_in_the_environment() {
+        assert!(KEYS.is_sorted_by(|a, b| a.path < b.path));
+        let mut names: Vec<String> = KEYS.iter().map(Key::env).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), KEYS.len());
+    }
+}

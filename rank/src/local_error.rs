@@ -1,0 +1,62 @@
+//! What can go wrong between a rank and its own store.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rankguard_checkpoint::StoreError;
+use rankguard_checkpoint::arena::{ArenaError, FillError};
+use rankguard_checkpoint::format::{BoxError, CheckpointId, ManifestError, ShardLayoutError};
+use rankguard_checkpoint::restore::RestoreError;
+use rankguard_model::{Rank, Step};
+
+/// Why a local store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum LocalError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot use the arena")]
+    Arena(#[from] ArenaError),
+    #[error("cannot save into the arena")]
+    Fill(#[from] FillError),
+    #[error("cannot save a tensor: {0}")]
+    Box(#[from] BoxError),
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+    #[error("cannot restore checkpoint {id}: {problem}")]
+    Restore {
+        id: CheckpointId,
+        problem: Box<RestoreError>,
+    },
+    #[error("cannot restore tensor {name}: it has {needs} bytes and the buffer {has}")]
+    Buffer { name: String, has: u64, needs: u64 },
+    #[error("no checkpoint of step {step} is committed in {}", path.display())]
+    NoSuchStep { step: Step, path: PathBuf },
+    #[error(
+        "cannot commit step {step}: rank {rank} has left no shard within {within:?} ({} is missing); did it skip this step, or take another generation?",
+        path.display()
+    )]
+    Missing {
+        step: Step,
+        rank: Rank,
+        within: Duration,
+        path: PathBuf,
+    },
+    #[error("step {step} is not committed: rank 0 has not made {} within {within:?}", path.display())]
+    NotCommitted {
+        step: Step,
+        within: Duration,
+        path: PathBuf,
+    },
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} {problem}", path.display())]
+    Index { path: PathBuf, problem: ShardLayoutError },
+    #[error("cannot commit: {0}")]
+    Manifest(#[from] ManifestError),
+    #[error("step {step} was not made durable: {reason}")]
+    NotDurable { step: Step, reason: String },
+    #[error("not all is written after {limit:?}")]
+    Deadline { limit: Duration },
+}
