@@ -103,12 +103,29 @@ def test_without_an_agent_a_killed_job_resumes_from_its_directory(tmp_path, exam
     try:
         cluster.until("a checkpoint", lambda: [step for step in _steps(store) if step >= 10] or None, 300)
     finally:
-        os.killpg(first.pid, signal.SIGKILL)
+        # torchrun starts each rank in a session of its own: one that lived on would write its results over the resumed ones.
+        ranks = children_of(first.pid)
+        for pid in (*ranks, first.pid):
+            os.kill(pid, signal.SIGKILL)
         first.wait()
+        cluster.until("the end of the ranks", lambda: not any(map(is_alive, ranks)) or None)
     subprocess.run(args, check=True, timeout=400, env=env, capture_output=True)
     resumed = told(out)
     assert all(rank["restored"] >= 10 for rank in resumed)
     same_but_restored(resumed, undisturbed(example, tmp_path))
+
+
+def children_of(pid: int) -> list[int]:
+    tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs still; one that is dead and that nobody has waited for yet does not."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
 
 
 def _steps(store: pathlib.Path):
