@@ -270,6 +270,13 @@ async fn a_collector_that_is_not_there_or_breaks_off_may_come_again() {
     assert_eq!(outlet.logs(request("")).await.unwrap_err().again, Again::Later);
 }
 
+/// Nothing is sent there, and the certificate is why.
+async fn assert_distrusted(settings: &OtlpSettings) {
+    let outlet = Outlet::new(settings).unwrap();
+    let problem = outlet.logs(request("")).await.unwrap_err().problem;
+    assert!(problem.contains("certificate"), "{problem}");
+}
+
 #[tokio::test]
 async fn http_goes_over_tls_to_whom_the_authority_vouches_for_and_to_nobody_else() {
     let collector = Collector::default();
@@ -283,25 +290,13 @@ async fn http_goes_over_tls_to_whom_the_authority_vouches_for_and_to_nobody_else
         ca: Some(other.ca.clone()),
         ..settings.clone()
     };
-    let problem = Outlet::new(&doubted)
-        .unwrap()
-        .logs(request(""))
-        .await
-        .unwrap_err()
-        .problem;
-    assert!(problem.contains("certificate"), "{problem}");
+    assert_distrusted(&doubted).await;
     // Another name.
     let misnamed = OtlpSettings {
         endpoint: format!("https://{}", door.address),
         ..settings
     };
-    let problem = Outlet::new(&misnamed)
-        .unwrap()
-        .logs(request(""))
-        .await
-        .unwrap_err()
-        .problem;
-    assert!(problem.contains("certificate"), "{problem}");
+    assert_distrusted(&misnamed).await;
     assert_eq!(collector.found().len(), 1);
 }
 
