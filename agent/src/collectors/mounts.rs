@@ -44,6 +44,7 @@ pub(super) struct Room {
     pub(super) blocks: f64,
     /// Files that it can hold yet; file systems that do not count them have all.
     pub(super) inodes: f64,
+    pub(super) bytes: u64,
 }
 
 /// What a look gave.
@@ -141,11 +142,11 @@ fn room(path: &Path) -> io::Result<Room> {
     Ok(Room {
         blocks: part(told.f_bavail, told.f_blocks),
         inodes: part(told.f_favail, told.f_files),
+        bytes: told.f_bavail.saturating_mul(told.f_frsize),
     })
 }
 
-/// The mounted file systems that lie on other machines, from the text of `/proc/self/mounts`. A place's octal escapes
-/// (`\040` for a space) are undone.
+/// The mounted file systems that lie on other machines, from the text of `/proc/self/mounts`.
 pub(super) fn remote(text: &str) -> Vec<PathBuf> {
     let found = text.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
@@ -160,7 +161,8 @@ pub(super) fn remote(text: &str) -> Vec<PathBuf> {
     found
 }
 
-fn unescape(place: &str) -> String {
+/// A place with its octal escapes (`\040` for a space) undone.
+pub(crate) fn unescape(place: &str) -> String {
     let mut out = Vec::with_capacity(place.len());
     let mut rest = place.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -186,6 +188,7 @@ mod tests {
     const FULL: Room = Room {
         blocks: 0.5,
         inodes: 0.25,
+        bytes: 7,
     };
 
     /// File systems that answer when they are let; every question is counted.
