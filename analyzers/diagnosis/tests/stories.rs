@@ -1,13 +1,12 @@
 //! Stories: what a cluster reports, in the order it arrives, and what is concluded from it.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Fact, JobContext, Policy};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role,
+    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Fields, Generation, JobId, Mark, NodeId, Rank, Role,
     Sequence, Source, Step, Timestamp,
 };
 
@@ -127,7 +126,7 @@ impl World {
 }
 
 fn node(number: u32) -> NodeId {
-    NodeId(format!("n{number}"))
+    NodeId::from(format!("n{number}"))
 }
 
 fn rank_of(rank: u32) -> Entity {
@@ -162,22 +161,18 @@ fn line(text: &str) -> Body {
 }
 
 fn mark(class: &str, role: Role, confidence: f64) -> Mark {
-    let signature = class.to_owned();
+    let signature = class.into();
     Mark {
         class: class.into(),
         role,
         confidence,
         signature,
-        fields: BTreeMap::new(),
+        fields: Fields::new(),
     }
 }
 
 fn with(mut mark: Mark, fields: &[(&str, &str)]) -> Mark {
-    mark.fields.extend(
-        fields
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
-    );
+    mark.fields.extend(fields.iter().copied());
     mark
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rankguard_diagnosis::{Change, Concluded, DraftId, Fact};
 use rankguard_model::{
-    Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Mitigation, Reason,
-    RestoreBytes, Severity, Timestamp, Verdict,
+    Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Reason, RestoreBytes,
+    Severity, Shared, Timestamp, Verdict,
 };
 
 use crate::brain::Turn;
@@ -126,8 +126,8 @@ fn undecided() -> Verdict {
         root_rank: None,
         first_cause: None,
         confidence: 0.0,
-        taxonomies: BTreeMap::new(),
-        mitigation: Mitigation::default(),
+        taxonomies: Shared::default(),
+        mitigation: Shared::default(),
         alternatives: Vec::new(),
     }
 }
