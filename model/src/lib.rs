@@ -29,10 +29,10 @@ pub use fields::Fields;
 pub use fold::{Fold, Folded};
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
 pub use job::{
-    CheckpointCopies, CheckpointParity, CheckpointPolicy, Exit, JobSpec, NodeInfo, NodeRange, Placement, RankRef,
-    RunningRank,
+    CheckpointCopies, CheckpointParity, CheckpointPolicy, CommitLevel, Exit, JobSpec, NodeInfo, NodeRange, Placement,
+    RankRef, RunningRank,
 };
-pub use order::{CheckpointCall, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
+pub use order::{CheckpointCall, Finish, HeldIn, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
 pub use retention::{Best, Good, Retention, Stays};
 pub use shared::Shared;
 pub use smol_str::SmolStr;
