@@ -156,7 +156,7 @@ impl Turn<'_> {
         let names = |finding: &Finding| {
             finding.class.as_str() == HANG
                 && finding.entity.node() == evidence.entity.node()
-                && server.is_none_or(|server| finding.text.contains(server.as_str()))
+                && server.is_none_or(|server| finding.text.contains(server))
         };
         let waits = |case: &&Case| {
             let open = !matches!(case.state, CaseState::Closed | CaseState::Recovered);
