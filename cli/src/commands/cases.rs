@@ -200,7 +200,7 @@ fn page(case: &Case) -> String {
     page.item(&format!("cleared by: {}", case.clears));
 
     page.heading("In published taxonomies");
-    for (taxonomy, categories) in &verdict.taxonomies {
+    for (taxonomy, categories) in verdict.taxonomies.iter() {
         let names: Vec<String> = categories
             .iter()
             .map(|category| words::category(taxonomy, category))
