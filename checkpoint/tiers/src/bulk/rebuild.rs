@@ -145,11 +145,16 @@ impl<'a> RebuildSource<'a> {
         self.chunks(&ids.iter().collect::<Vec<_>>(), &mut |nth, answer| {
             let bytes = match answer {
                 Ok(bytes) => bytes.and_then(|bytes| ids[nth].private_copy(bytes)),
-                Err(problem) => return drop(missing.get_or_insert(problem)),
+                Err(problem) => {
+                    missing.get_or_insert(problem);
+                    return;
+                }
             };
             match bytes {
                 Some(bytes) => out[ids[nth].at as usize..][..bytes.len()].copy_from_slice(&bytes),
-                None => drop(missing.get_or_insert(format!("chunk {nth} does not come back as it was").into())),
+                None => {
+                    missing.get_or_insert_with(|| format!("chunk {nth} does not come back as it was").into());
+                }
             }
         });
         missing.map_or(Ok(out), Err)
