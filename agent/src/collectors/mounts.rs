@@ -17,12 +17,13 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const MOUNTS: usize = 128;
 
 /// Kinds of file system with somebody else behind them.
-const REMOTE: [&str; 16] = [
+const REMOTE: [&str; 18] = [
     "9p",
     "afs",
     "beegfs",
     "ceph",
     "cifs",
+    "fuse",
     "gfs2",
     "glusterfs",
     "gpfs",
@@ -30,6 +31,7 @@ const REMOTE: [&str; 16] = [
     "nfs",
     "nfs4",
     "ocfs2",
+    "orangefs",
     "panfs",
     "smb3",
     "virtiofs",
@@ -257,8 +259,9 @@ mod tests {
     #[test]
     fn what_lies_on_other_machines_is_found() {
         let text = "/dev/sda1 / ext4 rw 0 0\nserver:/x /mnt/my\\040data nfs4 rw 0 0\nfs /scratch lustre rw 0 0\n\
-                    lxcfs /p fuse.lxcfs rw 0 0\nbucket /s3 fuse.s3fs rw 0 0\nauto /net autofs rw 0 0\nserver:/x /b\\9 nfs\n\ngarbage\n";
-        let wanted = ["/b\\9", "/mnt/my data", "/s3", "/scratch"].map(PathBuf::from);
+                    lxcfs /p fuse.lxcfs rw 0 0\nstore /data fuse rw 0 0\nbucket /s3 fuse.s3fs rw 0 0\n\
+                    auto /net autofs rw 0 0\nserver:/x /b\\9 nfs\n\ngarbage\n";
+        let wanted = ["/b\\9", "/data", "/mnt/my data", "/s3", "/scratch"].map(PathBuf::from);
         assert_eq!(remote(text), wanted);
     }
 }
