@@ -1,191 +1,13 @@
 //! Checkpoints beyond the store: in the memory of other nodes and in an object store, with real agents and a real job.
 
-#![allow(
-    clippy::print_stderr,
-    reason = "what the processes said belongs beside the test that failed"
-)]
-
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::Value;
 
-use support::{Daemon, rankguard, until};
-
-const LIMIT: Duration = Duration::from_secs(120);
-
-/// Settings of the controller and of agents, and where they lie.
-const CONFIG: &str = "test.toml";
-/// An agent that is killed stands for a node that is lost, and its memory with it.
-const SETTINGS: &str = "\
-[controller]
-silence_limit_ms = 4_000
-[controller.policy]
-gather_ms = 20_000
-settle_ms = 300
-[agent.intervals]
-arenas_kept_ms = 0
-";
-
-/// A controller and an agent of one slot on each of some nodes, each a failure domain of its own.
-struct Cluster {
-    dir: tempfile::TempDir,
-    address: String,
-    agents: Vec<Daemon>,
-    controller: Daemon,
-}
-
-impl Cluster {
-    fn start(nodes: usize) -> Self {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let config = dir.path().join(CONFIG);
-        fs::write(&config, SETTINGS).expect("written");
-        let controller = Self::controller(dir.path(), "127.0.0.1:0");
-        let address = until("the controller to listen", LIMIT, || {
-            let text = fs::read_to_string(dir.path().join("controller").join("controller.addr")).ok()?;
-            Some(text.trim().to_owned())
-        });
-        let agents = (1..=nodes).map(|node| Self::agent(dir.path(), &address, &format!("n{node}")));
-        let agents = agents.collect();
-        let cluster = Self {
-            dir,
-            address,
-            agents,
-            controller,
-        };
-        cluster.joined(nodes);
-        cluster
-    }
-
-    /// Starts the controller, in the state that it may have had.
-    fn controller(dir: &Path, address: &str) -> Daemon {
-        let (config, state) = (dir.join(CONFIG), dir.join("controller"));
-        let words = ["controller", "--listen", address, "--state-dir", path(&state)];
-        Daemon::start(
-            &[&["--config", path(&config)], &words[..]].concat(),
-            &dir.join("controller.log"),
-        )
-    }
-
-    fn joined(&self, nodes: usize) {
-        until("the agents to join", LIMIT, || {
-            let known = self.ask(&["status", "nodes", "--format", "json"]);
-            (known.as_array()?.len() == nodes).then_some(())
-        });
-    }
-
-    fn ask(&self, words: &[&str]) -> Value {
-        let ran = rankguard(&[&words[..1], &["--controller", &self.address], &words[1..]].concat()).expect(0);
-        serde_json::from_str(&ran.stdout).unwrap_or_else(|problem| panic!("{problem}: {}", ran.stdout))
-    }
-
-    fn folder(&self, name: &str) -> PathBuf {
-        let folder = self.dir.path().join(name);
-        fs::create_dir_all(&folder).expect("made");
-        folder
-    }
-
-    /// Starts an agent of one slot, in the state that it may have had.
-    fn agent(dir: &Path, address: &str, node: &str) -> Daemon {
-        Self::agent_with(CONFIG, dir, address, node)
-    }
-
-    fn agent_with(config: &str, dir: &Path, address: &str, node: &str) -> Daemon {
-        let (config, state) = (dir.join(config), dir.join(node));
-        let domain = format!("rack-of-{node}");
-        let words = [
-            "--config",
-            path(&config),
-            "agent",
-            "--node",
-            node,
-            "--failure-domain",
-            &domain,
-        ];
-        let more = ["--slots", "1", "--kernel-log", "off", "--controller", address];
-        let words = [&words[..], &more, &["--state-dir", path(&state)]].concat();
-        Daemon::start(&words, &dir.join(format!("{node}.log")))
-    }
-
-    /// Starts the demo's trainer on all nodes, with a checkpoint every so many steps.
-    fn train(&self, nodes: &str, every: &str, copies: &[&str]) -> PathBuf {
-        let (store, out) = (self.folder("store"), self.folder("out"));
-        let out = format!("--out={}", out.display());
-        let words = [
-            "run",
-            "--detach",
-            "--name",
-            "train",
-            "--nodes",
-            nodes,
-            "--controller",
-            &self.address,
-        ];
-        let kept = ["--checkpoint-dir", path(&store), "--checkpoint-every", every];
-        let program = [
-            "--",
-            env!("CARGO_BIN_EXE_rankguard"),
-            "demo-rank",
-            "--epochs=1000",
-            "--step-ms-min=40",
-            &out,
-        ];
-        rankguard(&[&words[..], &kept, copies, &program].concat()).expect(0);
-        store
-    }
-
-    fn job(&self) -> Value {
-        self.ask(&["status", "jobs", "--format", "json"])[0].clone()
-    }
-
-    fn cancel(&self) {
-        rankguard(&["cancel", "train", "--controller", &self.address]).expect(0);
-    }
-
-    fn logs(&self) -> String {
-        let files = fs::read_dir(self.dir.path()).expect("the folder").flatten();
-        let logs = files.filter(|file| file.path().extension().is_some_and(|it| it == "log"));
-        logs.map(|file| fs::read_to_string(file.path()).unwrap_or_default())
-            .collect()
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("{}", self.logs());
-        }
-    }
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("temporary paths are text")
-}
-
-/// The newest checkpoint of which this can be said.
-fn newest(job: &Value, wanted: impl Fn(&Value) -> bool) -> Option<&Value> {
-    job["checkpoints"].as_array()?.iter().rev().find(|view| wanted(view))
-}
-
-fn folder_of(store: &Path, view: &Value) -> PathBuf {
-    let (step, generation) = (view["step"].as_u64(), view["generation"].as_u64());
-    store.join("train").join(format!(
-        "{:012}-g{}",
-        step.expect("a step"),
-        generation.expect("a generation")
-    ))
-}
-
-fn shards(folder: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(folder).expect("the checkpoint's folder").flatten();
-    let paths = files.map(|file| file.path());
-    paths
-        .filter(|path| path.extension().is_some_and(|it| it == "shard"))
-        .collect()
-}
+use support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, newest, path, shards};
+use support::{rankguard, until};
 
 /// The disk has lost every shard and the node that wrote one of them is gone: its image comes out of another node's
 /// memory, where it was brought before anything failed.
@@ -222,6 +44,25 @@ fn the_image_of_a_lost_node_is_rebuilt_out_of_the_others_and_their_parity() {
         let store = cluster.train("2:4", "100", &["--checkpoint-parity", parity]);
         let whole = (nodes * lost) as u64;
         let kept = |job: &Value| newest(job, |view| view["in_parity"] == whole).cloned();
+        let explained = until("word of who may be lost", LIMIT, || {
+            let step = kept(&cluster.job())?["step"].to_string();
+            let words = [
+                "checkpoint",
+                "explain",
+                &step,
+                "--dir",
+                path(&store),
+                "--controller",
+                &cluster.address,
+            ];
+            let told = rankguard(&words).stdout;
+            (!told.contains("memory has let go of it")).then_some(told)
+        });
+        let any = if lost == 1 { "any one" } else { "any 2" };
+        assert!(
+            explained.contains(&format!("{any} of these nodes may be lost")),
+            "{explained}"
+        );
         let view = until("a checkpoint under parity", LIMIT, || kept(&cluster.job()));
         assert_eq!(view["copied"], 0, "{view:#}");
         for shard in shards(&folder_of(&store, &view)) {
@@ -245,12 +86,39 @@ fn the_image_of_a_lost_node_is_rebuilt_out_of_the_others_and_their_parity() {
     }
 }
 
+/// Where the operator wants that, nothing is committed before its copies are made; without anybody to make them it is
+/// committed all the same, and told.
+#[test]
+fn a_commit_waits_for_copies_where_that_is_asked_for() {
+    for nodes in [2_u64, 1] {
+        let cluster = Cluster::start(nodes as usize);
+        let copies = ["--checkpoint-copies", "1", "--checkpoint-commit", "replicated"];
+        cluster.train(&nodes.to_string(), "20", &copies);
+        for step in [20, 40, 60] {
+            let job = until("commits", LIMIT, || {
+                let job = cluster.job();
+                newest(&job, |view| view["step"].as_u64() >= Some(step))?;
+                Some(job)
+            });
+            let views = job["checkpoints"].as_array().expect("checkpoints");
+            match nodes {
+                2 => assert!(views.iter().all(|view| view["copied"] == 2), "{views:#?}"),
+                _ => assert!(job["copies_failed"].as_u64() >= Some(step / 20), "{job:#}"),
+            }
+        }
+        cluster.cancel();
+    }
+}
+
 /// Nobody commits while the controller is away, and every attempt is overtaken by the next. When it is back it commits the
 /// newest, and of the others those that the rules of the job name.
 #[test]
 fn steps_that_the_rules_name_are_committed_although_the_controller_was_away() {
     let mut cluster = Cluster::start(2);
-    let store = cluster.train("2", "20", &["--keep", "1", "--keep-every", "40"]);
+    let mirror = cluster.folder("mirror");
+    let url = format!("file://{}", mirror.display());
+    let rules = ["--keep", "1", "--keep-every", "40", "--checkpoint-mirror", &url];
+    let store = cluster.train("2", "20", &rules);
     let before = until("a commit", LIMIT, || newest(&cluster.job(), |_| true)?["step"].as_u64());
     cluster.controller.kill();
     // The last multiple that is certainly overtaken.
@@ -271,8 +139,13 @@ fn steps_that_the_rules_name_are_committed_although_the_controller_was_away() {
         named.iter().all(|step| steps.contains(step)).then_some(())
     });
     assert_eq!(cluster.job()["generation"], 1, "nothing has failed");
+    until("all of them in the object store", LIMIT, || {
+        let there = |step: &u64| mirror.join(format!("train/{step:012}-g1/MANIFEST")).exists();
+        named.iter().all(there).then_some(())
+    });
     cluster.cancel();
     rankguard(&["checkpoint", "verify", "--dir", path(&store)]).expect(0);
+    rankguard(&["checkpoint", "verify", "--dir", path(&mirror)]).expect(0);
 }
 
 /// A store that has lost a checkpoint altogether gets it back from the object store before the job starts anew.

@@ -363,7 +363,7 @@ fn made_up_gpus_fail_when_they_are_told_to_and_real_ones_never() {
         text_of(&library),
         "--injection",
     ];
-    let node = Node::alone(&words);
+    let mut node = Node::alone(&words);
     node.inject(&["nvml", "temprature 0 95"])
         .expect(2)
         .says(&["`temprature` is not known as a fact"]);
@@ -383,6 +383,11 @@ fn made_up_gpus_fail_when_they_are_told_to_and_real_ones_never() {
     node.inject(&["nvml", "xid 0 48"]).expect(0);
     let event = node.finding("the event", |it| it["marks"][0]["fields"]["xid"] == "48");
     assert_eq!(event["synthetic"], true, "{event:#}");
+    // What was given no end ends with the agent.
+    node.inject(&["nvml", "temperature 0 95"]).expect(0);
+    node.0.agent.take().expect("it runs").terminate(LIMIT);
+    let text = fs::read_to_string(&scenario).expect("it is still there");
+    assert!(!text.contains("injected"), "{text}");
 }
 
 /// RG-11: a typing error in a scenario would be a fault that never comes.

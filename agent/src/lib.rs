@@ -41,6 +41,7 @@ mod sighting;
 mod spool;
 mod stacks;
 mod uplink;
+mod uses;
 mod words;
 
 pub use checkpoint::keep_arenas;

@@ -11,7 +11,8 @@ use std::time::Duration;
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_identity::Network;
 use rankguard_model::{
-    Body, Entity, FailedCheck, Generation, JobId, Launch, NodeId, Order, OrderId, Preflight, RankRef, Role, Source,
+    Body, Entity, FailedCheck, Finish, Generation, JobId, Launch, NodeId, Order, OrderId, Preflight, RankRef, Role,
+    Source,
 };
 use rustix::process::Signal;
 use tokio::runtime::Handle;
@@ -101,6 +102,7 @@ impl Orders {
                 reserve_port,
             } => self.fence(id, &job, generation, reserve_port),
             Order::Preflight(wanted) => self.preflight(wanted),
+            Order::Finish(wanted) => self.finish(id, wanted),
             Order::Launch(launch) => self.launch(id, launch),
             Order::Keep {
                 job,
@@ -165,6 +167,16 @@ impl Orders {
         if let Err(problem) = std::thread::Builder::new().name("preflight".to_owned()).spawn(look) {
             tracing::warn!(%problem, "no thread for a preflight");
         }
+    }
+
+    /// Only a fence that stands lets the generation after speak for what the one before has left.
+    fn finish(&mut self, id: OrderId, wanted: Finish) {
+        if let Err(problem) = self.fences.raise(&wanted.job, wanted.generation) {
+            let reason = format!("the fence cannot be written to {}: {problem}", self.state_dir.display());
+            return self.failed(id, &wanted.job, wanted.generation, reason);
+        }
+        self.checkpoints.fence(&wanted.job, wanted.generation);
+        self.checkpoints.finish(wanted);
     }
 
     fn launch(&mut self, id: OrderId, launch: Launch) {

@@ -290,6 +290,7 @@ fn injection(
     let Injectable {
         xids,
         overlay,
+        uses,
         scenario,
     } = collectors.injectable.clone();
     let means = Means {
@@ -299,6 +300,7 @@ fn injection(
         spool: spool.clone(),
         xids,
         overlay,
+        uses,
         scenario,
     };
     let opened = Desk::open(means).map_err(|source| AgentError::Thread { part: "inject", source });

@@ -16,6 +16,7 @@ mod config;
 mod demo;
 mod diagnose;
 mod logging;
+mod parity;
 mod program;
 mod report;
 mod runtime;

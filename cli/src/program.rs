@@ -163,7 +163,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
             block_on(commands::cancel::run(&args, &client))?
         }
         Command::Node(args) => commands::node::run(args, common),
-        Command::Checkpoint(args) => commands::checkpoint::run(args),
+        Command::Checkpoint(args) => commands::checkpoint::run(args, common),
         Command::Classify(args) => commands::classify::run(args),
         Command::Diagnose(args) => commands::diagnose::run(args),
         Command::Explain(args) => commands::explain::run(&args),

@@ -1,4 +1,4 @@
-//! The executor of commits: writes manifests and clears away what retention no longer keeps, on blocking threads.
+//! The executor of commits: looks what can be committed, writes manifests and clears away what retention no longer keeps, on blocking threads.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rankguard_checkpoint::format::{CheckpointId, Manifest, ShardIndex};
 use rankguard_checkpoint::{Store, retention};
 use rankguard_checkpoint_schedule::twins::{Difference, Replica, differences};
 use rankguard_core::Event;
-use rankguard_model::with_causes;
+use rankguard_model::{Generation, JobId, Step, with_causes};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -14,6 +14,9 @@ use tracing::{info, warn};
 /// How long a store may take. Then the checkpoint counts as void; should its manifest appear later after all, it is a
 /// whole checkpoint that nobody was told of, and never a wrong one.
 const COMMIT_DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long it may take to look what is there: a job waits for it to start.
+const FIND_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Differences between replicas that one commit reports: the first name the machine, more say nothing new.
 const DIFFERENCES_MAX: usize = 16;
@@ -31,6 +34,12 @@ impl Commits {
             .spawn(carry_out(store, manifest, keep, pinned, COMMIT_DEADLINE));
     }
 
+    /// Looks what an ended generation has left in a store, of later steps than one; the answer comes from
+    /// [`next`](Self::next).
+    pub(crate) fn find(&mut self, store: String, job: JobId, generation: Generation, left: (Generation, Option<Step>)) {
+        self.running.spawn(find(store, job, generation, left));
+    }
+
     /// The outcome of the next commit that ends; waits for ever while there is none.
     pub(crate) async fn next(&mut self) -> Event {
         loop {
@@ -41,6 +50,30 @@ impl Commits {
                 None => std::future::pending().await,
             }
         }
+    }
+}
+
+async fn find(store: String, job: JobId, generation: Generation, (of, after): (Generation, Option<Step>)) -> Event {
+    let (dir, whose) = (store.clone(), job.clone());
+    let looked = timeout(
+        FIND_DEADLINE,
+        spawn_blocking(move || Store::at(dir).left_by(&whose, of, after)),
+    )
+    .await;
+    let (seals, problem) = match looked {
+        Ok(Ok(Ok(seals))) => (seals, None),
+        Ok(Ok(Err(problem))) => (Vec::new(), Some(with_causes(&problem))),
+        Ok(Err(problem)) => (Vec::new(), Some(format!("the thread that looked failed: {problem}"))),
+        Err(_) => {
+            let late = format!("{store} has not answered within {} s", FIND_DEADLINE.as_secs());
+            (Vec::new(), Some(late))
+        }
+    };
+    Event::ShardsFound {
+        job,
+        generation,
+        seals,
+        problem,
     }
 }
 
@@ -127,7 +160,7 @@ fn differing(indexes: &[ShardIndex]) -> Vec<Difference> {
 #[cfg(test)]
 mod tests {
     use rankguard_checkpoint::format::{Digest, Dtype, ManifestShard, TensorBox};
-    use rankguard_model::{Generation, JobId, Rank, Step};
+    use rankguard_model::Rank;
 
     use super::*;
 

@@ -265,6 +265,13 @@ impl Helm {
                 keep,
                 pinned,
             } => self.commits.start(store, manifest, keep, pinned),
+            Action::FindShards {
+                store,
+                job,
+                generation,
+                of,
+                after,
+            } => self.commits.find(store, job, generation, (of, after)),
             Action::SetTimer { timer, at } => self.timers.set(timer, at),
             Action::Announce { text } => info!("{text}"),
         }

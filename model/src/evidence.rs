@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ClassId, Entity, Exit, Generation, JobId, NodeId, OrderId, Rank, Sequence, Step, Timestamp};
+use crate::{ClassId, Entity, Exit, Generation, HeldIn, JobId, NodeId, OrderId, Rank, Sequence, Step, Timestamp};
 
 /// Where in the cluster's history a piece of evidence stands: which node reported it, and as which one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -169,6 +169,19 @@ pub enum Body {
         /// How long it took, milliseconds.
         took_ms: f64,
         /// Why there is no copy.
+        failed: Option<String>,
+    },
+    /// What the ranks of an ended generation had sealed is in the store as far as this node has it.
+    ShardsFinished {
+        /// The job.
+        job: JobId,
+        /// The generation that is to start.
+        generation: Generation,
+        /// Where it had it.
+        from: HeldIn,
+        /// Shards that it wrote, or found written.
+        shards: u32,
+        /// Why the first of the others could not be.
         failed: Option<String>,
     },
     /// A rank loaded its part of a checkpoint.

@@ -64,6 +64,28 @@ pub struct CheckpointCopies {
     /// Parity of the images in the memory of other nodes of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parity: Option<CheckpointParity>,
+    /// What a commit waits for.
+    #[serde(default, skip_serializing_if = "CommitLevel::is_durable")]
+    pub commit: CommitLevel,
+}
+
+/// What of each image must have come to its end before a checkpoint is committed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CommitLevel {
+    /// It is in the store.
+    #[default]
+    Durable,
+    /// It is in the store, and every copy and every parity of it that was asked for is made, or has failed and was told to have.
+    /// A checkpoint that is only durable is worth more than none, so a copy that fails makes none void.
+    Replicated,
+}
+
+impl CommitLevel {
+    /// Whether it waits for the store alone.
+    pub fn is_durable(&self) -> bool {
+        *self == Self::Durable
+    }
 }
 
 /// Parity over the images of a group of nodes, kept by nodes outside of it: XOR for one parity, Reed-Solomon for more.

@@ -24,10 +24,10 @@ pub use evidence::{
 };
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
 pub use job::{
-    CheckpointCopies, CheckpointParity, CheckpointPolicy, Exit, JobSpec, NodeInfo, NodeRange, Placement, RankRef,
-    RunningRank,
+    CheckpointCopies, CheckpointParity, CheckpointPolicy, CommitLevel, Exit, JobSpec, NodeInfo, NodeRange, Placement,
+    RankRef, RunningRank,
 };
-pub use order::{CheckpointCall, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
+pub use order::{CheckpointCall, Finish, HeldIn, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
 pub use retention::{Best, Good, Retention, Stays};
 pub use time::{ClockOffset, Timestamp};
 pub use view::{

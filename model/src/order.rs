@@ -36,6 +36,9 @@ pub enum Order {
         /// nobody has said: then nothing is removed there.
         stays: Option<Stays>,
     },
+    /// Bring to the store what ranks of the generation before have sealed and nobody has told, and answer with
+    /// `Body::ShardsFinished`: the ranks are gone, and what is whole of their work is committed before the next ones start.
+    Finish(Finish),
     /// End the ranks of a job: SIGTERM, then SIGKILL after the grace.
     Stop {
         /// The job.
@@ -86,9 +89,41 @@ impl Order {
             | Self::Stop { job, generation, .. }
             | Self::Checkpoint { job, generation, .. } => (job, *generation),
             Self::Preflight(wanted) => (&wanted.job, wanted.generation),
+            Self::Finish(wanted) => (&wanted.job, wanted.generation),
             Self::Launch(launch) => (&launch.job, launch.generation),
         }
     }
+}
+
+/// Which sealed images are to come to the store, and out of what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finish {
+    /// The job.
+    pub job: JobId,
+    /// The generation that acts now and has not started yet.
+    pub generation: Generation,
+    /// The generation that sealed the images.
+    pub of: Generation,
+    /// Images of later steps than this, the newest that is committed.
+    pub after: Option<Step>,
+    /// Directory of the checkpoint store.
+    pub store: String,
+    /// Where the images are.
+    pub from: HeldIn,
+    /// The other agents, where images are made out of what they have.
+    pub peers: Vec<Peer>,
+}
+
+/// Where an agent has images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HeldIn {
+    /// The arenas of its own ranks, also those that an agent before it has left.
+    Arenas,
+    /// Copies of other nodes' images.
+    Copies,
+    /// Parity over images of other nodes.
+    Parity,
 }
 
 /// What a job needs of each node before its ranks start.

@@ -47,6 +47,9 @@ pub struct NodeView {
     /// Address at which its agent serves other nodes (`host:port`).
     #[serde(default)]
     pub address: String,
+    /// What fails together with it; empty when not told.
+    #[serde(default)]
+    pub failure_domain: String,
 }
 
 /// Where a job stands.

@@ -258,6 +258,19 @@ impl From<&Body> for v1::Body {
                 took_ms: *took_ms,
                 failed: failed.clone(),
             }),
+            Body::ShardsFinished {
+                job,
+                generation,
+                from,
+                shards,
+                failed,
+            } => Kind::ShardsFinished(body::ShardsFinished {
+                job: job.0.clone(),
+                generation: generation.0,
+                from: v1::HeldIn::from(*from).into(),
+                shards: *shards,
+                failed: failed.clone(),
+            }),
             Body::FlightDump { dump, left_out } => Kind::FlightDump(body::FlightDump {
                 dump: dump.clone(),
                 left_out: *left_out,
@@ -354,6 +367,13 @@ impl TryFrom<v1::Body> for Body {
                 bytes: copied.bytes,
                 took_ms: finite("copied.took_ms", copied.took_ms)?,
                 failed: copied.failed,
+            },
+            Kind::ShardsFinished(told) => Self::ShardsFinished {
+                job: JobId(name("shards_finished.job", told.job)?),
+                generation: Generation(told.generation),
+                from: known::<v1::HeldIn>("shards_finished.from", told.from)?.try_into()?,
+                shards: told.shards,
+                failed: told.failed,
             },
             Kind::FlightDump(flight) => Self::FlightDump {
                 dump: flight.dump,

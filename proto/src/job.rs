@@ -1,8 +1,8 @@
 //! Jobs, nodes and ranks on the wire.
 
 use rankguard_model::{
-    Best, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClockOffset, Exit, Generation, Good, JobId, JobSpec,
-    NodeId, NodeInfo, NodeRange, Rank, RankRef, Retention, RunningRank, Step,
+    Best, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClockOffset, CommitLevel, Exit, Generation, Good,
+    HeldIn, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank, RankRef, Retention, RunningRank, Step,
 };
 
 use crate::WireError;
@@ -65,6 +65,7 @@ impl From<&CheckpointCopies> for v1::CheckpointCopies {
                 nodes: parity.nodes,
                 parities: parity.parities,
             }),
+            commit_replicated: copies.commit == CommitLevel::Replicated,
         }
     }
 }
@@ -82,7 +83,34 @@ impl From<v1::CheckpointCopies> for CheckpointCopies {
                     parities: parity.parities,
                 })
                 .filter(|parity| parity.nodes > 0 && parity.parities > 0),
+            commit: match copies.commit_replicated {
+                true => CommitLevel::Replicated,
+                false => CommitLevel::Durable,
+            },
         }
+    }
+}
+
+impl From<HeldIn> for v1::HeldIn {
+    fn from(held: HeldIn) -> Self {
+        match held {
+            HeldIn::Arenas => Self::Arenas,
+            HeldIn::Copies => Self::Copies,
+            HeldIn::Parity => Self::Parity,
+        }
+    }
+}
+
+impl TryFrom<v1::HeldIn> for HeldIn {
+    type Error = WireError;
+
+    fn try_from(held: v1::HeldIn) -> Result<Self, WireError> {
+        Ok(match held {
+            v1::HeldIn::Unspecified => return Err(WireError::absent("from")),
+            v1::HeldIn::Arenas => Self::Arenas,
+            v1::HeldIn::Copies => Self::Copies,
+            v1::HeldIn::Parity => Self::Parity,
+        })
     }
 }
 

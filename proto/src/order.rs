@@ -1,12 +1,12 @@
 //! Orders on the wire.
 
 use rankguard_model::{
-    CheckpointCall, Generation, JobId, Launch, NodeId, Order, Peer, Preflight, Rank, RankSlot, RestorePoint, Stays,
-    Step,
+    CheckpointCall, Finish, Generation, JobId, Launch, NodeId, Order, Peer, Preflight, Rank, RankSlot, RestorePoint,
+    Stays, Step,
 };
 
 use crate::WireError;
-use crate::error::{name, optional, port, repeated};
+use crate::error::{known, name, optional, port, repeated};
 use crate::v1;
 use crate::v1::checkpoint_called::Call;
 use crate::v1::order::{Checkpoint, Fence, Keep, Kind, Named, Stop};
@@ -24,6 +24,7 @@ impl From<&Order> for v1::Order {
                 reserve_port: *reserve_port,
             }),
             Order::Preflight(wanted) => Kind::Preflight(wanted.into()),
+            Order::Finish(wanted) => Kind::Finish(wanted.into()),
             Order::Launch(launch) => Kind::Launch(launch.into()),
             Order::Keep {
                 job,
@@ -71,6 +72,7 @@ impl TryFrom<v1::Order> for Order {
                 reserve_port: fence.reserve_port,
             },
             Kind::Preflight(wanted) => Self::Preflight(Preflight::try_from(wanted).map_err(|e| e.within("preflight"))?),
+            Kind::Finish(wanted) => Self::Finish(Finish::try_from(wanted).map_err(|e| e.within("finish"))?),
             Kind::Launch(launch) => Self::Launch(Launch::try_from(launch).map_err(|e| e.within("launch"))?),
             Kind::Keep(keep) => Self::Keep {
                 job: JobId(name("keep.job", keep.job)?),
@@ -181,6 +183,36 @@ impl TryFrom<v1::Preflight> for Preflight {
             write_paths: wanted.write_paths,
             deadline_ms: wanted.deadline_ms,
             between: repeated("between", wanted.between)?,
+        })
+    }
+}
+
+impl From<&Finish> for v1::Finish {
+    fn from(wanted: &Finish) -> Self {
+        Self {
+            job: wanted.job.0.clone(),
+            generation: wanted.generation.0,
+            of: wanted.of.0,
+            after: wanted.after.map(|step| step.0),
+            store: wanted.store.clone(),
+            from: v1::HeldIn::from(wanted.from).into(),
+            peers: wanted.peers.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<v1::Finish> for Finish {
+    type Error = WireError;
+
+    fn try_from(wanted: v1::Finish) -> Result<Self, WireError> {
+        Ok(Self {
+            job: JobId(name("job", wanted.job)?),
+            generation: Generation(wanted.generation),
+            of: Generation(wanted.of),
+            after: wanted.after.map(Step),
+            store: wanted.store,
+            from: known::<v1::HeldIn>("from", wanted.from)?.try_into()?,
+            peers: repeated("peers", wanted.peers)?,
         })
     }
 }

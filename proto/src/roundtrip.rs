@@ -5,10 +5,11 @@ use proptest::option;
 use proptest::prelude::*;
 use prost::Message;
 use rankguard_model::{
-    Best, Body, CheckpointCall, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClassId, ClockOffset, CopyTier,
-    Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck, Generation, Good, JobId, JobSpec, Launch,
-    Ledger, Mark, NodeId, NodeInfo, NodeRange, Order, OrderId, Peer, Preflight, Rank, RankRef, RankSlot, RestoreBytes,
-    RestorePoint, Retention, Role, RunningRank, Sequence, ShardSeal, Source, Stays, Step, Timestamp,
+    Best, Body, CheckpointCall, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClassId, ClockOffset,
+    CommitLevel, CopyTier, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck, Finish, Generation,
+    Good, HeldIn, JobId, JobSpec, Launch, Ledger, Mark, NodeId, NodeInfo, NodeRange, Order, OrderId, Peer, Preflight,
+    Rank, RankRef, RankSlot, RestoreBytes, RestorePoint, Retention, Role, RunningRank, Sequence, ShardSeal, Source,
+    Stays, Step, Timestamp,
 };
 
 use crate::{WireError, v1};
@@ -168,6 +169,15 @@ fn body() -> impl Strategy<Value = Body> {
                     failed,
                 }
             ),
+        ((job(), generation(), held_in()), (any::<u32>(), option::of(text()))).prop_map(
+            |((job, generation, from), (shards, failed))| Body::ShardsFinished {
+                job,
+                generation,
+                from,
+                shards,
+                failed,
+            }
+        ),
         (text(), any::<u64>()).prop_map(|(dump, left_out)| Body::FlightDump { dump, left_out }),
         Just(Body::RankFinished),
         (
@@ -240,12 +250,33 @@ fn copy_tier() -> impl Strategy<Value = CopyTier> {
     prop_oneof![Just(CopyTier::Peer), Just(CopyTier::Mirror), Just(CopyTier::Parity)]
 }
 
+fn held_in() -> impl Strategy<Value = HeldIn> {
+    prop::sample::select(vec![HeldIn::Arenas, HeldIn::Copies, HeldIn::Parity])
+}
+
+fn finish() -> impl Strategy<Value = Finish> {
+    let which = (job(), generation(), generation(), option::of(step()));
+    (which, text(), held_in(), vec(peer(), 0..3)).prop_map(|((job, generation, of, after), store, from, peers)| {
+        Finish {
+            job,
+            generation,
+            of,
+            after,
+            store,
+            from,
+            peers,
+        }
+    })
+}
+
 fn copies() -> impl Strategy<Value = CheckpointCopies> {
     let parity = option::of((1..=u32::MAX, 1..=u32::MAX));
-    (any::<u32>(), option::of(text()), parity).prop_map(|(nodes, mirror, parity)| CheckpointCopies {
+    let level = prop::sample::select(vec![CommitLevel::Durable, CommitLevel::Replicated]);
+    (any::<u32>(), option::of(text()), parity, level).prop_map(|(nodes, mirror, parity, commit)| CheckpointCopies {
         nodes,
         mirror,
         parity: parity.map(|(nodes, parities)| CheckpointParity { nodes, parities }),
+        commit,
     })
 }
 
@@ -339,6 +370,7 @@ fn order() -> impl Strategy<Value = Order> {
             step,
             stays
         }),
+        finish().prop_map(Order::Finish),
         (job(), generation(), any::<u64>()).prop_map(|(job, generation, grace_ms)| Order::Stop {
             job,
             generation,

@@ -2,6 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
+/// What is left of the images of a node that is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Left {
+    /// Shards in the store.
+    Shards,
+    /// Copies on another node.
+    Copies,
+    /// Nothing.
+    Nothing,
+}
+
 /// One thing that happens to the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what", deny_unknown_fields)]
@@ -15,6 +27,15 @@ pub enum Fault {
     NodeLost {
         /// The node.
         node: String,
+    },
+    /// A node stops as `NodeLost` does, at the moment at which its ranks have sealed a step and its agent has told nobody.
+    NodeLostUntold {
+        /// The node.
+        node: String,
+        /// The step.
+        step: u64,
+        /// What is left of its images.
+        left: Left,
     },
     /// A node that was lost comes back, empty.
     NodeBack {

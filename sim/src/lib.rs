@@ -22,7 +22,7 @@ mod witness;
 mod world;
 
 pub use dice::Dice;
-pub use fault::Fault;
+pub use fault::{Fault, Left};
 pub use script::{Script, ScriptError};
 pub use transcript::Transcript;
 pub use world::{Ended, World};

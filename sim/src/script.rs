@@ -30,6 +30,9 @@ pub struct Script {
     /// How long a rank waits for an image, milliseconds.
     #[serde(default = "one")]
     pub stall_ms: u64,
+    /// Other nodes that keep each image.
+    #[serde(default)]
+    pub copies: u32,
     /// The world ends after so long, milliseconds.
     pub end_ms: u64,
     /// Settings of the brain.
@@ -89,6 +92,7 @@ impl Script {
             let node = match &moment.fault {
                 Fault::GpuLost { node }
                 | Fault::NodeLost { node }
+                | Fault::NodeLostUntold { node, .. }
                 | Fault::NodeBack { node }
                 | Fault::EccGrows { node }
                 | Fault::NodeCorrupt { node, .. }

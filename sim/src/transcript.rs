@@ -36,6 +36,7 @@ impl Transcript {
             Event::ManifestRefused { step, reason, .. } => {
                 format!("event   checkpoint of step {step} refused: {reason}")
             }
+            Event::ShardsFound { seals, .. } => format!("event   {} shards stand in the store", seals.len()),
             Event::NodeCordoned { node, .. } => format!("event   {node} cordoned by an operator"),
             Event::NodeUncordoned { node } => format!("event   {node} uncordoned by an operator"),
             // Timers are the brain's own affair, and steps are too many to read.
@@ -75,6 +76,10 @@ impl Transcript {
                     };
                     format!("order   {node}: {called} (call {number})")
                 }
+                Order::Finish(wanted) => format!(
+                    "order   {node}: finish what generation {} sealed, out of {:?}",
+                    wanted.of, wanted.from
+                ),
                 Order::Stop { generation, .. } => format!("order   {node}: stop generation {generation}"),
                 Order::Launch(launch) => {
                     let ranks: Vec<String> = launch.ranks.iter().map(|slot| slot.rank.to_string()).collect();
@@ -89,6 +94,7 @@ impl Transcript {
                     )
                 }
             },
+            Action::FindShards { of, .. } => format!("brain   looks for shards of generation {of} in the store"),
             Action::CommitManifest { .. } | Action::SetTimer { .. } => return,
         };
         self.note(at, &line);

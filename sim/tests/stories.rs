@@ -66,6 +66,26 @@ fn a_lost_gpu_is_one_case_and_the_spare_takes_over() {
     );
 }
 
+/// A node is gone before it has told of step 40. What is left of its images decides where the others go on.
+#[test]
+fn what_a_lost_node_had_sealed_is_committed_where_anything_is_left_of_it() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/untold.toml");
+    let text = fs::read_to_string(&path).expect("the script");
+    for (left, from) in [("shards", 40), ("copies", 40), ("nothing", 30)] {
+        let script = Script::parse(&text.replace("\"shards\"", &format!("{left:?}"))).expect("a script");
+        let ended = World::new(script).play();
+        assert_eq!(ended.broken, Vec::<String>::new(), "{}", ended.transcript.as_str());
+        assert!(ended.is_finished(), "{}", ended.transcript.as_str());
+        let launched = format!("launch ranks 0, 1 of 4 from step {from}");
+        assert!(
+            ended.transcript.as_str().contains(&launched),
+            "{}",
+            ended.transcript.as_str()
+        );
+    }
+    golden("untold", &play("untold"));
+}
+
 #[test]
 fn a_lost_node_without_a_spare_shrinks_the_job_and_its_return_grows_it() {
     let ended = play("node-lost");

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub(crate) mod cluster;
+pub(crate) mod nodes;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

@@ -10,13 +10,13 @@ use rankguard_checkpoint::format::{CheckpointId, TensorBox};
 use rankguard_checkpoint::restore::{Request, assemble_many};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
 use rankguard_checkpoint::{Arena, Checkpoint, Lease, Store, StoreError};
-use rankguard_model::{Body, Launch, Rank, RankRef, RestoreBytes, RestorePoint, Role, Source, Step};
+use rankguard_model::{Body, CommitLevel, Launch, Rank, RankRef, RestoreBytes, RestorePoint, Role, Source, Step};
 
 use super::Checkpoints;
 use super::arenas::{Arenas, Asked, Place};
 use super::error::DeskError;
 use super::joint::{Wish, overlap};
-use super::persist::Errand;
+use super::persist::{Errand, Then};
 use crate::collectors::mark;
 use crate::settings::ImageSettings;
 use crate::sighting::Sighting;
@@ -102,6 +102,7 @@ impl Desk {
         );
         let (world_size, all) = (self.launch.world_size, self.all.clone());
         let copying = all.copy_to_peers(&self.launch, &place, slot, &rank);
+        let replicated = self.launch.copies.commit == CommitLevel::Replicated;
         // The wait for the disk is nobody's but its own: the rank trains on and the session hears on.
         self.all.runtime.spawn_blocking(move || {
             let turn = place.turn.lock().expect("no writer panics");
@@ -118,6 +119,19 @@ impl Desk {
                 dedupe: &all.dedupe,
             };
             let ended = errand.run();
+            if matches!(&ended, Err(void) if void.then == Then::Stays) {
+                return;
+            }
+            let mut copying = copying;
+            let mut wait_for_copies = || {
+                if let Some(copying) = copying.take() {
+                    let _ = all.runtime.block_on(copying);
+                }
+            };
+            // The shard is whole in the store: whoever adopts the work of a lost agent finds it there meanwhile.
+            if replicated && ended.is_ok() {
+                wait_for_copies();
+            }
             let (body, class) = match &ended {
                 Ok(seal) => (Body::ShardDurable { seal: seal.clone() }, None),
                 Err(void) => (
@@ -131,10 +145,8 @@ impl Desk {
             let marks = class.map(|class| mark(class, Role::Root, 0.95, "checkpoint-store"));
             let marks = marks.into_iter().collect();
             intake.push(Sighting::now(Source::Checkpoint, entity, body).marked(marks).urgent());
-            // The slot serves the next image only when nobody copies from it any more. A commit need not wait for that.
-            if let Some(copying) = copying {
-                let _ = all.runtime.block_on(copying);
-            }
+            // The slot serves the next image only when nobody copies from it any more.
+            wait_for_copies();
             match ended {
                 Ok(_) => {
                     let (own, kept) = ((rank.generation, step), all.kept(&rank.job));
@@ -146,7 +158,7 @@ impl Desk {
                     Arenas::make_room(&place.arena, own, kept);
                 }
                 // The attempt is void; the slot serves the next one.
-                Err(void) if !void.gone => drop(place.arena.release(slot)),
+                Err(void) if void.then == Then::Goes => drop(place.arena.release(slot)),
                 Err(_) => {}
             }
             drop(turn);
@@ -246,7 +258,10 @@ impl Desk {
     fn fetch(&self, checkpoint: &Checkpoint, wishes: &[Wish], store: &Store) -> Result<RestoreBytes, DeskError> {
         let places = self.all.arenas.of(&self.rank.job);
         let here = ArenaSource::new(places.iter().map(|place| &*place.arena));
-        let (peers, mirror) = (self.all.peers(&self.launch), self.all.mirror_source(&self.launch));
+        let (peers, mirror) = (
+            self.all.peers(&self.launch.peers, self.launch.generation),
+            self.all.mirror_source(&self.launch),
+        );
         let mut sources: Vec<&dyn ChunkSource> = vec![&here, &*self.all.shelf];
         sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
         let rebuilt = self.all.rebuilt(&self.launch, &checkpoint.indexes, sources.clone());

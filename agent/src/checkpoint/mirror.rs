@@ -4,14 +4,14 @@
 //! as more arrives, or twice the time that its own share took; then it brings what is left, whoever was to, and the manifest.
 //! So a node that is gone costs a wait and no checkpoint, and only the first node tells what became of one.
 //!
-//! One at a time and newest first: a commit that is overtaken while another is under way is left out, and said to be. What
-//! goes is decided by the controller, which knows all commits and what was measured, and comes with the word of the commit; it
+//! One at a time and newest first: a commit that is overtaken while another is under way is left out, and said to be, unless the
+//! rules of the job name it; one that was committed after a newer one comes after it. What goes is decided by the controller, which knows all commits and what was measured, and comes with the word of the commit; it
 //! is removed once that commit is there. As the object store may have missed some, it keeps as many of its own newest ones as the
 //! rules ask for: it never has fewer.
 //!
 //! Absent: a share for the work of a first node that is gone: its checkpoint is left out, and the next one comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,9 @@ use crate::sighting::Sighting;
 /// How often it is looked whether the shares of other nodes are there: an object store rings no bell.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Commits of a job that may wait; beyond it the oldest is left out, and said to be.
+const QUEUE_MAX: usize = 64;
+
 /// Jobs whose checkpoints this node mirrors.
 #[derive(Debug, Default)]
 pub(super) struct Mirrors {
@@ -39,18 +42,13 @@ struct Mirror {
     /// What of it this node brings.
     share: Share,
     /// Committed and not under way yet.
-    next: Option<Commit>,
+    queue: BTreeSet<CheckpointId>,
+    /// What the rules left when the last commit was told.
+    stays: Option<Stays>,
     /// Somebody is at it.
     busy: bool,
     /// Nothing more will come: what is queued is still brought there.
     over: bool,
-}
-
-/// A commit, and what the rules left of it and those before it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Commit {
-    pub(super) id: CheckpointId,
-    pub(super) stays: Option<Stays>,
 }
 
 impl Mirrors {
@@ -68,7 +66,8 @@ impl Mirrors {
                     url: url.clone(),
                     store: launch.checkpoint_store.clone(),
                     share: share_of(launch),
-                    next: before.as_ref().and_then(|before| before.next.clone()),
+                    queue: before.as_ref().map(|before| before.queue.clone()).unwrap_or_default(),
+                    stays: before.as_ref().and_then(|before| before.stays.clone()),
                     busy: before.is_some_and(|before| before.busy),
                     over: false,
                 };
@@ -95,21 +94,37 @@ impl Mirrors {
         }
     }
 
-    /// Puts a commit in the queue: what it pushed out, and whether somebody must begin.
-    fn put(&self, job: &JobId, commit: Commit) -> Option<(Option<Commit>, bool)> {
+    /// Puts a commit in the queue: what goes out of it, and whether somebody must begin. Of those that wait, a newer one leaves
+    /// what the rules name; one that is committed late waits beside them.
+    fn put(&self, job: &JobId, id: CheckpointId, stays: Option<Stays>) -> Option<(Vec<CheckpointId>, bool)> {
         let mut all = self.lock();
         let mirror = all.get_mut(job)?;
-        let overtaken = mirror.next.replace(commit);
+        mirror.queue.insert(id);
+        let newest = mirror.queue.last().copied();
+        let stay = |of: &CheckpointId| {
+            let named = |stays: &Stays| stays.named.contains(&(of.generation, of.step));
+            *of == id || Some(*of) == newest || stays.as_ref().is_some_and(named)
+        };
+        let mut overtaken: Vec<CheckpointId> = Vec::new();
+        mirror.queue.retain(|of| {
+            let stays = stay(of);
+            overtaken.extend((!stays).then_some(*of));
+            stays
+        });
+        if mirror.queue.len() > QUEUE_MAX {
+            overtaken.extend(mirror.queue.pop_first());
+        }
+        mirror.stays = stays;
         let begin = !mirror.busy;
         mirror.busy = true;
         Some((overtaken, begin))
     }
 
-    /// The next commit of a job and where it goes; nobody is at it any more when there is none.
-    fn take(&self, job: &JobId) -> Option<(Commit, Mirror)> {
+    /// The next commit of a job, the newest first, and where it goes; nobody is at it any more when there is none.
+    fn take(&self, job: &JobId) -> Option<(CheckpointId, Mirror)> {
         let mut all = self.lock();
         let mirror = all.get_mut(job)?;
-        let next = mirror.next.take();
+        let next = mirror.queue.pop_last();
         mirror.busy = next.is_some();
         if next.is_none() && mirror.over {
             all.remove(job);
@@ -121,20 +136,20 @@ impl Mirrors {
 
 impl Checkpoints {
     /// A checkpoint was committed: to the object store with it, where this node does that.
-    pub(super) fn mirror(self: &Arc<Self>, job: &JobId, commit: Commit) {
-        let Some((overtaken, begin)) = self.mirrors.put(job, commit) else {
+    pub(super) fn mirror(self: &Arc<Self>, job: &JobId, id: CheckpointId, stays: Option<Stays>) {
+        let Some((overtaken, begin)) = self.mirrors.put(job, id, stays) else {
             return;
         };
-        if let Some(overtaken) = overtaken.filter(|_| self.mirrors.is_first(job)) {
+        for id in overtaken.into_iter().filter(|_| self.mirrors.is_first(job)) {
             let why = Err("a newer checkpoint was committed before its turn came".to_owned());
-            self.tell_mirrored(job, overtaken.id, "the object store", Instant::now(), why);
+            self.tell_mirrored(job, id, "the object store", Instant::now(), why);
         }
         if !begin {
             return;
         }
         let (all, job) = (self.clone(), job.clone());
         self.runtime.spawn_blocking(move || {
-            while let Some((Commit { id, stays }, mirror)) = all.mirrors.take(&job) {
+            while let Some((id, mirror)) = all.mirrors.take(&job) {
                 let started = Instant::now();
                 let pushed = all.push(&job, id, &mirror);
                 if !mirror.share.is_first() {
@@ -146,8 +161,8 @@ impl Checkpoints {
                 }
                 let is_there = pushed.is_ok();
                 all.tell_mirrored(&job, id, &mirror.url, started, pushed);
-                if let Some(stays) = stays.filter(|_| is_there) {
-                    all.retain(&job, &stays, &mirror);
+                if let Some(stays) = mirror.stays.as_ref().filter(|_| is_there) {
+                    all.retain(&job, stays, &mirror);
                 }
             }
         });
@@ -270,12 +285,11 @@ mod tests {
     use super::*;
     use crate::collectors::testing::{launch, rank};
 
-    fn commit(step: u64) -> Commit {
-        let id = CheckpointId {
+    fn commit(step: u64) -> CheckpointId {
+        CheckpointId {
             step: Step(step),
             generation: Generation(1),
-        };
-        Commit { id, stays: None }
+        }
     }
 
     fn started() -> (Mirrors, Launch) {
@@ -293,36 +307,62 @@ mod tests {
     fn a_commit_that_is_overtaken_before_its_turn_is_told_and_the_newest_goes() {
         let (mirrors, launch) = started();
         assert_eq!(
-            mirrors.put(&launch.job, commit(1)),
-            Some((None, true)),
+            mirrors.put(&launch.job, commit(1), None),
+            Some((Vec::new(), true)),
             "somebody begins"
         );
         assert_eq!(mirrors.take(&launch.job).map(|(commit, _)| commit), Some(commit(1)));
         assert_eq!(
-            mirrors.put(&launch.job, commit(2)),
-            Some((None, false)),
+            mirrors.put(&launch.job, commit(2), None),
+            Some((Vec::new(), false)),
             "one is under way"
         );
-        assert_eq!(mirrors.put(&launch.job, commit(3)), Some((Some(commit(2)), false)));
+        assert_eq!(
+            mirrors.put(&launch.job, commit(3), None),
+            Some((vec![commit(2)], false))
+        );
         assert_eq!(mirrors.take(&launch.job).map(|(commit, _)| commit), Some(commit(3)));
         assert!(mirrors.take(&launch.job).is_none());
         assert_eq!(
-            mirrors.put(&launch.job, commit(4)),
-            Some((None, true)),
+            mirrors.put(&launch.job, commit(4), None),
+            Some((Vec::new(), true)),
             "nobody was at it"
+        );
+    }
+
+    #[test]
+    fn what_is_committed_late_comes_after_the_newest_and_what_the_rules_name_is_not_pushed_out() {
+        let (mirrors, launch) = started();
+        let named = |steps: &[u64]| {
+            let named = steps.iter().map(|step| (Generation(1), Step(*step))).collect();
+            Some(Stays { newest: 1, named })
+        };
+        let put = |step, stays| mirrors.put(&launch.job, commit(step), stays).map(|(out, _)| out);
+        assert_eq!(put(90, named(&[60, 90])), Some(Vec::new()));
+        assert_eq!(put(60, named(&[60, 90])), Some(Vec::new()), "late");
+        assert_eq!(put(120, named(&[60, 120])), Some(vec![commit(90)]));
+        let order: Vec<_> = std::iter::from_fn(|| mirrors.take(&launch.job)).collect();
+        let steps: Vec<u64> = order.iter().map(|(id, _)| id.step.0).collect();
+        assert_eq!(steps, [120, 60]);
+        assert!(
+            order.iter().all(|(_, mirror)| mirror.stays == named(&[60, 120])),
+            "by the last word"
         );
     }
 
     #[test]
     fn the_last_commit_of_a_job_is_brought_there_although_the_job_is_over() {
         let (mirrors, launch) = started();
-        mirrors.put(&launch.job, commit(1));
+        mirrors.put(&launch.job, commit(1), None);
         mirrors.take(&launch.job);
-        mirrors.put(&launch.job, commit(2));
+        mirrors.put(&launch.job, commit(2), None);
         mirrors.forget(&launch.job);
         assert_eq!(mirrors.take(&launch.job).map(|(commit, _)| commit), Some(commit(2)));
         assert!(mirrors.take(&launch.job).is_none());
-        assert!(mirrors.put(&launch.job, commit(3)).is_none(), "nothing is kept of it");
+        assert!(
+            mirrors.put(&launch.job, commit(3), None).is_none(),
+            "nothing is kept of it"
+        );
     }
 
     #[test]
@@ -331,12 +371,12 @@ mod tests {
         assert!(mirrors.is_first(&launch.job));
         launch.group_rank = 1;
         mirrors.start(&launch);
-        assert_eq!(mirrors.put(&launch.job, commit(1)), Some((None, true)));
+        assert_eq!(mirrors.put(&launch.job, commit(1), None), Some((Vec::new(), true)));
         assert!(!mirrors.is_first(&launch.job));
         launch.copies.mirror = None;
         mirrors.take(&launch.job);
         mirrors.take(&launch.job);
         mirrors.start(&launch);
-        assert!(mirrors.put(&launch.job, commit(2)).is_none());
+        assert!(mirrors.put(&launch.job, commit(2), None).is_none());
     }
 }

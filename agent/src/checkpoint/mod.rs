@@ -6,6 +6,7 @@ mod dedupe;
 mod desk;
 mod error;
 mod farewell;
+mod finish;
 mod joint;
 mod keeper;
 mod mirror;
@@ -35,7 +36,7 @@ use self::arenas::Arenas;
 use self::dedupe::Dedupe;
 use self::joint::Joint;
 use self::keeper::{Keeper, Kept, Label};
-use self::mirror::{Commit, Mirrors};
+use self::mirror::Mirrors;
 use self::peer::{ArenaHolder, Parts};
 use crate::intake::Intake;
 use crate::preflight::host::available;
@@ -172,11 +173,15 @@ impl Checkpoints {
     /// A checkpoint was committed: older images go, and what the job's rules do not leave goes out of its mirror.
     pub(crate) fn keep(self: &Arc<Self>, job: &JobId, committed: CheckpointId, stays: Option<Stays>) {
         let CheckpointId { step, generation } = committed;
+        if self.kept(job).is_some_and(|kept| kept > (generation, step)) {
+            // Committed after a newer one, for the sake of a rule: memory has let go of it, the mirror has yet to get it.
+            return self.mirror(job, committed, stays);
+        }
         self.remember(job, Some((generation, step)));
         self.committed.notify_waiters();
         self.arenas.release(job, |held| held < (generation, step));
         self.release_kept(job, |id| (id.generation, id.step) < (generation, step));
-        self.mirror(job, Commit { id: committed, stays });
+        self.mirror(job, committed, stays);
         // What it borrows from is known to its manifest now.
         for place in self.arenas.of(job) {
             let mut lease = place.lease.lock().expect("no holder of a lease panics");

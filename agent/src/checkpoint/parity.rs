@@ -58,10 +58,16 @@ impl Checkpoints {
         survivors: Vec<&'a dyn ChunkSource>,
     ) -> Option<RebuildSource<'a>> {
         launch.copies.parity?;
-        let others = launch.peers.iter().filter_map(|peer| self.open(peer).ok());
+        let holders = self.sum_holders(&launch.peers);
+        RebuildSource::new(indexes, survivors, holders, launch.generation, self.runtime.clone())
+    }
+
+    /// Whoever may keep parity.
+    pub(super) fn sum_holders(&self, peers: &[Peer]) -> Vec<SumHolder> {
+        let others = peers.iter().filter_map(|peer| self.open(peer).ok());
         let mut holders = vec![SumHolder::Here(self.sums.clone())];
         holders.extend(others.map(SumHolder::Peer));
-        RebuildSource::new(indexes, survivors, holders, launch.generation, self.runtime.clone())
+        holders
     }
 }
 

@@ -88,20 +88,15 @@ impl ImageSource for SlotImage {
 
 impl Checkpoints {
     /// The other agents as tiers of a restore. For threads that may wait.
-    pub(super) fn peers(&self, launch: &Launch) -> Vec<BulkSource> {
+    pub(super) fn peers(&self, peers: &[Peer], generation: Generation) -> Vec<BulkSource> {
         let source = |peer: &Peer| {
             let opened = self.open(peer).inspect_err(|problem| {
                 tracing::warn!(peer = %peer.node, problem, "chunks are not asked for there");
             });
             let node = peer.node.as_str();
-            Some(BulkSource::new(
-                opened.ok()?,
-                node,
-                launch.generation,
-                self.runtime.clone(),
-            ))
+            Some(BulkSource::new(opened.ok()?, node, generation, self.runtime.clone()))
         };
-        launch.peers.iter().filter_map(source).collect()
+        peers.iter().filter_map(source).collect()
     }
 
     /// Brings the image of a sealed slot to the nodes that are to keep it, or parity over it, beside the writing to disk. The

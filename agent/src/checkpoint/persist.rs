@@ -27,8 +27,19 @@ pub(super) struct Void {
     pub(super) reason: String,
     /// The failure class, where the store is at fault and a person must look at it.
     pub(super) class: Option<&'static str>,
-    /// The slot is another's already.
-    pub(super) gone: bool,
+    /// What becomes of the slot.
+    pub(super) then: Then,
+}
+
+/// What becomes of a slot whose image did not become durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It serves the next image.
+    Goes,
+    /// It is another's already.
+    Gone,
+    /// Its generation may no longer act, and nothing is told of it: the generation after may want it finished.
+    Stays,
 }
 
 impl Void {
@@ -36,7 +47,7 @@ impl Void {
         Self {
             reason: with_causes(problem),
             class: None,
-            gone: false,
+            then: Then::Goes,
         }
     }
 
@@ -44,13 +55,13 @@ impl Void {
         Self {
             reason: reason.into(),
             class: None,
-            gone: false,
+            then: Then::Goes,
         }
     }
 
     fn replaced() -> Self {
         Self {
-            gone: true,
+            then: Then::Gone,
             ..Self::refused("it gave way to a newer image before it was written")
         }
     }
@@ -71,7 +82,11 @@ impl Errand<'_> {
             return Err(Void::replaced());
         }
         if arena.fence() > generation {
-            return Err(Void::refused(format!("generation {generation} may no longer act")));
+            let _ = arena.leave(self.slot, generation);
+            return Err(Void {
+                then: Then::Stays,
+                ..Void::refused(format!("generation {generation} may no longer act"))
+            });
         }
         let told = (&index.job, index.generation, index.rank, index.world_size);
         if told != (&self.rank.job, generation, self.rank.rank, self.world_size) {

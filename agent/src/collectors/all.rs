@@ -28,6 +28,7 @@ use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::settings::Settings;
 use crate::spool::Spool;
+use crate::uses::Uses;
 
 /// How long collectors may take to end. One that is stuck in a driver is left behind with its thread (RG-12).
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -48,6 +49,7 @@ pub(crate) struct Collectors {
 pub(crate) struct Injectable {
     pub(crate) xids: Xids,
     pub(crate) overlay: Overlay,
+    pub(crate) uses: Uses,
     /// The scenario that is played, and since when.
     pub(crate) scenario: Option<(PathBuf, Timestamp)>,
 }
@@ -65,9 +67,11 @@ impl Collectors {
         let injectable = Injectable {
             xids: Xids::default(),
             overlay: Overlay::default(),
+            uses: Uses::new(&settings.proc_root, &settings.sysfs_root, roster),
             scenario: settings.simulate.clone().map(|scenario| (scenario, clock::now())),
         };
         let xids = &injectable.xids;
+        let uses = &injectable.uses;
         let reporter = |source| Reporter {
             source,
             intake: intake.clone(),
@@ -75,6 +79,7 @@ impl Collectors {
             spool: spool.clone(),
             xids: xids.clone(),
             knowledge: settings.knowledge.clone(),
+            uses: uses.clone(),
         };
         let (logs, reader) = job_logs(&settings.job_logs, intervals.logs, reporter(Source::JobLog), stop);
         let kernel_log = KernelLog {
@@ -91,8 +96,11 @@ impl Collectors {
             sysfs_root: settings.sysfs_root.clone(),
             interval: intervals.host,
             watched: vec![settings.state_dir.clone(), "/dev/shm".into(), "/tmp".into()],
+            state_dir: settings.state_dir.clone(),
+            spool: spool.clone(),
             intake: intake.clone(),
             roster: roster.clone(),
+            uses: uses.clone(),
             stop: stop.clone(),
         };
         let flight = FlightDumps::new(roster.clone(), intake.clone());

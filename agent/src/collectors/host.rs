@@ -5,22 +5,26 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Body, RankRef, Role, Source};
+use rankguard_model::{Body, Mark, RankRef, Role, Source};
 
 use super::in_use::Use;
 use super::limits::{self, Limits};
 use super::mounts::{self, Mounts, Room};
 use super::nic::rdma_ports;
 use super::platform::{self, Platform};
-use super::vitals::{Places, Vitals};
+use super::vitals::{Places, Vitals, WRITABLE};
 use super::{Stop, mark, sample};
 use crate::clock;
 use crate::holders;
 use crate::intake::Intake;
+use crate::outlets::RoomView;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
+use crate::spool::Spool;
+use crate::uses::{Failing, Uses};
 
 /// Below this part of memory available, allocation failures and OOM kills are near.
 const MEMORY_LOW: f64 = 0.05;
@@ -34,6 +38,10 @@ const DISK_FINE: f64 = 0.03;
 const SHM_LOW: f64 = 0.05;
 /// Above this, it is over again.
 const SHM_FINE: f64 = 0.1;
+/// Below this part of the agent's own disk available it is told, where its evidence may need more yet than is left.
+const OWN_LOW: f64 = 0.1;
+/// Above this, it is over again.
+const OWN_FINE: f64 = 0.15;
 /// Between two looks at services, the clock source and the room of file systems: what does not matter by the second.
 const SLOW: Duration = Duration::from_secs(5);
 /// Between two thorough looks: counters of interrupts, open files of ranks.
@@ -51,8 +59,12 @@ pub(crate) struct Host {
     pub(crate) interval: Duration,
     /// Directories whose file systems matter.
     pub(crate) watched: Vec<PathBuf>,
+    /// The one among them that evidence is written to.
+    pub(crate) state_dir: PathBuf,
+    pub(crate) spool: Arc<Spool>,
     pub(crate) intake: Intake,
     pub(crate) roster: Roster,
+    pub(crate) uses: Uses,
     pub(crate) stop: Stop,
 }
 
@@ -60,6 +72,7 @@ pub(crate) struct Host {
 struct Rooms {
     blocks: Threshold,
     inodes: Threshold,
+    own: Threshold,
 }
 
 impl Host {
@@ -81,20 +94,16 @@ impl Host {
         loop {
             if let Some(available) = use_of.memory_available() {
                 // No class of its own: the OOM kill that may follow has one.
-                if self.judge(&mut memory, "host.memory_available", available, None) {
-                    self.holders(available);
+                if let Some(crossed) = memory.take(available) {
+                    self.ratio("host.memory_available", crossed.value, None);
+                    if crossed.beyond {
+                        self.holders(available);
+                    }
                 }
             }
             let busy = use_of.load().unwrap_or(0.0) / processors;
             if let Some(crossed) = load.take(busy) {
-                let node = self.intake.node_entity();
-                self.intake.push(sample(
-                    Source::Host,
-                    node,
-                    "host.load_per_processor",
-                    crossed.value,
-                    "ratio",
-                ));
+                self.ratio("host.load_per_processor", crossed.value, None);
             }
             let now = Instant::now();
             let clock = clock::kernel_clock();
@@ -107,7 +116,11 @@ impl Host {
                     self.limits(&mut limits);
                 }
             }
-            for told in told {
+            for mut told in told {
+                let place = told.metric.strip_prefix(WRITABLE).map(str::to_owned);
+                if let (Some(place), [says]) = (place, &mut told.marks[..]) {
+                    self.uses.say(Failing::Place(place), says);
+                }
                 let node = self.intake.node_entity();
                 let sighting = sample(Source::Host, node, &told.metric, told.value, told.unit);
                 self.intake.push(sighting.marked(told.marks));
@@ -126,7 +139,8 @@ impl Host {
         for told in mounts.look(&paths, now) {
             match told {
                 mounts::Told::Hangs(path, lasts) => {
-                    let says = mark("filesystem-hang", Role::Root, 0.7, "host.mount_answers");
+                    let mut says = mark("filesystem-hang", Role::Root, 0.7, "host.mount_answers");
+                    self.uses.say(place(&path), &mut says);
                     let what = format!(
                         "the file system {} has not answered for {} s",
                         path.display(),
@@ -140,7 +154,10 @@ impl Host {
                         path.display(),
                         lasts.as_secs()
                     );
-                    self.line(what, None);
+                    // The name by which diagnosis knows that a wait is over.
+                    let mut says = mark("none", Role::Noise, 0.9, "host.mount_answers_again");
+                    says.fields.insert("mount".to_owned(), path.display().to_string());
+                    self.line(what, Some(says));
                 }
                 mounts::Told::Has(path, room) => self.room(&path, room, rooms),
             }
@@ -160,20 +177,54 @@ impl Host {
         let known = rooms.entry(path.clone()).or_insert(Rooms {
             blocks: Threshold::low(low, fine),
             inodes: Threshold::low(low, fine),
+            own: Threshold::low(OWN_LOW, OWN_FINE),
         });
-        let name = path.display();
-        self.judge(
-            &mut known.blocks,
-            &format!("host.disk_available {name}"),
-            room.blocks,
-            Some(class),
+        self.intake.board().has_room(RoomView {
+            place: path.clone(),
+            available: room.blocks,
+            available_bytes: room.bytes,
+            inodes_available: room.inodes,
+        });
+        let of = [
+            (&mut known.blocks, "disk", room.blocks),
+            (&mut known.inodes, "inodes", room.inodes),
+        ];
+        for (threshold, of, value) in of {
+            let Some(crossed) = threshold.take(value) else { continue };
+            let metric = format!("host.{of}_available {}", path.display());
+            let says = crossed.beyond.then(|| {
+                let mut says = mark(class, Role::Confirmation, 0.5, &metric);
+                self.uses.say(place(path), &mut says);
+                says
+            });
+            self.ratio(&metric, crossed.value, says);
+        }
+        if *path == self.state_dir {
+            self.own_room(&mut known.own, room);
+        }
+    }
+
+    /// A small disk has too little room for the agent's evidence long before it is full by the measure of large ones.
+    fn own_room(&self, threshold: &mut Threshold, room: Room) {
+        let spool = self.spool.view();
+        let needs = spool.limit_bytes.saturating_sub(spool.bytes);
+        let is_enough = room.bytes >= needs;
+        let Some(crossed) = threshold.take(if is_enough { 1.0 } else { room.blocks }) else {
+            return;
+        };
+        let path = self.state_dir.display();
+        if !crossed.beyond {
+            return self.line(format!("the agent's state directory {path} has room again"), None);
+        }
+        let text = format!(
+            "the agent's state directory {path} has {} bytes left ({:.1} %) and its evidence may need {needs} more; make \
+             room there, or set agent.spool_bytes lower",
+            room.bytes,
+            room.blocks * 100.0
         );
-        self.judge(
-            &mut known.inodes,
-            &format!("host.inodes_available {name}"),
-            room.inodes,
-            Some(class),
-        );
+        let mut says = mark("disk-full", Role::Confirmation, 0.5, "agent.state_dir_room");
+        self.uses.say(place(&self.state_dir), &mut says);
+        self.line(text, Some(says));
     }
 
     fn limits(&self, limits: &mut Limits) {
@@ -198,7 +249,7 @@ impl Host {
         }
     }
 
-    fn line(&self, text: String, says: Option<rankguard_model::Mark>) {
+    fn line(&self, text: String, says: Option<Mark>) {
         let body = Body::Line {
             text,
             context: Vec::new(),
@@ -221,18 +272,16 @@ impl Host {
         }
     }
 
-    /// Tells a crossing, and whether the value is beyond the threshold since this look.
-    fn judge(&self, threshold: &mut Threshold, metric: &str, value: f64, class: Option<&str>) -> bool {
-        let Some(crossed) = threshold.take(value) else {
-            return false;
-        };
-        let class = class.filter(|_| crossed.beyond);
-        let marks = class.map(|class| mark(class, Role::Confirmation, 0.5, metric));
-        let node = self.intake.node_entity();
-        self.intake
-            .push(sample(Source::Host, node, metric, crossed.value, "ratio").marked(marks.into_iter().collect()));
-        crossed.beyond
+    /// Tells a crossing, in either direction.
+    fn ratio(&self, metric: &str, value: f64, says: Option<Mark>) {
+        let sighting = sample(Source::Host, self.intake.node_entity(), metric, value, "ratio");
+        self.intake.push(sighting.marked(says.into_iter().collect()));
     }
+}
+
+/// A file system by a place on it.
+fn place(path: &Path) -> Failing {
+    Failing::Place(path.display().to_string())
 }
 
 /// What is done so often at most, however often everything else is.

@@ -17,12 +17,13 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const MOUNTS: usize = 128;
 
 /// Kinds of file system with somebody else behind them.
-const REMOTE: [&str; 16] = [
+const REMOTE: [&str; 18] = [
     "9p",
     "afs",
     "beegfs",
     "ceph",
     "cifs",
+    "fuse",
     "gfs2",
     "glusterfs",
     "gpfs",
@@ -30,6 +31,7 @@ const REMOTE: [&str; 16] = [
     "nfs",
     "nfs4",
     "ocfs2",
+    "orangefs",
     "panfs",
     "smb3",
     "virtiofs",
@@ -42,6 +44,7 @@ pub(super) struct Room {
     pub(super) blocks: f64,
     /// Files that it can hold yet; file systems that do not count them have all.
     pub(super) inodes: f64,
+    pub(super) bytes: u64,
 }
 
 /// What a look gave.
@@ -139,11 +142,11 @@ fn room(path: &Path) -> io::Result<Room> {
     Ok(Room {
         blocks: part(told.f_bavail, told.f_blocks),
         inodes: part(told.f_favail, told.f_files),
+        bytes: told.f_bavail.saturating_mul(told.f_frsize),
     })
 }
 
-/// The mounted file systems that lie on other machines, from the text of `/proc/self/mounts`. A place's octal escapes
-/// (`\040` for a space) are undone.
+/// The mounted file systems that lie on other machines, from the text of `/proc/self/mounts`.
 pub(super) fn remote(text: &str) -> Vec<PathBuf> {
     let found = text.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
@@ -158,7 +161,8 @@ pub(super) fn remote(text: &str) -> Vec<PathBuf> {
     found
 }
 
-fn unescape(place: &str) -> String {
+/// A place with its octal escapes (`\040` for a space) undone.
+pub(crate) fn unescape(place: &str) -> String {
     let mut out = Vec::with_capacity(place.len());
     let mut rest = place.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -184,6 +188,7 @@ mod tests {
     const FULL: Room = Room {
         blocks: 0.5,
         inodes: 0.25,
+        bytes: 7,
     };
 
     /// File systems that answer when they are let; every question is counted.
@@ -254,8 +259,9 @@ mod tests {
     #[test]
     fn what_lies_on_other_machines_is_found() {
         let text = "/dev/sda1 / ext4 rw 0 0\nserver:/x /mnt/my\\040data nfs4 rw 0 0\nfs /scratch lustre rw 0 0\n\
-                    lxcfs /p fuse.lxcfs rw 0 0\nbucket /s3 fuse.s3fs rw 0 0\nauto /net autofs rw 0 0\nserver:/x /b\\9 nfs\n\ngarbage\n";
-        let wanted = ["/b\\9", "/mnt/my data", "/s3", "/scratch"].map(PathBuf::from);
+                    lxcfs /p fuse.lxcfs rw 0 0\nstore /data fuse rw 0 0\nbucket /s3 fuse.s3fs rw 0 0\n\
+                    auto /net autofs rw 0 0\nserver:/x /b\\9 nfs\n\ngarbage\n";
+        let wanted = ["/b\\9", "/data", "/mnt/my data", "/s3", "/scratch"].map(PathBuf::from);
         assert_eq!(remote(text), wanted);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rankguard_faults::Observation;
-use rankguard_model::{Body, Entity, RankRef, Source, Timestamp};
+use rankguard_model::{Body, Entity, Mark, RankRef, Source, Timestamp};
 
 use super::gpu::Xids;
 use crate::clock;
@@ -14,6 +14,7 @@ use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::sighting::{Cursor, Sighting};
 use crate::spool::Spool;
+use crate::uses::{Failing, Uses};
 
 /// Who wrote the lines.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +36,7 @@ pub(crate) struct Reporter {
     pub(crate) spool: Arc<Spool>,
     pub(crate) xids: Xids,
     pub(crate) knowledge: Knowledge,
+    pub(crate) uses: Uses,
 }
 
 impl Reporter {
@@ -52,11 +54,35 @@ impl Reporter {
         } = observation;
         if *writer == Writer::Kernel {
             self.xids.line(clock::steady(), device.as_ref(), &mut marks);
+            // Who used it when an old line was written is not known.
+            if live {
+                self.who_uses(&text, &mut marks);
+            }
         }
         Sighting::now(self.source, entity, Body::Line { text, context, repeats })
             .at(at)
             .marked(marks)
             .urgent()
+    }
+
+    /// Says of each mark of storage who uses the disk or the server that the kernel names.
+    fn who_uses(&self, text: &str, marks: &mut [Mark]) {
+        for mark in marks {
+            let layer = self
+                .knowledge
+                .with_catalogue(|catalogue| catalogue.class(&mark.class).map(|class| class.layer.clone()));
+            if layer.is_none_or(|layer| layer != "storage") && mark.class.as_str() != "local-disk-fault" {
+                continue;
+            }
+            let disk = || mark.fields.get("disk").cloned().or_else(|| self.uses.disk_in(text));
+            let failing = match mark.fields.get("server") {
+                Some(server) => Some(Failing::Server(server.clone())),
+                None => disk().map(Failing::Disk),
+            };
+            if let Some(failing) = failing {
+                self.uses.say(failing, mark);
+            }
+        }
     }
 
     /// Something that was lost or cannot be read, told by whom it concerns.

@@ -13,15 +13,18 @@ use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
 use crate::spool::Spool;
+use crate::uses::Uses;
 
 /// A reporter whose spool lies in `folder`; it cannot be opened twice.
 pub(crate) fn reporter(source: Source, folder: &Path) -> Reporter {
     let node = NodeId::from("a");
     let spool = Spool::open(&folder.join("spool.redb"), node.clone(), 1 << 20).expect("a new spool opens");
+    let roster = Roster::new(node.clone());
     Reporter {
         source,
-        intake: Intake::new(node.clone()),
-        roster: Roster::new(node),
+        intake: Intake::new(node),
+        uses: Uses::new(&folder.join("proc"), &folder.join("sys"), &roster),
+        roster,
         spool: Arc::new(spool),
         xids: Xids::default(),
         knowledge: Knowledge::default(),

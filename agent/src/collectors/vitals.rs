@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rankguard_model::{Mark, Role};
 
 use super::kept::Kept;
-use super::mark;
+use super::{mark, unescape};
 use crate::clock::KernelClock;
 
 /// What a growing counter says.
@@ -88,6 +88,9 @@ const PRESSURES: [Pressure; 3] = [
     },
 ];
 
+/// Before the place of a file system: whether it may be written.
+pub(super) const WRITABLE: &str = "host.writable ";
+
 /// The host at one moment. What could not be read is absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Look {
@@ -156,15 +159,27 @@ impl Places {
         look
     }
 
+    /// Kills for want of memory in the agent's own cgroup, of whichever version has the memory controller.
     fn oom_kills(&mut self) -> Option<u64> {
-        let own = |text: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
-            Some(line.trim().to_owned())
-        };
-        let own = self.cgroup.read_whole(own)?;
-        let events = read(&self.sysfs_root.join("fs/cgroup").join(own).join("memory.events"));
+        let events = self.cgroup.read_whole(|text| text.lines().find_map(memory_events))?;
+        let events = read(&self.sysfs_root.join("fs/cgroup").join(events));
         let line = events.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
         line.trim().parse().ok()
+    }
+}
+
+/// Where a line of `/proc/self/cgroup` leads to: `0::/slice/agent` to a file of version 2, `4:memory:/slice/agent` to one of
+/// version 1, where version 2 has no memory controller and stands behind it.
+fn memory_events(line: &str) -> Option<PathBuf> {
+    let (_, rest) = line.split_once(':')?;
+    let (controllers, own) = rest.split_once(":/")?;
+    let own = Path::new(own.trim_end());
+    match controllers {
+        "" => Some(own.join("memory.events")),
+        _ if controllers.split(',').any(|name| name == "memory") => {
+            Some(Path::new(controllers).join(own).join("memory.oom_control"))
+        }
+        _ => None,
     }
 }
 
@@ -197,7 +212,7 @@ fn mounts(text: &str) -> BTreeMap<String, bool> {
         let mut words = line.split(' ');
         let (device, place, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
         let is_disk = device.starts_with("/dev/") && !matches!(kind, "squashfs" | "iso9660" | "erofs");
-        is_disk.then(|| (place.to_owned(), options.split(',').any(|option| option == "rw")))
+        is_disk.then(|| (unescape(place), options.split(',').any(|option| option == "rw")))
     });
     mounts.collect()
 }
@@ -253,7 +268,7 @@ impl Vitals {
             if self.before.writable.get(place).is_some_and(|before| before != now) {
                 let class = (!now).then(|| mark("filesystem-io-error", Role::Root, 0.6, "host.writable"));
                 told.push(Told {
-                    metric: format!("host.writable {place}"),
+                    metric: format!("{WRITABLE}{place}"),
                     value: f64::from(u8::from(*now)),
                     unit: "bool",
                     marks: class.into_iter().collect(),

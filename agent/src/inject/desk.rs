@@ -96,20 +96,24 @@ impl Ends {
         self.desk.lock().closed = true;
         let _ = self.desk.0.work.send(Work::End);
         let _ = self.thread.join();
+        // Facts that were given no end lie in a file that is not ours.
+        self.desk.clear();
     }
 }
 
 impl Desk {
+    /// The scenario as its owner wrote it.
+    fn clear(&self) {
+        if let Some(Err(problem)) = self.0.scenario.as_ref().map(Scenario::clear) {
+            tracing::warn!(%problem, "facts that were injected may still be played");
+        }
+    }
+
     /// Opens it, with the thread that ends what it begins.
     pub(crate) fn open(means: Means) -> std::io::Result<(Self, Ends)> {
         let (work, waiting) = sync_channel(WAITING);
         let scenario = means.scenario.clone();
         let scenario = scenario.map(|(path, start)| Scenario { path, start });
-        if let Some(scenario) = &scenario
-            && let Err(problem) = scenario.clear()
-        {
-            tracing::warn!(%problem, "facts that an earlier agent injected may still be played");
-        }
         let xids = if scenario.is_some() {
             means.xids.clone()
         } else {
@@ -124,6 +128,8 @@ impl Desk {
             state: Mutex::default(),
             work,
         }));
+        // An agent that was killed left its own.
+        desk.clear();
         let of_thread = desk.clone();
         let thread = std::thread::Builder::new()
             .name("inject".to_owned())

@@ -49,7 +49,7 @@ impl Scenario {
         self.keep(|line| !line.ends_with(&sign))
     }
 
-    /// Takes out what agents left that were killed.
+    /// Takes out whatever was injected, by this agent or one before it.
     pub(super) fn clear(&self) -> Result<(), String> {
         self.keep(|line| !line.contains(SIGN))
     }

@@ -13,6 +13,7 @@ use crate::intake::Intake;
 use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::spool::Spool;
+use crate::uses::Uses;
 
 /// Streams that are kept: the kernel's and those of some ranks.
 const STREAMS: usize = 64;
@@ -25,6 +26,7 @@ pub(super) struct Lines {
     /// Of their own, unless the GPUs are made up as well: a made-up line must not stand for a real event.
     xids: Xids,
     knowledge: Knowledge,
+    uses: Uses,
     streams: Vec<Stream>,
 }
 
@@ -42,6 +44,7 @@ impl Lines {
             roster: means.roster.clone(),
             spool: means.spool.clone(),
             knowledge: means.knowledge.clone(),
+            uses: means.uses.clone(),
             xids,
             streams: Vec::new(),
         }
@@ -95,6 +98,7 @@ impl Lines {
             spool: self.spool.clone(),
             xids: self.xids.clone(),
             knowledge: self.knowledge.clone(),
+            uses: self.uses.clone(),
         };
         let rank = match &writer {
             Writer::Rank(rank) => Some(rank.rank),

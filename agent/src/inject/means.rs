@@ -11,6 +11,7 @@ use crate::intake::Intake;
 use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::spool::Spool;
+use crate::uses::Uses;
 
 /// What injections need of an agent.
 pub(crate) struct Means {
@@ -21,6 +22,7 @@ pub(crate) struct Means {
     pub(crate) xids: Xids,
     pub(crate) overlay: Overlay,
     pub(crate) knowledge: Knowledge,
+    pub(crate) uses: Uses,
     /// The scenario that is played, and since when.
     pub(crate) scenario: Option<(PathBuf, Timestamp)>,
 }

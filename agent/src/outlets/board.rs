@@ -1,11 +1,12 @@
 //! What the agent counts of what passes its intake. Bounded: a flood of kinds is counted, not kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankguard_model::{Body, DeviceKind, Entity, Evidence, EvidenceId, NodeId, Role, Sequence, Source, Timestamp};
 
-use super::view::{CheckView, CodeView, GapView, MigView, SeriesView, UplinkView};
+use super::view::{CheckView, CodeView, GapView, MigView, RoomView, SeriesView, UplinkView};
 use crate::clock;
 use crate::inject::Injected;
 use crate::sighting::Sighting;
@@ -39,6 +40,7 @@ pub(crate) struct Counts {
     pub(crate) uplink: UplinkView,
     pub(crate) checks: BTreeMap<String, CheckView>,
     pub(crate) mig_devices: Vec<MigView>,
+    pub(crate) rooms: BTreeMap<PathBuf, RoomView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,6 +138,11 @@ impl Board {
     /// GPUs are cut into these.
     pub(crate) fn cut(&self, mig_devices: Vec<MigView>) {
         self.lock().mig_devices = mig_devices;
+    }
+
+    /// A file system has this much room.
+    pub(crate) fn has_room(&self, room: RoomView) {
+        self.lock().rooms.insert(room.place.clone(), room);
     }
 
     /// All of it, as it is now.

@@ -27,7 +27,7 @@ pub use otlp::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings};
 pub(crate) use snapshot::Snapshots;
 pub use view::{
     AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, MigView, OtlpView,
-    RankView, RefusedView, SeriesView, SpoolView, UplinkView,
+    RankView, RefusedView, RoomView, SeriesView, SpoolView, UplinkView,
 };
 
 pub use local::ask as ask_agent;

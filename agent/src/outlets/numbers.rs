@@ -2,7 +2,7 @@
 
 use rankguard_model::{Source, Timestamp};
 
-use super::view::{AgentView, CodeView, MigView, RankView, SeriesView};
+use super::view::{AgentView, CodeView, MigView, RankView, RoomView, SeriesView};
 
 /// Samples of one meaning.
 #[derive(Debug, PartialEq)]
@@ -75,6 +75,7 @@ pub(super) fn families(view: &AgentView) -> Vec<Family> {
     all.extend(findings(view));
     all.extend(evidence(view));
     all.extend(ranks(view));
+    all.extend(rooms(view));
     all.extend(parts(view));
     all.extend(checks(view));
     all.extend(exports(view));
@@ -234,6 +235,42 @@ fn ranks(view: &AgentView) -> Vec<Family> {
             "rank_generation",
             "Generation of a rank that runs.",
             view.ranks.iter().map(|it| (of(it), it.rank.generation.0 as f64)),
+        ),
+        gauge(
+            "rank_dead_children",
+            "Children of a rank that have ended and that it does not wait for.",
+            view.ranks.iter().map(|it| (of(it), it.dead_children as f64)),
+        ),
+        gauge(
+            "rank_blocked",
+            "Whether a rank, a thread or a child of it is blocked in the kernel for long.",
+            view.ranks
+                .iter()
+                .map(|it| (of(it), f64::from(u8::from(it.blocked.is_some())))),
+        ),
+    ]
+}
+
+fn rooms(view: &AgentView) -> Vec<Family> {
+    let told = |value: fn(&RoomView) -> f64| {
+        let rooms = view.rooms.iter();
+        rooms.map(move |it| (label("place", it.place.display()), value(it)))
+    };
+    vec![
+        gauge(
+            "filesystem_available_bytes",
+            "Room on a file system that is watched, the agent's own among them.",
+            told(|it| it.available_bytes as f64),
+        ),
+        gauge(
+            "filesystem_available_ratio",
+            "Part of a file system's bytes that is available.",
+            told(|it| it.available),
+        ),
+        gauge(
+            "filesystem_inodes_available_ratio",
+            "Part of a file system's files that it can hold yet.",
+            told(|it| it.inodes_available),
         ),
     ]
 }

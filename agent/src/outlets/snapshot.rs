@@ -52,7 +52,8 @@ impl Snapshots {
                     next_look: look.next,
                 })
                 .collect(),
-            ranks: self.roster.running(),
+            ranks: self.roster.views(),
+            rooms: counts.rooms.values().cloned().collect(),
             series: counts.series(),
             codes: counts.codes(),
             injection: self.injection,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use rankguard_model::{Evidence, NodeId, RunningRank, Source, Timestamp};
+use rankguard_model::{Evidence, NodeId, RankRef, Source, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::inject::Injected;
@@ -53,6 +53,9 @@ pub struct AgentView {
     pub newest_injections: Vec<Injected>,
     /// Ranks that run.
     pub ranks: Vec<RankView>,
+    /// File systems whose room is watched, the agent's own among them.
+    #[serde(default)]
+    pub rooms: Vec<RoomView>,
     /// What became of what is exported by OTLP, where that is switched on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otlp: Option<OtlpView>,
@@ -215,7 +218,34 @@ pub struct CodeView {
 }
 
 /// A rank that runs.
-pub type RankView = RunningRank;
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankView {
+    /// Which one.
+    pub rank: RankRef,
+    /// Its process id.
+    pub pid: u32,
+    /// Newest step it reported.
+    pub step: Option<Step>,
+    /// Children that have ended and that it does not wait for.
+    #[serde(default)]
+    pub dead_children: u64,
+    /// Where it, a thread or a child of it is blocked in the kernel, if that lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<String>,
+}
+
+/// A file system that the agent watches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RoomView {
+    /// A folder on it.
+    pub place: PathBuf,
+    /// Part of its bytes that is available.
+    pub available: f64,
+    /// The same in bytes.
+    pub available_bytes: u64,
+    /// Part of its files that it can hold yet.
+    pub inodes_available: f64,
+}
 
 /// A MIG device: a part of a GPU. What its driver does not tell is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

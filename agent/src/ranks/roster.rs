@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::line::Line;
 use super::pace::{Pace, Silence};
+use crate::outlets::RankView;
 use rankguard_model::{CheckpointCall, Entity, Generation, JobId, Launch, NodeId, Rank, RankRef, RunningRank, Step};
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -43,6 +44,10 @@ struct Entry {
     /// It has said that its work is done; from then on it may be silent.
     finished: bool,
     ended: Option<Instant>,
+    /// Children that have ended and that it does not wait for.
+    dead_children: usize,
+    /// Where it is blocked in the kernel, as was told.
+    blocked: Option<String>,
     /// Its connection, once it has said that it heeds calls.
     line: Option<Line>,
     /// Calls for its generation, the newest: a rank that is still starting hears them when it connects.
@@ -77,6 +82,8 @@ impl Roster {
             pace: Pace::default(),
             finished: false,
             ended: None,
+            dead_children: 0,
+            blocked: None,
             line: None,
             calls: VecDeque::new(),
         };
@@ -219,6 +226,50 @@ impl Roster {
             })
         };
         ranks.iter().filter_map(running).collect()
+    }
+
+    /// What the agent shows of its ranks.
+    pub(crate) fn views(&self) -> Vec<RankView> {
+        let ranks = self.lock();
+        let view = |(rank, entry): (&RankRef, &Entry)| {
+            let pid = entry.pid.filter(|_| entry.ended.is_none())?;
+            Some(RankView {
+                rank: rank.clone(),
+                pid,
+                step: entry.step,
+                dead_children: entry.dead_children as u64,
+                blocked: entry.blocked.clone(),
+            })
+        };
+        ranks.iter().filter_map(view).collect()
+    }
+
+    /// So many of its children have ended and it does not wait for them.
+    pub(crate) fn dead_children(&self, rank: &RankRef, count: usize) {
+        if let Some(entry) = self.lock().get_mut(rank) {
+            entry.dead_children = count;
+        }
+    }
+
+    /// It is blocked in the kernel, or no longer is.
+    pub(crate) fn blocked(&self, rank: &RankRef, place: Option<String>) {
+        if let Some(entry) = self.lock().get_mut(rank) {
+            entry.blocked = place;
+        }
+    }
+
+    /// Ranks that run, and those that ended at most so long ago, with the process of those that have one and the order that
+    /// started them.
+    pub(crate) fn using(&self, lately: Duration) -> Vec<(RankRef, Option<u32>, Arc<Launch>)> {
+        let ranks = self.lock();
+        let recent = ranks
+            .iter()
+            .filter(|(_, entry)| entry.ended.is_none_or(|since| since.elapsed() < lately));
+        let all = recent.map(|(rank, entry)| {
+            let pid = entry.pid.filter(|_| entry.ended.is_none());
+            (rank.clone(), pid, entry.launch.clone())
+        });
+        all.collect()
     }
 
     /// Sends a signal to the process groups of the running ranks that match; says how many there are.

@@ -6,6 +6,8 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use super::children::Stat;
+
 /// Threads that are looked at.
 const THREADS: usize = 4_096;
 /// Blocked threads that are kept.
@@ -26,8 +28,6 @@ pub(crate) struct Standing {
     pub(crate) wchan: Option<String>,
     /// Threads that wait where no signal reaches them.
     pub(crate) blocked: Vec<Blocked>,
-    /// Children that have ended and that it has not waited for.
-    pub(crate) zombies: usize,
 }
 
 impl Default for Standing {
@@ -37,7 +37,6 @@ impl Default for Standing {
             syscall: None,
             wchan: None,
             blocked: Vec::new(),
-            zombies: 0,
         }
     }
 }
@@ -83,53 +82,32 @@ impl Standing {
     /// Looks at a process; nothing when there is none.
     pub(crate) fn of(proc_root: &Path, pid: u32) -> Option<Self> {
         let folder = proc_root.join(pid.to_string());
-        let (_, state, _) = stat(&folder.join("stat"))?;
+        let mut own = Self::of_task(&folder)?;
         let mut threads = numbers(&folder.join("task"));
         threads.truncate(THREADS);
-        let mut zombies = 0;
-        let mut blocked = Vec::new();
         for thread in threads {
-            let own = folder.join("task").join(thread.to_string());
-            zombies += dead_children(proc_root, &own);
-            let Some((name, 'D', _)) = stat(&own.join("stat")) else {
+            let folder = folder.join("task").join(thread.to_string());
+            let Some(stat) = Stat::read(&folder).filter(|stat| stat.state == 'D') else {
                 continue;
             };
-            if blocked.len() < BLOCKED {
-                let stack = kernel_stack(&own);
-                blocked.push(Blocked { thread, name, stack });
+            if own.blocked.len() < BLOCKED {
+                let stack = kernel_stack(&folder);
+                let name = stat.name;
+                own.blocked.push(Blocked { thread, name, stack });
             }
         }
+        Some(own)
+    }
+
+    /// Looks at a thread, or at the main thread of a process.
+    pub(crate) fn of_task(folder: &Path) -> Option<Self> {
         Some(Self {
-            state,
+            state: Stat::read(folder)?.state,
             syscall: syscall(&read(&folder.join("syscall"))),
-            wchan: wchan(&folder),
-            blocked,
-            zombies,
+            wchan: wchan(folder),
+            blocked: Vec::new(),
         })
     }
-}
-
-/// Name, state and parent: `7 (py thon) S 1 ...`; the name may hold anything.
-pub(crate) fn stat(path: &Path) -> Option<(String, char, u32)> {
-    let text = read(path);
-    let (head, rest) = text.rsplit_once(')')?;
-    let (_, name) = head.split_once('(')?;
-    let mut words = rest.split_ascii_whitespace();
-    let state = words.next()?.chars().next()?;
-    Some((name.to_owned(), state, words.next()?.parse().ok()?))
-}
-
-/// Children of a thread that have ended and were not waited for. Kernels without CONFIG_PROC_CHILDREN do not tell.
-fn dead_children(proc_root: &Path, thread: &Path) -> usize {
-    let text = read(&thread.join("children"));
-    let children = text
-        .split_ascii_whitespace()
-        .filter_map(|word| word.parse::<u32>().ok());
-    let dead = children.filter(|child| {
-        let told = stat(&proc_root.join(child.to_string()).join("stat"));
-        told.is_some_and(|(_, state, _)| state == 'Z')
-    });
-    dead.count()
 }
 
 fn wchan(folder: &Path) -> Option<String> {
@@ -153,6 +131,31 @@ fn kernel_stack(thread: &Path) -> Vec<String> {
         frames
     }
 }
+
+/// The file whose call a thread is in, by the link of its descriptor, which asks no file system.
+pub(crate) fn file_waited_for(folder: &Path) -> Option<String> {
+    let text = read(&folder.join("syscall"));
+    let name = syscall(&text)?;
+    let first = text.split_ascii_whitespace().nth(1)?.strip_prefix("0x")?;
+    let descriptor = u32::from_str_radix(first, 16)
+        .ok()
+        .filter(|_| OF_A_FILE.contains(&name.as_str()))?;
+    let place = fs::read_link(folder.join("fd").join(descriptor.to_string())).ok()?;
+    place.to_str().filter(|place| place.starts_with('/')).map(str::to_owned)
+}
+
+/// The calls among those that are named whose first word is a descriptor.
+const OF_A_FILE: [&str; 9] = [
+    "fcntl",
+    "fdatasync",
+    "flock",
+    "fsync",
+    "ioctl",
+    "pread64",
+    "pwrite64",
+    "read",
+    "write",
+];
 
 /// `202 0x7f.. 0x80 ...`, or `running`, or `-1 ...` outside of system calls.
 fn syscall(text: &str) -> Option<String> {
@@ -232,7 +235,7 @@ const NAMES: &[(u32, &str)] = &[
 ];
 
 /// The folders of a folder whose names are numbers, ascending.
-fn numbers(folder: &Path) -> Vec<u32> {
+pub(super) fn numbers(folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<u32> = entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -241,7 +244,7 @@ fn numbers(folder: &Path) -> Vec<u32> {
     found
 }
 
-fn read(path: &Path) -> String {
+pub(super) fn read(path: &Path) -> String {
     let mut bytes = Vec::new();
     if let Ok(file) = fs::File::open(path) {
         // A process that ends meanwhile ends the file, too.
@@ -273,21 +276,17 @@ mod tests {
             ("7/syscall", "1073741824\n"),
             ("7/wchan", "futex_wait_queue"),
             ("7/task/7/stat", "7 (python3 (x)) S 1 7\n"),
-            ("7/task/7/children", "20 21 22 "),
             ("7/task/9/stat", "9 (pt_data_worker) D 1 7\n"),
             (
                 "7/task/9/stack",
                 "[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]\n[<0>] nfs_getattr+0x2a/0x1f0 [nfs]\n",
             ),
-            ("20/stat", "20 (worker) Z 7 7\n"),
-            ("21/stat", "21 (worker) S 7 7\n"),
         ]);
         let standing = Standing::of(root.path(), 7).unwrap();
         assert_eq!(
             standing.to_string(),
             "sleeping in system call 1073741824 (futex_wait_queue)"
         );
-        assert_eq!(standing.zombies, 1);
         let blocked: Vec<String> = standing.blocked.iter().map(ToString::to_string).collect();
         assert_eq!(
             blocked,
@@ -312,7 +311,35 @@ mod tests {
     }
 
     #[test]
-    fn a_real_child_that_sleeps_and_one_that_nobody_waited_for_are_seen() {
+    fn the_file_of_a_call_is_known_and_of_a_socket_or_another_call_none() {
+        let root = tree(&[("7/stat", "7 (a) D 1 7\n"), ("7/fd/x", "")]);
+        let folder = root.path().join("7");
+        let link = |to: &str| {
+            let _ = fs::remove_file(folder.join("fd/5"));
+            std::os::unix::fs::symlink(to, folder.join("fd/5")).unwrap();
+        };
+        let number = |name: &str| NAMES.iter().find(|(_, known)| *known == name).unwrap().0;
+        for (call, to, file) in [
+            ("fsync", "/scratch/step-9.pt", Some("/scratch/step-9.pt")),
+            ("write", "socket:[7]", None),
+            ("futex", "/scratch/step-9.pt", None),
+        ] {
+            link(to);
+            fs::write(
+                folder.join("syscall"),
+                format!("{} 0x5 0x0 0x7ffc 0x7f\n", number(call)),
+            )
+            .unwrap();
+            assert_eq!(file_waited_for(&folder).as_deref(), file, "{call}");
+        }
+        for text in ["running\n", "-1 0x7 0x8\n", ""] {
+            fs::write(folder.join("syscall"), text).unwrap();
+            assert_eq!(file_waited_for(&folder), None);
+        }
+    }
+
+    #[test]
+    fn a_real_child_that_sleeps_is_seen() {
         let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         let standing = loop {
@@ -325,6 +352,6 @@ mod tests {
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
         assert_eq!(standing.state, 'S');
-        assert!(standing.blocked.is_empty() && standing.zombies == 0, "{standing:?}");
+        assert!(standing.blocked.is_empty(), "{standing:?}");
     }
 }

@@ -5,13 +5,15 @@
 //! sense ends that process and no other. Absent: stacks of a rank's child processes; and native frames on purpose: the library
 //! reads them only of a process that it stops (and with libunwind), and a rank is never stopped for being looked at (RG-12).
 
+mod children;
 mod kernel;
 mod python;
 
 use std::ffi::OsString;
 use std::path::Path;
 
-pub(crate) use kernel::Standing;
+pub(crate) use children::{Child, Children};
+pub(crate) use kernel::{Standing, file_waited_for};
 pub use python::serve_stack_calls;
 use python::{Thread, ask};
 
@@ -43,10 +45,12 @@ pub(crate) fn look(proc_root: &Path, pid: u32, words: &[OsString]) -> Option<Sta
     } else {
         ask(words, pid)
     };
-    Some(join(pid, standing, told))
+    let mut dead = Children::new(proc_root).of(pid);
+    dead.retain(|child| child.state == 'Z');
+    Some(join(pid, standing, &dead, told))
 }
 
-fn join(pid: u32, standing: Standing, told: Result<Vec<Thread>, String>) -> Stack {
+fn join(pid: u32, standing: Standing, dead: &[Child], told: Result<Vec<Thread>, String>) -> Stack {
     let (mut lines, mut aside) = (Vec::new(), Vec::new());
     let mut place = None;
     match told {
@@ -72,12 +76,8 @@ fn join(pid: u32, standing: Standing, told: Result<Vec<Thread>, String>) -> Stac
     for blocked in &standing.blocked {
         lines.push(format!("{ASIDE}blocked in the kernel: {blocked}"));
     }
-    if standing.zombies > 0 {
-        let told = format!(
-            "{ASIDE}{} child processes have ended and nobody waits for them",
-            standing.zombies
-        );
-        lines.push(told);
+    for child in dead.iter().take(OTHERS) {
+        lines.push(format!("{ASIDE}has ended and nobody waits for it: {child}"));
     }
     Stack { lines, place, standing }
 }
@@ -99,21 +99,26 @@ mod tests {
         let standing = Standing {
             state: 'S',
             syscall: Some("futex".to_owned()),
-            zombies: 2,
             ..Standing::default()
         };
         let threads = vec![
             thread(8, "pin_memory", &["run (threading.py:9)", "get (queue.py:7)"]),
             thread(7, "MainThread", &["main (train.py:1)", "all_reduce (dist.py:5)"]),
         ];
-        let stack = join(7, standing, Ok(threads));
+        let dead = Child {
+            pid: 9,
+            name: "pt_data_worker".to_owned(),
+            state: 'Z',
+            ended: Some(rankguard_model::Exit::Signal(9)),
+        };
+        let stack = join(7, standing, &[dead], Ok(threads));
         assert_eq!(stack.place, "all_reduce (dist.py:5)");
         let wanted = [
             "main (train.py:1)",
             "all_reduce (dist.py:5)",
             "sleeping in futex",
             "-- thread pin_memory in get (queue.py:7) < run (threading.py:9)",
-            "-- 2 child processes have ended and nobody waits for them",
+            "-- has ended and nobody waits for it: process 9 (pt_data_worker), signal 9 (exit code 137)",
         ];
         assert_eq!(stack.lines, wanted);
     }
@@ -124,7 +129,7 @@ mod tests {
             state: 'T',
             ..Standing::default()
         };
-        let stack = join(7, standing, Err("it is no Python".to_owned()));
+        let stack = join(7, standing, &[], Err("it is no Python".to_owned()));
         assert_eq!(stack.place, "stopped");
         assert_eq!(stack.lines, ["stopped", "-- no Python stacks: it is no Python"]);
     }
@@ -138,7 +143,12 @@ mod tests {
             frames,
         };
         let many = (0..5_000).map(|id| thread(id + 100, "t", &["x"]));
-        let stack = join(7, Standing::default(), Ok(std::iter::once(deep).chain(many).collect()));
+        let stack = join(
+            7,
+            Standing::default(),
+            &[],
+            Ok(std::iter::once(deep).chain(many).collect()),
+        );
         assert_eq!(stack.lines[0], "f9904");
         assert_eq!(stack.lines.len(), FRAMES + 1 + OTHERS);
     }

@@ -7,7 +7,7 @@ use rankguard_model::{ClassId, Finding, Reason, Severity, Timestamp, Verdict};
 
 use crate::{
     Candidate, Scene, Strength, consequences, engine, first_rank, knowledge, reasoning, refine, roles, signature,
-    wrapped,
+    storage, wrapped,
 };
 
 /// A machine that reports its fault this much after the job already failed did not start the failure. Logs of different
@@ -89,7 +89,7 @@ pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
 fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut ranking: Vec<Candidate> = engine::candidates(scene)
         .into_iter()
-        .map(|candidate| refine::refine(scene, candidate))
+        .map(|candidate| storage::weigh(scene, refine::refine(scene, candidate)))
         .collect();
     let first_cause = ranking
         .iter()

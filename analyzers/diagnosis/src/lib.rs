@@ -46,6 +46,7 @@ mod sign;
 mod signature;
 mod stacks;
 mod steps;
+mod storage;
 mod wrapped;
 
 pub use arbiter::{Opinion, diagnose};
@@ -60,3 +61,4 @@ pub use scene::Scene;
 pub use scope::Scope;
 pub use sign::{Fact, Sign, Suspect, What};
 pub use stacks::{Merged, merge};
+pub use storage::answers_again;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_model::{Body, Entity, Evidence, Generation, JobId, Rank, Source, Timestamp};
+use rankguard_model::{Body, Entity, Evidence, Generation, JobId, NodeId, Rank, Source, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::Sign;
@@ -58,5 +58,22 @@ impl Steps {
         }
         let progress = self.0.get(job).and_then(|ranks| ranks.get(rank));
         progress.is_some_and(|newest| newest.generation == *generation && newest.at.since(sign.at) >= RECOVERED_AFTER)
+    }
+
+    /// When a rank of a generation last completed a step on a node.
+    pub(crate) fn newest_on(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        placements: &BTreeMap<Rank, NodeId>,
+        node: &NodeId,
+    ) -> Option<Timestamp> {
+        let ranks = self.0.get(job)?;
+        let there = placements.iter().filter(|(_, at)| *at == node);
+        let steps = there.filter_map(|(rank, _)| ranks.get(rank));
+        steps
+            .filter(|newest| newest.generation == generation)
+            .map(|newest| newest.at)
+            .max()
     }
 }

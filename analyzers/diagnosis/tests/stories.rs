@@ -1,185 +1,13 @@
 //! Stories: what a cluster reports, in the order it arrives, and what is concluded from it.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+mod world;
+
 use std::time::Duration;
 
-use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Fact, JobContext, Policy};
-use rankguard_faults::Catalogue;
-use rankguard_model::{
-    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role,
-    Sequence, Source, Step, Timestamp,
-};
-
-/// Three nodes with two ranks each, generation 1, and everything that was reported so far.
-struct World {
-    diagnosis: Diagnosis,
-    context: Context,
-    seq: u64,
-    changes: Vec<Change>,
-}
-
-impl World {
-    fn new() -> Self {
-        let placements = (0..6).map(|rank| (Rank(rank), node(rank / 2 + 1))).collect();
-        let job = JobContext {
-            generation: Generation(1),
-            placements,
-            stopping: false,
-        };
-        Self {
-            diagnosis: Diagnosis::new(Policy::default()),
-            context: Context::from_iter([(JobId::from("train"), job)]),
-            seq: 0,
-            changes: Vec::new(),
-        }
-    }
-
-    /// Another truth about the job.
-    fn job(&mut self, change: impl FnOnce(&mut JobContext)) {
-        let name = JobId::from("train");
-        let mut job = self.context.job(&name).unwrap().clone();
-        change(&mut job);
-        self.context.set(name, job);
-    }
-
-    /// Evidence that happened and arrived at `ms`.
-    fn at(&mut self, ms: i64, source: Source, entity: Entity, body: Body, marks: Vec<Mark>) -> &mut Self {
-        self.late(ms, ms, source, entity, body, marks)
-    }
-
-    fn late(
-        &mut self,
-        ms: i64,
-        arrived: i64,
-        source: Source,
-        entity: Entity,
-        body: Body,
-        marks: Vec<Mark>,
-    ) -> &mut Self {
-        self.seq += 1;
-        let id = EvidenceId {
-            node: entity.node().cloned().unwrap_or_else(|| node(1)),
-            seq: Sequence(self.seq),
-        };
-        let evidence = Evidence {
-            id,
-            at: Timestamp::from_millis(ms),
-            source,
-            entity,
-            body,
-            marks,
-            synthetic: false,
-        };
-        let now = Timestamp::from_millis(arrived);
-        let changes = self
-            .diagnosis
-            .observe(now, &evidence, &self.context, Catalogue::builtin());
-        self.changes.extend(changes);
-        self
-    }
-
-    fn exits(&mut self, ms: i64, rank: u32, exit: Exit) -> &mut Self {
-        self.at(
-            ms,
-            Source::Ranks,
-            rank_of(rank),
-            Body::RankExited { pid: 1000 + rank, exit },
-            Vec::new(),
-        )
-    }
-
-    fn says(&mut self, ms: i64, rank: u32, text: &str, mark: Mark) -> &mut Self {
-        self.at(ms, Source::JobLog, rank_of(rank), line(text), vec![mark])
-    }
-
-    fn kernel(&mut self, ms: i64, entity: Entity, text: &str, mark: Mark) -> &mut Self {
-        self.at(ms, Source::KernelLog, entity, line(text), vec![mark])
-    }
-
-    fn silent(&mut self, ms: i64, on: u32) -> &mut Self {
-        let fact = Fact::NodeSilent {
-            node: node(on),
-            since: Timestamp::from_millis(ms),
-        };
-        let now = Timestamp::from_millis(ms + 1_000);
-        let changes = self
-            .diagnosis
-            .observe_fact(now, &fact, &self.context, Catalogue::builtin());
-        self.changes.extend(changes);
-        self
-    }
-
-    /// Waits until the next draft is due and gives its conclusion.
-    fn settle(&mut self) -> Concluded {
-        let due = self.diagnosis.due().expect("a draft is open");
-        let mut all = self.diagnosis.conclude(due, Catalogue::builtin());
-        assert_eq!(all.len(), 1, "one failure is one case");
-        all.remove(0)
-    }
-
-    fn opened(&self) -> usize {
-        self.changes
-            .iter()
-            .filter(|change| matches!(change, Change::Opened { .. }))
-            .count()
-    }
-}
-
-fn node(number: u32) -> NodeId {
-    NodeId(format!("n{number}"))
-}
-
-fn rank_of(rank: u32) -> Entity {
-    Entity::Rank {
-        job: JobId::from("train"),
-        generation: Generation(1),
-        rank: Rank(rank),
-        node: node(rank / 2 + 1),
-    }
-}
-
-fn gpu(on: u32) -> Entity {
-    Entity::Device {
-        node: node(on),
-        device: Device {
-            kind: DeviceKind::Gpu,
-            address: "0000:9b:00".to_owned(),
-        },
-    }
-}
-
-fn on_node(number: u32) -> Entity {
-    Entity::Node { node: node(number) }
-}
-
-fn line(text: &str) -> Body {
-    Body::Line {
-        text: text.to_owned(),
-        context: Vec::new(),
-        repeats: 1,
-    }
-}
-
-fn mark(class: &str, role: Role, confidence: f64) -> Mark {
-    let signature = class.to_owned();
-    Mark {
-        class: class.into(),
-        role,
-        confidence,
-        signature,
-        fields: BTreeMap::new(),
-    }
-}
-
-fn with(mut mark: Mark, fields: &[(&str, &str)]) -> Mark {
-    mark.fields.extend(
-        fields
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
-    );
-    mark
-}
+use rankguard_diagnosis::{Change, Diagnosis, Policy};
+use rankguard_model::{Body, Entity, Exit, Generation, JobId, Mark, Rank, Role, Source, Step, Timestamp};
+use world::{World, gpu, line, mark, node, on_node, rank_of, with};
 
 fn lost_peer() -> Mark {
     mark("remote-worker-lost", Role::Cascade, 0.85)
@@ -489,6 +317,25 @@ fn only_an_exit_gives_an_honest_verdict_with_little_confidence() {
         assert_eq!(case.verdict.class.as_str(), class);
         assert!(case.verdict.confidence <= 0.4, "{class} {}", case.verdict.confidence);
     }
+}
+
+#[test]
+fn a_worker_that_the_kernel_killed_and_its_rank_does_not_wait_for_is_that_ranks() {
+    let mut world = World::new();
+    let killed = with(mark("host-oom-kill", Role::Root, 0.9), &[("pid", "4711")]);
+    let text = "Out of memory: Killed process 4711 (pt_data_worker)";
+    world.kernel(1_000, on_node(2), text, killed);
+    let dead = with(
+        mark("dataloader-worker-crash", Role::Confirmation, 0.5),
+        &[("pid", "4711")],
+    );
+    let text = "1 of the rank's children have ended and it does not wait for them";
+    world.at(11_000, Source::Ranks, rank_of(3), line(text), vec![dead]);
+    let case = world.stalls(900, 40_000).settle();
+    assert_eq!(
+        (case.verdict.class.as_str(), case.verdict.root_rank),
+        ("host-oom-kill", Some(Rank(3)))
+    );
 }
 
 #[test]

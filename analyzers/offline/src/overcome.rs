@@ -3,7 +3,7 @@
 //!
 //! Absent: progress that takes back whatever was said before it; [`crate::incident`] weighs that, and over streams.
 
-use rankguard_diagnosis::{Sign, What};
+use rankguard_diagnosis::{Sign, What, answers_again};
 use rankguard_model::{Role, Source};
 
 use crate::incident::Item;
@@ -31,17 +31,10 @@ const PASSED_OVER: [&str; 6] = [
     "skipping this step",
 ];
 
-/// Signatures by which the kernel says that a server answers again.
-const ANSWERS: [&str; 2] = ["nfs-ok", "lock-server-back"];
-
 /// Whether nothing is told but of a file system that did not answer for a while, and then did again in the same log. Where
 /// anything else failed, waiting for it may be what it failed of.
 pub(crate) fn answered_again(items: &[Item]) -> bool {
-    let answers = |item: &&Item| {
-        item.sign
-            .mark()
-            .is_some_and(|mark| ANSWERS.contains(&mark.signature.as_str()))
-    };
+    let answers = |item: &&Item| item.sign.mark().is_some_and(answers_again);
     let answered = |log: usize| {
         let own = items.iter().filter(|item| item.log == log);
         own.filter(answers).map(|item| item.last_line).max().unwrap_or(0)

@@ -1,20 +1,12 @@
 //! Whether the memory of a node holds what checkpointing will ask for, before anything is asked for.
 //!
-//! `slots * S * (1 + copies of others + p / (n - p)) + buffers`, against what is available less a reserve. `S` is the
-//! state of all ranks of the node. The working image of the trainer itself is not counted: it is there already.
+//! `slots * S * (1 + copies of others + M / K) + buffers`, against what is available less a reserve. `S` is the state of all
+//! ranks of the node, and of K nodes others keep M parities. The working image of the trainer itself is not counted: it is there already.
 
 use std::fmt;
 
+use rankguard_model::CheckpointParity;
 use serde::{Deserialize, Serialize};
-
-/// Parity over groups of nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ParityGroup {
-    /// Nodes of a group.
-    pub nodes: u32,
-    /// Parities; fewer than nodes.
-    pub parities: u32,
-}
 
 /// What is planned for one node. Bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +17,8 @@ pub struct Wanted {
     pub slots: u32,
     /// Copies of other nodes' state that it holds (`m - 1`).
     pub copies: u32,
-    /// Parity that it holds.
-    pub parity: Option<ParityGroup>,
+    /// Parity over images of other nodes, of which it holds as much as any node.
+    pub parity: Option<CheckpointParity>,
     /// Buffers of transfers and writes under way.
     pub buffers: u64,
 }
@@ -69,13 +61,8 @@ pub enum Refusal {
     #[error("{}", refused(.0))]
     TooMuch(Need),
     /// The plan makes no sense.
-    #[error("a parity group of {nodes} nodes cannot have {parities} parities: there must be at least one node of data")]
-    Parity {
-        /// Its nodes.
-        nodes: u32,
-        /// Its parities.
-        parities: u32,
-    },
+    #[error("a parity group has at least one node")]
+    Parity,
     /// Without a slot there is no image.
     #[error("at least one slot a rank is needed")]
     NoSlot,
@@ -136,9 +123,9 @@ impl Wanted {
             lines.push((what, slots * state * u128::from(self.copies)));
         }
         if let Some(parity) = self.parity {
-            let data = u128::from(parity.nodes - parity.parities);
-            let what = format!("{} of parity {} of {}", times(slots), parity.parities, parity.nodes);
-            lines.push((what, (slots * state * u128::from(parity.parities)).div_ceil(data)));
+            let what = format!("{} of parity {}+{}", times(slots), parity.nodes, parity.parities);
+            let sums = slots * state * u128::from(parity.parities);
+            lines.push((what, sums.div_ceil(u128::from(parity.nodes.max(1)))));
         }
         if self.buffers > 0 {
             lines.push(("buffers under way".to_owned(), u128::from(self.buffers)));
@@ -151,10 +138,8 @@ impl Wanted {
         if self.slots == 0 {
             return Err(Refusal::NoSlot);
         }
-        if let Some(ParityGroup { nodes, parities }) = self.parity
-            && parities >= nodes
-        {
-            return Err(Refusal::Parity { nodes, parities });
+        if self.parity.is_some_and(|parity| parity.nodes == 0) {
+            return Err(Refusal::Parity);
         }
         let headroom = has.available.saturating_sub(has.reserve);
         let total_of = |slots: u32| self.lines(slots).iter().map(|(_, bytes)| bytes).sum::<u128>();
@@ -208,14 +193,14 @@ mod tests {
         };
         let need = wanted().admit(&has).expect("fits");
         assert_eq!((need.total, need.headroom), (401 * GIB, 450 * GIB));
-        // RS(8, 2) costs a third more instead of as much again.
+        // 8+2 costs a quarter more instead of as much again.
         let parity = Wanted {
             copies: 0,
-            parity: Some(ParityGroup { nodes: 8, parities: 2 }),
+            parity: Some(CheckpointParity { nodes: 8, parities: 2 }),
             ..wanted()
         };
         let need = parity.admit(&has).expect("fits");
-        assert_eq!(need.total, (200 * GIB) + (400 * GIB).div_ceil(6) + GIB);
+        assert_eq!(need.total, (200 + 50 + 1) * GIB);
     }
 
     #[test]
@@ -241,10 +226,10 @@ mod tests {
                 .ends_with("not even one slot fits: shard the state over more nodes, or keep fewer copies")
         );
         let parity = Wanted {
-            parity: Some(ParityGroup { nodes: 2, parities: 2 }),
+            parity: Some(CheckpointParity { nodes: 0, parities: 2 }),
             ..wanted()
         };
-        assert!(matches!(parity.admit(&has), Err(Refusal::Parity { .. })));
+        assert_eq!(parity.admit(&has), Err(Refusal::Parity));
         assert_eq!(Wanted { slots: 0, ..wanted() }.admit(&has), Err(Refusal::NoSlot));
     }
 
@@ -253,7 +238,7 @@ mod tests {
         fn what_is_admitted_fits_and_no_number_wraps(
             state in any::<u64>(), slots in 1..4_u32, copies in any::<u32>(), buffers in any::<u64>(), available in any::<u64>(), reserve in any::<u64>(),
         ) {
-            let wanted = Wanted { state, slots, copies, parity: Some(ParityGroup { nodes: 8, parities: 3 }), buffers };
+            let wanted = Wanted { state, slots, copies, parity: Some(CheckpointParity { nodes: 8, parities: 3 }), buffers };
             match wanted.admit(&Has { available, reserve }) {
                 Ok(need) => prop_assert!(need.total <= need.headroom && need.headroom <= available && need.slots_that_fit == slots),
                 Err(Refusal::TooMuch(need)) => prop_assert!(need.total > need.headroom || need.total == u64::MAX),

@@ -3,7 +3,7 @@
 //! - [`interval`]: the best interval of one level; [`levels`]: of several; [`governor`]: the one in force.
 //! - [`rates`] and [`priors`]: how often things fail, as a Gamma belief that starts from published figures.
 //! - [`plan`]: all of it together for one job, with the reasoning and the alternatives.
-//! - [`survival`] and [`spares`]: whether copies outlive losses, and how many nodes must stand by.
+//! - [`survival`], [`lanes`] and [`spares`]: whether copies and parity outlive losses, and how many nodes must stand by.
 //! - [`admission`]: whether memory suffices. [`retention`]: which checkpoints stay. [`twins`]: replicas that differ.
 //! - [`agreement`]: how all ranks come to checkpoint the same step without a barrier.
 //!
@@ -18,6 +18,7 @@ pub mod average;
 pub mod ettr;
 pub mod governor;
 pub mod interval;
+pub mod lanes;
 pub mod levels;
 pub mod plan;
 pub mod priors;

@@ -98,6 +98,15 @@ fn continued_fraction(a: f64, x: f64) -> f64 {
     h * factor(a, x)
 }
 
+/// The logarithm of the number of sets of `k` among `n`.
+pub(crate) fn ln_choose(n: usize, k: usize) -> f64 {
+    let ln_factorial = |n: usize| ln_gamma(n as f64 + 1.0);
+    if k == 0 || k == n {
+        return 0.0;
+    }
+    ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

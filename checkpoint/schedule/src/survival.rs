@@ -5,12 +5,14 @@
 //! survived; parts are joined by the hypergeometric distribution of losses over them. Everything is a sum of positive
 //! terms, so no digits are lost at any size, and nothing must divide anything.
 //!
+//! Parity whose sums lie outside of its group is no such part: see [`crate::lanes`].
+//!
 //! Absent: losses that come together (a rack, a switch). Place copies in different failure domains, and count domains
 //! as nodes here to ask about those.
 
 use serde::{Deserialize, Serialize};
 
-use crate::special::ln_gamma;
+use crate::special::ln_choose;
 
 /// Nodes that hold copies of each other's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,17 +76,6 @@ pub fn groups(nodes: u32, copies: u32) -> Vec<Part> {
 /// One ring over all nodes.
 pub fn one_ring(nodes: u32, copies: u32) -> Vec<Part> {
     vec![Part::Ring { nodes, copies }]
-}
-
-/// Parity groups of about `nodes_per_group`, sizes differing by one at most where they do not divide.
-pub fn parity(nodes: u32, nodes_per_group: u32, parities: u32) -> Vec<Part> {
-    let count = (nodes / nodes_per_group.max(1)).max(1);
-    let (size, larger) = (nodes / count, nodes % count);
-    let part = |at| Part::Group {
-        nodes: size + u32::from(at < larger),
-        tolerates: parities,
-    };
-    (0..count).map(part).collect()
 }
 
 /// Probability that every state is still somewhere after `lost` nodes were lost; 0 when there are fewer nodes.
@@ -168,12 +159,4 @@ fn ring(nodes: usize, copies: usize, lost: usize) -> f64 {
         }
     }
     share
-}
-
-fn ln_choose(n: usize, k: usize) -> f64 {
-    let ln_factorial = |n: usize| ln_gamma(n as f64 + 1.0);
-    if k == 0 || k == n {
-        return 0.0;
-    }
-    ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k)
 }

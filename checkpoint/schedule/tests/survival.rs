@@ -2,7 +2,18 @@
 
 use proptest::prelude::*;
 use rankguard_checkpoint_schedule::spares;
-use rankguard_checkpoint_schedule::survival::{Part, groups, one_ring, parity, survival};
+use rankguard_checkpoint_schedule::survival::{Part, groups, one_ring, survival};
+
+/// Parity inside of groups of about so many nodes, as the table has it.
+fn parity(nodes: u32, nodes_per_group: u32, parities: u32) -> Vec<Part> {
+    let count = (nodes / nodes_per_group.max(1)).max(1);
+    let (size, larger) = (nodes / count, nodes % count);
+    let part = |at| Part::Group {
+        nodes: size + u32::from(at < larger),
+        tolerates: parities,
+    };
+    (0..count).map(part).collect()
+}
 
 #[track_caller]
 fn close(got: f64, want: f64) {

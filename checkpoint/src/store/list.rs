@@ -194,7 +194,13 @@ impl Store {
     /// files that it borrows from are long enough for that.
     pub fn load_index(&self, manifest: &Manifest, rank: Rank) -> Result<ShardIndex, StoreError> {
         let index = self.read_index(manifest, rank)?;
-        let (job, own) = (&manifest.job, index.own());
+        self.check_files(&index)?;
+        Ok(index)
+    }
+
+    /// Whether the files that an index needs are there, and as long as it needs them.
+    pub(crate) fn check_files(&self, index: &ShardIndex) -> Result<(), StoreError> {
+        let (job, own) = (&index.job, index.own());
         let mut ends = BTreeMap::from([(own, 0)]);
         for place in index.places() {
             let end: &mut u64 = ends.entry(place.file).or_default();
@@ -211,7 +217,7 @@ impl Store {
                 }
                 Err(error) if origin == own => return Err(error),
                 _ => {
-                    let borrower = self.index_path(job, index.id(), rank)?;
+                    let borrower = self.index_path(job, index.id(), index.rank)?;
                     return Err(StoreError::Origin {
                         path: borrower,
                         origin: path,
@@ -219,7 +225,7 @@ impl Store {
                 }
             }
         }
-        Ok(index)
+        Ok(())
     }
 
     /// A rank's index, if it is the one that the manifest names.

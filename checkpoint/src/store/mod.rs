@@ -29,6 +29,7 @@ pub mod disk;
 mod error;
 pub(crate) mod files;
 mod lease;
+mod left;
 mod list;
 pub(crate) mod reader;
 mod remove;

@@ -25,6 +25,15 @@ pub struct Written {
     pub new_bytes: u64,
 }
 
+/// Who writes a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    /// The agent of its rank: nobody else does, unless that agent is believed to be gone.
+    Owner,
+    /// Another one, in its place.
+    Another,
+}
+
 impl Store {
     /// Makes a sealed image durable, all of it: checks every chunk against the rank's digest and writes it, then the index.
     /// When this returns, both files are whole, synced and under their names. May be repeated: a shard that is there with
@@ -38,6 +47,23 @@ impl Store {
 
     /// The same, but chunks that are `known` to lie in other files of this job's store are not written again.
     pub fn write_new(&self, index: &ShardIndex, image: &dyn ImageSource, known: &Known) -> Result<Written, StoreError> {
+        self.write_as(index, image, known, Writer::Owner)
+    }
+
+    /// Makes the image of a rank durable whose own agent may be gone, or may only be silent: it may be at the same work, as
+    /// may another that has a copy of the image. Takes nothing away that it has not put there itself, so that whoever comes
+    /// first is right, and the others find the same or give up.
+    pub fn adopt_shard(&self, index: &ShardIndex, image: &dyn ImageSource) -> Result<Written, StoreError> {
+        self.write_as(index, image, &Known::default(), Writer::Another)
+    }
+
+    fn write_as(
+        &self,
+        index: &ShardIndex,
+        image: &dyn ImageSource,
+        known: &Known,
+        writer: Writer,
+    ) -> Result<Written, StoreError> {
         let rank = index.rank;
         index.check().map_err(|problem| StoreError::Image { rank, problem })?;
         files::ensure_dir(&self.job_dir(&index.job)?)?;
@@ -48,8 +74,10 @@ impl Store {
         }
         let index = index.borrowing(known);
         let (shard_name, index_name) = (shard_file(rank), index_file(rank));
-        files::clear_temps(&dir, Some(&shard_name))?;
-        files::clear_temps(&dir, Some(&index_name))?;
+        if writer == Writer::Owner {
+            files::clear_temps(&dir, Some(&shard_name))?;
+            files::clear_temps(&dir, Some(&index_name))?;
+        }
 
         let file_bytes = index.file_bytes();
         let mut shard = Temp::start_direct(&dir, &shard_name, file_bytes)?;
@@ -60,8 +88,10 @@ impl Store {
         shard.cut()?;
         // A folder that cannot be listed says nothing of what is absent.
         let there = files::names(&dir)?.unwrap_or_default();
-        if !there.iter().any(|name| *name == index_name || name == MANIFEST_FILE) {
-            // An attempt that ended between shard and index may have known of other files to borrow from.
+        let has = |name: &str| there.iter().any(|other| other == name);
+        if writer == Writer::Owner && has(&shard_name) && !has(&index_name) && !has(MANIFEST_FILE) {
+            // An attempt that ended between shard and index may have known of other files to borrow from. What is not there
+            // is not removed: somebody who adopts this image may put it there at any moment.
             files::remove_file(&dir.join(&shard_name))?;
         }
         if shard.put()? == Put::AlreadyThere && !holds(&dir.join(&shard_name), &index)? {
@@ -82,7 +112,7 @@ impl Store {
 }
 
 /// What the manifest needs to know of an index that stands on disk as `bytes`.
-fn seal(index: &ShardIndex, bytes: &[u8]) -> ShardSeal {
+pub(super) fn seal(index: &ShardIndex, bytes: &[u8]) -> ShardSeal {
     ShardSeal {
         rank: index.rank,
         step: index.step,

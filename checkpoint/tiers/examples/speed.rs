@@ -13,7 +13,9 @@ use std::time::Instant;
 
 use rankguard_checkpoint::ImageSource;
 use rankguard_checkpoint::format::{CheckpointId, Digest, Dtype, Origin, ShardIndex, TensorBox};
-use rankguard_checkpoint_tiers::bulk::{BulkPeer, BulkServer, Holdings, Keep, Limits, Name, ServerLimits, Shelf, What};
+use rankguard_checkpoint_tiers::bulk::{
+    BulkPeer, BulkServer, Holdings, Keep, Lane, Limits, Name, ServerLimits, Shelf, Sums, What,
+};
 use rankguard_checkpoint_tiers::cap::Cap;
 use rankguard_checkpoint_tiers::parity::{Original, STRIPE_BYTES, encode};
 use rankguard_identity::{Authority, Expected, Identity, Issue, Network, Role};
@@ -56,9 +58,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let source: Arc<dyn ImageSource + Send + Sync> = Arc::new(Memory(image.clone()));
 
     let shelf = Arc::new(Shelf::new((image.len() as u64) * 2));
-    let (_plain, peer) = pair(&runtime, &shelf, &Network::loopback())?;
+    let sums = Arc::new(Sums::new(shelf.clone()));
+    let (_plain, peer) = pair(&runtime, (&shelf, &sums), &Network::loopback())?;
     let folder = tempfile::tempdir()?;
-    let (_secure, secure_peer) = pair(&runtime, &shelf, &secured(folder.path())?)?;
+    let (_secure, secure_peer) = pair(&runtime, (&shelf, &sums), &secured(folder.path())?)?;
 
     let members: Vec<&[u8]> = image.chunks(image.len() / 8).take(8).collect();
     let originals: Vec<Original<'_>> = (0u32..)
@@ -71,9 +74,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         })
         .collect();
 
-    let mut times: [Vec<f64>; 8] = Default::default();
+    let mut times: [Vec<f64>; 10] = Default::default();
+    let mut sent = 0;
     for round in 0..=rounds {
-        let mut took = [0.0; 8];
+        let mut took = [0.0; 10];
         took[0] = timed(|| {
             copy.copy_from_slice(&image);
             Ok(())
@@ -98,6 +102,19 @@ fn main() -> Result<(), Box<dyn Error>> {
             })?;
             shelf.release(&job, |_| true);
         }
+        for (place, parities) in [(8, 1), (9, 2)] {
+            let lane = Lane {
+                ranks: [index.rank, Rank(index.rank.0 + 1)].to_vec(),
+                parities,
+            };
+            took[place] = timed(|| {
+                let keep = Keep::Sum(lane.clone());
+                let pushed = runtime.block_on(peer.push(What::Share(parities - 1), &index, source.clone(), keep))?;
+                sent = pushed.sent_bytes;
+                Ok(())
+            })?;
+            sums.release(&job, |_| true);
+        }
         for (place, parity) in [(4, 1), (5, 2)] {
             took[place] = timed(|| {
                 encode(&job, &originals, parity, STRIPE_BYTES, |_, _| Ok(()))?;
@@ -112,7 +129,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
     };
-    let [memcpy, tcp, push, fetch, xor, rs, tls_push, tls_fetch] = times.each_mut().map(median);
+    let [memcpy, tcp, push, fetch, xor, rs, tls_push, tls_fetch, share, rs_share] = times.each_mut().map(median);
     let rate = |seconds: f64| image.len() as f64 / seconds / 1e9;
     println!("{mib} MiB, medians of {rounds}, GB/s, and time over the reference's");
     println!("memcpy, one thread            {:6.2}", rate(memcpy));
@@ -147,18 +164,30 @@ fn main() -> Result<(), Box<dyn Error>> {
         rate(rs),
         rs / memcpy
     );
+    for (code, seconds) in [("XOR", share), ("RS", rs_share)] {
+        println!(
+            "push into a {code:>3} sum elsewhere {:6.2}  {:.2}x memcpy, {:.2}x the plain push, {:.2} bytes sent a byte of image",
+            rate(seconds),
+            seconds / memcpy,
+            seconds / push,
+            sent as f64 / image.len() as f64
+        );
+    }
     Ok(())
 }
 
 /// A receiver and who pushes to it.
 fn pair(
     runtime: &tokio::runtime::Runtime,
-    shelf: &Arc<Shelf>,
+    (shelf, sums): (&Arc<Shelf>, &Arc<Sums>),
     network: &Network,
 ) -> Result<(BulkServer, Arc<BulkPeer>), Box<dyn Error>> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let none = || Arc::new(Cap::none());
-    let holdings = Holdings::new(shelf.clone());
+    let holdings = Holdings {
+        sums: Some(sums.clone()),
+        ..Holdings::new(shelf.clone())
+    };
     let server = BulkServer::bind(any, network, holdings, ServerLimits::default(), none());
     let server = runtime.block_on(server)?;
     let limits = Limits {

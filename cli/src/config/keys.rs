@@ -243,6 +243,11 @@ pub(crate) const KEYS: &[Key] = &[
         "where the controller listens; port 0 takes a free one",
     ),
     key(
+        "controller.policy.adopt_ms",
+        ANY,
+        "how long it may take to commit what an ended generation had sealed; 0: only what was told in time",
+    ),
+    key(
         "controller.policy.checkpoint_budget",
         Kind::Count(1, 100),
         "percent of the work that images may take, where the interval is adaptive",

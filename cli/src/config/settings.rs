@@ -231,6 +231,7 @@ fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Numb
     let policy = &mut settings.policy;
     [
         ("controller.policy.settle_ms", Number::Wide(&mut policy.settle_ms)),
+        ("controller.policy.adopt_ms", Number::Wide(&mut policy.adopt_ms)),
         ("controller.policy.fence_ms", Number::Wide(&mut policy.fence_ms)),
         ("controller.policy.launch_ms", Number::Wide(&mut policy.launch_ms)),
         (

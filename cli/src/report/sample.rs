@@ -65,6 +65,7 @@ fn node(name: &str, state: NodeState, reason: Option<&str>) -> NodeView {
         slots: 2,
         job,
         address: "127.0.0.1:7701".to_owned(),
+        failure_domain: String::new(),
     }
 }
 

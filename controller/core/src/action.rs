@@ -1,7 +1,7 @@
 //! Everything the brain can ask for.
 
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
-use rankguard_model::{NodeId, Order, OrderId, Timestamp};
+use rankguard_model::{Generation, JobId, NodeId, Order, OrderId, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::Timer;
@@ -30,6 +30,19 @@ pub enum Action {
         keep: u32,
         /// Others that the job's rules keep.
         pinned: Vec<CheckpointId>,
+    },
+    /// Look which shards of an ended generation stand in a store, whoever wrote them. Answers with `ShardsFound`.
+    FindShards {
+        /// Directory of the store.
+        store: String,
+        /// Whose.
+        job: JobId,
+        /// The generation that acts now.
+        generation: Generation,
+        /// The generation that sealed them.
+        of: Generation,
+        /// Of later steps than this.
+        after: Option<Step>,
     },
     /// Wake the brain at a moment of the controller's clock, or at once if it has passed.
     SetTimer {

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::{Change, Concluded, DraftId, Fact};
+use rankguard_diagnosis::{Change, Concluded, DraftId, Fact, answers_again};
 use rankguard_model::{
-    Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Mitigation, Reason,
+    Body, Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Mitigation, Reason,
     RestoreBytes, Severity, Timestamp, Verdict,
 };
 
 use crate::brain::Turn;
 use crate::{Plan, Timer};
 
+/// The class of a file system that does not answer.
+const HANG: &str = "filesystem-hang";
 /// Findings kept of one case.
 const FINDINGS_MAX: usize = 512;
 
@@ -135,11 +137,42 @@ fn undecided() -> Verdict {
 impl Turn<'_> {
     /// Shows evidence to diagnosis.
     pub(crate) fn witness(&mut self, evidence: &Evidence) {
+        self.hear_answers(evidence);
         let state = &mut *self.state;
         let changes = state
             .diagnosis
             .observe(self.at, evidence, &state.context, &state.catalogue.0);
         self.take_changes(changes);
+    }
+
+    /// A server that was waited for answers again: the cases that name it are told, and a step then clears them.
+    fn hear_answers(&mut self, evidence: &Evidence) {
+        let (Some(mark), Body::Line { text, .. }) =
+            (evidence.marks.iter().find(|mark| answers_again(mark)), &evidence.body)
+        else {
+            return;
+        };
+        let server = mark.fields.get("server").or_else(|| mark.fields.get("mount"));
+        let names = |finding: &Finding| {
+            finding.class.as_str() == HANG
+                && finding.entity.node() == evidence.entity.node()
+                && server.is_none_or(|server| finding.text.contains(server.as_str()))
+        };
+        let waits = |case: &&Case| {
+            let open = !matches!(case.state, CaseState::Closed | CaseState::Recovered);
+            open && case.verdict.class.as_str() == HANG && case.findings.iter().any(names)
+        };
+        let told: Vec<CaseId> = self
+            .state
+            .cases
+            .all
+            .values()
+            .filter(waits)
+            .map(|case| case.id)
+            .collect();
+        for id in told {
+            self.note(Some(id), format!("what was waited for answers again: {text}"));
+        }
     }
 
     /// Shows diagnosis what no node can report.

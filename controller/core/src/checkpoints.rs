@@ -28,6 +28,8 @@ pub struct Checkpoints {
     pub void_reason: Option<String>,
     /// What is in the memory of other nodes, of checkpoints that are not committed.
     early: BTreeMap<(Generation, Step), Early>,
+    /// The generation whose ranks were started last.
+    trained: Generation,
     /// Copies that could not be made.
     pub copies_failed: u64,
     /// Why the newest of them could not.
@@ -65,9 +67,19 @@ impl Checkpoints {
         seal: ShardSeal,
         rules: &Retention,
     ) -> Option<Manifest> {
+        self.take(generation, seal, rules);
+        self.complete(job, generation)
+    }
+
+    /// A shard of the generation that trained last stands in the store, and nobody said so while its ranks were there.
+    pub fn late(&mut self, seal: ShardSeal, rules: &Retention) {
+        self.take(self.trained, seal, rules);
+    }
+
+    fn take(&mut self, generation: Generation, seal: ShardSeal, rules: &Retention) {
         let step = seal.step;
         if self.newest().is_some_and(|newest| step <= newest.step) {
-            return None;
+            return;
         }
         let (rank, world_size) = (seal.rank, seal.world_size);
         match rules.every_steps {
@@ -76,7 +88,28 @@ impl Checkpoints {
             }
             _ => self.attempts.image(generation, step, rank, world_size, seal),
         };
-        self.complete(job, generation)
+    }
+
+    /// The generation whose ranks were started last; 0 before the first.
+    pub fn trained(&self) -> Generation {
+        self.trained
+    }
+
+    /// Whether the generation that trained last is known to have sealed something of a later step than all that is committed
+    /// or whole.
+    pub fn is_open(&self) -> bool {
+        let generation = self.trained;
+        let whole = self.attempts.whole(generation).map(|(step, _)| step);
+        let done = whole.max(self.newest().map(|newest| newest.step));
+        let sealed = self.stall_ms.keys().filter(|key| key.0 == generation).map(|key| key.1);
+        let mut known = sealed.chain(self.attempts.steps(generation));
+        known.any(|step| Some(step) > done && !self.attempts.is_void(generation, step))
+    }
+
+    /// Whether this checkpoint is committed.
+    pub fn has(&self, generation: Generation, step: Step) -> bool {
+        let mut known = self.committed.iter();
+        known.any(|known| (known.generation, known.step) == (generation, step))
     }
 
     /// The newest whole attempt of a generation as a manifest, unless one is being written already. What a newer one has
@@ -220,8 +253,19 @@ impl Checkpoints {
         self.committed.len() < before
     }
 
-    /// Older generations may commit nothing more (RG-3), except a manifest that is being written already.
-    pub fn fence(&mut self, generation: Generation) {
+    /// Generations before the one that trained last may commit nothing more (RG-3), except a manifest that is being written
+    /// already. That one may, until the next is launched.
+    pub fn fence(&mut self) {
+        self.forget_before(self.trained);
+    }
+
+    /// The ranks of a generation are started: those before it may commit nothing more (RG-3).
+    pub fn launched(&mut self, generation: Generation) {
+        self.trained = generation;
+        self.forget_before(generation);
+    }
+
+    fn forget_before(&mut self, generation: Generation) {
         let committing = self
             .committing
             .as_ref()

@@ -2,7 +2,7 @@
 
 use rankguard_checkpoint_schedule::twins::Difference;
 use rankguard_faults::CatalogueFile;
-use rankguard_model::{Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, Step, Timestamp};
+use rankguard_model::{Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, ShardSeal, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// An event with its moment on the controller's clock. This is what the journal holds.
@@ -74,6 +74,18 @@ pub enum Event {
         generation: Generation,
         /// Why.
         reason: String,
+    },
+    /// What stands in a store of the work of an ended generation.
+    ShardsFound {
+        /// Its job.
+        job: JobId,
+        /// The generation that acts now.
+        generation: Generation,
+        /// Shards that are whole, with their indexes.
+        seals: Vec<ShardSeal>,
+        /// Why there may be more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        problem: Option<String>,
     },
     /// A timer that [`crate::Action::SetTimer`] asked for is due.
     TimerFired {

@@ -89,7 +89,7 @@ fn every_waiting_phase_has_a_timer(state: &State) -> Option<String> {
     let waits = |job: &&Job| {
         matches!(
             job.phase,
-            Phase::Pending { .. } | Phase::Fencing { .. } | Phase::Launching { .. }
+            Phase::Pending { .. } | Phase::Fencing { .. } | Phase::Adopting { .. } | Phase::Launching { .. }
         )
     };
     living(state).filter(waits).find_map(|job| {

@@ -12,7 +12,7 @@ use rankguard_model::{
 use serde::Serialize;
 
 use crate::Plan;
-use crate::brain::{Answers, Hang};
+use crate::brain::{Adoption, Answers, Hang};
 use crate::calls::Calls;
 use crate::checkpoints::Checkpoints;
 use crate::rhythm::Rhythm;
@@ -34,12 +34,20 @@ pub enum Phase {
         /// It may start with fewer nodes than its most.
         gathered: bool,
     },
-    /// `Fencing => (Launching | Fencing of a later generation | Stopped)`: old ranks are being ended.
+    /// `Fencing => (Adopting | Launching | Fencing of a later generation | Stopped)`: old ranks are being ended.
     Fencing {
         /// Nodes that have not answered.
         waiting: BTreeSet<NodeId>,
         /// The rendezvous port on the first node, once reserved.
         port: Option<u16>,
+    },
+    /// `Adopting => (Launching | Fencing of a later generation | Stopped)`: what the last generation has sealed is brought to
+    /// a commit.
+    Adopting {
+        /// The rendezvous port.
+        port: u16,
+        /// How far that is.
+        stage: Adoption,
     },
     /// `Launching => (Starting | Fencing | Stopped)`: ranks are being started.
     Launching {
@@ -155,6 +163,20 @@ impl Job {
         matches!(self.phase, Phase::Finished | Phase::Stopped { .. })
     }
 
+    /// The generation whose checkpoints may be committed now: none while old ranks are being ended, the last one before the
+    /// next starts (RG-3).
+    pub fn committable(&self) -> Option<Generation> {
+        match self.phase {
+            Phase::Fencing { .. } => None,
+            Phase::Adopting {
+                stage: Adoption::Committing,
+                ..
+            } => Some(self.checkpoints.trained()),
+            Phase::Adopting { .. } => None,
+            _ => (!self.is_over()).then_some(self.generation),
+        }
+    }
+
     /// Nodes of its generation, in group order.
     pub fn nodes(&self) -> &[NodeId] {
         self.plan.as_ref().map_or(&[], |plan| &plan.nodes)
@@ -174,7 +196,9 @@ impl Job {
             Phase::Stopped { .. } => JobState::Stopped,
             _ if self.case.is_some() => JobState::Recovering,
             Phase::Running => JobState::Running,
-            Phase::Fencing { .. } | Phase::Launching { .. } | Phase::Starting => JobState::Starting,
+            Phase::Fencing { .. } | Phase::Adopting { .. } | Phase::Launching { .. } | Phase::Starting => {
+                JobState::Starting
+            }
         }
     }
 

@@ -37,7 +37,7 @@ mod tempo;
 mod views;
 
 pub use action::Action;
-pub use brain::{Answers, Hang, scope_of, step};
+pub use brain::{Adoption, Answers, Hang, scope_of, step};
 pub use event::{Event, Stamped, Timer};
 pub use fleet::{Fleet, Node};
 pub use job::{Job, Phase};

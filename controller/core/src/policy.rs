@@ -14,6 +14,9 @@ pub struct Policy {
     pub settle_ms: u64,
     /// How long agents may take to end old ranks, milliseconds. Who has not by then counts as lost.
     pub fence_ms: u64,
+    /// How long it may take to commit what an ended generation had sealed, before the next one starts, milliseconds; 0: only
+    /// what was told in time is committed.
+    pub adopt_ms: u64,
     /// How long agents may take to start ranks, milliseconds.
     pub launch_ms: u64,
     /// How long ranks may take from their start to their first step, milliseconds (imports, restore, rendezvous).
@@ -95,6 +98,7 @@ impl Default for Policy {
         Self {
             settle_ms: 1_500,
             fence_ms: 15_000,
+            adopt_ms: 60_000,
             launch_ms: 30_000,
             first_step_ms: 900_000,
             stall_ms: 1_800_000,

@@ -39,6 +39,7 @@ impl State {
                 slots: node.info.slots,
                 job: job_on(name).map(|job| job.spec.id.clone()),
                 address: node.info.peer_address.clone(),
+                failure_domain: node.info.failure_domain.clone(),
             })
             .collect()
     }

@@ -128,6 +128,10 @@ struct Walk {
     orders: Vec<(NodeId, Order)>,
     manifests: Vec<rankguard_checkpoint_format::Manifest>,
     generations: BTreeMap<JobId, Generation>,
+    /// Looks at the store that nobody has answered: whose, for which generation, of which.
+    looks: Vec<(JobId, Generation, Generation)>,
+    /// Shards that stand in the store, by whoever sealed them.
+    store: BTreeMap<(JobId, Generation), Vec<ShardSeal>>,
 }
 
 const CLASSES: [&str; 5] = [
@@ -176,6 +180,8 @@ impl Walk {
             orders: Vec::new(),
             manifests: Vec::new(),
             generations: BTreeMap::new(),
+            looks: Vec::new(),
+            store: BTreeMap::new(),
         }
     }
 
@@ -187,7 +193,16 @@ impl Walk {
         for action in actions {
             match action {
                 Action::SendOrder { node, order, .. } => self.orders.push((node, order)),
-                Action::CommitManifest { manifest, .. } => self.manifests.push(manifest),
+                Action::CommitManifest { manifest, .. } => {
+                    let job = &self.state.jobs()[&manifest.job];
+                    let acts = job.committable() == Some(manifest.generation);
+                    let again = job.checkpoints.committing.as_ref() == Some(&manifest);
+                    assert!(acts || again, "RG-3: generation {} commits", manifest.generation);
+                    self.manifests.push(manifest);
+                }
+                Action::FindShards {
+                    job, generation, of, ..
+                } => self.looks.push((job, generation, of)),
                 Action::SetTimer { .. } | Action::Announce { .. } => {}
             }
         }
@@ -245,6 +260,15 @@ impl Walk {
     }
 
     fn obey(&mut self) {
+        for (job, generation, of) in std::mem::take(&mut self.looks) {
+            let seals = self.store.get(&(job.clone(), of)).cloned().unwrap_or_default();
+            self.tell(Event::ShardsFound {
+                job,
+                generation,
+                seals,
+                problem: None,
+            });
+        }
         for (node, order) in std::mem::take(&mut self.orders) {
             if !self.state.fleet().is_live(&node) {
                 continue;
@@ -297,8 +321,37 @@ impl Walk {
                     };
                     self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
                 }
+                Order::Finish(wanted) => {
+                    let body = Body::ShardsFinished {
+                        job: wanted.job,
+                        generation: wanted.generation,
+                        from: wanted.from,
+                        shards: 0,
+                        failed: None,
+                    };
+                    self.report(
+                        node.clone(),
+                        Source::Checkpoint,
+                        Entity::Node { node },
+                        body,
+                        Vec::new(),
+                    );
+                }
                 Order::Stop { .. } | Order::Keep { .. } | Order::Checkpoint { .. } => {}
             }
+        }
+    }
+
+    /// A shard is in the store; of every fifth nobody says so.
+    fn seal(&mut self, job: &JobId, seal: ShardSeal) {
+        let generation = self.state.jobs()[job].generation;
+        self.store
+            .entry((job.clone(), generation))
+            .or_default()
+            .push(seal.clone());
+        let rank = u8::try_from(seal.rank.0).unwrap_or(0);
+        if (seal.step.0 + u64::from(rank)) % 5 != 4 {
+            self.rank_report(job, rank, false, Body::ShardDurable { seal });
         }
     }
 
@@ -442,8 +495,7 @@ impl Walk {
                     ledger: None,
                     schema: String::new(),
                 };
-                let rank = u8::try_from(seal.rank.0).unwrap_or(0);
-                self.rank_report(&job(number), rank, false, Body::ShardDurable { seal });
+                self.seal(&job(number), seal);
             }
             Move::Checkpoint { job: number, ahead } => {
                 let Some(entry) = self.state.jobs().get(&job(number)) else {
@@ -461,8 +513,7 @@ impl Walk {
                         ledger: None,
                         schema: String::new(),
                     };
-                    let rank = u8::try_from(rank).unwrap_or(0);
-                    self.rank_report(&job(number), rank, false, Body::ShardDurable { seal });
+                    self.seal(&job(number), seal);
                 }
             }
             Move::Commit { refuse } => {

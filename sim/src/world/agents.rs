@@ -140,6 +140,18 @@ impl World {
                 let entity = Entity::Node { node: node.clone() };
                 self.report(node, Source::Agent, entity, body);
             }
+            Order::Finish(wanted) => {
+                let shards = self.images.finish(node, &wanted);
+                let body = Body::ShardsFinished {
+                    job: wanted.job,
+                    generation: wanted.generation,
+                    from: wanted.from,
+                    shards,
+                    failed: None,
+                };
+                let entity = Entity::Node { node: node.clone() };
+                self.report(node, Source::Checkpoint, entity, body);
+            }
             Order::Keep { .. } => {}
         }
     }

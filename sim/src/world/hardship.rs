@@ -14,14 +14,9 @@ impl World {
         self.transcript.note(self.now, &format!("FAULT   {fault:?}"));
         match fault {
             Fault::GpuLost { node } => self.gpu_lost(&NodeId::from(node.as_str())),
-            Fault::NodeLost { node } => {
-                let node = NodeId::from(node.as_str());
-                if let Some(agent) = self.agents.get_mut(&node).filter(|agent| agent.alive) {
-                    agent.vanish();
-                    let now = self.now;
-                    self.later(SILENCE, Happening::Silence(node, now));
-                    self.anyone_lost();
-                }
+            Fault::NodeLost { node } => self.node_lost(&NodeId::from(node.as_str())),
+            Fault::NodeLostUntold { node, step, left } => {
+                self.untold = Some((NodeId::from(node.as_str()), *step, *left));
             }
             Fault::NodeBack { node } => {
                 let node = NodeId::from(node.as_str());
@@ -50,6 +45,15 @@ impl World {
                 self.later(Duration::ZERO, Happening::Told(Event::NodeCordoned { node, reason }));
             }
             Fault::ControllerRestart => self.restart_controller(),
+        }
+    }
+
+    pub(super) fn node_lost(&mut self, node: &NodeId) {
+        if let Some(agent) = self.agents.get_mut(node).filter(|agent| agent.alive) {
+            agent.vanish();
+            let now = self.now;
+            self.later(SILENCE, Happening::Silence(node.clone(), now));
+            self.anyone_lost();
         }
     }
 

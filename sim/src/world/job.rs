@@ -116,6 +116,23 @@ impl World {
                 self.report(node, Source::Ranks, entity.clone(), body);
             }
             if boundaries.get(rank).is_some_and(|boundary| boundary.image) {
+                let seal = ShardSeal {
+                    rank: *rank,
+                    step: Step(now_at),
+                    world_size: ranks.len() as u32,
+                    index: Digest::of(format!("{generation} {now_at} {rank}").as_bytes()).to_string(),
+                    bytes: 1 << 20,
+                    ledger: None,
+                    schema: String::new(),
+                };
+                if let Some((lost, at, left)) = &self.untold
+                    && (lost, *at) == (node, now_at)
+                {
+                    let other = ranks.values().find(|other| *other != node);
+                    self.images.leave(generation, seal, *left, other);
+                    continue;
+                }
+                self.images.put(generation, seal.clone());
                 self.report(
                     node,
                     Source::Checkpoint,
@@ -126,17 +143,15 @@ impl World {
                         bytes: 1 << 20,
                     },
                 );
-                let seal = ShardSeal {
-                    rank: *rank,
-                    step: Step(now_at),
-                    world_size: ranks.len() as u32,
-                    index: Digest::of(format!("{generation} {now_at} {rank}").as_bytes()).to_string(),
-                    bytes: 1 << 20,
-                    ledger: None,
-                    schema: String::new(),
-                };
                 self.report(node, Source::Checkpoint, entity, Body::ShardDurable { seal });
             }
+        }
+        if let Some((node, ..)) = self.untold.take_if(|(_, at, _)| *at == now_at) {
+            self.transcript.note(
+                self.now,
+                &format!("FAULT   {node} is gone before it tells what it sealed"),
+            );
+            self.node_lost(&node);
         }
         if now_at >= self.script.steps {
             for (rank, node) in &ranks {

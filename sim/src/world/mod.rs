@@ -2,6 +2,7 @@
 
 mod agents;
 mod hardship;
+mod images;
 mod job;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,8 @@ use rankguard_model::{
 use crate::agent::Agent;
 use crate::dice::Dice;
 use crate::script::Script;
-use crate::{Fault, Transcript};
+use crate::{Fault, Left, Transcript};
+use images::Images;
 
 /// The world's beginning: 2024-01-01T00:00:00Z.
 const EPOCH: Timestamp = Timestamp(1_704_067_200_000_000_000);
@@ -42,6 +44,9 @@ pub struct World {
     bugs: Vec<(Rank, u64)>,
     /// A node whose ranks hold something wrong from a step on.
     corrupt: Option<(NodeId, u64)>,
+    /// A node that is lost at a step before anybody hears of it, and what is left of its images.
+    untold: Option<(NodeId, u64, Left)>,
+    images: Images,
     /// How long an order takes to a node, where that is not the usual.
     slow: BTreeMap<NodeId, Duration>,
     transcript: Transcript,
@@ -114,6 +119,8 @@ impl World {
             training: None,
             bugs: Vec::new(),
             corrupt: None,
+            untold: None,
+            images: Images::default(),
             slow: BTreeMap::new(),
             transcript: Transcript::default(),
             broken: Vec::new(),
@@ -144,7 +151,10 @@ impl World {
                 store: "/checkpoints".to_owned(),
                 keep: 3,
                 retention: rankguard_model::Retention::default(),
-                copies: rankguard_model::CheckpointCopies::default(),
+                copies: rankguard_model::CheckpointCopies {
+                    nodes: self.script.copies,
+                    ..rankguard_model::CheckpointCopies::default()
+                },
             }),
             max_restarts: 3,
         };
@@ -235,6 +245,22 @@ impl World {
                     step: manifest.step,
                     generation: manifest.generation,
                     differing: self.differing(manifest.step),
+                };
+                self.later(delay, Happening::Told(event));
+            }
+            Action::FindShards {
+                job,
+                generation,
+                of,
+                after,
+                ..
+            } => {
+                let delay = self.dice.millis(2, 8);
+                let event = Event::ShardsFound {
+                    job,
+                    generation,
+                    seals: self.images.in_store(of, after),
+                    problem: None,
                 };
                 self.later(delay, Happening::Told(event));
             }

@@ -19,15 +19,17 @@ use super::{Stop, mark, ras};
 use crate::intake::Intake;
 use crate::ranks::{Roster, Silence};
 use crate::sighting::Sighting;
-use crate::stacks::{self, Stack};
-use process::Sleep;
+use crate::stacks::{self, Children, Stack};
+use process::{Dead, Sleep};
 
 /// Under which signature a silent rank is told; the controller knows it by this name.
 const SIGNATURE: &str = "ranks.stalled";
 /// Stacks that are taken at one time.
 const AT_ONCE: usize = 4;
-/// Looks from one search for dead children to the next, which reads a file for each child.
-const CHILDREN_EVERY: u64 = 10;
+/// Looks from one search among threads and children to the next, which reads a file for each.
+const SEARCH_EVERY: u64 = 10;
+/// The same where the kernel keeps no lists of children, and all processes of the node are read.
+const SEARCH_ALL_EVERY: u64 = 60;
 
 /// Everything the collector needs.
 #[derive(Debug)]
@@ -46,20 +48,37 @@ pub(crate) struct Hangs {
 }
 
 /// What was seen and told of each rank.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Seen {
     /// The step after which a rank's silence was told.
     told: BTreeMap<RankRef, Step>,
-    blocked: BTreeMap<RankRef, Sleep>,
-    /// Dead children at the last search, and whether they were told.
-    dead: BTreeMap<RankRef, (usize, bool)>,
+    /// By rank and thread or child.
+    blocked: BTreeMap<(RankRef, u32), Sleep>,
+    dead: BTreeMap<RankRef, Dead>,
     looks: u64,
+    /// Looks from one search to the next.
+    search_every: u64,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            told: BTreeMap::new(),
+            blocked: BTreeMap::new(),
+            dead: BTreeMap::new(),
+            looks: 0,
+            search_every: SEARCH_EVERY,
+        }
+    }
 }
 
 impl Hangs {
     /// Until asked to stop.
     pub(crate) fn run(self) {
         let mut seen = Seen::default();
+        if !Children::are_listed(&self.proc_root) {
+            seen.search_every = SEARCH_ALL_EVERY;
+        }
         while !self.stop.wait(self.interval) {
             self.look(&mut seen, Instant::now());
         }
@@ -70,13 +89,14 @@ impl Hangs {
         let running = self.roster.paces(self.floor, now);
         let here = |rank: &RankRef| running.iter().any(|(known, ..)| known == rank);
         seen.told.retain(|rank, _| here(rank));
-        seen.blocked.retain(|rank, _| here(rank));
+        seen.blocked.retain(|(rank, _), _| here(rank));
         seen.dead.retain(|rank, _| here(rank));
         let mut strange = Vec::new();
+        let children = Children::new(&self.proc_root);
         for (rank, pid, silence) in &running {
-            self.sleepers(seen, rank, *pid, now);
-            if seen.looks.is_multiple_of(CHILDREN_EVERY) {
-                self.children(seen, rank, *pid);
+            self.sleeper(seen, rank, *pid, now);
+            if seen.looks.is_multiple_of(seen.search_every) {
+                self.search(seen, rank, *pid, &children, now);
             }
             let Some(silence) = silence.filter(Silence::is_strange) else {
                 continue;

@@ -1,88 +1,252 @@
-//! What is watched of a rank's process between its steps: whether anything can wake it, and children that it does not wait for.
+//! What is watched of a rank's process between its steps: whether anything can wake it, its threads and its children, and
+//! children that it does not wait for.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Body, RankRef, Role, Source};
+use rankguard_model::{Body, Mark, RankRef, Role, Source};
 
 use super::{Hangs, Seen};
 use crate::collectors::{mark, sample};
 use crate::sighting::Sighting;
-use crate::stacks::Standing;
+use crate::stacks::{Child, Children, Standing, file_waited_for};
+use crate::uses::Table;
 
 /// How long a rank is blocked before it is told: well below the kernel's own limit for hung tasks, 120 s.
 const BLOCKED: Duration = Duration::from_secs(15);
+/// Dead children that are named.
+const NAMED: usize = 8;
+/// Dead children that take processes and memory from others, however they ended.
+const MANY: usize = 32;
 
-/// A rank in uninterruptible sleep.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// A thread or a process in uninterruptible sleep.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sleep {
     since: Instant,
     /// Switches it has made; any further one shows that it was woken.
     switches: u64,
-    told: bool,
+    /// What was told of it: where it waits, if that is known.
+    told: Option<Option<String>>,
+}
+
+/// Whoever may sleep: the rank's main thread, another of its threads, a child.
+struct Task {
+    id: u32,
+    folder: PathBuf,
+    /// As it is told.
+    who: String,
+}
+
+/// What was known of dead children.
+#[derive(Debug, Default)]
+pub(super) struct Dead {
+    before: usize,
+    told: usize,
 }
 
 impl Hangs {
-    /// Tells of a rank that nothing has woken for a while.
-    pub(super) fn sleepers(&self, seen: &mut Seen, rank: &RankRef, pid: u32, now: Instant) {
-        let Some(switches) = blocked(&self.proc_root, pid) else {
-            seen.blocked.remove(rank);
-            return;
+    /// Looks at the rank's main thread, at every look.
+    pub(super) fn sleeper(&self, seen: &mut Seen, rank: &RankRef, pid: u32, now: Instant) {
+        let task = Task {
+            id: pid,
+            folder: self.proc_root.join(pid.to_string()),
+            who: "the rank".to_owned(),
         };
-        let fresh = Sleep {
-            since: now,
-            switches,
-            told: false,
-        };
-        let sleep = seen.blocked.entry(rank.clone()).or_insert(fresh);
-        if sleep.switches != switches {
-            *sleep = fresh;
-        }
-        let lasts = now.saturating_duration_since(sleep.since);
-        if lasts < BLOCKED || std::mem::replace(&mut sleep.told, true) {
-            return;
-        }
-        let Some(standing) = Standing::of(&self.proc_root, pid) else {
-            return;
-        };
-        let body = Body::Line {
-            text: format!(
-                "the rank is {standing} for {} s, and no signal reaches it",
-                lasts.as_secs()
-            ),
-            context: standing.blocked.iter().map(ToString::to_string).collect(),
-            repeats: 1,
-        };
-        let says = mark("hung-task", Role::Confirmation, 0.6, "ranks.blocked");
-        let entity = self.roster.entity(rank);
-        self.intake
-            .push(Sighting::now(Source::Ranks, entity, body).marked(vec![says]));
+        self.watch(seen, rank, &task, now);
     }
 
-    /// Tells of children that were dead at two searches. Helpers that come and go are waited for in between.
-    pub(super) fn children(&self, seen: &mut Seen, rank: &RankRef, pid: u32) {
-        let dead = Standing::of(&self.proc_root, pid).map_or(0, |standing| standing.zombies);
-        let (before, told) = seen.dead.entry(rank.clone()).or_default();
-        let lasting = dead.min(*before);
-        *before = dead;
-        if lasting == 0 {
-            *told = false;
-        } else if !std::mem::replace(told, true) {
-            let entity = self.roster.entity(rank);
-            self.intake.push(sample(
-                Source::Ranks,
-                entity,
-                "ranks.dead_children",
-                lasting as f64,
-                "count",
-            ));
+    /// Looks at its other threads and at its children, which takes a file for each.
+    pub(super) fn search(&self, seen: &mut Seen, rank: &RankRef, pid: u32, children: &Children<'_>, now: Instant) {
+        let folder = self.proc_root.join(pid.to_string());
+        let threads = Standing::of(&self.proc_root, pid).map_or_else(Vec::new, |standing| standing.blocked);
+        let threads = threads.iter().filter(|thread| thread.thread != pid).map(|thread| Task {
+            id: thread.thread,
+            folder: folder.join("task").join(thread.thread.to_string()),
+            who: format!("the rank's thread {} ({})", thread.thread, thread.name),
+        });
+        let children = children.of(pid);
+        let asleep = children.iter().filter(|child| child.state == 'D').map(|child| Task {
+            id: child.pid,
+            folder: self.proc_root.join(child.pid.to_string()),
+            who: format!("the rank's child {child}"),
+        });
+        let tasks: Vec<Task> = threads.chain(asleep).collect();
+        for task in &tasks {
+            self.watch(seen, rank, task, now);
         }
+        // Whoever is no longer found asleep was woken.
+        let here = |id: u32| id == pid || tasks.iter().any(|task| task.id == id);
+        let woken: Vec<_> = seen
+            .blocked
+            .keys()
+            .filter(|(of, id)| of == rank && !here(*id))
+            .cloned()
+            .collect();
+        for key in woken {
+            if let Some(sleep) = seen.blocked.remove(&key) {
+                self.woken(rank, sleep, "a thread or child of the rank", now);
+            }
+        }
+        self.dead(seen, rank, &children);
+    }
+
+    fn watch(&self, seen: &mut Seen, rank: &RankRef, task: &Task, now: Instant) {
+        let key = (rank.clone(), task.id);
+        let switches = blocked(&task.folder);
+        let known = seen.blocked.get(&key).map(|sleep| sleep.switches);
+        if known.is_some() && known != switches {
+            if let Some(sleep) = seen.blocked.remove(&key) {
+                self.woken(rank, sleep, &task.who, now);
+            }
+        }
+        let Some(switches) = switches else { return };
+        let sleep = seen.blocked.entry(key).or_insert(Sleep {
+            since: now,
+            switches,
+            told: None,
+        });
+        let lasts = now.saturating_duration_since(sleep.since);
+        if lasts < BLOCKED || sleep.told.is_some() {
+            return;
+        }
+        let Some(standing) = Standing::of_task(&task.folder) else {
+            return;
+        };
+        let says = self.waits(rank, &task.folder, &standing);
+        let place = says.fields.get("mount").cloned();
+        sleep.told = Some(place);
+        let who = &task.who;
+        let mut text = format!(
+            "{who} is {standing} for {} s, and no signal reaches it",
+            lasts.as_secs()
+        );
+        let field = |name: &str| says.fields.get(name).map(String::as_str);
+        if let (Some(file), Some(mount), Some(device), Some(kind)) =
+            (field("file"), field("mount"), field("device"), field("filesystem"))
+        {
+            text.push_str(&format!("; it waits for {file} on {mount} ({device}, {kind})"));
+        }
+        self.roster.blocked(rank, Some(text.clone()));
+        self.line(rank, text, blocked_threads(&self.proc_root, task), says);
+    }
+
+    /// What it means that a task is blocked: a file system that does not answer, where its call is for a file.
+    fn waits(&self, rank: &RankRef, folder: &Path, standing: &Standing) -> Mark {
+        let file = file_waited_for(folder);
+        let process = folder.strip_prefix(&self.proc_root).ok();
+        let process = process.and_then(|own| own.components().next());
+        let process = process.map_or_else(String::new, |first| first.as_os_str().to_string_lossy().into_owned());
+        let table = Table::read(&self.proc_root, &process);
+        let mount = file
+            .as_ref()
+            .and_then(|file| table.as_ref().and_then(|table| table.holding(file)));
+        let mut says = match mount {
+            Some(_) => mark("filesystem-hang", Role::Root, 0.65, "ranks.blocked"),
+            None => mark("hung-task", Role::Confirmation, 0.6, "ranks.blocked"),
+        };
+        let fields = [
+            ("wchan", standing.wchan.clone()),
+            ("syscall", standing.syscall.clone()),
+            ("file", file.clone()),
+            ("mount", mount.map(|mount| mount.place.clone())),
+            ("device", mount.map(|mount| mount.source.clone())),
+            ("filesystem", mount.map(|mount| mount.kind.clone())),
+            ("used_by", mount.map(|_| format!("{}/{}", rank.job, rank.rank))),
+        ];
+        let known = fields
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        says.fields.extend(known);
+        says
+    }
+
+    fn woken(&self, rank: &RankRef, sleep: Sleep, who: &str, now: Instant) {
+        let Some(place) = sleep.told else { return };
+        self.roster.blocked(rank, None);
+        let lasts = now.saturating_duration_since(sleep.since);
+        let text = format!("{who} is no longer blocked, after {} s", lasts.as_secs());
+        // The name by which diagnosis knows that a wait is over.
+        let mut says = mark("none", Role::Noise, 0.9, "ranks.woken");
+        says.fields.extend(place.map(|place| ("mount".to_owned(), place)));
+        self.line(rank, text, Vec::new(), says);
+    }
+
+    /// Tells of children that were dead at two searches, and again when they have become twice as many. Helpers that come and
+    /// go are waited for in between.
+    fn dead(&self, seen: &mut Seen, rank: &RankRef, children: &[Child]) {
+        let all: Vec<&Child> = children.iter().filter(|child| child.state == 'Z').collect();
+        let known = seen.dead.entry(rank.clone()).or_default();
+        let lasting = all.len().min(known.before);
+        known.before = all.len();
+        self.roster.dead_children(rank, lasting);
+        if lasting == 0 && known.told > 0 {
+            known.told = 0;
+            let entity = self.roster.entity(rank);
+            self.intake
+                .push(sample(Source::Ranks, entity, "ranks.dead_children", 0.0, "count"));
+        }
+        if lasting == 0 || lasting < known.told * 2 {
+            return;
+        }
+        known.told = lasting;
+        let named: Vec<String> = all.iter().take(NAMED).map(ToString::to_string).collect();
+        let text = format!(
+            "{} of the rank's children have ended and it does not wait for them: {}{}",
+            all.len(),
+            named.join("; "),
+            if all.len() > NAMED { "; ..." } else { "" }
+        );
+        match deaths(&all) {
+            Some(says) => self.line(rank, text, Vec::new(), says),
+            None => {
+                let entity = self.roster.entity(rank);
+                let lasting = lasting as f64;
+                self.intake
+                    .push(sample(Source::Ranks, entity, "ranks.dead_children", lasting, "count"));
+            }
+        }
+    }
+
+    fn line(&self, rank: &RankRef, text: String, context: Vec<String>, says: Mark) {
+        let body = Body::Line {
+            text,
+            context,
+            repeats: 1,
+        };
+        let sighting = Sighting::now(Source::Ranks, self.roster.entity(rank), body);
+        self.intake.push(sighting.marked(vec![says]));
     }
 }
 
-/// How often a process in uninterruptible sleep has gone to sleep; nothing when it is in another state.
-fn blocked(proc_root: &Path, pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(proc_root.join(pid.to_string()).join("status")).ok()?;
+/// What children mean that nobody waits for: witnesses of whatever ended them. A few that ended well mean nothing.
+fn deaths(all: &[&Child]) -> Option<Mark> {
+    let failed = all.iter().find(|child| child.ended.is_some());
+    let (class, confidence) = match failed {
+        Some(child) if child.name.starts_with("pt_data_worker") => ("dataloader-worker-crash", 0.5),
+        Some(_) => ("subprocess-failed", 0.4),
+        None if all.len() >= MANY => ("resource-contention", 0.3),
+        None => return None,
+    };
+    let mut says = mark(class, Role::Confirmation, confidence, "ranks.dead_children");
+    says.fields.insert("children".to_owned(), all.len().to_string());
+    // What the kernel says of its own kills names the process, too.
+    if let Some(child) = failed {
+        says.fields.insert("pid".to_owned(), child.pid.to_string());
+    }
+    Some(says)
+}
+
+/// The threads of a process that are blocked with the one that is told of.
+fn blocked_threads(proc_root: &Path, task: &Task) -> Vec<String> {
+    let standing = Standing::of(proc_root, task.id);
+    standing.map_or_else(Vec::new, |standing| {
+        standing.blocked.iter().map(ToString::to_string).collect()
+    })
+}
+
+/// How often a task in uninterruptible sleep has gone to sleep; nothing when it is in another state.
+fn blocked(folder: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(folder.join("status")).ok()?;
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     field("State:").filter(|state| state.starts_with('D'))?;
     field("voluntary_ctxt_switches:")?.parse().ok()

@@ -135,26 +135,167 @@ fn a_rank_that_nothing_wakes_is_told_and_one_that_is_busy_with_a_disk_is_not() {
 }
 
 #[test]
-fn children_that_stay_dead_are_told_once() {
+fn a_rank_that_waits_for_a_file_names_where_it_lies_and_is_told_when_it_is_woken() {
     let mut scene = Scene::new();
-    let child = |state: char| {
-        let own = scene.folder.path().join("90");
-        fs::create_dir_all(&own).unwrap();
-        fs::write(own.join("stat"), format!("90 (worker) {state} 70 70\n")).unwrap();
-    };
-    child('Z');
-    fs::write(scene.folder.path().join("70/task/70/children"), "90 ").unwrap();
+    let own = scene.folder.path().join("70");
+    fs::write(own.join("mountinfo"), "2 1 7:0 / /scratch rw - ext4 /dev/loop0 rw\n").unwrap();
+    fs::create_dir_all(own.join("fd")).unwrap();
+    std::os::unix::fs::symlink("/scratch/step-9.pt", own.join("fd/5")).unwrap();
+    let fsync = if cfg!(target_arch = "x86_64") { 74 } else { 82 };
+    fs::write(own.join("syscall"), format!("{fsync} 0x5 0x0 0x0\n")).unwrap();
+    scene.process(70, 'D', "jbd2_log_wait_commit", 5);
     let mut told = Vec::new();
-    for second in 0..50 {
+    for second in 0..20 {
         told.extend(scene.look(second));
     }
-    let bodies: Vec<_> = told.iter().map(|sighting| &sighting.body).collect();
-    assert!(matches!(bodies[..], [Body::Sample { value: 1.0, .. }]), "{bodies:?}");
+    let [
+        Sighting {
+            body: Body::Line { text, .. },
+            marks,
+            ..
+        },
+    ] = &told[..]
+    else {
+        panic!("{told:?}")
+    };
+    assert_eq!(
+        text,
+        "the rank is blocked in fsync (jbd2_log_wait_commit) for 15 s, and no signal reaches it; it waits for \
+         /scratch/step-9.pt on /scratch (/dev/loop0, ext4)"
+    );
+    let field = |name: &str| marks[0].fields.get(name).map(String::as_str);
+    assert_eq!(
+        (marks[0].class.as_str(), marks[0].role),
+        ("filesystem-hang", rankguard_model::Role::Root)
+    );
+    assert_eq!(
+        (field("wchan"), field("used_by")),
+        (Some("jbd2_log_wait_commit"), Some("llm/0"))
+    );
+    assert!(scene.hangs.roster.views()[0].blocked.is_some());
+    scene.process(70, 'S', "futex_wait_queue", 6);
+    let told = scene.look(31);
+    let [
+        Sighting {
+            body: Body::Line { text, .. },
+            marks,
+            ..
+        },
+    ] = &told[..]
+    else {
+        panic!("{told:?}")
+    };
+    assert_eq!(text, "the rank is no longer blocked, after 31 s");
+    assert_eq!(
+        (marks[0].signature.as_str(), &marks[0].fields["mount"]),
+        ("ranks.woken", &"/scratch".to_owned())
+    );
+    assert_eq!(scene.hangs.roster.views()[0].blocked, None);
+}
+
+#[test]
+fn a_thread_and_a_worker_that_nothing_wakes_are_told_though_the_rank_itself_only_waits() {
+    let mut scene = Scene::new();
+    scene.process(90, 'D', "nfs_wait_bit_killable", 3);
+    fs::write(scene.folder.path().join("70/task/70/children"), "90 ").unwrap();
+    let thread = scene.folder.path().join("71/task/75");
+    fs::create_dir_all(&thread).unwrap();
+    fs::write(thread.join("stat"), "75 (pin_memory) D 1 71\n").unwrap();
+    fs::write(thread.join("status"), "State:\tD (x)\nvoluntary_ctxt_switches:\t9\n").unwrap();
+    let mut told = Vec::new();
+    for second in 0..60 {
+        told.extend(scene.look(second));
+    }
+    let texts: Vec<&str> = told
+        .iter()
+        .map(|sighting| match &sighting.body {
+            Body::Line { text, .. } => text.as_str(),
+            _ => "",
+        })
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "the rank's child process 90 (python3) is blocked in nfs_wait_bit_killable for 20 s, and no signal reaches it",
+            "the rank's thread 75 (pin_memory) is blocked for 20 s, and no signal reaches it",
+        ]
+    );
+}
+
+/// A child of rank 0, with the end that `wait` would tell.
+fn child(scene: &Scene, pid: u32, name: &str, state: char, status: i32) {
+    let own = scene.folder.path().join(pid.to_string());
+    fs::create_dir_all(&own).unwrap();
+    let between = "0 ".repeat(47);
+    fs::write(
+        own.join("stat"),
+        format!("{pid} ({name}) {state} 70 {between}{status}\n"),
+    )
+    .unwrap();
+    let list = scene.folder.path().join("70/task/70/children");
+    let before = fs::read_to_string(&list).unwrap_or_default();
+    fs::write(list, format!("{before}{pid} ")).unwrap();
+}
+
+fn looks(scene: &mut Scene, from: u64, to: u64) -> Vec<String> {
+    let told = (from..to).flat_map(|second| scene.look(second)).collect::<Vec<_>>();
+    told.iter().map(crate::collectors::testing::told).collect()
+}
+
+#[test]
+fn children_that_stay_dead_are_a_finding_once_and_again_when_they_grow() {
+    let mut scene = Scene::new();
+    child(&scene, 90, "pt_data_worker", 'Z', 9);
+    let first = looks(&mut scene, 0, 50);
+    let dead = "of the rank's children have ended and it does not wait for them";
+    assert_eq!(first.len(), 1, "{first:?}");
+    assert!(
+        first[0].ends_with(&format!(
+            "| dataloader-worker-crash | 1 {dead}: process 90 (pt_data_worker), signal 9 (exit code 137)"
+        )),
+        "{first:?}"
+    );
+    assert_eq!(scene.hangs.roster.views()[0].dead_children, 1);
+    child(&scene, 91, "sh", 'Z', 256);
+    let grown = looks(&mut scene, 50, 80);
+    assert!(
+        grown.len() == 1
+            && grown[0].contains(&format!("2 {dead}"))
+            && grown[0].ends_with("process 91 (sh), exit code 1"),
+        "{grown:?}"
+    );
+    fs::write(scene.folder.path().join("70/task/70/children"), "").unwrap();
+    let gone = looks(&mut scene, 80, 110);
+    assert!(gone.len() == 1 && gone[0].contains("value: 0.0"), "{gone:?}");
+    assert_eq!(scene.hangs.roster.views()[0].dead_children, 0);
+}
+
+#[test]
+fn a_child_that_ended_well_is_a_figure_and_many_of_them_are_a_finding() {
+    let mut scene = Scene::new();
+    child(&scene, 90, "sh", 'Z', 0);
+    let told = looks(&mut scene, 0, 30);
+    assert!(told.len() == 1 && told[0].contains("| - |"), "{told:?}");
+    for pid in 100..140 {
+        child(&scene, pid, "sh", 'Z', 0);
+    }
+    let told = looks(&mut scene, 30, 60);
+    assert!(
+        told.len() == 1 && told[0].contains("| resource-contention | 41 of"),
+        "{told:?}"
+    );
 }
 
 #[test]
 fn every_class_that_is_marked_stands_in_the_catalogue() {
-    for class in ["hang-no-error", "hung-task"] {
+    for class in [
+        "dataloader-worker-crash",
+        "filesystem-hang",
+        "hang-no-error",
+        "hung-task",
+        "resource-contention",
+        "subprocess-failed",
+    ] {
         let id = rankguard_model::ClassId::from(class);
         assert!(rankguard_faults::Catalogue::builtin().class(&id).is_some(), "{class}");
     }

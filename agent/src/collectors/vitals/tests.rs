@@ -74,6 +74,18 @@ fn errors_that_grow_are_told_at_their_steps() {
     host.put("sys/fs/cgroup/slice/agent/memory.events", "oom_kill 3\n");
     let wanted = one("host.cgroup_oom_kill", 3.0, Some("container-oom-kill"));
     assert_eq!(host.look(true), wanted);
+    // The same kernel may have the controller in a hierarchy of version 1.
+    let mut host = Host::new();
+    host.put("proc/self/cgroup", "9:name=systemd:/\n4:memory:/slice/agent\n0::/\n");
+    let kills = |host: &Host, count| {
+        let text = format!("oom_kill_disable 0\nunder_oom 0\noom_kill {count}\n");
+        host.put("sys/fs/cgroup/memory/slice/agent/memory.oom_control", &text);
+    };
+    kills(&host, 1);
+    assert_eq!(host.look(true), []);
+    kills(&host, 2);
+    let wanted = one("host.cgroup_oom_kill", 2.0, Some("container-oom-kill"));
+    assert_eq!(host.look(true), wanted);
 }
 
 #[test]

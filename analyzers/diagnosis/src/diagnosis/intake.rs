@@ -2,7 +2,7 @@
 //! memory.
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Finding, Role, Timestamp};
+use rankguard_model::{Finding, NodeId, Role, Timestamp};
 
 use super::Diagnosis;
 use crate::belongs::{opens, scopes};
@@ -11,7 +11,11 @@ use crate::conclusion::Conclusion;
 use crate::draft::Draft;
 use crate::glimpse::Glimpse;
 use crate::scope::ScopeRef;
-use crate::{Change, Context, DraftId, Scope};
+use crate::storage::{is_answer, is_over};
+use crate::{Change, Context, DraftId, Scope, Sign};
+
+/// Why a finding that comes late is in its case.
+const LATE: &str = "It arrived after the case was concluded and follows from it.";
 
 impl Diagnosis {
     /// A dump came in: an open draft waits for the others, and one that was concluded without them is looked at again once
@@ -151,6 +155,21 @@ impl Diagnosis {
         true
     }
 
+    /// What is remembered and may explain a draft that is opened at this moment: what is recent and was not overcome.
+    fn news(&self, at: Timestamp, draft: &Draft, context: &Context) -> Vec<&Sign> {
+        let mut held = self.memory.of_scope(&draft.scope, context);
+        let answers: Vec<&Sign> = held.iter().copied().filter(|sign| is_answer(sign)).collect();
+        let went_on = |node: &NodeId| match &draft.scope {
+            Scope::Job { job, generation } => self.steps.newest_on(job, *generation, &draft.placements, node),
+            Scope::Node { .. } => None,
+        };
+        held.retain(|held| {
+            let recent = at.since(held.at) <= self.policy.window;
+            recent && !self.steps.overcame(held) && !is_over(held, &answers, || held.node().and_then(went_on))
+        });
+        held
+    }
+
     fn open_draft(
         &mut self,
         now: Timestamp,
@@ -161,10 +180,8 @@ impl Diagnosis {
     ) -> Change {
         self.opened += 1;
         let mut draft = Draft::open(DraftId(self.opened), scope.own(), now, context);
-        for held in self.memory.of_scope(&draft.scope, context) {
-            if glimpse.at.since(held.at) <= self.policy.window && !self.steps.overcame(held) {
-                draft.add(&Glimpse::of(held), &self.policy);
-            }
+        for held in self.news(glimpse.at, &draft, context) {
+            draft.add(&Glimpse::of(held), &self.policy);
         }
         draft.add(glimpse, &self.policy);
         draft.look(catalogue);
@@ -191,20 +208,21 @@ fn late_of(glimpse: &Glimpse<'_>, draft: &Draft) -> bool {
 /// What a sign is in a failure that was concluded before it came.
 fn late_finding(glimpse: &Glimpse<'_>, before: &Conclusion) -> Finding {
     let class = glimpse.class();
+    let (role, why) = match glimpse.mark() {
+        Some(mark) if mark.role == Role::Noise => (Role::Noise, "It arrived after the case was concluded."),
+        _ if class == Some(&before.class) => (Role::Confirmation, LATE),
+        _ => (Role::Cascade, LATE),
+    };
     Finding {
         evidence: glimpse.evidence.clone(),
         at: glimpse.at,
         source: glimpse.source,
         entity: glimpse.entity.clone(),
         class: class.cloned().unwrap_or_else(|| "killed-by-signal".into()),
-        role: if class == Some(&before.class) {
-            Role::Confirmation
-        } else {
-            Role::Cascade
-        },
+        role,
         confidence: 0.8,
         text: glimpse.text.clone().into_owned(),
-        why: "It arrived after the case was concluded and follows from it.".to_owned(),
+        why: why.to_owned(),
         synthetic: glimpse.synthetic,
     }
 }

@@ -112,10 +112,11 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
         candidate = candidate.confirmed([*at], note);
     } else if let Some((at, other)) = child {
         candidate.root_rank = other.rank();
-        candidate = candidate.confirmed(
-            [at],
-            "The job's log names the same process id as the kernel.".to_owned(),
-        );
+        let note = match other.source {
+            Source::Ranks => "A child that its rank does not wait for has the process id that the kernel names.",
+            _ => "The job's log names the same process id as the kernel.",
+        };
+        candidate = candidate.confirmed([at], note.to_owned());
     } else if let Some((at, exit_sign, _, exit)) = killed.first() {
         candidate.root_rank = exit_sign.rank();
         let note = format!("A rank on the same node ended with {exit}, as an out-of-memory kill ends a process.");

@@ -121,6 +121,14 @@ impl<S> Tally<S> {
         whole.map(|(key, _)| *key)
     }
 
+    /// Steps of a generation of which there is an image, oldest first.
+    pub fn steps(&self, generation: Generation) -> impl Iterator<Item = Step> + '_ {
+        let of = self
+            .attempts
+            .range((generation, Step(0))..=(generation, Step(u64::MAX)));
+        of.map(|((_, step), _)| *step)
+    }
+
     /// The images of an attempt, so far.
     pub fn images(&self, generation: Generation, step: Step) -> Option<&BTreeMap<Rank, S>> {
         self.attempts.get(&(generation, step)).map(|attempt| &attempt.images)

@@ -133,6 +133,20 @@ impl<'a> RebuildSource<'a> {
         same && sound && view.roots.len() == view.lane.ranks.len() && longest == view.bytes
     }
 
+    /// All of an image, compared with nothing: that is for whoever keeps it.
+    pub fn image(&self, rank: Rank) -> Result<Vec<u8>, ChunkError> {
+        let kept = self.lane(rank).ok_or("no parity over it is left")?;
+        let length = self.images.get(&rank).map_or(0, |image| image.index.image_bytes);
+        let mut out = Vec::with_capacity(usize::try_from(length)?);
+        while (out.len() as u64) < length {
+            let at = out.len() as u64;
+            let part = self.rebuild(kept, rank, &(at..(at + RUN).min(kept.bytes)))?;
+            out.extend_from_slice(&part);
+        }
+        out.truncate(usize::try_from(length)?);
+        Ok(out)
+    }
+
     /// Bytes of the image of `rank`, between bounds of blocks.
     fn rebuild(&self, kept: &Kept, rank: Rank, range: &Range<u64>) -> Result<Vec<u8>, ChunkError> {
         let ranks = &kept.lane.ranks;

@@ -99,14 +99,13 @@ struct Sum {
 
 #[derive(Debug)]
 struct Share {
-    root: ChunkDigest,
+    index: Arc<ShardIndex>,
     /// What is missing of it; nothing once it is sealed.
     open: Option<Open>,
 }
 
 #[derive(Debug, Clone)]
 struct Open {
-    index: Arc<ShardIndex>,
     cut: Arc<Cut>,
     added: Vec<bool>,
 }
@@ -147,10 +146,9 @@ impl Sums {
         }
         if let Some(share) = known.and_then(|sum| sum.shares.get(&name.rank)) {
             return match &share.open {
-                _ if share.root != index.root => Err(Refusal::Conflict),
+                _ if *share.index != index => Err(Refusal::Conflict),
                 None => Ok(Vec::new()),
-                Some(open) if *open.index == index => Ok(open.missing()),
-                Some(_) => Err(Refusal::Conflict),
+                Some(open) => Ok(open.missing()),
             };
         }
         let before = known.map_or(0, |sum| sum.bytes.len() as u64);
@@ -168,11 +166,9 @@ impl Sums {
         let open = Open {
             added: vec![false; cut.pieces.len()],
             cut,
-            index: Arc::new(index),
         };
-        let (missing, root) = (open.missing(), open.index.root);
-        let open = Some(open);
-        sum.shares.insert(name.rank, Share { root, open });
+        let (missing, open, index) = (open.missing(), Some(open), Arc::new(index));
+        sum.shares.insert(name.rank, Share { index, open });
         inner.of.insert(name.clone(), whole);
         Ok(missing)
     }
@@ -190,7 +186,7 @@ impl Sums {
             let mut inner = self.lock();
             let (sum, open) = inner.open(name).ok_or(Refusal::Unknown)?;
             let place = sum.lane.place(name.rank).ok_or(Refusal::Unknown)?;
-            (open.index.clone(), open.cut.clone(), sum.code, place, sum.nth as usize)
+            (sum.index.clone(), open.cut.clone(), sum.code, place, sum.nth as usize)
         };
         cut.check(&index, piece, bytes)?;
         let (at, laid) = lay_out(&cut, piece, bytes).ok_or(Refusal::Unknown)?;
@@ -202,7 +198,7 @@ impl Sums {
         let added = open
             .added
             .get_mut(piece as usize)
-            .filter(|_| Arc::ptr_eq(&open.index, &index));
+            .filter(|_| Arc::ptr_eq(&sum.index, &index));
         let added = added.ok_or(Refusal::Unknown)?;
         if !std::mem::replace(added, true) {
             let part = usize::try_from(at)
@@ -227,7 +223,7 @@ impl Sums {
             0 => share.open = None,
             missing => return Err(Refusal::Incomplete { missing }),
         }
-        Ok(share.root)
+        Ok(share.index.root)
     }
 
     /// The parities of a checkpoint that have the images of all their ranks.
@@ -238,6 +234,21 @@ impl Sums {
             of == (job, checkpoint) && sum.is_whole()
         });
         sums.map(|(_, sum)| sum.view()).collect()
+    }
+
+    /// What lies where in the images of lanes whose parity here is whole, by checkpoint; each lane once.
+    pub fn lanes(&self, job: &JobId, which: impl Fn(CheckpointId) -> bool) -> Vec<Vec<Arc<ShardIndex>>> {
+        let inner = self.lock();
+        let whole = inner
+            .sums
+            .iter()
+            .filter(|(name, sum)| name.job == *job && which(name.checkpoint) && sum.is_whole());
+        let mut lanes: BTreeMap<(CheckpointId, Rank), Vec<Arc<ShardIndex>>> = BTreeMap::new();
+        for (name, sum) in whole {
+            let indexes = sum.shares.values().map(|share| share.index.clone());
+            lanes.insert((name.checkpoint, name.rank), indexes.collect());
+        }
+        lanes.into_values().collect()
     }
 
     /// Lets go of a job's parities by checkpoint.
@@ -259,9 +270,15 @@ impl Inner {
     /// The sum that an image still goes into, and what is missing of that.
     fn open(&mut self, share: &Name) -> Option<(Opened<'_>, &mut Open)> {
         let sum = self.sums.get_mut(self.of.get(share)?)?;
-        let open = sum.shares.get_mut(&share.rank)?.open.as_mut()?;
-        let (lane, code, nth, bytes) = (&sum.lane, sum.code, sum.nth, &mut sum.bytes);
-        Some((Opened { lane, code, nth, bytes }, open))
+        let Share { index, open } = sum.shares.get_mut(&share.rank)?;
+        let opened = Opened {
+            lane: &sum.lane,
+            code: sum.code,
+            nth: sum.nth,
+            bytes: &mut sum.bytes,
+            index,
+        };
+        Some((opened, open.as_mut()?))
     }
 }
 
@@ -271,6 +288,8 @@ struct Opened<'a> {
     code: Code,
     nth: u32,
     bytes: &'a mut Vec<u8>,
+    /// Of the image.
+    index: &'a Arc<ShardIndex>,
 }
 
 impl Sum {
@@ -284,7 +303,7 @@ impl Sum {
             lane: self.lane.clone(),
             nth: self.nth,
             bytes: self.bytes.len() as u64,
-            roots: self.shares.values().map(|share| share.root.to_string()).collect(),
+            roots: self.shares.values().map(|share| share.index.root.to_string()).collect(),
         }
     }
 }

@@ -13,6 +13,8 @@ const TICKS: f64 = 100.0;
 pub(super) struct Usage {
     cpu_s: f64,
     rss_bytes: f64,
+    /// A page that several processes have counts for each of them in part: the program's code, of which the agent runs twice.
+    pss_bytes: f64,
     /// Without pages of files, which the program shares with whoever runs it.
     anonymous_bytes: f64,
     read_calls: f64,
@@ -45,6 +47,7 @@ impl Usage {
         Ok(Self {
             cpu_s: (ticks(14)? + ticks(15)?) / TICKS,
             rss_bytes: number(&status, "VmRSS:") * 1024.0,
+            pss_bytes: number(&read("smaps_rollup")?, "Pss:") * 1024.0,
             anonymous_bytes: number(&status, "RssAnon:") * 1024.0,
             read_calls: number(&counts, "syscr:"),
             read_bytes: number(&counts, "rchar:"),
@@ -61,6 +64,7 @@ impl Usage {
     pub(super) fn since(&self, before: &Self) -> Self {
         Self {
             rss_bytes: self.rss_bytes,
+            pss_bytes: self.pss_bytes,
             anonymous_bytes: self.anonymous_bytes,
             ..self.with(before, |now, then| now - then)
         }
@@ -70,6 +74,7 @@ impl Usage {
         Self {
             cpu_s: f(self.cpu_s, other.cpu_s),
             rss_bytes: f(self.rss_bytes, other.rss_bytes),
+            pss_bytes: f(self.pss_bytes, other.pss_bytes),
             anonymous_bytes: f(self.anonymous_bytes, other.anonymous_bytes),
             read_calls: f(self.read_calls, other.read_calls),
             read_bytes: f(self.read_bytes, other.read_bytes),
@@ -95,6 +100,7 @@ impl Usage {
             Some(0.5),
         );
         put("memory", self.rss_bytes / 1e6, "MB", Some(40.0));
+        put("memory, shared pages divided", self.pss_bytes / 1e6, "MB", None);
         put("memory of its own", self.anonymous_bytes / 1e6, "MB", None);
         put("reads", self.read_calls / seconds, "calls/s", None);
         put("bytes read", self.read_bytes / seconds / 1e3, "kB/s", None);

@@ -9,7 +9,7 @@ use rankguard_checkpoint_exchange::safetensors::DEFAULT_FILE_BYTES;
 use rankguard_model::{Generation, Step};
 
 use super::plan::PlanArgs;
-use crate::args::FormatArgs;
+use crate::args::{ControllerAddress, FormatArgs};
 use crate::commands::keep::KeepArgs;
 
 /// `checkpoint`.
@@ -41,6 +41,9 @@ pub(crate) enum CheckpointAction {
         /// Which store.
         #[command(flatten)]
         store: StoreArgs,
+        /// Ask this controller what memory has of it, and which nodes may be lost
+        #[command(flatten)]
+        address: ControllerAddress,
     },
     /// How often to checkpoint on which tier, with the reasoning and what else could be done
     Plan(PlanArgs),

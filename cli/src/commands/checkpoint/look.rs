@@ -6,10 +6,10 @@ use std::path::Path;
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint::verify::{Report, verify};
 use rankguard_checkpoint::{Problem, Store, StoreError};
-use rankguard_model::{JobId, Step};
+use rankguard_model::{JobId, StatusView, Step};
 use serde::Serialize;
 
-use super::StoreArgs;
+use super::{StoreArgs, memory};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
@@ -253,7 +253,7 @@ struct Usable {
     why: Vec<String>,
 }
 
-pub(super) fn explain(args: &StoreArgs, step: Step) -> Result<Exit, CliError> {
+pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>) -> Result<Exit, CliError> {
     let (store, jobs) = open(&args.dir, args.job.as_deref())?;
     let mut all = Vec::new();
     for job in jobs {
@@ -270,6 +270,11 @@ pub(super) fn explain(args: &StoreArgs, step: Step) -> Result<Exit, CliError> {
             if why.is_empty() {
                 why = reasons(&store, &job, checkpoint.id, checkpoint.chunks)?;
             }
+            why.extend(
+                status
+                    .into_iter()
+                    .flat_map(|status| memory::told(status, &job, checkpoint.id)),
+            );
             let (usable, checkpoint) = (checkpoint.intact, checkpoint.id.to_string());
             all.push(Usable {
                 job: job.clone(),

@@ -1,4 +1,4 @@
-//! `rankguard checkpoint ...`: a store on disk, without a controller. One file a family of actions.
+//! `rankguard checkpoint ...`: a store on disk, without a controller unless one is named. One file a family of actions.
 
 mod args;
 mod diff;
@@ -6,6 +6,7 @@ mod export;
 mod gc;
 mod import;
 mod look;
+mod memory;
 mod parity;
 mod pick;
 mod plan;
@@ -20,10 +21,11 @@ pub(crate) use args::CheckpointArgs;
 use args::{CheckpointAction, StoreArgs};
 use rankguard_model::Step;
 
+use crate::args::CommonArgs;
 use crate::error::CliError;
 use crate::exit::Exit;
 
-pub(crate) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: CheckpointArgs, common: &CommonArgs) -> Result<Exit, CliError> {
     match args.action {
         CheckpointAction::Ls(store) => look::ls(&store),
         CheckpointAction::Verify { store, step } => look::check(&store, step.map(Step)),
@@ -35,7 +37,9 @@ pub(crate) fn run(args: CheckpointArgs) -> Result<Exit, CliError> {
         CheckpointAction::Gc(args) => gc::run(&args),
         CheckpointAction::Torture(args) => torture::run(&args),
         CheckpointAction::TortureHand { errand } => torture::hand(&errand),
-        CheckpointAction::Explain { store, step } => look::explain(&store, Step(step)),
+        CheckpointAction::Explain { store, step, address } => {
+            look::explain(&store, Step(step), memory::ask(&address, common)?.as_ref())
+        }
         CheckpointAction::Plan(args) => plan::run(&args),
         CheckpointAction::Show(args) => show::run(&args),
         CheckpointAction::Diff(args) => diff::run(&args),

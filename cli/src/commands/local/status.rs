@@ -168,6 +168,8 @@ fn ranks(view: &AgentView) -> String {
         ("rank", |it| it.rank.rank.to_string()),
         ("pid", |it| it.pid.to_string()),
         ("step", |it| or_dash(it.step)),
+        ("dead children", |it| it.dead_children.to_string()),
+        ("blocked", |it| or_dash(it.blocked.as_ref())),
     ];
     match view.ranks.is_empty() {
         true => String::new(),

@@ -155,6 +155,7 @@ mod tests {
             slots: 1,
             job: job.map(JobId::from),
             address: "127.0.0.1:1".to_owned(),
+            failure_domain: String::new(),
         }
     }
 

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rankguard_checkpoint_tiers::object::ObjectTier;
-use rankguard_checkpoint_tiers::parity::{MEMBERS_MAX, PARITY_MAX};
-use rankguard_model::{CheckpointCopies, CheckpointParity};
+use rankguard_model::{CheckpointCopies, CheckpointParity, CommitLevel};
 
 use crate::args::ControllerAddress;
 use crate::commands::keep::KeepArgs;
@@ -63,12 +62,26 @@ pub(crate) struct CopiesArgs {
     pub(crate) checkpoint_copies: Option<u32>,
     /// Parity of the images in memory: groups of at most K nodes, M other nodes keep a parity of each, and any M of them may be
     /// lost
-    #[arg(long, value_name = "K+M", requires = "checkpoint_dir", value_parser = parity)]
+    #[arg(long, value_name = "K+M", requires = "checkpoint_dir", value_parser = crate::parity::parse)]
     pub(crate) checkpoint_parity: Option<CheckpointParity>,
+    /// What a commit waits for: the store, or also every copy and parity that was asked for; one that fails is told and holds up
+    /// nothing
+    #[arg(long, value_name = "LEVEL", requires = "checkpoint_dir", value_enum, default_value_t)]
+    pub(crate) checkpoint_commit: Level,
     /// Object store that every committed checkpoint is mirrored to: file, s3, gs or az; credentials from the environment
     /// of the agents
     #[arg(long, value_name = "URL", requires = "checkpoint_dir")]
     pub(crate) checkpoint_mirror: Option<String>,
+}
+
+/// What a commit waits for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    /// Shards in the store
+    #[default]
+    Durable,
+    /// Copies and parity, too
+    Replicated,
 }
 
 impl CopiesArgs {
@@ -87,22 +100,12 @@ impl CopiesArgs {
             nodes: self.checkpoint_copies.unwrap_or(0),
             mirror: self.checkpoint_mirror.clone(),
             parity: self.checkpoint_parity,
+            commit: match self.checkpoint_commit {
+                Level::Durable => CommitLevel::Durable,
+                Level::Replicated => CommitLevel::Replicated,
+            },
         })
     }
-}
-
-/// `K+M`.
-fn parity(text: &str) -> Result<CheckpointParity, String> {
-    let (nodes, parities) = text.split_once('+').ok_or("want K+M, such as 4+1")?;
-    let number = |text: &str, most: usize| {
-        let found = text.parse::<u32>().ok();
-        let found = found.filter(|number| (1..=most).contains(&(*number as usize)));
-        found.ok_or_else(|| format!("{text:?} is not a number from 1 to {most}; want K+M, such as 4+1"))
-    };
-    Ok(CheckpointParity {
-        nodes: number(nodes, MEMBERS_MAX)?,
-        parities: number(parities, PARITY_MAX)?,
-    })
 }
 
 /// `MIN:MAX`.
@@ -160,14 +163,6 @@ impl std::str::FromStr for EnvPair {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parity_is_two_numbers_within_what_the_code_can_do() {
-        assert_eq!(parity("4+2"), Ok(CheckpointParity { nodes: 4, parities: 2 }));
-        for wrong in ["", "4", "4+0", "0+1", "4+33", "1025+1", "4:1", "4+1+1", "-4+1"] {
-            assert!(parity(wrong).is_err(), "{wrong:?}");
-        }
-    }
 
     #[test]
     fn a_node_count_is_a_range_or_one_number() {

@@ -40,6 +40,9 @@ impl Turn<'_> {
         if let Body::Copied { .. } = &evidence.body {
             return self.copy_told(evidence);
         }
+        if let Body::ShardsFinished { .. } = &evidence.body {
+            return self.shards_finished(evidence);
+        }
         let Entity::Rank {
             job: name,
             generation,
@@ -50,6 +53,8 @@ impl Turn<'_> {
             return;
         };
         let at = self.at;
+        self.heard_late(name, *generation, &evidence.body);
+        self.started_unasked(name, *generation, &evidence.body);
         let Some(job) = self
             .state
             .jobs
@@ -114,12 +119,10 @@ impl Turn<'_> {
             }
             Body::ShardSealed { step, stall_ms, .. } => job.checkpoints.sealed(*generation, *step, *rank, *stall_ms),
             Body::ShardDurable { seal } => {
-                let fenced = matches!(job.phase, Phase::Fencing { .. }) || job.is_over();
                 let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
-                let manifest = if fenced {
-                    None
-                } else {
-                    job.checkpoints.durable(name, *generation, seal.clone(), &rules)
+                let manifest = match job.committable() == Some(*generation) {
+                    true => job.checkpoints.durable(name, *generation, seal.clone(), &rules),
+                    false => None,
                 };
                 self.commit(name, manifest);
             }
@@ -132,6 +135,17 @@ impl Turn<'_> {
                 ));
             }
             _ => {}
+        }
+    }
+
+    /// A journal of a controller that launched without looking for shards has no answer of a store, but its ranks started.
+    fn started_unasked(&mut self, name: &JobId, generation: Generation, body: &Body) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        if let (Phase::Adopting { port, .. }, Body::RankStarted { .. }) = (&job.phase, body)
+            && job.generation == generation
+        {
+            let port = *port;
+            self.launch(name, port);
         }
     }
 
@@ -182,13 +196,8 @@ impl Turn<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let fenced = matches!(job.phase, Phase::Fencing { .. }) || job.is_over();
-        let generation = job.generation;
-        let manifest = if fenced {
-            None
-        } else {
-            job.checkpoints.complete(name, generation)
-        };
+        let committable = job.committable();
+        let manifest = committable.and_then(|generation| job.checkpoints.complete(name, generation));
         self.commit(name, manifest);
     }
 

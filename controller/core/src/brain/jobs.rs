@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_model::{
-    Generation, JobId, JobSpec, Launch, NodeId, Order, Peer, RankSlot, RestoreBytes, RestorePoint, Timestamp,
+    Generation, JobId, JobSpec, Launch, NodeId, Order, RankSlot, RestoreBytes, RestorePoint, Timestamp,
 };
 
 use super::{STOP_GRACE_MS, Turn, fence_order};
 use crate::calls::Calls;
 use crate::plan::{Plan, PlanKind};
 use crate::tempo::Tempo;
-use crate::{Job, Phase, Timer, plan_check};
+use crate::{Adoption, Job, Phase, Timer, plan_check};
 
 impl Turn<'_> {
     pub(super) fn job_submitted(&mut self, spec: &JobSpec) {
@@ -130,7 +130,7 @@ impl Turn<'_> {
             job.answers = super::Answers::default();
             job.restored = RestoreBytes::default();
             job.completed.clear();
-            job.checkpoints.fence(job.generation);
+            job.checkpoints.fence();
             job.calls = Calls::new(job.generation);
             job.close_spans(at, |_| true);
             job.phase = Phase::Fencing {
@@ -185,6 +185,22 @@ impl Turn<'_> {
                 port: Some(port),
             } if waiting.is_empty() && job.answers.waiting.is_empty() && job.checkpoints.committing.is_none() => {
                 let port = *port;
+                self.adopt(name, port);
+            }
+            Phase::Adopting {
+                port,
+                stage: Adoption::Asking { from, waiting },
+            } if waiting.is_empty() => {
+                let (port, asked) = (*port, Some(*from));
+                let stage = Adoption::Looking { asked };
+                job.phase = Phase::Adopting { port, stage };
+                self.look_for_shards(name);
+            }
+            Phase::Adopting {
+                port,
+                stage: Adoption::Committing,
+            } if job.checkpoints.committing.is_none() => {
+                let port = *port;
                 self.launch(name, port);
             }
             Phase::Launching { waiting, .. } if waiting.is_empty() => {
@@ -219,6 +235,7 @@ impl Turn<'_> {
             .map(|place| place.rank)
             .collect();
         job.phase = Phase::Launching { waiting: ranks, port };
+        job.checkpoints.launched(job.generation);
         let lost_from = job.generation_step.take();
         let restored = job
             .checkpoints
@@ -282,17 +299,7 @@ impl Turn<'_> {
                 step: newest.step,
                 generation: newest.generation,
             }),
-            peers: self
-                .state
-                .fleet
-                .iter()
-                .filter(|(other, entry)| *other != node && entry.lost_since.is_none())
-                .map(|(other, entry)| Peer {
-                    node: other.clone(),
-                    address: entry.info.image_address.clone(),
-                    failure_domain: entry.info.failure_domain.clone(),
-                })
-                .collect(),
+            peers: self.peers_of(node),
             nodes: plan.nodes.clone(),
             copies: job
                 .spec

@@ -1,5 +1,6 @@
 //! One event at a time.
 
+mod adopt;
 mod evidence;
 mod gate;
 mod hang;
@@ -11,6 +12,7 @@ mod stragglers;
 mod twins;
 mod waits;
 
+pub use adopt::Adoption;
 pub use gate::Answers;
 pub use hang::Hang;
 pub use interval::scope_of;
@@ -76,8 +78,9 @@ impl Turn<'_> {
                             }
                         }),
                     };
-                    // Of one that came after a newer one the agents have let go already.
-                    let nodes = if newest { entry.nodes().to_vec() } else { Vec::new() };
+                    // Of one that came after a newer one the agents have let go already; the mirror wants it all the same.
+                    let told = newest || policy.is_some() && entry.checkpoints.has(*generation, *step);
+                    let nodes = if told { entry.nodes().to_vec() } else { Vec::new() };
                     for node in nodes {
                         self.order(&node, keep.clone());
                     }
@@ -100,6 +103,12 @@ impl Turn<'_> {
                     self.advance(job);
                 }
             }
+            Event::ShardsFound {
+                job,
+                generation,
+                seals,
+                problem,
+            } => self.shards_found(job, *generation, seals, problem.as_deref()),
             Event::TimerFired { timer } => self.timer_fired(timer),
             Event::NodeCordoned { node, reason } => {
                 self.state.fleet.cordon(
@@ -137,6 +146,10 @@ impl Turn<'_> {
             .collect();
         for (name, manifest) in open {
             self.commit(&name, Some(manifest));
+        }
+        let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
+        for name in names {
+            self.look_for_shards(&name);
         }
     }
 

@@ -8,7 +8,7 @@ use rankguard_model::{Generation, JobId, NodeId, NodeInfo, Order, Rank, Span, Ti
 
 use super::risk::call_order;
 use super::{STOP_GRACE_MS, Turn, fence_order, node_of};
-use crate::{Phase, Plan, Timer};
+use crate::{Adoption, Phase, Plan, Timer};
 
 /// Stretches of node life kept for reports; beyond it the oldest are forgotten.
 const NODE_SPANS_MAX: usize = 4_096;
@@ -39,7 +39,10 @@ impl Turn<'_> {
     /// A restarted agent does not run ranks that we believed it runs.
     pub(super) fn ranks_vanished(&mut self, info: &NodeInfo) {
         let vanished = self.state.jobs.iter().any(|(name, job)| {
-            let awaited = !matches!(job.phase, Phase::Pending { .. } | Phase::Fencing { .. });
+            let awaited = !matches!(
+                job.phase,
+                Phase::Pending { .. } | Phase::Fencing { .. } | Phase::Adopting { .. }
+            );
             let alive: BTreeSet<Rank> = info
                 .running
                 .iter()
@@ -87,8 +90,13 @@ impl Turn<'_> {
             if let Some(job) = self.state.jobs.get_mut(&name) {
                 job.close_spans(last_heard, |span| span.node == *node);
                 let wanted = job.plan.as_ref().is_some_and(|plan| plan.nodes.contains(node));
-                if let (Phase::Fencing { waiting, .. }, false) = (&mut job.phase, wanted) {
-                    waiting.remove(node);
+                match &mut job.phase {
+                    Phase::Fencing { waiting, .. } if !wanted => drop(waiting.remove(node)),
+                    Phase::Adopting {
+                        stage: Adoption::Asking { waiting, .. },
+                        ..
+                    } => drop(waiting.remove(node)),
+                    _ => {}
                 }
             }
             self.advance(&name);
@@ -108,6 +116,7 @@ impl Turn<'_> {
                 }
             }
             Phase::Fencing { .. } if job.answers.waiting.contains(node) => self.ask_node(name, node),
+            Phase::Adopting { .. } => self.order_to_finish(name, node),
             Phase::Launching { waiting, port } => {
                 let port = *port;
                 let awaited = job

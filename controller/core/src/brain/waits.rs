@@ -7,7 +7,7 @@ use rankguard_diagnosis::Fact;
 use rankguard_model::{Generation, JobId, NodeId};
 
 use super::{Turn, node_of};
-use crate::{Phase, Timer};
+use crate::{Adoption, Phase, Timer};
 
 impl Turn<'_> {
     pub(super) fn wait_at_most(&mut self, name: &JobId, millis: u64) {
@@ -87,6 +87,19 @@ impl Turn<'_> {
             Phase::Fencing { waiting, .. } => {
                 let late = super::gate::awaited(job, waiting);
                 self.give_up_on(name, &late, "did not end its old ranks, or look at itself, in time");
+            }
+            // Whoever writes a manifest has a deadline of its own.
+            Phase::Adopting {
+                stage: Adoption::Committing,
+                ..
+            } => self.wait_at_most(name, self.state.policy.adopt_ms),
+            Phase::Adopting { .. } => {
+                self.announce(format!(
+                    "job {name}: what generation {} had sealed could not be finished in time",
+                    job.checkpoints.trained()
+                ));
+                self.wait_at_most(name, self.state.policy.adopt_ms);
+                self.end_adoption(name);
             }
             Phase::Launching { waiting, .. } => {
                 let late: BTreeSet<NodeId> = waiting.iter().filter_map(|rank| node_of(job, *rank)).collect();

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rankguard_checkpoint_format::Manifest;
 use rankguard_core::{Action, Event, Policy, Stamped, State, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, Case, ClockOffset, Entity, Evidence, EvidenceId, FailedCheck, Generation, JobId, JobSpec, Mark, NodeId,
-    NodeInfo, NodeRange, Order, Rank, Sequence, Source, Step, Timestamp,
+    Body, Case, CheckpointCopies, CheckpointPolicy, ClockOffset, Entity, Evidence, EvidenceId, FailedCheck, Generation,
+    JobId, JobSpec, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Retention, Sequence, Source, Step, Timestamp,
 };
 
 /// Four nodes with two slots each, and a job that wants them all.
@@ -20,6 +21,18 @@ pub(crate) struct Cluster {
     /// What nodes answer when they are asked whether they have what a job needs.
     pub(crate) answers: BTreeMap<NodeId, (Vec<FailedCheck>, BTreeMap<String, String>)>,
     pub(crate) announced: Vec<String>,
+    /// Looks at the store that nobody has answered.
+    pub(crate) looks: Vec<Look>,
+    /// Manifests that nobody has written.
+    pub(crate) manifests: Vec<Manifest>,
+}
+
+/// What is wanted of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) generation: Generation,
+    pub(crate) of: Generation,
+    pub(crate) after: Option<Step>,
 }
 
 /// The job.
@@ -42,6 +55,8 @@ impl Cluster {
             orders: Vec::new(),
             answers: BTreeMap::new(),
             announced: Vec::new(),
+            looks: Vec::new(),
+            manifests: Vec::new(),
         };
         for number in 0..4 {
             let info = NodeInfo {
@@ -62,8 +77,24 @@ impl Cluster {
 
     /// Two ranks each; all have made step 40.
     pub(crate) fn running(policy: Policy) -> Self {
+        Self::started(policy, None, 4)
+    }
+
+    /// The same with checkpoints, and three nodes will do.
+    pub(crate) fn checkpointed(policy: Policy, copies: CheckpointCopies) -> Self {
+        let checkpoint = CheckpointPolicy {
+            every_steps: 10,
+            store: "/checkpoints".to_owned(),
+            keep: 2,
+            retention: Retention::default(),
+            copies,
+        };
+        Self::started(policy, Some(checkpoint), 3)
+    }
+
+    fn started(policy: Policy, checkpoint: Option<CheckpointPolicy>, least: u32) -> Self {
         let mut cluster = Self::new(policy);
-        cluster.submit(4);
+        cluster.submit_with(least, checkpoint);
         cluster.obey();
         cluster.obey();
         for rank in 0..8 {
@@ -74,6 +105,10 @@ impl Cluster {
 
     /// The job wants all nodes, or at least so many.
     pub(crate) fn submit(&mut self, least: u32) {
+        self.submit_with(least, None);
+    }
+
+    fn submit_with(&mut self, least: u32, checkpoint: Option<CheckpointPolicy>) {
         let spec = JobSpec {
             id: job(),
             command: vec!["train".to_owned()],
@@ -81,7 +116,7 @@ impl Cluster {
             workdir: None,
             nodes: NodeRange { min: least, max: 4 },
             ranks_per_node: 2,
-            checkpoint: None,
+            checkpoint,
             max_restarts: 3,
         };
         self.tell(Event::JobSubmitted { spec });
@@ -93,7 +128,11 @@ impl Cluster {
             match action {
                 Action::SendOrder { node, order, .. } => self.orders.push((node, order)),
                 Action::Announce { text } => self.announced.push(text),
-                _ => {}
+                Action::FindShards {
+                    generation, of, after, ..
+                } => self.looks.push(Look { generation, of, after }),
+                Action::CommitManifest { manifest, .. } => self.manifests.push(manifest),
+                Action::SetTimer { .. } => {}
             }
         }
         assert_eq!(invariants::check(&self.state), []);

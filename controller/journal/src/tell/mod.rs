@@ -201,6 +201,7 @@ fn may_move_nodes(event: &Event) -> bool {
             | Body::ShardSealed { .. }
             | Body::ShardDurable { .. }
             | Body::Copied { .. }
+            | Body::ShardsFinished { .. }
             | Body::Restored { .. } => false,
             Body::Line { .. } | Body::Sample { .. } => !evidence.marks.is_empty(),
             _ => true,
@@ -225,6 +226,12 @@ fn text(evidence: &Evidence) -> String {
                 "step {step} of {} could not be copied to {to}: {reason}",
                 evidence.entity
             ),
+        },
+        Body::ShardsFinished {
+            job, shards, failed, ..
+        } => match failed {
+            None => format!("{shards} shards of the last generation of job {job} are in the store"),
+            Some(reason) => format!("a shard of the last generation of job {job} could not be finished: {reason}"),
         },
         Body::Restored { step, .. } => format!("{} restored step {step}", evidence.entity),
         Body::FlightDump { .. } => format!("{} dumped its flight recorder", evidence.entity),
@@ -270,6 +277,13 @@ fn happening(at: Timestamp, event: Event) -> Option<Happening> {
         Event::ManifestRefused { job, step, reason, .. } => {
             let text = format!("checkpoint of step {step} of job {job} refused: {reason}");
             ("checkpoint-refused", None, text)
+        }
+        Event::ShardsFound { job, seals, .. } => {
+            let text = format!(
+                "{} shards of the last generation of job {job} stand in its store",
+                seals.len()
+            );
+            ("shards-found", None, text)
         }
         Event::NodeCordoned { node, reason } => {
             let text = format!("{node} cordoned by an operator: {reason}");

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use rankguard_checkpoint_schedule::admission::ParityGroup;
 use rankguard_checkpoint_schedule::rates::Scope;
+use rankguard_model::CheckpointParity;
 
 use crate::args::FormatArgs;
 
@@ -64,9 +64,9 @@ pub(crate) struct PlanArgs {
     /// Copies of other nodes' state that a node holds
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=15), conflicts_with = "parity")]
     pub(crate) copies: u32,
-    /// Parity instead of copies: nodes of a group, and how many of them may be lost
-    #[arg(long, value_name = "NODES:PARITIES", value_parser = parity)]
-    pub(crate) parity: Option<ParityGroup>,
+    /// Parity instead of copies, as in `run --checkpoint-parity`: nodes of a group, and other nodes that keep a parity of it
+    #[arg(long, value_name = "K+M", value_parser = crate::parity::parse)]
+    pub(crate) parity: Option<CheckpointParity>,
     /// Buffers of transfers under way on a node, GiB
     #[arg(long, value_name = "GIB", default_value_t = 1.0, value_parser = not_negative)]
     pub(crate) buffers_gib: f64,
@@ -146,20 +146,6 @@ fn not_negative(text: &str) -> Result<f64, String> {
     }
 }
 
-/// `8:2`.
-fn parity(text: &str) -> Result<ParityGroup, String> {
-    let wanted = "write NODES:PARITIES with fewer parities than nodes, as in 8:2";
-    let (nodes, parities) = text.split_once(':').ok_or(wanted)?;
-    let group = ParityGroup {
-        nodes: nodes.parse().map_err(|_| wanted)?,
-        parities: parities.parse().map_err(|_| wanted)?,
-    };
-    if group.parities == 0 || group.parities >= group.nodes {
-        return Err(wanted.to_owned());
-    }
-    Ok(group)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,6 +176,5 @@ mod tests {
             let problem = wrong.parse::<TierWord>().expect_err(wrong);
             assert!(problem.contains(says), "{wrong}: {problem}");
         }
-        assert!(parity("8:2").is_ok() && parity("2:2").is_err() && parity("8:0").is_err() && parity("8").is_err());
     }
 }

@@ -21,6 +21,7 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing;
 use crate::out;
+use crate::parity::{self, Lanes, Survival};
 
 /// Spares are to suffice with this probability.
 const SPARES_SUFFICE: f64 = 0.99;
@@ -54,13 +55,6 @@ struct Admission {
     fits: bool,
     need: Option<Need>,
     refusal: Option<String>,
-}
-
-/// Probability that peers still hold everything after so many nodes are lost at once.
-#[derive(Debug, Serialize)]
-struct Survival {
-    lost: u32,
-    probability: f64,
 }
 
 /// How many nodes must stand by.
@@ -272,16 +266,19 @@ fn admission(args: &PlanArgs) -> Option<Admission> {
 }
 
 fn survival(args: &PlanArgs) -> Vec<Survival> {
-    let parts = match args.parity {
-        Some(group) => survival::parity(args.nodes, group.nodes, group.parities),
-        None if args.copies > 0 => survival::groups(args.nodes, args.copies + 1),
-        None => return Vec::new(),
-    };
-    let counts = [1, 2, 4, 8].into_iter().filter(|lost| *lost < args.nodes);
+    if let Some(parity) = args.parity {
+        return Lanes::of_any(args.nodes, parity).survival();
+    }
+    if args.copies == 0 {
+        return Vec::new();
+    }
+    let parts = survival::groups(args.nodes, args.copies + 1);
+    let counts = parity::LOST.into_iter().filter(|lost| *lost < args.nodes);
     counts
         .map(|lost| Survival {
             lost,
             probability: survival::survival(&parts, lost),
+            exact: true,
         })
         .collect()
 }

@@ -170,10 +170,14 @@ fn memory(answer: &Answer) -> Vec<String> {
         }
         lines.extend(memory.refusal.as_ref().map(|refusal| format!("Refused: {refusal}.")));
     }
-    let survived = answer
-        .survival
-        .iter()
-        .map(|one| format!("{} lost {:.4}", one.lost, one.probability));
+    let survived = answer.survival.iter().map(|one| {
+        format!(
+            "{} lost {}{:.4}",
+            one.lost,
+            if one.exact { "" } else { "at least " },
+            one.probability
+        )
+    });
     let survived: Vec<String> = survived.collect();
     if !survived.is_empty() {
         lines.push(format!(

@@ -1,0 +1,172 @@
+//! The children of processes: who they are, and how those ended that nobody waited for.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use rankguard_model::Exit;
+
+use super::kernel::{numbers, read};
+
+/// A child of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Child {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    /// As in its `stat`: R, S, D, T, Z ...
+    pub(crate) state: char,
+    /// How it ended, if it has and that may be known.
+    pub(crate) ended: Option<Exit>,
+}
+
+impl fmt::Display for Child {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.name)?;
+        match self.ended {
+            Some(exit) => write!(f, ", {exit}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Who looks for children at one moment. Kernels without CONFIG_PROC_CHILDREN keep no lists; then all processes are asked for
+/// their parent, once.
+#[derive(Debug)]
+pub(crate) struct Children<'a> {
+    proc_root: &'a Path,
+    by_parent: OnceCell<BTreeMap<u32, Vec<u32>>>,
+}
+
+impl<'a> Children<'a> {
+    pub(crate) fn new(proc_root: &'a Path) -> Self {
+        Self {
+            proc_root,
+            by_parent: OnceCell::new(),
+        }
+    }
+
+    /// Whether the kernel keeps lists, so that looking costs little.
+    pub(crate) fn are_listed(proc_root: &Path) -> bool {
+        let own = std::process::id().to_string();
+        proc_root.join("self/task").join(own).join("children").exists()
+    }
+
+    /// The children of a process.
+    pub(crate) fn pids(&self, pid: u32) -> Vec<u32> {
+        let folder = self.proc_root.join(pid.to_string()).join("task");
+        let mut all = Vec::new();
+        for thread in numbers(&folder) {
+            match std::fs::read_to_string(folder.join(thread.to_string()).join("children")) {
+                Ok(list) => all.extend(
+                    list.split_ascii_whitespace()
+                        .filter_map(|word| word.parse::<u32>().ok()),
+                ),
+                Err(_) => return self.by_parent().get(&pid).cloned().unwrap_or_default(),
+            }
+        }
+        all
+    }
+
+    /// The children of a process, as they are.
+    pub(crate) fn of(&self, pid: u32) -> Vec<Child> {
+        self.pids(pid)
+            .into_iter()
+            .filter_map(|child| self.child(child))
+            .collect()
+    }
+
+    fn child(&self, pid: u32) -> Option<Child> {
+        let stat = Stat::read(&self.proc_root.join(pid.to_string()))?;
+        Some(Child {
+            pid,
+            ended: stat.ended.filter(|_| stat.state == 'Z'),
+            name: stat.name,
+            state: stat.state,
+        })
+    }
+
+    fn by_parent(&self) -> &BTreeMap<u32, Vec<u32>> {
+        self.by_parent.get_or_init(|| {
+            let mut all: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+            for pid in numbers(self.proc_root) {
+                if let Some(stat) = Stat::read(&self.proc_root.join(pid.to_string())) {
+                    all.entry(stat.parent).or_default().push(pid);
+                }
+            }
+            all
+        })
+    }
+}
+
+/// What is used of a `stat`: `7 (py thon) S 1 ...`; the name may hold anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) name: String,
+    pub(super) state: char,
+    pub(super) parent: u32,
+    /// As `wait` would tell it; zero where that may not be known, too.
+    ended: Option<Exit>,
+}
+
+impl Stat {
+    /// Of a process or a thread.
+    pub(super) fn read(folder: &Path) -> Option<Self> {
+        let text = read(&folder.join("stat"));
+        let (head, rest) = text.rsplit_once(')')?;
+        let (_, name) = head.split_once('(')?;
+        let mut words = rest.split_ascii_whitespace();
+        let state = words.next()?.chars().next()?;
+        let parent = words.next()?.parse().ok()?;
+        // The 52nd field, of which three are taken and one is the name.
+        let status: Option<i32> = words.nth(47).and_then(|word| word.parse().ok());
+        let ended = status.filter(|status| *status != 0).map(|status| match status & 0x7f {
+            0 => Exit::Code(status >> 8),
+            signal => Exit::Signal(signal),
+        });
+        Some(Self {
+            name: name.to_owned(),
+            state,
+            parent,
+            ended,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_real_child_that_was_killed_is_seen_with_its_end_until_it_is_waited_for() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = child.id();
+        let find = || {
+            let children = Children::new(Path::new("/proc")).of(std::process::id());
+            children.into_iter().find(|known| known.pid == pid)
+        };
+        assert!(find().is_some_and(|known| known.state != 'Z' && known.ended.is_none()));
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(child.id().try_into().unwrap()).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let dead = loop {
+            let known = find().unwrap();
+            if known.state == 'Z' || std::time::Instant::now() > deadline {
+                break known;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!((dead.state, dead.ended), ('Z', Some(Exit::Signal(9))));
+        assert_eq!(
+            dead.to_string(),
+            format!("process {pid} (sleep), signal 9 (exit code 137)")
+        );
+        child.wait().unwrap();
+        assert_eq!(find(), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! Which ranks use a file system that fails: without that, a disk that nobody touches is blamed for whatever happens next.
+//!
+//! It is asked only when a file system fails, in a thread that may take a moment and no longer: a list of mappings can wait for
+//! a process that is stuck in the very file system. What was found is good for a few seconds, however often a disk complains.
+//!
+//! Three answers: ranks that use it, none of the ranks here, or that it cannot be known (another user's processes, programs that
+//! work in containers of others, a rank that has just ended); then nothing is said. What a job will open later is known only as
+//! far as its command, its environment and its checkpoint store name it.
+
+mod process;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rankguard_model::{Launch, Mark, RankRef};
+
+use crate::ranks::Roster;
+use crate::stacks::Children;
+use process::NotKnown;
+pub(crate) use table::{Mount, Table};
+
+/// How long a look may take. One of ordinary ranks takes some milliseconds.
+const DEADLINE: Duration = Duration::from_millis(300);
+/// How long its answer is good for.
+const FRESH: Duration = Duration::from_secs(10);
+/// Answers that are kept.
+const KEPT: usize = 64;
+/// Words of a line that may be a disk's name.
+const WORDS: usize = 48;
+/// A rank that ended this shortly before may have ended of it, and can no longer be looked at.
+const JUST_ENDED: Duration = Duration::from_secs(10);
+
+/// Whatever of a file system is known to fail.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Failing {
+    /// What lies here.
+    Place(String),
+    /// A disk, by the kernel's name.
+    Disk(String),
+    /// A file server.
+    Server(String),
+}
+
+/// Who asks which ranks use it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Uses(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    proc_root: PathBuf,
+    sysfs_root: PathBuf,
+    roster: Roster,
+    known: Mutex<BTreeMap<Failing, (Instant, Used)>>,
+    /// A look that is stuck is not followed by another.
+    looking: AtomicBool,
+}
+
+/// What is known of a file system.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Used {
+    mount: Option<Mount>,
+    /// Ranks as `job/rank`, or that there are none.
+    by: Option<String>,
+}
+
+impl Uses {
+    pub(crate) fn new(proc_root: &Path, sysfs_root: &Path, roster: &Roster) -> Self {
+        Self(Arc::new(Inner {
+            proc_root: proc_root.to_owned(),
+            sysfs_root: sysfs_root.to_owned(),
+            roster: roster.clone(),
+            known: Mutex::default(),
+            looking: AtomicBool::new(false),
+        }))
+    }
+
+    /// Says in a mark where the file system is and who uses it, as far as that is known.
+    pub(crate) fn say(&self, failing: Failing, mark: &mut Mark) {
+        let used = self.of(failing);
+        let mut say = |name: &str, value: String| drop(mark.fields.entry(name.to_owned()).or_insert(value));
+        if let Some(mount) = used.mount {
+            say("mount", mount.place);
+            say("device", mount.source);
+        }
+        if let Some(by) = used.by {
+            say("used_by", by);
+        }
+    }
+
+    /// The disk that a line of the kernel names.
+    pub(crate) fn disk_in(&self, text: &str) -> Option<String> {
+        let blocks = self.0.sysfs_root.join("class/block");
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_'));
+        let mut words = words.filter(|word| !word.is_empty()).take(WORDS);
+        words.find(|word| blocks.join(word).exists()).map(str::to_owned)
+    }
+
+    fn of(&self, failing: Failing) -> Used {
+        let now = Instant::now();
+        let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, (at, _)| now.saturating_duration_since(*at) < FRESH);
+        if let Some((_, used)) = known.get(&failing) {
+            return used.clone();
+        }
+        drop(known);
+        let used = self.look(&failing);
+        let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < KEPT {
+            known.insert(failing, (now, used.clone()));
+        }
+        used
+    }
+
+    fn look(&self, failing: &Failing) -> Used {
+        if self.0.looking.swap(true, Ordering::AcqRel) {
+            return Used::default();
+        }
+        let (say, answer) = sync_channel(1);
+        let (inner, failing) = (self.0.clone(), failing.clone());
+        let started = std::thread::Builder::new().name("uses".to_owned()).spawn(move || {
+            let used = inner.used(&failing);
+            inner.looking.store(false, Ordering::Release);
+            let _ = say.send(used);
+        });
+        if started.is_err() {
+            self.0.looking.store(false, Ordering::Release);
+        }
+        answer.recv_timeout(DEADLINE).unwrap_or_default()
+    }
+}
+
+impl Inner {
+    fn used(&self, failing: &Failing) -> Used {
+        let Some(host) = Table::read(&self.proc_root, "self") else {
+            return Used::default();
+        };
+        let target = self.target(failing, &host);
+        let mount = host.iter().find(|mount| target.is(mount)).cloned();
+        let look = Look {
+            inner: self,
+            host: &host,
+            target: &target,
+            children: Children::new(&self.proc_root),
+        };
+        let mut users = Vec::new();
+        let (mut ranks, mut unknown, mut seen) = (0, false, mount.is_some());
+        for (rank, pid, launch) in self.roster.using(JUST_ENDED) {
+            ranks += 1;
+            match look.rank(pid, &launch, &mut seen) {
+                Ok(true) => users.push(user(&rank)),
+                Ok(false) => {}
+                Err(NotKnown) => unknown = true,
+            }
+        }
+        // A disk that nobody sees mounted is used in a way that is not looked for.
+        let by = match (users.is_empty(), unknown || !seen) {
+            _ if ranks == 0 => None,
+            (true, true) => None,
+            (true, false) => Some("none".to_owned()),
+            (false, unknown) => {
+                users.extend(unknown.then(|| "?".to_owned()));
+                Some(users.join(", "))
+            }
+        };
+        Used { mount, by }
+    }
+
+    fn target(&self, failing: &Failing, host: &Table) -> Target {
+        let mut target = Target::default();
+        match failing {
+            Failing::Place(path) => target.devs.extend(host.holding(path).map(|mount| mount.dev.clone())),
+            Failing::Disk(name) => disk(&self.sysfs_root.join("class/block"), name, 0, &mut target),
+            Failing::Server(name) => target.server = Some(name.clone()),
+        }
+        target
+    }
+}
+
+fn user(rank: &RankRef) -> String {
+    format!("{}/{}", rank.job, rank.rank)
+}
+
+/// How deep volumes may lie on each other.
+const DEPTH: usize = 4;
+
+/// A disk, its parts, and the volumes that are made of them.
+fn disk(blocks: &Path, name: &str, depth: usize, target: &mut Target) {
+    target.sources.insert(format!("/dev/{name}"));
+    let folder = blocks.join(name);
+    let dev = std::fs::read_to_string(folder.join("dev")).unwrap_or_default();
+    if !dev.trim().is_empty() {
+        target.devs.insert(dev.trim().to_owned());
+    }
+    let below = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let parts = below(&folder).filter(|entry| entry.path().join("partition").exists());
+    let holders = below(&folder.join("holders"));
+    // A controller is no disk itself: `nvme4` has `nvme4n1`.
+    let spaces = below(blocks).filter(|entry| {
+        let space = entry.file_name();
+        let space = space.to_string_lossy();
+        !folder.exists() && space.strip_prefix(name).is_some_and(|rest| rest.starts_with('n'))
+    });
+    if depth < DEPTH {
+        for entry in parts.chain(holders).chain(spaces) {
+            disk(blocks, &entry.file_name().to_string_lossy(), depth + 1, target);
+        }
+    }
+}
+
+/// By what the mounts of a file system are known.
+#[derive(Debug, Default)]
+struct Target {
+    devs: BTreeSet<String>,
+    sources: BTreeSet<String>,
+    server: Option<String>,
+}
+
+impl Target {
+    fn is(&self, mount: &Mount) -> bool {
+        let serves = |server: &String| {
+            let after = mount.source.strip_prefix(server.as_str());
+            let named = after.is_some_and(|rest| rest.starts_with(':') || rest.starts_with('@'));
+            named || mount.option("addr") == Some(server)
+        };
+        let device = self.devs.contains(&mount.dev) || self.sources.contains(&mount.source);
+        device || self.server.as_ref().is_some_and(serves)
+    }
+}
+
+/// One look at the ranks.
+struct Look<'a> {
+    inner: &'a Inner,
+    host: &'a Table,
+    target: &'a Target,
+    children: Children<'a>,
+}
+
+impl Look<'_> {
+    /// Whether a rank uses it; `seen` becomes true where its file systems have it.
+    fn rank(&self, pid: Option<u32>, launch: &Launch, seen: &mut bool) -> Result<bool, NotKnown> {
+        let own = pid.map(|pid| self.table(pid)).transpose();
+        let table = own
+            .as_ref()
+            .ok()
+            .and_then(Option::as_ref)
+            .map(Own::table)
+            .unwrap_or(self.host);
+        *seen |= table.iter().any(|mount| self.target.is(mount));
+        if paths(launch).any(|path| self.lies_on(table, path)) {
+            return Ok(true);
+        }
+        let pid = pid.ok_or(NotKnown)?;
+        own?;
+        for pid in process::family(&self.inner.proc_root, &self.children, pid)? {
+            let folder = self.inner.proc_root.join(pid.to_string());
+            let own = self.table(pid)?;
+            if process::any_path(&folder, |path| self.lies_on(own.table(), path))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The file systems as a process sees them: mostly those of the agent.
+    fn table(&self, pid: u32) -> Result<Own<'_>, NotKnown> {
+        let namespace = |process: &str| std::fs::read_link(self.inner.proc_root.join(process).join("ns/mnt")).ok();
+        let of = pid.to_string();
+        if namespace(&of).is_some_and(|of| namespace("self") == Some(of)) {
+            return Ok(Own::Agents(self.host));
+        }
+        Table::read(&self.inner.proc_root, &of).map(Own::Other).ok_or(NotKnown)
+    }
+
+    fn lies_on(&self, table: &Table, path: &str) -> bool {
+        let Some(mount) = table.holding(path) else { return false };
+        let below = || mount.layers().into_iter().filter_map(|layer| self.host.holding(layer));
+        self.target.is(mount) || below().any(|mount| self.target.is(mount))
+    }
+}
+
+enum Own<'a> {
+    Agents(&'a Table),
+    Other(Table),
+}
+
+impl Own<'_> {
+    fn table(&self) -> &Table {
+        match self {
+            Self::Agents(table) => table,
+            Self::Other(table) => table,
+        }
+    }
+}
+
+/// Absolute paths that the order to start a rank names.
+fn paths(launch: &Launch) -> impl Iterator<Item = &str> {
+    let words = launch.command.iter().chain(launch.env.values());
+    let words = words.flat_map(|word| word.split(['=', ':', ',', ' ', '"', '\'']));
+    let folders = launch
+        .workdir
+        .iter()
+        .chain([&launch.checkpoint_store])
+        .map(String::as_str);
+    words.chain(folders).filter(|word| word.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests;

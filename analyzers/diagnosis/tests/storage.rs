@@ -1,0 +1,155 @@
+//! Stories of file systems: beside the job, under it, and back again.
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use rankguard_diagnosis::{Change, Concluded};
+use rankguard_model::{Body, Exit, Mark, Role, Source};
+use world::{World, mark, on_node, with};
+
+/// Node 1's agent finds that nothing can be written at /scratch any more; `used_by` as it could find out.
+fn read_only(used_by: Option<&str>) -> Mark {
+    let fields: Vec<(&str, &str)> = [("mount", "/scratch")]
+        .into_iter()
+        .chain(used_by.map(|users| ("used_by", users)))
+        .collect();
+    with(mark("filesystem-io-error", Role::Root, 0.6), &fields)
+}
+
+fn unwritable(world: &mut World, ms: i64, used_by: Option<&str>) {
+    let body = Body::Sample {
+        metric: "host.writable /scratch".to_owned(),
+        value: 0.0,
+        unit: "bool".to_owned(),
+    };
+    world.at(ms, Source::Host, on_node(1), body, vec![read_only(used_by)]);
+}
+
+fn stands(case: &Concluded) -> bool {
+    case.verdict.class.as_str().starts_with("hang-")
+}
+
+fn says(case: &Concluded, words: &str) -> bool {
+    case.reasoning.iter().any(|reason| reason.text.contains(words))
+}
+
+#[test]
+fn a_disk_that_the_job_does_not_use_explains_no_hang() {
+    for used_by in ["none", "other/0, other/1"] {
+        let mut world = World::new();
+        unwritable(&mut world, 1_000, Some(used_by));
+        let case = world.stalls(2_000, 40_000).settle();
+        assert!(stands(&case), "{used_by}: {}", case.verdict.class);
+        let others = &case.verdict.alternatives;
+        assert!(others.iter().any(|(class, _)| class.as_str() == "filesystem-io-error"));
+    }
+}
+
+#[test]
+fn a_disk_that_the_job_uses_or_may_use_explains_a_hang() {
+    for used_by in [Some("other/3, train/0, train/1"), Some("other/3, ?"), None] {
+        let mut world = World::new();
+        unwritable(&mut world, 1_000, used_by);
+        let case = world.stalls(2_000, 40_000).settle();
+        assert_eq!(case.verdict.class.as_str(), "filesystem-io-error", "{used_by:?}");
+        assert_eq!(case.verdict.blamed, on_node(1));
+        assert_eq!(
+            says(&case, "used here by rank 0, 1"),
+            used_by.is_some_and(|users| users.contains("train"))
+        );
+    }
+}
+
+#[test]
+fn a_rank_that_dies_writing_there_ties_the_disk_to_the_job_whatever_was_seen_before() {
+    for (text, tied) in [
+        ("OSError: [Errno 30] Read-only file system: '/scratch/step-9.pt'", true),
+        ("OSError: [Errno 5] Input/output error: '/data/shard-3'", false),
+        ("OSError: [Errno 5] Input/output error: '/scratch2/shard-3'", false),
+    ] {
+        let mut world = World::new();
+        unwritable(&mut world, 1_000, Some("none"));
+        world.says(2_000, 1, text, mark("storage-io-error", Role::Root, 0.5));
+        let case = world.exits(2_100, 1, Exit::Code(1)).settle();
+        let expected = if tied {
+            "filesystem-io-error"
+        } else {
+            "storage-io-error"
+        };
+        assert_eq!(case.verdict.class.as_str(), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_rank_that_ends_without_a_word_is_not_explained_by_a_disk_that_nobody_uses() {
+    let mut world = World::new();
+    unwritable(&mut world, 1_000, Some("none"));
+    let case = world.exits(2_000, 1, Exit::Code(3)).settle();
+    assert_eq!(case.verdict.class.as_str(), "rank-exit-unknown");
+}
+
+#[test]
+fn a_full_shm_beside_the_job_explains_no_hang() {
+    let mut world = World::new();
+    let full = with(
+        mark("shm-exhausted", Role::Confirmation, 0.5),
+        &[("mount", "/dev/shm"), ("used_by", "none")],
+    );
+    let body = Body::Sample {
+        metric: "host.disk_available /dev/shm".to_owned(),
+        value: 0.0,
+        unit: "ratio".to_owned(),
+    };
+    world.at(1_000, Source::Host, on_node(1), body, vec![full]);
+    assert!(stands(&world.stalls(2_000, 40_000).settle()));
+}
+
+const NFS: &str = "nfs: server nas01 not responding, still trying";
+
+fn silent_server() -> Mark {
+    let mut mark = with(mark("filesystem-hang", Role::Root, 0.94), &[("server", "nas01")]);
+    mark.signature = "nfs-not-responding".to_owned();
+    mark
+}
+
+fn answers(server: &str) -> Mark {
+    let mut mark = with(mark("none", Role::Noise, 0.95), &[("server", server)]);
+    mark.signature = "nfs-ok".to_owned();
+    mark
+}
+
+#[test]
+fn a_server_that_answered_again_before_the_ranks_went_on_explains_nothing_later() {
+    for (answered, class) in [("nas01", "hang-no-error"), ("nas02", "filesystem-hang")] {
+        let mut world = World::new();
+        world.kernel(1_000, on_node(1), NFS, silent_server());
+        let text = format!("nfs: server {answered} OK");
+        world.kernel(10_000, on_node(1), &text, answers(answered));
+        world.steps(15_000, 1, 7);
+        let case = world.stalls(15_000, 50_000).settle();
+        assert_eq!(case.verdict.class.as_str(), class);
+    }
+}
+
+#[test]
+fn a_server_that_answers_again_while_the_job_still_stands_is_no_cause_by_itself() {
+    let mut world = World::new();
+    world.steps(500, 1, 6);
+    world.kernel(1_000, on_node(1), NFS, silent_server());
+    world.kernel(10_000, on_node(1), "nfs: server nas01 OK", answers("nas01"));
+    let case = world.stalls(500, 50_000).settle();
+    assert!(stands(&case), "{}", case.verdict.class);
+    let others = &case.verdict.alternatives;
+    assert!(others.iter().any(|(class, _)| class.as_str() == "filesystem-hang"));
+}
+
+#[test]
+fn an_answer_that_comes_after_the_conclusion_follows_from_nothing() {
+    let mut world = World::new();
+    world.kernel(1_000, on_node(1), NFS, silent_server());
+    let case = world.stalls(500, 40_000).settle();
+    assert_eq!(case.verdict.class.as_str(), "filesystem-hang");
+    world.kernel(46_000, on_node(1), "nfs: server nas01 OK", answers("nas01"));
+    let joined = |change: &Change| matches!(change, Change::Late { finding, .. } if finding.role == Role::Noise);
+    assert!(world.changes.iter().any(joined), "{:?}", world.changes.last());
+}

@@ -1,0 +1,208 @@
+//! A cluster that reports, and what is concluded from it: what stories are told with.
+#![allow(clippy::unwrap_used, dead_code, reason = "each file of stories uses a part of it")]
+
+use std::collections::BTreeMap;
+
+use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Fact, JobContext, Policy};
+use rankguard_faults::Catalogue;
+use rankguard_model::{
+    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role,
+    Sequence, Source, Step, Timestamp,
+};
+
+/// Three nodes with two ranks each, generation 1, and everything that was reported so far.
+pub(crate) struct World {
+    pub(crate) diagnosis: Diagnosis,
+    pub(crate) context: Context,
+    pub(crate) seq: u64,
+    pub(crate) changes: Vec<Change>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let placements = (0..6).map(|rank| (Rank(rank), node(rank / 2 + 1))).collect();
+        let job = JobContext {
+            generation: Generation(1),
+            placements,
+            stopping: false,
+        };
+        Self {
+            diagnosis: Diagnosis::new(Policy::default()),
+            context: Context::from_iter([(JobId::from("train"), job)]),
+            seq: 0,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Another truth about the job.
+    pub(crate) fn job(&mut self, change: impl FnOnce(&mut JobContext)) {
+        let name = JobId::from("train");
+        let mut job = self.context.job(&name).unwrap().clone();
+        change(&mut job);
+        self.context.set(name, job);
+    }
+
+    /// Evidence that happened and arrived at `ms`.
+    pub(crate) fn at(&mut self, ms: i64, source: Source, entity: Entity, body: Body, marks: Vec<Mark>) -> &mut Self {
+        self.late(ms, ms, source, entity, body, marks)
+    }
+
+    pub(crate) fn late(
+        &mut self,
+        ms: i64,
+        arrived: i64,
+        source: Source,
+        entity: Entity,
+        body: Body,
+        marks: Vec<Mark>,
+    ) -> &mut Self {
+        self.seq += 1;
+        let id = EvidenceId {
+            node: entity.node().cloned().unwrap_or_else(|| node(1)),
+            seq: Sequence(self.seq),
+        };
+        let evidence = Evidence {
+            id,
+            at: Timestamp::from_millis(ms),
+            source,
+            entity,
+            body,
+            marks,
+            synthetic: false,
+        };
+        let now = Timestamp::from_millis(arrived);
+        let changes = self
+            .diagnosis
+            .observe(now, &evidence, &self.context, Catalogue::builtin());
+        self.changes.extend(changes);
+        self
+    }
+
+    pub(crate) fn exits(&mut self, ms: i64, rank: u32, exit: Exit) -> &mut Self {
+        self.at(
+            ms,
+            Source::Ranks,
+            rank_of(rank),
+            Body::RankExited { pid: 1000 + rank, exit },
+            Vec::new(),
+        )
+    }
+
+    pub(crate) fn says(&mut self, ms: i64, rank: u32, text: &str, mark: Mark) -> &mut Self {
+        self.at(ms, Source::JobLog, rank_of(rank), line(text), vec![mark])
+    }
+
+    pub(crate) fn kernel(&mut self, ms: i64, entity: Entity, text: &str, mark: Mark) -> &mut Self {
+        self.at(ms, Source::KernelLog, entity, line(text), vec![mark])
+    }
+
+    pub(crate) fn silent(&mut self, ms: i64, on: u32) -> &mut Self {
+        let fact = Fact::NodeSilent {
+            node: node(on),
+            since: Timestamp::from_millis(ms),
+        };
+        let now = Timestamp::from_millis(ms + 1_000);
+        let changes = self
+            .diagnosis
+            .observe_fact(now, &fact, &self.context, Catalogue::builtin());
+        self.changes.extend(changes);
+        self
+    }
+
+    /// A rank completes a step.
+    pub(crate) fn steps(&mut self, ms: i64, rank: u32, step: u64) -> &mut Self {
+        let body = Body::Progress {
+            step: Step(step),
+            loss: None,
+            step_ms: 5.0,
+            own_ms: None,
+        };
+        self.at(ms, Source::Ranks, rank_of(rank), body, Vec::new())
+    }
+
+    /// No rank has made a step since `ms`, which the controller finds at `found`.
+    pub(crate) fn stalls(&mut self, ms: i64, found: i64) -> &mut Self {
+        let fact = Fact::JobStalled {
+            job: JobId::from("train"),
+            generation: Generation(1),
+            since: Timestamp::from_millis(ms),
+            suspect: None,
+        };
+        let now = Timestamp::from_millis(found);
+        let changes = self
+            .diagnosis
+            .observe_fact(now, &fact, &self.context, Catalogue::builtin());
+        self.changes.extend(changes);
+        self
+    }
+
+    /// Waits until the next draft is due and gives its conclusion.
+    pub(crate) fn settle(&mut self) -> Concluded {
+        let due = self.diagnosis.due().expect("a draft is open");
+        let mut all = self.diagnosis.conclude(due, Catalogue::builtin());
+        assert_eq!(all.len(), 1, "one failure is one case");
+        all.remove(0)
+    }
+
+    pub(crate) fn opened(&self) -> usize {
+        self.changes
+            .iter()
+            .filter(|change| matches!(change, Change::Opened { .. }))
+            .count()
+    }
+}
+
+pub(crate) fn node(number: u32) -> NodeId {
+    NodeId(format!("n{number}"))
+}
+
+pub(crate) fn rank_of(rank: u32) -> Entity {
+    Entity::Rank {
+        job: JobId::from("train"),
+        generation: Generation(1),
+        rank: Rank(rank),
+        node: node(rank / 2 + 1),
+    }
+}
+
+pub(crate) fn gpu(on: u32) -> Entity {
+    Entity::Device {
+        node: node(on),
+        device: Device {
+            kind: DeviceKind::Gpu,
+            address: "0000:9b:00".to_owned(),
+        },
+    }
+}
+
+pub(crate) fn on_node(number: u32) -> Entity {
+    Entity::Node { node: node(number) }
+}
+
+pub(crate) fn line(text: &str) -> Body {
+    Body::Line {
+        text: text.to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    }
+}
+
+pub(crate) fn mark(class: &str, role: Role, confidence: f64) -> Mark {
+    let signature = class.to_owned();
+    Mark {
+        class: class.into(),
+        role,
+        confidence,
+        signature,
+        fields: BTreeMap::new(),
+    }
+}
+
+pub(crate) fn with(mut mark: Mark, fields: &[(&str, &str)]) -> Mark {
+    mark.fields.extend(
+        fields
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+    );
+    mark
+}

@@ -1,0 +1,82 @@
+//! What of a checkpoint is in the memory of nodes, and which of them may be lost: the controller knows.
+
+use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint_tiers::placement::Member;
+use rankguard_model::{CheckpointView, JobId, JobView, NodeId, StatusView};
+
+use crate::args::{CommonArgs, ControllerAddress};
+use crate::error::CliError;
+use crate::parity::Lanes;
+use crate::runtime::block_on;
+
+/// What the controller says, where one was named.
+pub(super) fn ask(address: &ControllerAddress, common: &CommonArgs) -> Result<Option<StatusView>, CliError> {
+    if address.controller.is_none() {
+        return Ok(None);
+    }
+    let client = address.client(common)?;
+    Ok(Some(block_on(client.status())??))
+}
+
+/// A sentence each; none where the job keeps nothing in memory.
+pub(super) fn told(status: &StatusView, job: &JobId, id: CheckpointId) -> Vec<String> {
+    let Some(view) = status.jobs.iter().find(|view| view.spec.id == *job) else {
+        return vec!["the controller does not know this job: nothing is said of memory".to_owned()];
+    };
+    let is_it = |known: &&CheckpointView| (known.step, known.generation) == (id.step, id.generation);
+    let Some(known) = view.checkpoints.iter().find(is_it) else {
+        return vec!["the controller does not know this checkpoint: nothing is said of memory".to_owned()];
+    };
+    let Some(copies) = view.spec.checkpoint.as_ref().map(|policy| &policy.copies) else {
+        return Vec::new();
+    };
+    let mut said = Vec::new();
+    if let Some(at) = known.mirrored_at {
+        said.push(format!("all of it has been in the object store since {at}"));
+    }
+    if copies.nodes == 0 && copies.parity.is_none() {
+        return said;
+    }
+    if view.checkpoints.last().is_some_and(|newest| newest.step > known.step) {
+        said.push("memory has let go of it: a newer checkpoint is committed".to_owned());
+        return said;
+    }
+    if known.generation != view.generation {
+        said.push(format!(
+            "it was made by generation {}, whose nodes are not those of today: what memory has of it is not known",
+            known.generation
+        ));
+        return said;
+    }
+    if copies.nodes > 0 {
+        let (copied, images) = (known.copied, known.world_size);
+        said.push(format!(
+            "{copied} copies of its {images} images are in the memory of other nodes"
+        ));
+    }
+    if let Some(parity) = copies.parity {
+        let lanes = Lanes::plan(&members(status, view), parity);
+        let (kept, all) = (known.in_parity, lanes.shares(view.spec.ranks_per_node));
+        said.push(match kept >= all {
+            true => format!("all {all} shares of its parity are kept"),
+            false => format!("only {kept} of {all} shares of its parity are kept: what follows holds once all are"),
+        });
+        said.extend(lanes.sentences());
+    }
+    said
+}
+
+/// The nodes of a job as its agents know them.
+fn members(status: &StatusView, job: &JobView) -> Vec<Member> {
+    let mut nodes: Vec<&NodeId> = job.placements.iter().map(|place| &place.node).collect();
+    nodes.dedup();
+    let member = |node: &NodeId| {
+        let known = status.nodes.iter().find(|view| view.node == *node);
+        let domain = known.map(|view| view.failure_domain.clone());
+        Member {
+            node: node.clone(),
+            domains: domain.filter(|domain| !domain.is_empty()).into_iter().collect(),
+        }
+    };
+    nodes.into_iter().map(member).collect()
+}

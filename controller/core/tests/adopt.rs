@@ -1,0 +1,266 @@
+//! Between two generations: what the last one had sealed is committed, whoever was to tell of it.
+
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::{Cluster, Look, job, node};
+use rankguard_core::{Adoption, Event, Phase, Policy};
+use rankguard_model::{Body, CheckpointCopies, Entity, Generation, HeldIn, Order, Rank, ShardSeal, Source, Step};
+
+const ONE: Generation = Generation(1);
+
+fn seal(rank: u32, step: u64) -> ShardSeal {
+    ShardSeal {
+        rank: Rank(rank),
+        step: Step(step),
+        world_size: 8,
+        index: "0".repeat(64),
+        bytes: 1,
+        ledger: None,
+        schema: String::new(),
+    }
+}
+
+/// All ranks have sealed step 50; those of the first three nodes have said that it is durable, and the last node is gone.
+fn without_a_word(copies: CheckpointCopies) -> Cluster {
+    let mut cluster = Cluster::checkpointed(Policy::default(), copies);
+    for rank in 0..8 {
+        let sealed = Body::ShardSealed {
+            step: Step(50),
+            stall_ms: 1.0,
+            bytes: 1,
+        };
+        cluster.rank_says(rank, sealed, Vec::new());
+    }
+    for rank in 0..6 {
+        cluster.rank_says(rank, Body::ShardDurable { seal: seal(rank, 50) }, Vec::new());
+    }
+    assert!(cluster.manifests.is_empty());
+    fail(&mut cluster);
+    cluster
+}
+
+/// The last node is gone, and the others have ended their ranks.
+fn fail(cluster: &mut Cluster) {
+    cluster.orders.clear();
+    cluster.tell(Event::NodeFellSilent {
+        node: node(3),
+        last_heard: cluster.now,
+    });
+    cluster.wait(Duration::from_secs(6));
+    assert_eq!(cluster.generation(), Generation(2));
+    cluster.obey();
+}
+
+fn found(cluster: &mut Cluster, seals: Vec<ShardSeal>) {
+    assert!(cluster.looks.pop().is_some(), "nobody has asked");
+    cluster.tell(Event::ShardsFound {
+        job: job(),
+        generation: cluster.generation(),
+        seals,
+        problem: None,
+    });
+}
+
+/// Where the ranks of the second generation start, once they are ordered to.
+fn starts_from(cluster: &Cluster) -> Option<Option<u64>> {
+    cluster.orders.iter().find_map(|(_, order)| match order {
+        Order::Launch(launch) => Some(launch.restore.as_ref().map(|point| point.step.0)),
+        _ => None,
+    })
+}
+
+fn asked(cluster: &mut Cluster) -> Vec<(u32, HeldIn)> {
+    let asked = cluster.orders.iter().filter_map(|(to, order)| match order {
+        Order::Finish(wanted) => {
+            assert_eq!((wanted.of, wanted.generation), (ONE, Generation(2)));
+            let number = (0..4).find(|number| node(*number) == *to)?;
+            Some((number, wanted.from))
+        }
+        _ => None,
+    });
+    let asked = asked.collect();
+    cluster.orders.retain(|(_, order)| !matches!(order, Order::Finish(_)));
+    asked
+}
+
+fn finished(cluster: &mut Cluster, number: u32, from: HeldIn) {
+    let body = Body::ShardsFinished {
+        job: job(),
+        generation: cluster.generation(),
+        from,
+        shards: 0,
+        failed: None,
+    };
+    let entity = Entity::Node { node: node(number) };
+    cluster.report(node(number), Source::Checkpoint, entity, body, Vec::new());
+}
+
+fn commit(cluster: &mut Cluster) {
+    let manifest = cluster.manifests.pop().expect("a manifest to write");
+    assert_eq!(manifest.generation, ONE, "it is of those who sealed it");
+    cluster.tell(Event::ManifestCommitted {
+        job: manifest.job,
+        step: manifest.step,
+        generation: manifest.generation,
+        differing: Vec::new(),
+    });
+}
+
+#[test]
+fn rg_1_shards_that_nobody_has_told_of_are_found_in_the_store_and_committed_before_ranks_start() {
+    let mut cluster = without_a_word(CheckpointCopies::default());
+    let look = Look {
+        generation: Generation(2),
+        of: ONE,
+        after: None,
+    };
+    assert_eq!(cluster.looks, [look]);
+    assert_eq!(starts_from(&cluster), None, "not before the store has answered");
+    found(&mut cluster, vec![seal(6, 50), seal(7, 50)]);
+    assert_eq!(starts_from(&cluster), None, "not before it is committed");
+    commit(&mut cluster);
+    assert_eq!(starts_from(&cluster), Some(Some(50)));
+}
+
+#[test]
+fn what_is_not_whole_is_asked_of_the_nodes_that_are_left_the_nearest_place_first() {
+    let copies = CheckpointCopies {
+        nodes: 1,
+        ..CheckpointCopies::default()
+    };
+    let mut cluster = without_a_word(copies);
+    found(&mut cluster, vec![seal(6, 50)]);
+    for from in [HeldIn::Arenas, HeldIn::Copies] {
+        assert_eq!(asked(&mut cluster), [(0, from), (1, from), (2, from)]);
+        finished(&mut cluster, 0, from);
+        finished(&mut cluster, 1, HeldIn::Parity);
+        assert!(cluster.looks.is_empty(), "two have not answered this");
+        finished(&mut cluster, 1, from);
+        // One that goes meanwhile is not waited for.
+        match from {
+            HeldIn::Copies => cluster.tell(Event::NodeFellSilent {
+                node: node(2),
+                last_heard: cluster.now,
+            }),
+            _ => finished(&mut cluster, 2, from),
+        }
+        if from == HeldIn::Arenas {
+            found(&mut cluster, Vec::new());
+        }
+    }
+    found(&mut cluster, vec![seal(7, 50)]);
+    commit(&mut cluster);
+    assert_eq!(starts_from(&cluster), Some(Some(50)));
+}
+
+#[test]
+fn where_nothing_is_left_the_job_goes_on_and_nobody_is_asked_for_what_is_known_to_be_nothing() {
+    let mut cluster = without_a_word(CheckpointCopies::default());
+    found(&mut cluster, Vec::new());
+    asked(&mut cluster);
+    for number in 0..3 {
+        finished(&mut cluster, number, HeldIn::Arenas);
+    }
+    found(&mut cluster, Vec::new());
+    assert_eq!(
+        starts_from(&cluster),
+        Some(None),
+        "there are neither copies nor parity to ask for"
+    );
+    let mut cluster = Cluster::checkpointed(Policy::default(), CheckpointCopies::default());
+    fail(&mut cluster);
+    found(&mut cluster, Vec::new());
+    assert_eq!(asked(&mut cluster), []);
+    assert_eq!(starts_from(&cluster), Some(None));
+}
+
+#[test]
+fn rg_9_a_store_and_nodes_that_do_not_answer_cost_a_wait_and_no_job() {
+    for answers in [false, true] {
+        let mut cluster = without_a_word(CheckpointCopies::default());
+        if answers {
+            found(&mut cluster, Vec::new());
+        }
+        cluster.wait(Duration::from_secs(59));
+        assert_eq!(starts_from(&cluster), None);
+        cluster.wait(Duration::from_secs(2));
+        assert_eq!(starts_from(&cluster), Some(None));
+        // What comes now comes too late.
+        cluster.tell(Event::ShardsFound {
+            job: job(),
+            generation: Generation(2),
+            seals: vec![seal(6, 50), seal(7, 50)],
+            problem: None,
+        });
+        assert!(cluster.manifests.is_empty());
+    }
+}
+
+#[test]
+fn rg_3_words_of_the_last_generation_count_until_the_next_starts_and_older_ones_never() {
+    let mut cluster = without_a_word(CheckpointCopies::default());
+    let late = |cluster: &mut Cluster, generation, rank| {
+        let entity = Entity::Rank {
+            job: job(),
+            generation,
+            rank: Rank(rank),
+            node: node(3),
+        };
+        let body = Body::ShardDurable { seal: seal(rank, 50) };
+        cluster.report(node(3), Source::Checkpoint, entity, body, Vec::new());
+    };
+    late(&mut cluster, Generation(0), 6);
+    late(&mut cluster, ONE, 7);
+    found(&mut cluster, vec![seal(6, 50)]);
+    commit(&mut cluster);
+    assert_eq!(starts_from(&cluster), Some(Some(50)));
+    let mut cluster = without_a_word(CheckpointCopies::default());
+    found(&mut cluster, vec![seal(6, 50)]);
+    for number in 0..3 {
+        finished(&mut cluster, number, HeldIn::Arenas);
+    }
+    found(&mut cluster, Vec::new());
+    assert_eq!(starts_from(&cluster), Some(None));
+    late(&mut cluster, ONE, 7);
+    assert!(
+        cluster.manifests.is_empty(),
+        "ranks have started from another checkpoint"
+    );
+}
+
+#[test]
+fn a_controller_that_comes_back_asks_again_and_an_older_journal_without_answers_is_understood() {
+    let mut cluster = without_a_word(CheckpointCopies::default());
+    cluster.looks.clear();
+    cluster.tell(Event::ControllerStarted);
+    assert_eq!(cluster.looks.len(), 1);
+    let phase = &cluster.state.jobs()[&job()].phase;
+    assert!(
+        matches!(
+            phase,
+            Phase::Adopting {
+                stage: Adoption::Looking { .. },
+                ..
+            }
+        ),
+        "{phase:?}"
+    );
+    cluster.rank_says(0, Body::RankStarted { pid: 1 }, Vec::new());
+    assert!(matches!(cluster.state.jobs()[&job()].phase, Phase::Launching { .. }));
+}
+
+#[test]
+fn a_manifest_that_cannot_be_written_is_void_and_the_job_goes_on() {
+    let mut cluster = without_a_word(CheckpointCopies::default());
+    found(&mut cluster, vec![seal(6, 50), seal(7, 50)]);
+    let manifest = cluster.manifests.pop().expect("a manifest to write");
+    cluster.tell(Event::ManifestRefused {
+        job: manifest.job,
+        step: manifest.step,
+        generation: manifest.generation,
+        reason: "a shard is damaged".to_owned(),
+    });
+    assert_eq!(starts_from(&cluster), Some(None));
+}

@@ -1,0 +1,54 @@
+//! Where images are besides what agents say of them.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::{Finish, Generation, HeldIn, NodeId, Rank, ShardSeal, Step};
+
+use crate::Left;
+
+/// Which image.
+type Of = (Generation, Step, Rank);
+
+/// Shards in the store, and copies that nobody has written there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Images {
+    store: BTreeMap<Of, ShardSeal>,
+    copies: BTreeMap<(NodeId, Of), ShardSeal>,
+}
+
+impl Images {
+    pub(super) fn put(&mut self, generation: Generation, seal: ShardSeal) {
+        self.store.insert((generation, seal.step, seal.rank), seal);
+    }
+
+    /// What is left of an image whose node is lost, on another node if that is where it is.
+    pub(super) fn leave(&mut self, generation: Generation, seal: ShardSeal, left: Left, other: Option<&NodeId>) {
+        match (left, other) {
+            (Left::Shards, _) => self.put(generation, seal),
+            (Left::Copies, Some(other)) => {
+                let of = (generation, seal.step, seal.rank);
+                self.copies.insert((other.clone(), of), seal);
+            }
+            (Left::Copies | Left::Nothing, _) => {}
+        }
+    }
+
+    pub(super) fn in_store(&self, of: Generation, after: Option<Step>) -> Vec<ShardSeal> {
+        let later = |(generation, step, _): &Of| *generation == of && after.is_none_or(|after| *step > after);
+        let found = self.store.iter().filter(|(key, _)| later(key));
+        found.map(|(_, seal)| seal.clone()).collect()
+    }
+
+    /// A node brings what it has to the store; how many shards that was.
+    pub(super) fn finish(&mut self, node: &NodeId, wanted: &Finish) -> u32 {
+        let here = |(holder, (generation, step, _)): &(NodeId, Of)| {
+            let later = wanted.after.is_none_or(|after| *step > after);
+            holder == node && *generation == wanted.of && later && wanted.from == HeldIn::Copies
+        };
+        let found = self.copies.iter().filter(|(key, _)| here(key));
+        let found: Vec<ShardSeal> = found.map(|(_, seal)| seal.clone()).collect();
+        let count = u32::try_from(found.len()).unwrap_or(u32::MAX);
+        found.into_iter().for_each(|seal| self.put(wanted.of, seal));
+        count
+    }
+}

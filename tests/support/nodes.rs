@@ -1,0 +1,187 @@
+//! A controller and agents of one slot on nodes of their own, with a job over them, in a folder of their own.
+
+#![allow(
+    clippy::print_stderr,
+    reason = "what the processes said belongs beside the test that failed"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Daemon, rankguard, until};
+
+/// Longest wait for anything.
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+
+/// Settings of the controller and of agents, and where they lie.
+const CONFIG: &str = "test.toml";
+/// An agent that is killed stands for a node that is lost, and its memory with it.
+pub(crate) const SETTINGS: &str = "\
+[controller]
+silence_limit_ms = 4_000
+[controller.policy]
+gather_ms = 20_000
+settle_ms = 300
+[agent.intervals]
+arenas_kept_ms = 0
+";
+
+/// A controller and an agent of one slot on each of some nodes, each a failure domain of its own.
+pub(crate) struct Cluster {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) address: String,
+    pub(crate) agents: Vec<Daemon>,
+    pub(crate) controller: Daemon,
+}
+
+impl Cluster {
+    pub(crate) fn start(nodes: usize) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let config = dir.path().join(CONFIG);
+        fs::write(&config, SETTINGS).expect("written");
+        let controller = Self::controller(dir.path(), "127.0.0.1:0");
+        let address = until("the controller to listen", LIMIT, || {
+            let text = fs::read_to_string(dir.path().join("controller").join("controller.addr")).ok()?;
+            Some(text.trim().to_owned())
+        });
+        let agents = (1..=nodes).map(|node| Self::agent(dir.path(), &address, &format!("n{node}")));
+        let agents = agents.collect();
+        let cluster = Self {
+            dir,
+            address,
+            agents,
+            controller,
+        };
+        cluster.joined(nodes);
+        cluster
+    }
+
+    /// Starts the controller, in the state that it may have had.
+    pub(crate) fn controller(dir: &Path, address: &str) -> Daemon {
+        let (config, state) = (dir.join(CONFIG), dir.join("controller"));
+        let words = ["controller", "--listen", address, "--state-dir", path(&state)];
+        Daemon::start(
+            &[&["--config", path(&config)], &words[..]].concat(),
+            &dir.join("controller.log"),
+        )
+    }
+
+    pub(crate) fn joined(&self, nodes: usize) {
+        until("the agents to join", LIMIT, || {
+            let known = self.ask(&["status", "nodes", "--format", "json"]);
+            (known.as_array()?.len() == nodes).then_some(())
+        });
+    }
+
+    pub(crate) fn ask(&self, words: &[&str]) -> Value {
+        let ran = rankguard(&[&words[..1], &["--controller", &self.address], &words[1..]].concat()).expect(0);
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|problem| panic!("{problem}: {}", ran.stdout))
+    }
+
+    pub(crate) fn folder(&self, name: &str) -> PathBuf {
+        let folder = self.dir.path().join(name);
+        fs::create_dir_all(&folder).expect("made");
+        folder
+    }
+
+    /// Starts an agent of one slot, in the state that it may have had.
+    pub(crate) fn agent(dir: &Path, address: &str, node: &str) -> Daemon {
+        Self::agent_with(CONFIG, dir, address, node)
+    }
+
+    pub(crate) fn agent_with(config: &str, dir: &Path, address: &str, node: &str) -> Daemon {
+        let (config, state) = (dir.join(config), dir.join(node));
+        let domain = format!("rack-of-{node}");
+        let words = [
+            "--config",
+            path(&config),
+            "agent",
+            "--node",
+            node,
+            "--failure-domain",
+            &domain,
+        ];
+        let more = ["--slots", "1", "--kernel-log", "off", "--controller", address];
+        let words = [&words[..], &more, &["--state-dir", path(&state)]].concat();
+        Daemon::start(&words, &dir.join(format!("{node}.log")))
+    }
+
+    /// Starts the demo's trainer on all nodes, with a checkpoint every so many steps.
+    pub(crate) fn train(&self, nodes: &str, every: &str, copies: &[&str]) -> PathBuf {
+        let (store, out) = (self.folder("store"), self.folder("out"));
+        let out = format!("--out={}", out.display());
+        let words = [
+            "run",
+            "--detach",
+            "--name",
+            "train",
+            "--nodes",
+            nodes,
+            "--controller",
+            &self.address,
+        ];
+        let kept = ["--checkpoint-dir", path(&store), "--checkpoint-every", every];
+        let program = [
+            "--",
+            env!("CARGO_BIN_EXE_rankguard"),
+            "demo-rank",
+            "--epochs=1000",
+            "--step-ms-min=40",
+            &out,
+        ];
+        rankguard(&[&words[..], &kept, copies, &program].concat()).expect(0);
+        store
+    }
+
+    pub(crate) fn job(&self) -> Value {
+        self.ask(&["status", "jobs", "--format", "json"])[0].clone()
+    }
+
+    pub(crate) fn cancel(&self) {
+        rankguard(&["cancel", "train", "--controller", &self.address]).expect(0);
+    }
+
+    pub(crate) fn logs(&self) -> String {
+        let files = fs::read_dir(self.dir.path()).expect("the folder").flatten();
+        let logs = files.filter(|file| file.path().extension().is_some_and(|it| it == "log"));
+        logs.map(|file| fs::read_to_string(file.path()).unwrap_or_default())
+            .collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+    }
+}
+
+pub(crate) fn path(path: &Path) -> &str {
+    path.to_str().expect("temporary paths are text")
+}
+
+/// The newest checkpoint of which this can be said.
+pub(crate) fn newest(job: &Value, wanted: impl Fn(&Value) -> bool) -> Option<&Value> {
+    job["checkpoints"].as_array()?.iter().rev().find(|view| wanted(view))
+}
+
+pub(crate) fn folder_of(store: &Path, view: &Value) -> PathBuf {
+    let (step, generation) = (view["step"].as_u64(), view["generation"].as_u64());
+    store.join("train").join(format!(
+        "{:012}-g{}",
+        step.expect("a step"),
+        generation.expect("a generation")
+    ))
+}
+
+pub(crate) fn shards(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).expect("the checkpoint's folder").flatten();
+    let paths = files.map(|file| file.path());
+    paths
+        .filter(|path| path.extension().is_some_and(|it| it == "shard"))
+        .collect()
+}
