@@ -82,7 +82,7 @@ impl Uses {
     /// Says in a mark where the file system is and who uses it, as far as that is known.
     pub(crate) fn say(&self, failing: Failing, mark: &mut Mark) {
         let used = self.of(failing);
-        let mut say = |name: &str, value: String| drop(mark.fields.entry(name.to_owned()).or_insert(value));
+        let mut say = |name: &str, value: String| mark.fields.fill(name, value);
         if let Some(mount) = used.mount {
             say("mount", mount.place);
             say("device", mount.source);
