@@ -657,6 +657,12 @@ fn walks_reach_the_states_that_matter() {
                 if job.generation > Generation(1) {
                     seen.insert("second generation", true);
                 }
+                let committing = job.checkpoints.committing.as_ref();
+                if committing.is_some_and(|manifest| manifest.generation < job.generation)
+                    && matches!(job.phase, rankguard_core::Phase::Adopting { .. })
+                {
+                    seen.insert("adopted", true);
+                }
             }
             seen.insert("case", !walk.state.cases().is_empty());
             seen.insert("cordon", walk.state.fleet().cordoned_by_verdict() > 0);
@@ -665,7 +671,7 @@ fn walks_reach_the_states_that_matter() {
             *reached.entry(what).or_default() += 1;
         }
     }
-    for what in ["running", "committed", "second generation", "case", "cordon"] {
+    for what in ["running", "committed", "second generation", "case", "cordon", "adopted"] {
         assert!(reached.get(what).copied().unwrap_or(0) >= 10, "{what}: {reached:?}");
     }
 }
