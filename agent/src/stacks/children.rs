@@ -14,6 +14,7 @@ use super::kernel::{numbers, read};
 pub(crate) struct Child {
     pub(crate) pid: u32,
     pub(crate) name: String,
+    pub(crate) parent: u32,
     /// As in its `stat`: R, S, D, T, Z ...
     pub(crate) state: char,
     /// How it ended, if it has and that may be known.
@@ -53,7 +54,7 @@ impl<'a> Children<'a> {
     }
 
     /// The children of a process.
-    pub(crate) fn pids(&self, pid: u32) -> Vec<u32> {
+    fn pids(&self, pid: u32) -> Vec<u32> {
         let folder = self.proc_root.join(pid.to_string()).join("task");
         let mut all = Vec::new();
         for thread in numbers(&folder) {
@@ -65,6 +66,24 @@ impl<'a> Children<'a> {
                 Err(_) => return self.by_parent().get(&pid).cloned().unwrap_or_default(),
             }
         }
+        all
+    }
+
+    /// The children of a process and theirs, as they are, the nearest first; so many, if there are more.
+    pub(crate) fn below(&self, pid: u32, most: usize) -> Vec<Child> {
+        let mut all = self.of(pid);
+        let mut next = 0;
+        while let Some(child) = all.get(next).filter(|_| all.len() < most) {
+            // What has ended has no children any more.
+            let more = if child.state == 'Z' {
+                Vec::new()
+            } else {
+                self.of(child.pid)
+            };
+            all.extend(more);
+            next += 1;
+        }
+        all.truncate(most);
         all
     }
 
@@ -82,6 +101,7 @@ impl<'a> Children<'a> {
             pid,
             ended: stat.ended.filter(|_| stat.state == 'Z'),
             name: stat.name,
+            parent: stat.parent,
             state: stat.state,
         })
     }

@@ -108,6 +108,7 @@ mod tests {
         let dead = Child {
             pid: 9,
             name: "pt_data_worker".to_owned(),
+            parent: 7,
             state: 'Z',
             ended: Some(rankguard_model::Exit::Signal(9)),
         };

@@ -66,23 +66,17 @@ fn link(path: &Path) -> Result<Option<String>, NotKnown> {
     }
 }
 
-/// A process and everything that it started and that still is its child.
+/// A process and everything that it started and that still runs below it.
 pub(super) fn family(proc_root: &Path, children: &Children<'_>, pid: u32) -> Result<Vec<u32>, NotKnown> {
-    let mut all = vec![pid];
-    let mut next = 0;
-    while let Some(pid) = all.get(next).copied() {
-        next += 1;
-        let folder = proc_root.join(pid.to_string());
-        let name = text(&folder.join("comm"), 64).ok_or(NotKnown)?;
-        if ELSEWHERE.contains(&name.trim()) {
-            return Err(NotKnown);
-        }
-        all.extend(children.pids(pid));
-        if all.len() > PROCESSES {
-            return Err(NotKnown);
-        }
+    let name = text(&proc_root.join(pid.to_string()).join("comm"), 64).ok_or(NotKnown)?;
+    let below = children.below(pid, PROCESSES);
+    let elsewhere = |name: &str| ELSEWHERE.contains(&name);
+    if below.len() == PROCESSES || elsewhere(name.trim()) || below.iter().any(|child| elsewhere(&child.name)) {
+        return Err(NotKnown);
     }
-    Ok(all)
+    // What has ended holds nothing, whether it was waited for or not.
+    let alive = below.iter().filter(|child| child.state != 'Z').map(|child| child.pid);
+    Ok(std::iter::once(pid).chain(alive).collect())
 }
 
 /// The beginning of a file; nothing where it cannot be read.

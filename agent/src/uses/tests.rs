@@ -54,6 +54,7 @@ impl Machine {
 
     fn process(&self, pid: u32, children: &str) {
         let own = format!("proc/{pid}");
+        self.stat(pid, 1, 'S');
         self.put(&format!("{own}/comm"), "python3\n");
         self.put(&format!("{own}/task/{pid}/children"), children);
         self.put(
@@ -65,6 +66,13 @@ impl Machine {
         self.link(&format!("{own}/exe"), "/usr/bin/python3");
         self.link(&format!("{own}/fd/0"), "/dev/null");
         self.link(&format!("{own}/fd/1"), "socket:[17]");
+    }
+
+    fn stat(&self, pid: u32, parent: u32, state: char) {
+        self.put(
+            &format!("proc/{pid}/stat"),
+            &format!("{pid} (python3) {state} {parent} 70\n"),
+        );
     }
 
     /// What is said of a failing file system: its mount, its device, who uses it.
@@ -115,8 +123,8 @@ fn a_disk_is_used_by_the_children_of_a_rank_and_where_its_order_names_it() {
     });
     assert_eq!(machine.used(), told("llm/0, llm/1"));
     // Kernels that keep no lists of children are asked for parents.
-    machine.put("proc/90/stat", "90 (sh) S 70 70\n");
-    machine.put("proc/91/stat", "91 (python3) S 90 70\n");
+    machine.stat(90, 70, 'S');
+    machine.stat(91, 90, 'S');
     for pid in [70, 90, 91] {
         fs::remove_file(machine.folder.path().join(format!("proc/{pid}/task/{pid}/children"))).unwrap();
     }
@@ -135,8 +143,9 @@ fn what_may_not_be_looked_at_is_not_known() {
         ("another user's mappings", |machine| {
             fs::remove_file(machine.folder.path().join("proc/71/maps")).unwrap()
         }),
-        ("a child that vanished", |machine| {
-            machine.put("proc/71/task/71/children", "99 ")
+        ("a child of another user", |machine| {
+            machine.put("proc/71/task/71/children", "99 ");
+            machine.stat(99, 71, 'S');
         }),
         ("work in containers of others", |machine| {
             machine.put("proc/71/comm", "docker\n")
@@ -150,6 +159,14 @@ fn what_may_not_be_looked_at_is_not_known() {
         machine.link("proc/70/cwd", "/scratch");
         assert_eq!(machine.used(), told("llm/0, ?"), "{why}");
     }
+    let machine = Machine::new();
+    machine.put("proc/71/task/71/children", "98 99 ");
+    machine.stat(99, 71, 'Z');
+    assert_eq!(
+        machine.used(),
+        told("none"),
+        "a child that has ended or is gone holds nothing"
+    );
     let idle = Machine::new();
     let nobody = Roster::new(NodeId::from("a"));
     assert_eq!(

@@ -320,6 +320,22 @@ fn only_an_exit_gives_an_honest_verdict_with_little_confidence() {
 }
 
 #[test]
+fn of_two_kills_the_one_that_names_the_rank_s_process_is_its_own() {
+    let mut world = World::new();
+    for (ms, pid) in [(1_000, "77"), (30_000, "1003")] {
+        let text = format!("Memory cgroup out of memory: Killed process {pid} (python3)");
+        let killed = with(mark("host-oom-kill", Role::Root, 0.9), &[("pid", pid)]);
+        world.kernel(ms, on_node(2), &text, killed);
+    }
+    let case = world.exits(30_050, 3, Exit::Signal(9)).settle();
+    assert_eq!(
+        (case.verdict.class.as_str(), case.verdict.root_rank),
+        ("host-oom-kill", Some(Rank(3)))
+    );
+    assert!(case.findings[0].text.contains("process 1003"), "{:?}", case.findings[0]);
+}
+
+#[test]
 fn a_worker_that_the_kernel_killed_and_its_rank_does_not_wait_for_is_that_ranks() {
     let mut world = World::new();
     let killed = with(mark("host-oom-kill", Role::Root, 0.9), &[("pid", "4711")]);

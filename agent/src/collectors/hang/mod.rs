@@ -95,7 +95,9 @@ impl Hangs {
         let children = Children::new(&self.proc_root);
         for (rank, pid, silence) in &running {
             self.sleeper(seen, rank, *pid, now);
-            if seen.looks.is_multiple_of(seen.search_every) {
+            // A silent rank has nothing else to do, and what its workers wait for may be why.
+            let silent = silence.is_some_and(|silence| silence.is_strange());
+            if silent || seen.looks.is_multiple_of(seen.search_every) {
                 self.search(seen, rank, *pid, &children, now);
             }
             let Some(silence) = silence.filter(Silence::is_strange) else {

@@ -14,6 +14,8 @@ use crate::uses::Table;
 
 /// How long a rank is blocked before it is told: well below the kernel's own limit for hung tasks, 120 s.
 const BLOCKED: Duration = Duration::from_secs(15);
+/// Processes of a rank that are looked at.
+const PROCESSES: usize = 256;
 /// Dead children that are named.
 const NAMED: usize = 8;
 /// Dead children that take processes and memory from others, however they ended.
@@ -64,7 +66,7 @@ impl Hangs {
             folder: folder.join("task").join(thread.thread.to_string()),
             who: format!("the rank's thread {} ({})", thread.thread, thread.name),
         });
-        let children = children.of(pid);
+        let children = children.below(pid, PROCESSES);
         let asleep = children.iter().filter(|child| child.state == 'D').map(|child| Task {
             id: child.pid,
             folder: self.proc_root.join(child.pid.to_string()),
@@ -87,7 +89,7 @@ impl Hangs {
                 self.woken(rank, sleep, "a thread or child of the rank", now);
             }
         }
-        self.dead(seen, rank, &children);
+        self.dead(seen, rank, pid, &children);
     }
 
     fn watch(&self, seen: &mut Seen, rank: &RankRef, task: &Task, now: Instant) {
@@ -173,8 +175,9 @@ impl Hangs {
 
     /// Tells of children that were dead at two searches, and again when they have become twice as many. Helpers that come and
     /// go are waited for in between.
-    fn dead(&self, seen: &mut Seen, rank: &RankRef, children: &[Child]) {
-        let all: Vec<&Child> = children.iter().filter(|child| child.state == 'Z').collect();
+    fn dead(&self, seen: &mut Seen, rank: &RankRef, pid: u32, children: &[Child]) {
+        let own = |child: &&Child| child.parent == pid && child.state == 'Z';
+        let all: Vec<&Child> = children.iter().filter(own).collect();
         let known = seen.dead.entry(rank.clone()).or_default();
         let lasting = all.len().min(known.before);
         known.before = all.len();

@@ -196,8 +196,10 @@ fn a_rank_that_waits_for_a_file_names_where_it_lies_and_is_told_when_it_is_woken
 #[test]
 fn a_thread_and_a_worker_that_nothing_wakes_are_told_though_the_rank_itself_only_waits() {
     let mut scene = Scene::new();
+    scene.process(80, 'S', "do_wait", 1);
     scene.process(90, 'D', "nfs_wait_bit_killable", 3);
-    fs::write(scene.folder.path().join("70/task/70/children"), "90 ").unwrap();
+    fs::write(scene.folder.path().join("70/task/70/children"), "80 ").unwrap();
+    fs::write(scene.folder.path().join("80/task/80/children"), "90 ").unwrap();
     let thread = scene.folder.path().join("71/task/75");
     fs::create_dir_all(&thread).unwrap();
     fs::write(thread.join("stat"), "75 (pin_memory) D 1 71\n").unwrap();

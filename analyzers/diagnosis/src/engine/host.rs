@@ -1,6 +1,6 @@
 //! The machine around the GPUs: memory, processors, buses, disks, the kernel itself.
 
-use rankguard_model::{Rank, Role, Severity, Source};
+use rankguard_model::{Exit, Rank, Role, Severity, Source};
 
 use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength, knowledge};
@@ -11,7 +11,7 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut victim = None;
     for (index, sign) in roots(scene, Family::Host) {
         let Some(class) = sign.class() else { continue };
-        if class.as_str().ends_with("oom-kill") {
+        if is_oom(sign) {
             let victim = *victim.get_or_insert_with(|| victim_named(scene));
             all.push(oom(scene, index, sign, victim));
             continue;
@@ -100,6 +100,11 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
         .filter(|(_, exit_sign, _, exit)| same_node(exit_sign, sign) && exit.shell_code() == 137)
         .collect();
     let by_pid = killed.iter().find(|(_, _, pid, _)| sign.pid() == Some(*pid));
+    // A process that another kill names was not ended by this one.
+    let named_by_another = |(_, _, pid, _): &&(usize, &Sign, u32, Exit)| {
+        let mut kills = scene.marks().filter(|(at, other)| *at != index && is_oom(other));
+        kills.any(|(_, other)| other.pid() == Some(*pid))
+    };
     let child = sign.pid().and_then(|pid| {
         let told = |(at, other): &(usize, &Sign)| {
             *at != index && other.source != sign.source && other.pid() == Some(pid) && same_node(other, sign)
@@ -117,7 +122,7 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
             _ => "The job's log names the same process id as the kernel.",
         };
         candidate = candidate.confirmed([at], note.to_owned());
-    } else if let Some((at, exit_sign, _, exit)) = killed.first() {
+    } else if let Some((at, exit_sign, _, exit)) = killed.iter().find(|exit| !named_by_another(exit)) {
         candidate.root_rank = exit_sign.rank();
         let note = format!("A rank on the same node ended with {exit}, as an out-of-memory kill ends a process.");
         candidate = candidate.confirmed([*at], note);
@@ -125,9 +130,9 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
         // The kernel killed something, but no rank of this job: a neighbour's trouble explains little.
         candidate.strength = Strength::Symptom;
         candidate.score *= 0.5;
-        candidate
-            .notes
-            .push("No rank of this job ended the way an out-of-memory kill ends a process.".to_owned());
+        candidate.notes.push(
+            "No rank of this job ended by this kill: none by SIGKILL, or one that another kill names.".to_owned(),
+        );
     }
     // A rank that tells of its own helper process tells of itself; the system speaks of processes only.
     let teller = || sign.entity.rank().filter(|_| !told_by_system);
@@ -136,6 +141,10 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
         candidate.blamed = scene.rank_entity(rank, sign.node());
     }
     candidate
+}
+
+fn is_oom(sign: &Sign) -> bool {
+    sign.class().is_some_and(|class| class.as_str().ends_with("oom-kill"))
 }
 
 /// The one task that a scheduler says was killed for its memory.
