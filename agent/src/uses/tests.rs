@@ -80,7 +80,7 @@ impl Machine {
         let (proc_root, sysfs_root) = (self.folder.path().join("proc"), self.folder.path().join("sys"));
         let mut mark = crate::collectors::mark("filesystem-io-error", Role::Root, 0.6, "test");
         Uses::new(&proc_root, &sysfs_root, &self.roster).say(failing, &mut mark);
-        ["mount", "device", "used_by"].map(|name| mark.fields.get(name).cloned())
+        ["mount", "device", "used_by"].map(|name| mark.fields.get(name).map(str::to_owned))
     }
 
     fn used(&self) -> Option<String> {
@@ -136,7 +136,8 @@ fn a_disk_is_used_by_the_children_of_a_rank_and_where_its_order_names_it() {
 
 #[test]
 fn what_may_not_be_looked_at_is_not_known() {
-    let gone: [(&str, fn(&Machine)); 5] = [
+    type Change = fn(&Machine);
+    let gone: [(&str, Change); 5] = [
         ("another user's files", |machine| {
             fs::remove_dir_all(machine.folder.path().join("proc/71/fd")).unwrap()
         }),

@@ -96,10 +96,10 @@ impl Hangs {
         let key = (rank.clone(), task.id);
         let switches = blocked(&task.folder);
         let known = seen.blocked.get(&key).map(|sleep| sleep.switches);
-        if known.is_some() && known != switches {
-            if let Some(sleep) = seen.blocked.remove(&key) {
-                self.woken(rank, sleep, &task.who, now);
-            }
+        if known != switches
+            && let Some(sleep) = seen.blocked.remove(&key)
+        {
+            self.woken(rank, sleep, &task.who, now);
         }
         let Some(switches) = switches else { return };
         let sleep = seen.blocked.entry(key).or_insert(Sleep {
@@ -115,14 +115,14 @@ impl Hangs {
             return;
         };
         let says = self.waits(rank, &task.folder, &standing);
-        let place = says.fields.get("mount").cloned();
+        let place = says.fields.get("mount").map(str::to_owned);
         sleep.told = Some(place);
         let who = &task.who;
         let mut text = format!(
             "{who} is {standing} for {} s, and no signal reaches it",
             lasts.as_secs()
         );
-        let field = |name: &str| says.fields.get(name).map(String::as_str);
+        let field = |name: &str| says.fields.get(name);
         if let (Some(file), Some(mount), Some(device), Some(kind)) =
             (field("file"), field("mount"), field("device"), field("filesystem"))
         {
