@@ -191,6 +191,11 @@ fn a_kernel_line_is_synthetic_from_its_evidence_to_the_case_the_report_and_the_n
     rankguard(&["cases", "--local", "--state-dir", text_of(&state)])
         .expect(0)
         .says(&["is synthetic"]);
+    let local = rankguard(&["cases", "show", "1", "--local", "--state-dir", text_of(&state)]).expect(0);
+    assert!(local.stdout.starts_with("case 1: "), "{}", local.stdout);
+    rankguard(&["cases", "show", "99", "--local", "--state-dir", text_of(&state)])
+        .expect(2)
+        .says(&["no case 99", "rankguard cases --local"]);
     let report = node.0.dir.path().join("report");
     rankguard(&["report", "--controller", &address, "--out", text_of(&report)]).expect(0);
     let page = fs::read_to_string(report.join("report.html")).expect("written");

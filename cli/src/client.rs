@@ -97,19 +97,19 @@ impl Client {
     /// Hands in a job; its name.
     pub(crate) async fn submit(&self, spec: &JobSpec) -> Result<JobId, ClientError> {
         let answer = self.operator()?.submit_job(v1::JobSpec::from(spec)).await;
-        Ok(JobId(self.answer(answer)?.job))
+        Ok(JobId::from(self.answer(answer)?.job))
     }
 
     /// Stops a job for good.
     pub(crate) async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
-        let answer = self.operator()?.cancel_job(v1::JobName { job: job.0.clone() }).await;
+        let answer = self.operator()?.cancel_job(v1::JobName { job: job.to_string() }).await;
         self.answer(answer).map(drop)
     }
 
     /// Keeps new work from a node.
     pub(crate) async fn cordon(&self, node: &NodeId, reason: &str) -> Result<(), ClientError> {
         let request = v1::CordonRequest {
-            node: node.0.clone(),
+            node: node.to_string(),
             reason: reason.to_owned(),
         };
         let answer = self.operator()?.cordon_node(request).await;
@@ -120,7 +120,7 @@ impl Client {
     pub(crate) async fn uncordon(&self, node: &NodeId) -> Result<(), ClientError> {
         let answer = self
             .operator()?
-            .uncordon_node(v1::NodeName { node: node.0.clone() })
+            .uncordon_node(v1::NodeName { node: node.to_string() })
             .await;
         self.answer(answer).map(drop)
     }

@@ -85,14 +85,14 @@ async fn store_can_be_used(spec: &JobSpec) -> Result<(), Status> {
 impl v1::operator_server::Operator for Operator {
     async fn submit_job(&self, request: Request<v1::JobSpec>) -> Result<Response<v1::SubmitReply>, Status> {
         let spec = JobSpec::try_from(request.into_inner()).map_err(|e| Status::invalid_argument(e.to_string()))?;
-        let job = spec.id.0.clone();
+        let job = spec.id.to_string();
         store_can_be_used(&spec).await?;
         self.command(Command::Submit { spec }).await?;
         Ok(Response::new(v1::SubmitReply { job }))
     }
 
     async fn cancel_job(&self, request: Request<v1::JobName>) -> Result<Response<v1::Empty>, Status> {
-        let job = JobId(request.into_inner().job);
+        let job = JobId::from(request.into_inner().job);
         self.command(Command::Cancel { job }).await?;
         Ok(Response::new(v1::Empty {}))
     }
@@ -113,13 +113,13 @@ impl v1::operator_server::Operator for Operator {
 
     async fn cordon_node(&self, request: Request<v1::CordonRequest>) -> Result<Response<v1::Empty>, Status> {
         let v1::CordonRequest { node, reason } = request.into_inner();
-        let node = NodeId(node);
+        let node = NodeId::from(node);
         self.command(Command::Cordon { node, reason }).await?;
         Ok(Response::new(v1::Empty {}))
     }
 
     async fn uncordon_node(&self, request: Request<v1::NodeName>) -> Result<Response<v1::Empty>, Status> {
-        let node = NodeId(request.into_inner().node);
+        let node = NodeId::from(request.into_inner().node);
         self.command(Command::Uncordon { node }).await?;
         Ok(Response::new(v1::Empty {}))
     }

@@ -83,22 +83,25 @@ struct ReplayArgs {
 #[derive(Debug, Serialize)]
 struct Figure {
     subject: &'static str,
-    count: u64,
-    marked: u64,
+    lines: u64,
+    /// Lines that a signature knows: what diagnosis is given.
+    evidence: u64,
     cases: u64,
     seconds: f64,
-    per_s: f64,
+    lines_per_s: f64,
+    evidence_per_s: f64,
     /// Of the process since it began, bytes, where the system tells.
     peak_rss_bytes: Option<u64>,
 }
 
 const COLUMNS: &[Column<Figure>] = &[
     ("subject", |figure| figure.subject.to_owned()),
-    ("count", |figure| figure.count.to_string()),
-    ("marked", |figure| figure.marked.to_string()),
+    ("lines", |figure| figure.lines.to_string()),
+    ("evidence", |figure| figure.evidence.to_string()),
     ("cases", |figure| figure.cases.to_string()),
     ("seconds", |figure| format!("{:.2}", figure.seconds)),
-    ("a second", |figure| format!("{:.0}", figure.per_s)),
+    ("lines/s", |figure| format!("{:.0}", figure.lines_per_s)),
+    ("evidence/s", |figure| format!("{:.0}", figure.evidence_per_s)),
     ("peak MB", |figure| {
         figure
             .peak_rss_bytes
@@ -124,7 +127,7 @@ fn replay(args: &ReplayArgs) -> Result<Exit, CliError> {
         Err(why) => out::note(&format!("ABSENT: pandas beside it was not measured: {why}")),
     }
     listing::print(args.format.format, &figures, COLUMNS);
-    out::note("one thread; aim: 1,000,000 events a second, 100,000,000 of them in less than 2 GB");
+    out::note("one thread; aim: 1,000,000 pieces of evidence a second, 100,000,000 lines in less than 2 GB");
     Ok(Exit::Fine)
 }
 
@@ -170,7 +173,7 @@ fn evidence(
     text: String,
     marks: Vec<rankguard_model::Mark>,
 ) -> Evidence {
-    let node = host.map_or_else(|| node(number % 1_000), rankguard_model::NodeId);
+    let node = host.map_or_else(|| node(number % 1_000), rankguard_model::NodeId::from);
     Evidence {
         id: EvidenceId {
             node: node.clone(),
@@ -278,14 +281,16 @@ fn log(count: u64, every: u64) -> Figure {
     )
 }
 
-fn figure(subject: &'static str, count: u64, marked: u64, cases: u64, seconds: f64, peak: Option<u64>) -> Figure {
+fn figure(subject: &'static str, lines: u64, evidence: u64, cases: u64, seconds: f64, peak: Option<u64>) -> Figure {
+    let per_s = |count: u64| count as f64 / seconds.max(1e-9);
     Figure {
         subject,
-        count,
-        marked,
+        lines,
+        evidence,
         cases,
         seconds,
-        per_s: count as f64 / seconds.max(1e-9),
+        lines_per_s: per_s(lines),
+        evidence_per_s: per_s(evidence),
         peak_rss_bytes: peak,
     }
 }

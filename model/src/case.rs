@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CaseId, ClassId, Entity, EvidenceId, Finding, Generation, JobId, PlanId, Rank, Timestamp};
+use crate::{CaseId, ClassId, Entity, EvidenceId, Finding, Generation, JobId, PlanId, Rank, Shared, Timestamp};
 
 /// One failure, from the first evidence to its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -98,9 +98,9 @@ pub struct Verdict {
     /// 0 to 1.
     pub confidence: f64,
     /// Taxonomy id to the categories the class maps to, most specific first.
-    pub taxonomies: BTreeMap<String, Vec<String>>,
+    pub taxonomies: Shared<BTreeMap<String, Vec<String>>>,
     /// What the literature and the vendor recommend.
-    pub mitigation: Mitigation,
+    pub mitigation: Shared<Mitigation>,
     /// Other classes that were considered, best first, with their confidence.
     pub alternatives: Vec<(ClassId, f64)>,
 }

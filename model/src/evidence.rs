@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
 
-use crate::{ClassId, Entity, Exit, Generation, HeldIn, JobId, NodeId, OrderId, Rank, Sequence, Step, Timestamp};
+use crate::{
+    ClassId, Entity, Exit, Fields, Generation, HeldIn, JobId, NodeId, OrderId, Rank, Sequence, Step, Timestamp,
+};
 
 /// Where in the cluster's history a piece of evidence stands: which node reported it, and as which one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -304,9 +307,9 @@ pub struct Mark {
     /// How sure the signature is, 0 to 1.
     pub confidence: f64,
     /// Which signature matched.
-    pub signature: String,
+    pub signature: SmolStr,
     /// What the signature took out of the text (`xid`, `pid`, `exception`, `file`, `line` ...).
-    pub fields: BTreeMap<String, String>,
+    pub fields: Fields,
 }
 
 /// The part that a finding plays in a failure.

@@ -1,15 +1,19 @@
 //! Identifiers. Each is its own type, so that a rank can never be passed where a step is meant.
+//!
+//! A name is copied wherever a sign, a finding or a case speaks of it, so short ones lie in the value itself and long ones are
+//! shared: no copy allocates.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
 
 macro_rules! name_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
-        pub struct $name(pub String);
+        pub struct $name(SmolStr);
 
         impl $name {
             /// The name as text.
@@ -20,7 +24,13 @@ macro_rules! name_id {
 
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
-                Self(text.to_owned())
+                Self(text.into())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text.into())
             }
         }
 

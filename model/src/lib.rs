@@ -9,10 +9,13 @@ mod case;
 mod causes;
 mod entity;
 mod evidence;
+mod fields;
+mod fold;
 mod ids;
 mod job;
 mod order;
 mod retention;
+mod shared;
 mod time;
 mod view;
 
@@ -22,6 +25,8 @@ pub use entity::{Device, DeviceKind, Entity};
 pub use evidence::{
     Body, CopyTier, Evidence, EvidenceId, FailedCheck, Finding, Ledger, Mark, RestoreBytes, Role, ShardSeal, Source,
 };
+pub use fields::Fields;
+pub use fold::{Fold, Folded};
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
 pub use job::{
     CheckpointCopies, CheckpointParity, CheckpointPolicy, CommitLevel, Exit, JobSpec, NodeInfo, NodeRange, Placement,
@@ -29,6 +34,8 @@ pub use job::{
 };
 pub use order::{CheckpointCall, Finish, HeldIn, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
 pub use retention::{Best, Good, Retention, Stays};
+pub use shared::Shared;
+pub use smol_str::SmolStr;
 pub use time::{ClockOffset, Timestamp};
 pub use view::{
     CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, Span, StatusView, StragglerView,

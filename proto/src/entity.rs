@@ -49,9 +49,9 @@ impl From<&Entity> for v1::Entity {
     fn from(entity: &Entity) -> Self {
         let kind = match entity {
             Entity::Unknown => Kind::Unknown(Unknown {}),
-            Entity::Node { node } => Kind::Node(WholeNode { node: node.0.clone() }),
+            Entity::Node { node } => Kind::Node(WholeNode { node: node.to_string() }),
             Entity::Device { node, device } => Kind::Device(NodeDevice {
-                node: node.0.clone(),
+                node: node.to_string(),
                 device: Some(device.into()),
             }),
             Entity::Rank {
@@ -60,12 +60,12 @@ impl From<&Entity> for v1::Entity {
                 rank,
                 node,
             } => Kind::Rank(JobRank {
-                job: job.0.clone(),
+                job: job.to_string(),
                 generation: generation.0,
                 rank: rank.0,
-                node: node.0.clone(),
+                node: node.to_string(),
             }),
-            Entity::Job { job } => Kind::Job(WholeJob { job: job.0.clone() }),
+            Entity::Job { job } => Kind::Job(WholeJob { job: job.to_string() }),
         };
         Self { kind: Some(kind) }
     }
@@ -78,10 +78,10 @@ impl TryFrom<v1::Entity> for Entity {
         Ok(match entity.kind.ok_or_else(|| WireError::absent("kind"))? {
             Kind::Unknown(Unknown {}) => Self::Unknown,
             Kind::Node(WholeNode { node }) => Self::Node {
-                node: NodeId(name("node.node", node)?),
+                node: NodeId::from(name("node.node", node)?),
             },
             Kind::Device(NodeDevice { node, device }) => Self::Device {
-                node: NodeId(name("device.node", node)?),
+                node: NodeId::from(name("device.node", node)?),
                 device: required("device.device", device)?,
             },
             Kind::Rank(JobRank {
@@ -90,13 +90,13 @@ impl TryFrom<v1::Entity> for Entity {
                 rank,
                 node,
             }) => Self::Rank {
-                job: JobId(name("rank.job", job)?),
+                job: JobId::from(name("rank.job", job)?),
                 generation: Generation(generation),
                 rank: Rank(rank),
-                node: NodeId(name("rank.node", node)?),
+                node: NodeId::from(name("rank.node", node)?),
             },
             Kind::Job(WholeJob { job }) => Self::Job {
-                job: JobId(name("job.job", job)?),
+                job: JobId::from(name("job.job", job)?),
             },
         })
     }

@@ -13,7 +13,7 @@ use crate::v1::body::{self, Kind};
 impl From<&EvidenceId> for v1::EvidenceId {
     fn from(id: &EvidenceId) -> Self {
         Self {
-            node: id.node.0.clone(),
+            node: id.node.to_string(),
             seq: id.seq.0,
         }
     }
@@ -27,7 +27,7 @@ impl TryFrom<v1::EvidenceId> for EvidenceId {
             return Err(WireError::new("seq", "0, but sequences count from 1"));
         }
         Ok(Self {
-            node: NodeId(name("node", id.node)?),
+            node: NodeId::from(name("node", id.node)?),
             seq: Sequence(id.seq),
         })
     }
@@ -100,11 +100,15 @@ impl TryFrom<v1::Role> for Role {
 impl From<&Mark> for v1::Mark {
     fn from(mark: &Mark) -> Self {
         Self {
-            class: mark.class.0.clone(),
+            class: mark.class.to_string(),
             role: v1::Role::from(mark.role).into(),
             confidence: mark.confidence,
-            signature: mark.signature.clone(),
-            fields: mark.fields.clone(),
+            signature: mark.signature.to_string(),
+            fields: mark
+                .fields
+                .iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
         }
     }
 }
@@ -114,11 +118,11 @@ impl TryFrom<v1::Mark> for Mark {
 
     fn try_from(mark: v1::Mark) -> Result<Self, WireError> {
         Ok(Self {
-            class: ClassId(name("class", mark.class)?),
+            class: ClassId::from(name("class", mark.class)?),
             role: Role::try_from(known::<v1::Role>("role", mark.role)?)?,
             confidence: finite("confidence", mark.confidence)?,
-            signature: mark.signature,
-            fields: mark.fields,
+            signature: mark.signature.into(),
+            fields: mark.fields.into_iter().collect(),
         })
     }
 }
@@ -220,7 +224,7 @@ impl From<&Body> for v1::Body {
                 generation,
                 master_port,
             } => Kind::Fenced(body::Fenced {
-                job: job.0.clone(),
+                job: job.to_string(),
                 generation: generation.0,
                 master_port: master_port.map(u32::from),
             }),
@@ -265,7 +269,7 @@ impl From<&Body> for v1::Body {
                 shards,
                 failed,
             } => Kind::ShardsFinished(body::ShardsFinished {
-                job: job.0.clone(),
+                job: job.to_string(),
                 generation: generation.0,
                 from: v1::HeldIn::from(*from).into(),
                 shards: *shards,
@@ -282,7 +286,7 @@ impl From<&Body> for v1::Body {
                 failed,
                 environment,
             } => Kind::Preflighted(body::Preflighted {
-                job: job.0.clone(),
+                job: job.to_string(),
                 generation: generation.0,
                 failed: failed.iter().map(Into::into).collect(),
                 environment: environment.clone(),
@@ -294,7 +298,7 @@ impl From<&Body> for v1::Body {
                 reason,
             } => Kind::OrderFailed(body::OrderFailed {
                 order: order.0,
-                job: job.0.clone(),
+                job: job.to_string(),
                 generation: generation.0,
                 reason: reason.clone(),
             }),
@@ -335,7 +339,7 @@ impl TryFrom<v1::Body> for Body {
                 own_ms: progress.own_ms.map(|own| finite("progress.own_ms", own)).transpose()?,
             },
             Kind::Fenced(fenced) => Self::Fenced {
-                job: JobId(name("fenced.job", fenced.job)?),
+                job: JobId::from(name("fenced.job", fenced.job)?),
                 generation: Generation(fenced.generation),
                 master_port: fenced
                     .master_port
@@ -369,7 +373,7 @@ impl TryFrom<v1::Body> for Body {
                 failed: copied.failed,
             },
             Kind::ShardsFinished(told) => Self::ShardsFinished {
-                job: JobId(name("shards_finished.job", told.job)?),
+                job: JobId::from(name("shards_finished.job", told.job)?),
                 generation: Generation(told.generation),
                 from: known::<v1::HeldIn>("shards_finished.from", told.from)?.try_into()?,
                 shards: told.shards,
@@ -381,14 +385,14 @@ impl TryFrom<v1::Body> for Body {
             },
             Kind::RankFinished(body::RankFinished {}) => Self::RankFinished,
             Kind::Preflighted(told) => Self::Preflighted {
-                job: JobId(name("preflighted.job", told.job)?),
+                job: JobId::from(name("preflighted.job", told.job)?),
                 generation: Generation(told.generation),
                 failed: repeated("preflighted.failed", told.failed)?,
                 environment: told.environment,
             },
             Kind::OrderFailed(failed) => Self::OrderFailed {
                 order: OrderId(failed.order),
-                job: JobId(name("order_failed.job", failed.job)?),
+                job: JobId::from(name("order_failed.job", failed.job)?),
                 generation: Generation(failed.generation),
                 reason: failed.reason,
             },
@@ -424,7 +428,7 @@ impl From<&FailedCheck> for body::FailedCheck {
         Self {
             check: check.check.clone(),
             subject: check.subject.clone(),
-            class: check.class.0.clone(),
+            class: check.class.to_string(),
             found: check.found.clone(),
             advice: check.advice.clone(),
         }
@@ -438,7 +442,7 @@ impl TryFrom<body::FailedCheck> for FailedCheck {
         Ok(Self {
             check: name("check", check.check)?,
             subject: check.subject,
-            class: ClassId(name("class", check.class)?),
+            class: ClassId::from(name("class", check.class)?),
             found: check.found,
             advice: check.advice,
         })

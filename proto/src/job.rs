@@ -147,7 +147,7 @@ impl From<v1::Retention> for Retention {
 impl From<&JobSpec> for v1::JobSpec {
     fn from(spec: &JobSpec) -> Self {
         Self {
-            id: spec.id.0.clone(),
+            id: spec.id.to_string(),
             command: spec.command.clone(),
             env: spec.env.clone(),
             workdir: spec.workdir.clone(),
@@ -165,7 +165,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
     /// Reads the shape only; whether the numbers make sense together is for the controller to say.
     fn try_from(spec: v1::JobSpec) -> Result<Self, WireError> {
         Ok(Self {
-            id: JobId(name("id", spec.id)?),
+            id: JobId::from(name("id", spec.id)?),
             command: spec.command,
             env: spec.env,
             workdir: spec.workdir,
@@ -180,7 +180,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
 impl From<&RankRef> for v1::RankRef {
     fn from(rank: &RankRef) -> Self {
         Self {
-            job: rank.job.0.clone(),
+            job: rank.job.to_string(),
             generation: rank.generation.0,
             rank: rank.rank.0,
         }
@@ -192,7 +192,7 @@ impl TryFrom<v1::RankRef> for RankRef {
 
     fn try_from(rank: v1::RankRef) -> Result<Self, WireError> {
         Ok(Self {
-            job: JobId(name("job", rank.job)?),
+            job: JobId::from(name("job", rank.job)?),
             generation: Generation(rank.generation),
             rank: Rank(rank.rank),
         })
@@ -224,7 +224,7 @@ impl TryFrom<v1::RunningRank> for RunningRank {
 impl From<&NodeInfo> for v1::NodeInfo {
     fn from(info: &NodeInfo) -> Self {
         Self {
-            node: info.node.0.clone(),
+            node: info.node.to_string(),
             incarnation: info.incarnation.clone(),
             host: info.host.clone(),
             peer_address: info.peer_address.clone(),
@@ -242,7 +242,7 @@ impl TryFrom<v1::NodeInfo> for NodeInfo {
 
     fn try_from(info: v1::NodeInfo) -> Result<Self, WireError> {
         Ok(Self {
-            node: NodeId(name("node", info.node)?),
+            node: NodeId::from(name("node", info.node)?),
             incarnation: name("incarnation", info.incarnation)?,
             host: info.host,
             peer_address: info.peer_address,

@@ -19,7 +19,7 @@ impl From<&Order> for v1::Order {
                 generation,
                 reserve_port,
             } => Kind::Fence(Fence {
-                job: job.0.clone(),
+                job: job.to_string(),
                 generation: generation.0,
                 reserve_port: *reserve_port,
             }),
@@ -32,7 +32,7 @@ impl From<&Order> for v1::Order {
                 step,
                 stays,
             } => Kind::Keep(Keep {
-                job: job.0.clone(),
+                job: job.to_string(),
                 generation: generation.0,
                 step: step.0,
                 stays: stays.as_ref().map(Into::into),
@@ -42,7 +42,7 @@ impl From<&Order> for v1::Order {
                 generation,
                 grace_ms,
             } => Kind::Stop(Stop {
-                job: job.0.clone(),
+                job: job.to_string(),
                 generation: generation.0,
                 grace_ms: *grace_ms,
             }),
@@ -52,7 +52,7 @@ impl From<&Order> for v1::Order {
                 number,
                 call,
             } => Kind::Checkpoint(Checkpoint {
-                job: job.0.clone(),
+                job: job.to_string(),
                 generation: generation.0,
                 called: Some(v1::CheckpointCalled::from((*number, *call))),
             }),
@@ -67,7 +67,7 @@ impl TryFrom<v1::Order> for Order {
     fn try_from(order: v1::Order) -> Result<Self, WireError> {
         Ok(match order.kind.ok_or_else(|| WireError::absent("kind"))? {
             Kind::Fence(fence) => Self::Fence {
-                job: JobId(name("fence.job", fence.job)?),
+                job: JobId::from(name("fence.job", fence.job)?),
                 generation: Generation(fence.generation),
                 reserve_port: fence.reserve_port,
             },
@@ -75,13 +75,13 @@ impl TryFrom<v1::Order> for Order {
             Kind::Finish(wanted) => Self::Finish(Finish::try_from(wanted).map_err(|e| e.within("finish"))?),
             Kind::Launch(launch) => Self::Launch(Launch::try_from(launch).map_err(|e| e.within("launch"))?),
             Kind::Keep(keep) => Self::Keep {
-                job: JobId(name("keep.job", keep.job)?),
+                job: JobId::from(name("keep.job", keep.job)?),
                 generation: Generation(keep.generation),
                 step: Step(keep.step),
                 stays: keep.stays.map(Into::into),
             },
             Kind::Stop(stop) => Self::Stop {
-                job: JobId(name("stop.job", stop.job)?),
+                job: JobId::from(name("stop.job", stop.job)?),
                 generation: Generation(stop.generation),
                 grace_ms: stop.grace_ms,
             },
@@ -93,7 +93,7 @@ impl TryFrom<v1::Order> for Order {
                     .try_into()
                     .map_err(|e: WireError| e.within("checkpoint.called"))?;
                 Self::Checkpoint {
-                    job: JobId(name("checkpoint.job", checkpoint.job)?),
+                    job: JobId::from(name("checkpoint.job", checkpoint.job)?),
                     generation: Generation(checkpoint.generation),
                     number,
                     call,
@@ -158,7 +158,7 @@ impl TryFrom<v1::CheckpointCalled> for (u64, CheckpointCall) {
 impl From<&Preflight> for v1::Preflight {
     fn from(wanted: &Preflight) -> Self {
         Self {
-            job: wanted.job.0.clone(),
+            job: wanted.job.to_string(),
             generation: wanted.generation.0,
             command: wanted.command.clone(),
             env: wanted.env.clone(),
@@ -175,7 +175,7 @@ impl TryFrom<v1::Preflight> for Preflight {
 
     fn try_from(wanted: v1::Preflight) -> Result<Self, WireError> {
         Ok(Self {
-            job: JobId(name("job", wanted.job)?),
+            job: JobId::from(name("job", wanted.job)?),
             generation: Generation(wanted.generation),
             command: wanted.command,
             env: wanted.env,
@@ -190,7 +190,7 @@ impl TryFrom<v1::Preflight> for Preflight {
 impl From<&Finish> for v1::Finish {
     fn from(wanted: &Finish) -> Self {
         Self {
-            job: wanted.job.0.clone(),
+            job: wanted.job.to_string(),
             generation: wanted.generation.0,
             of: wanted.of.0,
             after: wanted.after.map(|step| step.0),
@@ -206,7 +206,7 @@ impl TryFrom<v1::Finish> for Finish {
 
     fn try_from(wanted: v1::Finish) -> Result<Self, WireError> {
         Ok(Self {
-            job: JobId(name("job", wanted.job)?),
+            job: JobId::from(name("job", wanted.job)?),
             generation: Generation(wanted.generation),
             of: Generation(wanted.of),
             after: wanted.after.map(Step),
@@ -220,7 +220,7 @@ impl TryFrom<v1::Finish> for Finish {
 impl From<&Launch> for v1::Launch {
     fn from(launch: &Launch) -> Self {
         Self {
-            job: launch.job.0.clone(),
+            job: launch.job.to_string(),
             generation: launch.generation.0,
             command: launch.command.clone(),
             env: launch.env.clone(),
@@ -236,7 +236,7 @@ impl From<&Launch> for v1::Launch {
             checkpoint_store: launch.checkpoint_store.clone(),
             restore: launch.restore.as_ref().map(Into::into),
             peers: launch.peers.iter().map(Into::into).collect(),
-            nodes: launch.nodes.iter().map(|node| node.0.clone()).collect(),
+            nodes: launch.nodes.iter().map(|node| node.to_string()).collect(),
             copies: Some((&launch.copies).into()),
         }
     }
@@ -247,7 +247,7 @@ impl TryFrom<v1::Launch> for Launch {
 
     fn try_from(launch: v1::Launch) -> Result<Self, WireError> {
         Ok(Self {
-            job: JobId(name("job", launch.job)?),
+            job: JobId::from(name("job", launch.job)?),
             generation: Generation(launch.generation),
             command: launch.command,
             env: launch.env,
@@ -266,7 +266,7 @@ impl TryFrom<v1::Launch> for Launch {
             nodes: launch
                 .nodes
                 .into_iter()
-                .map(|node| name("nodes", node).map(NodeId))
+                .map(|node| name("nodes", node).map(NodeId::from))
                 .collect::<Result<_, _>>()?,
             copies: launch.copies.map(Into::into).unwrap_or_default(),
         })
@@ -316,7 +316,7 @@ impl TryFrom<v1::RestorePoint> for RestorePoint {
 impl From<&Peer> for v1::Peer {
     fn from(peer: &Peer) -> Self {
         Self {
-            node: peer.node.0.clone(),
+            node: peer.node.to_string(),
             address: peer.address.clone(),
             failure_domain: peer.failure_domain.clone(),
         }
@@ -328,7 +328,7 @@ impl TryFrom<v1::Peer> for Peer {
 
     fn try_from(peer: v1::Peer) -> Result<Self, WireError> {
         Ok(Self {
-            node: NodeId(name("node", peer.node)?),
+            node: NodeId::from(name("node", peer.node)?),
             address: peer.address,
             failure_domain: peer.failure_domain,
         })

@@ -36,11 +36,11 @@ fn name() -> impl Strategy<Value = String> {
 }
 
 fn node() -> impl Strategy<Value = NodeId> {
-    name().prop_map(NodeId)
+    name().prop_map(NodeId::from)
 }
 
 fn job() -> impl Strategy<Value = JobId> {
-    name().prop_map(JobId)
+    name().prop_map(JobId::from)
 }
 
 fn generation() -> impl Strategy<Value = Generation> {
@@ -194,7 +194,7 @@ fn body() -> impl Strategy<Value = Body> {
                     .map(|(check, subject, class, found, advice)| FailedCheck {
                         check,
                         subject,
-                        class: ClassId(class),
+                        class: ClassId::from(class),
                         found,
                         advice,
                     })
@@ -213,11 +213,11 @@ fn body() -> impl Strategy<Value = Body> {
 fn mark() -> impl Strategy<Value = Mark> {
     (name(), role(), number(), text(), btree_map(text(), text(), 0..3)).prop_map(
         |(class, role, confidence, signature, fields)| Mark {
-            class: ClassId(class),
+            class: ClassId::from(class),
             role,
             confidence,
-            signature,
-            fields,
+            signature: signature.into(),
+            fields: fields.into_iter().collect(),
         },
     )
 }

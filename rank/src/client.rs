@@ -81,7 +81,7 @@ impl RankClient {
             marks_dropped: 0,
         };
         let hello = Say::Hello(v1::RankHello {
-            job: env.job.0.clone(),
+            job: env.job.to_string(),
             generation: env.generation.0,
             rank: env.rank.0,
             pid: std::process::id(),

@@ -83,9 +83,9 @@ impl RankEnv {
             found.map_or_else(|| fallback.to_owned(), Clone::clone)
         };
         let place = Self {
-            job: JobId(text(&["RANKGUARD_JOB", "TORCHELASTIC_RUN_ID"], "local")),
+            job: JobId::from(text(&["RANKGUARD_JOB", "TORCHELASTIC_RUN_ID"], "local")),
             generation: Generation(generation),
-            node: NodeId(text(&["RANKGUARD_NODE"], "localhost")),
+            node: NodeId::from(text(&["RANKGUARD_NODE"], "localhost")),
             rank: Rank(rank),
             local_rank,
             world_size,

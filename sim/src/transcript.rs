@@ -113,7 +113,7 @@ impl Transcript {
         ));
         line(format!("  blamed      {}", verdict.blamed));
         line(format!("  confidence  {:.2}", verdict.confidence));
-        for (taxonomy, categories) in &verdict.taxonomies {
+        for (taxonomy, categories) in verdict.taxonomies.iter() {
             line(format!("  {taxonomy}: {}", categories.join(", ")));
         }
         line(format!("  advice      {}", verdict.mitigation.advice));

@@ -48,7 +48,7 @@ impl Place {
             rank: env.rank.0,
             local_rank: env.local_rank,
             world_size: env.world_size,
-            node: env.node.0.clone(),
+            node: env.node.to_string(),
         }
     }
 }

@@ -40,12 +40,11 @@ mod uptime;
 mod vitals;
 mod wait;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
-use rankguard_model::{Body, ClassId, Entity, Mark, Role, Source};
+use rankguard_model::{Body, ClassId, Entity, Fields, Mark, Role, Source};
 
 use crate::intake::Intake;
 use crate::sighting::Sighting;
@@ -91,7 +90,7 @@ pub(crate) fn mark(class: &str, role: Role, confidence: f64, signature: &str) ->
         class: ClassId::from(class),
         role,
         confidence,
-        signature: signature.to_owned(),
-        fields: BTreeMap::new(),
+        signature: signature.into(),
+        fields: Fields::new(),
     }
 }

@@ -74,9 +74,14 @@ impl Reporter {
             if layer.is_none_or(|layer| layer != "storage") && mark.class.as_str() != "local-disk-fault" {
                 continue;
             }
-            let disk = || mark.fields.get("disk").cloned().or_else(|| self.uses.disk_in(text));
+            let disk = || {
+                mark.fields
+                    .get("disk")
+                    .map(str::to_owned)
+                    .or_else(|| self.uses.disk_in(text))
+            };
             let failing = match mark.fields.get("server") {
-                Some(server) => Some(Failing::Server(server.clone())),
+                Some(server) => Some(Failing::Server(server.to_owned())),
                 None => disk().map(Failing::Disk),
             };
             if let Some(failing) = failing {

@@ -190,7 +190,7 @@ impl Counts {
             })
             .map(|(family, code)| CodeKey {
                 family,
-                code: code.clone(),
+                code: code.to_owned(),
                 kind,
                 entity: entity.clone(),
                 synthetic,

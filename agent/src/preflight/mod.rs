@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_model::ClassId;
+use rankguard_model::{ClassId, Shared};
 use serde::Serialize;
 
 use crate::Knowledge;
@@ -142,7 +142,7 @@ pub struct Check {
     /// The failure class that it prevents.
     pub class: ClassId,
     /// The categories of each published taxonomy in which that class stands.
-    pub prevents: BTreeMap<String, Vec<String>>,
+    pub prevents: Shared<BTreeMap<String, Vec<String>>>,
 }
 
 impl Check {
@@ -155,7 +155,7 @@ impl Check {
             found: String::new(),
             advice: String::new(),
             // Filled in when all checks are made.
-            prevents: BTreeMap::new(),
+            prevents: Shared::default(),
             class,
         }
     }

@@ -98,7 +98,7 @@ impl Session {
             return Err(Broken::Protocol("it did not say who it is".to_owned()));
         };
         let rank = RankRef {
-            job: JobId(hello.job),
+            job: JobId::from(hello.job),
             generation: Generation(hello.generation),
             rank: Rank(hello.rank),
         };

@@ -86,7 +86,7 @@ impl Uses {
         for (name, value) in [("mount", place), ("device", device), ("used_by", used.by)] {
             if let Some(value) = value {
                 // What the line itself tells of its device stays.
-                mark.fields.entry(name.to_owned()).or_insert(value);
+                mark.fields.fill(name, value);
             }
         }
     }

@@ -80,7 +80,7 @@ impl Machine {
         let (proc_root, sysfs_root) = (self.folder.path().join("proc"), self.folder.path().join("sys"));
         let mut mark = crate::collectors::mark("filesystem-io-error", Role::Root, 0.6, "test");
         Uses::new(&proc_root, &sysfs_root, &self.roster).say(failing, &mut mark);
-        ["mount", "device", "used_by"].map(|name| mark.fields.get(name).cloned())
+        ["mount", "device", "used_by"].map(|name| mark.fields.get(name).map(str::to_owned))
     }
 
     fn used(&self) -> Option<String> {

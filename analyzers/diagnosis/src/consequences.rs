@@ -21,6 +21,7 @@ const WARNED: [(&str, &str); 2] = [
 pub(crate) fn weigh(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
     panics(scene, ranking);
     limits(ranking);
+    tolerated(scene, ranking);
     warned(scene, ranking);
 }
 
@@ -74,6 +75,33 @@ fn limits(ranking: &mut [Candidate]) {
             candidate.strength = Strength::Symptom;
         }
     }
+}
+
+/// Weights that did not all fit were told line by line and taken all the same, where the program died of something later:
+/// a strict load raises at once, and what it raises names the state that was loaded.
+fn tolerated(scene: &Scene<'_>, ranking: &mut [Candidate]) {
+    let raised = ranking
+        .iter()
+        .filter(|candidate| candidate.class.as_str() != "checkpoint-mismatch")
+        .map(|candidate| candidate.first)
+        .filter(|first| is_exception(&scene.signs[*first]))
+        .max();
+    for candidate in ranking {
+        let last = candidate.support.last().copied().unwrap_or(candidate.first);
+        let only_told = |at: &usize| {
+            let sign = &scene.signs[*at];
+            !is_exception(sign) && !sign.text.contains("rror(s) in loading")
+        };
+        let went_on = raised.is_some_and(|raised| raised > last);
+        if candidate.class.as_str() == "checkpoint-mismatch" && went_on && candidate.support.iter().all(only_told) {
+            candidate.strength = Strength::Outcome;
+        }
+    }
+}
+
+/// Whether a sign is what a program raised, with the frames below which it did.
+fn is_exception(sign: &Sign) -> bool {
+    sign.field("packages").is_some()
 }
 
 /// An exception that tells nothing, after a warning of what would go wrong: that is why it was raised.

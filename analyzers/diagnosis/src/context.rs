@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{Generation, JobId, NodeId, Rank};
+use rankguard_model::{Folded, Generation, JobId, NodeId, Rank};
 use serde::{Deserialize, Serialize};
 
 /// Which jobs run where. Lent with every call, so that there is one owner of the truth: the caller. Changed job by job, and
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Context {
     jobs: BTreeMap<JobId, JobContext>,
     /// The jobs that have ranks on a node.
-    on: BTreeMap<NodeId, BTreeSet<JobId>>,
+    on: BTreeMap<Folded<NodeId>, BTreeSet<JobId>>,
 }
 
 /// One job's generation that may act.
@@ -30,11 +30,7 @@ impl Context {
     pub fn set(&mut self, name: JobId, job: JobContext) {
         self.remove(&name);
         for node in job.placements.values() {
-            match self.on.get_mut(node) {
-                Some(there) if there.contains(&name) => {}
-                Some(there) => drop(there.insert(name.clone())),
-                None => drop(self.on.insert(node.clone(), BTreeSet::from([name.clone()]))),
-            }
+            self.on.entry(Folded::of(node)).or_default().insert(name.clone());
         }
         self.jobs.insert(name, job);
     }
@@ -43,10 +39,11 @@ impl Context {
     pub fn remove(&mut self, name: &JobId) {
         let Some(job) = self.jobs.remove(name) else { return };
         for node in job.placements.values() {
-            let Some(there) = self.on.get_mut(node) else { continue };
+            let node = Folded::of(node);
+            let Some(there) = self.on.get_mut(&node) else { continue };
             there.remove(name);
             if there.is_empty() {
-                self.on.remove(node);
+                self.on.remove(&node);
             }
         }
     }
@@ -63,7 +60,7 @@ impl Context {
 
     /// The jobs that have ranks on a node, by name.
     pub fn jobs_on(&self, node: &NodeId) -> impl Iterator<Item = (&JobId, &JobContext)> {
-        let names = self.on.get(node).into_iter().flatten();
+        let names = self.on.get(&Folded::of(node)).into_iter().flatten();
         names.filter_map(|name| self.jobs.get_key_value(name))
     }
 }

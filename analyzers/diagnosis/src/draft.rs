@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conclusion::Conclusion;
 use crate::glimpse::{Glimpse, decides};
-use crate::repeats::Repeats;
+use crate::repeats::{Kept, Repeats};
 use crate::{Candidate, Context, Opinion, Policy, Scene, Scope, Sign, Strength, What, arbiter};
 
 /// A draft's number, counted from 1; it stays the same when the draft is concluded.
@@ -38,7 +38,7 @@ pub(crate) struct Draft {
     pub(crate) dropped: u64,
     /// What was said too often to be kept.
     pub(crate) repeats: Repeats,
-    /// Whether signs came since the draft was weighed.
+    /// Whether signs that may tell something new came since the draft was weighed.
     fresh: bool,
     /// Whether anything in it can explain the rest; while nothing does, the draft waits for its cap.
     pub(crate) explained: bool,
@@ -80,7 +80,8 @@ impl Draft {
 
     /// Takes a sign in, in order of time, where there is room.
     pub(crate) fn add(&mut self, glimpse: &Glimpse<'_>, policy: &Policy) {
-        if !self.repeats.keeps(glimpse) {
+        let kept = self.repeats.take(glimpse);
+        if kept == Kept::No {
             return;
         }
         let idle = !glimpse.decides();
@@ -101,7 +102,7 @@ impl Draft {
             .partition_point(|held| (held.at, &held.evidence) <= (glimpse.at, glimpse.evidence));
         self.signs.insert(place, glimpse.sign());
         self.idle += usize::from(idle);
-        self.fresh = true;
+        self.fresh |= kept == Kept::Telling;
     }
 
     /// Gives the nodes of its job, or its node, each once.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{NodeId, Timestamp};
+use rankguard_model::{Folded, NodeId, Timestamp};
 
 use crate::draft::Draft;
 use crate::scope::{ByScope, ScopeRef};
@@ -24,7 +24,7 @@ pub(crate) struct Drafts {
     done: BTreeSet<(Timestamp, DraftId)>,
     /// Concluded drafts by scope, and by the nodes that they concern.
     done_of: ByScope<Ids>,
-    done_on: BTreeMap<NodeId, Ids>,
+    done_on: BTreeMap<Folded<NodeId>, Ids>,
 }
 
 impl Drafts {
@@ -51,10 +51,7 @@ impl Drafts {
                     Some(known) => add(known, id),
                     None => self.done_of.insert(&draft.scope, vec![id]),
                 }
-                draft.concerned(|node| match self.done_on.get_mut(node) {
-                    Some(known) => add(known, id),
-                    None => drop(self.done_on.insert(node.clone(), vec![id])),
-                });
+                draft.concerned(|node| add(self.done_on.entry(Folded::of(node)).or_default(), id));
             }
         }
         self.all.insert(id, draft);
@@ -75,8 +72,9 @@ impl Drafts {
                     self.done_of.remove(draft.scope.lend());
                 }
                 draft.concerned(|node| {
-                    if self.done_on.get_mut(node).is_some_and(|known| leave(known, id)) {
-                        self.done_on.remove(node);
+                    let node = Folded::of(node);
+                    if self.done_on.get_mut(&node).is_some_and(|known| leave(known, id)) {
+                        self.done_on.remove(&node);
                     }
                 });
             }
@@ -142,7 +140,10 @@ impl Drafts {
         test: impl Fn(&Draft) -> bool,
     ) -> Option<DraftId> {
         let own = self.done_of.get(scope).and_then(|ids| ids.last().copied());
-        let there = node.and_then(|node| self.done_on.get(node)).into_iter().flatten();
+        let there = node
+            .and_then(|node| self.done_on.get(&Folded::of(node)))
+            .into_iter()
+            .flatten();
         let other = there
             .rev()
             .take_while(|id| own.is_none_or(|own| **id > own))

@@ -194,14 +194,14 @@ pub fn flight_signs(
                     .get(&rank)
                     .map(|told| told.node.clone())
                     .or_else(|| placed(rank))
-                    .unwrap_or_else(|| NodeId(String::new())),
+                    .unwrap_or_else(|| NodeId::from("")),
             },
         };
         let mark = Mark {
             class: class.into(),
             role: Role::Root,
             confidence: SHARE * certainty,
-            signature: SIGNATURE.to_owned(),
+            signature: SIGNATURE.into(),
             fields: rank
                 .map(|rank| ("rank".to_owned(), rank.to_string()))
                 .into_iter()

@@ -1,7 +1,7 @@
 //! The memory: signs that may belong to a failure which shows later, found by whom they speak of.
 //!
-//! A repeat of what is held often enough only overwrites the newest of its kind. The orders by time and by arrival are not
-//! told of that: they say *not before*, and whoever takes the first of one looks whether it is still the first.
+//! A repeat of what is held often enough only overwrites the newest of its kind. The orders by place and by time are not told
+//! of that: they say *not before*, and whoever takes the first of one looks whether it is still the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ impl ByWhom {
             Whom::Job(job) => self.jobs.get_mut(job),
         };
         match (known, whom(sign)) {
-            (Some(places), _) => places.push(place),
+            (Some(places), _) => file(places, place),
             (None, Whom::Scope(scope)) => self.scopes.insert(&scope.own(), vec![place]),
             (None, Whom::Job(job)) => drop(self.jobs.insert(job.clone(), vec![place])),
         }
@@ -71,10 +71,16 @@ fn whom(sign: &Sign) -> Whom<'_> {
 
 /// The number of an arrival; what arrived first has the lowest.
 type Arrival = u64;
-/// Where a sign is held: the number of the arrival that was first held there.
-type Place = u64;
-/// Places in rising order: each is higher than all before it when it is given.
+/// Where a sign is held: the number of an arrival that is no later than its own.
+type Place = Arrival;
+/// Places in rising order.
 type Places = Vec<Place>;
+
+/// Puts a place among others; it is the highest as a rule.
+fn file(places: &mut Places, place: Place) {
+    let at = places.partition_point(|other| *other < place);
+    places.insert(at, place);
+}
 
 /// A sign that is held.
 #[derive(Debug, Clone)]
@@ -83,8 +89,8 @@ struct Held {
     arrival: Arrival,
     /// What is the same in all repeats of it.
     same: Option<u64>,
-    /// Where it stands in the orders by time and by arrival: no later than its own.
-    filed: (Timestamp, Arrival),
+    /// Where it stands in the order by time: no later than its own.
+    filed: Timestamp,
 }
 
 /// Signs that may explain what comes.
@@ -93,7 +99,6 @@ pub(crate) struct Memory {
     held: BTreeMap<Place, Box<Held>>,
     arrived: Arrival,
     by_time: BTreeSet<(Timestamp, Place)>,
-    by_arrival: BTreeSet<(Arrival, Place)>,
     by_whom: ByWhom,
     /// Of what says the same, in the order of arrival.
     alike: BTreeMap<u64, Vec<Place>>,
@@ -118,27 +123,29 @@ impl Memory {
             }
             self.remove(newest);
         }
-        if self.held.len() >= policy.memory_signs
-            && let Some(oldest) = self.oldest()
-        {
-            self.remove(oldest);
-        }
-        let place = self.arrived;
-        if let Some(same) = glimpse.same {
-            self.alike.entry(same).or_default().push(place);
+        if self.held.len() >= policy.memory_signs {
+            self.forget_oldest();
         }
         let sign = glimpse.sign();
-        self.by_time.insert((sign.at, place));
-        self.by_arrival.insert((place, place));
-        self.by_whom.insert(&sign, place);
         let held = Held {
-            arrival: place,
+            arrival: self.arrived,
             same: glimpse.same,
-            filed: (sign.at, place),
+            filed: sign.at,
             sign,
         };
-        self.held.insert(place, Box::new(held));
+        self.insert(Box::new(held));
         self.arrived += 1;
+    }
+
+    /// Holds a sign at the place of its arrival.
+    fn insert(&mut self, held: Box<Held>) {
+        let place = held.arrival;
+        if let Some(same) = held.same {
+            file(self.alike.entry(same).or_default(), place);
+        }
+        self.by_time.insert((held.filed, place));
+        self.by_whom.insert(&held.sign, place);
+        self.held.insert(place, held);
     }
 
     /// Where the newest stands of what says the same, if enough of it is held.
@@ -153,7 +160,7 @@ impl Memory {
             return false;
         };
         let elsewhere = *glimpse.entity == Entity::Unknown && held.sign.evidence.node != glimpse.evidence.node;
-        if glimpse.at < held.filed.0 || elsewhere {
+        if glimpse.at < held.filed || elsewhere {
             return false;
         }
         glimpse.overwrite(&mut held.sign);
@@ -162,17 +169,13 @@ impl Memory {
         true
     }
 
-    /// Where the oldest arrival stands.
-    fn oldest(&mut self) -> Option<Place> {
-        loop {
-            let (filed, place) = *self.by_arrival.first()?;
-            let held = self.held.get_mut(&place)?;
-            if held.arrival == filed {
-                return Some(place);
+    /// Forgets the oldest arrival. What was renewed since it got its place gets the place of its newest one.
+    fn forget_oldest(&mut self) {
+        while let Some(place) = self.held.keys().next().copied() {
+            match self.remove(place) {
+                Some(held) if held.arrival != place => self.insert(held),
+                _ => return,
             }
-            held.filed.1 = held.arrival;
-            self.by_arrival.remove(&(filed, place));
-            self.by_arrival.insert((held.arrival, place));
         }
     }
 
@@ -182,11 +185,11 @@ impl Memory {
         while let Some((filed, place)) = self.by_time.first().filter(|(at, _)| gone(*at)).copied() {
             match self.held.get_mut(&place) {
                 Some(held) if !gone(held.sign.at) => {
-                    held.filed.0 = held.sign.at;
+                    held.filed = held.sign.at;
                     self.by_time.remove(&(filed, place));
                     self.by_time.insert((held.sign.at, place));
                 }
-                _ => self.remove(place),
+                _ => drop(self.remove(place)),
             }
         }
     }
@@ -243,13 +246,11 @@ impl Memory {
         held.into_iter().map(|held| held.sign).collect()
     }
 
-    fn remove(&mut self, place: Place) {
-        let Some(held) = self.held.remove(&place) else { return };
-        let Held { sign, same, filed, .. } = *held;
-        self.by_time.remove(&(filed.0, place));
-        self.by_arrival.remove(&(filed.1, place));
-        self.by_whom.remove(&sign, place);
-        if let Some(same) = same
+    fn remove(&mut self, place: Place) -> Option<Box<Held>> {
+        let held = self.held.remove(&place)?;
+        self.by_time.remove(&(held.filed, place));
+        self.by_whom.remove(&held.sign, place);
+        if let Some(same) = held.same
             && let Some(alike) = self.alike.get_mut(&same)
         {
             alike.retain(|other| *other != place);
@@ -257,5 +258,6 @@ impl Memory {
                 self.alike.remove(&same);
             }
         }
+        Some(held)
     }
 }

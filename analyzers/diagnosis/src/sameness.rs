@@ -2,14 +2,15 @@
 
 use std::hash::{Hash, Hasher};
 
-use rankguard_model::{Entity, Mark, Source};
+use rankguard_model::{Entity, Fold, Mark, Source};
 
-/// What is the same in all repeats of a mark, as a number.
+/// What is the same in all repeats of a mark, as a number. Whoever found two kinds of lines that fold alike would only have
+/// them counted as one.
 ///
 /// Numbers in the text are left out (sizes and counters differ from line to line), except those by which a line names a
 /// process or a rank.
 pub(crate) fn sameness(source: Source, entity: &Entity, mark: &Mark, text: &str) -> u64 {
-    let field = |name: &str| mark.fields.get(name).map(String::as_str);
+    let field = |name: &str| mark.fields.get(name);
     let mut hasher = Fold::default();
     (source, entity).hash(&mut hasher);
     (&mark.class, mark.role, &mark.signature).hash(&mut hasher);
@@ -18,36 +19,6 @@ pub(crate) fn sameness(source: Source, entity: &Entity, mark: &Mark, text: &str)
     let ends_in_number = text.bytes().next_back().is_none_or(|last| last.is_ascii_digit());
     hasher.write_u8(u8::from(ends_in_number));
     hasher.finish()
-}
-
-/// Folds what it is given into one number, word by word: the same in every run, and cheaper than what keeps out people who
-/// look for collisions. Whoever found one would only have two kinds of lines counted as one.
-#[derive(Debug, Default)]
-struct Fold(u64);
-
-impl Fold {
-    fn word(&mut self, word: u64) {
-        let mixed = u128::from(self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-        self.0 = (mixed >> 64) as u64 ^ mixed as u64;
-    }
-}
-
-impl Hasher for Fold {
-    fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        self.word(u64::from_le_bytes(last) ^ (bytes.len() as u64).rotate_left(56));
-    }
-
-    fn write_u8(&mut self, byte: u8) {
-        self.word(u64::from(byte) + 1);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 /// A text without its digits, part by part: all parts but the last are equally long, wherever the digits stood.
@@ -67,9 +38,7 @@ fn without_digits(text: &str, mut each: impl FnMut(&[u8])) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use rankguard_model::Role;
+    use rankguard_model::{Fields, Role};
 
     use super::*;
 
@@ -78,8 +47,8 @@ mod tests {
             class: "host-oom-kill".into(),
             role: Role::Root,
             confidence: 0.9,
-            signature: "oom-killed".to_owned(),
-            fields: BTreeMap::new(),
+            signature: "oom-killed".into(),
+            fields: Fields::new(),
         };
         sameness(Source::KernelLog, &Entity::Unknown, &mark, text)
     }

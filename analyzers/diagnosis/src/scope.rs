@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{Generation, JobId, NodeId};
+use rankguard_model::{Folded, Generation, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// Whose failure it is.
@@ -71,8 +71,8 @@ impl ScopeRef<'_> {
 /// Something of each scope, found without copying a name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ByScope<T> {
-    jobs: BTreeMap<JobId, BTreeMap<Generation, T>>,
-    nodes: BTreeMap<NodeId, T>,
+    jobs: BTreeMap<Folded<JobId>, BTreeMap<Generation, T>>,
+    nodes: BTreeMap<Folded<NodeId>, T>,
 }
 
 impl<T> Default for ByScope<T> {
@@ -87,39 +87,41 @@ impl<T> Default for ByScope<T> {
 impl<T> ByScope<T> {
     pub(crate) fn get(&self, scope: ScopeRef<'_>) -> Option<&T> {
         match scope {
-            ScopeRef::Job(job, generation) => self.jobs.get(job)?.get(&generation),
-            ScopeRef::Node(node) => self.nodes.get(node),
+            ScopeRef::Job(job, generation) => self.jobs.get(&Folded::of(job))?.get(&generation),
+            ScopeRef::Node(node) => self.nodes.get(&Folded::of(node)),
         }
     }
 
     pub(crate) fn get_mut(&mut self, scope: ScopeRef<'_>) -> Option<&mut T> {
         match scope {
-            ScopeRef::Job(job, generation) => self.jobs.get_mut(job)?.get_mut(&generation),
-            ScopeRef::Node(node) => self.nodes.get_mut(node),
+            ScopeRef::Job(job, generation) => self.jobs.get_mut(&Folded::of(job))?.get_mut(&generation),
+            ScopeRef::Node(node) => self.nodes.get_mut(&Folded::of(node)),
         }
     }
 
     pub(crate) fn insert(&mut self, scope: &Scope, what: T) {
         match scope {
             Scope::Job { job, generation } => {
-                self.jobs.entry(job.clone()).or_default().insert(*generation, what);
+                let generations = self.jobs.entry(Folded::of(job)).or_default();
+                generations.insert(*generation, what);
             }
-            Scope::Node { node } => drop(self.nodes.insert(node.clone(), what)),
+            Scope::Node { node } => drop(self.nodes.insert(Folded::of(node), what)),
         }
     }
 
     pub(crate) fn remove(&mut self, scope: ScopeRef<'_>) {
         match scope {
             ScopeRef::Job(job, generation) => {
-                let Some(generations) = self.jobs.get_mut(job) else {
+                let job = Folded::of(job);
+                let Some(generations) = self.jobs.get_mut(&job) else {
                     return;
                 };
                 generations.remove(&generation);
                 if generations.is_empty() {
-                    self.jobs.remove(job);
+                    self.jobs.remove(&job);
                 }
             }
-            ScopeRef::Node(node) => drop(self.nodes.remove(node)),
+            ScopeRef::Node(node) => drop(self.nodes.remove(&Folded::of(node))),
         }
     }
 }

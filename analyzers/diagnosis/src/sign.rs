@@ -1,9 +1,7 @@
 //! Signs: evidence taken apart into single meanings.
 
-use std::collections::BTreeMap;
-
 use rankguard_model::{
-    ClassId, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source,
+    ClassId, Entity, Evidence, EvidenceId, Exit, Fields, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source,
     Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -124,8 +122,8 @@ impl Sign {
                     class: class.clone(),
                     role: Role::Root,
                     confidence: 0.9,
-                    signature: "preflight".to_owned(),
-                    fields: BTreeMap::new(),
+                    signature: "preflight".into(),
+                    fields: Fields::new(),
                 };
                 let entity = Entity::Node { node: node.clone() };
                 (node.clone(), *since, entity, What::Mark(mark), text.clone())
@@ -192,7 +190,7 @@ impl Sign {
 
     /// A value that the signature took out of the text.
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.mark()?.fields.get(name).map(String::as_str)
+        self.mark()?.fields.get(name)
     }
 
     /// The rank it is about: its entity's, or the one its text names.

@@ -1,12 +1,11 @@
 //! Flight-recorder dumps beside other evidence: what is concluded with them that could not be concluded without.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
-
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, JobContext, Policy};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source, Timestamp,
+    Body, Entity, Evidence, EvidenceId, Exit, Fields, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source,
+    Timestamp,
 };
 
 const RANKS: u32 = 4;
@@ -66,8 +65,8 @@ impl World {
             class: "nccl-timeout".into(),
             role: Role::Cascade,
             confidence: 0.9,
-            signature: "nccl-watchdog".to_owned(),
-            fields: BTreeMap::new(),
+            signature: "nccl-watchdog".into(),
+            fields: Fields::new(),
         };
         let line = Body::Line {
             text: "Watchdog caught collective operation timeout".to_owned(),
@@ -95,7 +94,7 @@ impl World {
 }
 
 fn node(rank: u32) -> NodeId {
-    NodeId(format!("n{}", rank / 2 + 1))
+    NodeId::from(format!("n{}", rank / 2 + 1))
 }
 
 /// What a rank dumps that called `done` all-reduces to their end and then those of `open`, by name.

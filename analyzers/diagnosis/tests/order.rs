@@ -1,18 +1,16 @@
 //! Whatever order evidence arrives in, the same cause is blamed.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 use rankguard_diagnosis::{Context, Diagnosis, Fact, JobContext, Policy};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role,
+    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Fields, Generation, JobId, Mark, NodeId, Rank, Role,
     Sequence, Source, Timestamp,
 };
 
 fn node(rank: u32) -> NodeId {
-    NodeId(format!("n{}", rank / 2))
+    NodeId::from(format!("n{}", rank / 2))
 }
 
 fn evidence(seq: u64, ms: i64, source: Source, entity: Entity, body: Body, class: Option<(&str, Role)>) -> Evidence {
@@ -20,8 +18,8 @@ fn evidence(seq: u64, ms: i64, source: Source, entity: Entity, body: Body, class
         class: class.into(),
         role,
         confidence: 0.9,
-        signature: class.to_owned(),
-        fields: BTreeMap::new(),
+        signature: class.into(),
+        fields: Fields::new(),
     });
     let id = EvidenceId {
         node: entity.node().cloned().unwrap_or_else(|| node(0)),

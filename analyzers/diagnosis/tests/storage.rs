@@ -108,13 +108,13 @@ const NFS: &str = "nfs: server nas01 not responding, still trying";
 
 fn silent_server() -> Mark {
     let mut mark = with(mark("filesystem-hang", Role::Root, 0.94), &[("server", "nas01")]);
-    mark.signature = "nfs-not-responding".to_owned();
+    mark.signature = "nfs-not-responding".into();
     mark
 }
 
 fn answers(server: &str) -> Mark {
     let mut mark = with(mark("none", Role::Noise, 0.95), &[("server", server)]);
-    mark.signature = "nfs-ok".to_owned();
+    mark.signature = "nfs-ok".into();
     mark
 }
 

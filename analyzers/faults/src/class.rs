@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{ClassId, Mitigation, Role, Severity};
+use rankguard_model::{ClassId, Mitigation, Role, Severity, Shared};
 use serde::{Deserialize, Serialize};
 
 /// One canonical failure class, complete: what it does not say itself it has from its parent.
@@ -32,7 +32,7 @@ pub struct Class {
     /// How bad it is as a rule.
     pub severity: Severity,
     /// What to do.
-    pub mitigation: Mitigation,
+    pub mitigation: Shared<Mitigation>,
     /// Ids of what to do after the first action, in order.
     pub then: Vec<String>,
     /// Whether a source recommends the first action for this very failure.
@@ -46,7 +46,7 @@ pub struct Class {
     /// Ids of the sources where meaning and wording can be read ([`crate::Catalogue::source`]).
     pub sources: Vec<String>,
     /// Taxonomy id to category ids, most specific first; every primary taxonomy has an entry.
-    pub taxonomies: BTreeMap<String, Vec<String>>,
+    pub taxonomies: Shared<BTreeMap<String, Vec<String>>>,
 }
 
 /// What a class says: a cause, a symptom or an end.

@@ -215,7 +215,7 @@ fn number_after(query: &str, word: &str) -> Option<u32> {
 
 fn explain_code(catalogue: &Catalogue, kind: CodeKind, number: u32) -> Option<Explanation> {
     let code = table(catalogue, kind).get(number);
-    let unknown = ClassId(format!("unknown-{}-{number}", shown(kind).to_ascii_lowercase()));
+    let unknown = ClassId::from(format!("unknown-{}-{number}", shown(kind).to_ascii_lowercase()));
     let mut explanation = explain_class(catalogue, code.map_or(&unknown, |code| &code.class))?;
     explanation.subject = format!("{} {number}", shown(kind));
     add_code(catalogue, kind, number, &mut explanation);
@@ -316,7 +316,7 @@ fn announcements(catalogue: &Catalogue, class: &Class) -> Vec<Announcement> {
     signatures
         .filter(|signature| signature.class == class.id)
         .map(|signature| Announcement {
-            id: signature.id.clone(),
+            id: signature.id.to_string(),
             example: signature.example.clone(),
             source: signature.source.clone(),
         })

@@ -13,7 +13,7 @@ mod rule;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use rankguard_model::{ClassId, Device, Mark, Role, Source};
+use rankguard_model::{ClassId, Device, Mark, Role, SmolStr, Source};
 
 use crate::catalogue::Catalogue;
 use crate::decode::{DriverVersion, decode};
@@ -334,7 +334,7 @@ impl Matcher {
         };
         let Some(digits) = mark.fields.get(field) else { return };
         let Some(number) = digits.parse::<u32>().ok().filter(|number| table.get(*number).is_some()) else {
-            mark.class = ClassId(format!("unknown-{field}-{}", digits.trim_start_matches('0')));
+            mark.class = ClassId::from(format!("unknown-{field}-{}", digits.trim_start_matches('0')));
             return;
         };
         let decoded = decode(table, kind, number, text, driver);
@@ -342,9 +342,10 @@ impl Matcher {
         mark.role = decoded.role;
         mark.confidence = decoded.confidence;
         mark.fields.extend(decoded.fields);
-        mark.fields.insert("meaning".to_owned(), decoded.sentence);
+        mark.fields.insert(SmolStr::new_static("meaning"), decoded.sentence);
         if !decoded.vendor_action.is_empty() {
-            mark.fields.insert("vendor_action".to_owned(), decoded.vendor_action);
+            mark.fields
+                .insert(SmolStr::new_static("vendor_action"), decoded.vendor_action);
         }
     }
 
@@ -373,8 +374,8 @@ pub(crate) fn device_of(entity: EntityRule, mark: &Mark) -> Option<Device> {
     let field = |name: &str| mark.fields.get(name).filter(|value| !value.is_empty());
     let address = field("nic")
         .or_else(|| field("disk"))
-        .cloned()
-        .or_else(|| field("bdf").map(|bdf| pci_address(bdf)))?;
+        .map(str::to_owned)
+        .or_else(|| field("bdf").map(pci_address))?;
     Some(Device { kind, address })
 }
 

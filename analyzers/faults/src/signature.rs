@@ -1,6 +1,6 @@
 //! Signatures: how a failure announces itself in one line.
 
-use rankguard_model::{ClassId, DeviceKind, Role, Source};
+use rankguard_model::{ClassId, DeviceKind, Role, SmolStr, Source};
 use serde::Deserialize;
 
 /// How to recognise a line and what it says.
@@ -8,7 +8,7 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub struct Signature {
     /// Its id, unique in the catalogue.
-    pub id: String,
+    pub id: SmolStr,
     /// Collectors whose lines it applies to; empty for all.
     #[serde(default)]
     pub sources: Vec<Source>,

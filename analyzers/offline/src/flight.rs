@@ -28,10 +28,10 @@ pub fn join(incidents: &mut Vec<Incident>, found: Vec<FoundDump>) {
     let ranks: BTreeMap<Rank, RankDump> = found
         .iter()
         .map(|dump| {
-            let node = dump.node.clone().unwrap_or_else(|| NodeId(String::new()));
+            let node = dump.node.clone().unwrap_or_else(|| NodeId::from(""));
             let told = RankDump {
                 evidence: EvidenceId {
-                    node: NodeId(dump.name.clone()),
+                    node: NodeId::from(dump.name.clone()),
                     seq: Sequence(1),
                 },
                 at: None,

@@ -97,7 +97,7 @@ pub fn node(root: &Path, path: &Path) -> Option<NodeId> {
             let rest = &stem[at + word.len()..];
             let digits = rest.trim_start_matches(['-', '_']);
             let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-            (end > 0).then(|| NodeId(stem[at..stem.len() - (digits.len() - end)].to_owned()))
+            (end > 0).then(|| NodeId::from(stem[at..stem.len() - (digits.len() - end)].to_owned()))
         })
     })
 }

@@ -254,7 +254,7 @@ impl Reader {
             .node
             .clone()
             .or_else(|| observation.host.as_deref().map(NodeId::from));
-        let node = node.unwrap_or_else(|| NodeId(String::new()));
+        let node = node.unwrap_or_else(|| NodeId::from(""));
         let entity = match (&observation.device, observation.rank) {
             (Some(device), _) => Entity::Device {
                 node,
@@ -271,7 +271,7 @@ impl Reader {
         };
         Evidence {
             id: EvidenceId {
-                node: NodeId(self.origin.name.clone()),
+                node: NodeId::from(self.origin.name.clone()),
                 seq: Sequence(self.seen.len() as u64 + 1),
             },
             at: observation

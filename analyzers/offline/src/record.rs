@@ -93,7 +93,7 @@ impl Record {
                         name: format!("{id}[{index}]"),
                         source: Some(source(&stream.kind)),
                         rank: stream.rank.map(Rank),
-                        node: stream.node.map(NodeId),
+                        node: stream.node.map(NodeId::from),
                         ..Origin::default()
                     },
                 );

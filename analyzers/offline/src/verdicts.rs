@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_diagnosis::{Scene, Sign, Strength, diagnose};
 use rankguard_faults::Catalogue;
-use rankguard_model::{Entity, Generation, JobId, NodeId, Rank, Role, Severity, Source};
+use rankguard_model::{Entity, Generation, JobId, NodeId, Rank, Role, Severity, Shared, Source};
 use serde::Serialize;
 
 use crate::incident::{Incident, Item};
@@ -40,7 +40,7 @@ pub struct OfflineCase {
     /// The lines that decide, first cause first.
     pub key_lines: Vec<KeyLine>,
     /// Taxonomy id to category ids.
-    pub taxonomies: BTreeMap<String, Vec<String>>,
+    pub taxonomies: Shared<BTreeMap<String, Vec<String>>>,
     /// Id of the first action.
     pub action: String,
     /// The action as an instruction.
@@ -98,7 +98,7 @@ impl OfflineCase {
             confidence: 0.7,
             first_at: None,
             key_lines: Vec::new(),
-            taxonomies: BTreeMap::new(),
+            taxonomies: Shared::default(),
             action: "none".to_owned(),
             advice: String::new(),
             recommended_by: Vec::new(),
@@ -122,7 +122,7 @@ pub fn conclude_with(incident: &Incident, catalogue: &Catalogue) -> Option<Offli
     let placements: BTreeMap<Rank, NodeId> = incident
         .logs
         .iter()
-        .filter_map(|log| Some((log.rank?, log.node.clone().unwrap_or_else(|| NodeId(String::new())))))
+        .filter_map(|log| Some((log.rank?, log.node.clone().unwrap_or_else(|| NodeId::from("")))))
         .collect();
     let scene = Scene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue);
     let opinion = diagnose(&scene, signs.iter().map(|sign| sign.at).max().unwrap_or_default());
@@ -156,9 +156,9 @@ pub fn conclude_with(incident: &Incident, catalogue: &Catalogue) -> Option<Offli
             .map(|item| item.sign.at.to_string()),
         key_lines: key_lines(incident, &opinion.findings),
         taxonomies: verdict.taxonomies,
-        action: verdict.mitigation.action,
-        advice: verdict.mitigation.advice,
-        recommended_by: verdict.mitigation.recommended_by,
+        action: verdict.mitigation.action.clone(),
+        advice: verdict.mitigation.advice.clone(),
+        recommended_by: verdict.mitigation.recommended_by.clone(),
         alternatives: verdict
             .alternatives
             .into_iter()

@@ -410,3 +410,24 @@ fn what_every_process_meets_has_no_first_rank() {
         ("segfault", Some(rankguard_model::Rank(1)))
     );
 }
+
+#[test]
+fn a_parser_that_calls_a_type_of_typing_is_the_frameworks() {
+    let optional = alone("fairseq-train: error: argument --max-tokens: invalid Optional value: '512'");
+    assert_eq!(named(&optional), ("argparse-error", "framework"));
+    let number = alone("train.py: error: argument --max-tokens: invalid int value: 'many'");
+    assert_eq!(named(&number), ("argparse-error", "user-code"));
+}
+
+#[test]
+fn a_label_that_the_loss_refuses_came_with_the_data() {
+    let at = "block: [0,0,0], thread: [5,0,0] Assertion";
+    let label = alone(&format!(
+        "Loss.cu:250: nll_loss: {at} `t >= 0 && t < n_classes` failed."
+    ));
+    assert_eq!(named(&label), ("cuda-device-assert", "user-data"));
+    let index = alone(&format!(
+        "Indexing.cu:1284: indexSelectLargeIndex: {at} `srcIndex < srcSelectDimSize` failed."
+    ));
+    assert_eq!(named(&index), ("cuda-device-assert", "user-code"));
+}

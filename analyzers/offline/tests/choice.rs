@@ -91,6 +91,26 @@ fn a_warning_explains_the_exception_that_tells_less() {
 }
 
 #[test]
+fn weights_that_were_taken_without_all_fitting_are_not_what_ended_the_program() {
+    let told = "size mismatch for head.fc_cls.weight: copying a param with shape torch.Size([81, 1024]) from checkpoint, the shape in current model is torch.Size([2, 1024]).";
+    let raised = "Traceback (most recent call last):
+  File \"tools/train.py\", line 186, in main
+    step(model)
+AttributeError: 'Parallel' object has no attribute 'reducer'";
+    assert_eq!(class(told), "checkpoint-mismatch");
+    assert_eq!(class(&format!("{told}\n{raised}")), "attribute-error");
+    // A strict load raises it, and whatever is raised on the way out follows from it.
+    let strict = format!(
+        "Traceback (most recent call last):
+  File \"tools/train.py\", line 80, in build
+    model.load_state_dict(state)
+RuntimeError: Error(s) in loading state_dict for Net:
+\t{told}"
+    );
+    assert_eq!(class(&format!("{strict}\n{raised}")), "checkpoint-mismatch");
+}
+
+#[test]
 fn keys_tell_what_they_are_looked_up_in() {
     let looked_up = |code: &str, key: &str| {
         let text = format!(

@@ -1,4 +1,4 @@
-//! `rankguard cases [list|show]`.
+//! `rankguard cases [list|show]`, of a controller or of the agent of this node.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -8,7 +8,6 @@ use rankguard_model::{Case, CaseId, CaseState, Delays, Reason, Timestamp};
 
 use super::local;
 use crate::args::{CommonArgs, ControllerAddress, Format, FormatArgs};
-use crate::client::Client;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column, plain};
@@ -37,12 +36,26 @@ pub(crate) enum CasesAction {
     Show(CasesShowArgs),
 }
 
+/// Who is asked.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Asked {
+    /// Where the controller is.
+    #[command(flatten)]
+    address: ControllerAddress,
+    /// Ask the agent of this node instead of a controller: what its own newest findings amount to
+    #[arg(long, conflicts_with = "controller")]
+    local: bool,
+    /// With --local, directory of the agent's own files [setting agent.state_dir]
+    #[arg(long, value_name = "DIR", requires = "local")]
+    state_dir: Option<PathBuf>,
+}
+
 /// `cases list`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CasesListArgs {
-    /// Where the controller is.
+    /// Who is asked.
     #[command(flatten)]
-    pub(crate) address: ControllerAddress,
+    pub(crate) asked: Asked,
     /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
@@ -52,12 +65,6 @@ pub(crate) struct CasesListArgs {
     /// Only cases that are not over
     #[arg(long)]
     pub(crate) open: bool,
-    /// Ask the agent of this node instead of a controller: what its own newest findings amount to
-    #[arg(long, conflicts_with = "controller")]
-    pub(crate) local: bool,
-    /// With --local, directory of the agent's own files [setting agent.state_dir]
-    #[arg(long, value_name = "DIR", requires = "local")]
-    pub(crate) state_dir: Option<PathBuf>,
 }
 
 /// `cases show`.
@@ -65,9 +72,9 @@ pub(crate) struct CasesListArgs {
 pub(crate) struct CasesShowArgs {
     /// Its number
     pub(crate) case: u64,
-    /// Where the controller is.
+    /// Who is asked.
     #[command(flatten)]
-    pub(crate) address: ControllerAddress,
+    pub(crate) asked: Asked,
     /// How to print; csv is not for one case
     #[command(flatten)]
     pub(crate) format: FormatArgs,
@@ -87,25 +94,34 @@ const COLUMNS: &[Column<Case>] = &[
 
 pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError> {
     match args.action.unwrap_or(CasesAction::List(args.list)) {
-        CasesAction::List(args) if args.local => {
-            let cases = local::cases(args.state_dir.as_deref(), common)?;
-            print(&args, cases);
-            Ok(Exit::Fine)
-        }
-        CasesAction::List(args) => {
-            let client = args.address.client(common)?;
-            block_on(list(&args, &client))?
-        }
-        CasesAction::Show(args) => {
-            let client = args.address.client(common)?;
-            block_on(show(&args, &client))?
-        }
+        CasesAction::List(args) => print(&args, args.asked.cases(common)?),
+        CasesAction::Show(args) => show(&args, common)?,
     }
+    Ok(Exit::Fine)
 }
 
-async fn list(args: &CasesListArgs, client: &Client) -> Result<Exit, CliError> {
-    print(args, client.cases().await?);
-    Ok(Exit::Fine)
+impl Asked {
+    fn cases(&self, common: &CommonArgs) -> Result<Vec<Case>, CliError> {
+        if self.local {
+            return local::cases(self.state_dir.as_deref(), common);
+        }
+        let client = self.address.client(common)?;
+        Ok(block_on(client.cases())??)
+    }
+
+    fn case(&self, id: CaseId, common: &CommonArgs) -> Result<Case, CliError> {
+        if self.local {
+            let found = self.cases(common)?.into_iter().find(|case| case.id == id);
+            return found.ok_or_else(|| {
+                CliError::usage(
+                    format!("what the agent of this node has found amounts to no case {id}"),
+                    "`rankguard cases --local` lists the cases",
+                )
+            });
+        }
+        let client = self.address.client(common)?;
+        Ok(block_on(client.case(id))??)
+    }
 }
 
 fn print(args: &CasesListArgs, mut cases: Vec<Case>) {
@@ -131,20 +147,20 @@ fn print(args: &CasesListArgs, mut cases: Vec<Case>) {
     }
 }
 
-async fn show(args: &CasesShowArgs, client: &Client) -> Result<Exit, CliError> {
+fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
     if args.format.format == Format::Csv {
         return Err(CliError::usage(
             "one case does not fit into csv",
             "--format json gives all of it",
         ));
     }
-    let case = client.case(CaseId(args.case)).await?;
+    let case = args.asked.case(CaseId(args.case), common)?;
     match args.format.format {
         Format::Json => out::json(&case),
         Format::Jsonl => out::json_line(&case),
         Format::Table | Format::Csv => out::text(&plain(&page(&case))),
     }
-    Ok(Exit::Fine)
+    Ok(())
 }
 
 /// Everything about a case, for the person on call: the answer first, then what it rests on.
@@ -184,7 +200,7 @@ fn page(case: &Case) -> String {
     page.item(&format!("cleared by: {}", case.clears));
 
     page.heading("In published taxonomies");
-    for (taxonomy, categories) in &verdict.taxonomies {
+    for (taxonomy, categories) in verdict.taxonomies.iter() {
         let names: Vec<String> = categories
             .iter()
             .map(|category| words::category(taxonomy, category))

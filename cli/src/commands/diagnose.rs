@@ -94,7 +94,7 @@ fn logs(args: DiagnoseArgs, format: diagnose::Format) -> diagnose::DiagnoseArgs 
         clocks: args
             .clock_offset
             .into_iter()
-            .map(|(node, seconds)| (NodeId(node), (seconds * 1e9) as i64))
+            .map(|(node, seconds)| (NodeId::from(node), (seconds * 1e9) as i64))
             .collect(),
         format,
     }

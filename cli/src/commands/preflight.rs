@@ -139,7 +139,7 @@ pub(crate) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<Exit, CliE
     if !args.between.is_empty() {
         let client = args.address.client(common)?;
         let wanted = between::Wanted {
-            nodes: args.between.into_iter().map(NodeId).collect(),
+            nodes: args.between.into_iter().map(NodeId::from).collect(),
             lasts: Duration::from_secs(args.seconds),
             least: args.min_gbps.max(0.0),
             format: args.format.format,

@@ -48,7 +48,7 @@ fn one(table: &DeTable<'_>) -> Result<PluginCheck, String> {
         let value = value.get_ref();
         match key.as_ref() {
             "name" => name = Some(text(key, value)?),
-            "class" => class = Some(ClassId(text(key, value)?)),
+            "class" => class = Some(ClassId::from(text(key, value)?)),
             "command" => {
                 let DeValue::Array(words) = value else {
                     return Err("command is a list of program and arguments".to_owned());

@@ -63,7 +63,7 @@ impl Config {
 
     /// The settings of the agent.
     pub(crate) fn agent(&self) -> rankguard_agent::Settings {
-        let node = NodeId(self.text("agent.node"));
+        let node = NodeId::from(self.text("agent.node"));
         let mut settings =
             rankguard_agent::Settings::new(node, self.text("agent.controller"), self.path("agent.state_dir"));
         settings.network = self.network();
@@ -170,7 +170,7 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
     let millis = |wait: Duration| Value::Count(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
 
     let mut controller = rankguard_controller::Settings::new("rankguard-controller");
-    let mut agent = rankguard_agent::Settings::new(NodeId(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
+    let mut agent = rankguard_agent::Settings::new(NodeId::from(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
     let mut all = vec![
         ("client.controller", text(CLIENT_CONTROLLER)),
         ("agent.otlp_protocol", text("grpc")),
@@ -227,7 +227,7 @@ enum Number<'a> {
     Narrow(&'a mut u32),
 }
 
-fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 19] {
+fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 20] {
     let policy = &mut settings.policy;
     [
         ("controller.policy.settle_ms", Number::Wide(&mut policy.settle_ms)),
@@ -365,7 +365,7 @@ mod tests {
             config.controller(),
             rankguard_controller::Settings::new("rankguard-controller")
         );
-        let agent = rankguard_agent::Settings::new(NodeId(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
+        let agent = rankguard_agent::Settings::new(NodeId::from(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
         assert_eq!(format!("{:?}", config.agent()), format!("{agent:?}"));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use rankguard_model::{Case, ClassId, Delays, JobView, Mitigation, StatusView};
+use rankguard_model::{Case, ClassId, Delays, JobView, Mitigation, Shared, StatusView};
 use rankguard_trainer::ledger::LedgerReport;
 use serde::Serialize;
 
@@ -53,8 +53,8 @@ pub(super) struct CaseFacts {
     pub(super) layer: String,
     pub(super) blamed: String,
     pub(super) confidence: f64,
-    pub(super) taxonomies: BTreeMap<String, Vec<String>>,
-    pub(super) mitigation: Mitigation,
+    pub(super) taxonomies: Shared<BTreeMap<String, Vec<String>>>,
+    pub(super) mitigation: Shared<Mitigation>,
     pub(super) delays_ms: Delays,
     pub(super) plan: Option<String>,
     /// What the new ranks loaded, and from where.
@@ -148,7 +148,7 @@ impl Outcome {
         lines.push(String::new());
         for case in &self.cases {
             lines.push(format!("case {}: {} ({})", case.id, case.class, case.layer));
-            for (taxonomy, categories) in &case.taxonomies {
+            for (taxonomy, categories) in case.taxonomies.iter() {
                 lines.push(format!("        {taxonomy:<20} {}", categories.join(", ")));
             }
             let sources = match case.mitigation.recommended_by.as_slice() {

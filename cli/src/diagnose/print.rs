@@ -91,7 +91,7 @@ fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()
     if let Some(rank) = case.root_rank {
         writeln!(out, "   root rank   {rank}")?;
     }
-    for (taxonomy, places) in &case.taxonomies {
+    for (taxonomy, places) in case.taxonomies.iter() {
         writeln!(out, "   {taxonomy:<22} {}", places.join(", "))?;
     }
     let by = if case.recommended_by.is_empty() {

@@ -147,7 +147,7 @@ fn blamed(case: &Case) -> String {
 
 fn taxonomies(case: &Case) -> String {
     let mut html = String::from("<h4>In published taxonomies</h4><dl class=\"facts\">");
-    for (taxonomy, categories) in &case.verdict.taxonomies {
+    for (taxonomy, categories) in case.verdict.taxonomies.iter() {
         let names: Vec<String> = categories
             .iter()
             .map(|category| words::category(taxonomy, category))

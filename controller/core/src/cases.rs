@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rankguard_diagnosis::{Change, Concluded, DraftId, Fact, answers_again};
 use rankguard_model::{
-    Body, Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Mitigation, Reason,
-    RestoreBytes, Severity, Timestamp, Verdict,
+    Body, Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Reason, RestoreBytes,
+    Severity, Shared, Timestamp, Verdict,
 };
 
 use crate::brain::Turn;
@@ -128,8 +128,8 @@ fn undecided() -> Verdict {
         root_rank: None,
         first_cause: None,
         confidence: 0.0,
-        taxonomies: BTreeMap::new(),
-        mitigation: Mitigation::default(),
+        taxonomies: Shared::default(),
+        mitigation: Shared::default(),
         alternatives: Vec::new(),
     }
 }
@@ -156,7 +156,7 @@ impl Turn<'_> {
         let names = |finding: &Finding| {
             finding.class.as_str() == HANG
                 && finding.entity.node() == evidence.entity.node()
-                && server.is_none_or(|server| finding.text.contains(server.as_str()))
+                && server.is_none_or(|server| finding.text.contains(server))
         };
         let waits = |case: &&Case| {
             let open = !matches!(case.state, CaseState::Closed | CaseState::Recovered);

@@ -2,12 +2,11 @@
 
 mod cluster;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster::{Cluster, job, node};
 use rankguard_core::{Policy, Timer};
-use rankguard_model::{Body, CaseState, ClassId, Entity, Exit, Generation, Mark, Rank, Role, Source};
+use rankguard_model::{Body, CaseState, ClassId, Entity, Exit, Fields, Generation, Mark, Rank, Role, Source};
 
 /// An agent finds a rank silent for 31 s, in this place.
 fn silent(cluster: &mut Cluster, rank: u32, step: u64, place: &str) {
@@ -16,11 +15,8 @@ fn silent(cluster: &mut Cluster, rank: u32, step: u64, place: &str) {
         class: ClassId::from("hang-no-error"),
         role: Role::Confirmation,
         confidence: 0.6,
-        signature: "ranks.stalled".to_owned(),
-        fields: fields
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect(),
+        signature: "ranks.stalled".into(),
+        fields: fields.into(),
     };
     let body = Body::Line {
         text: format!("no step for 31 s after step {step}"),
@@ -56,8 +52,8 @@ fn nccl_names(cluster: &mut Cluster, generation: u64, rank: u32) {
         class: ClassId::from("hang-stalled-ranks"),
         role: Role::Confirmation,
         confidence: 0.7,
-        signature: "nccl.ras".to_owned(),
-        fields: BTreeMap::from([
+        signature: "nccl.ras".into(),
+        fields: Fields::from([
             ("generation".to_owned(), generation.to_string()),
             (
                 format!("rank {rank}"),
@@ -315,8 +311,8 @@ fn reports_without_fields_and_of_old_generations_change_nothing() {
         class: ClassId::from("hang-no-error"),
         role: Role::Confirmation,
         confidence: 0.6,
-        signature: "ranks.stalled".to_owned(),
-        fields: BTreeMap::new(),
+        signature: "ranks.stalled".into(),
+        fields: Fields::new(),
     };
     let line = || Body::Line {
         text: "x".to_owned(),

@@ -8,8 +8,8 @@ use rankguard_core::{Action, Event, Gate, Policy, Stamped, State, Timer, invaria
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck,
-    Generation, JobId, JobSpec, JobState, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Role, Sequence, ShardSeal,
-    Source, Step, Timestamp,
+    Fields, Generation, JobId, JobSpec, JobState, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Role, Sequence,
+    ShardSeal, Source, Step, Timestamp,
 };
 
 /// What a walk may do next. Numbers are taken modulo what there is, so that every list means something.
@@ -163,11 +163,11 @@ fn policy() -> Policy {
 }
 
 fn node(number: u8) -> NodeId {
-    NodeId(format!("node-{number}"))
+    NodeId::from(format!("node-{number}"))
 }
 
 fn job(number: u8) -> JobId {
-    JobId(format!("job-{number}"))
+    JobId::from(format!("job-{number}"))
 }
 
 impl Walk {
@@ -466,8 +466,8 @@ impl Walk {
                     class: ClassId::from("hang-no-error"),
                     role: Role::Confirmation,
                     confidence: 0.6,
-                    signature: "ranks.stalled".to_owned(),
-                    fields: fields.map(|(name, value)| (name.to_owned(), value.to_string())).into(),
+                    signature: "ranks.stalled".into(),
+                    fields: fields.map(|(name, value)| (name, value.to_string())).into(),
                 };
                 let body = Body::Line {
                     text: "no step".to_owned(),
@@ -548,8 +548,8 @@ impl Walk {
                     class: ClassId::from(CLASSES[usize::from(class)]),
                     role: Role::Root,
                     confidence: 0.9,
-                    signature: "walk".to_owned(),
-                    fields: BTreeMap::new(),
+                    signature: "walk".into(),
+                    fields: Fields::new(),
                 };
                 let body = Body::Line {
                     text: "it broke".to_owned(),
@@ -657,6 +657,12 @@ fn walks_reach_the_states_that_matter() {
                 if job.generation > Generation(1) {
                     seen.insert("second generation", true);
                 }
+                let committing = job.checkpoints.committing.as_ref();
+                if committing.is_some_and(|manifest| manifest.generation < job.generation)
+                    && matches!(job.phase, rankguard_core::Phase::Adopting { .. })
+                {
+                    seen.insert("adopted", true);
+                }
             }
             seen.insert("case", !walk.state.cases().is_empty());
             seen.insert("cordon", walk.state.fleet().cordoned_by_verdict() > 0);
@@ -665,7 +671,7 @@ fn walks_reach_the_states_that_matter() {
             *reached.entry(what).or_default() += 1;
         }
     }
-    for what in ["running", "committed", "second generation", "case", "cordon"] {
+    for what in ["running", "committed", "second generation", "case", "cordon", "adopted"] {
         assert!(reached.get(what).copied().unwrap_or(0) >= 10, "{what}: {reached:?}");
     }
 }
@@ -700,8 +706,8 @@ fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_t
             class: ClassId::from("checkpoint-corrupt"),
             role: Role::Root,
             confidence: 0.95,
-            signature: "walk".to_owned(),
-            fields: fields.map(|(name, value)| (name.to_owned(), value)).into(),
+            signature: "walk".into(),
+            fields: fields.into(),
         };
         let entity = Entity::Rank {
             job: job(0),

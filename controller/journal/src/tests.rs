@@ -21,7 +21,7 @@ fn event(number: i64) -> Stamped {
     Stamped {
         at: Timestamp(number),
         event: Event::JobCancelled {
-            job: JobId(format!("job-{number}")),
+            job: JobId::from(format!("job-{number}")),
         },
     }
 }

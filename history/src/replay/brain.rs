@@ -111,5 +111,5 @@ impl Brain {
 
 /// The node that a made-up line comes from.
 pub(crate) fn node(number: u64) -> NodeId {
-    NodeId(format!("node-{number}"))
+    NodeId::from(format!("node-{number}"))
 }

@@ -130,7 +130,7 @@ impl Feed {
         self.ready.push_back(Item {
             at: self.at,
             source: self.source,
-            node: NodeId(observation.host.unwrap_or_else(|| self.name.clone())),
+            node: NodeId::from(observation.host.unwrap_or_else(|| self.name.clone())),
             rank: observation.rank,
             device: observation.device,
             text: observation.text,
@@ -188,7 +188,7 @@ impl Feed {
         self.ready.push_back(Item {
             at: self.at,
             source: self.source,
-            node: NodeId(node),
+            node: NodeId::from(node),
             rank: None,
             device: None,
             text,

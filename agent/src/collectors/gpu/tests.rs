@@ -155,7 +155,7 @@ impl Rig {
         for sighting in self.intake.drain() {
             let marks = sighting.marks.iter();
             let worst = marks.filter_map(|mark| mark.fields.get("gpu.nvlink_worst")).next_back();
-            self.worst = worst.cloned().or(self.worst.take());
+            self.worst = worst.map(str::to_owned).or(self.worst.take());
             self.told.push(tell(&sighting));
         }
     }

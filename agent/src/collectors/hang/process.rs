@@ -115,14 +115,14 @@ impl Hangs {
             return;
         };
         let says = self.waits(rank, &task.folder, &standing);
-        let place = says.fields.get("mount").cloned();
+        let place = says.fields.get("mount").map(str::to_owned);
         sleep.told = Some(place);
         let who = &task.who;
         let mut text = format!(
             "{who} is {standing} for {} s, and no signal reaches it",
             lasts.as_secs()
         );
-        let field = |name: &str| says.fields.get(name).map(String::as_str);
+        let field = |name: &str| says.fields.get(name);
         if let (Some(file), Some(mount), Some(device), Some(kind)) =
             (field("file"), field("mount"), field("device"), field("filesystem"))
         {

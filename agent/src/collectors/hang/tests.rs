@@ -163,7 +163,7 @@ fn a_rank_that_waits_for_a_file_names_where_it_lies_and_is_told_when_it_is_woken
         "the rank is blocked in fsync (jbd2_log_wait_commit) for 15 s, and no signal reaches it; it waits for \
          /scratch/step-9.pt on /scratch (/dev/loop0, ext4)"
     );
-    let field = |name: &str| marks[0].fields.get(name).map(String::as_str);
+    let field = |name: &str| marks[0].fields.get(name);
     assert_eq!(
         (marks[0].class.as_str(), marks[0].role),
         ("filesystem-hang", rankguard_model::Role::Root)

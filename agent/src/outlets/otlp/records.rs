@@ -90,11 +90,11 @@ fn said(mark: &Mark) -> impl Iterator<Item = KeyValue> {
     let own = [
         attribute("rankguard.class", mark.class.to_string()),
         attribute("rankguard.role", format!("{:?}", mark.role).to_lowercase()),
-        attribute("rankguard.signature", mark.signature.clone()),
+        attribute("rankguard.signature", mark.signature.to_string()),
         with("rankguard.confidence", any_value::Value::DoubleValue(mark.confidence)),
     ];
     let fields = mark.fields.iter().take(FIELDS);
-    let fields = fields.map(|(name, value)| attribute(&format!("rankguard.field.{name}"), value.clone()));
+    let fields = fields.map(|(name, value)| attribute(&format!("rankguard.field.{name}"), value.to_owned()));
     own.into_iter().chain(fields)
 }
 

@@ -13,9 +13,11 @@ use crate::{Candidate, Scene, Sign, Strength, knowledge};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut found = Found::default();
+    let is_exception = |class: &ClassId| class.as_str() == "gpu-engine-exception";
+    let raised = scene.marks().any(|(_, sign)| sign.class().is_some_and(is_exception));
     for (index, sign) in roots(scene, Family::Gpu) {
         let Some(class) = sign.class() else { continue };
-        if class.as_str() == "gpu-engine-exception" || follows_an_exception(scene, index, sign) {
+        if is_exception(class) || raised && follows_an_exception(scene, index, sign) {
             continue;
         }
         let fatal = knowledge::severity(scene.catalogue, class) == Severity::Failure;

@@ -35,12 +35,24 @@ struct Said {
     why: &'static str,
 }
 
-const SAID: [Said; 4] = [
+const SAID: [Said; 6] = [
     Said {
         classes: &["collective-argument-error"],
         words: &["must be contiguous"],
         layer: "framework",
         why: "How a tensor lies in memory is for the library that passes it on to see to.",
+    },
+    Said {
+        classes: &["argparse-error"],
+        words: &["invalid optional value", "invalid typing."],
+        layer: "framework",
+        why: "The parser calls a type of the typing module to read the value, which no value passes.",
+    },
+    Said {
+        classes: &["cuda-device-assert"],
+        words: &["n_classes", "num_classes"],
+        layer: "user-data",
+        why: "The loss refused a label that is no class, and labels come with the data.",
     },
     Said {
         classes: &["permission-denied"],

@@ -1,12 +1,10 @@
 //! A cluster that reports, and what is concluded from it: what stories are told with.
 #![allow(clippy::unwrap_used, dead_code, reason = "each file of stories uses a part of it")]
 
-use std::collections::BTreeMap;
-
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Fact, JobContext, Policy};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role,
+    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Fields, Generation, JobId, Mark, NodeId, Rank, Role,
     Sequence, Source, Step, Timestamp,
 };
 
@@ -153,7 +151,7 @@ impl World {
 }
 
 pub(crate) fn node(number: u32) -> NodeId {
-    NodeId(format!("n{number}"))
+    NodeId::from(format!("n{number}"))
 }
 
 pub(crate) fn rank_of(rank: u32) -> Entity {
@@ -188,21 +186,17 @@ pub(crate) fn line(text: &str) -> Body {
 }
 
 pub(crate) fn mark(class: &str, role: Role, confidence: f64) -> Mark {
-    let signature = class.to_owned();
+    let signature = class.into();
     Mark {
         class: class.into(),
         role,
         confidence,
         signature,
-        fields: BTreeMap::new(),
+        fields: Fields::new(),
     }
 }
 
 pub(crate) fn with(mut mark: Mark, fields: &[(&str, &str)]) -> Mark {
-    mark.fields.extend(
-        fields
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
-    );
+    mark.fields.extend(fields.iter().copied());
     mark
 }

@@ -2,8 +2,9 @@
 //! reference must lead somewhere.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use rankguard_model::{ClassId, Mitigation, Role, Severity};
+use rankguard_model::{ClassId, Folded, Mitigation, Role, Severity};
 
 use super::builtin::PRIMARY;
 use super::domain::domain_of;
@@ -18,7 +19,7 @@ const DEPTH: usize = 8;
 /// What the files say, each id once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Parts {
-    pub(super) classes: BTreeMap<ClassId, Class>,
+    pub(super) classes: BTreeMap<ClassId, Arc<Class>>,
     pub(super) aliases: BTreeMap<ClassId, ClassId>,
     pub(super) xids: CodeTable,
     pub(super) sxids: CodeTable,
@@ -105,7 +106,7 @@ pub(super) fn build(entries: &mut Entries, mistakes: &mut Vec<Mistake>) -> Parts
     for (id, row) in &rows {
         let lineage = lineage(row, &rows, &parts.aliases, mistakes);
         let class = join(&lineage, &parts, &entries.clears, mistakes);
-        parts.classes.insert(id.clone(), class);
+        parts.classes.insert(id.clone(), Arc::new(class));
     }
     for (kind, list) in [("xid", &mut entries.xids), ("sxid", &mut entries.sxids)] {
         let table = codes(std::mem::take(list), kind, &parts, mistakes);
@@ -207,14 +208,15 @@ fn join(
             action: action.unwrap_or_default(),
             advice: row.advice.clone(),
             recommended_by: recommended_by.unwrap_or_default(),
-        },
+        }
+        .into(),
         then: acts.map(|row| row.then.clone()).unwrap_or_default(),
         basis: row.basis.or_else(|| acts.and_then(|row| row.basis)).unwrap_or_default(),
         alternatives: acts.map(|row| row.alternatives.clone()).unwrap_or_default(),
         notes: row.notes.clone(),
         clears: row_clears.unwrap_or_default(),
         sources: row.sources.clone(),
-        taxonomies,
+        taxonomies: taxonomies.into(),
     };
     check_class(row, &entry.place, parts, mistakes);
     class
@@ -300,6 +302,16 @@ impl Parts {
             return Some(id.clone());
         }
         self.aliases.get(id).cloned()
+    }
+
+    /// All classes by their ids and aliases.
+    pub(super) fn named(&self) -> BTreeMap<Folded<ClassId>, Arc<Class>> {
+        let others = self
+            .aliases
+            .iter()
+            .filter_map(|(id, of)| Some((id, self.classes.get(of)?)));
+        let named = others.chain(&self.classes);
+        named.map(|(id, class)| (Folded::of(id), Arc::clone(class))).collect()
     }
 }
 

@@ -16,9 +16,9 @@ mod signatures;
 mod studies;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use rankguard_model::{ClassId, Mitigation};
+use rankguard_model::{ClassId, Folded, Mitigation, Shared};
 
 use crate::class::Class;
 use crate::code::CodeTable;
@@ -39,6 +39,8 @@ pub use read::Reference;
 #[derive(Debug, Clone)]
 pub struct Catalogue {
     parts: Parts,
+    /// Classes by their ids and aliases: diagnosis asks for those of every piece of evidence.
+    named: BTreeMap<Folded<ClassId>, Arc<Class>>,
     signatures: Vec<Signature>,
     shelf: Vec<Volume>,
     /// Places beyond the primary taxonomies that a person's files name.
@@ -108,6 +110,7 @@ impl Catalogue {
         let parts = build::build(&mut entries, &mut mistakes);
         let signatures = signatures::check(signatures, &parts, &mut mistakes);
         let catalogue = Self {
+            named: parts.named(),
             parts,
             signatures,
             shelf,
@@ -161,20 +164,19 @@ impl Catalogue {
     /// A class by its id or an alias; an `unknown-*` id that is not in the catalogue gets the class of its family, so that an
     /// unknown number still has advice (RG-10).
     pub fn class(&self, id: &ClassId) -> Option<&Class> {
-        let classes = &self.parts.classes;
-        if let Some(class) = classes.get(id).or_else(|| classes.get(self.parts.aliases.get(id)?)) {
+        if let Some(class) = self.named.get(&Folded::of(id)) {
             return Some(class);
         }
         let family = ["unknown-xid", "unknown-sxid", "unknown"].into_iter().find(|family| {
             let rest = id.as_str().strip_prefix(family);
             rest.is_some_and(|rest| rest.starts_with('-'))
         })?;
-        classes.get(&ClassId::from(family))
+        self.parts.classes.get(&ClassId::from(family)).map(Arc::as_ref)
     }
 
     /// All classes by id.
     pub fn classes(&self) -> impl Iterator<Item = &Class> {
-        self.parts.classes.values()
+        self.parts.classes.values().map(Arc::as_ref)
     }
 
     /// The wider classes above a class, the nearest first.
@@ -203,7 +205,7 @@ impl Catalogue {
 
     /// The places of a class in the five primary taxonomies, most specific first. Every taxonomy has an entry for a class that
     /// is known; the map is empty for one that is not.
-    pub fn taxonomies_of(&self, id: &ClassId) -> BTreeMap<String, Vec<String>> {
+    pub fn taxonomies_of(&self, id: &ClassId) -> Shared<BTreeMap<String, Vec<String>>> {
         self.class(id).map(|class| class.taxonomies.clone()).unwrap_or_default()
     }
 
@@ -222,7 +224,7 @@ impl Catalogue {
     }
 
     /// What to do about a class; for one that is not in the catalogue, what to do about an unknown failure.
-    pub fn mitigation(&self, id: &ClassId) -> Mitigation {
+    pub fn mitigation(&self, id: &ClassId) -> Shared<Mitigation> {
         let class = self.class(id).or_else(|| self.class(&ClassId::from("unknown")));
         class.map(|class| class.mitigation.clone()).unwrap_or_default()
     }

@@ -18,7 +18,7 @@ const LITERAL_MIN: usize = 3;
 /// One signature an id, each leading to a known class. Of one that was read exactly the expressions are compiled, too, and the
 /// example is tried.
 pub(super) fn check(entries: Vec<Entry<Signature>>, parts: &Parts, mistakes: &mut Vec<Mistake>) -> Vec<Signature> {
-    let mut kept = settle(entries, "signature", |signature| signature.id.clone(), mistakes);
+    let mut kept = settle(entries, "signature", |signature| signature.id.to_string(), mistakes);
     if kept.len() > SIGNATURE_LIMIT {
         let place = &kept[SIGNATURE_LIMIT].place;
         let what = format!(

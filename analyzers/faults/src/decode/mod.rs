@@ -76,7 +76,7 @@ pub fn decode(codes: &CodeTable, kind: CodeKind, number: u32, text: &str, driver
         },
         None => Decoded {
             fields: BTreeMap::new(),
-            class: ClassId(format!("unknown-{word}-{number}")),
+            class: ClassId::from(format!("unknown-{word}-{number}")),
             role: Role::Root,
             confidence: 0.4,
             vendor_action: String::new(),

@@ -1,8 +1,8 @@
 //! A signature that is ready to be tried.
 
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use rankguard_model::{Fields, SmolStr};
 use regex::Regex;
 
 use super::blind::Blind;
@@ -10,6 +10,9 @@ use crate::signature::Signature;
 
 /// Longest value of a captured field, bytes.
 const FIELD_LIMIT: usize = 512;
+
+/// Fields that the meaning of a driver's number adds as a rule.
+const MEANING: usize = 2;
 
 /// Where the named groups of a pattern stand in a text, in the order of [`Patterns::fields`]; none for a group that took no
 /// part. Empty for a pattern that takes nothing out.
@@ -27,8 +30,8 @@ pub(super) struct Rule {
 #[derive(Debug)]
 struct Patterns {
     wanted: Regex,
-    /// The named groups of `wanted`: number and name.
-    fields: Vec<(usize, String)>,
+    /// The named groups of `wanted` by name: number and name.
+    fields: Vec<(usize, SmolStr)>,
     unless: Option<Regex>,
 }
 
@@ -60,9 +63,11 @@ impl Rule {
         let compile = |pattern: &str| Regex::new(pattern).expect("tests of this crate compile every pattern");
         self.patterns.get_or_init(|| {
             let wanted = compile(&self.signature.pattern);
-            let named = |(number, name): (usize, Option<&str>)| Some((number, name?.to_owned()));
+            let named = |(number, name): (usize, Option<&str>)| Some((number, SmolStr::from(name?)));
+            let mut fields: Vec<_> = wanted.capture_names().enumerate().filter_map(named).collect();
+            fields.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
             Patterns {
-                fields: wanted.capture_names().enumerate().filter_map(named).collect(),
+                fields,
                 wanted,
                 unless: self.signature.unless.as_deref().map(compile),
             }
@@ -121,7 +126,7 @@ impl Rule {
         if refused || !self.signature.literals.iter().any(|literal| occurs(text, literal)) {
             return None;
         }
-        let span = |(number, _): &(usize, String)| {
+        let span = |(number, _): &(usize, SmolStr)| {
             let group = captures.as_ref()?.get(*number)?;
             Some((group.start() as u32, group.end() as u32))
         };
@@ -129,13 +134,13 @@ impl Rule {
     }
 
     /// What the signature takes out of a text in which its fields stand at these places.
-    pub(super) fn fields(&self, text: &str, spans: &Spans) -> BTreeMap<String, String> {
-        let mut fields = BTreeMap::new();
+    pub(super) fn fields(&self, text: &str, spans: &Spans) -> Fields {
+        let mut fields = Fields::with_capacity(spans.len() + MEANING);
         for ((_, name), span) in self.patterns().fields.iter().zip(spans) {
             let Some((from, to)) = *span else { continue };
             let value = &text[from as usize..to as usize];
             let value = value[..value.floor_char_boundary(FIELD_LIMIT)].trim();
-            fields.insert(name.clone(), value.to_owned());
+            fields.insert(name.clone(), value);
         }
         fields
     }

@@ -13,6 +13,9 @@ mod cost;
 mod factor;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 
 use bytes::{ByteSet, Sequence, fold, sequence};
 use cost::{BITS, Cost, STEP, WORD, for_each_word, word_at};
@@ -294,9 +297,8 @@ fn is_harmless(text: &[u8], inside: usize) -> bool {
 
 /// Whether a text holds such a phrase.
 pub(crate) fn has_harmless(text: &[u8]) -> bool {
-    HARMLESS
-        .iter()
-        .any(|phrase| memchr::memmem::find(text, phrase).is_some())
+    static FINDERS: LazyLock<[Finder<'static>; HARMLESS.len()]> = LazyLock::new(|| HARMLESS.map(Finder::new));
+    FINDERS.iter().any(|phrase| phrase.find(text).is_some())
 }
 
 /// A word as it is looked up.

@@ -40,7 +40,7 @@ impl Group {
         let Some(best) = observation.marks.first() else {
             return observation.text.clone();
         };
-        let field = |name: &str| best.fields.get(name).map_or("", String::as_str);
+        let field = |name: &str| best.fields.get(name).unwrap_or_default();
         let bdf = observation
             .device
             .as_ref()

@@ -24,7 +24,7 @@ impl History {
     /// Turns a root into a cascade when the same GPU has already told what started it: channel resets after anything, and
     /// anything after the GPU fell off the bus.
     pub(super) fn judge(&mut self, mark: &mut Mark, line: &ParsedLine<'_>) {
-        let (Some(xid), Some(bdf)) = (mark.fields.get("xid").cloned(), mark.fields.get("bdf")) else {
+        let (Some(xid), Some(bdf)) = (mark.fields.get("xid").map(str::to_owned), mark.fields.get("bdf")) else {
             return;
         };
         let bdf = pci_address(bdf);

@@ -164,8 +164,8 @@ impl Unit {
             class: ClassId::from(class),
             role: Role::Root,
             confidence: if self.killed { 0.97 } else { 0.8 },
-            signature: "kernel-oom-kill".to_owned(),
-            fields: self.fields,
+            signature: "kernel-oom-kill".into(),
+            fields: self.fields.into_iter().collect(),
         };
         Observation {
             text: self.text,

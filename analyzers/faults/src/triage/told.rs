@@ -28,8 +28,7 @@ impl Triage {
         let announced = self.driver.gpu(key);
         for hit in &mut hits {
             if let Some(announced) = announced.filter(|_| hit.entity == EntityRule::Gpu) {
-                let fields = &mut hit.mark.fields;
-                fields.entry("bdf".to_owned()).or_insert_with(|| announced.to_owned());
+                hit.mark.fields.fill("bdf", announced);
             }
             if let Some(driver) = self.driver.version() {
                 self.matcher.read_again(&mut hit.mark, parsed.text, driver);

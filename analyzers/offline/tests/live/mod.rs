@@ -26,7 +26,7 @@ pub(crate) fn line(number: usize, at: Timestamp, source: Source, entity: Entity,
 
 /// A line that triage put together, as evidence of a machine. A log without a clock stands still.
 pub(crate) fn observed(number: usize, source: Source, seen: Observation) -> Evidence {
-    let node = NodeId(seen.host.unwrap_or_else(|| "node".to_owned()));
+    let node = NodeId::from(seen.host.unwrap_or_else(|| "node".to_owned()));
     let entity = match seen.device {
         Some(device) => Entity::Device { node, device },
         None => Entity::Node { node },

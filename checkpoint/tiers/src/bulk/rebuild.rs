@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use rankguard_checkpoint::format::{CheckpointId, ChunkPlace, Chunking, ShardIndex};
+use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, ChunkPlace, Chunking, ShardIndex};
 use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier, one_of_many};
 use rankguard_model::{Generation, JobId, Rank};
 use tokio::runtime::Handle;
@@ -133,50 +133,86 @@ impl<'a> RebuildSource<'a> {
         same && sound && view.roots.len() == view.lane.ranks.len() && longest == view.bytes
     }
 
-    /// All of an image, compared with nothing: that is for whoever keeps it.
+    /// All of an image.
     pub fn image(&self, rank: Rank) -> Result<Vec<u8>, ChunkError> {
-        let kept = self.lane(rank).ok_or("no parity over it is left")?;
-        let length = self.images.get(&rank).map_or(0, |image| image.index.image_bytes);
-        let mut out = Vec::with_capacity(usize::try_from(length)?);
-        while (out.len() as u64) < length {
-            let at = out.len() as u64;
-            let part = self.rebuild(kept, rank, &(at..(at + RUN).min(kept.bytes)))?;
-            out.extend_from_slice(&part);
-        }
-        out.truncate(usize::try_from(length)?);
-        Ok(out)
+        let image = self.images.get(&rank).ok_or("its index is not known")?;
+        let ids: Vec<ChunkId> = (0u32..)
+            .zip(image.chunking.ranges())
+            .map(|(chunk, range)| image.id(chunk, range.start))
+            .collect();
+        let mut out = vec![0; usize::try_from(image.index.image_bytes)?];
+        let mut missing = None;
+        self.chunks(&ids.iter().collect::<Vec<_>>(), &mut |nth, answer| {
+            let bytes = match answer {
+                Ok(bytes) => bytes.and_then(|bytes| ids[nth].private_copy(bytes)),
+                Err(problem) => {
+                    missing.get_or_insert(problem);
+                    return;
+                }
+            };
+            match bytes {
+                Some(bytes) => out[ids[nth].at as usize..][..bytes.len()].copy_from_slice(&bytes),
+                None => {
+                    missing.get_or_insert_with(|| format!("chunk {nth} does not come back as it was").into());
+                }
+            }
+        });
+        missing.map_or(Ok(out), Err)
     }
 
-    /// Bytes of the image of `rank`, between bounds of blocks.
-    fn rebuild(&self, kept: &Kept, rank: Rank, range: &Range<u64>) -> Result<Vec<u8>, ChunkError> {
+    /// Bytes of the image of `rank`, between bounds of blocks. Where there are more parities than images are lost, one that
+    /// gives bytes that are not `sound` is left out for another; what is not sound from any is for whoever asked to refuse.
+    fn rebuild(
+        &self,
+        kept: &Kept,
+        rank: Rank,
+        range: &Range<u64>,
+        sound: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Vec<u8>, ChunkError> {
         let ranks = &kept.lane.ranks;
         let whole = |other: &Rank| (*other != rank).then(|| self.survivor(*other, range)).flatten();
-        let mut pieces: Vec<Option<Vec<u8>>> = ranks.iter().map(whole).collect();
-        let lost: Vec<Rank> = ranks
+        let pieces: Vec<Option<Vec<u8>>> = ranks.iter().map(whole).collect();
+        let lost = pieces.iter().filter(|piece| piece.is_none()).count();
+        let place = ranks
             .iter()
-            .zip(&pieces)
-            .filter(|(_, piece)| piece.is_none())
-            .map(|(rank, _)| *rank)
-            .collect();
-        let mut parity: Vec<Option<Vec<u8>>> = vec![None; kept.lane.parities as usize];
-        let mut left = 0;
-        for (view, holder) in &kept.by {
-            let place = &mut parity[view.nth as usize];
-            if left < lost.len() && place.is_none() {
-                *place = self.parity(view, holder, range);
-                left += usize::from(place.is_some());
-            }
-        }
+            .position(|other| *other == rank)
+            .ok_or("it is not of this lane")?;
         let code = kept.lane.code().map_err(|problem| problem.to_string())?;
-        code.restore(&mut pieces, &parity).map_err(|_| {
-            let names: Vec<String> = lost.iter().map(Rank::to_string).collect();
+        let mut read: Vec<Option<Option<Vec<u8>>>> = vec![None; kept.by.len()];
+        let mut rebuilt = None;
+        for first in 0..kept.by.len() {
+            let mut parity: Vec<Option<Vec<u8>>> = vec![None; kept.lane.parities as usize];
+            let mut left = 0;
+            for nth in (first..kept.by.len()).chain(0..first) {
+                let (view, holder) = &kept.by[nth];
+                let at = &mut parity[view.nth as usize];
+                if left < lost && at.is_none() {
+                    *at = read[nth]
+                        .get_or_insert_with(|| self.parity(view, holder, range))
+                        .clone();
+                    left += usize::from(at.is_some());
+                }
+            }
+            let mut pieces = pieces.clone();
+            if code.restore(&mut pieces, &parity).is_err() {
+                break;
+            }
+            let bytes = pieces.swap_remove(place).unwrap_or_default();
+            if sound(&bytes) {
+                return Ok(bytes);
+            }
+            rebuilt = Some(bytes);
+        }
+        rebuilt.ok_or_else(|| {
+            let names = ranks.iter().zip(&pieces).filter(|(_, piece)| piece.is_none());
+            let names: Vec<String> = names.map(|(rank, _)| rank.to_string()).collect();
+            let sums = read.iter().flatten().flatten().count();
             format!(
-                "the images of ranks {} are lost, and {left} parities are there",
+                "the images of ranks {} are lost, and {sums} parities are there",
                 names.join(", ")
             )
-        })?;
-        let place = ranks.iter().position(|other| *other == rank);
-        Ok(place.and_then(|place| pieces.swap_remove(place)).unwrap_or_default())
+            .into()
+        })
     }
 
     /// The same bytes of an image that is left, zeros behind its end; `None` where any of them cannot be had as committed.
@@ -295,15 +331,18 @@ impl ChunkSource for RebuildSource<'_> {
                 continue;
             };
             let range = range.start..range.end.next_multiple_of(BLOCK).min(kept.bytes);
-            let rebuilt = self
-                .rebuild(kept, first.rank, &range)
-                .map_err(|problem| problem.to_string());
-            for nth in places {
+            let part = |nth: usize| {
                 let from = (ids[nth].at - range.start) as usize;
-                let part = rebuilt
-                    .as_ref()
-                    .map(|bytes| bytes.get(from..from + ids[nth].bytes() as usize));
-                match part {
+                from..from + ids[nth].bytes() as usize
+            };
+            let sound = |bytes: &[u8]| {
+                let right = |nth: &usize| bytes.get(part(*nth)).map(ChunkDigest::of) == Some(ids[*nth].digest);
+                places.iter().all(right)
+            };
+            let rebuilt = self.rebuild(kept, first.rank, &range, &sound);
+            let rebuilt = rebuilt.map_err(|problem| problem.to_string());
+            for nth in places.iter().copied() {
+                match rebuilt.as_ref().map(|bytes| bytes.get(part(nth))) {
                     Ok(Some(part)) => answer(nth, Ok(Some(ChunkBytes::Private(part)))),
                     Ok(None) => answer(nth, Err("the parity is too short".into())),
                     Err(problem) => answer(nth, Err(problem.clone().into())),
@@ -312,3 +351,6 @@ impl ChunkSource for RebuildSource<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -251,6 +251,13 @@ impl Sums {
         lanes.into_values().collect()
     }
 
+    /// One byte of every parity turns bad in memory.
+    #[cfg(test)]
+    pub(super) fn damage(&self) {
+        let mut inner = self.lock();
+        inner.sums.values_mut().for_each(|sum| sum.bytes[3] ^= 1);
+    }
+
     /// Lets go of a job's parities by checkpoint.
     pub fn release(&self, job: &JobId, which: impl Fn(CheckpointId) -> bool) {
         let mut inner = self.lock();

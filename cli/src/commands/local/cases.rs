@@ -98,8 +98,8 @@ fn case(done: Concluded, state: CaseState, id: CaseId) -> Case {
 #[cfg(test)]
 mod tests {
     use rankguard_model::{
-        Body, ClassId, Device, DeviceKind, EvidenceId, Exit, Generation, JobId, Mark, NodeId, Rank, Role, Sequence,
-        Source,
+        Body, ClassId, Device, DeviceKind, EvidenceId, Exit, Fields, Generation, JobId, Mark, NodeId, Rank, Role,
+        Sequence, Source,
     };
 
     use super::*;
@@ -111,8 +111,8 @@ mod tests {
             class: ClassId::from(class),
             role: Role::Root,
             confidence: 0.95,
-            signature: "test".to_owned(),
-            fields: BTreeMap::new(),
+            signature: "test".into(),
+            fields: Fields::new(),
         };
         Evidence {
             id: EvidenceId {

@@ -34,7 +34,7 @@ pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
     };
     let workdir = args.workdir.unwrap_or_else(|| ".".into());
     let workdir = Some(here("the working directory", &workdir)?);
-    let id = JobId(args.name.unwrap_or_else(|| name_of(&args.command)));
+    let id = JobId::from(args.name.unwrap_or_else(|| name_of(&args.command)));
     rankguard_checkpoint::format::check_job(&id).map_err(|problem| {
         CliError::usage(
             "the name of the job cannot be used",
@@ -134,7 +134,7 @@ mod tests {
         for program in ["python3", "/opt/my train!.py", "--", ""] {
             let name = name_of(&[program.to_owned()]);
             assert!(
-                rankguard_checkpoint::format::check_job(&JobId(name.clone())).is_ok(),
+                rankguard_checkpoint::format::check_job(&JobId::from(name.clone())).is_ok(),
                 "{name}"
             );
         }

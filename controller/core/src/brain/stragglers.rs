@@ -1,7 +1,5 @@
 //! Ranks that are slower than the others, by the marks of their steps: told, shown and a case, and nothing is restarted for it.
 
-use std::collections::BTreeMap;
-
 use rankguard_model::{Body, ClassId, Entity, Evidence, EvidenceId, JobId, Mark, Rank, Role, Sequence, Source};
 
 use super::{Turn, node_of};
@@ -62,8 +60,8 @@ impl Turn<'_> {
                 class: ClassId::from("straggler"),
                 role: Role::Root,
                 confidence: 0.7,
-                signature: "step-times".to_owned(),
-                fields: BTreeMap::from(fields.map(|(name, value)| (name.to_owned(), value))),
+                signature: "step-times".into(),
+                fields: fields.into(),
             }],
             synthetic: false,
         };

@@ -1,10 +1,9 @@
 //! Replicas in a checkpoint that must be equal and are not: evidence of silent data corruption.
 
-use std::collections::BTreeMap;
-
 use rankguard_checkpoint_schedule::twins::Difference;
 use rankguard_model::{
-    Body, ClassId, Entity, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source, Step,
+    Body, ClassId, Entity, Evidence, EvidenceId, Fields, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source,
+    Step,
 };
 
 use super::{Turn, node_of};
@@ -68,7 +67,7 @@ impl Turn<'_> {
             difference.chunks.len(),
             list(&difference.ranks())
         );
-        let fields = BTreeMap::from([
+        let fields = Fields::from([
             ("tensor".to_owned(), difference.tensor.clone()),
             ("ranks".to_owned(), list(&difference.ranks())),
             ("step".to_owned(), step.to_string()),
@@ -103,7 +102,7 @@ impl Turn<'_> {
                 class: ClassId::from("silent-data-corruption"),
                 role: Role::Root,
                 confidence,
-                signature: "replica-digests".to_owned(),
+                signature: "replica-digests".into(),
                 fields,
             }],
             synthetic: false,

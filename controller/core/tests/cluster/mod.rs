@@ -42,7 +42,7 @@ pub(crate) fn job() -> JobId {
 
 /// A node.
 pub(crate) fn node(number: u32) -> NodeId {
-    NodeId(format!("node-{number}"))
+    NodeId::from(format!("node-{number}"))
 }
 
 impl Cluster {

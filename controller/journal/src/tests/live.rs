@@ -9,7 +9,7 @@ fn wide(number: i64) -> Stamped {
     let mut event = event(number);
     if number % 97 == 0 {
         event.event = Event::JobCancelled {
-            job: JobId("j".repeat(30_000)),
+            job: JobId::from("j".repeat(30_000)),
         };
     }
     event

@@ -1,6 +1,6 @@
 //! What a whole traceback is told as: one observation with its marks, facts and context.
 
-use rankguard_model::{ClassId, Mark, Role, Source};
+use rankguard_model::{ClassId, Fields, Mark, Role, Source};
 
 use super::words::EXCEPTION;
 use super::{Frame, Segment, Unit};
@@ -71,8 +71,8 @@ impl Unit {
                 class: ClassId::from("none"),
                 role: Role::Noise,
                 confidence: 0.9,
-                signature: "python-shutdown".to_owned(),
-                fields: std::collections::BTreeMap::new(),
+                signature: "python-shutdown".into(),
+                fields: Fields::new(),
             });
         }
         if let Some(code) = self.assertion() {
@@ -84,8 +84,8 @@ impl Unit {
                 class: ClassId::from("launcher-child-failed"),
                 role: Role::Cascade,
                 confidence: 0.4,
-                signature: "launcher-traceback".to_owned(),
-                fields: std::collections::BTreeMap::new(),
+                signature: "launcher-traceback".into(),
+                fields: Fields::new(),
             });
         }
         if marks.is_empty() {
@@ -93,8 +93,8 @@ impl Unit {
                 class: ClassId::from("uncaught-exception"),
                 role: Role::Root,
                 confidence: if exception.is_some() { 0.45 } else { 0.3 },
-                signature: "python-traceback".to_owned(),
-                fields: std::collections::BTreeMap::new(),
+                signature: "python-traceback".into(),
+                fields: Fields::new(),
             });
         }
         let mut facts: Vec<(&str, String)> = Vec::new();
@@ -130,7 +130,7 @@ impl Unit {
         }
         for mark in &mut marks {
             for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
-                mark.fields.entry((*name).to_owned()).or_insert_with(|| value.clone());
+                mark.fields.fill(*name, value);
             }
         }
         Observation {

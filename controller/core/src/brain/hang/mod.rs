@@ -103,12 +103,12 @@ impl Turn<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        if mark.fields.get("generation") != Some(&job.generation.to_string()) {
+        if mark.fields.get("generation") != Some(job.generation.to_string().as_str()) {
             return;
         }
         let named = mark.fields.iter().filter_map(|(field, words)| {
             let rank = field.strip_prefix("rank ")?.parse().ok()?;
-            Some((Rank(rank), words.clone()))
+            Some((Rank(rank), words.to_owned()))
         });
         job.hang.named = named.collect();
         // A case that was concluded without it hears it now.
