@@ -53,8 +53,8 @@ pub use links::{Blame, Measured, Pair, Search, Station, Survey, measure, survey}
 pub use memory::share_heap;
 pub use outlets::{
     AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, MigView,
-    OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, OtlpView, RankView, RefusedView, SeriesView, SpoolView,
-    UplinkView, ask_agent,
+    OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, OtlpView, RankView, RefusedView, RoomView, SeriesView,
+    SpoolView, UplinkView, ask_agent,
 };
 pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;

@@ -55,7 +55,8 @@ pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
         columns.elapsed,
         columns.nodes,
     ];
-    for name in named.iter().chain(columns.texts).chain(columns.numbers) {
+    // Texts of its own are in some of a source's files and not in others.
+    for name in named.iter().chain(columns.numbers) {
         // A source that never has such a column calls it by no name.
         if !name.is_empty() && !csv.header().iter().any(|column| column == name) {
             load.odd("columns", name, || {

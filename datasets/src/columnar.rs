@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
 use parquet::errors::Result;
 use parquet::file::properties::WriterProperties;
@@ -16,6 +16,7 @@ use parquet::schema::types::Type;
 use polars::prelude::{DataFrame, DataType};
 
 use crate::quiet::quietly;
+use crate::time;
 
 /// Rows of one row group.
 const GROUP: usize = 1 << 17;
@@ -42,25 +43,66 @@ pub(crate) fn about(path: &Path) -> Option<(Vec<String>, u64)> {
     about.ok()
 }
 
-/// Every row as texts in the order of the columns, null as an empty text.
+/// Every row as texts in the order of the columns, null as an empty text; moments as ISO 8601, with a `Z` where the file
+/// says that they are instants.
 pub(crate) fn rows(path: &Path, mut row: impl FnMut(Vec<String>)) -> io::Result<()> {
     let file = File::open(path)?;
     let reader = guarded(|| SerializedFileReader::new(file))?;
+    let moments: Vec<Option<Moments>> = guarded(|| {
+        let schema = reader.metadata().file_metadata().schema();
+        Ok(schema.get_fields().iter().map(|field| Moments::of(field)).collect())
+    })?;
     let mut found = guarded(|| reader.get_row_iter(None))?;
     while let Some(next) = guarded(|| found.next().transpose())? {
-        row(next.get_column_iter().map(|(_, field)| text(field)).collect());
+        let fields = next.get_column_iter().zip(&moments);
+        row(fields
+            .map(|((_, field), moments)| text(field, moments.as_ref()))
+            .collect());
     }
     Ok(())
 }
 
-fn text(field: &Field) -> String {
-    match field {
-        Field::Null => String::new(),
-        Field::Str(text) => text.clone(),
-        Field::Bytes(bytes) => String::from_utf8_lossy(bytes.data()).into_owned(),
-        Field::TimestampMillis(millis) => (*millis as f64 / 1e3).to_string(),
-        Field::TimestampMicros(micros) => (*micros as f64 / 1e6).to_string(),
-        other => other.to_string(),
+/// How a column holds moments.
+struct Moments {
+    /// Nanoseconds of one count.
+    unit: i128,
+    /// Whether they are instants; else they are a wall clock's.
+    instants: bool,
+}
+
+impl Moments {
+    fn of(column: &Type) -> Option<Self> {
+        let about = column.get_basic_info();
+        let instants = match about.logical_type_ref() {
+            Some(LogicalType::Timestamp(about)) => about.is_adjusted_to_u_t_c,
+            _ => true,
+        };
+        let unit = match (about.logical_type_ref(), about.converted_type()) {
+            (Some(LogicalType::Timestamp(about)), _) if about.unit == TimeUnit::NANOS => 1,
+            (_, ConvertedType::TIMESTAMP_MICROS) => 1_000,
+            (_, ConvertedType::TIMESTAMP_MILLIS) => 1_000_000,
+            // Older writers' 96 bits, which the library hands out as milliseconds.
+            _ if column.is_primitive() && column.get_physical_type() == Physical::INT96 => 1_000_000,
+            _ => return None,
+        };
+        Some(Self { unit, instants })
+    }
+
+    fn text(&self, count: i64) -> String {
+        let written = time::written(i128::from(count) * self.unit, self.instants);
+        written.unwrap_or_else(|| count.to_string())
+    }
+}
+
+fn text(field: &Field, moments: Option<&Moments>) -> String {
+    match (field, moments) {
+        (Field::Null, _) => String::new(),
+        (Field::Str(text), _) => text.clone(),
+        (Field::Bytes(bytes), _) => String::from_utf8_lossy(bytes.data()).into_owned(),
+        (Field::TimestampMillis(count) | Field::TimestampMicros(count) | Field::Long(count), Some(moments)) => {
+            moments.text(*count)
+        }
+        (other, _) => other.to_string(),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use polars::prelude::{
-    Column as Series, DataFrame, Float64Chunked, IntoColumn, IntoSeries, NewChunkedArray, PolarsResult, StringChunked,
+    Column as Series, DataFrame, Float64Chunked, IntoColumn, IntoSeries, NewChunkedArray, PolarsError, PolarsResult,
+    StringChunked,
 };
 
 use crate::labels::Labels;
@@ -64,9 +65,12 @@ impl Columns {
         self.rows
     }
 
+    fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
     fn cells(&self, name: &str) -> Option<&Cells> {
-        let column = self.columns.iter().find(|column| column.name == name)?;
-        Some(&column.cells)
+        Some(&self.column(name)?.cells)
     }
 
     /// A column of numbers, NaN where absent; none where there is no such column of numbers.
@@ -117,6 +121,14 @@ impl Columns {
             Some(span).filter(|(least, most)| least <= most)
         });
         spans.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+    }
+
+    /// One column as a frame: whoever asks whether a column is there does not pay for all others.
+    pub(crate) fn only(&self, name: &str) -> PolarsResult<DataFrame> {
+        let column = self
+            .column(name)
+            .ok_or_else(|| PolarsError::ColumnNotFound(name.to_owned().into()))?;
+        DataFrame::new(self.rows, vec![column.series()])
     }
 
     /// The table as a frame.

@@ -1,6 +1,7 @@
 //! Delimited files with a header, record by record.
 
-use crate::input::{Input, MAX_LINE};
+use crate::block::MAX_LINE;
+use crate::input::Input;
 use crate::load::{Load, cut};
 use crate::record::Record;
 
@@ -103,6 +104,7 @@ impl<'a> Csv<'a> {
         let mut taken = Vec::new();
         while taken.len() < MOST_LINES && whole.len() < MAX_LINE {
             let Some(line) = self.input.line(load) else {
+                self.input.tear();
                 break;
             };
             taken.push(line.to_owned());
@@ -110,6 +112,7 @@ impl<'a> Csv<'a> {
             whole.push_str(line);
             if Self::complete(&mut self.record, &whole, self.delimiter, self.quotes, self.header.len()) {
                 load.at(at);
+                load.repeat(&whole);
                 return true;
             }
             if !self.quotes && self.record.len() > self.header.len() {

@@ -132,7 +132,8 @@ impl Dataset {
 
     /// A column of another kind as this one, where every value can be; the frame says why not.
     fn cast(&self, table: Table, column: &str, kind: DataType) -> Result<DataFrame, Error> {
-        let frame = self.frame(table)?.select([col(column).strict_cast(kind)]).collect();
+        let frame = self.table(table)?.only(column).map_err(refused(table, column))?;
+        let frame = frame.lazy().select([col(column).strict_cast(kind)]).collect();
         frame.map_err(refused(table, column))
     }
 }

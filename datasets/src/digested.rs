@@ -1,11 +1,13 @@
 //! Texts by a digest of 64 bits, and tables that take such digests as they are.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
 
-/// A digest of a text.
-pub(crate) fn digest(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
+use foldhash::quality::FixedState;
+
+/// A digest of a text, the same in every run.
+pub(crate) fn digest(text: &[u8]) -> u64 {
+    let mut hasher = FixedState::default().build_hasher();
+    hasher.write(text);
     hasher.finish()
 }
 

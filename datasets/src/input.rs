@@ -1,35 +1,47 @@
 //! A file as bounded lines, records or JSON elements, unpacked on the way.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::ops::Range;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 use memchr::memchr;
 use sha2::{Digest, Sha256};
 
+use crate::block::{Block, Blocks, MAX_LINE, Next};
 use crate::load::Load;
 use crate::{zip, zst};
 
-/// The longest line, record or element that is held; a longer one is a problem and is passed over.
-pub const MAX_LINE: usize = 1 << 20;
+/// How much is read at a time.
+const BLOCK: usize = 1 << 18;
 
 /// A file that is being read.
 pub(crate) struct Input {
-    reader: Box<dyn BufRead>,
+    blocks: Blocks,
+    /// Blocks that were read and whose lines were not taken.
+    ahead: VecDeque<Block>,
+    block: Block,
+    /// Where the next line of the block begins, and how many of its Latin-1 lines are behind.
+    at: usize,
+    latin: usize,
     line: u64,
-    buffer: Vec<u8>,
-    text: String,
     /// Lines that were looked at and not taken, the last first.
     back: Vec<String>,
-    ended: bool,
+    /// The line that was given back and taken again.
+    text: String,
+    /// The JSON element at hand, and whether its array was seen to begin.
+    buffer: Vec<u8>,
+    in_array: bool,
+    /// A record went on where the lines ended.
+    torn: bool,
 }
 
-/// What one step of the bounded reader found.
-enum Step {
-    Line,
-    TooLong,
-    End,
+/// Lines that follow each other, and the number of the one before the first.
+pub(crate) struct Part {
+    pub(crate) block: Block,
+    pub(crate) before: u64,
 }
 
 /// The bytes of a file, unpacked where it is a gzip, a zip of one file, or Zstandard; told by its first bytes.
@@ -67,13 +79,26 @@ pub(crate) fn digest(path: &Path) -> io::Result<(String, u64)> {
 impl Input {
     pub(crate) fn new(reader: Box<dyn BufRead>) -> Self {
         Self {
-            reader,
+            blocks: Blocks::new(reader),
+            ahead: VecDeque::new(),
+            block: Block::default(),
+            at: 0,
+            latin: 0,
             line: 0,
-            buffer: Vec::new(),
-            text: String::new(),
             back: Vec::new(),
-            ended: false,
+            text: String::new(),
+            buffer: Vec::new(),
+            in_array: false,
+            torn: false,
         }
+    }
+
+    /// The lines of a part alone.
+    pub(crate) fn of(part: Part) -> Self {
+        let mut input = Self::new(Box::new(io::empty()));
+        input.line = part.before;
+        input.ahead.push_back(part.block);
+        input
     }
 
     /// The next line without its end. Where it is not UTF-8 it is read as Latin-1 and said so.
@@ -84,45 +109,112 @@ impl Input {
             self.text = line;
             return Some(&self.text);
         }
-        loop {
-            match self.step() {
-                Ok(Step::End) => return None,
-                Ok(Step::Line) => {
-                    self.line += 1;
-                    load.at(self.line);
-                    break;
-                }
-                Ok(Step::TooLong) => {
-                    self.line += 1;
-                    load.at(self.line);
-                    load.read_row();
-                    load.lose("line-too-long", "", || {
-                        format!("longer than {MAX_LINE} bytes, passed over")
-                    });
-                }
-                Err(problem) => {
-                    self.ended = true;
-                    load.cut_short(&problem);
-                    return None;
-                }
-            }
-        }
-        while self.buffer.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
-            self.buffer.pop();
-        }
-        // The bytes become the text and the old text's room the next buffer: nothing is copied.
-        let room = std::mem::take(&mut self.text).into_bytes();
-        match String::from_utf8(std::mem::replace(&mut self.buffer, room)) {
-            Ok(text) => self.text = text,
-            Err(problem) => {
-                self.text = problem.as_bytes().iter().map(|byte| char::from(*byte)).collect();
+        let place = loop {
+            let Some(place) = self.place() else {
+                self.advance(load)?;
+                continue;
+            };
+            self.line += 1;
+            load.at(self.line);
+            if self.block.latin.get(self.latin) == Some(&place.start) {
+                self.latin += 1;
                 load.odd("encoding", "", || "not UTF-8, read as Latin-1".to_owned());
             }
+            if place.len() <= MAX_LINE {
+                break place;
+            }
+            too_long(load);
+        };
+        let line = self.block.text[place].trim_end_matches(['\n', '\r']);
+        Some(match self.line {
+            1 => line.strip_prefix('\u{feff}').unwrap_or(line),
+            _ => line,
+        })
+    }
+
+    /// Goes on to the next block; none where nothing comes any more.
+    fn advance(&mut self, load: &mut Load) -> Option<()> {
+        let ahead = self.ahead.pop_front().map(Next::Block);
+        match ahead.unwrap_or_else(|| self.blocks.next(BLOCK)) {
+            Next::Block(block) => {
+                self.block = block;
+                self.at = 0;
+                self.latin = 0;
+                Some(())
+            }
+            other => self.tell(other, load),
         }
-        if self.line == 1 && self.text.starts_with('\u{feff}') {
-            self.text.remove(0);
+    }
+
+    /// Where the next line of the block lies, which is taken.
+    fn place(&mut self) -> Option<Range<usize>> {
+        let start = self.at;
+        let rest = &self.block.text.as_bytes()[start..];
+        if rest.is_empty() {
+            return None;
         }
-        Some(&self.text)
+        self.at += memchr(b'\n', rest).map_or(rest.len(), |end| end + 1);
+        Some(start..self.at)
+    }
+
+    /// What came instead of lines; none where nothing comes any more.
+    pub(crate) fn tell(&mut self, next: Next, load: &mut Load) -> Option<()> {
+        match next {
+            Next::TooLong => {
+                self.line += 1;
+                load.at(self.line);
+                too_long(load);
+                Some(())
+            }
+            Next::Broken(problem) => {
+                load.cut_short(&problem);
+                None
+            }
+            Next::Block(_) | Next::End => None,
+        }
+    }
+
+    /// The next parts of about so many bytes each, so many of them, and what came instead of more. Lines that were given
+    /// back are in none.
+    pub(crate) fn parts(&mut self, count: usize, bytes: usize) -> (Vec<Part>, Option<Next>) {
+        let mut parts = Vec::new();
+        let mut take = |block: Block| {
+            let before = self.line;
+            self.line += block.lines();
+            parts.push(Part { block, before });
+        };
+        let rest = std::mem::take(&mut self.block).from(self.at);
+        self.at = 0;
+        self.latin = 0;
+        let ahead = std::iter::once(rest).chain(self.ahead.drain(..));
+        ahead.filter(|block| !block.text.is_empty()).for_each(&mut take);
+        for _ in 0..count {
+            match self.blocks.next(bytes) {
+                Next::Block(block) => take(block),
+                other => return (parts, Some(other)),
+            }
+        }
+        (parts, None)
+    }
+
+    /// Gives parts back that were the last to be taken.
+    pub(crate) fn untake(&mut self, parts: impl IntoIterator<Item = Part>) {
+        let mut parts = parts.into_iter().peekable();
+        if let Some(first) = parts.peek() {
+            self.line = first.before;
+        }
+        self.ahead.extend(parts.map(|part| part.block));
+    }
+
+    /// The lines, whole again, and whether a record went on where they ended.
+    pub(crate) fn into_part(self, before: u64) -> (Part, bool) {
+        let block = self.block;
+        (Part { block, before }, self.torn)
+    }
+
+    /// A record goes on where the lines end.
+    pub(crate) fn tear(&mut self) {
+        self.torn = true;
     }
 
     /// Gives back the last lines that were read, in the order in which they were read.
@@ -136,48 +228,11 @@ impl Input {
         self.line
     }
 
-    /// Fills the buffer up to a line's end, never past the bound.
-    fn step(&mut self) -> io::Result<Step> {
-        self.buffer.clear();
-        if self.ended {
-            return Ok(Step::End);
-        }
-        let (mut any, mut long) = (false, false);
-        loop {
-            let bytes = match self.reader.fill_buf() {
-                Err(problem) if problem.kind() == io::ErrorKind::Interrupted => continue,
-                other => other?,
-            };
-            if bytes.is_empty() {
-                self.ended = true;
-                break;
-            }
-            any = true;
-            let end = memchr(b'\n', bytes);
-            let taken = end.map_or(bytes.len(), |at| at + 1);
-            if long || self.buffer.len() + taken > MAX_LINE {
-                long = true;
-                self.buffer.clear();
-            } else {
-                self.buffer.extend_from_slice(&bytes[..taken]);
-            }
-            self.reader.consume(taken);
-            if end.is_some() {
-                break;
-            }
-        }
-        Ok(match (any, long) {
-            (false, _) => Step::End,
-            (_, true) => Step::TooLong,
-            _ => Step::Line,
-        })
-    }
-
     /// The whole rest, where it is at most so many bytes; a document that cannot be read in pieces.
     pub(crate) fn whole(&mut self, most: usize, load: &mut Load) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         load.at(1);
-        match (&mut self.reader).take(most as u64 + 1).read_to_end(&mut bytes) {
+        match self.blocks.reader().take(most as u64 + 1).read_to_end(&mut bytes) {
             Err(problem) => {
                 load.cut_short(&problem);
                 None
@@ -203,7 +258,7 @@ impl Input {
                 }
                 Ok(None) => return None,
                 Err(problem) => {
-                    self.ended = true;
+                    self.blocks.end();
                     load.cut_short(&problem);
                     return None;
                 }
@@ -215,25 +270,25 @@ impl Input {
     fn element_step(&mut self, load: &mut Load) -> io::Result<Option<bool>> {
         self.buffer.clear();
         let (mut depth, mut in_text, mut escaped, mut long, mut begun) = (0_u32, false, false, false, false);
-        while !self.ended {
-            let bytes = self.reader.fill_buf()?;
+        while !self.blocks.has_ended() {
+            let bytes = self.blocks.reader().fill_buf()?;
             let Some(&byte) = bytes.first() else {
-                self.ended = true;
+                self.blocks.end();
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the array is not closed"));
             };
-            self.reader.consume(1);
+            self.blocks.reader().consume(1);
             if byte == b'\n' {
                 self.line += 1;
             }
             if !begun {
                 match byte {
-                    b'[' if self.text.is_empty() => {
-                        self.text.push('[');
+                    b'[' if !self.in_array => {
+                        self.in_array = true;
                         self.line = self.line.max(1);
                         continue;
                     }
                     b']' => {
-                        self.ended = true;
+                        self.blocks.end();
                         return Ok(None);
                     }
                     b',' | b' ' | b'\n' | b'\r' | b'\t' => continue,
@@ -255,7 +310,7 @@ impl Input {
                     b'"' => in_text = true,
                     b'{' | b'[' => depth += 1,
                     b'}' | b']' if depth == 0 => {
-                        self.ended = true;
+                        self.blocks.end();
                         return Ok(Some(!long));
                     }
                     b'}' | b']' => depth -= 1,
@@ -275,6 +330,14 @@ impl Input {
         }
         Ok(None)
     }
+}
+
+/// The line at hand is passed over.
+fn too_long(load: &mut Load) {
+    load.read_row();
+    load.lose("line-too-long", "", || {
+        format!("longer than {MAX_LINE} bytes, passed over")
+    });
 }
 
 #[cfg(test)]
@@ -312,6 +375,10 @@ mod tests {
         assert_eq!(input.line(&mut load), None);
         let group = &load.problems.kinds["line-too-long"];
         assert_eq!((group.count, group.rows_lost, group.first[0].line), (1, 1, 2));
-        assert!(input.buffer.capacity() <= 4 * MAX_LINE, "{}", input.buffer.capacity());
+        assert!(
+            input.block.text.capacity() <= 4 * MAX_LINE,
+            "{}",
+            input.block.text.capacity()
+        );
     }
 }

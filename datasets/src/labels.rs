@@ -23,19 +23,21 @@ pub struct Labels {
 impl Labels {
     /// How many rows have each text, in the order of the names, and how many have none.
     pub fn counts(&self) -> (Vec<u64>, u64) {
-        // Neighbouring rows often have the same text: two sets of counters do not wait for each other.
-        let mut counts = [vec![0_u64; self.names.len() + 1], vec![0; self.names.len() + 1]];
-        let [even, odd] = &mut counts;
+        // Neighbouring rows often have the same text: four sets of counters do not wait for each other.
+        let mut counts = [(); 4].map(|()| vec![0_u64; self.names.len() + 1]);
         let place = |label: Option<u32>| label.map_or(0, |label| label as usize + 1);
-        for pair in self.of.chunks(2) {
-            even[place(pair[0])] += 1;
-            if let Some(second) = pair.get(1) {
-                odd[place(*second)] += 1;
+        let (whole, rest) = self.of.as_chunks::<4>();
+        for four in whole {
+            for (counts, label) in counts.iter_mut().zip(four) {
+                counts[place(*label)] += 1;
             }
         }
-        let mut sums = even.iter().zip(odd).map(|(one, other)| *one + *other);
-        let none = sums.next().unwrap_or(0);
-        (sums.collect(), none)
+        rest.iter().for_each(|label| counts[0][place(*label)] += 1);
+        let [first, more @ ..] = &mut counts;
+        for more in more {
+            first.iter_mut().zip(more).for_each(|(sum, count)| *sum += *count);
+        }
+        (first.split_off(1), first[0])
     }
 
     /// The text of each row.
@@ -74,7 +76,7 @@ impl Dictionary {
 
     fn number(&mut self, text: &str) -> u32 {
         let names = &mut self.labels.names;
-        let mut key = digest(text);
+        let mut key = digest(text.as_bytes());
         loop {
             match self.numbers.entry(key) {
                 Entry::Occupied(known) if names[*known.get() as usize] == text => return *known.get(),
@@ -85,6 +87,16 @@ impl Dictionary {
                 }
             }
         }
+    }
+
+    /// Adds rows.
+    pub(crate) fn join(&mut self, behind: Labels) {
+        let numbers: Vec<u32> = behind.names.iter().map(|name| self.number(name)).collect();
+        let numbered = behind
+            .of
+            .into_iter()
+            .map(|label| label.map(|label| numbers[label as usize]));
+        self.labels.of.extend(numbered);
     }
 
     /// Whether so many texts differ that a dictionary is larger than the texts themselves.
@@ -128,8 +140,8 @@ mod tests {
         let mut dictionary = Dictionary::default();
         dictionary.push("one");
         // As if "two" had the digest of "one".
-        let taken = dictionary.numbers.remove(&digest("one")).expect("it was pushed");
-        dictionary.numbers.insert(digest("two"), taken);
+        let taken = dictionary.numbers.remove(&digest(b"one")).expect("it was pushed");
+        dictionary.numbers.insert(digest(b"two"), taken);
         dictionary.push("two");
         dictionary.push("two");
         assert_eq!(dictionary.into_labels().of, [Some(0), Some(1), Some(1)]);

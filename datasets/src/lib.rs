@@ -13,6 +13,7 @@
 //! Absent: downloads, writing into the sources' own formats, time zone names (POSIX rules and offsets only).
 
 mod accounting;
+mod block;
 mod columnar;
 mod columns;
 mod csv;
@@ -28,12 +29,14 @@ mod mapped;
 mod mapping;
 mod open;
 mod packed;
+mod parallel;
 mod problem;
 mod provenance;
 mod quiet;
 mod reading;
 mod recognise;
 mod record;
+mod repeats;
 mod rows;
 mod several;
 mod source;
@@ -45,10 +48,11 @@ mod write;
 mod zip;
 mod zst;
 
+pub use block::MAX_LINE;
 pub use dataset::Dataset;
 pub use error::Error;
 pub use evidence::EvidenceWritten;
-pub use input::{MAX_LINE, unpacked};
+pub use input::unpacked;
 pub use labels::Labels;
 pub use mapped::open_mapped;
 pub use open::open;

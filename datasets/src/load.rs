@@ -1,18 +1,22 @@
 //! What is being put together while the files of a data set are read.
 
-use std::collections::{BTreeMap, HashSet};
-use std::hash::BuildHasherDefault;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::digested::{Digested, digest};
 use crate::problem::{Problem, Problems};
 use crate::provenance::{FileRead, Population};
+use crate::repeats::Repeats;
 use crate::rows::{MAX_ROWS, Row, Rows};
 use crate::table::Table;
 
-/// How many rows of a file are remembered for the search for exact repeats.
-const REMEMBERED: usize = 20_000_000;
+/// The times of a table in the order of a file: the first and its line, and the last.
+#[derive(Debug)]
+struct Order {
+    first: f64,
+    line: u64,
+    last: f64,
+}
 
 /// Tables, files and problems so far, and the place that is being read.
 #[derive(Debug, Default)]
@@ -29,10 +33,10 @@ pub(crate) struct Load {
     line: u64,
     /// Whether the first time of this file said where it is.
     offset: Option<bool>,
-    last: BTreeMap<Table, f64>,
+    order: BTreeMap<Table, Order>,
     /// Rows that were lost before this file.
     lost_before: u64,
-    seen: HashSet<u64, BuildHasherDefault<Digested>>,
+    repeats: Repeats,
     /// Where rows past the bound go.
     spill: Option<Rows>,
 }
@@ -53,8 +57,48 @@ impl Load {
         self.line = 0;
         self.lost_before = self.problems.rows_lost();
         self.offset = None;
-        self.last.clear();
-        self.seen.clear();
+        self.order.clear();
+    }
+
+    /// For a part of the file at hand that is read beside others.
+    pub(crate) fn part(&self) -> Self {
+        let mut part = Self::new(&self.root, None);
+        part.files.push(FileRead {
+            path: self.file().to_owned(),
+            ..FileRead::default()
+        });
+        part
+    }
+
+    /// Whether a part that was read by itself is what reading on would have given.
+    pub(crate) fn fits(&self, part: &Self) -> bool {
+        let same_clock = self.offset.zip(part.offset).is_none_or(|(here, there)| here == there);
+        let rows = |load: &Self, table| load.tables.get(table).map_or(0, Rows::len);
+        same_clock
+            && part
+                .tables
+                .keys()
+                .all(|table| rows(self, table) + rows(part, table) <= MAX_ROWS)
+    }
+
+    /// Takes in the part of the file that follows, which [fits](Self::fits).
+    pub(crate) fn join(&mut self, part: Self) {
+        for (table, behind) in part.order {
+            self.line = behind.line;
+            self.in_order(table, Some(behind.first));
+            self.order.insert(table, behind);
+        }
+        self.line = part.line;
+        self.offset = self.offset.or(part.offset);
+        self.problems.join(part.problems);
+        self.repeats.join(part.repeats);
+        for (table, rows) in part.tables {
+            self.tables.entry(table).or_insert_with(|| Rows::new(table)).join(rows);
+        }
+        if let Some((file, read)) = self.files.last_mut().zip(part.files.first()) {
+            file.rows_read += read.rows_read;
+            file.rows_skipped += read.rows_skipped;
+        }
     }
 
     /// The digest of the file and its length, as it lies there.
@@ -139,9 +183,16 @@ impl Load {
         }
     }
 
-    /// A row that was already there, word for word: kept, because published counts keep it, and counted.
-    pub(crate) fn repeat(&mut self, row: &str) {
-        if self.seen.len() < REMEMBERED && !self.seen.insert(digest(row)) {
+    /// A row of the file, word for word: one that was already there is kept, because published counts keep it, and told
+    /// when the file [was read](Self::told_repeats).
+    pub(crate) fn repeat(&mut self, row: impl AsRef<[u8]>) {
+        self.repeats.add(row.as_ref(), self.line);
+    }
+
+    /// The file was read: rows that were already there are told.
+    pub(crate) fn told_repeats(&mut self) {
+        for line in std::mem::take(&mut self.repeats).lines() {
+            self.line = line;
             self.odd("duplicate", "", || {
                 "the same as an earlier row of this file, kept".to_owned()
             });
@@ -167,7 +218,14 @@ impl Load {
         let Some(column) = table.ordered_by() else {
             return;
         };
-        if self.last.insert(table, time).is_some_and(|last| time < last) {
+        let (line, first) = (self.line, time);
+        let order = self.order.entry(table).or_insert(Order {
+            first,
+            line,
+            last: time,
+        });
+        let last = std::mem::replace(&mut order.last, time);
+        if time < last {
             self.odd("order", column, || {
                 "earlier than the row before it; rows keep the order of the file".to_owned()
             });

@@ -10,8 +10,9 @@ use crate::dataset::{Dataset, assemble};
 use crate::error::Error;
 use crate::head::{Head, heads};
 use crate::input::{Input, unpacked};
-use crate::load::Load;
+use crate::load::{Load, cut};
 use crate::mapping::{Becomes, Form, Mapping};
+use crate::parallel;
 use crate::provenance::Population;
 use crate::reading;
 use crate::source::Source;
@@ -59,8 +60,8 @@ fn read(head: &Head, mapping: &Mapping, load: &mut Load) {
     if let Some(problem) = &head.unreadable {
         return load.cut_short(problem);
     }
-    let mut rows = Rows::new(mapping);
     if mapping.format == Form::Parquet {
+        let mut rows = Rows::new(mapping);
         missing(&head.columns, mapping, load);
         let places = places(mapping, &head.columns);
         let mut number = 0;
@@ -68,14 +69,18 @@ fn read(head: &Head, mapping: &Mapping, load: &mut Load) {
             number += 1;
             load.at(number);
             load.read_row();
-            load.repeat(&fields.join("\u{1f}"));
+            load.repeat(fields.join("\u{1f}"));
             rows.add(
                 |column| places[column].and_then(|at| fields.get(at)).map_or("", String::as_str),
                 load,
             );
         });
-        if let Err(problem) = ended {
-            load.cut_short(&problem);
+        match ended {
+            Err(problem) if problem.to_string().contains("Disabled feature") => load.lose("unsupported", "", || {
+                format!("{problem}: write the file again, packed with snappy or gzip or not at all")
+            }),
+            Err(problem) => load.cut_short(&problem),
+            Ok(()) => {}
         }
         return;
     }
@@ -84,16 +89,26 @@ fn read(head: &Head, mapping: &Mapping, load: &mut Load) {
         Err(problem) => return load.cut_short(&problem),
     };
     if mapping.format == Form::Csv {
-        let Some(mut csv) = Csv::new(&mut input, mapping.delimiter, load) else {
+        let Some(csv) = Csv::new(&mut input, mapping.delimiter, load) else {
             return;
         };
-        missing(csv.header(), mapping, load);
-        let places = places(mapping, csv.header());
-        while csv.next(load) {
-            rows.add(|column| places[column].map_or("", |at| csv.at(at)), load);
-        }
-        return;
+        let header = csv.header().to_vec();
+        other_delimiter(&header, mapping, load);
+        missing(&header, mapping, load);
+        let places = places(mapping, &header);
+        return parallel::read(&mut input, load, |input, load| {
+            let mut csv = Csv::with_header(input, mapping.delimiter, header.clone());
+            let mut rows = Rows::new(mapping);
+            while csv.next(load) {
+                rows.add(|column| places[column].map_or("", |at| csv.at(at)), load);
+            }
+        });
     }
+    parallel::read(&mut input, load, |input, load| json_lines(input, mapping, load));
+}
+
+fn json_lines(input: &mut Input, mapping: &Mapping, load: &mut Load) {
+    let mut rows = Rows::new(mapping);
     while let Some(line) = input.line(load) {
         if line.trim().is_empty() {
             continue;
@@ -126,6 +141,24 @@ fn missing(header: &[String], mapping: &Mapping, load: &mut Load) {
     for name in names.filter(|name| !header.contains(name)) {
         load.odd("columns", name, || {
             "the file has no such column; null in every row".to_owned()
+        });
+    }
+}
+
+/// A header of one column that holds another delimiter.
+fn other_delimiter(header: &[String], mapping: &Mapping, load: &mut Load) {
+    let [only] = header else {
+        return;
+    };
+    let others = [",", ";", "\t", "|"]
+        .into_iter()
+        .filter(|other| *other != mapping.delimiter);
+    if let Some(other) = others.into_iter().find(|other| only.contains(other)) {
+        load.odd("delimiter", "", || {
+            format!(
+                "the header is one column, {:?}: say delimiter = {other:?} in the mapping",
+                cut(only)
+            )
         });
     }
 }

@@ -4,7 +4,7 @@
 //! table = "failures"        # jobs, attempts, nodes, failures, outages, capacity, samples, events
 //! format = "csv"            # csv, jsonl or parquet
 //! delimiter = ";"           # of csv, a comma where absent
-//! time = "iso"              # iso, unix, unix_ms, american (M/D/YYYY H:MM); iso where absent
+//! time = "iso"              # iso, unix, unix_ms, american (M/D/YYYY H:MM); iso where absent. Parquet's own moments are known
 //! zone = "EST5EDT,M3.2.0,M11.1.0"  # of times without an offset: a POSIX rule, +08:00 or UTC; UTC where absent
 //! population = 512          # nodes in all, where it is known
 //! [columns]                 # column of the table = column of the file
@@ -178,7 +178,12 @@ impl Mapping {
         if text.is_empty() {
             return None;
         }
-        let wall = match self.time {
+        let clock = match self.format {
+            // What a Parquet file itself calls a moment comes written out, whatever its numbers count.
+            Form::Parquet if time::iso(text).is_some() => Clock::Iso,
+            _ => self.time,
+        };
+        let wall = match clock {
             Clock::Unix => return load.number(name, text).and_then(|seconds| unix(name, seconds, load)),
             Clock::UnixMs => return load.number(name, text).map(|millis| millis / 1000.0),
             Clock::American => load.time(name, text, time::american)?,
@@ -197,7 +202,7 @@ impl Mapping {
         let (instant, unsure) = time::in_zone(wall, &self.zone)?;
         if unsure {
             load.odd("clock-change", name, || {
-                "the clock showed this time twice or never that day; the earlier reading is taken".to_owned()
+                "the clock showed this time twice or never that day; read by its offset before the change".to_owned()
             });
         }
         Some(instant)

@@ -23,6 +23,11 @@ impl Packed {
         self.ends.push(self.text.len());
     }
 
+    /// Adds rows.
+    pub(crate) fn join<'a>(&mut self, behind: impl Iterator<Item = Option<&'a str>>) {
+        behind.for_each(|text| self.push(text.unwrap_or_default()));
+    }
+
     /// The text of each row.
     pub(crate) fn texts(&self) -> impl Iterator<Item = Option<&str>> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
@@ -34,9 +39,7 @@ impl Packed {
 impl From<Labels> for Packed {
     fn from(labels: Labels) -> Self {
         let mut packed = Self::default();
-        for text in labels.texts() {
-            packed.push(text.unwrap_or_default());
-        }
+        packed.join(labels.texts());
         packed
     }
 }

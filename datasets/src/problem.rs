@@ -50,6 +50,17 @@ impl Problems {
         }
     }
 
+    /// Adds those of what was read behind this.
+    pub(crate) fn join(&mut self, behind: Self) {
+        for (kind, group) in behind.kinds {
+            let all = self.kinds.entry(kind).or_default();
+            all.count += group.count;
+            all.rows_lost += group.rows_lost;
+            let room = KEPT - all.first.len();
+            all.first.extend(group.first.into_iter().take(room));
+        }
+    }
+
     /// How many problems of this kind there were.
     pub fn count(&self, kind: &str) -> u64 {
         self.kinds.get(kind).map_or(0, |group| group.count)

@@ -17,6 +17,7 @@ pub(crate) fn file(head: &Head, role: Option<&'static str>, load: &mut Load, row
     let digest = thread::scope(|scope| {
         let digest = scope.spawn(|| digest(&head.path));
         rows(load);
+        load.told_repeats();
         digest.join()
     });
     if let Ok(Ok((sha256, bytes))) = digest {

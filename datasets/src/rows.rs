@@ -27,6 +27,14 @@ impl Growing {
         }
     }
 
+    /// One like this without a row.
+    fn empty(&self) -> Self {
+        Self::new(match self {
+            Self::Numbers(_) => Kind::Number,
+            Self::Labels(_) | Self::Texts(_) => Kind::Text,
+        })
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Numbers(values) => values.len(),
@@ -40,6 +48,35 @@ impl Growing {
             Self::Numbers(values) => values.resize(rows, f64::NAN),
             Self::Labels(labels) => labels.grow_to(rows),
             Self::Texts(texts) => texts.grow_to(rows),
+        }
+    }
+
+    /// Adds the rows of another column of the same kind.
+    fn join(&mut self, behind: Self) {
+        match (&mut *self, behind) {
+            (Self::Numbers(values), Self::Numbers(behind)) => values.extend(behind),
+            (Self::Labels(labels), Self::Labels(behind)) => {
+                labels.join(behind.into_labels());
+                self.drop_useless();
+            }
+            (Self::Texts(texts), Self::Labels(behind)) => texts.join(behind.into_labels().texts()),
+            (Self::Texts(texts), Self::Texts(behind)) => texts.join(behind.texts()),
+            (Self::Labels(labels), Self::Texts(behind)) => {
+                let mut texts: Packed = std::mem::take(labels).into_labels().into();
+                texts.join(behind.texts());
+                *self = Self::Texts(texts);
+            }
+            // A column is of one kind.
+            (Self::Numbers(_), _) | (_, Self::Numbers(_)) => {}
+        }
+    }
+
+    /// A dictionary that is larger than the texts themselves is one no longer.
+    fn drop_useless(&mut self) {
+        if let Self::Labels(labels) = self
+            && labels.is_useless()
+        {
+            *self = Self::Texts(std::mem::take(labels).into_labels().into());
         }
     }
 
@@ -107,6 +144,21 @@ impl Rows {
         at
     }
 
+    /// Adds the rows of what was read behind this.
+    pub(crate) fn join(&mut self, behind: Self) {
+        for (name, cells) in behind.columns.into_iter().filter(|(_, cells)| cells.len() > 0) {
+            let at = self.columns.iter().position(|(known, _)| *known == name);
+            let at = at.unwrap_or_else(|| {
+                self.columns.push((name, cells.empty()));
+                self.columns.len() - 1
+            });
+            let column = &mut self.columns[at].1;
+            column.grow_to(self.count);
+            column.join(cells);
+        }
+        self.count += behind.count;
+    }
+
     pub(crate) fn into_columns(self) -> Columns {
         let count = self.count;
         let finished = self.columns.into_iter().map(|(name, cells)| Column {
@@ -153,9 +205,7 @@ impl Row<'_> {
             match column {
                 Growing::Labels(labels) if labels.len() == row => {
                     labels.push(value);
-                    if labels.is_useless() {
-                        *column = Growing::Texts(std::mem::take(labels).into_labels().into());
-                    }
+                    column.drop_useless();
                 }
                 Growing::Texts(texts) if texts.len() == row => texts.push(value),
                 _ => {}

@@ -151,6 +151,15 @@ pub fn date_of(seconds: f64) -> Option<String> {
     )
 }
 
+/// Nanoseconds since 1970 as ISO 8601, with a `Z` where they are an instant.
+pub(crate) fn written(nanos: i128, instant: bool) -> Option<String> {
+    let stamp = jiff::Timestamp::from_nanosecond(nanos).ok()?;
+    Some(match instant {
+        true => stamp.to_string(),
+        false => TimeZone::UTC.to_datetime(stamp).to_string(),
+    })
+}
+
 /// A zone: a POSIX rule (`EST5EDT,M3.2.0,M11.1.0`), an offset (`+08:00`), or `UTC`.
 pub(crate) fn zone(text: &str) -> Option<TimeZone> {
     if let Some(seconds) = offset(text) {

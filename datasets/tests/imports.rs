@@ -2,7 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use parquet::data_type::Int64Type;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use rankguard_datasets::{Dataset, Error, Shape, Table, open, open_mapped, recognise};
 use tempfile::TempDir;
 
@@ -159,12 +163,15 @@ fn any_fta_system_is_read_and_a_null_is_null() {
     put(
         folder.path(),
         "x.tab",
-        &format!("{head}\n 0 0 1 5 a 1 100 200 NULL\n 1 0 1 5 a 0 200 NULL NULL\n 2 0 1 5 a 7 200 300 NULL\n 3 0 1\n"),
+        &format!(
+            "{head}\n 0 0 1 5 a 1 100 200 NULL\n 1 0 1 5 a 0 200 NULL NULL\n 2 0 1 5 a 7 200 300 NULL\n 1 0 1 5 a 0 200 NULL NULL\n 3 0 1\n"
+        ),
     );
     let data = open(folder.path()).expect("it is known");
     assert_eq!(data.source, "fta");
-    assert_eq!(numbers(&data, Table::Outages, "end"), [Some(200.0), None]);
+    assert_eq!(numbers(&data, Table::Outages, "end"), [Some(200.0), None, None]);
     assert_eq!(data.problems.rows_lost(), 2, "a state of 7 and a short row");
+    assert_eq!(data.problems.count("duplicate"), 1);
     assert_eq!(
         data.population, None,
         "without node.tab nobody knows how many nodes there were"
@@ -203,6 +210,41 @@ fn sacct_records_are_jobs_and_steps() {
     assert_eq!(texts(&data, Table::Attempts, "attempt"), ["batch"]);
     assert_eq!((data.problems.count("reused-id"), data.problems.rows_lost()), (1, 0));
     assert_eq!(data.population, None);
+}
+
+#[test]
+fn sacct_tells_arrays_requeued_jobs_and_a_job_that_holds_nodes() {
+    let folder = folder();
+    let path = put(
+        folder.path(),
+        "jobs",
+        "JobID|State|Start|End|NNodes|\n\
+         100_2|REQUEUED|2024-11-01T01:10:00|2024-11-01T01:40:00|2|\n\
+         100_2|NODE_FAIL|2024-11-01T02:10:00|2024-11-01T02:40:00|2|\n\
+         100_[3-10%2]|PENDING|Unknown|Unknown|2|\n\
+         200+1|CANCELLED by 1001|None|2024-11-01T00:40:00|1|\n\
+         305|SUSPENDED|2024-11-01T00:31:00|Unknown|1|\n\
+         305|SUSPENDED|2024-11-01T00:31:00|Unknown|1|\n",
+    );
+    let data = open(&path).expect("it is known");
+    let wanted = ["other", "node_fail", "pending", "cancelled", "running", "running"];
+    assert_eq!(texts(&data, Table::Jobs, "state"), wanted);
+    for (kind, count) in [("array", 1), ("reused-id", 2), ("duplicate", 1)] {
+        assert_eq!(data.problems.count(kind), count, "{kind}");
+    }
+    assert_eq!(data.problems.rows_lost(), 0);
+}
+
+#[test]
+fn a_philly_job_that_comes_twice_is_told() {
+    let folder = folder();
+    let job = r#"{"status": "Pass", "vc": "a", "jobid": "application_1", "attempts": []}"#;
+    let data = open(&put(folder.path(), "log", &format!("[{job}, {job}]"))).expect("it is known");
+    assert_eq!(data.rows[&Table::Jobs], 2);
+    assert_eq!(
+        (data.problems.count("duplicate"), data.problems.count("reused-id")),
+        (1, 1)
+    );
 }
 
 const MAPPING: &str = "table = \"failures\"\ndelimiter = \";\"\nzone = \"EST5EDT,M3.2.0,M11.1.0\"\npopulation = 512\n\
@@ -281,6 +323,67 @@ fn a_mapping_reads_json_lines_and_parquet_and_what_is_exported_comes_back() {
         data.export(Table::Nodes, Shape::Csv, Vec::new()),
         Err(Error::NoTable { table: "nodes", .. })
     ));
+}
+
+/// A Parquet file of one column of moments, each a count of its unit, as data frames write them.
+fn moments(path: &Path, unit: &str, counts: &[i64]) {
+    let schema = format!("message table {{ OPTIONAL INT64 when ({unit}); }}");
+    let schema = Arc::new(parse_message_type(&schema).expect("a schema"));
+    let file = fs::File::create(path).expect("a file");
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).expect("a writer");
+    let mut group = writer.next_row_group().expect("a group");
+    let mut column = group.next_column().expect("it is sound").expect("a column");
+    let levels = vec![1; counts.len()];
+    let written = column.typed::<Int64Type>().write_batch(counts, Some(&levels), None);
+    written.expect("it is written");
+    column.close().expect("it is written");
+    group.close().expect("it is written");
+    writer.close().expect("it is written");
+}
+
+#[test]
+fn moments_of_parquet_are_known_as_such_and_without_an_offset_lie_in_the_zone() {
+    let folder = folder();
+    let path = folder.path().join("own.parquet");
+    let wall = 1_704_067_200.5;
+    for time in ["iso", "unix"] {
+        let text = format!(
+            "table = \"failures\"\nformat = \"parquet\"\ntime = \"{time}\"\nzone = \"EST5EDT,M3.2.0,M11.1.0\"\n[columns]\ntime = \"when\"\n"
+        );
+        let mapping = put(folder.path(), "map.toml", &text);
+        for (unit, count, wanted) in [
+            (
+                "TIMESTAMP(NANOS,false)",
+                1_704_067_200_500_000_000,
+                wall + 5.0 * 3_600.0,
+            ),
+            ("TIMESTAMP(NANOS,true)", 1_704_067_200_500_000_000, wall),
+            ("TIMESTAMP(MICROS,true)", 1_704_067_200_500_000, wall),
+            ("TIMESTAMP_MILLIS", 1_704_067_200_500, wall),
+        ] {
+            moments(&path, unit, &[count]);
+            let data = open_mapped(&path, &mapping).expect("it reads");
+            assert_eq!(
+                numbers(&data, Table::Failures, "time"),
+                [Some(wanted)],
+                "{unit} as {time}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_header_that_is_one_column_asks_for_the_delimiter() {
+    let folder = folder();
+    let path = put(folder.path(), "own.csv", "when;host\n2024-01-01 00:00:00;a\n");
+    let mapping = put(
+        folder.path(),
+        "map.toml",
+        "table = \"failures\"\n[columns]\ntime = \"when\"\n",
+    );
+    let data = open_mapped(&path, &mapping).expect("it reads");
+    let told = &data.problems.kinds["delimiter"].first[0].what;
+    assert!(told.contains("delimiter = \";\""), "{told}");
 }
 
 #[test]

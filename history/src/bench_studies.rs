@@ -5,9 +5,9 @@
 
 mod made_up;
 mod peer;
+mod spent;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use clap::Args;
 use rankguard_console::FormatArgs;
@@ -19,7 +19,9 @@ use rankguard_datasets::{Dataset, Shape, Table};
 use rankguard_studies::{Cell, Options, Outcome, studies};
 use serde::Serialize;
 
+use crate::input;
 use peer::Answer;
+use spent::Spent;
 
 /// What both sides do first.
 const READ: &str = "read the table";
@@ -50,8 +52,10 @@ struct Row {
     data: String,
     study: &'static str,
     rows: u64,
-    seconds: f64,
-    pandas_s: Option<f64>,
+    #[serde(flatten)]
+    spent: Spent,
+    pandas: Option<Spent>,
+    /// Times that pandas is waited for.
     ratio: Option<f64>,
     /// Whether both gave the same; absent where pandas gave nothing.
     equal: Option<bool>,
@@ -61,12 +65,22 @@ const COLUMNS: &[Column<Row>] = &[
     ("data", |row| row.data.clone()),
     ("study", |row| row.study.to_owned()),
     ("rows", |row| row.rows.to_string()),
-    ("seconds", |row| format!("{:.3}", row.seconds)),
+    ("seconds", |row| format!("{:.4}", row.spent.seconds)),
+    ("cpu s", |row| format!("{:.4}", row.spent.cpu_s)),
     ("pandas s", |row| {
-        row.pandas_s.map_or("-".to_owned(), |seconds| format!("{seconds:.3}"))
+        row.pandas
+            .map_or("-".to_owned(), |spent| format!("{:.3}", spent.seconds))
+    }),
+    ("cpu s", |row| {
+        row.pandas.map_or("-".to_owned(), |spent| format!("{:.3}", spent.cpu_s))
     }),
     ("times", |row| {
         row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.1}"))
+    }),
+    ("times cpu", |row| {
+        row.pandas.map_or("-".to_owned(), |spent| {
+            format!("{:.1}", spent.cpu_s / row.spent.cpu_s.max(1e-9))
+        })
     }),
     ("same answer", |row| {
         row.equal
@@ -109,13 +123,7 @@ pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
         compare("made up", table, &path, made_up::NODES, &args.python, &mut rows)?;
     }
     for from in &args.data {
-        let data = rankguard_datasets::open(from).map_err(|problem| {
-            CliError::failure(
-                format!("cannot study {}", from.display()),
-                "`rankguard dataset ls` lists what is known",
-            )
-            .because(problem)
-        })?;
+        let data = input::open(from, None)?;
         for table in [Table::Failures, Table::Outages] {
             if !data.has(table) {
                 continue;
@@ -139,7 +147,7 @@ pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
         .filter(|row| row.ratio.is_some_and(|ratio| ratio < 20.0))
         .count();
     out::note(&format!(
-        "aim: 20 times pandas; {slow} of {} are below it; one thread here, as many as numpy takes there",
+        "aim: 20 times pandas; {slow} of {} are below it; tables are read on all cores here, studies on one; as many as numpy takes there",
         rows.len()
     ));
     let differs = rows.iter().any(|row| row.equal == Some(false));
@@ -159,15 +167,8 @@ fn compare(
     let header = made_up::header(path).map_err(|problem| unwritten(path, problem))?;
     std::fs::write(&mapping, made_up::mapping(table, &header, population))
         .map_err(|problem| unwritten(&mapping, problem))?;
-    let begun = Instant::now();
-    let data = rankguard_datasets::open_mapped(path, &mapping).map_err(|problem| {
-        CliError::failure(
-            format!("cannot read {}", path.display()),
-            "this file was written by the bench itself",
-        )
-        .because(problem)
-    })?;
-    let read = begun.elapsed().as_secs_f64();
+    let (data, read) = Spent::on(|| input::open(path, Some(&mapping)));
+    let data = data?;
     let count = data.rows.get(&table).copied().unwrap_or(0);
     let answers = match peer::ask(python, table.name(), path, population) {
         Ok(answers) => answers,
@@ -176,22 +177,22 @@ fn compare(
             Vec::new()
         }
     };
-    let mut add = |study: &'static str, seconds: f64, values: &[f64]| {
+    let mut add = |study: &'static str, spent: Spent, values: &[f64]| {
         let other = answers.iter().find(|answer: &&Answer| answer.study == study);
         rows.push(Row {
             data: name.to_owned(),
             study,
             rows: count,
-            seconds,
-            pandas_s: other.map(|other| other.seconds),
-            ratio: other.map(|other| other.seconds / seconds.max(1e-9)),
+            spent,
+            pandas: other.map(|other| other.spent),
+            ratio: other.map(|other| other.spent.seconds / spent.seconds.max(1e-9)),
             equal: other.map(|other| same(values, &other.values, if study == "fits" { CLOSE_FITS } else { CLOSE })),
         });
     };
     add(READ, read, &[count as f64]);
     for study in of_table(table) {
-        if let Some((seconds, values)) = answer(study, &data) {
-            add(study, seconds, &values);
+        if let Some((spent, values)) = answer(study, &data) {
+            add(study, spent, &values);
         }
     }
     Ok(())
@@ -206,13 +207,11 @@ fn of_table(table: Table) -> &'static [&'static str] {
     }
 }
 
-/// A study's time and the numbers of its answer; none where the data cannot answer it.
-fn answer(name: &str, data: &Dataset) -> Option<(f64, Vec<f64>)> {
+/// A study's cost and the numbers of its answer; none where the data cannot answer it.
+fn answer(name: &str, data: &Dataset) -> Option<(Spent, Vec<f64>)> {
     let study = studies().iter().find(|study| study.name == name)?;
-    let begun = Instant::now();
-    let outcome = (study.run)(data, &Options::default()).ok()?;
-    let seconds = begun.elapsed().as_secs_f64();
-    Some((seconds, values(name, &outcome)))
+    let (outcome, spent) = Spent::on(|| (study.run)(data, &Options::default()));
+    Some((spent, values(name, &outcome.ok()?)))
 }
 
 /// The numbers that the peer computes too, in its order.
@@ -226,7 +225,7 @@ fn values(name: &str, outcome: &Outcome) -> Vec<f64> {
     };
     match name {
         "mix" | "bursts" => column(0, 1).collect(),
-        "mtbf" => column(0, 6).take(1).collect(),
+        "mtbf" => [4, 5, 6].into_iter().flat_map(|at| column(0, at).take(1)).collect(),
         "repair" => outcome.tables[0]
             .rows
             .iter()

@@ -10,8 +10,10 @@ use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
 use rankguard_console::listing::{self, Column};
 use rankguard_console::{Format, FormatArgs, out};
-use rankguard_datasets::{Dataset, Error, Source, sources};
+use rankguard_datasets::{Dataset, Source, sources};
 use serde::Serialize;
+
+use crate::input;
 
 /// Published failure data and one's own.
 #[derive(Debug, Args)]
@@ -74,6 +76,12 @@ struct Input {
     /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table.
     #[arg(long)]
     mapping: Option<PathBuf>,
+}
+
+impl Input {
+    fn open(&self) -> Result<Dataset, CliError> {
+        input::open(&self.path, self.mapping.as_deref())
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -167,31 +175,8 @@ fn info(name: &str, format: Format) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-fn open(input: &Input) -> Result<Dataset, CliError> {
-    let opened = match &input.mapping {
-        Some(mapping) => rankguard_datasets::open_mapped(&input.path, mapping),
-        None => rankguard_datasets::open(&input.path),
-    };
-    opened.map_err(|problem| match problem {
-        Error::Unknown { .. } => CliError::failure(
-            problem.to_string(),
-            "`rankguard dataset ls` lists what is known; a file of one's own wants --mapping FILE",
-        ),
-        Error::Mapping(_) => CliError::failure(
-            "the mapping cannot be used",
-            "a mapping names `table`, `format` and, under [columns], a column of the file for each of the table's",
-        )
-        .because(problem),
-        Error::Several { .. } => CliError::failure(
-            problem.to_string(),
-            "give one of its folders; `rankguard dataset check` tells all of them",
-        ),
-        other => CliError::failure("the data cannot be read", "is the path right, and may it be read?").because(other),
-    })
-}
-
 fn import(input: &Input, folder: &Path) -> Result<Exit, CliError> {
-    let data = open(input)?;
+    let data = input.open()?;
     let written = data.import(folder).map_err(|problem| {
         CliError::failure(
             "the tables cannot be written",

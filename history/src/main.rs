@@ -6,6 +6,7 @@
 mod bench_replay;
 mod bench_studies;
 mod dataset;
+mod input;
 mod picture;
 mod replay;
 mod simulate;

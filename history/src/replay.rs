@@ -27,11 +27,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
+use rankguard_console::catalogue::{self, CatalogueArgs};
 use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
 use rankguard_console::out;
 use rankguard_console::{Format, FormatArgs};
-use rankguard_faults::Catalogue;
 use serde::Serialize;
 
 pub(crate) use brain::{Brain, node};
@@ -58,10 +58,10 @@ pub(crate) struct ReplayArgs {
     /// What the lines of one plain log mean: CSV of line number and label, `-` for no failure
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
-    /// Signatures and classes besides the built-in ones (TOML)
-    #[arg(long, value_name = "FILE")]
-    catalogue: Vec<PathBuf>,
-    /// Other signatures and classes: what would they have changed?
+    /// What is added to the built-in catalogue.
+    #[command(flatten)]
+    added: CatalogueArgs,
+    /// Another such file: what would it have changed? May be repeated
     #[arg(long, value_name = "FILE")]
     against: Vec<PathBuf>,
     /// How many times faster than it happened, or max: as fast as possible
@@ -84,13 +84,12 @@ fn speed(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
-    let catalogue = catalogue(&args.catalogue)?;
-    let against = if args.against.is_empty() {
-        None
-    } else {
-        Some(self::catalogue(&args.against)?)
+    let catalogue = args.added.read()?;
+    let against = match args.against.is_empty() {
+        true => None,
+        false => Some(catalogue::read(&args.against)?),
     };
-    let given = !args.catalogue.is_empty();
+    let given = !args.added.catalogue.is_empty();
     let mut tally = Tally::default();
     let found = Found::below(&args.paths, &args.journal, &mut tally);
     let labels = args
@@ -99,7 +98,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
         .map(|path| read_labels(path, &found.logs))
         .transpose()?;
     let mut brains = vec![Brain::new(&catalogue)];
-    brains.extend(against.as_ref().map(Brain::new));
+    brains.extend(against.as_deref().map(Brain::new));
     let into = args.into.as_deref().map(Into::open).transpose()?;
     let begun = Instant::now();
     let mut streams = Vec::new();
@@ -204,32 +203,6 @@ fn sent_into(args: &ReplayArgs, sent: u64, tally: &Tally) -> Exit {
         sent as f64 / tally.seconds.max(1e-9)
     ));
     Exit::Fine
-}
-
-/// The built-in catalogue with what files add.
-fn catalogue(files: &[PathBuf]) -> Result<Catalogue, CliError> {
-    let mut texts = Vec::new();
-    for file in files {
-        let text = std::fs::read_to_string(file).map_err(|problem| {
-            CliError::failure(
-                format!("cannot read {}", file.display()),
-                "name a TOML file of signatures",
-            )
-            .because(problem)
-        })?;
-        texts.push((file.display().to_string(), text));
-    }
-    let texts: Vec<(&str, &str)> = texts
-        .iter()
-        .map(|(name, text)| (name.as_str(), text.as_str()))
-        .collect();
-    Catalogue::with_files(&texts).map_err(|problem| {
-        CliError::failure(
-            "these signatures cannot be used",
-            "`rankguard taxonomy ls --catalogue FILE` lists every mistake",
-        )
-        .because(problem)
-    })
 }
 
 fn read_labels(path: &Path, logs: &[PathBuf]) -> Result<Labels, CliError> {

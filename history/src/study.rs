@@ -11,8 +11,9 @@ use clap::{Args, Subcommand};
 use rankguard_console::FormatArgs;
 use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
-use rankguard_datasets::Dataset;
 use rankguard_studies::{Options, StudyError};
+
+use crate::input::Data;
 
 /// Questions to failure history.
 #[derive(Debug, Args)]
@@ -58,16 +59,6 @@ enum Action {
         #[arg(long, value_name = "FILE.html")]
         out: PathBuf,
     },
-}
-
-#[derive(Debug, Args)]
-struct Data {
-    /// A file or folder of data, recognised by what it holds.
-    #[arg(long, value_name = "PATH")]
-    data: PathBuf,
-    /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table.
-    #[arg(long, value_name = "FILE")]
-    mapping: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -121,20 +112,6 @@ pub(crate) fn run(args: StudyArgs) -> Result<Exit, CliError> {
         Action::Reproduce { data, format } => reproduce::reproduce(&data, format.format),
         Action::Report { data, narrow, out } => page::page(&data, &narrow.into(), &out),
     }
-}
-
-fn open(path: &Path, mapping: Option<&Path>) -> Result<Dataset, CliError> {
-    let opened = match mapping {
-        Some(mapping) => rankguard_datasets::open_mapped(path, mapping),
-        None => rankguard_datasets::open(path),
-    };
-    opened.map_err(|problem| {
-        CliError::failure(
-            format!("cannot study {}", path.display()),
-            "`rankguard dataset ls` lists what is known; a file of one's own wants --mapping FILE",
-        )
-        .because(problem)
-    })
 }
 
 fn refused(study: &str, problem: StudyError) -> CliError {

@@ -4,8 +4,8 @@
 //! as more arrives, or twice the time that its own share took; then it brings what is left, whoever was to, and the manifest.
 //! So a node that is gone costs a wait and no checkpoint, and only the first node tells what became of one.
 //!
-//! One at a time and newest first: a commit that is overtaken while another is under way is left out, and said to be, unless the
-//! rules of the job name it; one that was committed after a newer one comes after it. What goes is decided by the controller, which knows all commits and what was measured, and comes with the word of the commit; it
+//! One at a time, the newest first: a commit that is overtaken while another is under way is left out, and said to be, unless the
+//! rules of the job name it; one that was committed after a newer one waits with those. What goes is decided by the controller, which knows all commits and what was measured, and comes with the word of the commit; it
 //! is removed once that commit is there. As the object store may have missed some, it keeps as many of its own newest ones as the
 //! rules ask for: it never has fewer.
 //!
@@ -43,6 +43,8 @@ struct Mirror {
     share: Share,
     /// Committed and not under way yet.
     queue: BTreeSet<CheckpointId>,
+    /// The newest of them was taken last, so that it is the turn of the oldest.
+    newest_taken: bool,
     /// What the rules left when the last commit was told.
     stays: Option<Stays>,
     /// Somebody is at it.
@@ -67,6 +69,7 @@ impl Mirrors {
                     store: launch.checkpoint_store.clone(),
                     share: share_of(launch),
                     queue: before.as_ref().map(|before| before.queue.clone()).unwrap_or_default(),
+                    newest_taken: before.as_ref().is_some_and(|before| before.newest_taken),
                     stays: before.as_ref().and_then(|before| before.stays.clone()),
                     busy: before.is_some_and(|before| before.busy),
                     over: false,
@@ -120,11 +123,16 @@ impl Mirrors {
         Some((overtaken, begin))
     }
 
-    /// The next commit of a job, the newest first, and where it goes; nobody is at it any more when there is none.
+    /// The next commit of a job and where it goes, the newest and the oldest in turn: where commits come faster than they can
+    /// be brought, what a rule names would wait for ever behind the newest; nobody is at it any more when there is none.
     fn take(&self, job: &JobId) -> Option<(CheckpointId, Mirror)> {
         let mut all = self.lock();
         let mirror = all.get_mut(job)?;
-        let next = mirror.queue.pop_last();
+        mirror.newest_taken = !mirror.newest_taken;
+        let next = match mirror.newest_taken {
+            true => mirror.queue.pop_last(),
+            false => mirror.queue.pop_first(),
+        };
         mirror.busy = next.is_some();
         if next.is_none() && mirror.over {
             all.remove(job);
@@ -348,6 +356,12 @@ mod tests {
             order.iter().all(|(_, mirror)| mirror.stays == named(&[60, 120])),
             "by the last word"
         );
+        for step in [160, 200, 240] {
+            put(step, named(&[160, 200, 240]));
+        }
+        let order: Vec<_> = std::iter::from_fn(|| mirrors.take(&launch.job)).collect();
+        let steps: Vec<u64> = order.iter().map(|(id, _)| id.step.0).collect();
+        assert!(steps == [240, 160, 200] || steps == [160, 240, 200], "{steps:?}");
     }
 
     #[test]

@@ -82,13 +82,12 @@ impl Uses {
     /// Says in a mark where the file system is and who uses it, as far as that is known.
     pub(crate) fn say(&self, failing: Failing, mark: &mut Mark) {
         let used = self.of(failing);
-        let mut say = |name: &str, value: String| mark.fields.fill(name, value);
-        if let Some(mount) = used.mount {
-            say("mount", mount.place);
-            say("device", mount.source);
-        }
-        if let Some(by) = used.by {
-            say("used_by", by);
+        let (place, device) = used.mount.map(|mount| (mount.place, mount.source)).unzip();
+        for (name, value) in [("mount", place), ("device", device), ("used_by", used.by)] {
+            if let Some(value) = value {
+                // What the line itself tells of its device stays.
+                mark.fields.fill(name, value);
+            }
         }
     }
 

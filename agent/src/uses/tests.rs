@@ -136,7 +136,8 @@ fn a_disk_is_used_by_the_children_of_a_rank_and_where_its_order_names_it() {
 
 #[test]
 fn what_may_not_be_looked_at_is_not_known() {
-    let gone: [(&str, fn(&Machine)); 5] = [
+    type Change = fn(&Machine);
+    let gone: [(&str, Change); 5] = [
         ("another user's files", |machine| {
             fs::remove_dir_all(machine.folder.path().join("proc/71/fd")).unwrap()
         }),

@@ -1,6 +1,7 @@
 //! How the programs of this workspace print, list, fail and end: the same words, forms and exit codes for `rankguard`
 //! and for the program of its history commands, which is a binary of its own because it is slow to build.
 
+pub mod catalogue;
 pub mod ending;
 pub mod error;
 pub mod exit;

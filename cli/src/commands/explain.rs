@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use clap::Args;
+use rankguard_console::catalogue::CatalogueArgs;
 use rankguard_faults::{Announcement, Basis, Event, Explanation, Fatality, Kind, Matcher, Place, explain};
 
-use super::catalogue::CatalogueArgs;
 use crate::args::{Format, FormatArgs};
 use crate::error::CliError;
 use crate::exit::Exit;

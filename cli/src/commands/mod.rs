@@ -4,7 +4,6 @@ pub(crate) mod agent;
 pub(crate) mod bench;
 pub(crate) mod cancel;
 pub(crate) mod cases;
-pub(crate) mod catalogue;
 pub(crate) mod checkpoint;
 pub(crate) mod classify;
 pub(crate) mod config;

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
+use rankguard_console::catalogue::CatalogueArgs;
 use rankguard_faults::{Catalogue, Category, Dimension, Fact, NameStatus, Taxonomy};
 use rankguard_model::ClassId;
 use serde::Serialize;
 
-use super::catalogue::CatalogueArgs;
 use crate::args::{Format, FormatArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -371,15 +371,5 @@ mod tests {
         };
         assert_eq!(problem.exit(), Exit::Usage);
         assert!(problem.lines().contains("hu-nsdi2024"), "{}", problem.lines());
-    }
-
-    #[test]
-    fn a_missing_file_is_named() {
-        let files = CatalogueArgs {
-            catalogue: vec!["no/such/file.toml".into()],
-        };
-        let problem = files.read().expect_err("there is no such file");
-        assert_eq!(problem.exit(), Exit::Failure);
-        assert!(problem.lines().contains("no/such/file.toml"), "{}", problem.lines());
     }
 }

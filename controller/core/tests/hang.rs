@@ -110,6 +110,53 @@ fn what_nccl_answers_after_the_case_is_told_in_it() {
 }
 
 #[test]
+fn a_file_server_that_answers_again_is_told_in_the_case_of_its_hang_and_another_is_not() {
+    let mut cluster = Cluster::running(Policy::default());
+    let line = |server: &str, says: &str, class: &str, role, signature: &str| {
+        let mark = Mark {
+            class: ClassId::from(class),
+            role,
+            confidence: 0.94,
+            signature: signature.to_owned(),
+            fields: BTreeMap::from([("server".to_owned(), server.to_owned())]),
+        };
+        let body = Body::Line {
+            text: format!("nfs: server {server} {says}"),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        (body, vec![mark])
+    };
+    let entity = || Entity::Node { node: node(1) };
+    let (body, marks) = line(
+        "nas01",
+        "not responding, still trying",
+        "filesystem-hang",
+        Role::Root,
+        "nfs-not-responding",
+    );
+    cluster.report(node(1), Source::KernelLog, entity(), body, marks);
+    cluster.wait(Duration::from_secs(31));
+    (0..8).for_each(|rank| silent(&mut cluster, rank, 40, "read (data.py:3)"));
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(cluster.cases()[0].verdict.class.as_str(), "filesystem-hang");
+    for server in ["nas02", "nas01"] {
+        let (body, marks) = line(server, "OK", "none", Role::Noise, "nfs-ok");
+        cluster.report(node(1), Source::KernelLog, entity(), body, marks);
+    }
+    let case = cluster.cases()[0].clone();
+    let told: Vec<&str> = case.actions.iter().map(|action| action.text.as_str()).collect();
+    let wanted = "what was waited for answers again: nfs: server nas01 OK";
+    assert_eq!(
+        told.iter().filter(|text| text.contains("answers again")).count(),
+        1,
+        "{told:?}"
+    );
+    assert!(told.contains(&wanted), "{told:?}");
+    assert_eq!(case.state, CaseState::Recovering, "a step clears it");
+}
+
+#[test]
 fn the_rank_that_stands_elsewhere_is_named_with_the_tree_of_all_stacks_and_nothing_is_restarted_yet() {
     let cluster = hung();
     let cases = cluster.cases();

@@ -104,6 +104,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
         }
         record.split_blanks(line);
         load.read_row();
+        load.repeat(line);
         match role {
             "intervals" | "nodes" if record.len() != names.len() => {
                 let (found, wanted) = (record.len(), names.len());

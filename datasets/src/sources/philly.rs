@@ -1,6 +1,6 @@
 //! Microsoft's Philly trace: cluster_job_log, a JSON array of jobs with their attempts, and the list of machines.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde::{Deserialize, Deserializer};
 
@@ -81,12 +81,21 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
         return machines(input, load);
     }
     let mut number = 0_u64;
+    let mut jobs = HashSet::new();
     while let Some(bytes) = input.element(load) {
         let parsed = serde_json::from_slice::<Job>(bytes);
         load.read_row();
+        load.repeat(bytes);
         number += 1;
         match parsed {
-            Ok(parsed) => job(&parsed, load),
+            Ok(parsed) => {
+                job(&parsed, load);
+                if !jobs.insert(parsed.jobid) {
+                    load.odd("reused-id", "jobid", || {
+                        format!("job {number} has the id of an earlier one; both are kept, the id is no key")
+                    });
+                }
+            }
             Err(problem) => load.lose("bad-row", "", || format!("job {number}: {problem}; passed over")),
         }
     }

@@ -72,6 +72,11 @@ fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
         };
         let nodes = load.number(nodes, csv.get(nodes));
         let gpus = gpus(csv.get("AllocTRES"), load);
+        if id.ends_with(']') {
+            load.odd("array", "JobID", || {
+                "one record for all tasks of an array that have not begun; it counts as one job".to_owned()
+            });
+        }
         if !jobs.insert(id.clone()) {
             load.odd("reused-id", "JobID", || {
                 "the id of an earlier row: started again; kept, the id is no key".to_owned()

@@ -5,13 +5,16 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
+use super::spent::Spent;
+
 const SCRIPT: &str = include_str!("../../bench/studies.py");
 
 /// What pandas answered.
 #[derive(Debug, Deserialize)]
 pub(super) struct Answer {
     pub(super) study: String,
-    pub(super) seconds: f64,
+    #[serde(flatten)]
+    pub(super) spent: Spent,
     pub(super) values: Vec<f64>,
 }
 

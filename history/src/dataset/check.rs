@@ -9,7 +9,7 @@ use rankguard_console::{Format, out};
 use rankguard_datasets::{Dataset, Inside, several};
 use serde::Serialize;
 
-use super::{Input, lost, open};
+use super::{Input, lost};
 
 /// What a check tells, for machines.
 #[derive(Serialize)]
@@ -35,7 +35,7 @@ pub(super) fn run(input: &Input, format: Format) -> Result<Exit, CliError> {
     if !inside.is_empty() {
         return each(&inside, format);
     }
-    let data = open(input)?;
+    let data = input.open()?;
     let checked = Checked {
         source: data.source,
         title: data.title,

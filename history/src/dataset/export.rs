@@ -9,11 +9,11 @@ use rankguard_console::exit::Exit;
 use rankguard_console::out;
 use rankguard_datasets::{Error, Shape, Table};
 
-use super::{As, Input, lost, open};
+use super::{As, Input, lost};
 
 /// The events as evidence that a replay reads.
 pub(super) fn evidence(input: &Input, file: Option<&Path>) -> Result<Exit, CliError> {
-    let data = open(input)?;
+    let data = input.open()?;
     let cannot = |problem: Error| {
         CliError::failure(
             "the data cannot be written as evidence",
@@ -53,7 +53,7 @@ pub(super) fn table(input: &Input, table: &str, shape: As, file: Option<&Path>) 
         As::Jsonl => Shape::Jsonl,
         As::Parquet => Shape::Parquet,
     };
-    let data = open(input)?;
+    let data = input.open()?;
     let cannot = |problem: Error| {
         CliError::failure(
             format!("the table {} cannot be written", table.name()),

@@ -32,6 +32,9 @@ pub(crate) struct SimulateArgs {
     /// A data set with failures or capacity (`rankguard dataset ls`)
     #[arg(long, value_name = "PATH")]
     pub(super) data: Option<PathBuf>,
+    /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table
+    #[arg(long, value_name = "FILE", requires = "data")]
+    pub(super) mapping: Option<PathBuf>,
     /// Made-up failures of jobs of these sizes instead
     #[arg(long, value_name = "GPUS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(super) synthetic: Vec<u32>,

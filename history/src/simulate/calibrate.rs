@@ -17,12 +17,14 @@ use rankguard_console::{Format, FormatArgs, out};
 use rankguard_datasets::{Dataset, Table};
 use serde::Serialize;
 
+use crate::input::Data;
+
 /// `simulate calibrate`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CalibrateArgs {
-    /// A data set with failures: a controller's journal, or anything that `rankguard dataset` reads
-    #[arg(long, value_name = "PATH")]
-    data: PathBuf,
+    /// Its failures are counted.
+    #[command(flatten)]
+    from: Data,
     /// Published failure rate to begin with
     #[arg(long, value_name = "PRIOR", default_value = "llama3-2024")]
     prior: String,
@@ -92,18 +94,12 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, CliError> {
             format!("there are {}", known.join(", ")),
         )
     })?;
-    let data = rankguard_datasets::open(&args.data).map_err(|problem| {
-        CliError::failure(
-            format!("cannot read {}", args.data.display()),
-            "`rankguard dataset check` says what is in it",
-        )
-        .because(problem)
-    })?;
+    let data = args.from.open()?;
     if data.problems.count("replayed") > 0 {
         return Err(CliError::failure(
             format!(
                 "{} was written while a record was replayed: its hours are no cluster's",
-                args.data.display()
+                args.from.data.display()
             ),
             "calibrate from the data that were replayed, or from the journal of a controller that took live agents",
         ));

@@ -9,6 +9,7 @@ use rankguard_datasets::{Dataset, Table};
 use rankguard_policies::trace::{Failure, Trace};
 
 use super::args::SimulateArgs;
+use crate::input;
 
 /// A trace and what it is called.
 pub(super) struct Found {
@@ -21,15 +22,14 @@ type Numbers = Vec<Option<f64>>;
 
 /// Reads a data set: its failures, or its capacity.
 pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) -> Result<Found, CliError> {
-    let wrong = |what: &str, problem: rankguard_datasets::Error| {
+    let unusable = |problem: rankguard_datasets::Error| {
         CliError::failure(
-            format!("{what} {}", path.display()),
+            format!("cannot use {}", path.display()),
             "`rankguard dataset check` says what is in it",
         )
         .because(problem)
     };
-    let data = rankguard_datasets::open(path).map_err(|problem| wrong("cannot read", problem))?;
-    let unusable = |problem| wrong("cannot use", problem);
+    let data = input::open(path, args.mapping.as_deref())?;
     if data.has(Table::Failures) {
         failures(&data, args, notes).map_err(|problem| problem.into_cli(unusable))
     } else if data.has(Table::Capacity) {

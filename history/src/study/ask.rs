@@ -10,7 +10,8 @@ use rankguard_studies::{Figure, Options, Outcome, figures, studies};
 use serde::Serialize;
 
 use super::print::{csv, show};
-use super::{Data, open, refused};
+use super::refused;
+use crate::input::Data;
 use crate::picture;
 
 #[derive(Serialize)]
@@ -57,7 +58,7 @@ pub(super) fn ask(
             "`rankguard study ls` lists them",
         ));
     };
-    let data = open(&from.data, from.mapping.as_deref())?;
+    let data = from.open()?;
     let outcome = (study.run)(&data, options).map_err(|problem| refused(name, problem))?;
     let figures = figures(&data).map_err(|problem| refused(name, problem))?;
     let figures: Vec<Figure> = figures.into_iter().filter(|figure| figure.study == name).collect();

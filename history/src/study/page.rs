@@ -7,11 +7,11 @@ use rankguard_console::exit::Exit;
 use rankguard_console::out;
 use rankguard_studies::{Options, Study, figures, report, studies};
 
-use super::{Data, open, refused, write};
+use super::{refused, write};
+use crate::input::Data;
 
 pub(super) fn page(from: &Data, options: &Options, file: &Path) -> Result<Exit, CliError> {
-    let path = from.data.as_path();
-    let data = open(path, from.mapping.as_deref())?;
+    let data = from.open()?;
     let mut outcomes = Vec::new();
     let ask = |study: &Study| (study.run)(&data, options);
     for study in studies() {
@@ -22,7 +22,7 @@ pub(super) fn page(from: &Data, options: &Options, file: &Path) -> Result<Exit, 
     }
     if outcomes.is_empty() {
         return Err(CliError::failure(
-            format!("{} answers none of the studies", path.display()),
+            format!("{} answers none of the studies", from.data.display()),
             "`rankguard study ls` says what each needs",
         ));
     }

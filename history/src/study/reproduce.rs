@@ -8,7 +8,8 @@ use rankguard_console::{Format, listing, out};
 use rankguard_studies::figures;
 
 use super::print::FIGURES;
-use super::{open, refused};
+use super::refused;
+use crate::input;
 
 /// A data set, or every data set directly below a folder that holds several.
 fn below(path: &Path) -> Result<Vec<PathBuf>, CliError> {
@@ -32,7 +33,7 @@ pub(super) fn reproduce(path: &Path, format: Format) -> Result<Exit, CliError> {
             out::note(&format!("{}: nothing that is known here", folder.display()));
             continue;
         };
-        let data = open(&folder, None)?;
+        let data = input::open(&folder, None)?;
         let found = figures(&data).map_err(|problem| refused("reproduce", problem))?;
         if found.is_empty() {
             out::note(&format!(

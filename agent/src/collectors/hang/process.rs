@@ -96,10 +96,10 @@ impl Hangs {
         let key = (rank.clone(), task.id);
         let switches = blocked(&task.folder);
         let known = seen.blocked.get(&key).map(|sleep| sleep.switches);
-        if known.is_some() && known != switches {
-            if let Some(sleep) = seen.blocked.remove(&key) {
-                self.woken(rank, sleep, &task.who, now);
-            }
+        if known != switches
+            && let Some(sleep) = seen.blocked.remove(&key)
+        {
+            self.woken(rank, sleep, &task.who, now);
         }
         let Some(switches) = switches else { return };
         let sleep = seen.blocked.entry(key).or_insert(Sleep {

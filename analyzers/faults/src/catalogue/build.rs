@@ -306,12 +306,11 @@ impl Parts {
 
     /// All classes by their ids and aliases.
     pub(super) fn named(&self) -> BTreeMap<Folded<ClassId>, Arc<Class>> {
-        let own = self.classes.iter().map(|(id, class)| (id, class));
         let others = self
             .aliases
             .iter()
             .filter_map(|(id, of)| Some((id, self.classes.get(of)?)));
-        let named = others.chain(own);
+        let named = others.chain(&self.classes);
         named.map(|(id, class)| (Folded::of(id), Arc::clone(class))).collect()
     }
 }

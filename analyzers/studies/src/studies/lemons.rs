@@ -54,7 +54,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     for (node, count) in counts.iter().take(20) {
         let belief = posterior(*count, hours, average, WEIGHT);
         table.row([
-            node.as_str().into(),
+            (*node).into(),
             (*count).into(),
             (*count as f64 / hours / average).into(),
             belief.map(|rate| rate.mean()).into(),
@@ -62,7 +62,8 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         ]);
     }
     outcome.tables.push(table);
-    let bars = counts.into_iter().take(20).map(|(node, n)| (node, n as f64)).collect();
+    let bars = counts.into_iter().take(20);
+    let bars = bars.map(|(node, n)| (node.to_owned(), n as f64)).collect();
     outcome.plots.push(Plot {
         title: "failures of the worst nodes".to_owned(),
         across: "failures".to_owned(),

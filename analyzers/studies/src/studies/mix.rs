@@ -29,13 +29,13 @@ pub(crate) fn counts(values: &[Option<String>]) -> Vec<(String, u64)> {
 }
 
 /// The same of labels; absent ones only where they are wanted.
-pub(crate) fn counts_of(labels: &Labels, absent: bool) -> Vec<(String, u64)> {
+pub(crate) fn counts_of(labels: &Labels, absent: bool) -> Vec<(&str, u64)> {
     let (counts, none) = labels.counts();
-    let mut counts: Vec<(String, u64)> = labels.names.iter().cloned().zip(counts).collect();
+    let mut counts: Vec<(&str, u64)> = labels.names.iter().map(String::as_str).zip(counts).collect();
     if absent && none > 0 {
-        counts.push(("(none)".to_owned(), none));
+        counts.push(("(none)", none));
     }
-    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    counts.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));
     counts
 }
 
@@ -54,7 +54,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     for (name, count) in &counts {
         let share = Proportion::new(*count, all, LEVEL);
         table.row([
-            name.as_str().into(),
+            (*name).into(),
             (*count).into(),
             share.map(|p| p.share).into(),
             share.map(|p| p.low).into(),
@@ -62,7 +62,8 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         ]);
     }
     outcome.tables.push(table);
-    let bars = counts.into_iter().take(25).map(|(name, n)| (name, n as f64)).collect();
+    let bars = counts.into_iter().take(25);
+    let bars = bars.map(|(name, n)| (name.to_owned(), n as f64)).collect();
     outcome.plots.push(Plot {
         title: format!("failures by {by}"),
         across: "failures".to_owned(),

@@ -21,7 +21,9 @@ pub(super) const STUDY: Study = Study {
 pub(crate) fn by_cause(data: &Dataset, by: &str) -> Result<BTreeMap<Option<String>, Vec<f64>>, StudyError> {
     let times = data.numbers(Canonical::Failures, "repair_s")?;
     let labels = data.labels(Canonical::Failures, by)?;
-    let (mut by_label, mut without) = (vec![Vec::new(); labels.names.len()], Vec::new());
+    let (counts, _) = labels.counts();
+    let mut by_label: Vec<Vec<f64>> = counts.iter().map(|count| Vec::with_capacity(*count as usize)).collect();
+    let mut without = Vec::new();
     for (cause, time) in labels.of.iter().zip(times.iter()).filter(|(_, time)| !time.is_nan()) {
         match cause {
             Some(cause) => by_label[*cause as usize].push(*time),
@@ -60,12 +62,12 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             "longest h",
         ],
     );
-    let all: Vec<f64> = causes.values().flatten().copied().collect();
+    let all = data.numbers(Canonical::Failures, "repair_s")?;
     let mut bars = Vec::new();
     let each = causes
         .iter()
         .map(|(cause, times)| (cause.as_deref().unwrap_or("(none)"), times));
-    for (cause, times) in each.chain([("all", &all)]) {
+    for (cause, times) in each.chain([("all", &*all)]) {
         let Some(summary) = Summary::of(times) else {
             continue;
         };

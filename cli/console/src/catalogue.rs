@@ -1,0 +1,57 @@
+//! What a person adds to the built-in catalogue, by `--catalogue`.
+
+use std::borrow::Cow;
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use rankguard_faults::{Catalogue, CatalogueFile, CatalogueFilesError};
+
+use crate::error::CliError;
+
+/// What a person adds to the built-in catalogue.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CatalogueArgs {
+    /// File that adds classes, signatures, codes or a taxonomy (TOML); may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub catalogue: Vec<PathBuf>,
+}
+
+impl CatalogueArgs {
+    /// The built-in catalogue, with the files of a person where there are any.
+    pub fn read(&self) -> Result<Cow<'static, Catalogue>, CliError> {
+        read(&self.catalogue)
+    }
+}
+
+/// The built-in catalogue with these files, where there are any.
+pub fn read(files: &[PathBuf]) -> Result<Cow<'static, Catalogue>, CliError> {
+    let read = CatalogueFile::read(files, |path| fs::read_to_string(path));
+    read.map(|(_, catalogue)| catalogue).map_err(|problem| match problem {
+        CatalogueFilesError::Unread { path, source } => CliError::failure(
+            format!("cannot read the catalogue file {}", path.display()),
+            "name a TOML file of classes, signatures, codes or one taxonomy",
+        )
+        .because(source),
+        CatalogueFilesError::Wrong(mistakes) => CliError::usage(
+            format!("the catalogue files do not hold together\n{mistakes}"),
+            "each line names file, line and key",
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let files = CatalogueArgs {
+            catalogue: vec!["no/such/file.toml".into()],
+        };
+        let problem = files.read().expect_err("there is no such file");
+        assert_eq!(problem.exit(), Exit::Failure);
+        assert!(problem.lines().contains("no/such/file.toml"), "{}", problem.lines());
+    }
+}
