@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
 use parquet::errors::Result;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
@@ -18,6 +19,8 @@ use polars::prelude::{DataFrame, DataType};
 use crate::quiet::quietly;
 use crate::time;
 
+/// The key of what is left beside the rows.
+const BESIDE: &str = "rankguard";
 /// Rows of one row group.
 const GROUP: usize = 1 << 17;
 
@@ -41,6 +44,37 @@ pub(crate) fn about(path: &Path) -> Option<(Vec<String>, u64)> {
         Ok((names.collect(), u64::try_from(about.num_rows()).unwrap_or(0)))
     });
     about.ok()
+}
+
+/// What is to be known of a file before its rows.
+pub(crate) struct Details {
+    /// Which columns hold numbers.
+    pub(crate) numbers: Vec<bool>,
+    /// What whoever wrote it here left beside the rows.
+    pub(crate) beside: Option<String>,
+}
+
+pub(crate) fn details(path: &Path) -> Option<Details> {
+    let file = File::open(path).ok()?;
+    let details = guarded(|| {
+        let reader = SerializedFileReader::new(file)?;
+        let about = reader.metadata().file_metadata();
+        let is_number = |column: &Arc<Type>| {
+            let held = column.is_primitive().then(|| column.get_physical_type());
+            !matches!(
+                held,
+                None | Some(Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY | Physical::BOOLEAN)
+            )
+        };
+        let mut noted = about.key_value_metadata().into_iter().flatten();
+        Ok(Details {
+            numbers: about.schema().get_fields().iter().map(is_number).collect(),
+            beside: noted
+                .find(|note| note.key == BESIDE)
+                .and_then(|note| note.value.clone()),
+        })
+    });
+    details.ok()
 }
 
 /// Every row as texts in the order of the columns, null as an empty text; moments as ISO 8601, with a `Z` where the file
@@ -106,12 +140,12 @@ fn text(field: &Field, moments: Option<&Moments>) -> String {
     }
 }
 
-/// Writes a frame of number and text columns.
-pub(crate) fn write<W: Write + Send>(frame: &DataFrame, sink: W) -> std::result::Result<(), String> {
-    try_write(frame, sink).map_err(|problem| problem.to_string())
+/// Writes a frame of number and text columns, and what is to stand beside its rows.
+pub(crate) fn write<W: Write + Send>(frame: &DataFrame, beside: String, sink: W) -> std::result::Result<(), String> {
+    try_write(frame, beside, sink).map_err(|problem| problem.to_string())
 }
 
-fn try_write<W: Write + Send>(frame: &DataFrame, sink: W) -> Result<()> {
+fn try_write<W: Write + Send>(frame: &DataFrame, beside: String, sink: W) -> Result<()> {
     let mut fields = Vec::new();
     for column in frame.columns() {
         let name = column.name().as_str();
@@ -123,7 +157,10 @@ fn try_write<W: Write + Send>(frame: &DataFrame, sink: W) -> Result<()> {
         fields.push(Arc::new(field.with_repetition(Repetition::OPTIONAL).build()?));
     }
     let schema = Arc::new(Type::group_type_builder("table").with_fields(fields).build()?);
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_key_value_metadata(Some(vec![KeyValue::new(BESIDE.to_owned(), beside)]))
+        .build();
     let mut writer = SerializedFileWriter::new(sink, schema, Arc::new(properties))?;
     let mut from = 0;
     while from < frame.height() {

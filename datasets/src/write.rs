@@ -9,6 +9,7 @@ use polars::prelude::{AnyValue, DataFrame};
 use crate::columnar;
 use crate::dataset::{Dataset, refused};
 use crate::error::Error;
+use crate::sources::imported::Beside;
 use crate::table::Table;
 
 /// In what form a table is written.
@@ -38,7 +39,7 @@ impl Dataset {
             // Written beside and renamed: a reader sees the old file or the new one.
             let beside = inside.join(".part-0.parquet.new");
             let file = File::create(&beside).map_err(|problem| refused(problem.to_string()))?;
-            columnar::write(&self.collect(*table)?, BufWriter::new(file)).map_err(refused)?;
+            columnar::write(&self.collect(*table)?, self.beside(), BufWriter::new(file)).map_err(refused)?;
             fs::rename(&beside, &path).map_err(|problem| refused(problem.to_string()))?;
             written.push(path);
         }
@@ -49,7 +50,7 @@ impl Dataset {
     pub fn export(&self, table: Table, shape: Shape, mut sink: impl Write + Send) -> Result<(), Error> {
         let frame = self.collect(table)?;
         let written = match shape {
-            Shape::Parquet => columnar::write(&frame, &mut sink),
+            Shape::Parquet => columnar::write(&frame, self.beside(), &mut sink),
             Shape::Csv => csv(&frame, &mut sink),
             Shape::Jsonl => jsonl(&frame, &mut sink),
         };
@@ -58,6 +59,13 @@ impl Dataset {
             path: PathBuf::from(table.name()),
             what,
         })
+    }
+
+    /// What a table cannot say of itself.
+    fn beside(&self) -> String {
+        let population = self.population.map(|all| (all.count, all.unit.to_owned()));
+        let window = self.window;
+        Beside { population, window }.to_string()
     }
 
     /// A table in memory.

@@ -24,7 +24,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Published failure data and one's own: tables, studies, replay, what-if.
 #[derive(Debug, Parser)]
-#[command(name = "rankguard", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "rankguard",
+    bin_name = "rankguard",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
 struct Cli {
     /// What to do.
     #[command(subcommand)]

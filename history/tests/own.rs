@@ -130,6 +130,18 @@ fn check_studies_and_simulations_run_on_a_journal() {
     ] {
         assert!(out.join(format!("table={table}/part-0.parquet")).is_file(), "{table}");
     }
+    // The tables answer what the journal does.
+    let back = json(&["dataset", "check", out.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(
+        (&back["source"], &back["tables"]),
+        (&"tables".into(), &checked["tables"])
+    );
+    assert_eq!(back["population"]["count"], checked["population"]["count"]);
+    assert_eq!(back["window"], checked["window"]);
+    for study in ["mtbf", "mix", "availability", "lemons", "jobs"] {
+        let answer = |path| json(&["study", "run", study, "--data", path, "--format", "json"])["tables"].clone();
+        assert_eq!(answer(out.to_str().unwrap()), answer(path), "{study}");
+    }
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Local {
         .map_err(|problem| raise(&problem))?;
         env.rank = rank.map_or(env.rank, Rank);
         env.world_size = world_size.unwrap_or(env.world_size);
-        env.job = job.map_or(env.job, JobId);
+        env.job = job.map_or(env.job, JobId::from);
         if env.rank.0 >= env.world_size {
             let (rank, world) = (env.rank, env.world_size);
             return Err(PyValueError::new_err(format!(

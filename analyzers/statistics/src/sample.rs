@@ -1,7 +1,5 @@
 //! What a sample of numbers looks like.
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 
 /// Moments and order statistics of a sample.
@@ -29,22 +27,20 @@ pub struct Summary {
 impl Summary {
     /// Of the finite values; `None` when there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
-        let finite: Cow<'_, [f64]> = match values.iter().all(|x| x.is_finite()) {
-            true => values.into(),
-            false => values.iter().copied().filter(|x| x.is_finite()).collect(),
-        };
-        let (count, first) = (finite.len(), *finite.first()?);
-        let (min, max) = finite.iter().fold((first, first), |(min, max), x| {
-            (if *x < min { *x } else { min }, if *x > max { *x } else { max })
+        // Absent ones are passed over in each pass: a copy without them would cost more than all passes.
+        let finite = || values.iter().copied().filter(|x| x.is_finite());
+        let (count, first) = (finite().count(), finite().next()?);
+        let (min, max) = finite().fold((first, first), |(min, max), x| {
+            (if x < min { x } else { min }, if x > max { x } else { max })
         });
-        let sum = summed(&finite, |x| x);
+        let sum = summed(values, |x| x);
         let mean = sum / count as f64;
-        let squares = summed(&finite, |x| (x - mean).powi(2));
+        let squares = summed(values, |x| (x - mean).powi(2));
         let variance = if count > 1 { squares / (count - 1) as f64 } else { 0.0 };
         Some(Self {
             count,
             mean,
-            median: median(&finite, min, max),
+            median: median(values, count, min, max),
             deviation: variance.sqrt(),
             c2: (mean != 0.0).then(|| variance / (mean * mean)),
             min,
@@ -54,8 +50,9 @@ impl Summary {
     }
 }
 
-/// The sum of a term of each value, in lanes that do not wait for each other.
+/// The sum of a term of each finite value, in lanes that do not wait for each other.
 fn summed(values: &[f64], term: impl Fn(f64) -> f64) -> f64 {
+    let term = |x: f64| if x.is_finite() { term(x) } else { 0.0 };
     let mut lanes = [0.0; 8];
     let (whole, rest) = values.as_chunks::<8>();
     for chunk in whole {
@@ -70,18 +67,19 @@ fn summed(values: &[f64], term: impl Fn(f64) -> f64) -> f64 {
 const BINS: usize = 1 << 12;
 const MANY: usize = 4 * BINS;
 
-/// The middle of at least one value, without putting all in order: of many only those are looked at that lie in the bins
-/// of the middle ones.
-fn median(values: &[f64], min: f64, max: f64) -> f64 {
-    let (below, above) = ((values.len() - 1) / 2, values.len() / 2);
+/// The middle of so many finite values, at least one, without putting all in order: of many only those are looked at that
+/// lie in the bins of the middle ones.
+fn median(values: &[f64], count: usize, min: f64, max: f64) -> f64 {
+    let finite = || values.iter().copied().filter(|x| x.is_finite());
+    let (below, above) = ((count - 1) / 2, count / 2);
     let scale = (BINS - 1) as f64 / (max - min);
-    if values.len() < MANY || !(scale.is_normal()) {
-        return middle(values.to_vec(), below, above);
+    if count < MANY || !scale.is_normal() {
+        return middle(finite().collect(), below, above);
     }
     // It only rises with the value, so a bin's values are neighbours in their order.
     let bin = |x: f64| (((x - min) * scale) as usize).min(BINS - 1);
     let mut counts = vec![0_usize; BINS];
-    values.iter().for_each(|x| counts[bin(*x)] += 1);
+    finite().for_each(|x| counts[bin(x)] += 1);
     let mut before = 0;
     let mut place = |rank: usize| {
         let mut upto = 0;
@@ -95,7 +93,7 @@ fn median(values: &[f64], min: f64, max: f64) -> f64 {
     };
     let last = place(above);
     let first = place(below);
-    let near = values.iter().copied().filter(|x| (first..=last).contains(&bin(*x)));
+    let near = finite().filter(|x| (first..=last).contains(&bin(*x)));
     middle(near.collect(), below - before, above - before)
 }
 
@@ -155,6 +153,7 @@ mod tests {
             let value = |at: usize| (at * 7_919 % 5_003) as f64;
             let mut values: Vec<f64> = (0..count).map(|at| value(at).powi(2) / 64.0).collect();
             values[17] = 1e12;
+            values.extend([f64::NAN, f64::INFINITY]);
             let ordered = sorted(&values);
             let wanted = 0.5 * (ordered[(count - 1) / 2] + ordered[count / 2]);
             let summary = Summary::of(&values).expect("values");

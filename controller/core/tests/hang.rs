@@ -117,8 +117,8 @@ fn a_file_server_that_answers_again_is_told_in_the_case_of_its_hang_and_another_
             class: ClassId::from(class),
             role,
             confidence: 0.94,
-            signature: signature.to_owned(),
-            fields: BTreeMap::from([("server".to_owned(), server.to_owned())]),
+            signature: signature.into(),
+            fields: Fields::from([("server", server)]),
         };
         let body = Body::Line {
             text: format!("nfs: server {server} {says}"),

@@ -6,6 +6,7 @@ mod bamboo;
 mod bgl;
 mod counted;
 mod fta;
+pub(crate) mod imported;
 mod infinitehbd;
 mod jobs_csv;
 mod journal;
@@ -50,6 +51,7 @@ static SOURCES: &[Source] = &[
     counted::DLROVER,
     counted::CHRONICLES,
     journal::SOURCE,
+    imported::SOURCE,
 ];
 
 /// All that is known here.

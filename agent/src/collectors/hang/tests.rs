@@ -187,8 +187,8 @@ fn a_rank_that_waits_for_a_file_names_where_it_lies_and_is_told_when_it_is_woken
     };
     assert_eq!(text, "the rank is no longer blocked, after 31 s");
     assert_eq!(
-        (marks[0].signature.as_str(), &marks[0].fields["mount"]),
-        ("ranks.woken", &"/scratch".to_owned())
+        (marks[0].signature.as_str(), marks[0].fields.get("mount")),
+        ("ranks.woken", Some("/scratch"))
     );
     assert_eq!(scene.hangs.roster.views()[0].blocked, None);
 }

@@ -198,7 +198,7 @@ impl Sums {
         let added = open
             .added
             .get_mut(piece as usize)
-            .filter(|_| Arc::ptr_eq(&sum.index, &index));
+            .filter(|_| Arc::ptr_eq(sum.index, &index));
         let added = added.ok_or(Refusal::Unknown)?;
         if !std::mem::replace(added, true) {
             let part = usize::try_from(at)

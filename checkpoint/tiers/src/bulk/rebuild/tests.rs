@@ -148,7 +148,7 @@ fn a_lane_of_one_is_a_copy_and_images_of_other_lanes_do_not_count() {
     let (runtime, all) = (runtime(), [0, 1, 2].map(|rank| image(rank, 7)));
     let alone = kept(&lane(&[2], 1), 0, &[&all[2]]);
     assert_eq!(
-        rebuilt(&runtime, &all, &[], &[alone.clone()], 2).as_ref(),
+        rebuilt(&runtime, &all, &[], std::slice::from_ref(&alone), 2).as_ref(),
         Ok(&all[2].1)
     );
     assert!(rebuilt(&runtime, &all, &[1, 2], &[alone], 0).is_err());
