@@ -671,8 +671,10 @@ fn walks_reach_the_states_that_matter() {
             *reached.entry(what).or_default() += 1;
         }
     }
-    for what in ["running", "committed", "second generation", "case", "cordon", "adopted"] {
-        assert!(reached.get(what).copied().unwrap_or(0) >= 10, "{what}: {reached:?}");
+    let often = ["running", "committed", "second generation", "case", "cordon"].map(|what| (what, 10));
+    // Of few jobs that run a generation ends with something sealed that nobody told.
+    for (what, least) in often.into_iter().chain([("adopted", 1)]) {
+        assert!(reached.get(what).copied().unwrap_or(0) >= least, "{what}: {reached:?}");
     }
 }
 
