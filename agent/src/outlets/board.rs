@@ -186,7 +186,7 @@ impl Counts {
             .flat_map(|mark| {
                 CODES
                     .iter()
-                    .filter_map(|family| Some((*family, mark.fields.get(*family)?)))
+                    .filter_map(|family| Some((*family, mark.fields.get(family)?)))
             })
             .map(|(family, code)| CodeKey {
                 family,
