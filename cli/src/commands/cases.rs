@@ -113,7 +113,7 @@ impl Asked {
         if self.local {
             let found = self.cases(common)?.into_iter().find(|case| case.id == id);
             return found.ok_or_else(|| {
-                CliError::usage(
+                CliError::failure(
                     format!("what the agent of this node has found amounts to no case {id}"),
                     "`rankguard cases --local` lists the cases",
                 )
