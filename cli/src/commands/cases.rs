@@ -195,9 +195,13 @@ fn page(case: &Case) -> String {
     page.fact("steps lost", &or_dash(case.steps_lost));
 
     page.heading("What to do");
-    page.item(&format!("{}: {}", verdict.mitigation.action, verdict.mitigation.advice));
-    page.item(&words::sources(&verdict.mitigation.recommended_by));
-    page.item(&format!("cleared by: {}", case.clears));
+    if verdict.mitigation.action.is_empty() {
+        page.item("nothing yet: its evidence is still being gathered");
+    } else {
+        page.item(&format!("{}: {}", verdict.mitigation.action, verdict.mitigation.advice));
+        page.item(&words::sources(&verdict.mitigation.recommended_by));
+        page.item(&format!("cleared by: {}", case.clears));
+    }
 
     page.heading("In published taxonomies");
     for (taxonomy, categories) in verdict.taxonomies.iter() {
@@ -323,6 +327,14 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part:?} is not in:\n{page}");
         }
+    }
+
+    #[test]
+    fn a_case_that_is_not_concluded_advises_nothing() {
+        let (_, mut cases) = sample::cluster();
+        cases[0].verdict.mitigation = rankguard_model::Mitigation::default().into();
+        let page = page(&cases[0]);
+        assert!(page.contains("nothing yet") && !page.contains("cleared by"), "{page}");
     }
 
     #[test]
