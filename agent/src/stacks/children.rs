@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rankguard_model::Exit;
 
-use super::kernel::{numbers, read};
+use super::task::{Stat, numbers};
 
 /// A child of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,40 +115,6 @@ impl<'a> Children<'a> {
                 }
             }
             all
-        })
-    }
-}
-
-/// What is used of a `stat`: `7 (py thon) S 1 ...`; the name may hold anything.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) name: String,
-    pub(super) state: char,
-    pub(super) parent: u32,
-    /// As `wait` would tell it; zero where that may not be known, too.
-    ended: Option<Exit>,
-}
-
-impl Stat {
-    /// Of a process or a thread.
-    pub(super) fn read(folder: &Path) -> Option<Self> {
-        let text = read(&folder.join("stat"));
-        let (head, rest) = text.rsplit_once(')')?;
-        let (_, name) = head.split_once('(')?;
-        let mut words = rest.split_ascii_whitespace();
-        let state = words.next()?.chars().next()?;
-        let parent = words.next()?.parse().ok()?;
-        // The 52nd field, of which three are taken and one is the name.
-        let status: Option<i32> = words.nth(47).and_then(|word| word.parse().ok());
-        let ended = status.filter(|status| *status != 0).map(|status| match status & 0x7f {
-            0 => Exit::Code(status >> 8),
-            signal => Exit::Signal(signal),
-        });
-        Some(Self {
-            name: name.to_owned(),
-            state,
-            parent,
-            ended,
         })
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use super::children::Stat;
+use super::task::{Stat, numbers, read};
 
 /// Threads that are looked at.
 const THREADS: usize = 4_096;
@@ -14,8 +14,6 @@ const THREADS: usize = 4_096;
 const BLOCKED: usize = 16;
 /// Frames of a kernel stack that are kept, the innermost.
 const FRAMES: usize = 8;
-/// Bytes of a file that are read.
-const BYTES: u64 = 64 << 10;
 
 /// What the kernel says of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -233,25 +231,6 @@ const NAMES: &[(u32, &str)] = &[
     (260, "wait4"),
     (426, "io_uring_enter"),
 ];
-
-/// The folders of a folder whose names are numbers, ascending.
-pub(super) fn numbers(folder: &Path) -> Vec<u32> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut found: Vec<u32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
-    found.sort_unstable();
-    found
-}
-
-pub(super) fn read(path: &Path) -> String {
-    let mut bytes = Vec::new();
-    if let Ok(file) = fs::File::open(path) {
-        // A process that ends meanwhile ends the file, too.
-        let _ = std::io::Read::read_to_end(&mut std::io::Read::take(file, BYTES), &mut bytes);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
 
 #[cfg(test)]
 mod tests {

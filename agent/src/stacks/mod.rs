@@ -8,6 +8,7 @@
 mod children;
 mod kernel;
 mod python;
+mod task;
 
 use std::ffi::OsString;
 use std::path::Path;
