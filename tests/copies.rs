@@ -7,7 +7,7 @@ use std::fs;
 use serde_json::Value;
 
 use support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, newest, path, shards};
-use support::{rankguard, until};
+use support::{logs, rankguard, until};
 
 /// The disk has lost every shard and the node that wrote one of them is gone: its image comes out of another node's
 /// memory, where it was brought before anything failed.
@@ -205,7 +205,7 @@ fn a_node_that_dies_over_its_share_of_a_mirror_costs_no_checkpoint() {
     rankguard(&["checkpoint", "verify", "--dir", path(&mirror)]).expect(0);
     let told = "the shares of other nodes did not come";
     until("word of who did the work", LIMIT, || {
-        cluster.logs().contains(told).then_some(())
+        logs(cluster.dir.path()).contains(told).then_some(())
     });
     cluster.cancel();
 }

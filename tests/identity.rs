@@ -22,7 +22,7 @@ use rankguard_proto::v1::control_client::ControlClient;
 use rankguard_proto::v1::from_agent::Kind;
 use serde_json::Value;
 use support::cluster::text_of;
-use support::{Daemon, Ran, rankguard, until};
+use support::{Daemon, Ran, logs, rankguard, until};
 use tonic::transport::Endpoint;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -100,19 +100,12 @@ impl Site {
         ];
         Daemon::start(&with(&[&fixed[..], &place, &rest].concat(), files), &log)
     }
-
-    fn logs(&self) -> String {
-        let files = fs::read_dir(self.dir.path()).expect("the folder").flatten();
-        let logs = files.filter(|file| file.path().extension().is_some_and(|it| it == "log"));
-        logs.map(|file| fs::read_to_string(file.path()).unwrap_or_default())
-            .collect()
-    }
 }
 
 impl Drop for Site {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}", self.logs());
+            eprintln!("{}", logs(self.dir.path()));
         }
     }
 }
@@ -457,7 +450,7 @@ fn renewed_files_are_taken_and_broken_ones_refused() {
     });
     assert_eq!(after["valid_until"], before["valid_until"]);
     until("the reason in the log", LIMIT, || {
-        site.logs().contains("is not the key of").then_some(())
+        logs(site.dir.path()).contains("is not the key of").then_some(())
     });
     fs::write(&n1.key, good).expect("written");
 

@@ -154,6 +154,14 @@ impl Drop for Daemon {
     }
 }
 
+/// What the processes of a folder said.
+pub(crate) fn logs(folder: &Path) -> String {
+    let files = std::fs::read_dir(folder).expect("the folder").flatten();
+    let logs = files.filter(|file| file.path().extension().is_some_and(|it| it == "log"));
+    logs.map(|file| std::fs::read_to_string(file.path()).unwrap_or_default())
+        .collect()
+}
+
 /// Looks until there is something.
 pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();

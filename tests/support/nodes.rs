@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Daemon, rankguard, until};
+use super::{Daemon, logs, rankguard, until};
 
 /// Longest wait for anything.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -143,19 +143,12 @@ impl Cluster {
     pub(crate) fn cancel(&self) {
         rankguard(&["cancel", "train", "--controller", &self.address]).expect(0);
     }
-
-    pub(crate) fn logs(&self) -> String {
-        let files = fs::read_dir(self.dir.path()).expect("the folder").flatten();
-        let logs = files.filter(|file| file.path().extension().is_some_and(|it| it == "log"));
-        logs.map(|file| fs::read_to_string(file.path()).unwrap_or_default())
-            .collect()
-    }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}", self.logs());
+            eprintln!("{}", logs(self.dir.path()));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rankguard_model::NodeId;
+use rankguard_model::{Mark, NodeId};
 
 use super::*;
 use crate::collectors::testing::{rank, run};
@@ -69,6 +69,21 @@ impl Scene {
         told.sort_by_key(|sighting| sighting.entity.clone());
         told
     }
+}
+
+/// What was told, where that is one line.
+fn the_only_line(told: &[Sighting]) -> (&String, &Vec<Mark>) {
+    let [
+        Sighting {
+            body: Body::Line { text, .. },
+            marks,
+            ..
+        },
+    ] = told
+    else {
+        panic!("{told:?}")
+    };
+    (text, marks)
 }
 
 #[test]
@@ -148,16 +163,7 @@ fn a_rank_that_waits_for_a_file_names_where_it_lies_and_is_told_when_it_is_woken
     for second in 0..20 {
         told.extend(scene.look(second));
     }
-    let [
-        Sighting {
-            body: Body::Line { text, .. },
-            marks,
-            ..
-        },
-    ] = &told[..]
-    else {
-        panic!("{told:?}")
-    };
+    let (text, marks) = the_only_line(&told);
     assert_eq!(
         text,
         "the rank is blocked in fsync (jbd2_log_wait_commit) for 15 s, and no signal reaches it; it waits for \
@@ -175,16 +181,7 @@ fn a_rank_that_waits_for_a_file_names_where_it_lies_and_is_told_when_it_is_woken
     assert!(scene.hangs.roster.views()[0].blocked.is_some());
     scene.process(70, 'S', "futex_wait_queue", 6);
     let told = scene.look(31);
-    let [
-        Sighting {
-            body: Body::Line { text, .. },
-            marks,
-            ..
-        },
-    ] = &told[..]
-    else {
-        panic!("{told:?}")
-    };
+    let (text, marks) = the_only_line(&told);
     assert_eq!(text, "the rank is no longer blocked, after 31 s");
     assert_eq!(
         (marks[0].signature.as_str(), marks[0].fields.get("mount")),
