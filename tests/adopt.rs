@@ -4,9 +4,10 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use support::nodes::{Cluster, LIMIT, newest, path};
-use support::{rankguard, until};
+use support::{Daemon, rankguard, until};
 
 /// Steps after the last commit that all ranks have sealed, at least, when the node goes.
 const FURTHER: u64 = 60;
@@ -41,6 +42,10 @@ fn lose_a_node_untold(cluster: &mut Cluster, nodes: usize, words: &[&str]) -> (P
 /// The controller comes back, misses the node, and the others go on from that step or a later one.
 fn goes_on_from(cluster: &mut Cluster, store: &Path, step: u64) {
     cluster.controller = Cluster::controller(cluster.dir.path(), &cluster.address);
+    went_on_from(cluster, store, step);
+}
+
+fn went_on_from(cluster: &mut Cluster, store: &Path, step: u64) {
     let job = until("steps of those that are left", LIMIT, || {
         let words = ["status", "--controller", &cluster.address, "jobs", "--format", "json"];
         let jobs: serde_json::Value = serde_json::from_str(&rankguard(&words).stdout).ok()?;
@@ -69,13 +74,52 @@ fn shards_of_a_lost_node_are_written_by_others_out_of_copies_and_of_parity() {
     for (nodes, words) in [(2, ["--checkpoint-copies", "1"]), (3, ["--checkpoint-parity", "2+1"])] {
         let mut cluster = Cluster::start(nodes);
         let (store, step) = lose_a_node_untold(&mut cluster, nodes, &words);
-        for folder in uncommitted(&store) {
-            for ending in ["shard", "index"] {
-                let _ = fs::remove_file(folder.join(format!("rank-{:05}.{ending}", nodes - 1)));
-            }
-        }
+        lose_shards_of(nodes - 1, &store);
         goes_on_from(&mut cluster, &store, step);
     }
+}
+
+/// Nothing of this rank is left on disk but what is committed.
+fn lose_shards_of(rank: usize, store: &Path) {
+    for folder in uncommitted(store) {
+        for ending in ["shard", "index"] {
+            let _ = fs::remove_file(folder.join(format!("rank-{rank:05}.{ending}")));
+        }
+    }
+}
+
+/// Whoever writes the shards of the lost node dies over it, its file half written: another that has the same copy ends the work;
+/// where the image was in nobody else's reach the job goes on from what was committed. Nothing half done is ever committed.
+#[test]
+fn a_node_that_dies_over_the_shards_of_another_leaves_the_work_to_the_others() {
+    for (words, all_is_left) in [
+        (["--checkpoint-copies", "2"], true),
+        (["--checkpoint-parity", "2+1"], false),
+    ] {
+        let mut cluster = Cluster::start(3);
+        let (store, step) = lose_a_node_untold(&mut cluster, 3, &words);
+        lose_shards_of(2, &store);
+        cluster.controller = Cluster::controller(cluster.dir.path(), &cluster.address);
+        if !lose_who_writes(&mut cluster, 2, &store, step) {
+            eprintln!("{words:?}: NOT TRIED, the work was over before anybody was met at it");
+        }
+        went_on_from(&mut cluster, &store, if all_is_left { step } else { 20 });
+    }
+}
+
+/// Ends the agent that is found with a shard of this rank open; says whether one was before the step was committed.
+fn lose_who_writes(cluster: &mut Cluster, rank: usize, store: &Path, step: u64) -> bool {
+    let (shard, started) = (format!("rank-{rank:05}.shard"), Instant::now());
+    while !folder(store, step).join("MANIFEST").exists() {
+        let at_it = |agent: &Daemon| agent.has_open(|path| path.contains(&shard));
+        if let Some(found) = cluster.agents.iter().position(at_it) {
+            drop(cluster.agents.remove(found));
+            return true;
+        }
+        assert!(started.elapsed() < LIMIT, "nobody writes {shard}");
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    false
 }
 
 /// What was left is damaged: it is not committed, whoever finds it, and the job goes on from what was.

@@ -86,6 +86,32 @@ fn the_image_of_a_lost_node_is_rebuilt_out_of_the_others_and_their_parity() {
     }
 }
 
+/// Images go to their sums slowly, and a node that keeps sums and gives to others dies over it: the job goes on from the step that
+/// is committed, on the nodes that are left, whose images stand under sums again.
+#[test]
+fn a_holder_that_dies_while_its_sums_are_made_costs_no_checkpoint() {
+    let mut cluster = Cluster::start_with(4, "[agent]\ncopy_bytes_per_s = 150_000\n");
+    let store = cluster.train("2:4", "100", &["--checkpoint-parity", "2+1"]);
+    let step = until("a commit whose sums are being made", LIMIT, || {
+        let job = cluster.job();
+        let view = newest(&job, |_| true)?;
+        (view["in_parity"] == 0).then(|| view["step"].as_u64())?
+    });
+    // Of two groups on four nodes the first node keeps the sums of the one that it is not in.
+    drop(cluster.agents.remove(0));
+    let again = until("sums of the nodes that are left", LIMIT, || {
+        let job = cluster.job();
+        let later = |view: &Value| view["generation"].as_u64() > Some(1) && view["in_parity"] == 3;
+        newest(&job, later).cloned()
+    });
+    assert!(again["step"].as_u64() > Some(step), "{again:#}");
+    let job = cluster.job();
+    let kept = newest(&job, |view| view["generation"] == 1).and_then(|view| view["step"].as_u64());
+    assert!(kept.is_none() || kept >= Some(step), "{job:#}");
+    cluster.cancel();
+    rankguard(&["checkpoint", "verify", "--dir", path(&store)]).expect(0);
+}
+
 /// Where the operator wants that, nothing is committed before its copies are made; without anybody to make them it is
 /// committed all the same, and told.
 #[test]

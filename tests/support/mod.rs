@@ -141,6 +141,13 @@ impl Daemon {
 }
 
 impl Daemon {
+    /// Whether it has a file open whose path is as wanted.
+    pub(crate) fn has_open(&self, wanted: impl Fn(&str) -> bool) -> bool {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        let mut paths = files.into_iter().flatten().flatten();
+        paths.any(|file| std::fs::read_link(file.path()).is_ok_and(|path| path.to_str().is_some_and(&wanted)))
+    }
+
     /// Ends it without a word.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();

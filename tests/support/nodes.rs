@@ -39,9 +39,14 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn start(nodes: usize) -> Self {
+        Self::start_with(nodes, "")
+    }
+
+    /// The same with more settings.
+    pub(crate) fn start_with(nodes: usize, settings: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let config = dir.path().join(CONFIG);
-        fs::write(&config, SETTINGS).expect("written");
+        fs::write(&config, format!("{SETTINGS}{settings}")).expect("written");
         let controller = Self::controller(dir.path(), "127.0.0.1:0");
         let address = until("the controller to listen", LIMIT, || {
             let text = fs::read_to_string(dir.path().join("controller").join("controller.addr")).ok()?;
