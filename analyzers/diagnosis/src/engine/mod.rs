@@ -32,7 +32,7 @@ pub(crate) enum Family {
 
 /// All candidates of all engines, in the engines' fixed order.
 pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
-    let mut all = Vec::new();
+    let mut all = Vec::with_capacity(4);
     for engine in [
         gpu::candidates,
         host::candidates,
@@ -70,10 +70,8 @@ fn witnesses(scene: &Scene<'_>) -> Vec<Candidate> {
     found.into_values().collect()
 }
 
-/// The family of a sign; [`Scene::family`] knows it of every sign.
-pub(crate) fn family(scene: &Scene<'_>, sign: &Sign) -> Option<Family> {
-    let class = sign.class()?.as_str();
-    let layer = scene.layer_of(sign);
+/// The family of a class that sits in a layer; [`Scene::family`] knows it of every sign.
+pub(crate) fn family(class: &str, layer: &str) -> Option<Family> {
     Some(match class {
         "none" => return None,
         "host-oom-kill" | "container-oom-kill" => Family::Host,

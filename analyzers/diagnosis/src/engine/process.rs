@@ -87,7 +87,9 @@ fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
             if let Some(rank) = exit.rank() {
                 candidate.blamed = scene.rank_entity(rank, exit.node());
             }
-            candidate = candidate.confirmed([at], format!("The line names process {pid}, and that process ended."));
+            candidate = candidate.confirmed([at], || {
+                format!("The line names process {pid}, and that process ended.")
+            });
         }
         all.push(candidate);
     }
