@@ -105,17 +105,10 @@ impl Draft {
         self.fresh |= kept == Kept::Telling;
     }
 
-    /// Gives the nodes of its job, or its node, each once.
-    pub(crate) fn concerned(&self, each: impl FnMut(&NodeId)) {
-        match &self.scope {
-            Scope::Node { node } => std::iter::once(node).for_each(each),
-            Scope::Job { .. } => self
-                .placements
-                .values()
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .for_each(each),
-        }
+    /// The nodes of its job, each once; none where it is a node's own.
+    pub(crate) fn nodes_of_job(&self) -> impl Iterator<Item = &NodeId> {
+        let nodes: BTreeSet<&NodeId> = self.placements.values().collect();
+        nodes.into_iter()
     }
 
     /// Whether a rank of its job ended, or a node of it fell silent.

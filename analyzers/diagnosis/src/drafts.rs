@@ -4,27 +4,69 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{Folded, NodeId, Timestamp};
 
+use crate::by_fold::{ByFold, fold};
 use crate::draft::Draft;
-use crate::scope::{ByScope, ScopeRef};
+use crate::scope::ScopeRef;
 use crate::{DraftId, Policy};
-
-/// Drafts in the order of their numbers; few as a rule.
-type Ids = Vec<DraftId>;
 
 /// Open drafts and those concluded within the window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Drafts {
     /// Oldest first. Boxed, because they come and go by the thousand and are large.
     all: BTreeMap<DraftId, Box<Draft>>,
+    orders: Orders,
+}
+
+/// Drafts by what they are asked for.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Orders {
     /// The open draft of each scope; there is never a second one.
-    open: ByScope<DraftId>,
+    open_of: ByFold,
     /// When each open draft is concluded.
     due: BTreeSet<(Timestamp, DraftId)>,
     /// When each concluded draft was concluded.
     done: BTreeSet<(Timestamp, DraftId)>,
-    /// Concluded drafts by scope, and by the nodes that they concern.
-    done_of: ByScope<Ids>,
-    done_on: BTreeMap<Folded<NodeId>, Ids>,
+    /// Concluded drafts by scope.
+    done_of: ByFold,
+    /// Concluded drafts of jobs by the nodes of the job.
+    done_on: BTreeSet<(Folded<NodeId>, DraftId)>,
+}
+
+impl Orders {
+    /// A draft is there, or is there again.
+    fn enter(&mut self, draft: &Draft, policy: &Policy) {
+        let (id, scope) = (draft.id, fold(&draft.scope.lend()));
+        match &draft.concluded {
+            None => {
+                self.open_of.insert(scope, id.0);
+                self.due.insert((draft.deadline(policy), id));
+            }
+            Some(conclusion) => {
+                self.done.insert((conclusion.at, id));
+                self.done_of.insert(scope, id.0);
+                let nodes = draft.nodes_of_job().map(|node| (Folded::of(node), id));
+                self.done_on.extend(nodes);
+            }
+        }
+    }
+
+    /// A draft is gone, or is about to be concluded.
+    fn leave(&mut self, draft: &Draft, policy: &Policy) {
+        let (id, scope) = (draft.id, fold(&draft.scope.lend()));
+        match &draft.concluded {
+            None => {
+                self.open_of.remove(scope, id.0);
+                self.due.remove(&(draft.deadline(policy), id));
+            }
+            Some(conclusion) => {
+                self.done.remove(&(conclusion.at, id));
+                self.done_of.remove(scope, id.0);
+                for node in draft.nodes_of_job() {
+                    self.done_on.remove(&(Folded::of(node), id));
+                }
+            }
+        }
+    }
 }
 
 impl Drafts {
@@ -39,47 +81,8 @@ impl Drafts {
 
     /// Takes a draft in.
     pub(crate) fn insert(&mut self, draft: Box<Draft>, policy: &Policy) {
-        let id = draft.id;
-        match &draft.concluded {
-            None => {
-                self.open.insert(&draft.scope, id);
-                self.due.insert((draft.deadline(policy), id));
-            }
-            Some(conclusion) => {
-                self.done.insert((conclusion.at, id));
-                match self.done_of.get_mut(draft.scope.lend()) {
-                    Some(known) => add(known, id),
-                    None => self.done_of.insert(&draft.scope, vec![id]),
-                }
-                draft.concerned(|node| add(self.done_on.entry(Folded::of(node)).or_default(), id));
-            }
-        }
-        self.all.insert(id, draft);
-    }
-
-    /// Takes a draft out, which is put back with [`Drafts::insert`] or forgotten.
-    pub(crate) fn take(&mut self, id: DraftId, policy: &Policy) -> Option<Box<Draft>> {
-        let draft = self.all.remove(&id)?;
-        match &draft.concluded {
-            None => {
-                self.open.remove(draft.scope.lend());
-                self.due.remove(&(draft.deadline(policy), id));
-            }
-            Some(conclusion) => {
-                self.done.remove(&(conclusion.at, id));
-                let known = self.done_of.get_mut(draft.scope.lend());
-                if known.is_some_and(|known| leave(known, id)) {
-                    self.done_of.remove(draft.scope.lend());
-                }
-                draft.concerned(|node| {
-                    let node = Folded::of(node);
-                    if self.done_on.get_mut(&node).is_some_and(|known| leave(known, id)) {
-                        self.done_on.remove(&node);
-                    }
-                });
-            }
-        }
-        Some(draft)
+        self.orders.enter(&draft, policy);
+        self.all.insert(draft.id, draft);
     }
 
     /// Changes the signs of a draft, which stays open or concluded.
@@ -88,17 +91,19 @@ impl Drafts {
         let before = draft.deadline(policy);
         let told = how(draft);
         let after = draft.deadline(policy);
-        if before != after && self.due.remove(&(before, id)) {
-            self.due.insert((after, id));
+        let due = &mut self.orders.due;
+        if before != after && due.remove(&(before, id)) {
+            due.insert((after, id));
         }
         Some(told)
     }
 
     /// Concludes an open draft again or for the first time: `how` sets its conclusion.
     pub(crate) fn conclude<T>(&mut self, id: DraftId, policy: &Policy, how: impl FnOnce(&mut Draft) -> T) -> Option<T> {
-        let mut draft = self.take(id, policy)?;
-        let told = how(&mut draft);
-        self.insert(draft, policy);
+        let draft = self.all.get_mut(&id)?;
+        self.orders.leave(draft, policy);
+        let told = how(draft);
+        self.orders.enter(draft, policy);
         Some(told)
     }
 
@@ -108,7 +113,7 @@ impl Drafts {
 
     /// The open draft of a scope.
     pub(crate) fn open_of(&self, scope: ScopeRef<'_>) -> Option<DraftId> {
-        self.open.get(scope).copied()
+        self.of_scope(&self.orders.open_of, scope).next()
     }
 
     /// Open drafts, oldest first.
@@ -121,12 +126,12 @@ impl Drafts {
 
     /// The next moment at which a draft is to be concluded.
     pub(crate) fn due(&self) -> Option<Timestamp> {
-        self.due.first().map(|(at, _)| *at)
+        self.orders.due.first().map(|(at, _)| *at)
     }
 
     /// Open drafts that are to be concluded by now, oldest first.
     pub(crate) fn due_by(&self, now: Timestamp) -> Vec<DraftId> {
-        let due = self.due.iter().take_while(|(at, _)| *at <= now);
+        let due = self.orders.due.iter().take_while(|(at, _)| *at <= now);
         let mut due: Vec<DraftId> = due.map(|(_, id)| *id).collect();
         due.sort_unstable();
         due
@@ -139,27 +144,42 @@ impl Drafts {
         node: Option<&NodeId>,
         test: impl Fn(&Draft) -> bool,
     ) -> Option<DraftId> {
-        let own = self.done_of.get(scope).and_then(|ids| ids.last().copied());
-        let there = node
-            .and_then(|node| self.done_on.get(&Folded::of(node)))
-            .into_iter()
-            .flatten();
-        let other = there
-            .rev()
-            .take_while(|id| own.is_none_or(|own| **id > own))
-            .find(|id| self.all.get(id).is_some_and(|draft| test(draft)));
-        other.copied().or(own)
+        let own = self.of_scope(&self.orders.done_of, scope).next();
+        let newer = |id: &DraftId| own.is_none_or(|own| *id > own);
+        let passes = |id: &DraftId| self.all.get(id).is_some_and(|draft| test(draft));
+        let of_jobs = |node: &NodeId| self.done_on(node).take_while(newer).find(passes);
+        let of_itself = |node: &NodeId| {
+            let there = self.of_scope(&self.orders.done_of, ScopeRef::Node(node));
+            there.take_while(newer).find(passes)
+        };
+        let other = node.and_then(|node| of_jobs(node).max(of_itself(node)));
+        other.or(own)
+    }
+
+    /// Drafts of one scope among some, newest first. Scopes that fold alike are still two.
+    fn of_scope<'a>(&'a self, among: &'a ByFold, scope: ScopeRef<'a>) -> impl Iterator<Item = DraftId> + 'a {
+        let ids = among.of(fold(&scope)).rev().map(DraftId);
+        ids.filter(move |id| self.all.get(id).is_some_and(|draft| draft.scope.lend() == scope))
+    }
+
+    /// Concluded drafts of jobs that ran on a node, newest first.
+    fn done_on(&self, node: &NodeId) -> impl Iterator<Item = DraftId> {
+        let (oldest, newest) = (DraftId(0), DraftId(u64::MAX));
+        let there = (Folded::of(node), oldest)..=(Folded::of(node), newest);
+        self.orders.done_on.range(there).rev().map(|(_, id)| *id)
     }
 
     /// Forgets drafts that were concluded before the window.
     pub(crate) fn forget(&mut self, now: Timestamp, policy: &Policy) {
         while let Some((_, id)) = self
+            .orders
             .done
             .first()
             .filter(|(at, _)| now.since(*at) > policy.window)
             .copied()
         {
-            self.take(id, policy);
+            let Some(draft) = self.all.remove(&id) else { return };
+            self.orders.leave(&draft, policy);
         }
     }
 
@@ -167,19 +187,4 @@ impl Drafts {
     pub(crate) fn into_all(self) -> Vec<Draft> {
         self.all.into_values().map(|draft| *draft).collect()
     }
-}
-
-/// Adds a draft that may be among them already.
-fn add(ids: &mut Ids, id: DraftId) {
-    if let Err(at) = ids.binary_search(&id) {
-        ids.insert(at, id);
-    }
-}
-
-/// Takes a draft out, and says whether none is left.
-fn leave(ids: &mut Ids, id: DraftId) -> bool {
-    if let Ok(at) = ids.binary_search(&id) {
-        ids.remove(at);
-    }
-    ids.is_empty()
 }

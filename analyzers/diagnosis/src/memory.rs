@@ -7,56 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{Entity, JobId, NodeId, Timestamp};
 
+use crate::by_fold::{ByFold, fold};
 use crate::glimpse::Glimpse;
 use crate::repeats::KEPT;
-use crate::scope::{ByScope, ScopeRef};
+use crate::scope::ScopeRef;
 use crate::{Context, Policy, Scope, Sign, What};
 
-/// Something of whomever a sign may speak of, as far as it decides whose failure it may belong to.
-#[derive(Debug, Clone, Default)]
-struct ByWhom {
-    /// Ranks of a generation, and nodes.
-    scopes: ByScope<Places>,
-    /// Jobs as such, whatever their generation.
-    jobs: BTreeMap<JobId, Places>,
-}
-
-impl ByWhom {
-    fn insert(&mut self, sign: &Sign, place: Place) {
-        let known = match whom(sign) {
-            Whom::Scope(scope) => self.scopes.get_mut(scope),
-            Whom::Job(job) => self.jobs.get_mut(job),
-        };
-        match (known, whom(sign)) {
-            (Some(places), _) => file(places, place),
-            (None, Whom::Scope(scope)) => self.scopes.insert(&scope.own(), vec![place]),
-            (None, Whom::Job(job)) => drop(self.jobs.insert(job.clone(), vec![place])),
-        }
-    }
-
-    fn remove(&mut self, sign: &Sign, place: Place) {
-        let whom = whom(sign);
-        let known = match whom {
-            Whom::Scope(scope) => self.scopes.get_mut(scope),
-            Whom::Job(job) => self.jobs.get_mut(job),
-        };
-        let Some(places) = known else { return };
-        if let Ok(at) = places.binary_search(&place) {
-            places.remove(at);
-        }
-        if places.is_empty() {
-            match whom {
-                Whom::Scope(scope) => self.scopes.remove(scope),
-                Whom::Job(job) => drop(self.jobs.remove(job)),
-            }
-        }
-    }
-}
-
-/// Whom a sign speaks of.
-#[derive(Clone, Copy)]
+/// Whom a sign speaks of, as far as it decides whose failure it may belong to.
+#[derive(Clone, Copy, PartialEq, Hash)]
 enum Whom<'a> {
+    /// Ranks of a generation, and nodes.
     Scope(ScopeRef<'a>),
+    /// A job as such, whatever its generation.
     Job(&'a JobId),
 }
 
@@ -73,14 +35,6 @@ fn whom(sign: &Sign) -> Whom<'_> {
 type Arrival = u64;
 /// Where a sign is held: the number of an arrival that is no later than its own.
 type Place = Arrival;
-/// Places in rising order.
-type Places = Vec<Place>;
-
-/// Puts a place among others; it is the highest as a rule.
-fn file(places: &mut Places, place: Place) {
-    let at = places.partition_point(|other| *other < place);
-    places.insert(at, place);
-}
 
 /// A sign that is held.
 #[derive(Debug, Clone)]
@@ -99,17 +53,15 @@ pub(crate) struct Memory {
     held: BTreeMap<Place, Box<Held>>,
     arrived: Arrival,
     by_time: BTreeSet<(Timestamp, Place)>,
-    by_whom: ByWhom,
+    by_whom: ByFold,
     /// Of what says the same, in the order of arrival.
-    alike: BTreeMap<u64, Vec<Place>>,
+    alike: ByFold,
 }
 
 /// The same signs in the same order; the numbers of their arrival say nothing.
 impl PartialEq for Memory {
     fn eq(&self, other: &Self) -> bool {
-        let (ours, theirs) = (self.in_order(self.held.keys()), other.in_order(other.held.keys()));
-        let theirs = theirs.iter().map(|held| &held.sign);
-        ours.iter().map(|held| &held.sign).eq(theirs)
+        self.in_order().eq(other.in_order())
     }
 }
 
@@ -141,17 +93,18 @@ impl Memory {
     fn insert(&mut self, held: Box<Held>) {
         let place = held.arrival;
         if let Some(same) = held.same {
-            file(self.alike.entry(same).or_default(), place);
+            self.alike.insert(same, place);
         }
         self.by_time.insert((held.filed, place));
-        self.by_whom.insert(&held.sign, place);
+        self.by_whom.insert(fold(&whom(&held.sign)), place);
         self.held.insert(place, held);
     }
 
     /// Where the newest stands of what says the same, if enough of it is held.
     fn full_of(&self, glimpse: &Glimpse<'_>) -> Option<Place> {
-        let alike = self.alike.get(&glimpse.same?)?;
-        alike.last().copied().filter(|_| alike.len() >= KEPT)
+        let mut alike = self.alike.of(glimpse.same?).rev();
+        let newest = alike.next()?;
+        (alike.count() + 1 >= KEPT).then_some(newest)
     }
 
     /// Puts a repeat in the place of the newest of its kind, where the orders stay true.
@@ -196,47 +149,51 @@ impl Memory {
 
     /// A node speaks again: its silence is forgotten.
     pub(crate) fn forget_silence(&mut self, node: &NodeId) {
-        let Some(held) = self.by_whom.scopes.get(ScopeRef::Node(node)) else {
-            return;
-        };
-        let silent = |place: &&Place| self.held.get(place).is_some_and(|held| held.sign.what == What::Silent);
-        for place in held.iter().filter(silent).copied().collect::<Vec<_>>() {
+        let there = self.of_whom(Whom::Scope(ScopeRef::Node(node)));
+        let silent = there.filter(|(_, held)| held.sign.what == What::Silent);
+        for place in silent.map(|(place, _)| place).collect::<Vec<_>>() {
             self.remove(place);
         }
     }
 
     /// Signs that may belong to a scope's failure, in the order of their arrival.
     pub(crate) fn of_scope<'a>(&'a self, scope: &Scope, context: &Context) -> Vec<&'a Sign> {
-        let mut found = Places::new();
-        let mut take = |places: Option<&Places>| found.extend(places.into_iter().flatten());
-        let (scopes, jobs) = (&self.by_whom.scopes, &self.by_whom.jobs);
+        let mut found: Vec<&Held> = Vec::new();
+        let mut take = |whom| found.extend(self.of_whom(whom).map(|(_, held)| held));
         match scope {
             Scope::Node { node } => {
                 if context.jobs_on(node).next().is_none() {
-                    take(scopes.get(ScopeRef::Node(node)));
+                    take(Whom::Scope(ScopeRef::Node(node)));
                 }
             }
             Scope::Job { job, generation } => {
-                take(scopes.get(ScopeRef::Job(job, *generation)));
+                take(Whom::Scope(ScopeRef::Job(job, *generation)));
                 let known = context.job(job);
                 if known.map(|known| known.generation).unwrap_or_default() == *generation {
-                    take(jobs.get(job));
+                    take(Whom::Job(job));
                     let placed = known.into_iter().flat_map(|known| known.placements.values());
                     for node in placed.collect::<BTreeSet<_>>() {
-                        take(scopes.get(ScopeRef::Node(node)));
+                        take(Whom::Scope(ScopeRef::Node(node)));
                     }
                 }
             }
         }
-        let held = self.in_order(found.iter()).into_iter();
-        held.map(|held| &held.sign).collect()
+        found.sort_unstable_by_key(|held| held.arrival);
+        found.into_iter().map(|held| &held.sign).collect()
     }
 
-    /// What is held at some places, in the order of arrival.
-    fn in_order<'a>(&self, places: impl Iterator<Item = &'a Place>) -> Vec<&Held> {
-        let mut held: Vec<&Held> = places.filter_map(|place| Some(&**self.held.get(place)?)).collect();
+    /// What is held of whom, in the order of the places. Names that fold alike are still two.
+    fn of_whom<'a, 'w>(&'a self, asked: Whom<'w>) -> impl Iterator<Item = (Place, &'a Held)> + use<'a, 'w> {
+        let there = self.by_whom.of(fold(&asked));
+        let held = there.filter_map(|place| Some((place, &**self.held.get(&place)?)));
+        held.filter(move |(_, held)| whom(&held.sign) == asked)
+    }
+
+    /// Everything that is held, in the order of arrival.
+    fn in_order(&self) -> impl Iterator<Item = &Sign> {
+        let mut held: Vec<&Held> = self.held.values().map(Box::as_ref).collect();
         held.sort_unstable_by_key(|held| held.arrival);
-        held
+        held.into_iter().map(|held| &held.sign)
     }
 
     /// All signs, oldest arrival first.
@@ -249,14 +206,9 @@ impl Memory {
     fn remove(&mut self, place: Place) -> Option<Box<Held>> {
         let held = self.held.remove(&place)?;
         self.by_time.remove(&(held.filed, place));
-        self.by_whom.remove(&held.sign, place);
-        if let Some(same) = held.same
-            && let Some(alike) = self.alike.get_mut(&same)
-        {
-            alike.retain(|other| *other != place);
-            if alike.is_empty() {
-                self.alike.remove(&same);
-            }
+        self.by_whom.remove(fold(&whom(&held.sign)), place);
+        if let Some(same) = held.same {
+            self.alike.remove(same, place);
         }
         Some(held)
     }

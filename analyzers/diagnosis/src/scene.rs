@@ -73,6 +73,11 @@ impl Scene<'_> {
         self.of_class(index)?.family
     }
 
+    /// Whether any sign belongs to an engine.
+    pub(crate) fn has(&self, family: Family) -> bool {
+        (0..self.signs.len()).any(|index| self.family(index) == Some(family))
+    }
+
     /// What is known of the class of the sign of this index, where it has one.
     pub(crate) fn known(&self, index: usize) -> Option<Known<'_>> {
         Some(self.of_class(index)?.known)

@@ -12,6 +12,10 @@ use super::{Family, Found, Machine, confidence, machine_of};
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+    if !scene.has(Family::Fabric) {
+        let (unresolved, mismatch) = (unresolved(scene), mismatch(scene, &works(scene)));
+        return unresolved.into_iter().chain(mismatch).collect();
+    }
     let mut all = Vec::new();
     let mut found = Found::default();
     let mut named: BTreeMap<&str, BTreeSet<Rank>> = BTreeMap::new();

@@ -30,20 +30,25 @@ pub(crate) enum Family {
     Software,
 }
 
+/// An engine, and the family without whose signs it has nothing to say.
+type Engine = (Option<Family>, fn(&Scene<'_>) -> Vec<Candidate>);
+
+const ENGINES: [Engine; 7] = [
+    (Some(Family::Gpu), gpu::candidates),
+    (Some(Family::Host), host::candidates),
+    (None, node::candidates),
+    (None, fabric::candidates),
+    (Some(Family::Scheduler), scheduler::candidates),
+    (Some(Family::Software), software::candidates),
+    (None, process::candidates),
+];
+
 /// All candidates of all engines, in the engines' fixed order.
 pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
-    let mut all = Vec::with_capacity(4);
-    for engine in [
-        gpu::candidates,
-        host::candidates,
-        node::candidates,
-        fabric::candidates,
-        scheduler::candidates,
-        software::candidates,
-        process::candidates,
-    ] {
-        all.extend(engine(scene));
-    }
+    let asked = ENGINES
+        .iter()
+        .filter(|(family, _)| family.is_none_or(|family| scene.has(family)));
+    let mut all: Vec<Candidate> = asked.flat_map(|(_, engine)| engine(scene)).collect();
     if all.is_empty() {
         all.extend(witnesses(scene));
     }

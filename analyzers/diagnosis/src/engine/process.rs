@@ -8,8 +8,10 @@ use crate::{Candidate, Scene, Strength, What};
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all = Vec::new();
     all.extend(exits(scene));
-    all.extend(crash_marks(scene));
-    all.extend(own_exit(scene));
+    if scene.has(Family::Process) {
+        all.extend(crash_marks(scene));
+        all.extend(own_exit(scene));
+    }
     all.extend(orders(scene));
     all.extend(stall(scene));
     all
