@@ -1,13 +1,16 @@
 //! All drafts of a diagnosis, found by whose failure they are and by when something is to be done with them.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{Folded, NodeId, Timestamp};
 
-use crate::by_fold::{ByFold, fold};
 use crate::draft::Draft;
 use crate::scope::ScopeRef;
-use crate::{DraftId, Policy};
+use crate::{DraftId, Policy, Scope};
+
+/// Drafts in the order of their numbers; few as a rule.
+type Ids = Vec<DraftId>;
 
 /// Open drafts and those concluded within the window.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,51 +23,82 @@ pub(crate) struct Drafts {
 /// Drafts by what they are asked for.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Orders {
-    /// The open draft of each scope; there is never a second one.
-    open_of: ByFold,
+    of: BTreeMap<Folded<Scope>, OfScope>,
     /// When each open draft is concluded.
     due: BTreeSet<(Timestamp, DraftId)>,
     /// When each concluded draft was concluded.
     done: BTreeSet<(Timestamp, DraftId)>,
-    /// Concluded drafts by scope.
-    done_of: ByFold,
     /// Concluded drafts of jobs by the nodes of the job.
-    done_on: BTreeSet<(Folded<NodeId>, DraftId)>,
+    done_on: BTreeMap<Folded<NodeId>, Ids>,
+}
+
+/// The drafts of a scope.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct OfScope {
+    /// The open one; there is never a second one.
+    pub(crate) open: Option<DraftId>,
+    /// Concluded ones.
+    done: Ids,
+}
+
+impl OfScope {
+    /// The newest concluded one.
+    pub(crate) fn newest_done(&self) -> Option<DraftId> {
+        self.done.last().copied()
+    }
 }
 
 impl Orders {
     /// A draft is there, or is there again.
     fn enter(&mut self, draft: &Draft, policy: &Policy) {
-        let (id, scope) = (draft.id, fold(&draft.scope.lend()));
+        let id = draft.id;
+        let of = self.of.entry(Folded::of(&draft.scope)).or_default();
         match &draft.concluded {
             None => {
-                self.open_of.insert(scope, id.0);
+                of.open = Some(id);
                 self.due.insert((draft.deadline(policy), id));
             }
             Some(conclusion) => {
+                add(&mut of.done, id);
                 self.done.insert((conclusion.at, id));
-                self.done_of.insert(scope, id.0);
-                let nodes = draft.nodes_of_job().map(|node| (Folded::of(node), id));
-                self.done_on.extend(nodes);
+                for node in draft.nodes_of_job() {
+                    add(self.done_on.entry(Folded::of(node)).or_default(), id);
+                }
             }
         }
     }
 
     /// A draft is gone, or is about to be concluded.
     fn leave(&mut self, draft: &Draft, policy: &Policy) {
-        let (id, scope) = (draft.id, fold(&draft.scope.lend()));
+        let id = draft.id;
+        let of = self.of.get_mut(&Folded::of(&draft.scope));
         match &draft.concluded {
             None => {
-                self.open_of.remove(scope, id.0);
+                of.into_iter().for_each(|of| of.open = None);
                 self.due.remove(&(draft.deadline(policy), id));
             }
             Some(conclusion) => {
+                of.into_iter().for_each(|of| leave(&mut of.done, id));
                 self.done.remove(&(conclusion.at, id));
-                self.done_of.remove(scope, id.0);
                 for node in draft.nodes_of_job() {
-                    self.done_on.remove(&(Folded::of(node), id));
+                    if let Entry::Occupied(mut there) = self.done_on.entry(Folded::of(node)) {
+                        leave(there.get_mut(), id);
+                        if there.get().is_empty() {
+                            there.remove();
+                        }
+                    }
                 }
             }
+        }
+    }
+
+    /// A draft is gone for good.
+    fn forget(&mut self, draft: &Draft, policy: &Policy) {
+        self.leave(draft, policy);
+        if let Entry::Occupied(of) = self.of.entry(Folded::of(&draft.scope))
+            && *of.get() == OfScope::default()
+        {
+            of.remove();
         }
     }
 }
@@ -111,9 +145,9 @@ impl Drafts {
         self.all.get(&id).map(Box::as_ref)
     }
 
-    /// The open draft of a scope.
-    pub(crate) fn open_of(&self, scope: ScopeRef<'_>) -> Option<DraftId> {
-        self.of_scope(&self.orders.open_of, scope).next()
+    /// The drafts of a scope, where it has some.
+    pub(crate) fn of_scope(&self, scope: ScopeRef<'_>) -> Option<&OfScope> {
+        self.orders.of.get(&Folded::of(&scope.own()))
     }
 
     /// Open drafts, oldest first.
@@ -137,36 +171,22 @@ impl Drafts {
         due
     }
 
-    /// The newest concluded draft of a scope, or of those that concern a node and pass a test.
-    pub(crate) fn newest_done(
+    /// The newest concluded draft that concerns a node, is newer than another one and passes a test.
+    pub(crate) fn newest_on(
         &self,
-        scope: ScopeRef<'_>,
-        node: Option<&NodeId>,
+        node: &NodeId,
+        than: Option<DraftId>,
         test: impl Fn(&Draft) -> bool,
     ) -> Option<DraftId> {
-        let own = self.of_scope(&self.orders.done_of, scope).next();
-        let newer = |id: &DraftId| own.is_none_or(|own| *id > own);
-        let passes = |id: &DraftId| self.all.get(id).is_some_and(|draft| test(draft));
-        let of_jobs = |node: &NodeId| self.done_on(node).take_while(newer).find(passes);
-        let of_itself = |node: &NodeId| {
-            let there = self.of_scope(&self.orders.done_of, ScopeRef::Node(node));
-            there.take_while(newer).find(passes)
+        let newest = |ids: &Ids| {
+            let mut newer = ids.iter().rev().take_while(|id| than.is_none_or(|than| **id > than));
+            newer
+                .find(|id| self.all.get(id).is_some_and(|draft| test(draft)))
+                .copied()
         };
-        let other = node.and_then(|node| of_jobs(node).max(of_itself(node)));
-        other.or(own)
-    }
-
-    /// Drafts of one scope among some, newest first. Scopes that fold alike are still two.
-    fn of_scope<'a>(&'a self, among: &'a ByFold, scope: ScopeRef<'a>) -> impl Iterator<Item = DraftId> + 'a {
-        let ids = among.of(fold(&scope)).rev().map(DraftId);
-        ids.filter(move |id| self.all.get(id).is_some_and(|draft| draft.scope.lend() == scope))
-    }
-
-    /// Concluded drafts of jobs that ran on a node, newest first.
-    fn done_on(&self, node: &NodeId) -> impl Iterator<Item = DraftId> {
-        let (oldest, newest) = (DraftId(0), DraftId(u64::MAX));
-        let there = (Folded::of(node), oldest)..=(Folded::of(node), newest);
-        self.orders.done_on.range(there).rev().map(|(_, id)| *id)
+        let of_jobs = self.orders.done_on.get(&Folded::of(node)).and_then(newest);
+        let own = self.of_scope(ScopeRef::Node(node)).and_then(|of| newest(&of.done));
+        of_jobs.max(own)
     }
 
     /// Forgets drafts that were concluded before the window.
@@ -179,12 +199,26 @@ impl Drafts {
             .copied()
         {
             let Some(draft) = self.all.remove(&id) else { return };
-            self.orders.leave(&draft, policy);
+            self.orders.forget(&draft, policy);
         }
     }
 
     /// All drafts, oldest first.
     pub(crate) fn into_all(self) -> Vec<Draft> {
         self.all.into_values().map(|draft| *draft).collect()
+    }
+}
+
+/// Adds a draft that may be among them already.
+fn add(ids: &mut Ids, id: DraftId) {
+    if let Err(at) = ids.binary_search(&id) {
+        ids.insert(at, id);
+    }
+}
+
+/// Takes a draft out.
+fn leave(ids: &mut Ids, id: DraftId) {
+    if let Ok(at) = ids.binary_search(&id) {
+        ids.remove(at);
     }
 }

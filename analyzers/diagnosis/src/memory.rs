@@ -3,11 +3,12 @@
 //! A repeat of what is held often enough only overwrites the newest of its kind. The orders by place and by time are not told
 //! of that: they say *not before*, and whoever takes the first of one looks whether it is still the first.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
-use rankguard_model::{Entity, JobId, NodeId, Timestamp};
+use rankguard_model::{Entity, Fold, JobId, NodeId, Timestamp};
 
-use crate::by_fold::{ByFold, fold};
 use crate::glimpse::Glimpse;
 use crate::repeats::KEPT;
 use crate::scope::ScopeRef;
@@ -20,6 +21,14 @@ enum Whom<'a> {
     Scope(ScopeRef<'a>),
     /// A job as such, whatever its generation.
     Job(&'a JobId),
+}
+
+impl Whom<'_> {
+    fn folded(self) -> u64 {
+        let mut fold = Fold::default();
+        self.hash(&mut fold);
+        fold.finish()
+    }
 }
 
 fn whom(sign: &Sign) -> Whom<'_> {
@@ -53,9 +62,9 @@ pub(crate) struct Memory {
     held: BTreeMap<Place, Box<Held>>,
     arrived: Arrival,
     by_time: BTreeSet<(Timestamp, Place)>,
-    by_whom: ByFold,
+    by_whom: BTreeSet<(u64, Place)>,
     /// Of what says the same, in the order of arrival.
-    alike: ByFold,
+    alike: BTreeMap<u64, Vec<Place>>,
 }
 
 /// The same signs in the same order; the numbers of their arrival say nothing.
@@ -93,18 +102,19 @@ impl Memory {
     fn insert(&mut self, held: Box<Held>) {
         let place = held.arrival;
         if let Some(same) = held.same {
-            self.alike.insert(same, place);
+            let alike = self.alike.entry(same).or_default();
+            // It is the highest as a rule.
+            alike.insert(alike.partition_point(|other| *other < place), place);
         }
         self.by_time.insert((held.filed, place));
-        self.by_whom.insert(fold(&whom(&held.sign)), place);
+        self.by_whom.insert((whom(&held.sign).folded(), place));
         self.held.insert(place, held);
     }
 
     /// Where the newest stands of what says the same, if enough of it is held.
     fn full_of(&self, glimpse: &Glimpse<'_>) -> Option<Place> {
-        let mut alike = self.alike.of(glimpse.same?).rev();
-        let newest = alike.next()?;
-        (alike.count() + 1 >= KEPT).then_some(newest)
+        let alike = self.alike.get(&glimpse.same?)?;
+        alike.last().copied().filter(|_| alike.len() >= KEPT)
     }
 
     /// Puts a repeat in the place of the newest of its kind, where the orders stay true.
@@ -184,8 +194,9 @@ impl Memory {
 
     /// What is held of whom, in the order of the places. Names that fold alike are still two.
     fn of_whom<'a, 'w>(&'a self, asked: Whom<'w>) -> impl Iterator<Item = (Place, &'a Held)> + use<'a, 'w> {
-        let there = self.by_whom.of(fold(&asked));
-        let held = there.filter_map(|place| Some((place, &**self.held.get(&place)?)));
+        let fold = asked.folded();
+        let there = self.by_whom.range((fold, 0)..=(fold, Place::MAX));
+        let held = there.filter_map(|(_, place)| Some((*place, &**self.held.get(place)?)));
         held.filter(move |(_, held)| whom(&held.sign) == asked)
     }
 
@@ -206,9 +217,14 @@ impl Memory {
     fn remove(&mut self, place: Place) -> Option<Box<Held>> {
         let held = self.held.remove(&place)?;
         self.by_time.remove(&(held.filed, place));
-        self.by_whom.remove(fold(&whom(&held.sign)), place);
-        if let Some(same) = held.same {
-            self.alike.remove(same, place);
+        self.by_whom.remove(&(whom(&held.sign).folded(), place));
+        if let Some(same) = held.same
+            && let Entry::Occupied(mut alike) = self.alike.entry(same)
+        {
+            alike.get_mut().retain(|other| *other != place);
+            if alike.get().is_empty() {
+                alike.remove();
+            }
         }
         Some(held)
     }
