@@ -39,24 +39,28 @@ pub struct Opinion {
 /// The class of a failure that nothing explains.
 pub(crate) const UNKNOWN: &str = "unknown";
 
-/// The cause that [`diagnose`] would name, none where nothing explains anything.
-pub(crate) fn winner(scene: &Scene<'_>) -> Option<Candidate> {
-    let ranking = rank(scene).into_iter();
-    ranking.min_by(|one, other| better(scene, one, other))
-}
-
 /// Weighs a scene as known at `now`.
 pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
-    let mut ranking = rank(scene);
+    opinion(scene, &ranking(scene), now)
+}
+
+/// All candidates, the best first: the cause that [`diagnose`] names. None where nothing explains anything.
+pub(crate) fn ranking(scene: &Scene<'_>) -> Vec<Candidate> {
+    let mut ranking = beside_each_other(scene);
     ranking.sort_by(|one, other| better(scene, one, other));
+    ranking
+}
+
+/// What is thought of a scene whose candidates are ranked.
+pub(crate) fn opinion(scene: &Scene<'_>, ranking: &[Candidate], now: Timestamp) -> Opinion {
     let Some(winner) = ranking.first() else {
         return unknown(scene, now);
     };
-    let confidence = certainty(winner, &ranking);
+    let confidence = certainty(winner, ranking);
     let known = Known::of(scene.catalogue, &winner.class);
     let own = winner.root_rank.filter(|_| known.has_first_rank());
     let root_rank = own.or_else(|| first_rank::launcher_hint(scene, winner, known));
-    let alternatives = alternatives(&ranking, confidence);
+    let alternatives = alternatives(ranking, confidence);
     let verdict = Verdict {
         layer: winner.layer.clone().unwrap_or_else(|| known.layer().to_owned()),
         severity: severity(scene, known),
@@ -81,7 +85,7 @@ pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
 }
 
 /// Candidates in the order of the engines, as strong as they are beside each other.
-fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
+fn beside_each_other(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut ranking: Vec<Candidate> = engine::candidates(scene)
         .into_iter()
         .map(|candidate| storage::weigh(scene, refine::refine(scene, candidate)))

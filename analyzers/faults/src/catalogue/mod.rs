@@ -161,6 +161,11 @@ impl Catalogue {
         format!("{:016x}", builtin ^ self.added_digest.rotate_left(1))
     }
 
+    /// A number that tells catalogues of one program apart: the same for the same files, and asked without writing anything.
+    pub fn edition(&self) -> u64 {
+        self.added_digest
+    }
+
     /// A class by its id or an alias; an `unknown-*` id that is not in the catalogue gets the class of its family, so that an
     /// unknown number still has advice (RG-10).
     pub fn class(&self, id: &ClassId) -> Option<&Class> {
