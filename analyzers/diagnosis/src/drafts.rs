@@ -171,22 +171,27 @@ impl Drafts {
         due
     }
 
-    /// The newest concluded draft that concerns a node, is newer than another one and passes a test.
-    pub(crate) fn newest_on(
+    /// The newest concluded draft of another scope that concerns a node, is newer than the `newest` of this scope and passes
+    /// a test.
+    pub(crate) fn newest_elsewhere(
         &self,
         node: &NodeId,
-        than: Option<DraftId>,
+        (scope, newest): (ScopeRef<'_>, Option<DraftId>),
         test: impl Fn(&Draft) -> bool,
     ) -> Option<DraftId> {
-        let newest = |ids: &Ids| {
-            let mut newer = ids.iter().rev().take_while(|id| than.is_none_or(|than| **id > than));
+        let first = |ids: &Ids| {
+            let mut newer = ids
+                .iter()
+                .rev()
+                .take_while(|id| newest.is_none_or(|newest| **id > newest));
             newer
                 .find(|id| self.all.get(id).is_some_and(|draft| test(draft)))
                 .copied()
         };
-        let of_jobs = self.orders.done_on.get(&Folded::of(node)).and_then(newest);
-        let own = self.of_scope(ScopeRef::Node(node)).and_then(|of| newest(&of.done));
-        of_jobs.max(own)
+        let of_jobs = self.orders.done_on.get(&Folded::of(node)).and_then(first);
+        let itself = Some(ScopeRef::Node(node)).filter(|node| *node != scope);
+        let of_itself = itself.and_then(|node| first(&self.of_scope(node)?.done));
+        of_jobs.max(of_itself)
     }
 
     /// Forgets drafts that were concluded before the window.

@@ -123,7 +123,7 @@ impl Diagnosis {
         // Only marks are looked for by their node, and only those of a generation that may act.
         let node = glimpse.node().filter(|_| !stale && glimpse.mark().is_some());
         let late = |draft: &Draft| late_of(glimpse, draft);
-        let other = node.and_then(|node| self.drafts.newest_on(node, newest, late));
+        let other = node.and_then(|node| self.drafts.newest_elsewhere(node, (scope, newest), late));
         let Some(id) = other.or(newest) else { return false };
         let is_exit = glimpse.is_exit();
         let joined = self.drafts.change(id, &self.policy, |draft| {
