@@ -52,6 +52,8 @@ struct Held {
     arrival: Arrival,
     /// What is the same in all repeats of it.
     same: Option<u64>,
+    /// Whom it speaks of, folded.
+    whom: u64,
     /// Where it stands in the order by time: no later than its own.
     filed: Timestamp,
 }
@@ -91,6 +93,7 @@ impl Memory {
         let held = Held {
             arrival: self.arrived,
             same: glimpse.same,
+            whom: whom(&sign).folded(),
             filed: sign.at,
             sign,
         };
@@ -107,7 +110,7 @@ impl Memory {
             alike.insert(alike.partition_point(|other| *other < place), place);
         }
         self.by_time.insert((held.filed, place));
-        self.by_whom.insert((whom(&held.sign).folded(), place));
+        self.by_whom.insert((held.whom, place));
         self.held.insert(place, held);
     }
 
@@ -217,7 +220,7 @@ impl Memory {
     fn remove(&mut self, place: Place) -> Option<Box<Held>> {
         let held = self.held.remove(&place)?;
         self.by_time.remove(&(held.filed, place));
-        self.by_whom.remove(&(whom(&held.sign).folded(), place));
+        self.by_whom.remove(&(held.whom, place));
         if let Some(same) = held.same
             && let Entry::Occupied(mut alike) = self.alike.entry(same)
         {
