@@ -52,9 +52,9 @@ pub use knowledge::Knowledge;
 pub use links::{Blame, Measured, Pair, Search, Station, Survey, measure, survey};
 pub use memory::share_heap;
 pub use outlets::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, MigView,
-    OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, OtlpView, RankView, RefusedView, RoomView, SeriesView,
-    SpoolView, UplinkView, ask_agent,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, HostView, IdentityView, LocalError, MigView,
+    OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, OtlpView, PressureView, RankView, RefusedView, RoomView,
+    SeriesView, SpoolView, UplinkView, ask_agent,
 };
 pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;

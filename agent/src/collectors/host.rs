@@ -20,7 +20,7 @@ use super::{Stop, mark, sample};
 use crate::clock;
 use crate::holders;
 use crate::intake::Intake;
-use crate::outlets::RoomView;
+use crate::outlets::{HostView, RoomView};
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
 use crate::spool::Spool;
@@ -92,7 +92,8 @@ impl Host {
         let (mut slow, mut thorough) = (Every::new(SLOW), Every::new(THOROUGH));
         let processors = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         loop {
-            if let Some(available) = use_of.memory_available() {
+            let available = use_of.memory_available();
+            if let Some(available) = available {
                 // No class of its own: the OOM kill that may follow has one.
                 if let Some(crossed) = memory.take(available) {
                     self.ratio("host.memory_available", crossed.value, None);
@@ -101,13 +102,18 @@ impl Host {
                     }
                 }
             }
-            let busy = use_of.load().unwrap_or(0.0) / processors;
-            if let Some(crossed) = load.take(busy) {
+            let busy = use_of.load().map(|load| load / processors);
+            if let Some(crossed) = busy.and_then(|busy| load.take(busy)) {
                 self.ratio("host.load_per_processor", crossed.value, None);
             }
             let now = Instant::now();
             let clock = clock::kernel_clock();
             let mut told = vitals.take(places.look(clock));
+            self.intake.board().is_busy(HostView {
+                memory_available: available,
+                load_per_processor: busy,
+                pressures: vitals.pressures(),
+            });
             if slow.is_due(now) {
                 let thorough = thorough.is_due(now);
                 self.mounts(&mut mounts, &mut rooms, now);

@@ -12,6 +12,7 @@ use rankguard_model::{Mark, Role};
 use super::kept::Kept;
 use super::{mark, unescape};
 use crate::clock::KernelClock;
+use crate::outlets::PressureView;
 
 /// What a growing counter says.
 struct Counter {
@@ -53,9 +54,10 @@ const COUNTERS: &[Counter] = &[
 /// Time that tasks waited for something, percent of the last 10 s.
 struct Pressure {
     metric: &'static str,
-    file: &'static str,
+    /// The file of its name.
+    resource: &'static str,
     /// `full`: every task waited; `some`: at least one did.
-    line: &'static str,
+    who: &'static str,
     high: f64,
     /// Below this, it is over again.
     fine: f64,
@@ -65,24 +67,24 @@ const PRESSURES: [Pressure; 3] = [
     // systemd-oomd's default limit (DefaultMemoryPressureLimit=60%).
     Pressure {
         metric: "host.memory_pressure_full",
-        file: "memory",
-        line: "full ",
+        resource: "memory",
+        who: "full",
         high: 60.0,
         fine: 30.0,
     },
     // For most of the time nothing could go on but for disks: the same share.
     Pressure {
         metric: "host.io_pressure_full",
-        file: "io",
-        line: "full ",
+        resource: "io",
+        who: "full",
         high: 60.0,
         fine: 30.0,
     },
     // Of processors a machine never waits as a whole; data loaders that share too few of them always wait a little.
     Pressure {
         metric: "host.cpu_pressure_some",
-        file: "cpu",
-        line: "some ",
+        resource: "cpu",
+        who: "some",
         high: 90.0,
         fine: 60.0,
     },
@@ -127,7 +129,7 @@ impl Places {
             sysfs_root: sysfs_root.to_owned(),
             mounts: kept("self/mounts"),
             cgroup: kept("self/cgroup"),
-            pressures: PRESSURES.map(|rule| Kept::new(proc_root.join("pressure").join(rule.file))),
+            pressures: PRESSURES.map(|rule| Kept::new(proc_root.join("pressure").join(rule.resource))),
         }
     }
 
@@ -151,7 +153,7 @@ impl Places {
             look.counters.insert("host.cgroup_oom_kill", kills);
         }
         for (rule, file) in PRESSURES.iter().zip(&mut self.pressures) {
-            if let Some(share) = file.read(|text| pressure(text, rule.line)) {
+            if let Some(share) = file.read(|text| pressure(text, rule.who)) {
                 look.pressures.insert(rule.metric, share);
             }
         }
@@ -200,8 +202,10 @@ fn folders(parent: &Path, prefix: &str) -> Vec<PathBuf> {
 }
 
 /// `full avg10=1.23 avg60=...`: percent.
-fn pressure(text: &str, line: &str) -> Option<f64> {
-    let line = text.lines().find_map(|found| found.strip_prefix(line))?;
+fn pressure(text: &str, who: &str) -> Option<f64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(who)?.strip_prefix(' '))?;
     let share = line.split(' ').find_map(|word| word.strip_prefix("avg10="))?;
     share.parse().ok().filter(|share| (0.0..=100.0).contains(share))
 }
@@ -290,6 +294,19 @@ impl Vitals {
         let before = std::mem::replace(&mut self.before, look);
         self.before.synchronised = self.before.synchronised.or(before.synchronised);
         told
+    }
+
+    /// How long tasks waited at the newest look.
+    pub(super) fn pressures(&self) -> Vec<PressureView> {
+        let known = PRESSURES.iter().filter_map(|rule| {
+            Some(PressureView {
+                resource: rule.resource.to_owned(),
+                who: rule.who.to_owned(),
+                percent: *self.before.pressures.get(rule.metric)?,
+                high: self.pressed.get(rule.metric).copied().unwrap_or(false),
+            })
+        });
+        known.collect()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankguard_model::{Body, DeviceKind, Entity, Evidence, EvidenceId, NodeId, Role, Sequence, Source, Timestamp};
 
-use super::view::{CheckView, CodeView, GapView, MigView, RoomView, SeriesView, UplinkView};
+use super::view::{CheckView, CodeView, GapView, HostView, MigView, RoomView, SeriesView, UplinkView};
 use crate::clock;
 use crate::inject::Injected;
 use crate::sighting::Sighting;
@@ -41,6 +41,7 @@ pub(crate) struct Counts {
     pub(crate) checks: BTreeMap<String, CheckView>,
     pub(crate) mig_devices: Vec<MigView>,
     pub(crate) rooms: BTreeMap<PathBuf, RoomView>,
+    pub(crate) host: HostView,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,6 +144,11 @@ impl Board {
     /// A file system has this much room.
     pub(crate) fn has_room(&self, room: RoomView) {
         self.lock().rooms.insert(room.place.clone(), room);
+    }
+
+    /// The host is this busy.
+    pub(crate) fn is_busy(&self, host: HostView) {
+        self.lock().host = host;
     }
 
     /// All of it, as it is now.

@@ -26,8 +26,8 @@ pub(crate) use otlp::{LogQueue, Outlet, start as start_otlp};
 pub use otlp::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings};
 pub(crate) use snapshot::Snapshots;
 pub use view::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, IdentityView, LocalError, MigView, OtlpView,
-    RankView, RefusedView, RoomView, SeriesView, SpoolView, UplinkView,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, HostView, IdentityView, LocalError, MigView,
+    OtlpView, PressureView, RankView, RefusedView, RoomView, SeriesView, SpoolView, UplinkView,
 };
 
 pub use local::ask as ask_agent;

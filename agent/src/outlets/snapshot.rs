@@ -54,6 +54,7 @@ impl Snapshots {
                 .collect(),
             ranks: self.roster.views(),
             rooms: counts.rooms.values().cloned().collect(),
+            host: counts.host.clone(),
             series: counts.series(),
             codes: counts.codes(),
             injection: self.injection,

@@ -56,6 +56,9 @@ pub struct AgentView {
     /// File systems whose room is watched, the agent's own among them.
     #[serde(default)]
     pub rooms: Vec<RoomView>,
+    /// How busy the host is.
+    #[serde(default)]
+    pub host: HostView,
     /// What became of what is exported by OTLP, where that is switched on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otlp: Option<OtlpView>,
@@ -245,6 +248,30 @@ pub struct RoomView {
     pub available_bytes: u64,
     /// Part of its files that it can hold yet.
     pub inodes_available: f64,
+}
+
+/// How busy the host is. What the kernel does not tell is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostView {
+    /// Part of its memory that is available.
+    pub memory_available: Option<f64>,
+    /// Runnable threads per processor, over 5 minutes.
+    pub load_per_processor: Option<f64>,
+    /// Time that tasks waited for something.
+    pub pressures: Vec<PressureView>,
+}
+
+/// Time that tasks waited for one resource (`/proc/pressure`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PressureView {
+    /// cpu, io, memory.
+    pub resource: String,
+    /// `full`: every task waited; `some`: at least one did.
+    pub who: String,
+    /// Percent of the last 10 s.
+    pub percent: f64,
+    /// Whether that was told as too much, and has not been told as over.
+    pub high: bool,
 }
 
 /// A MIG device: a part of a GPU. What its driver does not tell is absent.

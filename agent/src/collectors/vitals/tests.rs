@@ -124,6 +124,11 @@ fn pressure_is_told_when_it_comes_and_when_it_goes() {
     assert_eq!(cpu("95.5"), one("host.cpu_pressure_some", 95.5, None));
     host.put("proc/pressure/io", "some avg10=99.00\nfull avg10=70.00 avg60=0\n");
     assert_eq!(host.look(true), one("host.io_pressure_full", 70.0, None));
+    let now = host.1.pressures().into_iter();
+    let now: Vec<_> = now
+        .map(|it| format!("{} {} {} {}", it.resource, it.who, it.percent, it.high))
+        .collect();
+    assert_eq!(now, ["memory full 10 false", "io full 70 true", "cpu some 95.5 true"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rankguard_agent::{AgentView, CatalogueView, CheckView, Injected, MigView, RankView};
+use rankguard_agent::{AgentView, CatalogueView, CheckView, HostView, Injected, MigView, RankView};
 use rankguard_model::{Body, Evidence, Timestamp};
 
 use super::ask;
@@ -92,6 +92,7 @@ fn facts(view: &AgentView) -> String {
         ),
         Fact("dropped", view.dropped.to_string()),
         Fact("catalogue", catalogue(&view.catalogue)),
+        Fact("host", host(&view.host)),
     ];
     let export = view.otlp.iter().map(|otlp| {
         let problem = otlp.problem.as_ref().map(|problem| format!("; {problem}"));
@@ -204,6 +205,23 @@ fn findings(view: &AgentView) -> String {
     ];
     let newest: Vec<&Evidence> = view.findings.iter().rev().take(SHOWN).collect();
     listing::table(&newest, columns)
+}
+
+/// How busy it is.
+fn host(view: &HostView) -> String {
+    let memory = view.memory_available;
+    let memory = memory.map(|part| format!("{:.1} % of the memory available", part * 100.0));
+    let load = view.load_per_processor;
+    let load = load.map(|load| format!("{load:.2} runnable threads per processor"));
+    let waits = view.pressures.iter().map(|it| {
+        let high = if it.high { " (high)" } else { "" };
+        format!(
+            "{} tasks waited for {} {:.1} % of 10 s{high}",
+            it.who, it.resource, it.percent
+        )
+    });
+    let told: Vec<String> = memory.into_iter().chain(load).chain(waits).collect();
+    or_dash((!told.is_empty()).then(|| told.join("; ")))
 }
 
 /// What is in force, and what was refused since.
