@@ -263,12 +263,20 @@ pub(crate) fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a 
     let installed = !matches!(innermost, "program" | "python");
     // A framework hands its users' arguments on, and so do wrappers: there the caller is who asked.
     let hands_on = class == "type-error"
-        && (FRAMEWORKS.contains(&innermost) && text.contains("__init__()")
+        && (FRAMEWORKS.contains(&innermost) && text.contains("__init__()") && !wraps_model(sign)
             || sign
                 .field("functions")
                 .and_then(|names| names.split(',').next())
                 .is_some_and(|name| WRAPPERS.contains(&name)));
     (installed && !hands_on).then_some(innermost)
+}
+
+/// Whether the line that raised put one of PyTorch's wrappers around the model, by arguments that the framework itself wrote:
+/// one that the wrapper does not know is one of another version of PyTorch.
+fn wraps_model(sign: &Sign) -> bool {
+    let wrappers = ["DistributedDataParallel(", "FullyShardedDataParallel(", "GradScaler("];
+    let code = sign.field("raising").unwrap_or_default();
+    wrappers.iter().any(|wrapper| code.contains(wrapper)) && !code.contains("**")
 }
 
 /// The package whose GPU code was running when a kernel failed, where that is not the program's own. Programs bring kernels
