@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::ops::Range;
 use std::path::Path;
 
+use encoding_rs_io::DecodeReaderBytes;
 use flate2::read::MultiGzDecoder;
 use memchr::memchr;
 use sha2::{Digest, Sha256};
@@ -44,8 +45,21 @@ pub(crate) struct Part {
     pub(crate) before: u64,
 }
 
-/// The bytes of a file, unpacked where it is a gzip, a zip of one file, or Zstandard; told by its first bytes.
+/// The text of a file: unpacked where it is a gzip, a zip of one file, or Zstandard, told by its first bytes; as UTF-8 where
+/// it is UTF-16 with a mark of its order, as spreadsheets write it.
 pub fn unpacked(path: &Path) -> io::Result<Box<dyn BufRead>> {
+    let mut bytes = packed_or_not(path)?;
+    let begins = bytes.fill_buf()?;
+    Ok(
+        if begins.starts_with(&[0xff, 0xfe]) || begins.starts_with(&[0xfe, 0xff]) {
+            Box::new(BufReader::with_capacity(1 << 16, DecodeReaderBytes::new(bytes)))
+        } else {
+            bytes
+        },
+    )
+}
+
+fn packed_or_not(path: &Path) -> io::Result<Box<dyn BufRead>> {
     let mut file = File::open(path)?;
     let mut magic = Vec::new();
     (&mut file).take(4).read_to_end(&mut magic)?;

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parquet::basic::{Compression, GzipLevel, ZstdLevel};
 use parquet::data_type::Int64Type;
+use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use rankguard_datasets::{Dataset, Error, Shape, Table, open, open_mapped, recognise};
@@ -326,11 +328,12 @@ fn a_mapping_reads_json_lines_and_parquet_and_what_is_exported_comes_back() {
 }
 
 /// A Parquet file of one column of moments, each a count of its unit, as data frames write them.
-fn moments(path: &Path, unit: &str, counts: &[i64]) {
+fn moments(path: &Path, unit: &str, counts: &[i64], packing: Compression) {
     let schema = format!("message table {{ OPTIONAL INT64 when ({unit}); }}");
     let schema = Arc::new(parse_message_type(&schema).expect("a schema"));
     let file = fs::File::create(path).expect("a file");
-    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).expect("a writer");
+    let properties = WriterProperties::builder().set_compression(packing).build();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).expect("a writer");
     let mut group = writer.next_row_group().expect("a group");
     let mut column = group.next_column().expect("it is sound").expect("a column");
     let levels = vec![1; counts.len()];
@@ -339,6 +342,29 @@ fn moments(path: &Path, unit: &str, counts: &[i64]) {
     column.close().expect("it is written");
     group.close().expect("it is written");
     writer.close().expect("it is written");
+}
+
+/// pandas writes Snappy, Polars Zstandard, others what they are told.
+#[test]
+fn every_usual_packing_of_parquet_is_read() {
+    let folder = folder();
+    let path = folder.path().join("own.parquet");
+    let text =
+        "table = \"failures\"\nformat = \"parquet\"\ntime = \"unix\"\nzone = \"UTC\"\n[columns]\ntime = \"when\"\n";
+    let mapping = put(folder.path(), "map.toml", text);
+    for packing in [
+        Compression::SNAPPY,
+        Compression::GZIP(GzipLevel::default()),
+        Compression::ZSTD(ZstdLevel::default()),
+        Compression::LZ4_RAW,
+    ] {
+        let counts: Vec<i64> = (0..1_000).collect();
+        moments(&path, "TIMESTAMP_MILLIS", &counts, packing);
+        let data = open_mapped(&path, &mapping).expect("it reads");
+        let times = numbers(&data, Table::Failures, "time");
+        assert_eq!((times.len(), times[999]), (1_000, Some(0.999)), "{packing}");
+        assert_eq!(data.problems.rows_lost(), 0, "{packing}");
+    }
 }
 
 #[test]
@@ -361,7 +387,7 @@ fn moments_of_parquet_are_known_as_such_and_without_an_offset_lie_in_the_zone() 
             ("TIMESTAMP(MICROS,true)", 1_704_067_200_500_000, wall),
             ("TIMESTAMP_MILLIS", 1_704_067_200_500, wall),
         ] {
-            moments(&path, unit, &[count]);
+            moments(&path, unit, &[count], Compression::UNCOMPRESSED);
             let data = open_mapped(&path, &mapping).expect("it reads");
             assert_eq!(
                 numbers(&data, Table::Failures, "time"),

@@ -54,6 +54,15 @@ fn rows_out_of_order_and_repeats_are_kept_and_counted() {
 }
 
 #[test]
+fn a_row_of_several_lines_that_comes_twice_is_told() {
+    let long = disk("2019-01-01T00:00:00-0500", 1).replace(",g,", ",\"g\nh\",");
+    let data = read(format!("{DISKS}{long}{}{long}", disk("2019-01-01T00:00:00-0500", 2)));
+    assert_eq!((data.rows[&Table::Failures], data.problems.rows_lost()), (3, 0));
+    let told = &data.problems.kinds["duplicate"];
+    assert_eq!((told.count, told.first[0].line), (1, 5), "the line on which it begins");
+}
+
+#[test]
 fn wrong_columns_bad_times_and_open_quotes_lose_their_row_and_no_other() {
     let good = disk("2019-01-01T00:00:00-0500", 1);
     let data = read(format!(
@@ -109,6 +118,28 @@ fn a_zstandard_file_that_is_cut_short_gives_what_came_before() {
     let rows = data.rows[&Table::Failures];
     assert!((1_000..40_000).contains(&rows), "{rows}");
     assert_eq!(data.problems.count("truncated"), 1);
+}
+
+/// "Unicode text" of a spreadsheet, in either order of bytes, and packed.
+#[test]
+fn utf_16_is_read_as_what_it_says() {
+    let text = format!(
+        "{DISKS}{}",
+        disk("2019-01-01T00:00:00-0500", 1).replace(",g,", ",gr\u{f6}\u{df}e \u{1f9ea},")
+    );
+    let wanted = read(&text);
+    let units: Vec<u16> = "\u{feff}".encode_utf16().chain(text.encode_utf16()).collect();
+    let little: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+    let big: Vec<u8> = units.iter().flat_map(|unit| unit.to_be_bytes()).collect();
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&little).expect("memory takes it");
+    for bytes in [&little, &big, &packed.finish().expect("memory takes it")] {
+        let data = read(bytes);
+        assert_eq!((&data.rows, data.problems.rows_lost()), (&wanted.rows, 0));
+        assert_eq!(data.problems.count("encoding"), 0);
+    }
+    // Half a character at the end is one letter that nobody knows, and the row is there.
+    assert_eq!(read(&little[..little.len() - 3]).rows, wanted.rows);
 }
 
 #[test]

@@ -51,10 +51,14 @@ const WRAPPERS: [&str; 9] = [
 /// exception of this one lost.
 pub(crate) fn cut_off<'a>(scene: &'a Scene<'_>, sign: &Sign) -> Option<&'a Sign> {
     let is_exception = sign.mark().is_some_and(|mark| mark.signature.starts_with("py-"));
+    if !is_exception {
+        return None;
+    }
+    let rank = sign.rank();
     scene
         .marks()
         .map(|(_, other)| other)
-        .filter(|other| is_exception && other.rank() != sign.rank())
+        .filter(|other| other.rank() != rank)
         .find(|other| other.text.ends_with("(cut off)") && other.field("functions").is_some())
 }
 
@@ -255,16 +259,24 @@ pub(crate) fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a 
         "import-error" => text.contains("cannot import name"),
         _ => false,
     };
-    let innermost = innermost(sign)?;
+    let innermost = asked.then(|| innermost(sign))??;
     let installed = !matches!(innermost, "program" | "python");
     // A framework hands its users' arguments on, and so do wrappers: there the caller is who asked.
     let hands_on = class == "type-error"
-        && (FRAMEWORKS.contains(&innermost) && text.contains("__init__()")
+        && (FRAMEWORKS.contains(&innermost) && text.contains("__init__()") && !wraps_model(sign)
             || sign
                 .field("functions")
                 .and_then(|names| names.split(',').next())
                 .is_some_and(|name| WRAPPERS.contains(&name)));
-    (asked && installed && !hands_on).then_some(innermost)
+    (installed && !hands_on).then_some(innermost)
+}
+
+/// Whether the line that raised put one of PyTorch's wrappers around the model, by arguments that the framework itself wrote:
+/// one that the wrapper does not know is one of another version of PyTorch.
+fn wraps_model(sign: &Sign) -> bool {
+    let wrappers = ["DistributedDataParallel(", "FullyShardedDataParallel(", "GradScaler("];
+    let code = sign.field("raising").unwrap_or_default();
+    wrappers.iter().any(|wrapper| code.contains(wrapper)) && !code.contains("**")
 }
 
 /// The package whose GPU code was running when a kernel failed, where that is not the program's own. Programs bring kernels

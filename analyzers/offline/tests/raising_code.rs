@@ -94,3 +94,18 @@ fn exit_codes_with_a_meaning_tell_it_where_nothing_else_does() {
     let told = format!("{}\nValueError: bad value of x", summary(2));
     assert_ne!(class_of(&told), "argparse-error");
 }
+
+#[test]
+fn a_wrapper_that_does_not_know_the_frameworks_own_argument_is_of_another_version() {
+    let wrapped = r#"Traceback (most recent call last):
+  File "/work/fairseq/fairseq/trainer.py", line 251, in model
+    self._wrapped_model = models.DistributedFairseqModel(
+  File "/work/fairseq/fairseq/models/distributed_fairseq_model.py", line 58, in DistributedFairseqModel
+    wrapped_model = DistributedDataParallel(
+TypeError: __init__() got an unexpected keyword argument 'gradient_as_bucket_view'"#;
+    assert_eq!(class_of(wrapped), "library-incompatible");
+    let handed_on = wrapped.replace("DistributedDataParallel(", "DistributedDataParallel(model, **kwargs)");
+    assert_eq!(class_of(&handed_on), "type-error");
+    let task = wrapped.replace("wrapped_model = DistributedDataParallel(", "return cls(cfg, **extra)");
+    assert_eq!(class_of(&task), "type-error");
+}

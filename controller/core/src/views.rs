@@ -13,7 +13,11 @@ impl State {
             at,
             nodes: self.nodes(&self.fleet),
             node_spans: self.node_spans.clone(),
-            jobs: self.jobs.values().map(job_view).collect(),
+            jobs: self
+                .jobs
+                .values()
+                .map(|job| job_view(job, self.policy.hang_ms))
+                .collect(),
             open_cases: self
                 .cases
                 .all()
@@ -50,11 +54,11 @@ fn node_reason(node: &Node) -> Option<String> {
     silent.or_else(|| node.cordon.as_ref().map(|cordon| cordon.reason.clone()))
 }
 
-fn job_view(job: &Job) -> JobView {
+fn job_view(job: &Job, hang_ms: u64) -> JobView {
     let reason = match &job.phase {
         Phase::Pending { missing, .. } => Some(missing.clone()),
         Phase::Stopped { reason } => Some(reason.clone()),
-        _ => None,
+        _ => job.hang.why_it_waits(hang_ms),
     };
     JobView {
         spec: job.spec.clone(),

@@ -156,6 +156,12 @@ fn a_file_server_that_answers_again_is_told_in_the_case_of_its_hang_and_another_
     assert_eq!(case.state, CaseState::Recovering, "a step clears it");
 }
 
+/// What the status says of the job's state.
+fn why(cluster: &Cluster) -> Option<String> {
+    let status = cluster.state.status(cluster.now);
+    status.jobs.into_iter().find_map(|job| job.reason)
+}
+
 #[test]
 fn the_rank_that_stands_elsewhere_is_named_with_the_tree_of_all_stacks_and_nothing_is_restarted_yet() {
     let cluster = hung();
@@ -181,6 +187,8 @@ fn the_rank_that_stands_elsewhere_is_named_with_the_tree_of_all_stacks_and_nothi
     }
     assert!(!told.contains("thread x"), "{told}");
     assert_eq!(cluster.generation(), Generation(1));
+    let why = why(&cluster).expect("whoever asks is told why nothing happens");
+    assert!(why.contains("the job is left alone until"), "{why}");
 }
 
 #[test]
@@ -188,6 +196,7 @@ fn a_step_clears_the_case() {
     let mut cluster = hung();
     cluster.progress(0, 41);
     assert_eq!(cluster.cases()[0].state, CaseState::Closed);
+    assert_eq!(why(&cluster), None);
     for step in 42..600 {
         for rank in 0..8 {
             cluster.progress(rank, step);

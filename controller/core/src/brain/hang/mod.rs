@@ -213,12 +213,11 @@ impl Turn<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return false;
         };
-        let Some(since) = job.hang.since().filter(|_| job.hang.told) else {
+        let Some(due) = job.hang.due(hang_ms).filter(|_| job.hang.told) else {
             return false;
         };
         let merged = job.hang.stacks();
         let suspects = job.hang.suspects(&merged.odd, &job.places());
-        let due = since.after(Duration::from_millis(hang_ms));
         // A job of which a rank has ended makes no step that could clear it: that is a failure to be answered now.
         let ranks = job.plan.as_ref().map_or(0, crate::Plan::world_size) as usize;
         let waits = due > at && job.running.len() + job.completed.len() >= ranks;
@@ -226,6 +225,7 @@ impl Turn<'_> {
             job.hang.case = Some(id);
             job.case = Some(id);
         }
+        let why = job.hang.why_it_waits(hang_ms);
         if let Some(case) = self.state.cases.get_mut(id) {
             for suspect in suspects.iter().take(NAMED) {
                 let text = format!("Rank {} on {} {}.", suspect.rank, suspect.node, suspect.why);
@@ -239,11 +239,8 @@ impl Turn<'_> {
                 case.state = CaseState::Recovering;
             }
         }
-        if waits {
-            self.note(
-                Some(id),
-                format!("the job is left alone until {due}; a step clears the case"),
-            );
+        if let Some(why) = why.filter(|_| waits) {
+            self.note(Some(id), why);
         }
         waits
     }

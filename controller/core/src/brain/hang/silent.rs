@@ -66,6 +66,20 @@ impl Hang {
         self.silent.values().map(|silent| silent.since).max()
     }
 
+    /// When a silence is answered that lasts, of those that are answered after so long.
+    pub(super) fn due(&self, hang_ms: u64) -> Option<Timestamp> {
+        Some(self.since()?.after(Duration::from_millis(hang_ms)))
+    }
+
+    /// Why nothing is done yet, where a case waits for a step.
+    pub(crate) fn why_it_waits(&self, hang_ms: u64) -> Option<String> {
+        self.case?;
+        let (since, due) = (self.since()?, self.due(hang_ms)?);
+        Some(format!(
+            "no rank has made a step since {since}; the job is left alone until {due}, a step clears the case"
+        ))
+    }
+
     /// Where all of them stand.
     pub(super) fn stacks(&self) -> Merged {
         let stacks = self.silent.iter();
