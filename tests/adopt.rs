@@ -1,5 +1,7 @@
 //! A node is gone before anybody heard of what it had sealed: the checkpoint is committed before the others start anew.
 
+#![allow(clippy::print_stderr, reason = "a test that cannot run says so loudly")]
+
 mod support;
 
 use std::fs;
