@@ -53,6 +53,8 @@ def main() -> None:
         time.sleep(args.step_ms / 1e3)
 
     tell(args.out, rank, restored and restored.step, losses=exact(losses))
+    # With a store of their own, all wait for the last commit before any goes; under an agent that is not theirs to wait for.
+    rankguard.wait()
     dist.barrier()
     rankguard.done()
     dist.destroy_process_group()

@@ -15,6 +15,7 @@ use rankguard_checkpoint::arena::{Arena, ArenaError, FillError, SealedImage, Slo
 use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardIndex, TensorBox};
 use rankguard_checkpoint::{ImageSink, ImageSource};
 use rankguard_model::Generation;
+use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::json;
 
 fn other_side(arena: &Arena) -> Arena {
@@ -93,6 +94,56 @@ fn what_a_rank_seals_the_agent_reads() {
     let mut whole = vec![0; image.len()];
     sealed.read_at(0, &mut whole).unwrap();
     assert_eq!(whole, image);
+}
+
+/// The area for descriptions is as large as one may be; memory is taken for what there is.
+#[test]
+fn an_arena_takes_the_memory_of_its_images_and_of_what_describes_them() {
+    const IMAGE: u64 = 64 << 20;
+    let agent = Arena::create("test", 2, IMAGE).unwrap();
+    let made = agent.held_bytes().unwrap();
+    assert!(
+        (2 * IMAGE..2 * IMAGE + (1 << 20)).contains(&made),
+        "{made} bytes for two images of {IMAGE}"
+    );
+    let rank = other_side(&agent);
+    assert_eq!(agent.held_bytes().unwrap(), made, "mapping it takes nothing more");
+    fill(&rank, 0, SMALL, id(7, 2), 1).unwrap();
+    assert_eq!(
+        agent.held_bytes().unwrap(),
+        made,
+        "a usual description fits what is in place"
+    );
+
+    let name = job();
+    let of = SMALL.image_of(&name, id(8, 2), 1);
+    let state = json!({"words": "w".repeat(900 << 10)});
+    rank.fill(1, &of, &[], &state).unwrap();
+    assert_eq!(agent.sealed(1).unwrap().index().state, state);
+    let grown = agent.held_bytes().unwrap() - made;
+    assert!((512 << 10..1 << 20).contains(&grown), "a long one takes {grown} more");
+}
+
+/// A rank may cut holes into what it has sealed: they read as zeros, and zeros have another digest.
+#[test]
+fn holes_in_a_sealed_image_are_damage() {
+    let agent = Arena::create("test", 1, 1 << 20).unwrap();
+    let of = Job {
+        world: 1,
+        rows: 512,
+        columns: 256,
+        chunk_bytes: 1 << 16,
+    };
+    fill(&agent, 0, of, id(7, 2), 0).unwrap();
+    assert!(agent.sealed(0).unwrap().is_whole());
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&agent, hole, agent.geometry().total() - (1 << 20), 8192).unwrap();
+    let sealed = agent.sealed(0).unwrap();
+    assert!(!sealed.is_whole());
+    assert!(matches!(sealed.chunk(0), Err(ArenaError::Damaged { chunk: 0, .. })));
+    // The description, too, is one: then there is no image at all.
+    fallocate(&agent, hole, 8192, 4096).unwrap();
+    assert!(matches!(agent.sealed(0), Err(ArenaError::Index { .. })));
 }
 
 #[test]

@@ -212,7 +212,14 @@ class Session:
         return given[0], dict(given[1])
 
     def wait(self, seconds: float = 600.0) -> Optional[int]:
-        """Waits until what was saved is committed; its step. Only for a local store: under an agent the controller commits."""
+        """Waits until what was saved is committed; its step.
+
+        Under an agent it waits for the copy alone and gives ``None``: the agent writes and the controller commits, also
+        after this process has ended.
+        """
+        if self._agent is not None:
+            self._agent.finish()
+            return None
         waited = self._local_keeper().wait(seconds)
         return None if waited is None else waited[0]
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rankguard_model::{ClassId, Finding, Reason, Severity, Timestamp, Verdict};
 
+use crate::knowledge::Known;
 use crate::{
-    Candidate, Scene, Strength, consequences, engine, first_rank, knowledge, reasoning, refine, roles, signature,
-    storage, wrapped,
+    Candidate, Scene, Strength, consequences, engine, first_rank, reasoning, refine, roles, signature, storage, wrapped,
 };
 
 /// A machine that reports its fault this much after the job already failed did not start the failure. Logs of different
@@ -39,54 +39,53 @@ pub struct Opinion {
 /// The class of a failure that nothing explains.
 pub(crate) const UNKNOWN: &str = "unknown";
 
-/// The cause that [`diagnose`] would name, none where nothing explains anything.
-pub(crate) fn winner(scene: &Scene<'_>) -> Option<Candidate> {
-    let ranking = rank(scene).into_iter();
-    ranking.min_by(|one, other| better(scene, one, other))
-}
-
 /// Weighs a scene as known at `now`.
 pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
-    let mut ranking = rank(scene);
+    opinion(scene, &ranking(scene), now)
+}
+
+/// All candidates, the best first: the cause that [`diagnose`] names. None where nothing explains anything.
+pub(crate) fn ranking(scene: &Scene<'_>) -> Vec<Candidate> {
+    let mut ranking = beside_each_other(scene);
     ranking.sort_by(|one, other| better(scene, one, other));
+    ranking
+}
+
+/// What is thought of a scene whose candidates are ranked.
+pub(crate) fn opinion(scene: &Scene<'_>, ranking: &[Candidate], now: Timestamp) -> Opinion {
     let Some(winner) = ranking.first() else {
         return unknown(scene, now);
     };
-    let confidence = certainty(winner, &ranking);
-    let own = winner
-        .root_rank
-        .filter(|_| knowledge::has_first_rank(scene.catalogue, &winner.class));
-    let root_rank = own.or_else(|| first_rank::launcher_hint(scene, winner));
-    let class = winner.class.clone();
-    let alternatives = alternatives(&ranking, confidence);
+    let confidence = certainty(winner, ranking);
+    let known = Known::of(scene.catalogue, &winner.class);
+    let own = winner.root_rank.filter(|_| known.has_first_rank());
+    let root_rank = own.or_else(|| first_rank::launcher_hint(scene, winner, known));
+    let alternatives = alternatives(ranking, confidence);
     let verdict = Verdict {
-        layer: winner
-            .layer
-            .clone()
-            .unwrap_or_else(|| knowledge::layer(scene.catalogue, &class).to_owned()),
-        severity: severity(scene, &class),
+        layer: winner.layer.clone().unwrap_or_else(|| known.layer().to_owned()),
+        severity: severity(scene, known),
         blamed: winner.blamed.clone(),
         root_rank,
         first_cause: scene.signs.get(winner.first).map(|sign| sign.evidence.clone()),
         confidence,
-        taxonomies: scene.catalogue.taxonomies_of(&class),
-        mitigation: scene.catalogue.mitigation(&class),
+        taxonomies: known.taxonomies(),
+        mitigation: known.mitigation(scene.catalogue),
         alternatives,
-        class,
+        class: winner.class.clone(),
     };
     Opinion {
         findings: roles::findings(scene, winner),
         reasoning: reasoning::note(scene, winner, &verdict, now),
-        clears: knowledge::clears(scene.catalogue, &verdict.class),
-        signature: signature::of(scene, &verdict, &scene.signs[winner.first]),
-        headline: signature::headline(scene, &verdict, &scene.signs[winner.first]),
+        clears: known.clears(),
+        signature: signature::of(known, &verdict, &scene.signs[winner.first]),
+        headline: signature::headline(known, &verdict, &scene.signs[winner.first]),
         strength: winner.strength,
         verdict,
     }
 }
 
 /// Candidates in the order of the engines, as strong as they are beside each other.
-fn rank(scene: &Scene<'_>) -> Vec<Candidate> {
+fn beside_each_other(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut ranking: Vec<Candidate> = engine::candidates(scene)
         .into_iter()
         .map(|candidate| storage::weigh(scene, refine::refine(scene, candidate)))
@@ -157,25 +156,25 @@ fn alternatives(ranking: &[Candidate], confidence: f64) -> Vec<(ClassId, f64)> {
     others
 }
 
-fn severity(scene: &Scene<'_>, class: &ClassId) -> Severity {
+fn severity(scene: &Scene<'_>, known: Known<'_>) -> Severity {
     let died = scene.exits().next().is_some() || scene.silent().next().is_some();
-    let by_class = knowledge::severity(scene.catalogue, class);
-    if died { Severity::Failure } else { by_class }
+    if died { Severity::Failure } else { known.severity() }
 }
 
 fn unknown(scene: &Scene<'_>, now: Timestamp) -> Opinion {
     let class = ClassId::from(UNKNOWN);
+    let known = Known::of(scene.catalogue, &class);
     let verdict = Verdict {
-        layer: knowledge::layer(scene.catalogue, &class).to_owned(),
+        layer: known.layer().to_owned(),
         severity: Severity::Failure,
         blamed: scene.job_entity(),
         root_rank: None,
         first_cause: scene.signs.first().map(|sign| sign.evidence.clone()),
         confidence: 0.1,
-        taxonomies: scene.catalogue.taxonomies_of(&class),
-        mitigation: scene.catalogue.mitigation(&class),
+        taxonomies: known.taxonomies(),
+        mitigation: known.mitigation(scene.catalogue),
         alternatives: Vec::new(),
-        class,
+        class: class.clone(),
     };
     Opinion {
         findings: roles::without_cause(scene),
@@ -186,7 +185,7 @@ fn unknown(scene: &Scene<'_>, now: Timestamp) -> Opinion {
                 scene.signs.len()
             ),
         }],
-        clears: knowledge::clears(scene.catalogue, &verdict.class),
+        clears: known.clears(),
         signature: format!("unknown|{}", verdict.blamed),
         headline: "a failure that nothing explains".to_owned(),
         strength: Strength::Outcome,

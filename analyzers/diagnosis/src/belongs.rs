@@ -3,9 +3,10 @@
 use rankguard_faults::Catalogue;
 use rankguard_model::{Entity, Role, Source};
 
+use crate::Context;
 use crate::glimpse::{Glimpse, Meaning};
+use crate::knowledge::Known;
 use crate::scope::ScopeRef;
-use crate::{Context, knowledge};
 
 /// Whose failure a sign may belong to: a machine's is that of each job on it, and its own where none runs there.
 pub(crate) fn scopes<'a>(glimpse: &Glimpse<'a>, context: &'a Context) -> impl Iterator<Item = ScopeRef<'a>> {
@@ -36,7 +37,7 @@ pub(crate) fn opens(glimpse: &Glimpse<'_>, catalogue: &Catalogue) -> bool {
         Meaning::Mark(mark) => {
             mark.role == Role::Root
                 && glimpse.source != Source::JobLog
-                && knowledge::is_outright_fault(catalogue, &mark.class)
+                && Known::of(catalogue, &mark.class).is_outright_fault()
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{Candidate, Scene, Sign, Strength, knowledge};
+use crate::knowledge::Known;
+use crate::{Candidate, Scene, Sign, Strength};
 
 /// A kernel that panics because of what its machine reported does so within this time.
 const PANICS: Duration = Duration::from_secs(60);
@@ -28,12 +29,15 @@ pub(crate) fn weigh(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
 /// A kernel panics because the machine under it failed, where the machine said so just before.
 fn panics(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     let is_panic = |candidate: &Candidate| matches!(candidate.class.as_str(), "kernel-crash" | "node-crash");
+    if !ranking.iter().any(is_panic) {
+        return;
+    }
     let faults: Vec<usize> = ranking
         .iter()
         .filter(|candidate| {
             candidate.strength == Strength::Overriding && candidate.score >= SURE && !is_panic(candidate)
         })
-        .filter(|candidate| knowledge::layer(scene.catalogue, &candidate.class) == "hardware")
+        .filter(|candidate| Known::of(scene.catalogue, &candidate.class).layer() == "hardware")
         .map(|candidate| candidate.first)
         .collect();
     for candidate in ranking.iter_mut().filter(|candidate| is_panic(candidate)) {

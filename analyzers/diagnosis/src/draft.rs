@@ -40,10 +40,32 @@ pub(crate) struct Draft {
     pub(crate) repeats: Repeats,
     /// Whether signs that may tell something new came since the draft was weighed.
     fresh: bool,
+    /// What its signs, as they are, amount to.
+    #[serde(skip)]
+    ranked: Ranked,
     /// Whether anything in it can explain the rest; while nothing does, the draft waits for its cap.
     pub(crate) explained: bool,
     /// Set when concluded.
     pub(crate) concluded: Option<Conclusion>,
+}
+
+/// The candidates of a draft's signs by one catalogue, the best first, from when it was weighed until a sign comes or it is
+/// concluded. It can be made again at any time, so it makes no draft another one.
+#[derive(Debug, Clone, Default)]
+struct Ranked(Option<(u64, Vec<Candidate>)>);
+
+impl Ranked {
+    /// What it is by this catalogue, where it was made by this one.
+    fn of(self, catalogue: &Catalogue) -> Option<Vec<Candidate>> {
+        let (edition, ranking) = self.0?;
+        (edition == catalogue.edition()).then_some(ranking)
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl Draft {
@@ -63,6 +85,7 @@ impl Draft {
             dropped: 0,
             repeats: Repeats::default(),
             fresh: true,
+            ranked: Ranked::default(),
             explained: false,
             concluded: None,
         }
@@ -101,21 +124,15 @@ impl Draft {
             .signs
             .partition_point(|held| (held.at, &held.evidence) <= (glimpse.at, glimpse.evidence));
         self.signs.insert(place, glimpse.sign());
+        self.ranked = Ranked::default();
         self.idle += usize::from(idle);
         self.fresh |= kept == Kept::Telling;
     }
 
-    /// Gives the nodes of its job, or its node, each once.
-    pub(crate) fn concerned(&self, each: impl FnMut(&NodeId)) {
-        match &self.scope {
-            Scope::Node { node } => std::iter::once(node).for_each(each),
-            Scope::Job { .. } => self
-                .placements
-                .values()
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .for_each(each),
-        }
+    /// The nodes of its job, each once; none where it is a node's own.
+    pub(crate) fn nodes_of_job(&self) -> impl Iterator<Item = &NodeId> {
+        let nodes: BTreeSet<&NodeId> = self.placements.values().collect();
+        nodes.into_iter()
     }
 
     /// Whether a rank of its job ended, or a node of it fell silent.
@@ -139,12 +156,20 @@ impl Draft {
     /// Weighs what is known so far and writes down why.
     pub(crate) fn opinion(&mut self, now: Timestamp, catalogue: &Catalogue) -> Opinion {
         self.fresh = false;
-        arbiter::diagnose(&self.scene(catalogue), now)
+        let ranked = std::mem::take(&mut self.ranked);
+        let scene = self.scene(catalogue);
+        let ranking = ranked.of(catalogue).unwrap_or_else(|| arbiter::ranking(&scene));
+        arbiter::opinion(&scene, &ranking, now)
     }
 
     /// Weighs what is known so far, if anything came since that was last done; nothing is written.
-    fn weigh(&mut self, catalogue: &Catalogue) -> Option<Option<Candidate>> {
-        std::mem::take(&mut self.fresh).then(|| arbiter::winner(&self.scene(catalogue)))
+    fn weigh(&mut self, catalogue: &Catalogue) -> Option<Option<&Candidate>> {
+        if !std::mem::take(&mut self.fresh) {
+            return None;
+        }
+        let ranking = arbiter::ranking(&self.scene(catalogue));
+        let (_, ranking) = self.ranked.0.insert((catalogue.edition(), ranking));
+        Some(ranking.first())
     }
 
     /// Looks again whether something explains the rest.
@@ -157,16 +182,20 @@ impl Draft {
 
     /// Whether what came since the conclusion makes it another one.
     pub(crate) fn thinks_again(&mut self, catalogue: &Catalogue) -> bool {
+        let nobody = self.scene(catalogue).job_entity();
         let Some(winner) = self.weigh(catalogue) else {
             return false;
         };
         let (class, blamed) = winner.map_or_else(
-            || (arbiter::UNKNOWN.into(), self.scene(catalogue).job_entity()),
-            |winner| (winner.class, winner.blamed),
+            || (arbiter::UNKNOWN.into(), nobody),
+            |winner| (winner.class.clone(), winner.blamed.clone()),
         );
-        self.concluded
-            .as_ref()
-            .is_some_and(|before| before.class != class || before.blamed != blamed)
+        let before = self.concluded.as_ref();
+        let another = before.is_some_and(|before| before.class != class || before.blamed != blamed);
+        if !another {
+            self.ranked = Ranked::default();
+        }
+        another
     }
 
     /// Nodes and ranks that speak in it, for a person.

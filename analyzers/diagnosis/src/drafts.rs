@@ -1,12 +1,13 @@
 //! All drafts of a diagnosis, found by whose failure they are and by when something is to be done with them.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{Folded, NodeId, Timestamp};
 
 use crate::draft::Draft;
-use crate::scope::{ByScope, ScopeRef};
-use crate::{DraftId, Policy};
+use crate::scope::ScopeRef;
+use crate::{DraftId, Policy, Scope};
 
 /// Drafts in the order of their numbers; few as a rule.
 type Ids = Vec<DraftId>;
@@ -16,15 +17,90 @@ type Ids = Vec<DraftId>;
 pub(crate) struct Drafts {
     /// Oldest first. Boxed, because they come and go by the thousand and are large.
     all: BTreeMap<DraftId, Box<Draft>>,
-    /// The open draft of each scope; there is never a second one.
-    open: ByScope<DraftId>,
+    orders: Orders,
+}
+
+/// Drafts by what they are asked for.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Orders {
+    of: BTreeMap<Folded<Scope>, OfScope>,
     /// When each open draft is concluded.
     due: BTreeSet<(Timestamp, DraftId)>,
     /// When each concluded draft was concluded.
     done: BTreeSet<(Timestamp, DraftId)>,
-    /// Concluded drafts by scope, and by the nodes that they concern.
-    done_of: ByScope<Ids>,
+    /// Concluded drafts of jobs by the nodes of the job.
     done_on: BTreeMap<Folded<NodeId>, Ids>,
+}
+
+/// The drafts of a scope.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct OfScope {
+    /// The open one; there is never a second one.
+    pub(crate) open: Option<DraftId>,
+    /// Concluded ones.
+    done: Ids,
+}
+
+impl OfScope {
+    /// The newest concluded one.
+    pub(crate) fn newest_done(&self) -> Option<DraftId> {
+        self.done.last().copied()
+    }
+}
+
+impl Orders {
+    /// A draft is there, or is there again.
+    fn enter(&mut self, draft: &Draft, policy: &Policy) {
+        let id = draft.id;
+        let of = self.of.entry(Folded::of(&draft.scope)).or_default();
+        match &draft.concluded {
+            None => {
+                of.open = Some(id);
+                self.due.insert((draft.deadline(policy), id));
+            }
+            Some(conclusion) => {
+                add(&mut of.done, id);
+                self.done.insert((conclusion.at, id));
+                for node in draft.nodes_of_job() {
+                    add(self.done_on.entry(Folded::of(node)).or_default(), id);
+                }
+            }
+        }
+    }
+
+    /// A draft is gone, or is about to be concluded.
+    fn leave(&mut self, draft: &Draft, policy: &Policy) {
+        let id = draft.id;
+        let of = self.of.get_mut(&Folded::of(&draft.scope));
+        match &draft.concluded {
+            None => {
+                of.into_iter().for_each(|of| of.open = None);
+                self.due.remove(&(draft.deadline(policy), id));
+            }
+            Some(conclusion) => {
+                of.into_iter().for_each(|of| leave(&mut of.done, id));
+                self.done.remove(&(conclusion.at, id));
+                for node in draft.nodes_of_job() {
+                    if let Entry::Occupied(mut there) = self.done_on.entry(Folded::of(node)) {
+                        leave(there.get_mut(), id);
+                        if there.get().is_empty() {
+                            there.remove();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A draft is gone for good.
+    fn forget(&mut self, draft: &Draft, policy: &Policy) {
+        self.leave(draft, policy);
+        if let Entry::Occupied(of) = self.of.entry(Folded::of(&draft.scope))
+            && *of.get() == OfScope::default()
+        {
+            of.remove();
+        }
+    }
 }
 
 impl Drafts {
@@ -39,47 +115,8 @@ impl Drafts {
 
     /// Takes a draft in.
     pub(crate) fn insert(&mut self, draft: Box<Draft>, policy: &Policy) {
-        let id = draft.id;
-        match &draft.concluded {
-            None => {
-                self.open.insert(&draft.scope, id);
-                self.due.insert((draft.deadline(policy), id));
-            }
-            Some(conclusion) => {
-                self.done.insert((conclusion.at, id));
-                match self.done_of.get_mut(draft.scope.lend()) {
-                    Some(known) => add(known, id),
-                    None => self.done_of.insert(&draft.scope, vec![id]),
-                }
-                draft.concerned(|node| add(self.done_on.entry(Folded::of(node)).or_default(), id));
-            }
-        }
-        self.all.insert(id, draft);
-    }
-
-    /// Takes a draft out, which is put back with [`Drafts::insert`] or forgotten.
-    pub(crate) fn take(&mut self, id: DraftId, policy: &Policy) -> Option<Box<Draft>> {
-        let draft = self.all.remove(&id)?;
-        match &draft.concluded {
-            None => {
-                self.open.remove(draft.scope.lend());
-                self.due.remove(&(draft.deadline(policy), id));
-            }
-            Some(conclusion) => {
-                self.done.remove(&(conclusion.at, id));
-                let known = self.done_of.get_mut(draft.scope.lend());
-                if known.is_some_and(|known| leave(known, id)) {
-                    self.done_of.remove(draft.scope.lend());
-                }
-                draft.concerned(|node| {
-                    let node = Folded::of(node);
-                    if self.done_on.get_mut(&node).is_some_and(|known| leave(known, id)) {
-                        self.done_on.remove(&node);
-                    }
-                });
-            }
-        }
-        Some(draft)
+        self.orders.enter(&draft, policy);
+        self.all.insert(draft.id, draft);
     }
 
     /// Changes the signs of a draft, which stays open or concluded.
@@ -88,17 +125,19 @@ impl Drafts {
         let before = draft.deadline(policy);
         let told = how(draft);
         let after = draft.deadline(policy);
-        if before != after && self.due.remove(&(before, id)) {
-            self.due.insert((after, id));
+        let due = &mut self.orders.due;
+        if before != after && due.remove(&(before, id)) {
+            due.insert((after, id));
         }
         Some(told)
     }
 
     /// Concludes an open draft again or for the first time: `how` sets its conclusion.
     pub(crate) fn conclude<T>(&mut self, id: DraftId, policy: &Policy, how: impl FnOnce(&mut Draft) -> T) -> Option<T> {
-        let mut draft = self.take(id, policy)?;
-        let told = how(&mut draft);
-        self.insert(draft, policy);
+        let draft = self.all.get_mut(&id)?;
+        self.orders.leave(draft, policy);
+        let told = how(draft);
+        self.orders.enter(draft, policy);
         Some(told)
     }
 
@@ -106,9 +145,9 @@ impl Drafts {
         self.all.get(&id).map(Box::as_ref)
     }
 
-    /// The open draft of a scope.
-    pub(crate) fn open_of(&self, scope: ScopeRef<'_>) -> Option<DraftId> {
-        self.open.get(scope).copied()
+    /// The drafts of a scope, where it has some.
+    pub(crate) fn of_scope(&self, scope: ScopeRef<'_>) -> Option<&OfScope> {
+        self.orders.of.get(&Folded::of(&scope.own()))
     }
 
     /// Open drafts, oldest first.
@@ -121,45 +160,51 @@ impl Drafts {
 
     /// The next moment at which a draft is to be concluded.
     pub(crate) fn due(&self) -> Option<Timestamp> {
-        self.due.first().map(|(at, _)| *at)
+        self.orders.due.first().map(|(at, _)| *at)
     }
 
     /// Open drafts that are to be concluded by now, oldest first.
     pub(crate) fn due_by(&self, now: Timestamp) -> Vec<DraftId> {
-        let due = self.due.iter().take_while(|(at, _)| *at <= now);
+        let due = self.orders.due.iter().take_while(|(at, _)| *at <= now);
         let mut due: Vec<DraftId> = due.map(|(_, id)| *id).collect();
         due.sort_unstable();
         due
     }
 
-    /// The newest concluded draft of a scope, or of those that concern a node and pass a test.
-    pub(crate) fn newest_done(
+    /// The newest concluded draft of another scope that concerns a node, is newer than the `newest` of this scope and passes
+    /// a test.
+    pub(crate) fn newest_elsewhere(
         &self,
-        scope: ScopeRef<'_>,
-        node: Option<&NodeId>,
+        node: &NodeId,
+        (scope, newest): (ScopeRef<'_>, Option<DraftId>),
         test: impl Fn(&Draft) -> bool,
     ) -> Option<DraftId> {
-        let own = self.done_of.get(scope).and_then(|ids| ids.last().copied());
-        let there = node
-            .and_then(|node| self.done_on.get(&Folded::of(node)))
-            .into_iter()
-            .flatten();
-        let other = there
-            .rev()
-            .take_while(|id| own.is_none_or(|own| **id > own))
-            .find(|id| self.all.get(id).is_some_and(|draft| test(draft)));
-        other.copied().or(own)
+        let first = |ids: &Ids| {
+            let mut newer = ids
+                .iter()
+                .rev()
+                .take_while(|id| newest.is_none_or(|newest| **id > newest));
+            newer
+                .find(|id| self.all.get(id).is_some_and(|draft| test(draft)))
+                .copied()
+        };
+        let of_jobs = self.orders.done_on.get(&Folded::of(node)).and_then(first);
+        let itself = Some(ScopeRef::Node(node)).filter(|node| *node != scope);
+        let of_itself = itself.and_then(|node| first(&self.of_scope(node)?.done));
+        of_jobs.max(of_itself)
     }
 
     /// Forgets drafts that were concluded before the window.
     pub(crate) fn forget(&mut self, now: Timestamp, policy: &Policy) {
         while let Some((_, id)) = self
+            .orders
             .done
             .first()
             .filter(|(at, _)| now.since(*at) > policy.window)
             .copied()
         {
-            self.take(id, policy);
+            let Some(draft) = self.all.remove(&id) else { return };
+            self.orders.forget(&draft, policy);
         }
     }
 
@@ -176,10 +221,9 @@ fn add(ids: &mut Ids, id: DraftId) {
     }
 }
 
-/// Takes a draft out, and says whether none is left.
-fn leave(ids: &mut Ids, id: DraftId) -> bool {
+/// Takes a draft out.
+fn leave(ids: &mut Ids, id: DraftId) {
     if let Ok(at) = ids.binary_search(&id) {
         ids.remove(at);
     }
-    ids.is_empty()
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use rankguard_model::{ClassId, Rank};
+use rankguard_model::Rank;
 
-use crate::{Candidate, Scene, Sign, Strength, knowledge};
+use crate::knowledge::Known;
+use crate::{Candidate, Scene, Sign, Strength};
 
 /// Under this heading torchrun tells the failure that it saw first.
 const FIRST_FAILURE: &str = "Root Cause (first observed failure)";
@@ -32,15 +33,11 @@ const EVERYBODY: [&str; 3] = ["argparse-error", "library-incompatible", "python-
 const NODE_RANKS: u32 = 8;
 
 /// Launchers name the rank that failed first; that helps where the cause itself names none and sits in the program.
-pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Rank> {
+pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<'_>) -> Option<Rank> {
     let class = winner.class.as_str();
     let survivor = matches!(class, "nccl-timeout" | "hccl-timeout");
     let everybody = EVERYBODY.contains(&class);
-    if winner.strength == Strength::Overriding
-        || survivor
-        || everybody
-        || !knowledge::has_first_rank(scene.catalogue, &winner.class)
-    {
+    if winner.strength == Strength::Overriding || survivor || everybody || !known.has_first_rank() {
         return None;
     }
     // Processes that crash together are noticed one after the other, which says nothing of who was first.
@@ -60,7 +57,7 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Ran
                 || local_rank_of(&sign.text).is_some()
         })
         .collect();
-    let program = knowledge::is_program(scene.catalogue, &winner.class);
+    let program = known.is_program();
     // What several ranks say of themselves is not one rank's, whichever the launcher noticed first.
     let mut speakers = winner
         .support
@@ -73,7 +70,7 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Ran
         return None;
     }
     // Of a race there is one loser; of most other mistakes of a program every process may be the one that is told.
-    let one = happens_to_one(scene, &winner.class);
+    let one = happens_to_one(class, known);
     let shared = program && !one && winner.class.as_str() != "race-on-shared-filesystem";
     let spawned = |sign: &Sign| {
         sign.mark()
@@ -111,11 +108,8 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate) -> Option<Ran
 }
 
 /// Whether a failure is one process's by its nature: its sample, its memory, its crash. Wrong settings and calls fail everywhere.
-fn happens_to_one(scene: &Scene<'_>, class: &ClassId) -> bool {
-    matches!(
-        knowledge::layer(scene.catalogue, class),
-        "hardware" | "user-data" | "model-numerics"
-    ) || ONE.contains(&class.as_str())
+fn happens_to_one(class: &str, known: Known<'_>) -> bool {
+    matches!(known.layer(), "hardware" | "user-data" | "model-numerics") || ONE.contains(&class)
 }
 
 /// The rank on its node of the process that a launcher tells the end of: it quotes the command, which names it.

@@ -51,10 +51,14 @@ const WRAPPERS: [&str; 9] = [
 /// exception of this one lost.
 pub(crate) fn cut_off<'a>(scene: &'a Scene<'_>, sign: &Sign) -> Option<&'a Sign> {
     let is_exception = sign.mark().is_some_and(|mark| mark.signature.starts_with("py-"));
+    if !is_exception {
+        return None;
+    }
+    let rank = sign.rank();
     scene
         .marks()
         .map(|(_, other)| other)
-        .filter(|other| is_exception && other.rank() != sign.rank())
+        .filter(|other| other.rank() != rank)
         .find(|other| other.text.ends_with("(cut off)") && other.field("functions").is_some())
 }
 
@@ -255,7 +259,7 @@ pub(crate) fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a 
         "import-error" => text.contains("cannot import name"),
         _ => false,
     };
-    let innermost = innermost(sign)?;
+    let innermost = asked.then(|| innermost(sign))??;
     let installed = !matches!(innermost, "program" | "python");
     // A framework hands its users' arguments on, and so do wrappers: there the caller is who asked.
     let hands_on = class == "type-error"
@@ -264,7 +268,7 @@ pub(crate) fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a 
                 .field("functions")
                 .and_then(|names| names.split(',').next())
                 .is_some_and(|name| WRAPPERS.contains(&name)));
-    (asked && installed && !hands_on).then_some(innermost)
+    (installed && !hands_on).then_some(innermost)
 }
 
 /// Whether the line that raised put one of PyTorch's wrappers around the model, by arguments that the framework itself wrote:

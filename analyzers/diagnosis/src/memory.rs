@@ -3,61 +3,32 @@
 //! A repeat of what is held often enough only overwrites the newest of its kind. The orders by place and by time are not told
 //! of that: they say *not before*, and whoever takes the first of one looks whether it is still the first.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
-use rankguard_model::{Entity, JobId, NodeId, Timestamp};
+use rankguard_model::{Entity, Fold, JobId, NodeId, Timestamp};
 
 use crate::glimpse::Glimpse;
 use crate::repeats::KEPT;
-use crate::scope::{ByScope, ScopeRef};
+use crate::scope::ScopeRef;
 use crate::{Context, Policy, Scope, Sign, What};
 
-/// Something of whomever a sign may speak of, as far as it decides whose failure it may belong to.
-#[derive(Debug, Clone, Default)]
-struct ByWhom {
-    /// Ranks of a generation, and nodes.
-    scopes: ByScope<Places>,
-    /// Jobs as such, whatever their generation.
-    jobs: BTreeMap<JobId, Places>,
-}
-
-impl ByWhom {
-    fn insert(&mut self, sign: &Sign, place: Place) {
-        let known = match whom(sign) {
-            Whom::Scope(scope) => self.scopes.get_mut(scope),
-            Whom::Job(job) => self.jobs.get_mut(job),
-        };
-        match (known, whom(sign)) {
-            (Some(places), _) => file(places, place),
-            (None, Whom::Scope(scope)) => self.scopes.insert(&scope.own(), vec![place]),
-            (None, Whom::Job(job)) => drop(self.jobs.insert(job.clone(), vec![place])),
-        }
-    }
-
-    fn remove(&mut self, sign: &Sign, place: Place) {
-        let whom = whom(sign);
-        let known = match whom {
-            Whom::Scope(scope) => self.scopes.get_mut(scope),
-            Whom::Job(job) => self.jobs.get_mut(job),
-        };
-        let Some(places) = known else { return };
-        if let Ok(at) = places.binary_search(&place) {
-            places.remove(at);
-        }
-        if places.is_empty() {
-            match whom {
-                Whom::Scope(scope) => self.scopes.remove(scope),
-                Whom::Job(job) => drop(self.jobs.remove(job)),
-            }
-        }
-    }
-}
-
-/// Whom a sign speaks of.
-#[derive(Clone, Copy)]
+/// Whom a sign speaks of, as far as it decides whose failure it may belong to.
+#[derive(Clone, Copy, PartialEq, Hash)]
 enum Whom<'a> {
+    /// Ranks of a generation, and nodes.
     Scope(ScopeRef<'a>),
+    /// A job as such, whatever its generation.
     Job(&'a JobId),
+}
+
+impl Whom<'_> {
+    fn folded(self) -> u64 {
+        let mut fold = Fold::default();
+        self.hash(&mut fold);
+        fold.finish()
+    }
 }
 
 fn whom(sign: &Sign) -> Whom<'_> {
@@ -73,14 +44,6 @@ fn whom(sign: &Sign) -> Whom<'_> {
 type Arrival = u64;
 /// Where a sign is held: the number of an arrival that is no later than its own.
 type Place = Arrival;
-/// Places in rising order.
-type Places = Vec<Place>;
-
-/// Puts a place among others; it is the highest as a rule.
-fn file(places: &mut Places, place: Place) {
-    let at = places.partition_point(|other| *other < place);
-    places.insert(at, place);
-}
 
 /// A sign that is held.
 #[derive(Debug, Clone)]
@@ -89,6 +52,8 @@ struct Held {
     arrival: Arrival,
     /// What is the same in all repeats of it.
     same: Option<u64>,
+    /// Whom it speaks of, folded.
+    whom: u64,
     /// Where it stands in the order by time: no later than its own.
     filed: Timestamp,
 }
@@ -99,7 +64,7 @@ pub(crate) struct Memory {
     held: BTreeMap<Place, Box<Held>>,
     arrived: Arrival,
     by_time: BTreeSet<(Timestamp, Place)>,
-    by_whom: ByWhom,
+    by_whom: BTreeSet<(u64, Place)>,
     /// Of what says the same, in the order of arrival.
     alike: BTreeMap<u64, Vec<Place>>,
 }
@@ -107,9 +72,7 @@ pub(crate) struct Memory {
 /// The same signs in the same order; the numbers of their arrival say nothing.
 impl PartialEq for Memory {
     fn eq(&self, other: &Self) -> bool {
-        let (ours, theirs) = (self.in_order(self.held.keys()), other.in_order(other.held.keys()));
-        let theirs = theirs.iter().map(|held| &held.sign);
-        ours.iter().map(|held| &held.sign).eq(theirs)
+        self.in_order().eq(other.in_order())
     }
 }
 
@@ -130,6 +93,7 @@ impl Memory {
         let held = Held {
             arrival: self.arrived,
             same: glimpse.same,
+            whom: whom(&sign).folded(),
             filed: sign.at,
             sign,
         };
@@ -141,10 +105,12 @@ impl Memory {
     fn insert(&mut self, held: Box<Held>) {
         let place = held.arrival;
         if let Some(same) = held.same {
-            file(self.alike.entry(same).or_default(), place);
+            let alike = self.alike.entry(same).or_default();
+            // It is the highest as a rule.
+            alike.insert(alike.partition_point(|other| *other < place), place);
         }
         self.by_time.insert((held.filed, place));
-        self.by_whom.insert(&held.sign, place);
+        self.by_whom.insert((held.whom, place));
         self.held.insert(place, held);
     }
 
@@ -196,47 +162,52 @@ impl Memory {
 
     /// A node speaks again: its silence is forgotten.
     pub(crate) fn forget_silence(&mut self, node: &NodeId) {
-        let Some(held) = self.by_whom.scopes.get(ScopeRef::Node(node)) else {
-            return;
-        };
-        let silent = |place: &&Place| self.held.get(place).is_some_and(|held| held.sign.what == What::Silent);
-        for place in held.iter().filter(silent).copied().collect::<Vec<_>>() {
+        let there = self.of_whom(Whom::Scope(ScopeRef::Node(node)));
+        let silent = there.filter(|(_, held)| held.sign.what == What::Silent);
+        for place in silent.map(|(place, _)| place).collect::<Vec<_>>() {
             self.remove(place);
         }
     }
 
     /// Signs that may belong to a scope's failure, in the order of their arrival.
     pub(crate) fn of_scope<'a>(&'a self, scope: &Scope, context: &Context) -> Vec<&'a Sign> {
-        let mut found = Places::new();
-        let mut take = |places: Option<&Places>| found.extend(places.into_iter().flatten());
-        let (scopes, jobs) = (&self.by_whom.scopes, &self.by_whom.jobs);
+        let mut found: Vec<&Held> = Vec::new();
+        let mut take = |whom| found.extend(self.of_whom(whom).map(|(_, held)| held));
         match scope {
             Scope::Node { node } => {
                 if context.jobs_on(node).next().is_none() {
-                    take(scopes.get(ScopeRef::Node(node)));
+                    take(Whom::Scope(ScopeRef::Node(node)));
                 }
             }
             Scope::Job { job, generation } => {
-                take(scopes.get(ScopeRef::Job(job, *generation)));
+                take(Whom::Scope(ScopeRef::Job(job, *generation)));
                 let known = context.job(job);
                 if known.map(|known| known.generation).unwrap_or_default() == *generation {
-                    take(jobs.get(job));
+                    take(Whom::Job(job));
                     let placed = known.into_iter().flat_map(|known| known.placements.values());
                     for node in placed.collect::<BTreeSet<_>>() {
-                        take(scopes.get(ScopeRef::Node(node)));
+                        take(Whom::Scope(ScopeRef::Node(node)));
                     }
                 }
             }
         }
-        let held = self.in_order(found.iter()).into_iter();
-        held.map(|held| &held.sign).collect()
+        found.sort_unstable_by_key(|held| held.arrival);
+        found.into_iter().map(|held| &held.sign).collect()
     }
 
-    /// What is held at some places, in the order of arrival.
-    fn in_order<'a>(&self, places: impl Iterator<Item = &'a Place>) -> Vec<&Held> {
-        let mut held: Vec<&Held> = places.filter_map(|place| Some(&**self.held.get(place)?)).collect();
+    /// What is held of whom, in the order of the places. Names that fold alike are still two.
+    fn of_whom<'a, 'w>(&'a self, asked: Whom<'w>) -> impl Iterator<Item = (Place, &'a Held)> + use<'a, 'w> {
+        let fold = asked.folded();
+        let there = self.by_whom.range((fold, 0)..=(fold, Place::MAX));
+        let held = there.filter_map(|(_, place)| Some((*place, &**self.held.get(place)?)));
+        held.filter(move |(_, held)| whom(&held.sign) == asked)
+    }
+
+    /// Everything that is held, in the order of arrival.
+    fn in_order(&self) -> impl Iterator<Item = &Sign> {
+        let mut held: Vec<&Held> = self.held.values().map(Box::as_ref).collect();
         held.sort_unstable_by_key(|held| held.arrival);
-        held
+        held.into_iter().map(|held| &held.sign)
     }
 
     /// All signs, oldest arrival first.
@@ -249,13 +220,13 @@ impl Memory {
     fn remove(&mut self, place: Place) -> Option<Box<Held>> {
         let held = self.held.remove(&place)?;
         self.by_time.remove(&(held.filed, place));
-        self.by_whom.remove(&held.sign, place);
+        self.by_whom.remove(&(held.whom, place));
         if let Some(same) = held.same
-            && let Some(alike) = self.alike.get_mut(&same)
+            && let Entry::Occupied(mut alike) = self.alike.entry(same)
         {
-            alike.retain(|other| *other != place);
-            if alike.is_empty() {
-                self.alike.remove(&same);
+            alike.get_mut().retain(|other| *other != place);
+            if alike.get().is_empty() {
+                alike.remove();
             }
         }
         Some(held)

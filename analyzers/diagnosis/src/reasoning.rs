@@ -1,5 +1,6 @@
 //! The note for the person on call: one full sentence a line, times relative to the first cause.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{Entity, NodeId, Rank, Reason, Role, Source, Timestamp, Verdict};
@@ -12,10 +13,11 @@ const QUOTE: usize = 200;
 /// Writes the note.
 pub(crate) fn note(scene: &Scene<'_>, winner: &Candidate, verdict: &Verdict, now: Timestamp) -> Vec<Reason> {
     let first = &scene.signs[winner.first];
-    let mut lines = vec![Reason {
+    let mut lines = Vec::with_capacity(4);
+    lines.push(Reason {
         at: first.at,
         text: opening(first, verdict),
-    }];
+    });
     lines.extend(followers(scene, winner, first));
     lines.extend(ended(scene, winner, first));
     let mut say = |text: String| lines.push(Reason { at: now, text });
@@ -31,21 +33,35 @@ pub(crate) fn note(scene: &Scene<'_>, winner: &Candidate, verdict: &Verdict, now
 }
 
 fn opening(first: &Sign, verdict: &Verdict) -> String {
-    let what = match first.exit() {
-        Some(_) => format!("{} ended: {}", subject(&first.entity), first.text),
-        None => format!("{} says \"{}\"", speaker(first), quote(&first.text)),
+    let when = match first.timed {
+        true => Cow::Owned(format!("is of {}", first.at)),
+        false => "at a time that the log does not tell".into(),
     };
-    if first.timed {
-        format!(
-            "The first cause is of {}: {what}; it reads as {}.",
-            first.at, verdict.class
-        )
-    } else {
-        format!(
-            "The first cause, at a time that the log does not tell: {what}; it reads as {}.",
-            verdict.class
-        )
-    }
+    let (who, says, words, end) = match first.exit() {
+        Some(_) => (
+            subject(&first.entity),
+            " ended: ",
+            Cow::Borrowed(first.text.as_str()),
+            "",
+        ),
+        None => (speaker(first), " says \"", quote(&first.text), "\""),
+    };
+    let between = if first.timed { " " } else { ", " };
+    let class = verdict.class.as_str();
+    [
+        "The first cause",
+        between,
+        &when,
+        ": ",
+        &who,
+        says,
+        &words,
+        end,
+        "; it reads as ",
+        class,
+        ".",
+    ]
+    .concat()
 }
 
 /// What else was said, grouped by source and class, so that a burst is one line.
@@ -140,14 +156,24 @@ fn conclusion(winner: &Candidate, verdict: &Verdict) -> String {
         Strength::Symptom => "it is a symptom and the cause itself was not seen",
         Strength::Outcome => "only the ending was seen, not why",
     };
-    let blamed = match &verdict.blamed {
-        Entity::Unknown => "No machine is named, so nobody is blamed".to_owned(),
-        entity => format!("The blame is on {}", subject(entity)),
+    let (blame, blamed) = match &verdict.blamed {
+        Entity::Unknown => ("No machine is named, so nobody is blamed", "".into()),
+        entity => ("The blame is on ", subject(entity)),
     };
-    format!(
-        "{blamed} for {} with confidence {:.2}: {why}.",
-        verdict.class, verdict.confidence
-    )
+    let confidence = format!("{:.2}", verdict.confidence);
+    let class = verdict.class.as_str();
+    [
+        blame,
+        &blamed,
+        " for ",
+        class,
+        " with confidence ",
+        &confidence,
+        ": ",
+        why,
+        ".",
+    ]
+    .concat()
 }
 
 fn before(sign: &Sign, first: &Sign) -> bool {
@@ -176,43 +202,46 @@ fn moment(sign: &Sign, first: &Sign) -> String {
     }
 }
 
-fn speaker(sign: &Sign) -> String {
-    let node = sign.node().map(|node| beside(" of node ", node)).unwrap_or_default();
+fn speaker(sign: &Sign) -> Cow<'static, str> {
+    let of_node = |what: &str| match sign.node() {
+        Some(node) => beside(what, " of node ", node),
+        None => what.to_owned(),
+    };
+    let of_rank = |named: &str, nameless: &'static str| match sign.rank() {
+        Some(rank) => Cow::Owned(format!("{named}{rank}")),
+        None => nameless.into(),
+    };
     match sign.source {
-        Source::KernelLog => format!("the kernel log{node}"),
-        Source::JobLog => sign
-            .rank()
-            .map_or_else(|| "the job's log".to_owned(), |rank| format!("the log of rank {rank}")),
-        Source::Launcher => "the launcher".to_owned(),
-        Source::Scheduler => "the scheduler".to_owned(),
-        Source::Ranks => sign
-            .rank()
-            .map_or_else(|| "the agent".to_owned(), |rank| format!("the agent of rank {rank}")),
-        Source::Host => format!("the host monitor{node}"),
-        Source::Gpu => format!("the GPU library{node}"),
-        Source::Nic => format!("the network monitor{node}"),
-        Source::Checkpoint => format!("the checkpoint service{node}"),
-        Source::FlightRecorder => "the flight recorder of the job".to_owned(),
-        Source::Agent => "the controller's watch over agents".to_owned(),
+        Source::KernelLog => of_node("the kernel log").into(),
+        Source::JobLog => of_rank("the log of rank ", "the job's log"),
+        Source::Launcher => "the launcher".into(),
+        Source::Scheduler => "the scheduler".into(),
+        Source::Ranks => of_rank("the agent of rank ", "the agent"),
+        Source::Host => of_node("the host monitor").into(),
+        Source::Gpu => of_node("the GPU library").into(),
+        Source::Nic => of_node("the network monitor").into(),
+        Source::Checkpoint => of_node("the checkpoint service").into(),
+        Source::FlightRecorder => "the flight recorder of the job".into(),
+        Source::Agent => "the controller's watch over agents".into(),
     }
 }
 
-fn subject(entity: &Entity) -> String {
+fn subject(entity: &Entity) -> Cow<'static, str> {
     match entity {
-        Entity::Rank { rank, node, .. } => format!("rank {rank}{}", beside(" on node ", node)),
-        Entity::Device { node, device } => format!("{device}{}", beside(" of node ", node)),
-        Entity::Node { node } if node.as_str().is_empty() => "the node that wrote the log".to_owned(),
-        Entity::Job { .. } => "the job".to_owned(),
-        other => other.to_string(),
+        Entity::Rank { rank, node, .. } => beside(&format!("rank {rank}"), " on node ", node).into(),
+        Entity::Device { node, device } => beside(&device.to_string(), " of node ", node).into(),
+        Entity::Node { node } if node.as_str().is_empty() => "the node that wrote the log".into(),
+        Entity::Node { node } => beside("", "node ", node).into(),
+        Entity::Job { .. } => "the job".into(),
+        Entity::Unknown => "unknown".into(),
     }
 }
 
-/// A node behind a word, or nothing where nothing told its name.
-fn beside(word: &str, node: &NodeId) -> String {
-    if node.as_str().is_empty() {
-        String::new()
-    } else {
-        format!("{word}{node}")
+/// Something with its node behind a word, or by itself where nothing told the node's name.
+fn beside(what: &str, word: &str, node: &NodeId) -> String {
+    match node.as_str() {
+        "" => what.to_owned(),
+        node => [what, word, node].concat(),
     }
 }
 
@@ -225,11 +254,13 @@ fn names(ranks: &BTreeSet<Rank>) -> String {
     }
 }
 
-fn quote(text: &str) -> String {
+fn quote(text: &str) -> Cow<'_, str> {
     let line = text.lines().next().unwrap_or_default().trim();
-    match line.char_indices().nth(QUOTE) {
-        Some((end, _)) => format!("{} ...", &line[..end]),
-        None => line.to_owned(),
+    // What has no more bytes has no more characters.
+    let mut beyond = line.char_indices().skip(QUOTE).filter(|_| line.len() > QUOTE);
+    match beyond.next() {
+        Some((end, _)) => format!("{} ...", &line[..end]).into(),
+        None => line.into(),
     }
 }
 

@@ -7,7 +7,8 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{Entity, Exit, Generation, JobId, NodeId, Rank, Role, Timestamp};
 
 use crate::engine::{self, Family};
-use crate::{Sign, What, knowledge};
+use crate::knowledge::Known;
+use crate::{Sign, What};
 
 /// The signs of one failure in order of time, and where the job's ranks ran.
 #[derive(Debug, Clone)]
@@ -22,8 +23,8 @@ pub struct Scene<'a> {
     pub placements: &'a BTreeMap<Rank, NodeId>,
     /// What is known of failure classes.
     pub catalogue: &'a Catalogue,
-    /// The family of each sign: every engine asks for it of every sign.
-    families: OnceCell<Vec<Option<Family>>>,
+    /// What is known of the class of each sign: every engine asks for it of every sign.
+    known: OnceCell<Vec<Option<OfClass<'a>>>>,
 }
 
 impl<'a> Scene<'a> {
@@ -41,16 +42,45 @@ impl<'a> Scene<'a> {
             generation,
             placements,
             catalogue,
-            families: OnceCell::new(),
+            known: OnceCell::new(),
         }
+    }
+}
+
+/// What the catalogue has of a sign's class, and the engine that looks at it.
+#[derive(Debug, Clone, Copy)]
+struct OfClass<'a> {
+    known: Known<'a>,
+    family: Option<Family>,
+}
+
+impl<'a> Scene<'a> {
+    fn of_class(&self, index: usize) -> Option<&OfClass<'a>> {
+        let of = |sign: &'a Sign| {
+            let class = sign.class()?;
+            let known = Known::of(self.catalogue, class);
+            let family = engine::family(class.as_str(), known.layer());
+            Some(OfClass { known, family })
+        };
+        let all = || self.signs.iter().map(of).collect();
+        self.known.get_or_init(all).get(index)?.as_ref()
     }
 }
 
 impl Scene<'_> {
     /// Which engine the sign of this index belongs to.
     pub(crate) fn family(&self, index: usize) -> Option<Family> {
-        let all = || self.signs.iter().map(|sign| engine::family(self, sign)).collect();
-        self.families.get_or_init(all).get(index).copied().flatten()
+        self.of_class(index)?.family
+    }
+
+    /// Whether any sign belongs to an engine.
+    pub(crate) fn has(&self, family: Family) -> bool {
+        (0..self.signs.len()).any(|index| self.family(index) == Some(family))
+    }
+
+    /// What is known of the class of the sign of this index, where it has one.
+    pub(crate) fn known(&self, index: usize) -> Option<Known<'_>> {
+        Some(self.of_class(index)?.known)
     }
 
     /// Signs that a signature knows, with their index.
@@ -109,12 +139,6 @@ impl Scene<'_> {
             },
             _ => self.job_entity(),
         }
-    }
-
-    /// The layer of a sign's class.
-    pub fn layer_of(&self, sign: &Sign) -> &str {
-        sign.class()
-            .map_or("unknown", |class| knowledge::layer(self.catalogue, class))
     }
 
     /// Whether any sign of the scene plays this role by its signature.

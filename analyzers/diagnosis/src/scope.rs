@@ -1,8 +1,6 @@
-//! Scopes: whose failure it is, owned or lent, and what is found by it.
+//! Scopes: whose failure it is, owned or lent.
 
-use std::collections::BTreeMap;
-
-use rankguard_model::{Folded, Generation, JobId, NodeId};
+use rankguard_model::{Generation, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// Whose failure it is.
@@ -50,7 +48,7 @@ impl Scope {
 }
 
 /// A scope whose names belong to somebody else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ScopeRef<'a> {
     Job(&'a JobId, Generation),
     Node(&'a NodeId),
@@ -64,64 +62,6 @@ impl ScopeRef<'_> {
                 generation,
             },
             Self::Node(node) => Scope::Node { node: node.clone() },
-        }
-    }
-}
-
-/// Something of each scope, found without copying a name.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ByScope<T> {
-    jobs: BTreeMap<Folded<JobId>, BTreeMap<Generation, T>>,
-    nodes: BTreeMap<Folded<NodeId>, T>,
-}
-
-impl<T> Default for ByScope<T> {
-    fn default() -> Self {
-        Self {
-            jobs: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-        }
-    }
-}
-
-impl<T> ByScope<T> {
-    pub(crate) fn get(&self, scope: ScopeRef<'_>) -> Option<&T> {
-        match scope {
-            ScopeRef::Job(job, generation) => self.jobs.get(&Folded::of(job))?.get(&generation),
-            ScopeRef::Node(node) => self.nodes.get(&Folded::of(node)),
-        }
-    }
-
-    pub(crate) fn get_mut(&mut self, scope: ScopeRef<'_>) -> Option<&mut T> {
-        match scope {
-            ScopeRef::Job(job, generation) => self.jobs.get_mut(&Folded::of(job))?.get_mut(&generation),
-            ScopeRef::Node(node) => self.nodes.get_mut(&Folded::of(node)),
-        }
-    }
-
-    pub(crate) fn insert(&mut self, scope: &Scope, what: T) {
-        match scope {
-            Scope::Job { job, generation } => {
-                let generations = self.jobs.entry(Folded::of(job)).or_default();
-                generations.insert(*generation, what);
-            }
-            Scope::Node { node } => drop(self.nodes.insert(Folded::of(node), what)),
-        }
-    }
-
-    pub(crate) fn remove(&mut self, scope: ScopeRef<'_>) {
-        match scope {
-            ScopeRef::Job(job, generation) => {
-                let job = Folded::of(job);
-                let Some(generations) = self.jobs.get_mut(&job) else {
-                    return;
-                };
-                generations.remove(&generation);
-                if generations.is_empty() {
-                    self.jobs.remove(&job);
-                }
-            }
-            ScopeRef::Node(node) => drop(self.nodes.remove(&Folded::of(node))),
         }
     }
 }

@@ -2,26 +2,27 @@
 
 use rankguard_model::{Entity, Verdict};
 
-use crate::{Scene, Sign, knowledge};
+use crate::Sign;
+use crate::knowledge::Known;
 
 /// The signature of a verdict that rests on a sign: equal for a bug that comes back, different for a different line or
 /// message. Numbers are left out of messages, because shapes, addresses and steps differ between runs of the same bug.
-pub(crate) fn of(scene: &Scene<'_>, verdict: &Verdict, first: &Sign) -> String {
-    if !knowledge::is_program(scene.catalogue, &verdict.class) {
+pub(crate) fn of(known: Known<'_>, verdict: &Verdict, first: &Sign) -> String {
+    if !known.is_program() {
         // A machine fails as itself: the same GPU twice is the same failure, two GPUs are two. Which rank was hit says
         // nothing, because ranks move.
         return match &verdict.blamed {
-            Entity::Rank { job, .. } => format!("{}|job {job}", verdict.class),
-            other => format!("{}|{other}", verdict.class),
+            Entity::Rank { job, .. } => [verdict.class.as_str(), "|job ", job.as_str()].concat(),
+            _ => blames(verdict, "|"),
         };
     }
-    format!("{}|{}|{}", verdict.class, place(first), normal(words(first)))
+    [verdict.class.as_str(), "|", &place(first), "|", &normal(words(first))].concat()
 }
 
 /// The failure in one line: `train.py:41: RuntimeError: ...`, or who is blamed for what.
-pub(crate) fn headline(scene: &Scene<'_>, verdict: &Verdict, first: &Sign) -> String {
-    if !knowledge::is_program(scene.catalogue, &verdict.class) || first.mark().is_none() {
-        return format!("{} on {}", verdict.class, verdict.blamed);
+pub(crate) fn headline(known: Known<'_>, verdict: &Verdict, first: &Sign) -> String {
+    if !known.is_program() || first.mark().is_none() {
+        return blames(verdict, " on ");
     }
     let place = place(first);
     let words: String = first
@@ -36,6 +37,16 @@ pub(crate) fn headline(scene: &Scene<'_>, verdict: &Verdict, first: &Sign) -> St
         words
     } else {
         format!("{place}: {words}")
+    }
+}
+
+/// The class of a verdict and whom it blames, with something between them.
+fn blames(verdict: &Verdict, between: &str) -> String {
+    let class = verdict.class.as_str();
+    match &verdict.blamed {
+        Entity::Node { node } => [class, between, "node ", node.as_str()].concat(),
+        Entity::Job { job } => [class, between, "job ", job.as_str()].concat(),
+        other => [class, between, &other.to_string()].concat(),
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn weigh(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
             .filter(|(_, sign)| names(&sign.text, &place))
             .map(|(index, _)| index);
         let named: Vec<usize> = named.collect();
-        candidate = candidate.confirmed(named, format!("A rank itself names {place}."));
+        candidate = candidate.confirmed(named, || format!("A rank itself names {place}."));
     }
     let stands = scene.signs.iter().any(|sign| sign.what == What::Stalled);
     if stands && rests_on(scene, &candidate, |sign| is_answered(scene, sign)) {
@@ -90,17 +90,18 @@ fn is_beside(scene: &Scene<'_>, sign: &Sign, job: &JobId) -> bool {
     let known = users == NOBODY || users.split(", ").all(|user| user != UNKNOWN);
     let used = of_job(users, job).next().is_some();
     let place = sign.field(MOUNT);
-    known && !used && !scene.marks().any(|(_, other)| touches(scene, other, place))
+    known && !used && !scene.marks().any(|(index, _)| touches(scene, index, place))
 }
 
 /// Whether a rank itself speaks of a place, or of storage without saying where.
-fn touches(scene: &Scene<'_>, sign: &Sign, place: Option<&str>) -> bool {
+fn touches(scene: &Scene<'_>, index: usize, place: Option<&str>) -> bool {
+    let sign = &scene.signs[index];
     if !matches!(sign.entity, Entity::Rank { .. }) {
         return false;
     }
     let stuck = sign.mark().is_some_and(|mark| mark.signature == BLOCKED);
-    let anywhere =
-        stuck && sign.field(MOUNT).is_none() || scene.layer_of(sign) == "storage" && !sign.text.contains('/');
+    let of_storage = || scene.known(index).is_some_and(|class| class.layer() == "storage");
+    let anywhere = stuck && sign.field(MOUNT).is_none() || of_storage() && !sign.text.contains('/');
     anywhere || place.is_some_and(|place| names(&sign.text, place) || sign.field(MOUNT) == Some(place))
 }
 

@@ -87,9 +87,9 @@ fn installers(scene: &Scene<'_>, ranking: &mut [Candidate]) {
         no_index && sign.is_root_mark()
     };
     for candidate in ranking.iter_mut() {
-        let none = scene.signs[candidate.first].text.contains("(from versions: none)");
+        let none = || scene.signs[candidate.first].text.contains("(from versions: none)");
         let from = candidate.first.saturating_sub(BESIDE);
-        if none && scene.signs[from..candidate.first].iter().any(reached) {
+        if scene.signs[from..candidate.first].iter().any(reached) && none() {
             candidate.strength = Strength::Symptom;
         }
     }

@@ -156,3 +156,21 @@ fn a_stall_of_a_generation_with_made_up_evidence_is_made_up() {
     assert!(!concluded(false, 1));
     assert!(!concluded(true, 2));
 }
+
+/// A draft that was weighed by the words of one catalogue is concluded by those of the catalogue that holds then.
+#[test]
+fn a_catalogue_that_is_read_anew_is_asked_anew() {
+    let ours = "[[class]]\nid = \"gpu-fallen-off-bus\"\nreplaces = \"gpu-fallen-off-bus\"\nlayer = \"hardware\"\n\
+                severity = \"warning\"\ndefinition = \"Ours.\"\nadvice = \"Wait.\"\naction = \"contact-platform\"\n";
+    let ours = Catalogue::with_files(&[("ours.toml", ours)]).unwrap();
+    let mut weighed = Diagnosis::new(Policy::default());
+    let now = Timestamp::from_millis(500);
+    weighed.observe(now, &story()[0], &Context::default(), Catalogue::builtin());
+    let due = weighed.due().unwrap();
+    // What is written down holds no weights.
+    let mut written: Diagnosis = serde_json::from_str(&serde_json::to_string(&weighed).unwrap()).unwrap();
+    let by_builtin = weighed.clone().conclude(due, Catalogue::builtin());
+    let by_ours = weighed.conclude(due, &ours);
+    assert_ne!(by_builtin[0].verdict.confidence, by_ours[0].verdict.confidence);
+    assert_eq!(by_ours, written.conclude(due, &ours));
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{ClassId, Role};
+use rankguard_model::{ClassId, Role, SmolStr};
 use serde::{Deserialize, Serialize};
 
 /// What one number means.
@@ -20,7 +20,7 @@ pub struct Code {
     #[serde(default)]
     pub(crate) mnemonics: Vec<String>,
     /// Meaning, in our words.
-    pub meaning: String,
+    pub meaning: SmolStr,
     /// The class it speaks for.
     pub class: ClassId,
     /// Its part in a failure, as far as the number alone can tell.
@@ -29,7 +29,7 @@ pub struct Code {
     pub confidence: f64,
     /// What the vendor says to do first and then to look into.
     #[serde(default)]
-    pub vendor_action: String,
+    pub vendor_action: SmolStr,
     /// GPUs and drivers it is limited to; empty where it holds for all current ones.
     #[serde(default)]
     pub scope: String,
@@ -47,7 +47,7 @@ pub struct Code {
     pub notes: String,
     /// Id of the source where it is described ([`crate::Catalogue::source`]).
     #[serde(default)]
-    pub source: String,
+    pub source: SmolStr,
 }
 
 /// What an event of a switch stops.

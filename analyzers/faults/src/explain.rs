@@ -171,7 +171,7 @@ fn explain_line(catalogue: &Catalogue, matcher: &Matcher, query: &str) -> Vec<Ex
             }
             if let Some(decoded) = decoded {
                 explanation.role = decoded.role;
-                explanation.vendor_action = Some(decoded.vendor_action.clone()).filter(|action| !action.is_empty());
+                explanation.vendor_action = Some(decoded.vendor_action.to_string()).filter(|action| !action.is_empty());
                 explanation.decoded = Some(decoded);
             } else {
                 explanation.role = mark.role;
@@ -221,7 +221,7 @@ fn explain_code(catalogue: &Catalogue, kind: CodeKind, number: u32) -> Option<Ex
     add_code(catalogue, kind, number, &mut explanation);
     if let Some(code) = code {
         explanation.role = code.role;
-        explanation.vendor_action = Some(code.vendor_action.clone()).filter(|action| !action.is_empty());
+        explanation.vendor_action = Some(code.vendor_action.to_string()).filter(|action| !action.is_empty());
     }
     Some(explanation)
 }

@@ -100,20 +100,42 @@ impl<'de> Deserialize<'de> for ChunkDigest {
 pub(crate) mod table {
     use super::*;
 
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    /// Written and read digest by digest: as one text it would be twice the table again.
+    struct Hex<'a>(&'a [ChunkDigest]);
+
+    impl fmt::Display for Hex<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            const DIGITS: &[u8; 16] = b"0123456789abcdef";
+            let mut text = [0; 32];
+            self.0.iter().try_for_each(|digest| {
+                for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(digest.0) {
+                    *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+                }
+                f.write_str(std::str::from_utf8(&text).expect("hex digits are text"))
+            })
+        }
+    }
+
+    struct Table;
+
+    impl de::Visitor<'_> for Table {
+        type Value = Vec<ChunkDigest>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a table of chunk digests")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            read(text).map_err(E::custom)
+        }
+    }
 
     pub(crate) fn serialize<S: Serializer>(table: &[ChunkDigest], serializer: S) -> Result<S::Ok, S::Error> {
-        let mut text = String::with_capacity(table.len() * 32);
-        for byte in table.iter().flat_map(|digest| digest.0) {
-            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            text.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
-        serializer.serialize_str(&text)
+        serializer.collect_str(&Hex(table))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ChunkDigest>, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        read(&text).map_err(de::Error::custom)
+        deserializer.deserialize_str(Table)
     }
 
     pub(super) fn read(text: &str) -> Result<Vec<ChunkDigest>, ChunkDigestError> {

@@ -9,6 +9,8 @@
 //! A person can read it with `less`; a program knows from the file alone whether a bit has changed. The version stands
 //! under the digest too, so a damaged version number cannot make another parser accept the body.
 
+use std::io;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -16,6 +18,15 @@ use crate::Digest;
 
 /// The version that this crate writes, of every kind of file.
 pub const VERSION: u32 = 2;
+
+/// What stands before the digest.
+const DIGEST: &str = "blake3 ";
+
+/// Length of a digest as text.
+const HEX_DIGITS: usize = 64;
+
+/// Bytes of a body that are gathered before they go anywhere.
+const PART: usize = 16 << 10;
 
 /// Why bytes are no such file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,15 +54,65 @@ pub enum EnvelopeError {
 
 /// Text of `body` under `magic`.
 pub(crate) fn seal<T: Serialize>(magic: &'static str, body: &T) -> Vec<u8> {
-    let body = serde_json::to_vec(body).expect("plain data with text keys always has a JSON form");
-    let first = format!("{magic} {VERSION}\n");
-    let digest = digest(first.as_bytes(), &body);
-    let mut text = Vec::with_capacity(first.len() + body.len() + 80);
-    text.extend_from_slice(first.as_bytes());
-    text.extend_from_slice(format!("blake3 {digest}\n").as_bytes());
-    text.extend_from_slice(&body);
-    text.push(b'\n');
+    let mut text = Vec::new();
+    let put = |at: usize, part: &[u8]| {
+        text.resize(text.len().max(at + part.len()), 0);
+        text[at..at + part.len()].copy_from_slice(part);
+        Ok(())
+    };
+    seal_into(magic, body, put).expect("plain data with text keys always has a JSON form");
     text
+}
+
+/// Gives `put` the text of `body` under `magic`, part by part with the place of each, the digest last: an index of a large image
+/// is long, and the memory of whoever writes it is not ours to fill. Gives how long the text is.
+pub(crate) fn seal_into<T: Serialize>(
+    magic: &'static str,
+    body: &T,
+    mut put: impl FnMut(usize, &[u8]) -> io::Result<()>,
+) -> io::Result<usize> {
+    let first = format!("{magic} {VERSION}\n");
+    let digest_at = first.len() + DIGEST.len();
+    let mut parts = Parts {
+        at: digest_at + HEX_DIGITS + 1,
+        gathered: Vec::with_capacity(PART),
+        hasher: blake3::Hasher::new(),
+        put: &mut put,
+    };
+    parts.hasher.update(first.as_bytes());
+    serde_json::to_writer(&mut parts, body)?;
+    io::Write::flush(&mut parts)?;
+    let (end, digest) = (parts.at, Digest(*parts.hasher.finalize().as_bytes()));
+    put(end, b"\n")?;
+    put(0, format!("{first}{DIGEST}{digest}\n").as_bytes())?;
+    Ok(end + 1)
+}
+
+/// A body on its way to `put`, digested as it goes.
+struct Parts<'a> {
+    at: usize,
+    gathered: Vec<u8>,
+    hasher: blake3::Hasher,
+    put: &'a mut dyn FnMut(usize, &[u8]) -> io::Result<()>,
+}
+
+impl io::Write for Parts<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.gathered.len() + bytes.len() > PART {
+            self.flush()?;
+        }
+        let taken = bytes.len().min(PART);
+        self.gathered.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.hasher.update(&self.gathered);
+        (self.put)(self.at, &self.gathered)?;
+        self.at += self.gathered.len();
+        self.gathered.clear();
+        Ok(())
+    }
 }
 
 /// The body of `bytes`, if they are whole, of this kind and of a known version.
@@ -76,7 +137,7 @@ pub(crate) fn open<T: DeserializeOwned>(magic: &'static str, max: usize, bytes: 
     }
     let (second, rest) = line(rest)?;
     let stated = second
-        .strip_prefix(b"blake3 ")
+        .strip_prefix(DIGEST.as_bytes())
         .and_then(|hex| std::str::from_utf8(hex).ok());
     let stated: Digest = stated.and_then(|hex| hex.parse().ok()).ok_or(EnvelopeError::Torn)?;
     let body = rest.strip_suffix(b"\n").ok_or(EnvelopeError::Torn)?;
@@ -120,6 +181,21 @@ mod tests {
     #[test]
     fn reads_what_it_wrote() {
         assert_eq!(read(&seal(MAGIC, &[1, 2, 3])), Ok(vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn a_text_that_goes_in_parts_is_the_text() {
+        let long: Vec<u32> = (0..30_000).collect();
+        let (mut text, mut largest) = (vec![b'?'; 1 << 18], 0);
+        let length = seal_into(MAGIC, &long, |at, part| {
+            text[at..at + part.len()].copy_from_slice(part);
+            largest = largest.max(part.len());
+            Ok(())
+        });
+        text.truncate(length.expect("nothing refuses a part"));
+        assert!(text == seal(MAGIC, &long) && largest <= PART);
+        assert_eq!(open(MAGIC, 1 << 18, &text), Ok(long));
+        assert!(seal_into(MAGIC, &text, |_, _| Err(io::ErrorKind::OutOfMemory.into())).is_err());
     }
 
     #[test]

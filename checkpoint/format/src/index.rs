@@ -1,5 +1,7 @@
 //! What lies where in one rank's image, the digest of every chunk of it, and where each chunk's bytes are kept.
 
+use std::io;
+
 use rankguard_model::{Generation, JobId, Ledger, Rank, Step};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -186,6 +188,11 @@ impl ShardIndex {
     /// The content of an `.index` file.
     pub fn to_bytes(&self) -> Vec<u8> {
         envelope::seal(MAGIC, self)
+    }
+
+    /// The same, given to `put` in parts of a few KiB with the place of each; the first part comes last. Gives the length.
+    pub fn write_with(&self, put: impl FnMut(usize, &[u8]) -> io::Result<()>) -> io::Result<usize> {
+        envelope::seal_into(MAGIC, self, put)
     }
 
     /// Reads an `.index` file.

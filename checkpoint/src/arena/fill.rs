@@ -1,7 +1,9 @@
 //! The rank's side: one pass that copies and digests, on several threads when the image is large.
 
 use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Generation, JobId, Rank, Step};
@@ -139,33 +141,29 @@ impl Arena {
     ) -> Result<(), FillError> {
         let base = self.geometry.image_place(slot, 0, index.image_bytes)? as usize;
         let chunking = index.chunking();
-        let jobs = jobs(&chunking);
+        // Made for the description's check already; every digest is put where it belongs.
+        let mut chunks = std::mem::take(&mut index.chunks);
+        let jobs = jobs(&chunking, &mut chunks);
         let threads = threads_for(threads, index.image_bytes, jobs.len());
-        let next = AtomicUsize::new(0);
+        let (jobs, index_then) = (Mutex::new(jobs.into_iter()), &*index);
+        let next = || jobs.lock().expect("no holder of the jobs panics").next();
         let work = || {
-            let mut done = Vec::new();
-            while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                for chunk in job.clone() {
-                    done.push((chunk, self.copy_chunk(base, index, &chunking, tensors, chunk)));
+            while let Some((first, digests)) = next() {
+                for (chunk, digest) in (first..).zip(digests) {
+                    *digest = self.copy_chunk(base, index_then, &chunking, tensors, chunk);
                 }
             }
-            done
         };
-        let done = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-            let mut done = work();
+            work();
             for other in others {
-                done.extend(other.join().expect("copying does not panic: all places are checked"));
+                other.join().expect("copying does not panic: all places are checked");
             }
-            done
         });
-        let mut chunks = vec![ChunkDigest::default(); chunking.count() as usize];
-        for (chunk, digest) in done {
-            chunks[chunk as usize] = digest;
-        }
         self.zero_gaps(base, index);
         index.set_chunks(chunks);
-        self.write_meta(slot, &index.to_bytes())
+        self.write_meta(slot, index)
     }
 
     /// Copies one chunk; gives its digest.
@@ -195,13 +193,22 @@ impl Arena {
         }
     }
 
-    fn write_meta(&self, slot: u32, meta: &[u8]) -> Result<(), FillError> {
-        let (bytes, capacity) = (meta.len() as u64, self.geometry.meta_bytes);
+    /// Straight to where it belongs, by calls that fail where there is no memory: of the area only what is usual is in place.
+    fn write_meta(&self, slot: u32, index: &ShardIndex) -> Result<(), FillError> {
+        let (place, capacity) = (self.geometry.meta_place(slot, 0)?, self.geometry.meta_bytes);
+        let put = |at: usize, part: &[u8]| match (at + part.len()) as u64 <= capacity {
+            true => self.file.write_all_at(part, place + at as u64),
+            // How long it is, is told when all of it is known.
+            false => Ok(()),
+        };
+        let written = index.write_with(put);
+        let bytes = written.map_err(|source| ArenaError::Memory {
+            bytes: capacity,
+            source,
+        })? as u64;
         if bytes > capacity {
             return Err(FillError::Meta { bytes, capacity });
         }
-        self.mapping
-            .write(self.geometry.meta_place(slot, bytes)? as usize, meta);
         self.meta_word(slot)?.store(bytes, Ordering::Release);
         Ok(())
     }
@@ -255,18 +262,22 @@ fn describe(of: &ImageOf<'_>, tensors: &[(TensorBox, &[u8])], state: &Value) -> 
     Ok(index)
 }
 
+/// Chunks that a thread takes at a time: the number of the first, and where their digests go.
+type Share<'a> = (u32, &'a mut [ChunkDigest]);
+
 /// The chunks in pieces of about a megabyte, for threads to take: one that is held up elsewhere takes fewer.
-fn jobs(chunking: &Chunking) -> Vec<std::ops::Range<u32>> {
+fn jobs<'a>(chunking: &Chunking, mut digests: &'a mut [ChunkDigest]) -> Vec<Share<'a>> {
     let (mut jobs, mut bytes, mut first) = (Vec::new(), 0, 0);
     for (chunk, range) in (0u32..).zip(chunking.ranges()) {
         bytes += range.end - range.start;
         if bytes >= JOB_BYTES {
-            jobs.push(first..chunk + 1);
-            (bytes, first) = (0, chunk + 1);
+            let (share, rest) = digests.split_at_mut((chunk + 1 - first) as usize);
+            jobs.push((first, share));
+            (digests, bytes, first) = (rest, 0, chunk + 1);
         }
     }
-    if first < chunking.count() {
-        jobs.push(first..chunking.count());
+    if !digests.is_empty() {
+        jobs.push((first, digests));
     }
     jobs
 }

@@ -1,6 +1,9 @@
 //! Where what lies in an arena. Plain arithmetic, all of it checked.
 
+use std::ops::Range;
+
 use crate::arena::ArenaError;
+use crate::format::chunk_bytes_for;
 
 /// Most slots of an arena.
 pub const MAX_SLOTS: u32 = 64;
@@ -9,6 +12,12 @@ pub const MAX_SLOTS: u32 = 64;
 const MAX_IMAGE_BYTES: u64 = 1 << 44;
 
 const PAGE: u64 = 4096;
+
+/// Bytes of a description for each chunk of the usual size: its digest as text.
+const CHUNK_DESCRIBED: u64 = 32;
+
+/// Bytes of it for the names and places of tensors, and the rank's state: a thousand tensors and more.
+const TENSORS_DESCRIBED: u64 = 256 << 10;
 const MAGIC: [u8; 8] = *b"RGARENA1";
 const VERSION: u32 = 2;
 
@@ -89,6 +98,23 @@ impl Geometry {
         PAGE + u64::from(self.slots) * self.stride()
     }
 
+    /// What is put in place before the first fill: everything but the part of the description areas that few images need.
+    /// They are as large as a description may be, and most are a third of it or less.
+    pub(super) fn in_place(self) -> impl Iterator<Item = Range<u64>> {
+        let chunks = self.image_bytes.div_ceil(chunk_bytes_for(self.image_bytes).into());
+        let usual = (chunks * CHUNK_DESCRIBED + TENSORS_DESCRIBED).next_multiple_of(PAGE);
+        let described = PAGE + usual.min(self.meta_bytes);
+        (0..u64::from(self.slots)).flat_map(move |slot| {
+            let begin = PAGE + slot * self.stride();
+            // The arena's own header lies before the first slot's.
+            let header = if slot == 0 { 0 } else { begin };
+            [
+                header..begin + described,
+                begin + PAGE + self.meta_bytes..begin + self.stride(),
+            ]
+        })
+    }
+
     fn stride(self) -> u64 {
         PAGE + self.meta_bytes + self.image_bytes
     }
@@ -149,6 +175,30 @@ mod tests {
         assert!(geometry.header_place(3).is_err());
         assert!(geometry.image_place(0, 12_288, 1).is_err());
         assert!(geometry.image_place(0, u64::MAX, 2).is_err());
+    }
+
+    #[test]
+    fn what_is_put_in_place_is_all_but_the_rest_of_descriptions() {
+        let ranges: Vec<_> = Geometry::new(2, 1 << 30).expect("in bounds").in_place().collect();
+        let geometry = Geometry::new(2, 1 << 30).expect("in bounds");
+        let images: Vec<_> = [0, 1]
+            .map(|slot| geometry.image_place(slot, 0, 1 << 30).expect("whole"))
+            .map(|at| at..at + (1 << 30))
+            .to_vec();
+        assert_eq!([&ranges[1], &ranges[3]], [&images[0], &images[1]]);
+        assert_eq!(ranges[0].start, 0);
+        assert_eq!(ranges[2].start, geometry.header_place(1).expect("slot 1") as u64);
+        assert_eq!(
+            ranges[0].end - 2 * PAGE,
+            (512 << 10) + (256 << 10),
+            "16,384 digests and the tensors"
+        );
+        let small: u64 = Geometry::new(1, 1)
+            .expect("in bounds")
+            .in_place()
+            .map(|range| range.end - range.start)
+            .sum();
+        assert!(small < 300 << 10, "{small}");
     }
 
     #[test]

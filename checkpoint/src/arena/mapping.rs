@@ -6,6 +6,7 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -29,18 +30,30 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `length` bytes and puts every page in place.
-    pub(crate) fn new(fd: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+    /// Maps `length` bytes and puts the pages of these ranges in place.
+    pub(crate) fn new(
+        fd: BorrowedFd<'_>,
+        length: usize,
+        touched: impl Iterator<Item = Range<u64>>,
+    ) -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address the kernel chooses; it overlaps nothing of ours.
         let base = unsafe { mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, fd, 0) }?;
         let base = NonNull::new(base).expect("the kernel maps nothing at address zero unless asked to");
-        // SAFETY: exactly the range just mapped; populating changes no content. Kernels before 5.14 do not know the
-        // advice; then pages are mapped at first touch, which is slower and nothing else.
-        let populated = unsafe { madvise(base.as_ptr(), length, Advice::LinuxPopulateWrite) };
         let mapping = Self { base, length };
-        match populated {
-            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(mapping),
+        for range in touched {
+            mapping.touch(range.start as usize, (range.end - range.start) as usize)?;
+        }
+        Ok(mapping)
+    }
+
+    /// Puts the pages of `length` bytes at `at` in place.
+    fn touch(&self, at: usize, length: usize) -> io::Result<()> {
+        self.check(at, length);
+        // SAFETY: in bounds; populating changes no content. Kernels before 5.14 do not know the advice; then pages are mapped
+        // at first touch, which is slower and nothing else.
+        match unsafe { madvise(self.place(at).cast(), length, Advice::LinuxPopulateWrite) } {
+            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -66,18 +79,11 @@ impl Mapping {
         self.base.as_ptr().cast::<u8>().wrapping_add(at)
     }
 
-    /// Copies `bytes` to `at`.
-    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
-        self.check(at, bytes.len());
-        // SAFETY: the destination is in bounds; the source is a live slice, which cannot overlap a mapping that no
-        // slice for reading is ever made of.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.place(at), bytes.len()) }
-    }
-
     /// Copies `bytes` to `at`; gives the digest of the source: of what the rank meant to write.
     pub(crate) fn copy_in(&self, at: usize, bytes: &[u8]) -> ChunkDigest {
         self.check(at, bytes.len());
-        // SAFETY: as for `write`.
+        // SAFETY: the destination is in bounds; the source is a live slice, which cannot overlap a mapping that no slice for
+        // reading is ever made of.
         unsafe { kernel::copy_raw(bytes.as_ptr(), self.place(at), bytes.len()) }
     }
 

@@ -21,7 +21,8 @@
 //! ```
 //!
 //! The meta area holds a [`ShardIndex`](crate::format::ShardIndex) in its own digested envelope: the tensor table, an
-//! XXH3-128 for each chunk and the rank's small state. So a sealed slot describes and checks itself.
+//! XXH3-128 for each chunk and the rank's small state. So a sealed slot describes and checks itself. Of the area only so much
+//! memory is taken as descriptions need.
 //!
 //! # Life of a slot
 //!
@@ -57,7 +58,7 @@ mod state;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rankguard_model::Generation;
@@ -85,18 +86,22 @@ pub struct Arena {
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 impl Arena {
-    /// Makes an arena of `slots` slots, each for an image of up to `image_bytes`, with every page in place: a first
-    /// touch costs ten times as much as a copy, so it is paid here and not in the trainer's first save.
+    /// Makes an arena of `slots` slots, each for an image of up to `image_bytes`, with every page in place that a usual image
+    /// needs: a first touch costs ten times as much as a copy, so it is paid here and not in the trainer's first save.
     pub fn create(name: &str, slots: u32, image_bytes: u64) -> Result<Self, ArenaError> {
         let geometry = Geometry::new(slots, image_bytes).ok_or(ArenaError::Size { slots, image_bytes })?;
         let bytes = geometry.total();
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create(name, flags).map_err(|errno| ArenaError::system("make a memory file", errno))?;
         ftruncate(&fd, bytes).map_err(|errno| ArenaError::system("size the memory file", errno))?;
-        fallocate(&fd, FallocateFlags::empty(), 0, bytes).map_err(|errno| ArenaError::Memory {
-            bytes,
-            source: errno.into(),
-        })?;
+        for range in geometry.in_place() {
+            let length = range.end - range.start;
+            let taken = fallocate(&fd, FallocateFlags::empty(), range.start, length);
+            taken.map_err(|errno| ArenaError::Memory {
+                bytes,
+                source: errno.into(),
+            })?;
+        }
         fcntl_add_seals(&fd, SEALS).map_err(|errno| ArenaError::system("seal the memory file's size", errno))?;
         let file = File::from(fd);
         let header = |source| ArenaError::System {
@@ -145,12 +150,18 @@ impl Arena {
             slots: geometry.slots,
             image_bytes: geometry.image_bytes,
         })?;
-        let mapping = Mapping::new(file.as_fd(), length).map_err(|source| ArenaError::Memory { bytes, source })?;
+        let mapping = Mapping::new(file.as_fd(), length, geometry.in_place());
+        let mapping = mapping.map_err(|source| ArenaError::Memory { bytes, source })?;
         Ok(Self {
             file,
             mapping,
             geometry,
         })
+    }
+
+    /// Memory that is taken for it: images, and what was needed of the areas that describe them.
+    pub fn held_bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.blocks() * 512)
     }
 
     /// Its shape.

@@ -373,6 +373,26 @@ async fn retention_keeps_the_newest_and_the_pinned_and_clears_uploads_that_never
     assert_eq!(tier.retain(&job(), 9, &[]).await.unwrap().checkpoints, []);
 }
 
+/// A mirror on a file system does not fill with the folders of checkpoints that went.
+#[tokio::test]
+async fn the_folder_of_a_checkpoint_goes_with_it() {
+    let (folder, from) = store();
+    for step in [10, 20] {
+        SMALL.save(&from, id(step, 1), None).unwrap();
+    }
+    for place in [folder.path().to_owned(), folder.path().join("not there/yet")] {
+        let tier = in_folder(&place);
+        for step in [10, 20] {
+            tier.push(&from, &job(), id(step, 1)).await.unwrap();
+        }
+        assert_eq!(tier.retain(&job(), 1, &[]).await.unwrap().checkpoints, [id(10, 1)]);
+        let left = std::fs::read_dir(place.join("demo"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        assert_eq!(left.collect::<Vec<_>>(), ["000000000020-g1"], "{}", place.display());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_reads_neighbours_in_one_request_and_finds_damage() {
     let (folder, from) = store();

@@ -1,10 +1,10 @@
 //! Random lists of events, sensible or not: every named invariant holds after each of them, the generation of a job never
 //! goes back (RG-3), the same events give the same state (RG-8), and events survive the journal's form.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use rankguard_core::{Action, Event, Gate, Policy, Stamped, State, Timer, invariants, step};
+use rankguard_core::{Action, Adoption, Event, Gate, Policy, Stamped, State, Timer, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck,
@@ -92,8 +92,8 @@ enum Move {
     Obey,
 }
 
-fn moves() -> impl Strategy<Value = Vec<Move>> {
-    let one = prop_oneof![
+fn any_move() -> impl Strategy<Value = Move> {
+    prop_oneof![
         3 => (0..5u8, 0..3u8).prop_map(|(node, incarnation)| Move::Join { node, incarnation }),
         1 => (0..5u8).prop_map(|node| Move::Silence { node }),
         2 => (0..2u8, 1..3u8, 0..3u8).prop_map(|(job, min, more)| Move::Submit { job, min, max: min + more }),
@@ -116,8 +116,85 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => (0..5u8).prop_map(|node| Move::Uncordon { node }),
         1 => Just(Move::Restart),
         6 => Just(Move::Obey),
+    ]
+}
+
+/// Walks without an aim, and walks that may reach a job which ends with something sealed that nobody told.
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    prop_oneof![
+        3 => prop::collection::vec(any_move(), 1..80),
+        2 => towards_adoption(),
+    ]
+}
+
+/// A job runs, seals a step or a part of one, and loses a node or a rank; whoever is to bring what is missing may go, too. Other
+/// things happen in between.
+fn towards_adoption() -> impl Strategy<Value = Vec<Move>> {
+    let begin = [
+        Move::Join {
+            node: 0,
+            incarnation: 0,
+        },
+        Move::Join {
+            node: 1,
+            incarnation: 0,
+        },
+        Move::Join {
+            node: 3,
+            incarnation: 0,
+        },
+        Move::Submit { job: 0, min: 1, max: 2 },
+        Move::Obey,
+        Move::Obey,
+        Move::Progress {
+            job: 0,
+            rank: 0,
+            step: 1,
+        },
     ];
-    prop::collection::vec(one, 1..80)
+    let seal = prop_oneof![
+        1 => (1..4u8).prop_map(|ahead| Move::Checkpoint { job: 0, ahead }),
+        3 => (0..4u8, 1..9u8).prop_map(|(rank, step)| Move::Durable {
+            job: 0,
+            rank,
+            step,
+            world: 0
+        }),
+    ];
+    let lose = prop_oneof![
+        (0..4u8).prop_map(|node| Move::Silence { node }),
+        (0..4u8, 1..4u8).prop_map(|(rank, code)| Move::Exit {
+            job: 0,
+            rank,
+            code,
+            old: false
+        }),
+    ];
+    let go_on = prop_oneof![
+        12 => Just(Move::Obey),
+        2 => any::<u8>().prop_map(|pick| Move::Timer { pick }),
+        1 => (0..4u8).prop_map(|node| Move::Silence { node }),
+        2 => any::<bool>().prop_map(|refuse| Move::Commit { refuse }),
+        1 => Just(Move::Restart),
+    ];
+    // Evidence is gathered and old ranks are given up before anything is looked for.
+    let wait = prop::collection::vec(any::<u8>().prop_map(|pick| Move::Timer { pick }), 1..3);
+    let chance = || prop::collection::vec(any_move(), 0..3);
+    let seals = prop::collection::vec(seal, 1..5);
+    let go_on = prop::collection::vec(go_on, 8..24);
+    // By now nodes may have been asked for what they hold.
+    let lose_another = prop::collection::vec((0..4u8).prop_map(|node| Move::Silence { node }), 0..2);
+    let parts = (chance(), seals, chance(), lose, wait, lose_another, go_on);
+    parts.prop_map(move |(before, seals, between, lose, wait, lose_another, go_on)| {
+        let begin = begin.iter().cloned().chain(before).chain(seals).chain(between);
+        begin
+            .chain([lose])
+            .chain(wait)
+            .chain([Move::Obey, Move::Obey])
+            .chain(lose_another)
+            .chain(go_on)
+            .collect()
+    })
 }
 
 struct Walk {
@@ -260,6 +337,8 @@ impl Walk {
     }
 
     fn obey(&mut self) {
+        // What follows from the answers is for the next time: something may happen in between.
+        let orders = std::mem::take(&mut self.orders);
         for (job, generation, of) in std::mem::take(&mut self.looks) {
             let seals = self.store.get(&(job.clone(), of)).cloned().unwrap_or_default();
             self.tell(Event::ShardsFound {
@@ -269,7 +348,7 @@ impl Walk {
                 problem: None,
             });
         }
-        for (node, order) in std::mem::take(&mut self.orders) {
+        for (node, order) in orders {
             if !self.state.fleet().is_live(&node) {
                 continue;
             }
@@ -322,11 +401,12 @@ impl Walk {
                     self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
                 }
                 Order::Finish(wanted) => {
+                    let shards = self.bring(&node, &wanted.job, wanted.of);
                     let body = Body::ShardsFinished {
                         job: wanted.job,
                         generation: wanted.generation,
                         from: wanted.from,
-                        shards: 0,
+                        shards,
                         failed: None,
                     };
                     self.report(
@@ -340,6 +420,29 @@ impl Walk {
                 Order::Stop { .. } | Order::Keep { .. } | Order::Checkpoint { .. } => {}
             }
         }
+    }
+
+    /// What is missing of the newest step in the store is in the memory of every other node, which writes it there.
+    fn bring(&mut self, node: &NodeId, job: &JobId, of: Generation) -> u32 {
+        let Some(there) = self.store.get_mut(&(job.clone(), of)) else {
+            return 0;
+        };
+        let Some(newest) = there.iter().max_by_key(|seal| seal.step).cloned() else {
+            return 0;
+        };
+        let has = |there: &[ShardSeal], rank| there.iter().any(|seal| (seal.step, seal.rank) == (newest.step, rank));
+        let missing: Vec<Rank> = (0..newest.world_size)
+            .map(Rank)
+            .filter(|rank| !has(there, *rank))
+            .collect();
+        if node.as_str().ends_with('1') {
+            return 0;
+        }
+        there.extend(missing.iter().map(|rank| ShardSeal {
+            rank: *rank,
+            ..newest.clone()
+        }));
+        missing.len() as u32
     }
 
     /// A shard is in the store; of every fifth nobody says so.
@@ -644,10 +747,15 @@ fn walks_reach_the_states_that_matter() {
         let list = moves().new_tree(&mut runner).expect("moves can be drawn").current();
         let mut walk = Walk::new();
         let mut seen: BTreeMap<&str, bool> = BTreeMap::new();
+        let mut asked = false;
         for one in &list {
+            let adopters = adopters(&walk.state);
             walk.make(one);
-            let jobs = walk.state.jobs().values();
-            for job in jobs {
+            asked |= !adopters.is_empty();
+            if adopters.iter().any(|node| !walk.state.fleet().is_live(node)) {
+                seen.insert("an adopter lost", true);
+            }
+            for job in walk.state.jobs().values() {
                 if job.state() == JobState::Running {
                     seen.insert("running", true);
                 }
@@ -658,10 +766,11 @@ fn walks_reach_the_states_that_matter() {
                     seen.insert("second generation", true);
                 }
                 let committing = job.checkpoints.committing.as_ref();
-                if committing.is_some_and(|manifest| manifest.generation < job.generation)
-                    && matches!(job.phase, rankguard_core::Phase::Adopting { .. })
+                if matches!(job.phase, rankguard_core::Phase::Adopting { .. })
+                    && committing.is_some_and(|manifest| manifest.generation < job.generation)
                 {
                     seen.insert("adopted", true);
+                    seen.entry("adopted out of memory").or_insert(asked);
                 }
             }
             seen.insert("case", !walk.state.cases().is_empty());
@@ -671,11 +780,23 @@ fn walks_reach_the_states_that_matter() {
             *reached.entry(what).or_default() += 1;
         }
     }
-    let often = ["running", "committed", "second generation", "case", "cordon"].map(|what| (what, 10));
-    // Of few jobs that run a generation ends with something sealed that nobody told.
-    for (what, least) in often.into_iter().chain([("adopted", 1)]) {
-        assert!(reached.get(what).copied().unwrap_or(0) >= least, "{what}: {reached:?}");
+    let often = ["running", "committed", "second generation", "case", "cordon"];
+    let adoption = ["adopted", "adopted out of memory", "an adopter lost"];
+    for what in often.into_iter().chain(adoption) {
+        assert!(reached.get(what).copied().unwrap_or(0) >= 10, "{what}: {reached:?}");
     }
+}
+
+/// Nodes that are to bring what they hold of a step.
+fn adopters(state: &State) -> BTreeSet<NodeId> {
+    let stages = state.jobs().values().filter_map(|job| match &job.phase {
+        rankguard_core::Phase::Adopting {
+            stage: Adoption::Asking { waiting, .. },
+            ..
+        } => Some(waiting),
+        _ => None,
+    });
+    stages.flatten().cloned().collect()
 }
 
 /// RG-2: an unreadable checkpoint is struck off and the one before is next; without any the job stops and says so, rather

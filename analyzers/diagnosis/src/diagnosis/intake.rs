@@ -21,13 +21,13 @@ impl Diagnosis {
     /// A dump came in: an open draft waits for the others, and one that was concluded without them is looked at again once
     /// all are there.
     pub(super) fn dumped(&mut self, now: Timestamp, scope: &Scope, catalogue: &Catalogue, changes: &mut Vec<Change>) {
-        if let Some(id) = self.drafts.open_of(scope.lend()) {
+        let of = self.drafts.of_scope(scope.lend());
+        let (open, done) = of.map_or((None, None), |of| (of.open, of.newest_done()));
+        if let Some(id) = open {
             self.drafts.change(id, &self.policy, |draft| draft.newest_at = now);
             return Change::Joined { draft: id }.join(changes);
         }
-        let Some(id) = self.drafts.newest_done(scope.lend(), None, |_| false) else {
-            return;
-        };
+        let Some(id) = done else { return };
         let whole = self
             .drafts
             .get(id)
@@ -63,7 +63,9 @@ impl Diagnosis {
         let opens = opens(glimpse, catalogue);
         let mut remember = opens;
         for scope in scopes(glimpse, context) {
-            if let Some(id) = self.drafts.open_of(scope) {
+            let of = self.drafts.of_scope(scope);
+            let (open, done) = of.map_or((None, None), |of| (of.open, of.newest_done()));
+            if let Some(id) = open {
                 self.drafts.change(id, &self.policy, |draft| {
                     draft.add(glimpse, &self.policy);
                     if glimpse.decides() {
@@ -80,7 +82,7 @@ impl Diagnosis {
                     .job(job)
                     .map_or((false, false), |known| (known.generation > generation, known.stopping)),
             };
-            if self.join(now, glimpse, scope, stale, catalogue, changes) {
+            if self.join(now, glimpse, (scope, done), stale, catalogue, changes) {
                 continue;
             }
             if stale || stopping {
@@ -107,12 +109,13 @@ impl Diagnosis {
         }
     }
 
-    /// Late evidence of a concluded failure joins it. Says whether it did.
+    /// Late evidence of a concluded failure joins it: the `newest` of its scope, or a newer one that concerns its node. Says
+    /// whether it did.
     fn join(
         &mut self,
         now: Timestamp,
         glimpse: &Glimpse<'_>,
-        scope: ScopeRef<'_>,
+        (scope, newest): (ScopeRef<'_>, Option<DraftId>),
         stale: bool,
         catalogue: &Catalogue,
         changes: &mut Vec<Change>,
@@ -120,9 +123,8 @@ impl Diagnosis {
         // Only marks are looked for by their node, and only those of a generation that may act.
         let node = glimpse.node().filter(|_| !stale && glimpse.mark().is_some());
         let late = |draft: &Draft| late_of(glimpse, draft);
-        let Some(id) = self.drafts.newest_done(scope, node, late) else {
-            return false;
-        };
+        let other = node.and_then(|node| self.drafts.newest_elsewhere(node, (scope, newest), late));
+        let Some(id) = other.or(newest) else { return false };
         let is_exit = glimpse.is_exit();
         let joined = self.drafts.change(id, &self.policy, |draft| {
             let before = draft.concluded.as_ref()?;

@@ -9,9 +9,13 @@ use rankguard_model::{NodeId, Rank, Role, Severity, Source};
 
 use super::stalled::Stalled;
 use super::{Family, Found, Machine, confidence, machine_of};
-use crate::{Candidate, Scene, Sign, Strength, knowledge};
+use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+    if !scene.has(Family::Fabric) {
+        let (unresolved, mismatch) = (unresolved(scene), mismatch(scene, &works(scene)));
+        return unresolved.into_iter().chain(mismatch).collect();
+    }
     let mut all = Vec::new();
     let mut found = Found::default();
     let mut named: BTreeMap<&str, BTreeSet<Rank>> = BTreeMap::new();
@@ -19,23 +23,21 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         .marks()
         .filter(|(index, _)| scene.family(*index) == Some(Family::Fabric))
     {
-        let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
+        let (Some(class), Some(mark), Some(known)) = (sign.class(), sign.mark(), scene.known(index)) else {
             continue;
         };
         // A second witness alone is no failure; it is added to its class below.
         if matches!(mark.role, Role::Noise | Role::Confirmation) {
             continue;
         }
-        let adapter = knowledge::is_machine(scene.catalogue, class);
+        let adapter = known.is_machine();
         let machine = match scene.job {
             _ if adapter => Machine::of(sign),
             Some(_) => Machine::Job,
             None => Machine::Unknown,
         };
         let (strength, score) = match mark.role {
-            Role::Root if adapter && knowledge::severity(scene.catalogue, class) == Severity::Failure => {
-                (Strength::Overriding, confidence(sign))
-            }
+            Role::Root if adapter && known.severity() == Severity::Failure => (Strength::Overriding, confidence(sign)),
             Role::Root => (Strength::Cause, confidence(sign)),
             _ => (Strength::Symptom, confidence(sign) * 0.6),
         };
@@ -108,7 +110,7 @@ fn adapter_with_complaints(complaints: &[(usize, &Sign)], candidate: Candidate) 
         return candidate;
     }
     let support = candidate.support.clone();
-    let note = "Ranks lost their connections at about the same time.".to_owned();
+    let note = || "Ranks lost their connections at about the same time.".to_owned();
     let mut confirmed = candidate.confirmed(complaints.iter().map(|(index, _)| *index), note);
     confirmed.support = support;
     confirmed
@@ -177,7 +179,9 @@ fn work(sign: &Sign) -> Option<Work> {
 fn works(scene: &Scene<'_>) -> BTreeMap<Rank, (usize, Work)> {
     let mut works = BTreeMap::new();
     for (index, sign) in scene.marks() {
-        if let (Some(rank), Some(work)) = (sign.rank(), work(sign)) {
+        if let Some(rank) = sign.rank()
+            && let Some(work) = work(sign)
+        {
             works.entry(rank).or_insert((index, work));
         }
     }

@@ -9,19 +9,21 @@ use std::time::Duration;
 use rankguard_model::{ClassId, Rank, Severity, Source};
 
 use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_node};
-use crate::{Candidate, Scene, Sign, Strength, knowledge};
+use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut found = Found::default();
     let is_exception = |class: &ClassId| class.as_str() == "gpu-engine-exception";
     let raised = scene.marks().any(|(_, sign)| sign.class().is_some_and(is_exception));
     for (index, sign) in roots(scene, Family::Gpu) {
-        let Some(class) = sign.class() else { continue };
+        let (Some(class), Some(known)) = (sign.class(), scene.known(index)) else {
+            continue;
+        };
         if is_exception(class) || raised && follows_an_exception(scene, index, sign) {
             continue;
         }
-        let fatal = knowledge::severity(scene.catalogue, class) == Severity::Failure;
-        let strength = if fatal && knowledge::layer(scene.catalogue, class) == "hardware" {
+        let fatal = known.severity() == Severity::Failure;
+        let strength = if fatal && known.layer() == "hardware" {
             Strength::Overriding
         } else {
             Strength::Cause
@@ -94,15 +96,14 @@ fn join(scene: &Scene<'_>, mut candidate: Candidate, marks: &Places<'_>, exits: 
         })
         .map(|(index, _)| index)
         .collect();
-    candidate = candidate.confirmed(
-        others,
-        "A second source on the same node reports the device as failed.".to_owned(),
-    );
+    candidate = candidate.confirmed(others, || {
+        "A second source on the same node reports the device as failed.".to_owned()
+    });
     let Some(node) = first.node() else { return candidate };
     let died = exits.on(node);
     if let Some((_, sign)) = died.first() {
         candidate.root_rank = candidate.root_rank.or_else(|| sign.rank());
-        let note = format!("Ranks that ran on node {node} ended after it.");
+        let note = || format!("Ranks that ran on node {node} ended after it.");
         candidate = candidate.confirmed(died.iter().map(|(index, _)| *index), note);
     }
     candidate
@@ -143,10 +144,8 @@ fn engine_exception(scene: &Scene<'_>) -> Option<Candidate> {
     });
     if let Some((index, exit, pid, _)) = victim {
         candidate.root_rank = exit.rank();
-        candidate = candidate.confirmed(
-            [index],
-            format!("The driver names process {pid}, and that process ended."),
-        );
+        let note = || format!("The driver names process {pid}, and that process ended.");
+        candidate = candidate.confirmed([index], note);
     }
     let own_words = scene.marks().find(|(_, other)| {
         other.source != Source::KernelLog
@@ -164,7 +163,7 @@ fn engine_exception(scene: &Scene<'_>) -> Option<Candidate> {
         // Two witnesses are at least as good as the better of them, and as early as the earlier.
         candidate.first = candidate.first.min(index);
         candidate.score = candidate.score.max(confidence(other));
-        let note = "The process on the GPU reports the same fault in CUDA's words.".to_owned();
+        let note = || "The process on the GPU reports the same fault in CUDA's words.".to_owned();
         candidate = candidate.confirmed([index], note);
     }
     if let Some(rank) = candidate.root_rank {

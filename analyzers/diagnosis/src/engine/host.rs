@@ -3,20 +3,22 @@
 use rankguard_model::{Exit, Rank, Role, Severity, Source};
 
 use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_node};
-use crate::{Candidate, Scene, Sign, Strength, knowledge};
+use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all = Vec::new();
     let mut found = Found::default();
     let mut victim = None;
     for (index, sign) in roots(scene, Family::Host) {
-        let Some(class) = sign.class() else { continue };
+        let (Some(class), Some(known)) = (sign.class(), scene.known(index)) else {
+            continue;
+        };
         if is_oom(sign) {
             let victim = *victim.get_or_insert_with(|| victim_named(scene));
             all.push(oom(scene, index, sign, victim));
             continue;
         }
-        let fatal = knowledge::severity(scene.catalogue, class) == Severity::Failure;
+        let fatal = known.severity() == Severity::Failure;
         let strength = if fatal { Strength::Overriding } else { Strength::Cause };
         let score = if fatal {
             confidence(sign)
@@ -72,13 +74,14 @@ fn join(scene: &Scene<'_>, mut candidate: Candidate, silent: &Places<'_>, exits:
     let Some(node) = sign.node() else {
         return candidate;
     };
-    let indices = |signs: &[(usize, &Sign)]| signs.iter().map(|(index, _)| *index).collect::<Vec<_>>();
+    let (silent, exits) = (silent.on(node).iter(), exits.on(node).iter());
     candidate
-        .confirmed(indices(silent.on(node)), format!("Node {node} then stopped speaking."))
-        .confirmed(
-            indices(exits.on(node)),
-            format!("Ranks that ran on node {node} ended after it."),
-        )
+        .confirmed(silent.map(|(index, _)| *index), || {
+            format!("Node {node} then stopped speaking.")
+        })
+        .confirmed(exits.map(|(index, _)| *index), || {
+            format!("Ranks that ran on node {node} ended after it.")
+        })
 }
 
 /// The kernel says which process it killed; a rank that ended by SIGKILL with that process id is the victim beyond doubt.
@@ -113,7 +116,7 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
     });
     if let Some((at, exit_sign, pid, exit)) = by_pid {
         candidate.root_rank = exit_sign.rank();
-        let note = format!("The kernel names process {pid}, and that process ended with {exit}.");
+        let note = || format!("The kernel names process {pid}, and that process ended with {exit}.");
         candidate = candidate.confirmed([*at], note);
     } else if let Some((at, other)) = child {
         candidate.root_rank = other.rank();
@@ -121,10 +124,10 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
             Source::Ranks => "A child that its rank does not wait for has the process id that the kernel names.",
             _ => "The job's log names the same process id as the kernel.",
         };
-        candidate = candidate.confirmed([at], note.to_owned());
+        candidate = candidate.confirmed([at], || note.to_owned());
     } else if let Some((at, exit_sign, _, exit)) = killed.iter().find(|exit| !named_by_another(exit)) {
         candidate.root_rank = exit_sign.rank();
-        let note = format!("A rank on the same node ended with {exit}, as an out-of-memory kill ends a process.");
+        let note = || format!("A rank on the same node ended with {exit}, as an out-of-memory kill ends a process.");
         candidate = candidate.confirmed([*at], note);
     } else if scene.exits().next().is_some() {
         // The kernel killed something, but no rank of this job: a neighbour's trouble explains little.

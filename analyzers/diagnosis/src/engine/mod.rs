@@ -30,20 +30,25 @@ pub(crate) enum Family {
     Software,
 }
 
+/// An engine, and the family without whose signs it has nothing to say.
+type Engine = (Option<Family>, fn(&Scene<'_>) -> Vec<Candidate>);
+
+const ENGINES: [Engine; 7] = [
+    (Some(Family::Gpu), gpu::candidates),
+    (Some(Family::Host), host::candidates),
+    (None, node::candidates),
+    (None, fabric::candidates),
+    (Some(Family::Scheduler), scheduler::candidates),
+    (Some(Family::Software), software::candidates),
+    (None, process::candidates),
+];
+
 /// All candidates of all engines, in the engines' fixed order.
 pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
-    let mut all = Vec::new();
-    for engine in [
-        gpu::candidates,
-        host::candidates,
-        node::candidates,
-        fabric::candidates,
-        scheduler::candidates,
-        software::candidates,
-        process::candidates,
-    ] {
-        all.extend(engine(scene));
-    }
+    let asked = ENGINES
+        .iter()
+        .filter(|(family, _)| family.is_none_or(|family| scene.has(family)));
+    let mut all: Vec<Candidate> = asked.flat_map(|(_, engine)| engine(scene)).collect();
     if all.is_empty() {
         all.extend(witnesses(scene));
     }
@@ -70,10 +75,8 @@ fn witnesses(scene: &Scene<'_>) -> Vec<Candidate> {
     found.into_values().collect()
 }
 
-/// The family of a sign; [`Scene::family`] knows it of every sign.
-pub(crate) fn family(scene: &Scene<'_>, sign: &Sign) -> Option<Family> {
-    let class = sign.class()?.as_str();
-    let layer = scene.layer_of(sign);
+/// The family of a class that sits in a layer; [`Scene::family`] knows it of every sign.
+pub(crate) fn family(class: &str, layer: &str) -> Option<Family> {
     Some(match class {
         "none" => return None,
         "host-oom-kill" | "container-oom-kill" => Family::Host,

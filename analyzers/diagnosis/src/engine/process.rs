@@ -8,8 +8,10 @@ use crate::{Candidate, Scene, Strength, What};
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all = Vec::new();
     all.extend(exits(scene));
-    all.extend(crash_marks(scene));
-    all.extend(own_exit(scene));
+    if scene.has(Family::Process) {
+        all.extend(crash_marks(scene));
+        all.extend(own_exit(scene));
+    }
     all.extend(orders(scene));
     all.extend(stall(scene));
     all
@@ -87,7 +89,9 @@ fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
             if let Some(rank) = exit.rank() {
                 candidate.blamed = scene.rank_entity(rank, exit.node());
             }
-            candidate = candidate.confirmed([at], format!("The line names process {pid}, and that process ended."));
+            candidate = candidate.confirmed([at], || {
+                format!("The line names process {pid}, and that process ended.")
+            });
         }
         all.push(candidate);
     }

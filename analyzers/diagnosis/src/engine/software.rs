@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rankguard_model::{Entity, Rank, Source};
 
 use super::{Family, confidence, roots};
-use crate::{Candidate, Scene, Sign, Strength, knowledge};
+use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut groups: BTreeMap<&str, Vec<(usize, &Sign)>> = BTreeMap::new();
@@ -24,7 +24,6 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
     let (first, earliest) = *signs.first()?;
     let score = signs.iter().map(|(_, sign)| confidence(sign)).fold(0.0, f64::max);
     let ranks: BTreeSet<Rank> = signs.iter().filter_map(|(_, sign)| sign.rank()).collect();
-    let program = knowledge::is_program(scene.catalogue, &class.into());
     let blamed = match (&earliest.entity, earliest.source) {
         (machine @ (Entity::Device { .. } | Entity::Node { .. }), Source::KernelLog | Source::Host | Source::Gpu) => {
             machine.clone()
@@ -51,7 +50,7 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
     let ordered = (ranks.len() < 2 && !another) || signs.iter().all(|(_, sign)| sign.timed);
     candidate.root_rank = if ordered { earliest.rank() } else { None };
     if ranks.len() > 1 {
-        let whose = if program {
+        let whose = if scene.known(first).is_some_and(|class| class.is_program()) {
             "the program, its data or its configuration"
         } else {
             "what the ranks share"
@@ -68,7 +67,7 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
         .map(|(index, ..)| index)
         .collect();
     if let Some(rank) = candidate.root_rank {
-        candidate = candidate.confirmed(exits, format!("Rank {rank} ended after its own report."));
+        candidate = candidate.confirmed(exits, || format!("Rank {rank} ended after its own report."));
     }
     Some(candidate)
 }

@@ -44,6 +44,9 @@ impl<'a> Stalled<'a> {
 
     /// Ranks that miss something.
     pub(super) fn missing(&self) -> BTreeSet<Rank> {
+        if self.first.is_none() {
+            return BTreeSet::new();
+        }
         if !self.missing.is_empty() {
             return self.missing.keys().copied().collect();
         }

@@ -86,7 +86,7 @@ pub(super) fn of<'s>(
         let why = "An internal assertion of the framework failed, which no program is meant to reach.".to_owned();
         return Some(("framework", why));
     }
-    if let Some(framework) = maker(sign).filter(|_| code) {
+    if code && let Some(framework) = maker(sign) {
         let why = format!("The code that failed is that of {framework}, with no line of the program below it.");
         return Some(("framework", why));
     }
@@ -94,12 +94,14 @@ pub(super) fn of<'s>(
         let why = format!("The kernel that failed is one of {package}, not of the program.");
         return Some(("framework", why));
     }
-    if let Some(package) = installed(sign).filter(|_| class == "race-on-shared-filesystem") {
+    if class == "race-on-shared-filesystem"
+        && let Some(package) = installed(sign)
+    {
         let why = format!("It is {package} that creates on every rank what one rank should create.");
         return Some(("framework", why));
     }
-    let available = sign.field("available").and_then(|count| count.parse::<u32>().ok());
-    if class == "gpu-not-visible" && available.is_some_and(|count| count > 0) {
+    let available = || sign.field("available").and_then(|count| count.parse::<u32>().ok());
+    if class == "gpu-not-visible" && available().is_some_and(|count| count > 0) {
         let why = "There are GPUs, only fewer than the program asks for.".to_owned();
         return Some(("user-code", why));
     }

@@ -44,15 +44,20 @@ pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'stati
 }
 
 fn while_loading(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
-    if let Some(saved) = looks_up_saved(sign).filter(|_| class == "key-error") {
+    if class == "key-error"
+        && let Some(saved) = looks_up_saved(sign)
+    {
         let why = format!("The key was looked up in {saved}, so what was saved and the model differ.");
         return Some(("checkpoint-mismatch", why));
     }
-    if let Some(function) = loader(sign).filter(|_| class == "data-corrupt") {
+    if class != "data-corrupt" && !MISFITS.contains(&class) {
+        return None;
+    }
+    let function = loader(sign)?;
+    if class == "data-corrupt" {
         let why = format!("It was read by {function}, so the damaged file is saved weights and no data.");
         return Some(("checkpoint-corrupt", why));
     }
-    let function = loader(sign).filter(|_| MISFITS.contains(&class))?;
     let why = format!("It was raised while {function} loaded saved weights, so what was saved does not fit the model.");
     Some(("checkpoint-mismatch", why))
 }
@@ -81,7 +86,7 @@ fn between_packages(sign: &Sign, class: &str) -> Option<(&'static str, String)> 
 }
 
 fn waiting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
-    let function = waits_for_one(sign).filter(|_| class == "nccl-timeout")?;
+    let function = (class == "nccl-timeout").then(|| waits_for_one(sign))??;
     let why = format!("It waited in a barrier of {function}, in which one rank works and the others wait.");
     Some(("hang-stalled-ranks", why))
 }
@@ -94,7 +99,9 @@ fn in_shared_memory(sign: &Sign, class: &str) -> Option<(&'static str, String)> 
 }
 
 fn of_a_setting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
-    if let Some(function) = checks_settings(sign).filter(|_| class == "assertion-error") {
+    if class == "assertion-error"
+        && let Some(function) = checks_settings(sign)
+    {
         let why = format!("It was asserted in {function}, which checks what the program was told.");
         return Some(("config-error", why));
     }
@@ -112,7 +119,9 @@ fn of_a_setting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
 }
 
 fn of_the_data(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
-    if let Some(table) = looks_up_label(sign).filter(|_| class == "key-error") {
+    if class == "key-error"
+        && let Some(table) = looks_up_label(sign)
+    {
         let why = format!("It was looked up in {table}, so the data have a label that nobody announced.");
         return Some(("data-label-error", why));
     }

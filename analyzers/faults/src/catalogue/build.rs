@@ -287,7 +287,7 @@ fn codes(rows: Vec<Entry<Code>>, kind: &str, parts: &Parts, mistakes: &mut Vec<M
         if !(0.0..=1.0).contains(&value.confidence) {
             mistakes.push(beyond(&place, value.confidence));
         }
-        if !value.source.is_empty() && !parts.sources.contains_key(&value.source) {
+        if !value.source.is_empty() && !parts.sources.contains_key(value.source.as_str()) {
             mistakes.push(no_source(&place, "source", &value.source, parts));
         }
         table.insert(value);

@@ -39,8 +39,8 @@ pub use read::Reference;
 #[derive(Debug, Clone)]
 pub struct Catalogue {
     parts: Parts,
-    /// Classes by their ids and aliases: diagnosis asks for those of every piece of evidence.
-    named: BTreeMap<Folded<ClassId>, Arc<Class>>,
+    /// Classes by their ids and aliases, in the order of the names: diagnosis asks for those of every piece of evidence.
+    named: Vec<(Folded<ClassId>, Arc<Class>)>,
     signatures: Vec<Signature>,
     shelf: Vec<Volume>,
     /// Places beyond the primary taxonomies that a person's files name.
@@ -110,7 +110,7 @@ impl Catalogue {
         let parts = build::build(&mut entries, &mut mistakes);
         let signatures = signatures::check(signatures, &parts, &mut mistakes);
         let catalogue = Self {
-            named: parts.named(),
+            named: parts.named().into_iter().collect(),
             parts,
             signatures,
             shelf,
@@ -161,11 +161,17 @@ impl Catalogue {
         format!("{:016x}", builtin ^ self.added_digest.rotate_left(1))
     }
 
+    /// A number that tells catalogues of one program apart: the same for the same files, and asked without writing anything.
+    pub fn edition(&self) -> u64 {
+        self.added_digest
+    }
+
     /// A class by its id or an alias; an `unknown-*` id that is not in the catalogue gets the class of its family, so that an
     /// unknown number still has advice (RG-10).
     pub fn class(&self, id: &ClassId) -> Option<&Class> {
-        if let Some(class) = self.named.get(&Folded::of(id)) {
-            return Some(class);
+        let name = Folded::of(id);
+        if let Ok(place) = self.named.binary_search_by(|(known, _)| known.cmp(&name)) {
+            return Some(&self.named[place].1);
         }
         let family = ["unknown-xid", "unknown-sxid", "unknown"].into_iter().find(|family| {
             let rest = id.as_str().strip_prefix(family);

@@ -47,7 +47,7 @@ fn exception(text: &str, decoded: &mut Decoded) {
         .fields
         .get("exception")
         .map_or_else(String::new, |kind| format!(": {kind}"));
-    decoded.sentence = format!("exception of the compute engine{at}{kind}");
+    decoded.sentence = format!("exception of the compute engine{at}{kind}").into();
 }
 
 /// `MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7fc1_4e000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ`
@@ -81,7 +81,7 @@ fn page_fault(text: &str, decoded: &mut Decoded) {
         Some("FAULT_RO_VIOLATION") => "memory that is read-only",
         _ => "an address that the GPU may not touch",
     };
-    decoded.sentence = format!("page fault: {verb} {why}");
+    decoded.sentence = format!("page fault: {verb} {why}").into();
 }
 
 /// `Timeout after 6s of waiting for RPC response from GPU4 GSP! Expected function 76 (GSP_RM_CONTROL) (0x20801813 0x4c).`
@@ -112,7 +112,7 @@ fn rpc_timeout(text: &str, decoded: &mut Decoded) {
         .fields
         .get("function_name")
         .map_or_else(String::new, |name| format!(" to {name}"));
-    decoded.sentence = format!("the GPU's system processor did not answer{call}{waited}");
+    decoded.sentence = format!("the GPU's system processor did not answer{call}{waited}").into();
 }
 
 /// `GSP task exception: load access fault` or `GSP task timeout @ pc:0x..., task: 1`
@@ -126,9 +126,9 @@ fn processor_crash(text: &str, decoded: &mut Decoded) {
     let kind = after(text, "GSP task exception:").map(|kind| kind.split('(').next().unwrap_or(kind).trim());
     if let Some(kind) = kind.filter(|kind| !kind.is_empty() && kind.len() <= 60) {
         decoded.set("exception", kind);
-        decoded.sentence = format!("the GPU's system processor crashed: {kind}");
+        decoded.sentence = format!("the GPU's system processor crashed: {kind}").into();
     } else if after(text, "GSP task timeout").is_some() {
         decoded.set("exception", "task timeout");
-        "a task of the GPU's system processor timed out".clone_into(&mut decoded.sentence);
+        decoded.sentence = "a task of the GPU's system processor timed out".into();
     }
 }

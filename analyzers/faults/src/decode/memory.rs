@@ -47,7 +47,8 @@ fn double_bit(text: &str, decoded: &mut Decoded) {
     decoded.sentence = format!(
         "uncorrectable double-bit error in {}{at}",
         memory.unwrap_or("GPU memory")
-    );
+    )
+    .into();
 }
 
 /// Rows are replaced from Ampere on, pages were retired before.
@@ -60,19 +61,19 @@ fn retirement(xid: u32, text: &str, decoded: &mut Decoded) {
         decoded.set("address", address);
     }
     if xid == 64 {
-        decoded.sentence = format!("a faulty memory {what} could not be replaced");
+        decoded.sentence = format!("a faulty memory {what} could not be replaced").into();
         return;
     }
     if let Some(when) = ["reset", "reboot"].into_iter().find(|when| after(text, when).is_some()) {
         decoded.set("pending", when);
-        decoded.sentence = format!("a faulty memory {what} will be replaced at the next {when}");
+        decoded.sentence = format!("a faulty memory {what} will be replaced at the next {when}").into();
     } else if after(text, "failed").is_some() || after(text, "error").is_some() {
         // Some drivers log the failure under this number too.
         decoded.class = ClassId::from("gpu-row-remap-failure");
         (decoded.role, decoded.confidence) = (Role::Root, 0.85);
-        decoded.sentence = format!("a faulty memory {what} could not be replaced");
+        decoded.sentence = format!("a faulty memory {what} could not be replaced").into();
     } else {
-        decoded.sentence = format!("a faulty memory {what} is recorded for replacement");
+        decoded.sentence = format!("a faulty memory {what} is recorded for replacement").into();
     }
 }
 
@@ -113,5 +114,5 @@ fn containment(xid: u32, text: &str, decoded: &mut Decoded) {
         format!("; the driver asks for {}", reset.join(", "))
     };
     let kind = if contained { "contained" } else { "uncontained" };
-    decoded.sentence = format!("{kind} memory error{unit}: {who}{ask}");
+    decoded.sentence = format!("{kind} memory error{unit}: {who}{ask}").into();
 }

@@ -20,7 +20,7 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{ClassId, Role};
+use rankguard_model::{ClassId, Role, SmolStr};
 use serde::Serialize;
 
 use crate::code::CodeTable;
@@ -43,11 +43,11 @@ pub struct Decoded {
     /// How sure that is, 0 to 1.
     pub confidence: f64,
     /// What the vendor says to do first and then to look into; empty where the vendor says nothing.
-    pub vendor_action: String,
+    pub vendor_action: SmolStr,
     /// What happened, in a few words.
-    pub sentence: String,
+    pub sentence: SmolStr,
     /// Id of the source ([`crate::Catalogue::source`]); empty for a number that is not known.
-    pub source: String,
+    pub source: SmolStr,
 }
 
 impl Decoded {
@@ -79,9 +79,9 @@ pub fn decode(codes: &CodeTable, kind: CodeKind, number: u32, text: &str, driver
             class: ClassId::from(format!("unknown-{word}-{number}")),
             role: Role::Root,
             confidence: 0.4,
-            vendor_action: String::new(),
-            sentence: format!("event {number} of the driver, which the catalogue does not know"),
-            source: String::new(),
+            vendor_action: SmolStr::default(),
+            sentence: format!("event {number} of the driver, which the catalogue does not know").into(),
+            source: SmolStr::default(),
         },
     };
     match (kind, number) {
@@ -115,7 +115,8 @@ fn attribute(codes: &CodeTable, text: &str, decoded: &mut Decoded) {
     decoded.sentence = format!(
         "a channel was torn down because of Xid {}: {}",
         code.number, code.meaning
-    );
+    )
+    .into();
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
     decoded.set("link", link);
     let registers = words(said, 7);
     if registers.is_empty() {
-        decoded.sentence = format!("NVLink {link} reports a fatal error; its registers are not in the message");
+        decoded.sentence = format!("NVLink {link} reports a fatal error; its registers are not in the message").into();
         return;
     }
     let hex: Vec<String> = registers.iter().map(|word| format!("{word:#x}")).collect();
@@ -104,7 +104,8 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
         }
     }
     let Some((worst, _)) = found.iter().max() else {
-        decoded.sentence = format!("NVLink {link} reports a fatal error; no register that is explained has a bit set");
+        decoded.sentence =
+            format!("NVLink {link} reports a fatal error; no register that is explained has a bit set").into();
         return;
     };
     let worst = *worst;
@@ -114,7 +115,7 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
         .collect();
     decoded.set("bits", named.join(" "));
     decoded.set("error", worst.name());
-    decoded.vendor_action = format!("WORKFLOW_NVLINK_ERR: {}", worst.action());
+    decoded.vendor_action = format!("WORKFLOW_NVLINK_ERR: {}", worst.action()).into();
     (decoded.role, decoded.confidence) = match worst {
         Family::Ignored => (Role::Noise, 0.6),
         Family::Threshold => (Role::Confirmation, 0.5),
@@ -126,5 +127,5 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
     if matches!(worst, Family::Secondary | Family::SecondaryReset) {
         decoded.set("sympathetic", "yes");
     }
-    decoded.sentence = format!("NVLink {link}: {} ({})", worst.name(), named.join(", "));
+    decoded.sentence = format!("NVLink {link}: {} ({})", worst.name(), named.join(", ")).into();
 }

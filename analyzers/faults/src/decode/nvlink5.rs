@@ -155,10 +155,10 @@ fn judge(unit: Option<&Unit>, rule: Option<&Rule>, printed_fatal: Option<bool>, 
             Some(false) => "non-fatal",
             None => "of unknown severity",
         };
-        decoded.sentence = format!("{name}{link}: {severity} error that the vendor's table does not list");
+        decoded.sentence = format!("{name}{link}: {severity} error that the vendor's table does not list").into();
         return;
     };
-    decoded.vendor_action = rule.action();
+    decoded.vendor_action = rule.action().into();
     decoded.set("origin", rule.origin);
     if rule.investigate.contains("SYMPATHETIC") {
         // The same fault shows on other GPUs of the fabric; a join may demote this one.
@@ -174,5 +174,5 @@ fn judge(unit: Option<&Unit>, rule: Option<&Rule>, printed_fatal: Option<bool>, 
     } else {
         ""
     };
-    decoded.sentence = format!("{name}{link}: {} error ({}){peer}", rule.severity.name(), rule.origin);
+    decoded.sentence = format!("{name}{link}: {} error ({}){peer}", rule.severity.name(), rule.origin).into();
 }

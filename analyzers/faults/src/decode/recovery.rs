@@ -40,8 +40,8 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
         // The driver takes its demand back: evidence that clears, not a failure.
         decoded.role = Role::Noise;
         decoded.set("clears", "gpu-recovery-action");
-        "the driver asks for no recovery any more".clone_into(&mut decoded.sentence);
-        "none".clone_into(&mut decoded.vendor_action);
+        decoded.sentence = "the driver asks for no recovery any more".into();
+        decoded.vendor_action = "none".into();
         return;
     }
     let words = ACTIONS
@@ -49,8 +49,8 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
         .find(|(_, id, _)| *id == wanted)
         .map_or(wanted, |(_, _, words)| words);
     decoded.confidence = 0.95;
-    decoded.vendor_action = format!("XID_154: {words}");
-    decoded.sentence = format!("the driver asks to {words}");
+    decoded.vendor_action = format!("XID_154: {words}").into();
+    decoded.sentence = format!("the driver asks to {words}").into();
 }
 
 fn action(text: &str) -> Option<&'static str> {

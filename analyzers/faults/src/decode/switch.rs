@@ -42,5 +42,5 @@ pub(super) fn refine(text: &str, code: Option<&Code>, decoded: &mut Decoded) {
         decoded.role = Role::Confirmation;
     }
     let at = port.map_or_else(String::new, |port| format!("port {port}: "));
-    decoded.sentence = format!("{at}{}{stops}", decoded.sentence);
+    decoded.sentence = format!("{at}{}{stops}", decoded.sentence).into();
 }

@@ -135,6 +135,9 @@ impl Rule {
 
     /// What the signature takes out of a text in which its fields stand at these places.
     pub(super) fn fields(&self, text: &str, spans: &Spans) -> Fields {
+        if spans.is_empty() {
+            return Fields::new();
+        }
         let mut fields = Fields::with_capacity(spans.len() + MEANING);
         for ((_, name), span) in self.patterns().fields.iter().zip(spans) {
             let Some((from, to)) = *span else { continue };

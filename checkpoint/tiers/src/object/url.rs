@@ -1,5 +1,6 @@
 //! From a URL to a store.
 
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use object_store::local::LocalFileSystem;
@@ -40,8 +41,11 @@ pub(super) fn open(text: &str) -> Result<(Arc<dyn ObjectStore>, Path), ObjectErr
     let (scheme, _) = ObjectStoreScheme::parse(&url).map_err(|problem| refuse(&shown, problem.to_string()))?;
     match scheme {
         ObjectStoreScheme::Local => {
-            let path = Path::from_url_path(url.path()).map_err(|problem| refuse(&shown, problem.to_string()))?;
-            Ok((Arc::new(LocalFileSystem::new().with_fsync(true)), path))
+            let path = url
+                .to_file_path()
+                .ok()
+                .ok_or_else(|| refuse(&shown, "it names no folder here".to_owned()))?;
+            folder(&path).map_err(|problem| refuse(&shown, problem.to_string()))
         }
         ObjectStoreScheme::AmazonS3 | ObjectStoreScheme::GoogleCloudStorage | ObjectStoreScheme::MicrosoftAzure => {
             let named = |name: &str| SETTINGS.iter().any(|prefix| name.starts_with(prefix));
@@ -58,4 +62,17 @@ pub(super) fn open(text: &str) -> Result<(Arc<dyn ObjectStore>, Path), ObjectErr
             Err(refuse(&shown, problem))
         }
     }
+}
+
+/// Folders that become empty go with their last object, but none that is there now: it may have been made for this, with
+/// an owner and rights of its own.
+fn folder(path: &FilePath) -> object_store::Result<(Arc<dyn ObjectStore>, Path)> {
+    let there = path
+        .ancestors()
+        .find(|folder| folder.is_dir())
+        .unwrap_or(FilePath::new("/"));
+    let below = path.strip_prefix(there).unwrap_or(path);
+    let store = LocalFileSystem::new_with_prefix(there)?;
+    let base = Path::parse(below.to_string_lossy())?;
+    Ok((Arc::new(store.with_fsync(true).with_automatic_cleanup(true)), base))
 }

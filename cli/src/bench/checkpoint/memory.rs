@@ -3,12 +3,56 @@
 use std::fs;
 use std::path::Path;
 
-/// Private and shared memory of a process, in bytes: its own share of every page that is no file's.
-pub(super) fn of_process(id: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup")).unwrap_or_default();
-    let kib = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
-    let counted = |line: &&str| line.starts_with("Pss_Anon:") || line.starts_with("Pss_Shmem:");
-    text.lines().filter(counted).filter_map(kib).sum::<u64>() * 1024
+/// A number of `/proc/ID/status`, in bytes; 0 where the system does not tell it.
+fn told(status: &str, name: &str) -> u64 {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib = line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or_default() * 1024
+}
+
+fn status(id: u32) -> String {
+    fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default()
+}
+
+/// What a process holds for itself, in bytes: every page that is neither a file's nor shared.
+pub(super) fn private(id: u32) -> u64 {
+    told(&status(id), "RssAnon")
+}
+
+/// What it holds of memory files, in bytes.
+pub(super) fn shared(id: u32) -> u64 {
+    told(&status(id), "RssShmem")
+}
+
+/// A process from one moment on, for the most that it holds for itself meanwhile.
+#[derive(Debug)]
+pub(super) struct Watch {
+    id: u32,
+    start: String,
+}
+
+impl Watch {
+    pub(super) fn begin(id: u32) -> Self {
+        // The peak begins anew; where that is refused, what is held at the end has to do.
+        let _ = fs::write(format!("/proc/{id}/clear_refs"), "5");
+        Self { id, start: status(id) }
+    }
+
+    /// The most since the beginning. The system knows the peak of all pages together: those of files, which come as the
+    /// program's own text is first used, are taken off.
+    pub(super) fn most(&self) -> u64 {
+        let now = status(self.id);
+        let (before, after) = (|name| told(&self.start, name), |name| told(&now, name));
+        let begun_anew = before("VmHWM") <= before("VmRSS");
+        let grown = match begun_anew {
+            true => after("VmHWM").saturating_sub(before("VmRSS")),
+            false => 0,
+        };
+        let of_files = after("RssFile").saturating_sub(before("RssFile"));
+        after("RssAnon").max(before("RssAnon") + grown.saturating_sub(of_files))
+    }
 }
 
 /// Running processes, averaged over the last minute.

@@ -62,13 +62,15 @@ pub(crate) struct Figures {
 /// What saving holds beside the state itself, in all processes together, in bytes.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Memory {
-    /// One slot a rank: the image, and an area for the tables that describe it.
+    /// One slot a rank: the image, and what is used of the area for the tables that describe it.
     pub(crate) arenas_bytes: u64,
     /// Arenas and what processes grew by, after the first save.
     pub(crate) first_save_bytes: u64,
-    /// The most of it after a save of the rounds.
+    /// The most of it while a save went on: every process's own peak.
     pub(crate) peak_bytes: u64,
-    /// After so many saves ...
+    /// The same once loads went between: what they leave in the trainers' heaps is in it.
+    pub(crate) peak_with_loads_bytes: u64,
+    /// After so many saves one after the other ...
     pub(crate) saves: usize,
     /// ... there is so much of it.
     pub(crate) last_save_bytes: u64,

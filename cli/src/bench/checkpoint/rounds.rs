@@ -11,10 +11,11 @@ use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, ShardIndex, Te
 use rankguard_checkpoint::{Store, lower_priority};
 use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
 
+use super::memory::Watch;
 use super::rank::cpu_seconds;
 use super::ranks::{RankProcess, all_do};
 use super::words::{Ask, Destination, Tier, Told};
-use super::{Figures, JOB, Options, Reshard, llama, median, memory};
+use super::{Figures, JOB, Memory, Options, Reshard, llama, median, memory};
 
 /// Arenas of this node, one a rank, and the store they are written to.
 struct Node {
@@ -36,31 +37,20 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
     let dir = tempfile::Builder::new()
         .prefix("rankguard-bench-")
         .tempdir_in(&options.dir)?;
-    let before = memory::of_process(std::process::id());
+    let own = std::process::id();
+    let before = memory::private(own) + memory::shared(own);
     let node = Node::new(options, options.ranks, &dir.path().join("store"))?;
     let mut ranks = RankProcess::start_all(options.ranks, options.gib, threads, &node.paths())?;
-    // The arenas are shared: of each page every process that maps it counts its part.
-    let held = |ranks: &[RankProcess]| -> u64 {
-        let ids = ranks.iter().map(RankProcess::id).chain([std::process::id()]);
-        ids.map(memory::of_process).sum()
-    };
     let (mut memcpys, mut writes, mut reads) = (Vec::new(), Vec::new(), Vec::new());
     let (mut saves, mut colds, mut warms, mut freshes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut peak = 0;
-    let with_arenas = held(&ranks);
-    let arena_bytes: u64 = node.arenas.iter().map(|arena| arena.geometry().total()).sum();
-    // More than the arenas, which have every page in place from the start.
-    let extra = |held: u64| arena_bytes + held.saturating_sub(with_arenas);
+    let mut extra = Extra::begin(&ranks);
+    let alone = options.saves.saturating_sub(options.rounds + 1).max(2);
+    let first = saves_alone(&node, &mut ranks, &mut extra, alone, &mut figures.memory)?;
     for round in 0..=options.rounds {
-        let step = round as u64 + 1;
+        let step = (alone + round + 1) as u64;
         let reference = |nth: usize| dir.path().join(format!("reference-{nth}"));
         memcpys.push(slowest(&all_do(&mut ranks, |_| Ask::Memcpy)?));
-        saves.push(node.save(&mut ranks, step)?);
-        let now = held(&ranks);
-        if round == 0 {
-            figures.memory.first_save_bytes = extra(now);
-        }
-        peak = peak.max(now);
+        saves.push(extra.watch(&node, || node.save(&mut ranks, step))?);
         writes.push(slowest(&all_do(&mut ranks, |nth| Ask::Write { path: reference(nth) })?));
         let check = round == 0;
         let (cold, read_s) = node.cold(&mut ranks, step, Destination::Touched, check)?;
@@ -74,20 +64,12 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
         figures.raw.state_bytes = cold.iter().map(|told| told.needed).sum();
         node.forget(step)?;
     }
-    for nth in options.rounds + 2..=options.saves {
-        node.save(&mut ranks, nth as u64)?;
-        node.forget(nth as u64)?;
-    }
-    figures.memory.saves = options.saves.max(options.rounds + 1);
-    figures.memory.last_save_bytes = extra(held(&ranks));
-    figures.memory.arenas_bytes = arena_bytes;
-    figures.memory.peak_bytes = extra(peak);
+    figures.memory.peak_with_loads_bytes = extra.most;
     figures.lost_s_per_save = median(
         (0..options.rounds.min(3))
-            .map(|nth| node.train(&mut ranks, (figures.memory.saves + 1 + nth) as u64))
+            .map(|nth| node.train(&mut ranks, (alone + options.rounds + 2 + nth) as u64))
             .collect::<io::Result<_>>()?,
     );
-    let first = saves[0];
     let of = |pick: fn(&Save) -> f64| median(saves[1..].iter().map(pick).collect());
     let raw = &mut figures.raw;
     (raw.stall_s, raw.durable_s, raw.save_cpu_s) =
@@ -124,8 +106,64 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
         let row = reshard(options, from, to, rounds, dir.path())?;
         figures.reshard.push(row);
     }
-    figures.memory.left_bytes = memory::of_process(std::process::id()).saturating_sub(before);
+    figures.memory.left_bytes = (memory::private(own) + memory::shared(own)).saturating_sub(before);
     Ok(())
+}
+
+/// Saves one after the other, before a load has left anything in the trainers' heaps; gives the first.
+fn saves_alone(
+    node: &Node,
+    ranks: &mut [RankProcess],
+    extra: &mut Extra,
+    count: usize,
+    memory: &mut Memory,
+) -> io::Result<Save> {
+    let mut first = None;
+    for step in 1..=count as u64 {
+        let saved = extra.watch(node, || node.save(ranks, step))?;
+        node.forget(step)?;
+        if first.is_none() {
+            memory.first_save_bytes = extra.now(node)?;
+        }
+        first = first.or(Some(saved));
+    }
+    (memory.saves, memory.last_save_bytes) = (count, extra.now(node)?);
+    (memory.arenas_bytes, memory.peak_bytes) = (node.held()?, extra.most);
+    Ok(first.unwrap_or_default())
+}
+
+/// What saving takes beside the state: the arenas, and what the processes hold for themselves more than when they were
+/// ready for the first save.
+struct Extra {
+    processes: Vec<u32>,
+    before: u64,
+    most: u64,
+}
+
+impl Extra {
+    fn begin(ranks: &[RankProcess]) -> Self {
+        let processes: Vec<u32> = ranks.iter().map(RankProcess::id).chain([std::process::id()]).collect();
+        let before = processes.iter().copied().map(memory::private).sum();
+        Self {
+            processes,
+            before,
+            most: 0,
+        }
+    }
+
+    /// Each process is watched while it saves; their peaks are added up, whether they fell together or not.
+    fn watch(&mut self, node: &Node, save: impl FnOnce() -> io::Result<Save>) -> io::Result<Save> {
+        let watched: Vec<Watch> = self.processes.iter().copied().map(Watch::begin).collect();
+        let saved = save()?;
+        let held: u64 = watched.iter().map(Watch::most).sum();
+        self.most = self.most.max(node.held()? + held.saturating_sub(self.before));
+        Ok(saved)
+    }
+
+    fn now(&self, node: &Node) -> io::Result<u64> {
+        let held: u64 = self.processes.iter().copied().map(memory::private).sum();
+        Ok(node.held()? + held.saturating_sub(self.before))
+    }
 }
 
 fn slowest(told: &[Told]) -> f64 {
@@ -180,6 +218,11 @@ impl Node {
         let before = read(ranks)?;
         let cold = self.load(ranks, step, (Tier::Disk, into), check)?;
         Ok((cold, f64::midpoint(before, read(ranks)?)))
+    }
+
+    /// Memory that the arenas take.
+    fn held(&self) -> io::Result<u64> {
+        self.arenas.iter().map(Arena::held_bytes).sum()
     }
 
     /// Where other processes find the arenas.

@@ -102,6 +102,11 @@ fn lines(figures: &Figures) -> Vec<Line> {
             memory(figures.memory.last_save_bytes),
             "",
         ),
+        row(
+            "at most, with loads between saves",
+            memory(figures.memory.peak_with_loads_bytes),
+            "",
+        ),
         row("left at the end / state", memory(figures.memory.left_bytes), "0"),
         row(
             "training seconds lost a save",
