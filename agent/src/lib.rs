@@ -46,6 +46,7 @@ mod words;
 
 pub use checkpoint::keep_arenas;
 pub use collectors::gpu::serve_gpu_calls;
+pub use collectors::is_log_path;
 pub use error::{AgentError, Ended};
 pub use inject::{InjectError, Injected, Injection, LAST_MAX_MS, WhichRank, inject};
 pub use knowledge::Knowledge;

@@ -64,7 +64,7 @@ pub struct Settings {
     pub flight_recorder_pipe: bool,
     /// What lines are tried against.
     pub knowledge: Knowledge,
-    /// Log files to follow besides the output of the ranks.
+    /// Log files to follow besides the output of the ranks; patterns name several.
     pub job_logs: Vec<PathBuf>,
     /// Programs of others that look at something.
     pub checks: Vec<PluginCheck>,

@@ -23,7 +23,7 @@ pub(crate) struct Sighting {
     pub(crate) synthetic: bool,
 }
 
-/// The position of a reader in what it reads.
+/// The position of a reader in what it reads; an empty value ends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cursor {
     pub(crate) key: String,

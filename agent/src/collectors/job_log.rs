@@ -1,11 +1,14 @@
 //! What ranks write, and other log files of jobs.
 //!
-//! One thread follows all files; the kernel tells it which were written to, where it can (`stirs`). When a rank ends, its files are read to their end before its exit is reported
-//! ([`JobLogs::finish`]), so that its last words come before its death. Files of ranks are read from their beginning;
-//! extra files from where the agent stood, or from their end at the first start.
+//! One thread follows all files; the kernel tells it which were written to, where it can (`stirs`). When a rank ends, its files
+//! are read to their end before its exit is reported ([`JobLogs::finish`]), so that its last words come before its death. Files
+//! of ranks are read from their beginning; extra files from where the agent stood, or from their end at the first start. Those
+//! that come to match a pattern later are new, and read from their beginning.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -20,10 +23,15 @@ use super::stirs::Stirs;
 use super::wait::{HEAR, pause, wait_for_any};
 use crate::clock;
 use crate::intake::Intake;
+use crate::sighting::Cursor;
+pub use names::is_log_path;
+use names::{Names, Seeker};
 
 /// Requests that may wait for the thread. When it is full the thread is far behind; a new request is not worth waiting
 /// for, and its files are picked up late or, for an ended rank, told as a gap.
 const REQUESTS: usize = 256;
+/// Under this key stands for which patterns was looked before.
+const PATTERNS: &str = "job-log-patterns";
 
 /// Time between two reads of any files, on average: 200 reads a second at most while so many are written to ...
 const PER_FILE: Duration = Duration::from_millis(5);
@@ -31,8 +39,16 @@ const PER_FILE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 enum Request {
-    Follow { rank: RankRef, paths: Vec<PathBuf> },
-    Finish { rank: RankRef, done: SyncSender<()> },
+    Follow {
+        rank: RankRef,
+        paths: Vec<PathBuf>,
+    },
+    Finish {
+        rank: RankRef,
+        done: SyncSender<()>,
+    },
+    /// What matches the patterns now.
+    Match(Names),
 }
 
 /// The door to the thread. Cheap to clone.
@@ -56,6 +72,14 @@ impl JobLogs {
             // Late is fine: the evidence still comes, only after the exit.
             let _ = finished.recv_timeout(deadline);
         }
+    }
+
+    /// What matches the patterns now; false when nobody will hear of it any more.
+    fn matched(&self, names: Names) -> bool {
+        // It waits for room: a look that is not heard would be one that is never told again.
+        let heard = self.requests.send(Request::Match(names)).is_ok();
+        self.bell.ring();
+        heard
     }
 
     fn send(&self, request: Request) -> bool {
@@ -82,6 +106,12 @@ pub(crate) struct JobLogReader {
     requests: Receiver<Request>,
     bell: Bell,
     files: BTreeMap<PathBuf, Followed>,
+    /// Those among them that are there by a pattern.
+    matched: BTreeSet<PathBuf>,
+    /// Looks for such files, before its thread is started, and the way from there.
+    seeker: Option<(Seeker, JobLogs)>,
+    /// The patterns, where they were never looked for before: what matches is of unknown age.
+    unknown: Option<Cursor>,
     stirs: Stirs,
     /// Files that had something to read at the last look.
     busy: usize,
@@ -105,16 +135,24 @@ pub(crate) fn job_logs(
         intake: reporter.intake.clone(),
     };
     let mut files = BTreeMap::new();
-    for path in extra {
-        let key = format!("job-log {}", path.display());
+    for path in extra.iter().filter(|path| !names::is_pattern(path)) {
+        let key = key_of(path);
         let start = reporter.stored(&key).map_or(Start::End, Start::At);
         let followed = Followed::new(path, start, Writer::Unknown, Some(key), &reporter);
         files.insert(path.clone(), followed.watched_by(&stirs));
     }
+    let seeker = Seeker::of(extra);
+    let patterns = seeker.as_ref().map(|seeker| Cursor {
+        key: PATTERNS.to_owned(),
+        value: seeker.text(),
+    });
     let reader = JobLogReader {
         requests,
         bell,
         files,
+        matched: BTreeSet::new(),
+        seeker: seeker.map(|seeker| (seeker, logs.clone())),
+        unknown: patterns.filter(|now| reporter.stored(PATTERNS).as_ref() != Some(&now.value)),
         stirs,
         busy: 0,
         reporter,
@@ -124,9 +162,15 @@ pub(crate) fn job_logs(
     (logs, reader)
 }
 
+/// The name of the stored position in an extra file.
+fn key_of(path: &Path) -> String {
+    format!("job-log {}", path.display())
+}
+
 impl JobLogReader {
     /// Until asked to stop; then everything is read to its end once more.
     pub(crate) fn run(mut self) {
+        self.seek();
         let mut next_look = Instant::now();
         let mut stirred = false;
         loop {
@@ -178,6 +222,78 @@ impl JobLogReader {
                 // Nobody waits any longer when the deadline has passed.
                 let _ = done.try_send(());
             }
+            Request::Match(names) => self.take(names),
+        }
+    }
+
+    /// Has the patterns looked for. Nobody waits for that thread, which a folder may never answer.
+    fn seek(&mut self) {
+        let Some((seeker, logs)) = self.seeker.take() else {
+            return;
+        };
+        let stop = self.stop.clone();
+        let run = move || seeker.run(&stop, |names| logs.matched(names));
+        let started = std::thread::Builder::new().name("job-log-names".to_owned()).spawn(run);
+        if let Err(problem) = started {
+            let what = format!("patterns of job logs are not looked for: {problem}");
+            self.reporter.intake.gap(Source::JobLog, what, None);
+        }
+    }
+
+    /// Follows what matches, and no longer what is gone.
+    fn take(&mut self, names: Names) {
+        let intake = &self.reporter.intake;
+        if let Some(problem) = names.problem {
+            intake.gap(
+                Source::JobLog,
+                format!("a folder of job logs is not read: {problem}"),
+                None,
+            );
+        }
+        if names.beyond > 0 {
+            let what = format!(
+                "{} files match agent.job_logs beyond the {} that are followed",
+                names.beyond,
+                names.files.len()
+            );
+            intake.gap(Source::JobLog, what, None);
+        }
+        let unknown = self.unknown.take();
+        if let Some(patterns) = &unknown {
+            if names.bytes > 0 {
+                let what = format!(
+                    "{} bytes of unknown age in {} job logs are not read",
+                    names.bytes,
+                    names.files.len()
+                );
+                intake.gap(Source::JobLog, what, None);
+            }
+            intake.moved(patterns.clone());
+        }
+        for path in &self.matched {
+            if !names.files.contains_key(path)
+                && let Some(mut gone) = self.files.remove(path)
+            {
+                gone.finish(&self.reporter);
+                // An empty position is none.
+                let (key, value) = (key_of(path), String::new());
+                self.reporter.intake.moved(Cursor { key, value });
+            }
+        }
+        self.matched.retain(|path| names.files.contains_key(path));
+        for (path, end) in names.files {
+            if self.files.contains_key(&path) {
+                continue;
+            }
+            let key = key_of(&path);
+            let start = match (self.reporter.stored(&key), &unknown) {
+                (Some(stored), _) => Start::At(stored),
+                (None, Some(_)) => Start::At(end.to_string()),
+                (None, None) => Start::Beginning,
+            };
+            let followed = Followed::new(&path, start, Writer::Unknown, Some(key), &self.reporter);
+            self.files.insert(path.clone(), followed.watched_by(&self.stirs));
+            self.matched.insert(path);
         }
     }
 

@@ -51,6 +51,7 @@ use crate::sighting::Sighting;
 pub(crate) use all::{Collectors, Injectable};
 pub(crate) use flight::{FlightDumps, pipe_can_be_made};
 pub(crate) use job_log::JobLogs;
+pub use job_log::is_log_path;
 pub(crate) use mounts::unescape;
 pub(crate) use stop::Stop;
 pub(crate) use stream::triage;

@@ -199,9 +199,7 @@ impl Spool {
             let mut cursors = txn.open_table(CURSORS).map_err(database)?;
             for sighting in batch {
                 if let Some(cursor) = &sighting.cursor {
-                    cursors
-                        .insert(cursor.key.as_str(), cursor.value.as_str())
-                        .map_err(database)?;
+                    table::remember(&mut cursors, cursor)?;
                 }
                 let room = if sighting.is_droppable() {
                     self.limit
@@ -226,9 +224,7 @@ impl Spool {
                 bytes += table::put(&mut records, last, &self.record(last, sighting))?;
             }
             for cursor in positions {
-                cursors
-                    .insert(cursor.key.as_str(), cursor.value.as_str())
-                    .map_err(database)?;
+                table::remember(&mut cursors, cursor)?;
             }
             let mut meta = txn.open_table(META).map_err(database)?;
             meta.insert(table::LAST, last).map_err(database)?;

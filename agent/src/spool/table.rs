@@ -6,6 +6,7 @@ use rankguard_proto::v1;
 use redb::{Table, TableDefinition};
 
 use super::{SpoolError, database};
+use crate::sighting::Cursor;
 
 /// Number to record.
 pub(super) const EVIDENCE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("evidence");
@@ -52,4 +53,14 @@ pub(super) fn put(records: &mut Table<'_, u64, &[u8]>, seq: u64, record: &Record
     let bytes = Record(numbered).encode();
     records.insert(seq, bytes.as_slice()).map_err(database)?;
     Ok(cost(&bytes))
+}
+
+/// Keeps the position of a reader; an empty one is that of a reader that is gone, and is forgotten.
+pub(super) fn remember(cursors: &mut Table<'_, &str, &str>, cursor: &Cursor) -> Result<(), SpoolError> {
+    let (key, value) = (cursor.key.as_str(), cursor.value.as_str());
+    match value {
+        "" => cursors.remove(key).map(drop),
+        value => cursors.insert(key, value).map(drop),
+    }
+    .map_err(database)
 }

@@ -125,8 +125,11 @@ fn convert(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
     };
     let fits = matches!(
         (&found, kind),
-        (Value::Count(_), Kind::Count(..)) | (Value::List(_), Kind::Paths) | (Value::Switch(_), Kind::Switch)
-    ) || matches!(found, Value::Text(_)) && !matches!(kind, Kind::Count(..) | Kind::Paths | Kind::Switch);
+        (Value::Count(_), Kind::Count(..))
+            | (Value::List(_), Kind::Paths | Kind::LogPaths)
+            | (Value::Switch(_), Kind::Switch)
+    ) || matches!(found, Value::Text(_))
+        && !matches!(kind, Kind::Count(..) | Kind::Paths | Kind::LogPaths | Kind::Switch);
     if !fits {
         return Err(format!(
             "a value of type {} where {} is wanted",

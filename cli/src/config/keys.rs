@@ -160,8 +160,8 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key(
         "agent.job_logs",
-        Kind::Paths,
-        "log files to follow besides the output of the ranks",
+        Kind::LogPaths,
+        "log files to follow besides the output of the ranks; *, ?, [...] and ** name several",
     ),
     key(
         "agent.kept_for_others_bytes",

@@ -1,6 +1,6 @@
 //! What a setting holds, and what it may hold.
 
-use rankguard_agent::{OtlpEndpoint, PluginCheck};
+use rankguard_agent::{OtlpEndpoint, PluginCheck, is_log_path};
 use serde::Serialize;
 
 /// The value of one setting.
@@ -50,6 +50,8 @@ pub(crate) enum Kind {
     Socket,
     /// Several paths; `:` between them outside of TOML.
     Paths,
+    /// The same; they may be patterns.
+    LogPaths,
     /// A number within bounds.
     Count(u64, u64),
     /// `true` or `false`.
@@ -72,6 +74,7 @@ impl Kind {
             Self::Endpoint => "host:port, http://host:port or https://host:port".to_owned(),
             Self::Socket => "an IP address and a port such as 127.0.0.1:7700".to_owned(),
             Self::Paths => "a list of paths".to_owned(),
+            Self::LogPaths => "a list of paths, or of patterns such as /logs/**/rank-*.log".to_owned(),
             Self::Count(min, u64::MAX) => format!("a whole number of at least {min}"),
             Self::Count(min, max) => format!("a whole number of {min} to {max}"),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
@@ -86,7 +89,7 @@ impl Kind {
         let value = match self {
             Self::Count(..) => text.trim().parse().map(Value::Count).map_err(|_| self.refuse(text))?,
             Self::Switch => text.trim().parse().map(Value::Switch).map_err(|_| self.refuse(text))?,
-            Self::Paths => Value::List(
+            Self::Paths | Self::LogPaths => Value::List(
                 text.split(':')
                     .filter(|path| !path.is_empty())
                     .map(str::to_owned)
@@ -110,6 +113,7 @@ impl Kind {
             (Self::Count(min, max), Value::Count(count)) => (min..=max).contains(count),
             (Self::Checks, Value::Checks(_)) | (Self::Switch, Value::Switch(_)) => true,
             (Self::Paths, Value::List(items)) => items.iter().all(|item| !item.is_empty()),
+            (Self::LogPaths, Value::List(items)) => items.iter().all(|item| is_log_path(item)),
             _ => false,
         };
         if fine {

@@ -51,6 +51,17 @@ pub(crate) struct Place {
     offset: u64,
 }
 
+impl Place {
+    /// Behind the last byte of a file.
+    pub(crate) fn end(about: &Metadata) -> Self {
+        Self {
+            device: about.dev(),
+            inode: about.ino(),
+            offset: about.len(),
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.device, self.inode, self.offset)

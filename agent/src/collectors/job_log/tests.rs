@@ -170,3 +170,49 @@ fn many_files_are_looked_at_less_often_and_never_rarely() {
     let wait = |files| unhurried(Duration::from_millis(50), files).as_millis();
     assert_eq!([0, 10, 64, 5_000].map(wait), [50, 50, 320, 500]);
 }
+
+/// What is there when a pattern is first looked for is of unknown age; what comes to match it later is new, also while no
+/// agent was there.
+#[test]
+fn files_that_match_a_pattern_are_followed_from_when_they_come_to_when_they_go() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| dir.path().join(name);
+    append(&at("old.log"), b"ValueError: of unknown age\n");
+    let mut first = reader(&dir, &[at("*.log")]);
+    let (mut seeker, _) = first.seeker.take().expect("there is a pattern");
+    first.take(seeker.look());
+    append(&at("old.log"), b"ValueError: appended\n");
+    append(&at("new.log"), b"ValueError: new\n");
+    first.take(seeker.look());
+    first.look(true);
+    let seen: Vec<String> = commit(&first.reporter).iter().map(told).collect();
+    let says = |words: &str| seen.iter().filter(|told| told.ends_with(words)).count();
+    assert!(seen[0].contains("27 bytes of unknown age in 1 job logs"), "{seen:?}");
+    assert_eq!((seen.len(), says("appended"), says("new")), (3, 1, 1), "{seen:?}");
+    fs::remove_file(at("new.log")).expect("removed");
+    first.take(seeker.look());
+    assert_eq!(first.files.len(), 1);
+    assert!(commit(&first.reporter).is_empty());
+    let reporter = first.reporter.clone();
+    assert_eq!(
+        reporter.stored(&key_of(&at("new.log"))),
+        None,
+        "whoever is gone is forgotten"
+    );
+    drop(first);
+    append(&at("old.log"), b"ValueError: while away\n");
+    append(&at("newer.log"), b"ValueError: made while away\n");
+    let extra = [at("*.log")];
+    let mut second = job_logs(&extra, Duration::from_millis(50), reporter, &Stop::default()).1;
+    let (mut seeker, _) = second.seeker.take().expect("there is a pattern");
+    second.take(seeker.look());
+    second.look(true);
+    let mut seen: Vec<String> = commit(&second.reporter).iter().map(told).collect();
+    seen.sort();
+    assert!(
+        seen.len() == 2
+            && seen[0].ends_with("ValueError: made while away")
+            && seen[1].ends_with("ValueError: while away"),
+        "{seen:?}"
+    );
+}

@@ -139,7 +139,10 @@ fn collectors(view: &AgentView) -> String {
             it.collector.clone(),
             format!("{} ago", since(view, it.last_look)),
             format!("in {:.1} s", it.next_look.millis_since(view.now) as f64 / 1e3),
-            gap.map_or("-".to_owned(), |(_, gap)| format!("{} (x{})", gap.what, gap.count)),
+            // It may be over by now.
+            gap.map_or("-".to_owned(), |(_, gap)| {
+                format!("{} (x{}, {} ago)", gap.what, gap.count, since(view, gap.at))
+            }),
         ]
     });
     listing::table(&rows.collect::<Vec<_>>(), COLUMNS)

@@ -1,0 +1,199 @@
+//! Which files the patterns of `agent.job_logs` name. Folders are read now and then on a thread of its own, so that one of a
+//! server that does not answer holds up nothing else.
+//!
+//! A file that was renamed is the same file: what rotation leaves behind is not read twice, though the pattern may match it.
+//! Packed files are no logs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::{Resource, getrlimit};
+
+use super::super::Stop;
+use super::super::file::Place;
+
+/// Between two looks, at least.
+const PAUSE: Duration = Duration::from_secs(5);
+/// A look takes at most this part of the time.
+const PART: u32 = 100;
+/// Most files that are followed by their patterns ...
+const MOST: usize = 8_192;
+/// ... and of those that the process may hold open, one of so many: each of them is.
+const OPEN: u64 = 2;
+/// What rotation makes of old logs.
+const PACKED: [&str; 5] = ["gz", "bz2", "xz", "zst", "lz4"];
+
+/// Whether a path is a pattern: `*`, `?`, `[...]`, `**`.
+pub(super) fn is_pattern(path: &Path) -> bool {
+    path.to_string_lossy().contains(['*', '?', '['])
+}
+
+/// Whether a text may stand among the log files to follow: a path, or a pattern that means something.
+pub fn is_log_path(text: &str) -> bool {
+    !text.is_empty() && (!is_pattern(Path::new(text)) || glob::Pattern::new(text).is_ok())
+}
+
+/// One look's answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    /// The files, each with its end.
+    pub(super) files: BTreeMap<PathBuf, Place>,
+    /// Bytes in all of them.
+    pub(super) bytes: u64,
+    /// Files that match and find no room.
+    pub(super) beyond: usize,
+    /// Why a folder could not be read, where one could not.
+    pub(super) problem: Option<String>,
+}
+
+/// A file, whatever it is called. Numbers of files are used again; the moment of birth tells them apart where it is known.
+type Identity = (u64, u64, Option<SystemTime>);
+
+/// Looks for names.
+#[derive(Debug)]
+pub(super) struct Seeker {
+    patterns: Vec<String>,
+    most: usize,
+    /// By which name each file was met first.
+    met: HashMap<Identity, PathBuf>,
+}
+
+impl Seeker {
+    /// For the patterns among these paths; none where there are none.
+    pub(super) fn of(paths: &[PathBuf]) -> Option<Self> {
+        let patterns = paths.iter().filter(|path| is_pattern(path));
+        let patterns: Vec<String> = patterns.map(|path| path.to_string_lossy().into_owned()).collect();
+        (!patterns.is_empty()).then(|| Self {
+            patterns,
+            most: room(),
+            met: HashMap::new(),
+        })
+    }
+
+    /// The patterns, as one text: what is new to them was not there when they were first looked for.
+    pub(super) fn text(&self) -> String {
+        self.patterns.join("\n")
+    }
+
+    /// Tells what is found whenever it is something else, until it is asked to stop or nobody hears it.
+    pub(super) fn run(mut self, stop: &Stop, mut tell: impl FnMut(Names) -> bool) {
+        let mut told = None;
+        loop {
+            let begun = Instant::now();
+            let names = self.look();
+            let known: Option<&Names> = told.as_ref();
+            if known.is_none_or(|known| !names.files.keys().eq(known.files.keys()) || names.problem != known.problem) {
+                told = Some(names.clone());
+                if !tell(names) {
+                    return;
+                }
+            }
+            if stop.wait(PAUSE.max(begun.elapsed() * PART)) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn look(&mut self) -> Names {
+        let mut names = Names::default();
+        let mut found = Vec::new();
+        for pattern in &self.patterns {
+            // Settings with a pattern that means nothing are refused.
+            for path in glob::glob(pattern).into_iter().flatten() {
+                match path {
+                    Ok(path) => found.extend(std::fs::metadata(&path).ok().map(|about| (path, about))),
+                    Err(problem) => names.problem = Some(problem.to_string()),
+                }
+            }
+        }
+        found.retain(|(path, about)| about.is_file() && !is_packed(path));
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        found.dedup_by(|(one, _), (other, _)| one == other);
+        let mut met = HashMap::with_capacity(found.len());
+        // Whoever was met before keeps its name, wherever it stands now.
+        found.retain(|(path, about)| {
+            let name = self.met.get(&identity(about)).unwrap_or(path).clone();
+            let is_first = name == *path;
+            met.insert(identity(about), name);
+            is_first
+        });
+        self.met = met;
+        names.beyond = found.len().saturating_sub(self.most);
+        if names.beyond > 0 {
+            // Those that were written to last are the ones that still grow.
+            found.sort_by_key(|(_, about)| std::cmp::Reverse(about.mtime()));
+            found.truncate(self.most);
+        }
+        names.bytes = found.iter().map(|(_, about)| about.len()).sum();
+        names.files = found
+            .into_iter()
+            .map(|(path, about)| (path, Place::end(&about)))
+            .collect();
+        names
+    }
+}
+
+/// How many files may be followed.
+fn room() -> usize {
+    let open = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / OPEN;
+    MOST.min(usize::try_from(open).unwrap_or(MOST))
+}
+
+fn identity(about: &Metadata) -> Identity {
+    (about.dev(), about.ino(), about.created().ok())
+}
+
+fn is_packed(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|kind| PACKED.iter().any(|packed| kind == *packed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn names(seeker: &mut Seeker) -> Vec<String> {
+        let names = seeker.look();
+        let files = names.files.keys().filter_map(|path| path.file_name());
+        files.map(|name| name.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_file_that_was_renamed_is_the_same_and_one_in_its_place_is_another() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        for name in ["a", "b", "old.gz"] {
+            fs::write(at(name), "x\n").expect("is written");
+        }
+        fs::create_dir(at("folder")).expect("is made");
+        let mut seeker = Seeker::of(&[at("*"), at("a")]).expect("one is a pattern");
+        assert_eq!(names(&mut seeker), ["a", "b"]);
+        fs::rename(at("a"), at("a.1")).expect("is renamed");
+        assert_eq!(names(&mut seeker), ["b"]);
+        fs::write(at("a"), "y\n").expect("is written");
+        assert_eq!(names(&mut seeker), ["a", "b"]);
+        fs::remove_file(at("b")).expect("is removed");
+        fs::write(at("c"), "z\n").expect("is written");
+        assert_eq!(names(&mut seeker), ["a", "c"], "c may have the number that b had");
+    }
+
+    #[test]
+    fn of_more_files_than_there_is_room_for_the_newest_are_taken_and_the_rest_is_counted() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for number in 0..6 {
+            let file = fs::File::create(dir.path().join(format!("{number}.log"))).expect("is made");
+            let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000 - number);
+            file.set_modified(at).expect("is dated");
+        }
+        let mut seeker = Seeker::of(&[dir.path().join("**/*.log")]).expect("a pattern");
+        seeker.most = 2;
+        assert_eq!(names(&mut seeker), ["0.log", "1.log"]);
+        assert_eq!(seeker.look().beyond, 4);
+        assert!(Seeker::of(&[dir.path().join("0.log")]).is_none());
+    }
+}
