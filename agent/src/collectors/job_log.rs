@@ -7,7 +7,7 @@
 
 mod names;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use rankguard_model::{RankRef, Source};
 
 use super::Stop;
 use super::bell::Bell;
-use super::file::Start;
+use super::file::{Place, Start};
 use super::followed::Followed;
 use super::observe::{Reporter, Writer};
 use super::stirs::Stirs;
@@ -106,8 +106,11 @@ pub(crate) struct JobLogReader {
     requests: Receiver<Request>,
     bell: Bell,
     files: BTreeMap<PathBuf, Followed>,
-    /// Those among them that are there by a pattern.
-    matched: BTreeSet<PathBuf>,
+    /// What matches the patterns, and whether it is followed for that: a rank's own output is not read once more when the
+    /// rank has ended.
+    matched: BTreeMap<PathBuf, bool>,
+    /// What was wrong with the patterns at the last look.
+    complaints: Vec<String>,
     /// Looks for such files, before its thread is started, and the way from there.
     seeker: Option<(Seeker, JobLogs)>,
     /// The patterns, where they were never looked for before: what matches is of unknown age.
@@ -150,7 +153,8 @@ pub(crate) fn job_logs(
         requests,
         bell,
         files,
-        matched: BTreeSet::new(),
+        matched: BTreeMap::new(),
+        complaints: Vec::new(),
         seeker: seeker.map(|seeker| (seeker, logs.clone())),
         unknown: patterns.filter(|now| reporter.stored(PATTERNS).as_ref() != Some(&now.value)),
         stirs,
@@ -242,59 +246,61 @@ impl JobLogReader {
 
     /// Follows what matches, and no longer what is gone.
     fn take(&mut self, names: Names) {
-        let intake = &self.reporter.intake;
-        if let Some(problem) = names.problem {
-            intake.gap(
-                Source::JobLog,
-                format!("a folder of job logs is not read: {problem}"),
-                None,
-            );
+        let complaints = names.complaints();
+        for (what, lost) in &complaints {
+            if !self.complaints.contains(what) {
+                self.reporter.intake.gap(Source::JobLog, what.as_str(), *lost);
+            }
         }
-        if names.beyond > 0 {
-            let what = format!(
-                "{} files match agent.job_logs beyond the {} that are followed",
-                names.beyond,
-                names.files.len()
-            );
-            intake.gap(Source::JobLog, what, None);
-        }
+        self.complaints = complaints.into_iter().map(|(what, _)| what).collect();
         let unknown = self.unknown.take();
         if let Some(patterns) = &unknown {
             if names.bytes > 0 {
-                let what = format!(
-                    "{} bytes of unknown age in {} job logs are not read",
-                    names.bytes,
-                    names.files.len()
-                );
-                intake.gap(Source::JobLog, what, None);
+                let (bytes, count) = (names.bytes, names.files.len());
+                let what = format!("{bytes} bytes of unknown age in {count} job logs are not read");
+                self.reporter.intake.gap(Source::JobLog, what, None);
             }
-            intake.moved(patterns.clone());
+            self.reporter.intake.moved(patterns.clone());
         }
-        for path in &self.matched {
-            if !names.files.contains_key(path)
-                && let Some(mut gone) = self.files.remove(path)
-            {
-                gone.finish(&self.reporter);
-                // An empty position is none.
-                let (key, value) = (key_of(path), String::new());
-                self.reporter.intake.moved(Cursor { key, value });
-            }
-        }
-        self.matched.retain(|path| names.files.contains_key(path));
+        let (stay, gone) = std::mem::take(&mut self.matched)
+            .into_iter()
+            .partition(|(path, _)| names.files.contains_key(path));
+        self.matched = stay;
+        gone.into_iter()
+            .filter(|(_, ours)| *ours)
+            .for_each(|(path, _)| self.leave(&path));
         for (path, end) in names.files {
-            if self.files.contains_key(&path) {
-                continue;
+            if !self.matched.contains_key(&path) {
+                let is_ours = !self.files.contains_key(&path);
+                if is_ours {
+                    self.follow(&path, end, unknown.is_some());
+                }
+                self.matched.insert(path, is_ours);
             }
-            let key = key_of(&path);
-            let start = match (self.reporter.stored(&key), &unknown) {
-                (Some(stored), _) => Start::At(stored),
-                (None, Some(_)) => Start::At(end.to_string()),
-                (None, None) => Start::Beginning,
-            };
-            let followed = Followed::new(&path, start, Writer::Unknown, Some(key), &self.reporter);
-            self.files.insert(path.clone(), followed.watched_by(&self.stirs));
-            self.matched.insert(path);
         }
+    }
+
+    /// Follows a file that came to match; what it holds at the first look for its pattern is of unknown age.
+    fn follow(&mut self, path: &Path, end: Place, unknown: bool) {
+        let key = key_of(path);
+        let start = match (self.reporter.stored(&key), unknown) {
+            (Some(stored), _) => Start::At(stored),
+            (None, true) => Start::At(end.to_string()),
+            (None, false) => Start::Beginning,
+        };
+        let followed = Followed::new(path, start, Writer::Unknown, Some(key), &self.reporter);
+        self.files.insert(path.to_owned(), followed.watched_by(&self.stirs));
+    }
+
+    /// Reads a file that is gone to its end, and forgets it.
+    fn leave(&mut self, path: &Path) {
+        let Some(mut gone) = self.files.remove(path) else {
+            return;
+        };
+        gone.finish(&self.reporter);
+        // An empty position is none.
+        let (key, value) = (key_of(path), String::new());
+        self.reporter.intake.moved(Cursor { key, value });
     }
 
     fn look(&mut self, finish: bool) {

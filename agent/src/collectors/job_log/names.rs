@@ -4,7 +4,7 @@
 //! A file that was renamed is the same file: what rotation leaves behind is not read twice, though the pattern may match it.
 //! Packed files are no logs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,20 @@ pub(super) struct Names {
     pub(super) problem: Option<String>,
 }
 
+impl Names {
+    /// What is wrong with them, in words, and how many files that costs where it is known.
+    pub(super) fn complaints(&self) -> Vec<(String, Option<u64>)> {
+        let unread = self.problem.iter();
+        let unread = unread.map(|why| (format!("a folder of job logs is not read: {why}"), None));
+        let count = self.files.len();
+        let beyond = (self.beyond > 0).then(|| {
+            let what = format!("more files match agent.job_logs than the {count} that are followed");
+            (what, Some(self.beyond as u64))
+        });
+        unread.chain(beyond).collect()
+    }
+}
+
 /// A file, whatever it is called. Numbers of files are used again; the moment of birth tells them apart where it is known.
 type Identity = (u64, u64, Option<SystemTime>);
 
@@ -59,6 +73,8 @@ pub(super) struct Seeker {
     most: usize,
     /// By which name each file was met first.
     met: HashMap<Identity, PathBuf>,
+    /// Those that had room at the last look.
+    taken: HashSet<PathBuf>,
 }
 
 impl Seeker {
@@ -70,6 +86,7 @@ impl Seeker {
             patterns,
             most: room(),
             met: HashMap::new(),
+            taken: HashSet::new(),
         })
     }
 
@@ -123,10 +140,12 @@ impl Seeker {
         self.met = met;
         names.beyond = found.len().saturating_sub(self.most);
         if names.beyond > 0 {
-            // Those that were written to last are the ones that still grow.
-            found.sort_by_key(|(_, about)| std::cmp::Reverse(about.mtime()));
+            // Whoever has room keeps it: to be read anew is to be told twice. Of the others, those that were written to last
+            // are the ones that still grow.
+            found.sort_by_key(|(path, about)| (!self.taken.contains(path), std::cmp::Reverse(about.mtime())));
             found.truncate(self.most);
         }
+        self.taken = found.iter().map(|(path, _)| path.clone()).collect();
         names.bytes = found.iter().map(|(_, about)| about.len()).sum();
         names.files = found
             .into_iter()
@@ -194,6 +213,9 @@ mod tests {
         seeker.most = 2;
         assert_eq!(names(&mut seeker), ["0.log", "1.log"]);
         assert_eq!(seeker.look().beyond, 4);
+        fs::write(dir.path().join("5.log"), "x\n").expect("is written");
+        assert_eq!(names(&mut seeker), ["0.log", "1.log"], "whoever has room keeps it");
+        assert_eq!(seeker.look().complaints()[0].1, Some(4));
         assert!(Seeker::of(&[dir.path().join("0.log")]).is_none());
     }
 }

@@ -216,3 +216,20 @@ fn files_that_match_a_pattern_are_followed_from_when_they_come_to_when_they_go()
         "{seen:?}"
     );
 }
+
+#[test]
+fn the_output_of_a_rank_that_matches_a_pattern_is_read_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("rank-2.log");
+    let mut reader = reader(&dir, &[dir.path().join("*.log")]);
+    let (mut seeker, _) = reader.seeker.take().expect("there is a pattern");
+    reader.take(seeker.look());
+    append(&path, TRACEBACK);
+    follow(&mut reader, 2, &path);
+    reader.take(seeker.look());
+    assert_eq!(finish(&mut reader, 2).len(), 1);
+    append(&dir.path().join("other.log"), b"step 1\n");
+    reader.take(seeker.look());
+    reader.look(true);
+    assert!(commit(&reader.reporter).is_empty());
+}
