@@ -148,7 +148,8 @@ impl std::fmt::Debug for Piece<'_> {
     }
 }
 
-/// An image in shared memory. Its owner may change it at any moment, so its bytes are only digested and written.
+/// An image in shared memory, or the window that one passes through: its byte `n` lies at `n` modulo the length. Its owner
+/// may change it at any moment, so its bytes are only digested and written.
 #[derive(Clone, Copy)]
 pub struct MappedImage<'a> {
     mapping: &'a Mapping,
@@ -163,13 +164,24 @@ impl<'a> MappedImage<'a> {
 
     /// Digest of a range that lies in it.
     pub(crate) fn digest(&self, range: &Range<u64>) -> ChunkDigest {
-        self.mapping
-            .digest(self.base + range.start as usize, (range.end - range.start) as usize)
+        let (from, length) = (range.start as usize % self.length, (range.end - range.start) as usize);
+        let head = length.min(self.length - from);
+        if head == length {
+            return self.mapping.digest(self.base + from, length);
+        }
+        // Over the end of a window: once a turn.
+        let mut whole = vec![0; length];
+        let (first, rest) = whole.split_at_mut(head);
+        self.mapping.copy_out(self.base + from, first);
+        self.mapping.copy_out(self.base, rest);
+        kernel::digest(&whole)
     }
 
-    /// Writes bytes from `at` on to the same place of a file; gives how many it took.
+    /// Writes bytes from `at` on to the same place of a file; gives how many it took. They do not reach over the end of a
+    /// window.
     pub(crate) fn write_to(&self, file: &File, at: u64, length: usize) -> io::Result<usize> {
-        self.mapping.write_to(file, at, self.base + at as usize, length)
+        self.mapping
+            .write_to(file, at, self.base + at as usize % self.length, length)
     }
 }
 

@@ -231,12 +231,18 @@ fn rg_1_a_removal_takes_the_manifest_before_anything_else() {
 
 const SAVER: &str = "RANKGUARD_TEST_SAVER";
 
+/// Set where it saves through a window.
+const STREAMS: &str = "RANKGUARD_TEST_SAVER_STREAMS";
+
 const CHILD: Job = Job {
     world: 2,
     rows: 400,
     columns: 500,
     chunk_bytes: 1 << 14,
 };
+
+/// Each image is three windows long.
+const STREAMING: Job = Job { rows: 3200, ..CHILD };
 
 /// Not a test of its own: the process that the next one kills. Saves until it dies, and says what it has committed.
 #[test]
@@ -252,7 +258,10 @@ fn saver_child() {
     let first = newest.map_or(1, |newest| newest.step.0 + 1);
     for step in first.. {
         let this = id(step, generation);
-        CHILD.save(&store, this, newest).unwrap();
+        match std::env::var_os(STREAMS) {
+            Some(_) => drop(store.commit(&STREAMING.stream(&store, this, newest).unwrap()).unwrap()),
+            None => drop(CHILD.save(&store, this, newest).unwrap()),
+        }
         eprintln!("committed {this}");
         newest = Some(this);
         let collected = collect(&store, &job(), 2, &[]).unwrap();
@@ -262,14 +271,24 @@ fn saver_child() {
 
 #[test]
 fn rg_1_a_saver_killed_at_any_moment_leaves_the_newest_committed_checkpoint() {
+    kill_savers(&CHILD, 20, &[]);
+}
+
+#[test]
+fn rg_1_so_does_one_whose_images_pass_through_windows() {
+    kill_savers(&STREAMING, 12, &[(STREAMS, "yes")]);
+}
+
+fn kill_savers(saved: &Job, kills: usize, told: &[(&str, &str)]) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     let (mut dice, mut torn, mut commits) = (Dice(3), 0, 0);
     let mut before: Option<CheckpointId> = None;
-    for kill in 0..20 {
+    for kill in 0..kills {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["saver_child", "--exact", "--quiet", "--nocapture"])
             .env(SAVER, dir.path())
+            .envs(told.iter().copied())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -302,9 +321,9 @@ fn rg_1_a_saver_killed_at_any_moment_leaves_the_newest_committed_checkpoint() {
             Some(checkpoint.id()) >= said.last().copied(),
             "kill {kill}: a committed checkpoint is lost"
         );
-        let (bytes, _) = CHILD.load(&checkpoint, &[&store]).unwrap();
+        let (bytes, _) = saved.load(&checkpoint, &[&store]).unwrap();
         assert!(
-            bytes == CHILD.expected(checkpoint.id().step.0),
+            bytes == saved.expected(checkpoint.id().step.0),
             "kill {kill}: wrong bytes"
         );
         let report = verify(&store, &job(), None).unwrap();
@@ -314,7 +333,7 @@ fn rg_1_a_saver_killed_at_any_moment_leaves_the_newest_committed_checkpoint() {
     }
     // Whatever the dead have left behind goes as soon as a newer checkpoint is committed.
     let last = before.unwrap();
-    CHILD
+    saved
         .save(&store, id(last.step.0 + 1, last.generation.0 + 1), before)
         .unwrap();
     collect(&store, &job(), 1, &[]).unwrap();
@@ -323,5 +342,5 @@ fn rg_1_a_saver_killed_at_any_moment_leaves_the_newest_committed_checkpoint() {
         5,
         "only one checkpoint is left"
     );
-    eprintln!("20 kills over {commits} commits; {torn} torn folders were seen");
+    eprintln!("{kills} kills over {commits} commits; {torn} torn folders were seen");
 }

@@ -1,6 +1,7 @@
 //! What can go wrong with an arena.
 
 use std::io;
+use std::time::Duration;
 
 use rankguard_model::Generation;
 use rustix::io::Errno;
@@ -14,6 +15,10 @@ use crate::format::{BoxError, ChunkDigest, ShardLayoutError};
 pub enum ArenaError {
     #[error("an arena of {slots} slots with {image_bytes} bytes each is out of bounds")]
     Size { slots: u32, image_bytes: u64 },
+    #[error("images of {image_bytes} bytes cannot pass through a window of {window}: give it {least} bytes or more")]
+    Window { image_bytes: u64, window: u64, least: u64 },
+    #[error("images only pass through slot {slot}: it never holds one")]
+    NotHeld { slot: u32 },
     #[error("no {bytes} bytes of memory for an arena; lower the image size or the ranks on this node")]
     Memory { bytes: u64, source: io::Error },
     #[error("cannot {what}")]
@@ -80,4 +85,33 @@ pub enum FillError {
     Fenced { generation: Generation, fence: Generation },
     #[error("slot {slot} was taken back while it was being filled")]
     TakenBack { slot: u32 },
+    #[error("nothing was taken out of the window of slot {slot} for {patience:?}, and the image does not fit into it")]
+    Stuck { slot: u32, patience: Duration },
+}
+
+/// Why an image did not pass through a window to its end. Nothing of it is worth anything.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum StreamError {
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    #[error("the rank has gone after {filled} of {total} bytes")]
+    Gone { filled: u64, total: u64 },
+    #[error("the rank gave it up after {filled} of {total} bytes")]
+    GivenUp { filled: u64, total: u64 },
+    #[error("generation {generation} was fenced off by generation {fence} after {filled} of {total} bytes")]
+    Fenced {
+        generation: Generation,
+        fence: Generation,
+        filled: u64,
+        total: u64,
+    },
+    #[error("the rank filled nothing for {patience:?} after {filled} of {total} bytes")]
+    Stuck {
+        patience: Duration,
+        filled: u64,
+        total: u64,
+    },
+    #[error("the rank describes another image at the end than at the beginning")]
+    Redescribed,
 }

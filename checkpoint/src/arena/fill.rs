@@ -21,7 +21,7 @@ use crate::format::{
 const ONE_THREAD_BYTES: u64 = 8 << 20;
 
 /// What a thread takes at a time.
-const JOB_BYTES: u64 = 1 << 20;
+pub(super) const JOB_BYTES: u64 = 1 << 20;
 
 /// More copying threads than this do not copy faster on any memory we know.
 const MAX_THREADS: usize = 8;
@@ -81,6 +81,8 @@ pub struct Filled {
     pub bytes: u64,
     /// How long it took, from the call to the seal.
     pub took: Duration,
+    /// How long of that a window was full.
+    pub waited: Duration,
 }
 
 impl Arena {
@@ -96,6 +98,9 @@ impl Arena {
         let start = Instant::now();
         let mut index = describe(of, tensors, state)?;
         let bytes = index.image_bytes;
+        if self.geometry.is_windowed() {
+            return Err(ArenaError::NotHeld { slot }.into());
+        }
         if bytes > self.geometry.image_bytes {
             let capacity = self.geometry.image_bytes;
             return Err(FillError::Image { bytes, capacity });
@@ -121,10 +126,11 @@ impl Arena {
             slot,
             bytes,
             took: start.elapsed(),
+            waited: Duration::ZERO,
         })
     }
 
-    fn unfenced(&self, generation: Generation) -> Result<(), FillError> {
+    pub(super) fn unfenced(&self, generation: Generation) -> Result<(), FillError> {
         let fence = self.fence();
         if generation < fence || generation.0 > MAX_GENERATION {
             return Err(FillError::Fenced { generation, fence });
@@ -143,7 +149,7 @@ impl Arena {
         let chunking = index.chunking();
         // Made for the description's check already; every digest is put where it belongs.
         let mut chunks = std::mem::take(&mut index.chunks);
-        let jobs = jobs(&chunking, &mut chunks);
+        let jobs = jobs(&chunking, &mut chunks, JOB_BYTES);
         let threads = threads_for(threads, index.image_bytes, jobs.len());
         let (jobs, index_then) = (Mutex::new(jobs.into_iter()), &*index);
         let next = || jobs.lock().expect("no holder of the jobs panics").next();
@@ -194,7 +200,7 @@ impl Arena {
     }
 
     /// Straight to where it belongs, by calls that fail where there is no memory: of the area only what is usual is in place.
-    fn write_meta(&self, slot: u32, index: &ShardIndex) -> Result<(), FillError> {
+    pub(super) fn write_meta(&self, slot: u32, index: &ShardIndex) -> Result<(), FillError> {
         let (place, capacity) = (self.geometry.meta_place(slot, 0)?, self.geometry.meta_bytes);
         let put = |at: usize, part: &[u8]| match (at + part.len()) as u64 <= capacity {
             true => self.file.write_all_at(part, place + at as u64),
@@ -215,7 +221,11 @@ impl Arena {
 }
 
 /// Everything about the image but its digests.
-fn describe(of: &ImageOf<'_>, tensors: &[(TensorBox, &[u8])], state: &Value) -> Result<ShardIndex, FillError> {
+pub(super) fn describe(
+    of: &ImageOf<'_>,
+    tensors: &[(TensorBox, &[u8])],
+    state: &Value,
+) -> Result<ShardIndex, FillError> {
     for (boxed, data) in tensors {
         boxed.check()?;
         let (has, needs) = (data.len() as u64, boxed.bytes().unwrap_or(u64::MAX));
@@ -263,17 +273,17 @@ fn describe(of: &ImageOf<'_>, tensors: &[(TensorBox, &[u8])], state: &Value) -> 
 }
 
 /// Chunks that a thread takes at a time: the number of the first, and where their digests go.
-type Share<'a> = (u32, &'a mut [ChunkDigest]);
+pub(super) type Share<'a> = (u32, &'a mut [ChunkDigest]);
 
-/// The chunks in pieces of about a megabyte, for threads to take: one that is held up elsewhere takes fewer.
-fn jobs<'a>(chunking: &Chunking, mut digests: &'a mut [ChunkDigest]) -> Vec<Share<'a>> {
-    let (mut jobs, mut bytes, mut first) = (Vec::new(), 0, 0);
+/// The chunks in pieces of so many bytes or little more, for threads to take: one that is held up elsewhere takes fewer.
+pub(super) fn jobs<'a>(chunking: &Chunking, mut digests: &'a mut [ChunkDigest], job_bytes: u64) -> Vec<Share<'a>> {
+    let (mut jobs, mut from, mut first) = (Vec::new(), 0, 0);
     for (chunk, range) in (0u32..).zip(chunking.ranges()) {
-        bytes += range.end - range.start;
-        if bytes >= JOB_BYTES {
+        // With what lies between: of tensors of a byte each, that is nearly all.
+        if range.end - from >= job_bytes {
             let (share, rest) = digests.split_at_mut((chunk + 1 - first) as usize);
             jobs.push((first, share));
-            (digests, bytes, first) = (rest, 0, chunk + 1);
+            (digests, from, first) = (rest, range.end, chunk + 1);
         }
     }
     if !digests.is_empty() {
@@ -282,7 +292,7 @@ fn jobs<'a>(chunking: &Chunking, mut digests: &'a mut [ChunkDigest]) -> Vec<Shar
     jobs
 }
 
-fn threads_for(wanted: usize, image_bytes: u64, jobs: usize) -> usize {
+pub(super) fn threads_for(wanted: usize, image_bytes: u64, jobs: usize) -> usize {
     if image_bytes <= ONE_THREAD_BYTES {
         return 1;
     }

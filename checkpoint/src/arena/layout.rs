@@ -19,16 +19,32 @@ const CHUNK_DESCRIBED: u64 = 32;
 /// Bytes of it for the names and places of tensors, and the rank's state: a thousand tensors and more.
 const TENSORS_DESCRIBED: u64 = 256 << 10;
 const MAGIC: [u8; 8] = *b"RGARENA1";
+
+/// Slots hold whole images.
 const VERSION: u32 = 2;
 
-/// Length of the arena's header.
-pub(super) const HEADER_BYTES: usize = 32;
+/// Images pass through windows: a rank of before must not take one for a slot.
+const VERSION_WINDOWED: u32 = 3;
+
+/// Length of the arena's header; the fence is in it.
+pub(super) const HEADER_BYTES: usize = 48;
 
 /// Place of the fence in the arena's header page.
 pub(super) const FENCE_AT: usize = 32;
 
 /// Place of the meta length in a slot's header page.
 pub(super) const SLOT_META_AT: usize = 8;
+
+/// Places of the two counts of a window in its slot's header page.
+pub(super) const SLOT_FILLED_AT: usize = 16;
+pub(super) const SLOT_FREED_AT: usize = 24;
+
+/// Smallest window through which an image larger than it can pass: a few chunks.
+pub const MIN_WINDOW_BYTES: u64 = 256 << 10;
+
+/// What a window is cut into, where it is large enough for four of them and where it is not.
+const PIECE: u64 = 1 << 20;
+const SMALL_PIECE: u64 = 64 << 10;
 
 /// The shape of an arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +53,10 @@ pub struct Geometry {
     pub slots: u32,
     /// Bytes of a slot's description area.
     pub meta_bytes: u64,
-    /// Bytes of a slot's image area.
+    /// Bytes of the largest image.
     pub image_bytes: u64,
+    /// Bytes of a slot's image area where images pass through it piece by piece; 0 where it holds whole ones.
+    pub window: u64,
 }
 
 impl Geometry {
@@ -51,8 +69,30 @@ impl Geometry {
             slots,
             meta_bytes,
             image_bytes,
+            window: 0,
         }
         .checked()
+    }
+
+    /// One slot through which images pass, of at most `most` bytes and no larger than the image needs. `None` when out of
+    /// bounds or too small for chunks of this image.
+    pub(super) fn windowed(image_bytes: u64, most: u64) -> Option<Self> {
+        let whole = Self::new(1, image_bytes)?;
+        let needs = whole.image_bytes.next_multiple_of(SMALL_PIECE);
+        let piece = if most.min(needs) < 4 * PIECE {
+            SMALL_PIECE
+        } else {
+            PIECE
+        };
+        let window = most.min(needs.next_multiple_of(piece)) / piece * piece;
+        let sized = Self { window, ..whole };
+        let passes = window >= whole.image_bytes || sized.passes(chunk_bytes_for(image_bytes));
+        sized.checked().filter(|_| passes && window > 0)
+    }
+
+    /// Whether chunks of this size can follow each other through the window, one behind the other.
+    pub(super) fn passes(self, chunk_bytes: u32) -> bool {
+        window_for(chunk_bytes) <= self.window
     }
 
     fn checked(self) -> Option<Self> {
@@ -60,16 +100,38 @@ impl Geometry {
         let bounded = (1..=MAX_SLOTS).contains(&self.slots)
             && (PAGE..=MAX_IMAGE_BYTES).contains(&self.image_bytes)
             && (PAGE..=MAX_IMAGE_BYTES).contains(&self.meta_bytes);
-        (pages && bounded).then_some(self)
+        let pieces = self.window.is_multiple_of(self.piece()) && self.window <= MAX_IMAGE_BYTES;
+        (pages && bounded && pieces).then_some(self)
+    }
+
+    /// Whether images pass through its slots instead of staying in them.
+    pub fn is_windowed(self) -> bool {
+        self.window > 0
+    }
+
+    /// What a window is filled, written and freed by; its pieces lie one behind the other.
+    pub(crate) fn piece(self) -> u64 {
+        if self.window < 4 * PIECE { SMALL_PIECE } else { PIECE }
+    }
+
+    /// Bytes of a slot's image area.
+    pub(crate) fn area(self) -> u64 {
+        if self.is_windowed() {
+            self.window
+        } else {
+            self.image_bytes
+        }
     }
 
     pub(super) fn header(self) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(&MAGIC);
-        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.is_windowed() { VERSION_WINDOWED } else { VERSION };
+        header[8..12].copy_from_slice(&version.to_le_bytes());
         header[12..16].copy_from_slice(&self.slots.to_le_bytes());
         header[16..24].copy_from_slice(&self.meta_bytes.to_le_bytes());
         header[24..32].copy_from_slice(&self.image_bytes.to_le_bytes());
+        header[40..48].copy_from_slice(&self.window.to_le_bytes());
         header
     }
 
@@ -80,14 +142,21 @@ impl Geometry {
         if header[..8] != MAGIC {
             return refuse("does not begin with an arena's magic word");
         }
-        if u32_at(8) != VERSION {
-            return refuse("holds an arena of another version");
-        }
         let stated = Self {
             slots: u32_at(12),
             meta_bytes: u64_at(16),
             image_bytes: u64_at(24),
+            window: u64_at(40),
         };
+        if u32_at(8)
+            != if stated.is_windowed() {
+                VERSION_WINDOWED
+            } else {
+                VERSION
+            }
+        {
+            return refuse("holds an arena of another version");
+        }
         stated
             .checked()
             .map_or_else(|| refuse("states a shape out of bounds"), Ok)
@@ -116,7 +185,7 @@ impl Geometry {
     }
 
     fn stride(self) -> u64 {
-        PAGE + self.meta_bytes + self.image_bytes
+        PAGE + self.meta_bytes + self.area()
     }
 
     fn slot_place(self, slot: u32) -> Result<u64, ArenaError> {
@@ -142,9 +211,19 @@ impl Geometry {
 
     /// Place of `bytes` bytes at `at` of a slot's image area.
     pub(super) fn image_place(self, slot: u32, at: u64, bytes: u64) -> Result<u64, ArenaError> {
-        within(at, bytes, self.image_bytes)?;
+        within(at, bytes, self.area())?;
         Ok(self.slot_place(slot)? + PAGE + self.meta_bytes + at)
     }
+}
+
+/// The least window through which images of this size can pass.
+pub fn least_window(image_bytes: u64) -> u64 {
+    window_for(chunk_bytes_for(image_bytes))
+}
+
+/// The least window for chunks of this size: while one is written, others are copied.
+pub(super) fn window_for(chunk_bytes: u32) -> u64 {
+    (4 * u64::from(chunk_bytes)).max(MIN_WINDOW_BYTES)
 }
 
 fn within(at: u64, bytes: u64, capacity: u64) -> Result<(), ArenaError> {
@@ -202,6 +281,30 @@ mod tests {
     }
 
     #[test]
+    fn a_window_is_whole_pieces_and_no_larger_than_its_image() {
+        const KIB: u64 = 1 << 10;
+        for (image, most, window) in [
+            (100 << 20, 8 << 20, Some(8 << 20)),
+            (100 << 20, (9 << 20) - 1, Some(8 << 20)),
+            (100 << 20, 300 * KIB, Some(256 * KIB)),
+            (100 << 20, 255 * KIB, None),
+            (10, 8 << 20, Some(64 * KIB)),
+            (5 << 20, 64 << 20, Some(5 << 20)),
+            // Chunks of 32 MiB do not pass through 16.
+            (2 << 40, 16 << 20, None),
+            (2 << 40, 128 << 20, Some(128 << 20)),
+            (u64::MAX, 8 << 20, None),
+        ] {
+            let geometry = Geometry::windowed(image, most);
+            assert_eq!(geometry.map(|it| it.window), window, "{image} through {most}");
+            if let Some(geometry) = geometry {
+                assert_eq!(Geometry::from_header(&geometry.header()).expect("own header"), geometry);
+                assert!(geometry.image_place(0, geometry.window, 1).is_err());
+            }
+        }
+    }
+
+    #[test]
     fn a_header_out_of_bounds_is_refused() {
         let good = Geometry::new(3, 10_000).expect("in bounds").header();
         for (at, value) in [
@@ -213,6 +316,8 @@ mod tests {
             (23, 255),
             (24, 1),
             (31, 255),
+            (40, 1),
+            (41, 1),
         ] {
             let mut bad = good;
             bad[at] = value;

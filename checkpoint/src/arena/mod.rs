@@ -7,17 +7,20 @@
 //!
 //! ```text
 //! 0      "RGARENA1"                      u64
-//! 8      version (2)                     u32
+//! 8      version (2; 3 with windows)     u32
 //! 12     slots                           u32
 //! 16     bytes of a slot's meta area     u64
-//! 24     bytes of a slot's image area    u64
+//! 24     bytes of the largest image      u64
 //! 32     fence: lowest generation that may fill and seal   u64, atomic, only ever raised
+//! 40     bytes of a slot's image area where that is a window, else 0 and it holds a whole image   u64
 //! 4096   slot 0: header page | meta area | image area
 //! ...    slot 1, slot 2 ...
 //!
 //! slot header:
 //! 0      state (low 8 bits) and generation (high 56 bits)  u64, atomic
 //! 8      bytes used of the meta area     u64
+//! 16     of a window: bytes that were filled               u64, atomic, the rank's
+//! 24     of a window: bytes that are written and free      u64, atomic, the agent's
 //! ```
 //!
 //! The meta area holds a [`ShardIndex`](crate::format::ShardIndex) in its own digested envelope: the tensor table, an
@@ -38,6 +41,15 @@
 //! - `(Sealed | Writing | Durable | Restored) => Empty`: the agent no longer needs the image; the rank has copied it out.
 //! - `Writing => Sealed`, `(Filling | Restored) => Empty`: a new agent has taken the arena over ([`Arena::inherit`]).
 //!
+//! # Windows
+//!
+//! Where memory is short of a whole image, the image area is a window that images pass through ([`Arena::windowed`]): byte
+//! `n` of the image lies at `n` modulo the window. The rank describes what comes without digests, fills piece by piece and
+//! counts, and waits where the window is full; the agent digests and writes each piece and gives its place back. In the end
+//! the rank puts the digests in, and seals. No image is ever held, so there is none to read, copy or restore from: the slot
+//! goes `Empty => Filling => Sealed => Empty`, the last when the shard is durable or void; where the rank gives up,
+//! `Filling => Writing => Empty`, the last when the agent has noticed. Of a rank that dies nothing is left but a temporary file.
+//!
 //! # Trust
 //!
 //! The agent takes geometry from what it made itself, never from the memory, and checks every description that it has
@@ -54,6 +66,9 @@ pub(crate) mod mapping;
 mod protocol;
 mod sealed;
 mod state;
+mod stream;
+mod streamed;
+mod window;
 
 use std::fs::File;
 use std::io;
@@ -66,14 +81,17 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
 };
 
-pub use error::{ArenaError, FillError};
+pub use error::{ArenaError, FillError, StreamError};
 pub use fill::{Filled, ImageOf};
-pub use layout::{Geometry, MAX_SLOTS};
+pub use layout::{Geometry, MAX_SLOTS, MIN_WINDOW_BYTES, least_window};
 use mapping::Mapping;
 pub use sealed::{RestoredSlot, SealedImage};
 pub use state::SlotState;
+pub use stream::Streaming;
+pub use streamed::StreamedImage;
 
-use crate::arena::layout::{FENCE_AT, HEADER_BYTES, SLOT_META_AT};
+use crate::arena::layout::{FENCE_AT, HEADER_BYTES, SLOT_FILLED_AT, SLOT_FREED_AT, SLOT_META_AT};
+use crate::arena::window::Window;
 
 /// An arena, from either side.
 pub struct Arena {
@@ -90,6 +108,20 @@ impl Arena {
     /// needs: a first touch costs ten times as much as a copy, so it is paid here and not in the trainer's first save.
     pub fn create(name: &str, slots: u32, image_bytes: u64) -> Result<Self, ArenaError> {
         let geometry = Geometry::new(slots, image_bytes).ok_or(ArenaError::Size { slots, image_bytes })?;
+        Self::make(name, geometry)
+    }
+
+    /// Makes an arena of one window, of at most `window` bytes, through which images of up to `image_bytes` pass.
+    pub fn windowed(name: &str, image_bytes: u64, window: u64) -> Result<Self, ArenaError> {
+        let geometry = Geometry::windowed(image_bytes, window).ok_or(ArenaError::Window {
+            image_bytes,
+            window,
+            least: least_window(image_bytes),
+        })?;
+        Self::make(name, geometry)
+    }
+
+    fn make(name: &str, geometry: Geometry) -> Result<Self, ArenaError> {
         let bytes = geometry.total();
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create(name, flags).map_err(|errno| ArenaError::system("make a memory file", errno))?;
@@ -123,7 +155,7 @@ impl Arena {
     pub fn inherit(fd: OwnedFd, slots: u32, image_bytes: u64) -> Result<Self, ArenaError> {
         let geometry = Geometry::new(slots, image_bytes).ok_or(ArenaError::Size { slots, image_bytes })?;
         let (file, header) = sealed_file(fd)?;
-        if header != geometry.header() {
+        if Geometry::from_header(&header)? != geometry {
             return Err(ArenaError::NotOne {
                 problem: "has another shape than it was made with",
             });
@@ -189,7 +221,9 @@ impl Arena {
 
     /// The slot whose image gives way to a newer one before anybody has begun to write it: the first behind `last`.
     pub fn slot_to_replace(&self, last: Option<u32>) -> Option<u32> {
-        self.in_turn(last, SlotState::Sealed)
+        // What has passed through a window is being written already.
+        let held = !self.geometry.is_windowed();
+        self.in_turn(last, SlotState::Sealed).filter(|_| held)
     }
 
     fn in_turn(&self, last: Option<u32>, state: SlotState) -> Option<u32> {
@@ -246,6 +280,15 @@ impl Arena {
 
     fn word(&self, slot: u32) -> Result<&AtomicU64, ArenaError> {
         Ok(self.mapping.word(self.geometry.header_place(slot)?))
+    }
+
+    fn window(&self, slot: u32) -> Result<Window<'_>, ArenaError> {
+        let header = self.geometry.header_place(slot)?;
+        Ok(Window {
+            filled: self.mapping.word(header + SLOT_FILLED_AT),
+            freed: self.mapping.word(header + SLOT_FREED_AT),
+            bytes: self.geometry.window,
+        })
     }
 
     fn meta_word(&self, slot: u32) -> Result<&AtomicU64, ArenaError> {

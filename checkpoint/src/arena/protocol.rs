@@ -84,6 +84,14 @@ pub(super) fn give_up(word: &impl Word, generation: Generation) {
     let _ = word.change(pack(SlotState::Filling, generation), EMPTY);
 }
 
+/// Gives up what was passing through a window: it stays taken until its reader has noticed, and lets go.
+pub(super) fn give_over(word: &impl Word, generation: Generation) {
+    let _ = word.change(
+        pack(SlotState::Filling, generation),
+        pack(SlotState::Writing, generation),
+    );
+}
+
 /// Makes a slot empty, whatever it was.
 pub(super) fn take_back(word: &impl Word) {
     word.replace(EMPTY);

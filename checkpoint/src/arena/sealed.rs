@@ -37,6 +37,20 @@ impl Arena {
             let wanted = SlotState::Sealed;
             return Err(ArenaError::State { slot, is, wanted });
         }
+        if self.geometry.is_windowed() {
+            return Err(ArenaError::NotHeld { slot });
+        }
+        let index = self.described(slot, sealed)?;
+        Ok(SealedImage {
+            arena: self,
+            slot,
+            index,
+        })
+    }
+
+    /// What the rank has said of the image in a slot, copied out and checked against itself, the arena's geometry and the
+    /// generation that the slot names.
+    pub(super) fn described(&self, slot: u32, sealed: Generation) -> Result<ShardIndex, ArenaError> {
         let (bytes, capacity) = (self.meta_word(slot)?.load(Ordering::Acquire), self.geometry.meta_bytes);
         if bytes > capacity {
             return Err(ArenaError::MetaLength { slot, bytes, capacity });
@@ -62,11 +76,7 @@ impl Arena {
                 described,
             });
         }
-        Ok(SealedImage {
-            arena: self,
-            slot,
-            index,
-        })
+        Ok(index)
     }
 
     /// Every sealed slot that can be read, lowest first. Broken ones are left out; [`Arena::sealed`] says why.
@@ -168,7 +178,7 @@ impl ImageSource for SealedImage<'_> {
 
 impl ImageSink for RestoredSlot<'_> {
     fn capacity(&self) -> u64 {
-        self.arena.geometry.image_bytes
+        self.arena.geometry.area()
     }
 
     fn split(&mut self, ranges: &[Range<u64>]) -> Vec<Piece<'_>> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rankguard_model::{JobId, Rank};
 use rustix::io::Errno;
 
+use crate::arena::StreamError;
 use crate::format::{CheckpointId, ChunkDigest, Digest, ManifestError, NameError, ShardLayoutError};
 
 /// What can go wrong with a store. Every message names the file.
@@ -28,6 +29,8 @@ pub enum StoreError {
     Name(#[from] NameError),
     #[error("image of rank {rank}: {problem}")]
     Image { rank: Rank, problem: ShardLayoutError },
+    #[error("image of rank {rank}: {problem}")]
+    ImageBroken { rank: Rank, problem: StreamError },
     #[error("image of rank {rank}: cannot read chunk {chunk}")]
     ImageUnreadable { rank: Rank, chunk: u32, source: io::Error },
     #[error(
@@ -95,6 +98,14 @@ impl StoreError {
         matches!(self, Self::NoSpace { .. })
     }
 
+    /// Whether the image is at fault, or whoever made it, and not the store.
+    pub fn is_of_image(&self) -> bool {
+        matches!(
+            self,
+            Self::Image { .. } | Self::ImageBroken { .. } | Self::ImageUnreadable { .. } | Self::ImageDamaged { .. }
+        )
+    }
+
     /// Whether the same call may succeed later without anything else being done about it.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::ImageUnreadable { .. })
@@ -116,6 +127,7 @@ impl StoreError {
             | Self::Foreign { path, .. } => Some(path),
             Self::Name(_)
             | Self::Image { .. }
+            | Self::ImageBroken { .. }
             | Self::ImageUnreadable { .. }
             | Self::ImageDamaged { .. }
             | Self::Fenced { .. } => None,

@@ -35,6 +35,7 @@ pub(crate) mod reader;
 mod remove;
 pub(crate) mod runs;
 mod shard;
+mod stream;
 
 use std::path::{Path, PathBuf};
 

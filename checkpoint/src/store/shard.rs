@@ -1,9 +1,9 @@
 //! Writing one rank's shard.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rankguard_model::ShardSeal;
+use rankguard_model::{Rank, ShardSeal};
 
 use crate::arena::kernel;
 use crate::format::{Digest, Known, MANIFEST_FILE, MAX_INDEX_BYTES, ShardIndex, TENSOR_ALIGN, index_file, shard_file};
@@ -27,7 +27,7 @@ pub struct Written {
 
 /// Who writes a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Writer {
+pub(super) enum Writer {
     /// The agent of its rank: nobody else does, unless that agent is believed to be gone.
     Owner,
     /// Another one, in its place.
@@ -64,51 +64,68 @@ impl Store {
         known: &Known,
         writer: Writer,
     ) -> Result<Written, StoreError> {
+        let dir = self.folder_for(index)?;
+        if let Some(written) = earlier(&dir, index)? {
+            return Ok(written);
+        }
+        let index = index.borrowing(known);
+        if writer == Writer::Owner {
+            clear(&dir, index.rank)?;
+        }
+
+        let file_bytes = index.file_bytes();
+        let mut shard = Temp::start_direct(&dir, &shard_file(index.rank), file_bytes)?;
+        let new_bytes = match image.mapped().filter(|_| index.borrowed.is_empty()) {
+            Some(mapped) => write_mapped(&mut shard, &index, mapped, file_bytes)?,
+            None => write_packed(&mut shard, &index, image)?,
+        };
+        let seal = put(&dir, shard, &index, writer)?;
+        Ok(Written { seal, index, new_bytes })
+    }
+
+    /// The folder of an image, which is made.
+    pub(super) fn folder_for(&self, index: &ShardIndex) -> Result<PathBuf, StoreError> {
         let rank = index.rank;
         index.check().map_err(|problem| StoreError::Image { rank, problem })?;
         files::ensure_dir(&self.job_dir(&index.job)?)?;
         let dir = self.dir(&index.job, index.id())?;
         files::ensure_dir(&dir)?;
-        if let Some(written) = earlier(&dir, index)? {
-            return Ok(written);
-        }
-        let index = index.borrowing(known);
-        let (shard_name, index_name) = (shard_file(rank), index_file(rank));
-        if writer == Writer::Owner {
-            files::clear_temps(&dir, Some(&shard_name))?;
-            files::clear_temps(&dir, Some(&index_name))?;
-        }
-
-        let file_bytes = index.file_bytes();
-        let mut shard = Temp::start_direct(&dir, &shard_name, file_bytes)?;
-        let new_bytes = match image.mapped().filter(|_| index.borrowed.is_empty()) {
-            Some(mapped) => write_mapped(&mut shard, &index, mapped, file_bytes)?,
-            None => write_packed(&mut shard, &index, image)?,
-        };
-        shard.cut()?;
-        // A folder that cannot be listed says nothing of what is absent.
-        let there = files::names(&dir)?.unwrap_or_default();
-        let has = |name: &str| there.iter().any(|other| other == name);
-        if writer == Writer::Owner && has(&shard_name) && !has(&index_name) && !has(MANIFEST_FILE) {
-            // An attempt that ended between shard and index may have known of other files to borrow from. What is not there
-            // is not removed: somebody who adopts this image may put it there at any moment.
-            files::remove_file(&dir.join(&shard_name))?;
-        }
-        if shard.put()? == Put::AlreadyThere && !holds(&dir.join(&shard_name), &index)? {
-            return Err(StoreError::Conflict {
-                path: dir.join(shard_name),
-            });
-        }
-        let bytes = index.to_bytes();
-        if files::put_bytes(&dir, &index_name, &bytes)? == Put::AlreadyThere {
-            let path = dir.join(index_name);
-            if files::read(&path, bytes.len())? != bytes {
-                return Err(StoreError::Conflict { path });
-            }
-        }
-        let seal = seal(&index, &bytes);
-        Ok(Written { seal, index, new_bytes })
+        Ok(dir)
     }
+}
+
+/// Removes what a dead writer of this shard has left.
+pub(super) fn clear(dir: &Path, rank: Rank) -> Result<(), StoreError> {
+    files::clear_temps(dir, Some(&shard_file(rank)))?;
+    files::clear_temps(dir, Some(&index_file(rank)))?;
+    Ok(())
+}
+
+/// Gives a shard that is written its name, and then its index.
+pub(super) fn put(dir: &Path, shard: Temp, index: &ShardIndex, writer: Writer) -> Result<ShardSeal, StoreError> {
+    let (shard_name, index_name) = (shard_file(index.rank), index_file(index.rank));
+    shard.cut()?;
+    // A folder that cannot be listed says nothing of what is absent.
+    let there = files::names(dir)?.unwrap_or_default();
+    let has = |name: &str| there.iter().any(|other| other == name);
+    if writer == Writer::Owner && has(&shard_name) && !has(&index_name) && !has(MANIFEST_FILE) {
+        // An attempt that ended between shard and index may have known of other files to borrow from. What is not there
+        // is not removed: somebody who adopts this image may put it there at any moment.
+        files::remove_file(&dir.join(&shard_name))?;
+    }
+    if shard.put()? == Put::AlreadyThere && !holds(&dir.join(&shard_name), index)? {
+        return Err(StoreError::Conflict {
+            path: dir.join(shard_name),
+        });
+    }
+    let bytes = index.to_bytes();
+    if files::put_bytes(dir, &index_name, &bytes)? == Put::AlreadyThere {
+        let path = dir.join(index_name);
+        if files::read(&path, bytes.len())? != bytes {
+            return Err(StoreError::Conflict { path });
+        }
+    }
+    Ok(seal(index, &bytes))
 }
 
 /// What the manifest needs to know of an index that stands on disk as `bytes`.
@@ -226,7 +243,7 @@ fn write_packed(shard: &mut Temp, index: &ShardIndex, image: &dyn ImageSource) -
     Ok(new_bytes)
 }
 
-fn damaged(index: &ShardIndex, chunk: u32, found: crate::format::ChunkDigest) -> StoreError {
+pub(super) fn damaged(index: &ShardIndex, chunk: u32, found: crate::format::ChunkDigest) -> StoreError {
     StoreError::ImageDamaged {
         rank: index.rank,
         chunk,

@@ -3,12 +3,13 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use std::path::Path;
+use std::time::Duration;
 
-use rankguard_checkpoint::arena::ImageOf;
+use rankguard_checkpoint::arena::{ImageOf, MIN_WINDOW_BYTES};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox};
 use rankguard_checkpoint::restore::{RestoreError, RestoreReport, assemble};
 use rankguard_checkpoint::source::ChunkSource;
-use rankguard_checkpoint::{Checkpoint, Store, StoreError};
+use rankguard_checkpoint::{Arena, Checkpoint, Store, StoreError};
 use rankguard_model::{Generation, JobId, Rank, Step};
 
 /// Shape of the job.
@@ -107,6 +108,34 @@ impl Job {
         for rank in 0..self.world {
             let (index, image) = self.sealed(id, rank);
             seals.push(store.write_shard(&index, &image.as_slice())?.seal);
+        }
+        Ok(Manifest::from_seals(&job(), id, parent, &seals).unwrap())
+    }
+
+    /// The same, each image copied by one thread and written by others while it passes through the smallest window.
+    pub fn stream(
+        &self,
+        store: &Store,
+        id: CheckpointId,
+        parent: Option<CheckpointId>,
+    ) -> Result<Manifest, StoreError> {
+        let mut seals = Vec::new();
+        for rank in 0..self.world {
+            let (tensors, job) = (self.tensors(rank, id.step.0), job());
+            let lent: Vec<_> = tensors.iter().map(|(boxed, data)| (boxed.clone(), &data[..])).collect();
+            let arena = Arena::windowed("test", 1 << 30, MIN_WINDOW_BYTES).unwrap();
+            let state = serde_json::json!({"step": id.step, "rank": rank});
+            let begun = arena.begin_stream(0, &self.image_of(&job, id, rank), &lent, &state);
+            let begun = begun.unwrap();
+            let written = std::thread::scope(|scope| {
+                let rank = scope.spawn(|| arena.stream(begun, &lent, Duration::from_secs(60)));
+                let image = arena.streamed(0, id.generation, &|| false).unwrap();
+                let written = store.write_streamed(&image);
+                drop(image);
+                rank.join().unwrap().unwrap();
+                written
+            });
+            seals.push(written?.seal);
         }
         Ok(Manifest::from_seals(&job(), id, parent, &seals).unwrap())
     }

@@ -1,0 +1,266 @@
+//! The rank's side of a window: the same pass that copies and digests, piece by piece, as there is room.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rankguard_model::Generation;
+use serde_json::Value;
+
+use crate::arena::fill::{JOB_BYTES, Share, describe, jobs, threads_for};
+use crate::arena::state::{self, SlotState};
+use crate::arena::window::{Filling, LOOK, Window};
+use crate::arena::{Arena, ArenaError, FillError, Filled, ImageOf, kernel, layout, protocol};
+use crate::format::{ChunkDigest, Chunking, ShardIndex, TensorBox};
+
+/// An image that a rank has described, and that the agent must hear of before it can pass.
+#[derive(Debug)]
+pub struct Streaming {
+    slot: u32,
+    index: ShardIndex,
+    threads: usize,
+}
+
+impl Streaming {
+    /// The slot it passes through.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+}
+
+/// What the threads of one pass share.
+struct Pass<'a> {
+    arena: &'a Arena,
+    slot: u32,
+    index: &'a ShardIndex,
+    chunking: &'a Chunking,
+    tensors: &'a [(TensorBox, &'a [u8])],
+    window: Window<'a>,
+    /// Bytes of the shard's file.
+    total: u64,
+    patience: Duration,
+}
+
+/// Work that is left, in order: whoever takes a part waits for its room first, and the others behind it.
+struct Left<'a> {
+    jobs: std::vec::IntoIter<Share<'a>>,
+    waited: Duration,
+    failed: Option<FillError>,
+}
+
+impl Arena {
+    /// Takes the window and describes what is to pass through it. Tell the agent, then call [`Arena::stream`].
+    pub fn begin_stream(
+        &self,
+        slot: u32,
+        of: &ImageOf<'_>,
+        tensors: &[(TensorBox, &[u8])],
+        state: &Value,
+    ) -> Result<Streaming, FillError> {
+        let index = describe(of, tensors, state)?;
+        let (bytes, capacity) = (index.image_bytes, self.geometry.image_bytes);
+        if bytes > capacity {
+            return Err(FillError::Image { bytes, capacity });
+        }
+        let window = self.geometry.window;
+        if bytes > window && !self.geometry.passes(index.chunk_bytes) {
+            let least = layout::window_for(index.chunk_bytes);
+            return Err(ArenaError::Window {
+                image_bytes: bytes,
+                window,
+                least,
+            }
+            .into());
+        }
+        self.unfenced(of.generation)?;
+        let word = self.word(slot)?;
+        protocol::claim(word, SlotState::Filling, of.generation).map_err(|is| ArenaError::State {
+            slot,
+            is: state::unpack(is).0,
+            wanted: SlotState::Empty,
+        })?;
+        self.window(slot)?.open();
+        if let Err(error) = self.write_meta(slot, &index) {
+            protocol::give_up(word, of.generation);
+            return Err(error);
+        }
+        let threads = of.threads;
+        Ok(Streaming { slot, index, threads })
+    }
+
+    /// Passes the image that was described, of the same tensors, and seals it. Where the window is full it waits, for as
+    /// long as something is taken out of it within `patience`. When this returns, the trainer may change its tensors.
+    pub fn stream(
+        &self,
+        streaming: Streaming,
+        tensors: &[(TensorBox, &[u8])],
+        patience: Duration,
+    ) -> Result<Filled, FillError> {
+        let start = Instant::now();
+        let Streaming {
+            slot,
+            mut index,
+            threads,
+        } = streaming;
+        let (generation, bytes) = (index.generation, index.image_bytes);
+        let passed = self
+            .pass(slot, &mut index, tensors, threads, patience)
+            .and_then(|waited| self.unfenced(generation).map(|()| waited));
+        let word = self.word(slot)?;
+        let waited = passed.inspect_err(|_| protocol::give_over(word, generation))?;
+        if !protocol::seal(word, generation) {
+            return Err(FillError::TakenBack { slot });
+        }
+        Ok(Filled {
+            slot,
+            bytes,
+            took: start.elapsed(),
+            waited,
+        })
+    }
+
+    /// Copies everything and puts the digests in; gives how long the window was full.
+    fn pass(
+        &self,
+        slot: u32,
+        index: &mut ShardIndex,
+        tensors: &[(TensorBox, &[u8])],
+        threads: usize,
+        patience: Duration,
+    ) -> Result<Duration, FillError> {
+        let mut chunks = std::mem::take(&mut index.chunks);
+        let chunking = index.chunking();
+        let pass = Pass {
+            arena: self,
+            slot,
+            index,
+            chunking: &chunking,
+            tensors,
+            window: self.window(slot)?,
+            total: chunking.ranges().last().map_or(0, |last| last.end),
+            patience,
+        };
+        // So small that the next one has room beside a piece and a chunk that are being taken out.
+        let job_bytes = JOB_BYTES.min(self.geometry.window / 8);
+        let waited = pass.run(jobs(&chunking, &mut chunks, job_bytes), threads)?;
+        // The agent may be reading the description of before until it has begun.
+        pass.wait(|| pass.window.is_begun())?;
+        index.set_chunks(chunks);
+        self.write_meta(slot, index)?;
+        Ok(waited)
+    }
+}
+
+impl Pass<'_> {
+    fn run(&self, jobs: Vec<Share<'_>>, threads: usize) -> Result<Duration, FillError> {
+        let threads = threads_for(threads, self.index.image_bytes, jobs.len());
+        let left = Mutex::new(Left {
+            jobs: jobs.into_iter(),
+            waited: Duration::ZERO,
+            failed: None,
+        });
+        let filling = Mutex::new(Filling::default());
+        let work = || {
+            while let Some((range, first, digests)) = self.next(&left) {
+                for (chunk, digest) in (first..).zip(digests) {
+                    *digest = self.copy(chunk);
+                }
+                let mut filling = filling.lock().expect("no holder of the count panics");
+                self.window.fill(filling.add(range.start, range.end));
+            }
+        };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            work();
+            for other in others {
+                other.join().expect("copying does not panic: all places are checked");
+            }
+        });
+        let left = left.into_inner().expect("no holder of the work panics");
+        left.failed.map_or(Ok(left.waited), Err)
+    }
+
+    /// The next part, its place in the image, as soon as there is room for it. Of the parts that are being copied the first
+    /// always has room behind it in time: the agent needs nothing but the parts before.
+    fn next<'a>(&self, left: &Mutex<Left<'a>>) -> Option<(Range<u64>, u32, &'a mut [ChunkDigest])> {
+        let mut left = left.lock().expect("no holder of the work panics");
+        if left.failed.is_some() {
+            return None;
+        }
+        let (first, digests) = left.jobs.next()?;
+        let range = self.start(first)..self.start(first + digests.len() as u32);
+        match self.wait(|| self.window.has_room(range.end)) {
+            Ok(waited) => left.waited += waited,
+            Err(error) => {
+                left.failed = Some(error);
+                return None;
+            }
+        }
+        Some((range, first, digests))
+    }
+
+    /// Where a chunk begins; behind the last, where the file ends.
+    fn start(&self, chunk: u32) -> u64 {
+        self.chunking.range(chunk).map_or(self.total, |range| range.start)
+    }
+
+    /// Copies one chunk and makes zero what lies between it and the next, whatever passed there before; gives its digest.
+    fn copy(&self, chunk: u32) -> ChunkDigest {
+        let (range, place) = (self.chunking.range(chunk), self.chunking.tensor_of(chunk));
+        let (range, place) = range.zip(place).expect("jobs are made of the image's chunks");
+        let at = self.index.tensors[place].at;
+        let part = &self.tensors[place].1[(range.start - at) as usize..(range.end - at) as usize];
+        let digest = match self.places(&range) {
+            (whole, None) => self.arena.mapping.copy_in(whole.start, part),
+            (head, Some(tail)) => {
+                let (first, rest) = part.split_at(head.len());
+                self.arena.mapping.copy_in(head.start, first);
+                self.arena.mapping.copy_in(tail.start, rest);
+                kernel::digest(part)
+            }
+        };
+        let (head, tail) = self.places(&(range.end..self.start(chunk + 1)));
+        for gap in [head].into_iter().chain(tail) {
+            self.arena.mapping.zero(gap.start, gap.len());
+        }
+        digest
+    }
+
+    /// Where bytes of the image lie in the mapping: in two parts where they reach over the window's end.
+    fn places(&self, range: &Range<u64>) -> (Range<usize>, Option<Range<usize>>) {
+        let base = self.arena.geometry.image_place(self.slot, 0, 0);
+        let base = base.expect("the slot was claimed") as usize;
+        let (from, length) = (
+            (range.start % self.window.bytes) as usize,
+            (range.end - range.start) as usize,
+        );
+        let fits = length.min(self.window.bytes as usize - from);
+        let head = base + from..base + from + fits;
+        (head, (fits < length).then(|| base..base + length - fits))
+    }
+
+    /// Waits until it is `ready`; gives how long that was.
+    fn wait(&self, ready: impl Fn() -> bool) -> Result<Duration, FillError> {
+        if ready() {
+            return Ok(Duration::ZERO);
+        }
+        let (slot, own): (u32, (SlotState, Generation)) = (self.slot, (SlotState::Filling, self.index.generation));
+        let started = Instant::now();
+        let (mut freed, mut since) = (self.window.freed(), started);
+        while !ready() {
+            if self.arena.slot(slot)? != own {
+                return Err(FillError::TakenBack { slot });
+            }
+            let now = self.window.freed();
+            if now != freed {
+                (freed, since) = (now, Instant::now());
+            }
+            if since.elapsed() > self.patience {
+                let patience = self.patience;
+                return Err(FillError::Stuck { slot, patience });
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(started.elapsed())
+    }
+}
