@@ -9,6 +9,63 @@ use serde_json::Value;
 use support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, newest, path, shards};
 use support::{logs, rankguard, until};
 
+/// The state is eight times what a rank has for it. Its rank is killed again and again, in the midst of saves as often as not,
+/// then its agent, then the controller: each time the job goes on from what the disk has, and every committed byte is right.
+#[test]
+fn a_rank_that_saves_through_a_window_goes_on_from_the_disk_whoever_is_killed() {
+    let mut cluster = Cluster::start(1);
+    let store = cluster.train_network("512,256", "1", "2", &["--checkpoint-window", "0.25"]);
+    for round in 1..=4 {
+        let before = until("a commit of this generation", LIMIT, || {
+            newest(&cluster.job(), |view| view["generation"].as_u64() == Some(round))?["step"].as_u64()
+        });
+        match round {
+            4 => {
+                cluster.agents.clear();
+                let again = Cluster::agent(cluster.dir.path(), &cluster.address, "n1");
+                cluster.agents.push(again);
+            }
+            _ => kill_rank(&cluster),
+        }
+        until("steps of the next generation", LIMIT, || {
+            let job = cluster.job();
+            let moved = job["generation"].as_u64() > Some(round) && job["step"].as_u64() > Some(before);
+            (moved && job["state"] == "running").then_some(())
+        });
+    }
+    let cases = cluster.ask(&["cases", "--format", "json"]).to_string();
+    assert!(
+        cases.contains("from disk") && !cases.contains(" 0 from disk"),
+        "{cases}"
+    );
+    let before = until("a commit", LIMIT, || newest(&cluster.job(), |_| true)?["step"].as_u64());
+    cluster.controller.kill();
+    cluster.controller = Cluster::controller(cluster.dir.path(), &cluster.address);
+    until("commits of the controller that is back", LIMIT, || {
+        let words = ["status", "--controller", &cluster.address, "jobs", "--format", "json"];
+        let jobs: Value = serde_json::from_str(&rankguard(&words).stdout).ok()?;
+        let step = newest(&jobs[0], |_| true)?["step"].as_u64();
+        (step > Some(before)).then_some(())
+    });
+    cluster.cancel();
+    rankguard(&["checkpoint", "verify", "--dir", path(&store)]).expect(0);
+}
+
+/// Kills the trainer of this cluster's job, which nothing else on this machine is started like.
+fn kill_rank(cluster: &Cluster) {
+    let out = format!("--out={}", cluster.dir.path().join("out").display());
+    let of_it = |pid: &i32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = words.split(|byte| *byte == 0);
+        words.nth(1) == Some(b"demo-rank") && words.any(|word| word == out.as_bytes())
+    };
+    let all = fs::read_dir("/proc").expect("processes").flatten();
+    let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let pid = pids.find(of_it).expect("a rank runs");
+    let pid = rustix::process::Pid::from_raw(pid).expect("no process has number 0");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it runs");
+}
+
 /// The disk has lost every shard and the node that wrote one of them is gone: its image comes out of another node's
 /// memory, where it was brought before anything failed.
 #[test]
@@ -264,6 +321,14 @@ fn an_object_store_that_cannot_be_is_refused_before_anything_is_sent() {
             .expect(64)
             .says(&["--checkpoint-dir"]);
     }
+    for held in [["--checkpoint-copies", "1"], ["--checkpoint-parity", "4+1"]] {
+        rankguard(&[&words[..], &["--checkpoint-window", "64"], &held, &["--", "true"]].concat())
+            .expect(64)
+            .says(&["--checkpoint-window", held[0]]);
+    }
+    rankguard(&[&words[..], &["--checkpoint-window", "0.1", "--", "true"]].concat())
+        .expect(64)
+        .says(&["want MiB, 0.25 or more"]);
     rankguard(&[&words[..], &["--checkpoint-parity", "4", "--", "true"]].concat())
         .expect(64)
         .says(&["K+M"]);

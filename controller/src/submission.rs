@@ -1,5 +1,6 @@
 //! What is wrong with a job before it is taken in.
 
+use rankguard_checkpoint::arena::MIN_WINDOW_BYTES;
 use rankguard_checkpoint::format::check_job;
 use rankguard_model::JobSpec;
 
@@ -49,6 +50,18 @@ pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
         if checkpoint.keep == 0 {
             problems.push("checkpoint: at least 1 must be kept".to_owned());
         }
+        let window = checkpoint.copies.window;
+        if let Some(window) = window.filter(|window| window.get() < MIN_WINDOW_BYTES) {
+            problems.push(format!(
+                "checkpoint: no image passes through a window of {window} bytes; give it {MIN_WINDOW_BYTES} or more"
+            ));
+        }
+        problems.extend(
+            checkpoint
+                .copies
+                .problem()
+                .map(|problem| format!("checkpoint: {problem}")),
+        );
     }
     problems
 }
@@ -94,8 +107,12 @@ mod tests {
             store: String::new(),
             keep: 0,
             retention: rankguard_model::Retention::default(),
-            copies: rankguard_model::CheckpointCopies::default(),
+            copies: rankguard_model::CheckpointCopies {
+                nodes: 1,
+                window: std::num::NonZero::new(1000),
+                ..rankguard_model::CheckpointCopies::default()
+            },
         });
-        assert_eq!(problems(&spec).len(), 8, "{:#?}", problems(&spec));
+        assert_eq!(problems(&spec).len(), 10, "{:#?}", problems(&spec));
     }
 }

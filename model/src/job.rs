@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZero;
 
 use serde::{Deserialize, Serialize};
 
@@ -49,12 +50,12 @@ pub struct CheckpointPolicy {
     /// What else stays; its `last` is `keep`.
     #[serde(default)]
     pub retention: Retention,
-    /// Where images go besides the store.
+    /// How images get to the store, and where they go besides.
     #[serde(default)]
     pub copies: CheckpointCopies,
 }
 
-/// Where images of a job go besides the checkpoint store.
+/// How images of a job get to the checkpoint store, and where they go besides.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointCopies {
     /// Other nodes of the job that keep each image in memory, in other failure domains where there are some.
@@ -67,6 +68,27 @@ pub struct CheckpointCopies {
     /// What a commit waits for.
     #[serde(default, skip_serializing_if = "CommitLevel::is_durable")]
     pub commit: CommitLevel,
+    /// Most memory that a rank's image passes through on its way to the store, bytes; it is held whole when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<NonZero<u64>>,
+}
+
+impl CheckpointCopies {
+    /// Why it cannot be, in words that say what to do; `None` where it can.
+    pub fn problem(&self) -> Option<&'static str> {
+        self.window?;
+        let held = [
+            (
+                self.nodes > 0,
+                "copies on other nodes need whole images in memory: leave out the window or the copies",
+            ),
+            (
+                self.parity.is_some(),
+                "parity needs whole images in memory: leave out the window or the parity",
+            ),
+        ];
+        held.into_iter().find(|(is, _)| *is).map(|(_, why)| why)
+    }
 }
 
 /// What of each image must have come to its end before a checkpoint is committed.

@@ -1,5 +1,7 @@
 //! Jobs, nodes and ranks on the wire.
 
+use std::num::NonZero;
+
 use rankguard_model::{
     Best, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClockOffset, CommitLevel, Exit, Generation, Good,
     HeldIn, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank, RankRef, Retention, RunningRank, Step,
@@ -66,6 +68,7 @@ impl From<&CheckpointCopies> for v1::CheckpointCopies {
                 parities: parity.parities,
             }),
             commit_replicated: copies.commit == CommitLevel::Replicated,
+            window_bytes: copies.window.map(NonZero::get),
         }
     }
 }
@@ -87,6 +90,8 @@ impl From<v1::CheckpointCopies> for CheckpointCopies {
                 true => CommitLevel::Replicated,
                 false => CommitLevel::Durable,
             },
+            // A window of nothing is none.
+            window: copies.window_bytes.and_then(NonZero::new),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Every model type that travels comes back equal, also through the bytes.
 
+use std::num::NonZero;
+
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -272,11 +274,14 @@ fn finish() -> impl Strategy<Value = Finish> {
 fn copies() -> impl Strategy<Value = CheckpointCopies> {
     let parity = option::of((1..=u32::MAX, 1..=u32::MAX));
     let level = prop::sample::select(vec![CommitLevel::Durable, CommitLevel::Replicated]);
-    (any::<u32>(), option::of(text()), parity, level).prop_map(|(nodes, mirror, parity, commit)| CheckpointCopies {
+    let window = option::of((1..=u64::MAX).prop_map(|bytes| NonZero::new(bytes).expect("at least 1")));
+    let all = (any::<u32>(), option::of(text()), parity, level, window);
+    all.prop_map(|(nodes, mirror, parity, commit, window)| CheckpointCopies {
         nodes,
         mirror,
         parity: parity.map(|(nodes, parities)| CheckpointParity { nodes, parities }),
         commit,
+        window,
     })
 }
 

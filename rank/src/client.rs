@@ -1,7 +1,6 @@
 //! What a trainer calls.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,15 +11,15 @@ use rankguard_model::{CheckpointCall, Step};
 use rankguard_proto::v1;
 use rankguard_proto::v1::from_rank::Kind as Say;
 use rankguard_proto::v1::to_rank::Kind as Hear;
-use serde_json::Value;
 
 use crate::ClientError;
 use crate::calls::Calls;
-use crate::slots::{Claim, Owner, Sealed, Slots, image_bytes};
+use crate::slots::{Slots, image_bytes};
 use crate::wire::Wire;
-use crate::{BackPressure, Counts, Notes, Part, RankEnv, SaveOutcome, Saved};
+use crate::{BackPressure, Counts, RankEnv};
 
 mod restore;
+mod save;
 
 pub use restore::{Restored, RestoredInto};
 
@@ -30,9 +29,6 @@ const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// What is added for each GiB that the agent must put in place or read first: a slow disk's, and more than a busy machine
 /// takes to touch as much memory for the first time.
 const WAIT_A_GIB: Duration = Duration::from_secs(10);
-
-/// How often a full arena is looked at: its owner is another process and rings no bell.
-const LOOK: Duration = Duration::from_millis(1);
 
 /// A rank's connection to the agent of its node.
 #[derive(Debug)]
@@ -176,109 +172,6 @@ impl RankClient {
         self.slots.counts
     }
 
-    /// Copies the tensors into the arena and tells the agent. When this returns they may be changed. A save that was
-    /// begun and not finished is finished first.
-    pub fn checkpoint(
-        &mut self,
-        step: Step,
-        tensors: &[(TensorBox, &[u8])],
-        state: &Value,
-    ) -> Result<Saved, ClientError> {
-        self.checkpoint_with(step, tensors, state, &Notes::default())
-    }
-
-    /// The same with more to say of it.
-    pub fn checkpoint_with(
-        &mut self,
-        step: Step,
-        tensors: &[(TensorBox, &[u8])],
-        state: &Value,
-        notes: &Notes,
-    ) -> Result<Saved, ClientError> {
-        let started = Instant::now();
-        let Some(slot) = self.claim(whole(tensors.iter().map(|(boxed, _)| boxed))?)? else {
-            return Ok(self.skipped(step, started));
-        };
-        let owner = self.owner();
-        let sealed = self.slots.fill(slot, &owner, step, tensors, (state, notes), started)?;
-        self.calls.taken(step);
-        self.tell(sealed, started)
-    }
-
-    /// Starts to copy beside the training. The tensors must not change until [`finish`](Self::finish) has returned: call
-    /// this after the optimizer's step and `finish` before the next one, so that forward and backward run meanwhile.
-    /// Gives what became of the save already when it was skipped.
-    pub fn begin(
-        &mut self,
-        step: Step,
-        parts: Vec<Part>,
-        state: Value,
-        notes: Notes,
-    ) -> Result<Option<Saved>, ClientError> {
-        let started = Instant::now();
-        let Some(slot) = self.claim(whole(parts.iter().map(|part| &part.boxed))?)? else {
-            return Ok(Some(self.skipped(step, started)));
-        };
-        let owner = self.owner();
-        let begun = self.slots.begin(slot, &owner, step, parts, (state, notes), started);
-        begun.map_err(ClientError::Thread)?;
-        self.calls.taken(step);
-        Ok(None)
-    }
-
-    /// Waits for what is left of the copy that was begun and tells the agent. `None` when none was.
-    pub fn finish(&mut self) -> Result<Option<Saved>, ClientError> {
-        let Some(sealed) = self.slots.finish() else {
-            return Ok(None);
-        };
-        self.tell(sealed?, Instant::now()).map(Some)
-    }
-
-    /// Never silent: the agent hears of it with the next mark.
-    fn skipped(&mut self, step: Step, started: Instant) -> Saved {
-        self.calls.taken(step);
-        self.missed.insert(step, "no slot of the arena was free");
-        Saved {
-            stall: started.elapsed(),
-            outcome: SaveOutcome::SkippedNoFreeSlot,
-        }
-    }
-
-    fn owner(&self) -> Owner {
-        Owner {
-            job: self.env.job.clone(),
-            generation: self.env.generation,
-            rank: self.env.rank,
-            world_size: self.env.world_size,
-        }
-    }
-
-    /// A slot for an image of this size; `None` when the policy says to do without.
-    fn claim(&mut self, image_bytes: u64) -> Result<Option<Claim>, ClientError> {
-        self.finish()?;
-        if self.lost {
-            let source = io::ErrorKind::NotConnected.into();
-            return Err(ClientError::Lost { source });
-        }
-        self.take_arena(image_bytes)?;
-        let look = |left: Duration| std::thread::sleep(left.min(LOOK));
-        Ok(self.slots.claim(self.policy.unwrap_or(self.agents_policy), look))
-    }
-
-    /// Tells the agent of a sealed slot; `since` is when the trainer began to wait for this.
-    fn tell(&mut self, sealed: Sealed, since: Instant) -> Result<Saved, ClientError> {
-        let say = Say::SlotSealed(v1::SlotSealed {
-            slot: sealed.slot,
-            step: sealed.step.0,
-            stall_ms: sealed.blocked.as_secs_f64() * 1e3,
-        });
-        self.guard(|wire| wire.send(say, Instant::now() + ANSWER_WAIT))?;
-        Ok(Saved {
-            stall: sealed.blocked.max(since.elapsed()),
-            outcome: SaveOutcome::Sealed,
-        })
-    }
-
     /// Tells that all work of this rank is done.
     pub fn done(&mut self) -> Result<(), ClientError> {
         let done = Say::Done(v1::RankDone {});
@@ -319,18 +212,30 @@ impl RankClient {
             // A refusal may be there before the question is out, and the agent gone after it: the answer says more
             // than a broken pipe does.
             let sent = wire.send(question, until);
-            match wire.receive(until, what) {
-                Ok(Hear::Refused(refused)) => Err(ClientError::Refused { reason: refused.reason }),
+            match answer(wire, what, until) {
+                Err(refused @ ClientError::Refused { .. }) => Err(refused),
                 Ok(answer) => sent.map(|()| answer),
                 Err(error) => Err(sent.err().unwrap_or(error)),
             }
         })
     }
 
+    /// What follows an answer without another question.
+    fn hear(&mut self, what: &'static str, wait: Duration) -> Result<Hear, ClientError> {
+        self.guard(|wire| answer(wire, what, Instant::now() + wait))
+    }
+
     fn guard<T>(&mut self, talk: impl FnOnce(&mut Wire) -> Result<T, ClientError>) -> Result<T, ClientError> {
         let result = talk(&mut self.wire);
         self.lost |= result.is_err();
         result
+    }
+}
+
+fn answer(wire: &mut Wire, what: &'static str, until: Instant) -> Result<Hear, ClientError> {
+    match wire.receive(until, what)? {
+        Hear::Refused(refused) => Err(ClientError::Refused { reason: refused.reason }),
+        answer => Ok(answer),
     }
 }
 

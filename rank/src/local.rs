@@ -17,7 +17,7 @@ use rankguard_model::{Generation, JobId, Step};
 use serde_json::Value;
 
 use crate::local_error::LocalError;
-use crate::slots::{self, Claim, Owner, Sealed, Slots};
+use crate::slots::{self, Claim, Owner, Sealed, Slots, Way};
 use crate::writer::{Destination, Writer};
 use crate::{BackPressure, Counts, Notes, Part, RankEnv, RestoredInto, SaveOutcome, Saved};
 
@@ -180,8 +180,11 @@ impl LocalRank {
             return Ok(skipped(started));
         };
         let owner = self.to.owner.clone();
-        let sealed = self.slots.fill(slot, &owner, step, tensors, (state, notes), started)?;
-        Ok(self.queue(sealed, started))
+        let way = Way::Whole(slot);
+        match self.slots.fill(way, &owner, step, tensors, (state, notes), started)? {
+            Some(sealed) => Ok(self.queue(sealed, started)),
+            None => Ok(skipped(started)),
+        }
     }
 
     /// Starts to copy beside the training, as [`crate::RankClient::begin`] does.
@@ -200,17 +203,21 @@ impl LocalRank {
             return Ok(Some(skipped(started)));
         };
         let owner = self.to.owner.clone();
-        let begun = self.slots.begin(slot, &owner, step, parts, (state, notes), started);
+        let way = Way::Whole(slot);
+        let begun = self.slots.begin(way, &owner, step, parts, (state, notes), started);
         begun.map(|()| None).map_err(LocalError::Thread)
     }
 
     /// Waits for what is left of the copy that was begun. `None` when none was.
     pub fn finish(&mut self) -> Result<Option<Saved>, LocalError> {
-        let Some(sealed) = self.slots.finish() else {
+        let started = Instant::now();
+        let Some((_, sealed)) = self.slots.finish() else {
             return Ok(None);
         };
-        let sealed = sealed?;
-        Ok(Some(self.queue(sealed, Instant::now())))
+        Ok(Some(match sealed? {
+            Some(sealed) => self.queue(sealed, Instant::now()),
+            None => skipped(started),
+        }))
     }
 
     /// Waits until everything sealed is durable and committed, and says what was not.

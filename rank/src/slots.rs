@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rankguard_checkpoint::arena::{Arena, FillError, Filled, ImageOf};
+use rankguard_checkpoint::arena::{Arena, FillError, Filled, ImageOf, Streaming};
 use rankguard_checkpoint_format::{ShardIndex, TensorBox};
 use rankguard_model::{Generation, JobId, Ledger, Rank, Step};
 use serde_json::Value;
+
+/// How long a window may be full, and nothing taken out of it, where the policy names no time: then the save is skipped
+/// and counted.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a save does when every slot of the arena still holds an image that is not safe elsewhere.
 ///
@@ -36,8 +40,8 @@ pub struct Saved {
 pub enum SaveOutcome {
     /// Sealed in the arena; whoever owns the arena takes it from there.
     Sealed,
-    /// Earlier images are not on disk yet, so every slot is taken: this rank does not take part in this checkpoint,
-    /// which makes the attempt void. Training goes on.
+    /// Earlier images are not on disk yet, so every slot is taken, or the store takes nothing out of the window: this rank
+    /// does not take part in this checkpoint, which makes the attempt void. Training goes on.
     SkippedNoFreeSlot,
 }
 
@@ -46,9 +50,9 @@ pub enum SaveOutcome {
 pub struct Counts {
     /// Images sealed.
     pub sealed: u64,
-    /// Saves for which no slot was free.
+    /// Saves for which no slot was free, or whose window nobody took anything from.
     pub skipped: u64,
-    /// Saves that had to wait for a slot, whether they got one or not.
+    /// Saves that had to wait for a slot or for room in their window, whether they got it or not.
     pub waited: u64,
     /// Sealed images that gave way to a newer one before they were written.
     pub replaced: u64,
@@ -84,6 +88,14 @@ impl std::fmt::Debug for Part {
     }
 }
 
+/// The tensors of a save that goes on beside the training.
+pub(crate) fn borrowed(parts: &[Part]) -> Vec<(TensorBox, &[u8])> {
+    parts
+        .iter()
+        .map(|part| (part.boxed.clone(), (*part.data).as_ref()))
+        .collect()
+}
+
 /// Size of the image of these parts: one after the other, each at its alignment. `None` when it exceeds 64 bits.
 pub(crate) fn image_bytes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Option<u64> {
     ShardIndex::lay_out(boxes.cloned()).1
@@ -114,6 +126,8 @@ impl Owner {
 pub(crate) struct Sealed {
     pub(crate) slot: u32,
     pub(crate) step: Step,
+    /// Size of the image.
+    pub(crate) bytes: u64,
     /// How long the trainer has waited for it so far.
     pub(crate) blocked: Duration,
 }
@@ -144,6 +158,38 @@ pub(crate) struct Claim {
     slot: u32,
     /// What is in it gives way.
     replace: bool,
+}
+
+/// How an image gets into a slot.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// All of it stays there.
+    Whole(Claim),
+    /// It passes through, and waits for no longer than this where nothing is taken out.
+    Through(Box<Streaming>, Duration),
+}
+
+impl Way {
+    /// The slot of an image that its agent must hear of before it can pass.
+    pub(crate) fn announced(&self) -> Option<u32> {
+        match self {
+            Self::Whole(_) => None,
+            Self::Through(streaming, _) => Some(streaming.slot()),
+        }
+    }
+
+    fn take(
+        self,
+        arena: &Arena,
+        of: ImageOf<'_>,
+        tensors: &[(TensorBox, &[u8])],
+        state: &Value,
+    ) -> Result<Filled, FillError> {
+        match self {
+            Self::Whole(Claim { slot, replace }) => arena.fill(slot, &ImageOf { replace, ..of }, tensors, state),
+            Self::Through(streaming, patience) => arena.stream(*streaming, tensors, patience),
+        }
+    }
 }
 
 impl Slots {
@@ -203,35 +249,75 @@ impl Slots {
         None
     }
 
-    /// Copies and seals; when it returns, the tensors may be changed.
-    pub(crate) fn fill(
-        &mut self,
+    /// Describes the image where the slot is a window.
+    pub(crate) fn way(
+        &self,
         claim: Claim,
         owner: &Owner,
         step: Step,
         tensors: &[(TensorBox, &[u8])],
         state: (&Value, &Notes),
-        started: Instant,
-    ) -> Result<Sealed, FillError> {
+        policy: BackPressure,
+    ) -> Result<Way, FillError> {
         let arena = self.arena.as_ref().expect("a slot of it was claimed");
-        let of = ImageOf {
-            replace: claim.replace,
-            ..owner.of(step, state.1)
+        if !arena.geometry().is_windowed() {
+            return Ok(Way::Whole(claim));
+        }
+        let patience = match policy {
+            BackPressure::Wait(limit) => limit,
+            BackPressure::ReplaceOldest | BackPressure::Skip => PATIENCE,
         };
-        arena.fill(claim.slot, &of, tensors, state.0)?;
-        self.counts.sealed += 1;
-        self.last = Some(claim.slot);
-        Ok(Sealed {
-            slot: claim.slot,
-            step,
-            blocked: started.elapsed(),
-        })
+        let streaming = arena.begin_stream(claim.slot, &owner.of(step, state.1), tensors, state.0)?;
+        Ok(Way::Through(Box::new(streaming), patience))
+    }
+
+    /// Copies and seals; when it returns, the tensors may be changed. `None` where nobody took anything out of the window.
+    pub(crate) fn fill(
+        &mut self,
+        way: Way,
+        owner: &Owner,
+        step: Step,
+        tensors: &[(TensorBox, &[u8])],
+        state: (&Value, &Notes),
+        started: Instant,
+    ) -> Result<Option<Sealed>, FillError> {
+        let arena = self.arena.clone().expect("a slot of it was claimed");
+        let filled = way.take(&arena, owner.of(step, state.1), tensors, state.0);
+        self.note(filled, step, || started.elapsed())
+    }
+
+    /// Counts what became of a copy.
+    fn note(
+        &mut self,
+        filled: Result<Filled, FillError>,
+        step: Step,
+        blocked: impl FnOnce() -> Duration,
+    ) -> Result<Option<Sealed>, FillError> {
+        match filled {
+            Err(FillError::Stuck { .. }) => {
+                self.counts.waited += 1;
+                self.counts.skipped += 1;
+                Ok(None)
+            }
+            Err(problem) => Err(problem),
+            Ok(filled) => {
+                self.counts.sealed += 1;
+                self.counts.waited += u64::from(!filled.waited.is_zero());
+                self.last = Some(filled.slot);
+                Ok(Some(Sealed {
+                    slot: filled.slot,
+                    step,
+                    bytes: filled.bytes,
+                    blocked: blocked(),
+                }))
+            }
+        }
     }
 
     /// Starts the copy on a thread of its own.
     pub(crate) fn begin(
         &mut self,
-        claim: Claim,
+        way: Way,
         owner: &Owner,
         step: Step,
         parts: Vec<Part>,
@@ -240,17 +326,7 @@ impl Slots {
     ) -> std::io::Result<()> {
         let arena = self.arena.clone().expect("a slot of it was claimed");
         let owner = owner.clone();
-        let copy = move || {
-            let tensors: Vec<(TensorBox, &[u8])> = parts
-                .iter()
-                .map(|part| (part.boxed.clone(), (*part.data).as_ref()))
-                .collect();
-            let of = ImageOf {
-                replace: claim.replace,
-                ..owner.of(step, &state.1)
-            };
-            arena.fill(claim.slot, &of, &tensors, &state.0)
-        };
+        let copy = move || way.take(&arena, owner.of(step, &state.1), &borrowed(&parts), &state.0);
         let worker = std::thread::Builder::new()
             .name("rankguard-copy".to_owned())
             .spawn(copy)?;
@@ -262,20 +338,12 @@ impl Slots {
         Ok(())
     }
 
-    /// Waits for what is left of the copy that was begun. `None` when none was.
-    pub(crate) fn finish(&mut self) -> Option<Result<Sealed, FillError>> {
+    /// Waits for what is left of the copy that was begun, and gives its step and what became of it. `None` when none was.
+    pub(crate) fn finish(&mut self) -> Option<(Step, Result<Option<Sealed>, FillError>)> {
         let Copying { step, blocked, worker } = self.copying.take()?;
         let started = Instant::now();
         let filled = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Some(filled.map(|filled| {
-            self.counts.sealed += 1;
-            self.last = Some(filled.slot);
-            Sealed {
-                slot: filled.slot,
-                step,
-                blocked: blocked + started.elapsed(),
-            }
-        }))
+        Some((step, self.note(filled, step, || blocked + started.elapsed())))
     }
 }
 

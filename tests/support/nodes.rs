@@ -116,6 +116,11 @@ impl Cluster {
 
     /// Starts the demo's trainer on all nodes, with a checkpoint every so many steps.
     pub(crate) fn train(&self, nodes: &str, every: &str, copies: &[&str]) -> PathBuf {
+        self.train_network("256,128", nodes, every, copies)
+    }
+
+    /// The same with hidden layers of these widths.
+    pub(crate) fn train_network(&self, hidden: &str, nodes: &str, every: &str, copies: &[&str]) -> PathBuf {
         let (store, out) = (self.folder("store"), self.folder("out"));
         let out = format!("--out={}", out.display());
         let words = [
@@ -135,6 +140,8 @@ impl Cluster {
             "demo-rank",
             "--epochs=1000",
             "--step-ms-min=40",
+            "--hidden",
+            hidden,
             &out,
         ];
         rankguard(&[&words[..], &kept, copies, &program].concat()).expect(0);

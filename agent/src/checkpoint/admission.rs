@@ -1,15 +1,48 @@
 //! Whether the node has the memory that images of its ranks will take, before it is taken.
 
-use rankguard_checkpoint_schedule::admission::{Gib, Has, Wanted};
+use rankguard_checkpoint::arena::least_window;
+use rankguard_checkpoint_schedule::admission::{Gib, Has, Refusal, Wanted};
 
 use super::Checkpoints;
+use super::arenas::Asked;
 use super::error::DeskError;
 use crate::preflight::host::available;
 
+/// The window that is named where whole images do not fit: wide enough that no disk waits for it.
+const USUAL_WINDOW: u64 = 64 << 20;
+
 impl Checkpoints {
+    /// Whether there is room for the arenas of ranks that have none yet, of so many bytes together in each slot.
+    pub(super) fn admit_arenas(&self, bytes: u64, asked: &Asked<'_>) -> Result<(), DeskError> {
+        match asked.window {
+            Some(window) => self.weigh(bytes, 1, |refusal, has| match refusal {
+                Refusal::TooMuch(need) => format!(
+                    "windows of {} a rank (--checkpoint-window) need {} a node, and {} may be taken besides the {} of \
+                     agent.memory_reserve_bytes; ask for smaller ones",
+                    Gib(window),
+                    Gib(need.total),
+                    Gib(need.headroom),
+                    Gib(has.reserve),
+                ),
+                other => other.to_string(),
+            }),
+            None => self.weigh(bytes, asked.slots, |refusal, has| {
+                let way = window_for(asked, has).map(|window| {
+                    let (mib, all) = (window >> 20, Gib(window * asked.ranks.len() as u64));
+                    format!(", or `run --checkpoint-window {mib}`, which takes {all} and holds no image")
+                });
+                told(refusal, has, asked.slots, &way.unwrap_or_default())
+            }),
+        }
+    }
+
     /// Whether there is room for `slots` images of a state of so many bytes, the ranks of this node together. A system that
     /// does not say what it has is believed to have enough.
     pub(super) fn admit(&self, state: u64, slots: u32) -> Result<(), DeskError> {
+        self.weigh(state, slots, |refusal, has| told(refusal, has, slots, ""))
+    }
+
+    fn weigh(&self, state: u64, slots: u32, tell: impl FnOnce(&Refusal, &Room) -> String) -> Result<(), DeskError> {
         let Some((bytes, place)) = available(&self.proc_root, &self.sysfs_root) else {
             return Ok(());
         };
@@ -24,15 +57,38 @@ impl Checkpoints {
             parity: None,
             buffers: 0,
         };
-        wanted.admit(&has).map(|_| ()).map_err(|refusal| {
-            let (bytes, reserve) = (Gib(bytes), Gib(has.reserve));
-            // What can be set comes first: a line that is long is cut at its end.
-            DeskError::Memory(format!(
-                "agent.memory_reserve_bytes keeps {reserve} of {bytes} {place}, with {slots} slots a rank \
-                 (agent.image_slots): {refusal}"
-            ))
-        })
+        let room = Room {
+            available: bytes,
+            reserve: has.reserve,
+            place,
+        };
+        let refused = |refusal| DeskError::Memory(tell(&refusal, &room));
+        wanted.admit(&has).map(|_| ()).map_err(refused)
     }
+}
+
+/// What there is, and where.
+struct Room {
+    available: u64,
+    reserve: u64,
+    place: String,
+}
+
+/// What can be set comes first: a line that is long is cut at its end.
+fn told(refusal: &Refusal, has: &Room, slots: u32, way_out: &str) -> String {
+    let (bytes, reserve, place) = (Gib(has.available), Gib(has.reserve), &has.place);
+    format!(
+        "agent.memory_reserve_bytes keeps {reserve} of {bytes} {place}, with {slots} slots a rank \
+         (agent.image_slots){way_out}: {refusal}"
+    )
+}
+
+/// Windows for all ranks of the node for which there is room, whole MiB each.
+fn window_for(asked: &Asked<'_>, has: &Room) -> Option<u64> {
+    let most = has.available.saturating_sub(has.reserve) / (asked.ranks.len() as u64).max(1);
+    let least = least_window(asked.image_bytes);
+    let window = USUAL_WINDOW.max(least).min(most) >> 20 << 20;
+    (window >= least && window > 0 && window < asked.image_bytes).then_some(window)
 }
 
 #[cfg(test)]
@@ -72,6 +128,30 @@ mod tests {
         ] {
             assert!(refusal.contains(part), "{part}: {refusal}");
         }
+        let job = rankguard_model::JobId::from("train");
+        let asked = |window| Asked {
+            job: &job,
+            generation: rankguard_model::Generation(1),
+            local_rank: 0,
+            ranks: &[],
+            image_bytes: 3 << 30,
+            slots: 1,
+            window,
+        };
+        let refusal = all
+            .admit_arenas(3 << 30, &asked(None))
+            .expect_err("3 of 2 GiB")
+            .to_string();
+        assert!(refusal.contains("or `run --checkpoint-window 64`"), "{refusal}");
+        assert!(all.admit_arenas(64 << 20, &asked(Some(64 << 20))).is_ok());
+        let wide = all
+            .admit_arenas(3 << 30, &asked(Some(3 << 30)))
+            .expect_err("3 of 2 GiB");
+        let wide = wide.to_string();
+        assert!(
+            wide.contains("need 3.000 GiB a node, and 2.000 GiB may be taken"),
+            "{wide}"
+        );
         settings.proc_root = root.path().join("elsewhere");
         assert!(checkpoints(&settings).admit(u64::MAX, 3).is_ok(), "nothing is known");
     }

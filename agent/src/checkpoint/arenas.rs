@@ -69,6 +69,24 @@ pub(super) struct Asked<'a> {
     pub(super) ranks: &'a [RankSlot],
     pub(super) image_bytes: u64,
     pub(super) slots: u32,
+    /// Most memory that an image passes through, where it is not held whole.
+    pub(super) window: Option<u64>,
+}
+
+impl Asked<'_> {
+    /// Memory for the image of one rank.
+    fn each(&self) -> u64 {
+        self.window
+            .map_or(self.image_bytes, |window| window.min(self.image_bytes))
+    }
+
+    fn make(&self) -> Result<Arena, ArenaError> {
+        let name = format!("rankguard-{}-{}", self.job, self.local_rank);
+        match self.window {
+            Some(window) => Arena::windowed(&name, self.image_bytes, window),
+            None => Arena::create(&name, self.slots, self.image_bytes),
+        }
+    }
 }
 
 impl Arenas {
@@ -131,7 +149,13 @@ impl Arenas {
         let list = by_job.entry(job.clone()).or_default();
         list.retain(|held| held.local_rank != local_rank || held.is_worth_keeping());
         let fits = |held: &Held, local_rank| {
-            held.local_rank == local_rank && held.place.arena.geometry().image_bytes >= asked.image_bytes
+            let (arena, geometry) = (&held.place.arena, held.place.arena.geometry());
+            // Through a window of before something may be passing yet.
+            let same = match asked.window {
+                Some(window) => (1..=window).contains(&geometry.window) && !arena.empty_slots().is_empty(),
+                None => !geometry.is_windowed(),
+            };
+            same && held.local_rank == local_rank && geometry.image_bytes >= asked.image_bytes
         };
         if let Some(held) = list.iter_mut().find(|held| fits(held, local_rank)) {
             held.current = true;
@@ -140,11 +164,14 @@ impl Arenas {
         }
         let without = |slot: &&RankSlot| !list.iter().any(|held| fits(held, slot.local_rank));
         let unarmed = asked.ranks.iter().filter(without).count().max(1) as u64;
-        admit(asked.image_bytes.saturating_mul(unarmed))?;
-        let name = format!("rankguard-{job}-{local_rank}");
-        let arena = Arena::create(&name, asked.slots, asked.image_bytes)?;
+        admit(asked.each().saturating_mul(unarmed))?;
+        let arena = asked.make()?;
         let shape = (asked.slots, asked.image_bytes);
-        let kept = self.keeper.keep(job, local_rank, shape, arena.as_fd());
+        // What passes through a window is worth nothing without its agent.
+        let kept = match asked.window {
+            Some(_) => None,
+            None => self.keeper.keep(job, local_rank, shape, arena.as_fd()),
+        };
         let place = Place::of(arena, kept);
         place.arena.raise_fence(asked.generation);
         for held in list.iter_mut().filter(|held| held.local_rank == local_rank) {
@@ -193,7 +220,9 @@ impl Arenas {
 
     /// Frees what older generations left half done: their ranks are gone.
     pub(super) fn release_unsealed(&self, job: &JobId, generation: Generation) {
-        for place in self.of(job) {
+        // Whoever takes something out of a window lets go of it.
+        let held = |place: &Arc<Place>| !place.arena.geometry().is_windowed();
+        for place in self.of(job).into_iter().filter(held) {
             let arena = &place.arena;
             for slot in 0..arena.geometry().slots {
                 let (state, of) = arena.slot(slot).unwrap_or((SlotState::Empty, generation));
@@ -279,7 +308,38 @@ mod tests {
             ranks: &RANKS,
             image_bytes,
             slots: 1,
+            window: None,
         }
+    }
+
+    #[test]
+    fn a_window_takes_its_own_memory_and_is_given_again_when_nothing_passes() {
+        let (arenas, job) = (arenas(), JobId::from("train"));
+        let wanted = |window| Asked {
+            window,
+            ..asked(&job, 0, 8 << 20)
+        };
+        let mut found = Vec::new();
+        let mut give = |window| {
+            let admit = |state| {
+                found.push(state);
+                Ok(())
+            };
+            arenas.give(wanted(window), admit).expect("memory for a small arena")
+        };
+        let first = give(Some(1 << 20));
+        assert!(Arc::ptr_eq(&first, &give(Some(2 << 20))), "it is no larger than that");
+        let restored = first.arena.begin_restore(0, Generation(1));
+        restored.expect("the window is empty");
+        assert!(!Arc::ptr_eq(&first, &give(Some(1 << 20))), "something passes");
+        assert!(!give(None).arena.geometry().is_windowed());
+        // The other two ranks of the node will ask for theirs.
+        assert_eq!(found, [3 << 20, 3 << 20, 3 * (8 << 20)]);
+        let refused = arenas.give(wanted(Some(1000)), |_| Ok(())).expect_err("too small");
+        assert!(
+            refused.to_string().contains("give it 262144 bytes or more"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Where one rank is served: its arena, its seals, its restore.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -10,40 +13,50 @@ use rankguard_checkpoint::format::{CheckpointId, TensorBox};
 use rankguard_checkpoint::restore::{Request, assemble_many};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
 use rankguard_checkpoint::{Arena, Checkpoint, Lease, Store, StoreError};
-use rankguard_model::{Body, CommitLevel, Launch, Rank, RankRef, RestoreBytes, RestorePoint, Role, Source, Step};
+use rankguard_model::{Body, CommitLevel, Launch, Rank, RankRef, RestoreBytes, RestorePoint, Source, Step};
+use rankguard_proto::v1;
 
 use super::Checkpoints;
 use super::arenas::{Arenas, Asked, Place};
 use super::error::DeskError;
 use super::joint::{Wish, overlap};
-use super::persist::{Errand, Then};
-use crate::collectors::mark;
+use super::persist::{Errand, Then, told};
 use crate::settings::ImageSettings;
 use crate::sighting::Sighting;
 
 /// Serves one rank.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    all: Arc<Checkpoints>,
-    rank: RankRef,
+    pub(super) all: Arc<Checkpoints>,
+    pub(super) rank: RankRef,
     local_rank: u32,
-    launch: Arc<Launch>,
+    pub(super) launch: Arc<Launch>,
     place: Mutex<Option<Arc<Place>>>,
+    /// The rank's connection has ended.
+    pub(super) gone: Arc<AtomicBool>,
 }
 
 /// What was wanted, in a slot of the rank's arena or of one of its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Restored {
     pub(crate) slot: u32,
     pub(crate) bytes: u64,
-    pub(crate) states: Vec<(Rank, String)>,
+    pub(crate) states: States,
     /// Where each box begins; back to back when empty.
     pub(crate) places: Vec<u64>,
     /// The slot is a sealed image as it was saved.
     pub(crate) stays: bool,
     /// The memory file, where it is not the rank's arena.
     pub(crate) own: Option<OwnedFd>,
+    /// Another part follows.
+    pub(crate) more: bool,
 }
+
+/// The small state of every shard, by rank.
+pub(super) type States = Vec<(Rank, String)>;
+
+/// Tells the rank of what is there for it.
+pub(crate) type Hand<'a> = &'a mut dyn FnMut(Restored) -> io::Result<()>;
 
 /// Where wanted boxes lie.
 type Found = (u32, Vec<u64>);
@@ -56,6 +69,7 @@ impl Desk {
             local_rank,
             launch,
             place: Mutex::new(None),
+            gone: Arc::default(),
         }
     }
 
@@ -69,32 +83,36 @@ impl Desk {
             ranks: &self.launch.ranks,
             image_bytes,
             slots: self.all.slots(&self.launch),
+            window: self.launch.copies.window.map(NonZero::get),
         };
         let place = self
             .all
             .arenas
-            .give(asked, |state| self.all.admit(state, asked.slots))?;
+            .give(asked, |state| self.all.admit_arenas(state, &asked))?;
         *self.place.lock().expect("no holder of the arena panics") = Some(place.clone());
         Ok((place, images))
     }
 
-    fn current(&self) -> Option<Arc<Place>> {
+    pub(super) fn current(&self) -> Option<Arc<Place>> {
         self.place.lock().expect("no holder of the arena panics").clone()
     }
 
     /// The rank sealed a slot: it trains on, and the image goes to disk.
-    pub(crate) fn sealed(&self, slot: u32, step: Step, stall_ms: f64) {
+    pub(crate) fn sealed(&self, sealed: &v1::SlotSealed) {
         let Some(place) = self.current() else { return };
         let entity = self.all.roster.entity(&self.rank);
-        let bytes = place
-            .arena
-            .sealed(slot)
-            .map(|image| image.index().image_bytes)
-            .unwrap_or_default();
+        let v1::SlotSealed { slot, stall_ms, .. } = *sealed;
+        let step = Step(sealed.step);
+        let held = place.arena.sealed(slot);
+        let bytes = held.map_or(sealed.bytes, |image| image.index().image_bytes);
         let seal = Body::ShardSealed { step, stall_ms, bytes };
         self.all
             .intake
             .push(Sighting::now(Source::Checkpoint, entity.clone(), seal));
+        if place.arena.geometry().is_windowed() {
+            // It has passed already, or all but the end of it.
+            return;
+        }
         let (intake, store, rank) = (
             self.all.intake.clone(),
             self.launch.checkpoint_store.clone(),
@@ -132,19 +150,7 @@ impl Desk {
             if replicated && ended.is_ok() {
                 wait_for_copies();
             }
-            let (body, class) = match &ended {
-                Ok(seal) => (Body::ShardDurable { seal: seal.clone() }, None),
-                Err(void) => (
-                    Body::ShardFailed {
-                        step,
-                        reason: void.reason.clone(),
-                    },
-                    void.class,
-                ),
-            };
-            let marks = class.map(|class| mark(class, Role::Root, 0.95, "checkpoint-store"));
-            let marks = marks.into_iter().collect();
-            intake.push(Sighting::now(Source::Checkpoint, entity, body).marked(marks).urgent());
+            intake.push(told(entity, step, &ended));
             // The slot serves the next image only when nobody copies from it any more.
             wait_for_copies();
             match ended {
@@ -165,8 +171,9 @@ impl Desk {
         });
     }
 
-    /// Brings the wanted boxes of a committed checkpoint from the nearest tiers.
-    pub(crate) fn restore(&self, point: &RestorePoint, wanted: &[TensorBox]) -> Result<Restored, DeskError> {
+    /// Brings the wanted boxes of a committed checkpoint from the nearest tiers, and hands them to the rank: all at once, or
+    /// one part after the other through a window.
+    pub(crate) fn restore(&self, point: &RestorePoint, wanted: &[TensorBox], hand: Hand<'_>) -> Result<(), DeskError> {
         let started = Instant::now();
         let place = self.current().ok_or(DeskError::NoArena)?;
         let store = Store::at(&self.launch.checkpoint_store);
@@ -175,16 +182,39 @@ impl Desk {
             generation: point.generation,
         };
         let (_lease, checkpoint) = self.load(&store, id)?;
+        let states = checkpoint.indexes.iter();
+        let states = states.map(|index| (index.rank, index.state.to_string())).collect();
+        let from = match place.arena.geometry().is_windowed() {
+            true => self.restore_parts(&place, &checkpoint, wanted, states, hand)?,
+            false => self.restore_whole(&place, &checkpoint, wanted, states, hand)?,
+        };
+        let body = Body::Restored {
+            step: point.step,
+            from,
+            took_ms: started.elapsed().as_secs_f64() * 1e3,
+        };
+        let entity = self.all.roster.entity(&self.rank);
+        self.all
+            .intake
+            .push(Sighting::now(Source::Checkpoint, entity, body).urgent());
+        Ok(())
+    }
+
+    fn restore_whole(
+        &self,
+        place: &Place,
+        checkpoint: &Checkpoint,
+        wanted: &[TensorBox],
+        states: States,
+        hand: Hand<'_>,
+    ) -> Result<RestoreBytes, DeskError> {
         let bytes = wanted.iter().filter_map(TensorBox::bytes).sum();
         let mut restored = Restored {
-            slot: 0,
             bytes,
-            states: Vec::new(),
-            places: Vec::new(),
-            stays: false,
-            own: None,
+            states,
+            ..Restored::default()
         };
-        let from = match in_place(&place.arena, &checkpoint, wanted) {
+        let from = match in_place(&place.arena, checkpoint, wanted) {
             Some((slot, places)) => {
                 (restored.slot, restored.places, restored.stays) = (slot, places, true);
                 RestoreBytes {
@@ -208,8 +238,9 @@ impl Desk {
                     }
                 }
                 let ranks = self.launch.ranks.len();
-                let fetch = |wishes: &[Wish]| self.fetch(&checkpoint, wishes, &store);
-                if overlap(&checkpoint, wanted, ranks) {
+                let fetch =
+                    |wishes: &[Wish]| self.with_sources(checkpoint, |sources| self.fetch(checkpoint, wishes, sources));
+                if overlap(checkpoint, wanted, ranks) {
                     let group = (self.rank.job.clone(), self.rank.generation);
                     self.all.joint.serve(&group, ranks, &wish, fetch)?
                 } else {
@@ -217,18 +248,8 @@ impl Desk {
                 }
             }
         };
-        let body = Body::Restored {
-            step: point.step,
-            from,
-            took_ms: started.elapsed().as_secs_f64() * 1e3,
-        };
-        let entity = self.all.roster.entity(&self.rank);
-        self.all
-            .intake
-            .push(Sighting::now(Source::Checkpoint, entity, body).urgent());
-        let states = checkpoint.indexes.iter();
-        restored.states = states.map(|index| (index.rank, index.state.to_string())).collect();
-        Ok(restored)
+        hand(restored).map_err(DeskError::Hand)?;
+        Ok(from)
     }
 
     /// The committed checkpoint, held so that retention takes nothing of it away; out of the object store where the job has
@@ -254,8 +275,9 @@ impl Desk {
         }
     }
 
-    /// Fills slots with the wanted boxes, back to back. What several of them want is read once.
-    fn fetch(&self, checkpoint: &Checkpoint, wishes: &[Wish], store: &Store) -> Result<RestoreBytes, DeskError> {
+    /// Does `work` with all that may hold chunks of a checkpoint, nearest first.
+    pub(super) fn with_sources<T>(&self, checkpoint: &Checkpoint, work: impl FnOnce(&[&dyn ChunkSource]) -> T) -> T {
+        let store = Store::at(&self.launch.checkpoint_store);
         let places = self.all.arenas.of(&self.rank.job);
         let here = ArenaSource::new(places.iter().map(|place| &*place.arena));
         let (peers, mirror) = (
@@ -266,8 +288,18 @@ impl Desk {
         sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
         let rebuilt = self.all.rebuilt(&self.launch, &checkpoint.indexes, sources.clone());
         sources.extend(rebuilt.iter().map(|rebuilt| rebuilt as &dyn ChunkSource));
-        sources.push(store);
+        sources.push(&store);
         sources.extend(mirror.iter().map(|mirror| mirror as &dyn ChunkSource));
+        work(&sources)
+    }
+
+    /// Fills slots with the wanted boxes, back to back. What several of them want is read once.
+    pub(super) fn fetch(
+        &self,
+        checkpoint: &Checkpoint,
+        wishes: &[Wish],
+        sources: &[&dyn ChunkSource],
+    ) -> Result<RestoreBytes, DeskError> {
         let targets = wishes
             .iter()
             .map(|wish| wish.arena.begin_restore(wish.slot, self.rank.generation));
@@ -281,7 +313,7 @@ impl Desk {
             })
             .collect();
         let report =
-            assemble_many(&checkpoint.manifest, &checkpoint.indexes, &mut requests, &sources).inspect_err(|_| {
+            assemble_many(&checkpoint.manifest, &checkpoint.indexes, &mut requests, sources).inspect_err(|_| {
                 for wish in wishes {
                     let _ = wish.arena.release(wish.slot);
                 }

@@ -13,6 +13,7 @@ mod mirror;
 mod parity;
 mod peer;
 mod persist;
+mod streamed;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -29,7 +30,7 @@ use rankguard_model::{Generation, JobId, Launch, NodeId, RankRef, Stays, Step};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-pub(crate) use desk::Desk;
+pub(crate) use desk::{Desk, Restored};
 pub use keeper::keep_arenas;
 
 use self::arenas::Arenas;

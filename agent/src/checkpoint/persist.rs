@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use rankguard_checkpoint::format::{CheckpointId, Known};
-use rankguard_checkpoint::{Lease, Store};
-use rankguard_model::{RankRef, ShardSeal, Step, with_causes};
+use rankguard_checkpoint::{Lease, Store, StoreError};
+use rankguard_model::{Body, Entity, RankRef, Role, ShardSeal, Source, Step, with_causes};
 
 use super::arenas::Place;
 use super::dedupe::Dedupe;
+use crate::collectors::mark;
+use crate::sighting::Sighting;
 
 /// What is to be made durable, and for whom.
 pub(super) struct Errand<'a> {
@@ -38,12 +40,25 @@ pub(super) enum Then {
     Goes,
     /// It is another's already.
     Gone,
-    /// Its generation may no longer act, and nothing is told of it: the generation after may want it finished.
+    /// Nothing is told of it: its generation may no longer act and the one after may want it finished, or its rank tells.
     Stays,
 }
 
 impl Void {
-    fn of(problem: &dyn std::error::Error) -> Self {
+    /// What is told of a shard that does not come to be.
+    pub(super) fn of_store(problem: &StoreError) -> Self {
+        let class = match problem {
+            it if it.is_of_image() => None,
+            it if it.is_no_space() => Some("disk-full"),
+            _ => Some("storage-io-error"),
+        };
+        Self {
+            class,
+            ..Self::of(problem)
+        }
+    }
+
+    pub(super) fn of(problem: &dyn std::error::Error) -> Self {
         Self {
             reason: with_causes(problem),
             class: None,
@@ -51,7 +66,7 @@ impl Void {
         }
     }
 
-    fn refused(reason: impl Into<String>) -> Self {
+    pub(super) fn refused(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
             class: None,
@@ -65,6 +80,23 @@ impl Void {
             ..Self::refused("it gave way to a newer image before it was written")
         }
     }
+}
+
+/// What the controller hears of a shard.
+pub(super) fn told(entity: Entity, step: Step, ended: &Result<ShardSeal, Void>) -> Sighting {
+    let (body, class) = match ended {
+        Ok(seal) => (Body::ShardDurable { seal: seal.clone() }, None),
+        Err(void) => (
+            Body::ShardFailed {
+                step,
+                reason: void.reason.clone(),
+            },
+            void.class,
+        ),
+    };
+    let marks = class.map(|class| mark(class, Role::Root, 0.95, "checkpoint-store"));
+    let marks = marks.into_iter().collect();
+    Sighting::now(Source::Checkpoint, entity, body).marked(marks).urgent()
 }
 
 impl Errand<'_> {
@@ -104,14 +136,7 @@ impl Errand<'_> {
             }
             store.write_new(index, &image, &Known::default())
         });
-        let written = written.map_err(|problem| Void {
-            class: Some(if problem.is_no_space() {
-                "disk-full"
-            } else {
-                "storage-io-error"
-            }),
-            ..Void::of(&problem)
-        })?;
+        let written = written.map_err(|problem| Void::of_store(&problem))?;
         turn.end_whole(written.index.clone());
         if written.new_bytes < index.image_bytes {
             tracing::debug!(rank = %self.rank.rank, step = %self.step, written.new_bytes, index.image_bytes, "deduplicated");

@@ -14,7 +14,7 @@ use rankguard_proto::v1::from_rank::Kind as Heard;
 use rankguard_proto::v1::to_rank::Kind as Said;
 use rankguard_proto::v1::{self, FromRank};
 
-use crate::checkpoint::{Checkpoints, Desk};
+use crate::checkpoint::{Checkpoints, Desk, Restored};
 use crate::collectors::mark;
 use crate::intake::Intake;
 use crate::ranks::Roster;
@@ -149,8 +149,12 @@ impl Session {
                 self.progress(known, &done);
                 Ok(())
             }
+            Heard::StreamBegun(begun) => {
+                known.desk.streams(begun.slot, Step(begun.step));
+                Ok(())
+            }
             Heard::SlotSealed(sealed) => {
-                known.desk.sealed(sealed.slot, Step(sealed.step), sealed.stall_ms);
+                known.desk.sealed(&sealed);
                 Ok(())
             }
             Heard::Missed(missed) => {
@@ -183,23 +187,26 @@ impl Session {
             Ok(wanted) => wanted,
             Err(problem) => return self.refuse(problem),
         };
-        match known.desk.restore(&point, &wanted) {
-            Ok(restored) => {
-                let states = restored.states.into_iter();
-                let ready = v1::RestoreReady {
-                    step: point.step.0,
-                    slot: restored.slot,
-                    bytes: restored.bytes,
-                    states: states
-                        .map(|(rank, state)| v1::ShardState { rank: rank.0, state })
-                        .collect(),
-                    places: restored.places,
-                    stays: restored.stays,
-                    own_memory: restored.own.is_some(),
-                };
-                let own = restored.own.as_ref().map(AsFd::as_fd);
-                Ok(self.line.say(Said::RestoreReady(ready), own)?)
-            }
+        let line = self.line.clone();
+        let mut hand = |restored: Restored| {
+            let states = restored.states.into_iter();
+            let ready = v1::RestoreReady {
+                step: point.step.0,
+                slot: restored.slot,
+                bytes: restored.bytes,
+                states: states
+                    .map(|(rank, state)| v1::ShardState { rank: rank.0, state })
+                    .collect(),
+                places: restored.places,
+                stays: restored.stays,
+                own_memory: restored.own.is_some(),
+                more: restored.more,
+            };
+            let own = restored.own.as_ref().map(AsFd::as_fd);
+            line.say(Said::RestoreReady(ready), own)
+        };
+        match known.desk.restore(&point, &wanted, &mut hand) {
+            Ok(()) => Ok(()),
             Err(problem) => {
                 let reason = format!("the checkpoint of step {} cannot be loaded: {problem}", point.step);
                 // What may succeed when it is tried again says nothing about the checkpoint.

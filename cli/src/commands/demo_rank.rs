@@ -17,6 +17,9 @@ pub(crate) struct DemoRankArgs {
     /// Samples a step, over all ranks
     #[arg(long)]
     pub(crate) batch: Option<usize>,
+    /// Widths of the hidden layers
+    #[arg(long, value_name = "WIDTHS", value_delimiter = ',')]
+    pub(crate) hidden: Option<Vec<usize>>,
     /// Decides initial weights and sample order
     #[arg(long)]
     pub(crate) seed: Option<u64>,
@@ -39,6 +42,7 @@ pub(crate) fn run(args: DemoRankArgs) -> Exit {
     let settings = Settings {
         epochs: args.epochs.unwrap_or(defaults.epochs),
         batch: args.batch.unwrap_or(defaults.batch),
+        hidden: args.hidden.unwrap_or(defaults.hidden.clone()),
         seed: args.seed.unwrap_or(defaults.seed),
         step_ms_min: args.step_ms_min.unwrap_or(defaults.step_ms_min),
         out: args.out.unwrap_or(defaults.out.clone()),

@@ -76,27 +76,14 @@ impl RankClient {
             Hear::RestoreReady(ready) => ready,
             other => return Err(unexpected(what, &other)),
         };
-        if ready.bytes != wanted_bytes {
-            return Err(ClientError::RestoredBytes {
-                wanted: wanted_bytes,
-                got: ready.bytes,
-            });
-        }
         self.calls = Calls::new(self.env.generation, Step(ready.step), self.checkpoint_every);
-        let own = match ready.own_memory {
-            true => Some(Arena::map(self.wire.take_fd().ok_or(ClientError::NoDescriptor)?)?),
-            false => None,
-        };
-        let arena = own.as_ref().or(self.slots.arena.as_deref()).expect("taken above");
-        let (mut at, mut places) = (0, ready.places.iter());
-        for (_, buffer) in wanted.iter_mut() {
-            arena.read_image(ready.slot, places.next().copied().unwrap_or(at), buffer)?;
-            at += buffer.len() as u64;
+        let (step, states) = (ready.step, ready.states.clone());
+        let mut buffers: Vec<&mut [u8]> = wanted.iter_mut().map(|(_, buffer)| &mut **buffer).collect();
+        match ready.more {
+            true => self.copy_parts(ready, &mut buffers, wanted_bytes)?,
+            false => self.copy_whole(&ready, &mut buffers, wanted_bytes)?,
         }
-        if !ready.stays {
-            arena.release(ready.slot)?;
-        }
-        let states = ready.states.into_iter().map(|shard| {
+        let states = states.into_iter().map(|shard| {
             let rank = Rank(shard.rank);
             let state = serde_json::from_str(&shard.state);
             state
@@ -104,9 +91,74 @@ impl RankClient {
                 .map_err(|source| ClientError::RestoredState { rank, source })
         });
         Ok(Some(RestoredInto {
-            step: Step(ready.step),
+            step: Step(step),
             states: states.collect::<Result<_, _>>()?,
         }))
+    }
+
+    /// All boxes lie in one slot.
+    fn copy_whole(
+        &mut self,
+        ready: &v1::RestoreReady,
+        buffers: &mut [&mut [u8]],
+        wanted: u64,
+    ) -> Result<(), ClientError> {
+        if ready.bytes != wanted {
+            let got = ready.bytes;
+            return Err(ClientError::RestoredBytes { wanted, got });
+        }
+        let own = match ready.own_memory {
+            true => Some(Arena::map(self.wire.take_fd().ok_or(ClientError::NoDescriptor)?)?),
+            false => None,
+        };
+        let arena = own.as_ref().or(self.slots.arena.as_deref()).expect("taken above");
+        let (mut at, mut places) = (0, ready.places.iter());
+        for buffer in buffers {
+            arena.read_image(ready.slot, places.next().copied().unwrap_or(at), buffer)?;
+            at += buffer.len() as u64;
+        }
+        match ready.stays {
+            true => Ok(()),
+            false => Ok(arena.release(ready.slot)?),
+        }
+    }
+
+    /// The bytes of all boxes, back to back, come through a window, one part after the other.
+    fn copy_parts(
+        &mut self,
+        first: v1::RestoreReady,
+        buffers: &mut [&mut [u8]],
+        wanted: u64,
+    ) -> Result<(), ClientError> {
+        let arena = self.slots.arena.clone().expect("taken above");
+        let (what, mut ready, mut got) = ("the next part of the restored tensors", first, 0);
+        let mut rest = buffers.iter_mut().map(|buffer| &mut **buffer);
+        let mut buffer: &mut [u8] = &mut [];
+        loop {
+            let mut at = 0;
+            got += ready.bytes;
+            while at < ready.bytes {
+                if buffer.is_empty() {
+                    buffer = rest.next().ok_or(ClientError::RestoredBytes { wanted, got })?;
+                }
+                let length = (ready.bytes - at).min(buffer.len() as u64);
+                let (part, after) = std::mem::take(&mut buffer).split_at_mut(length as usize);
+                arena.read_image(ready.slot, at, part)?;
+                (buffer, at) = (after, at + length);
+            }
+            arena.release(ready.slot)?;
+            if !ready.more {
+                break;
+            }
+            ready = match self.hear(what, wait_for(RESTORE_WAIT, arena.geometry().window))? {
+                Hear::RestoreReady(ready) => ready,
+                other => return Err(unexpected(what, &other)),
+            };
+        }
+        match got == wanted {
+            true => Ok(()),
+            false => Err(ClientError::RestoredBytes { wanted, got }),
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! Words of `rankguard run`.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use rankguard_checkpoint::arena::MIN_WINDOW_BYTES;
 use rankguard_checkpoint_tiers::object::ObjectTier;
 use rankguard_model::{CheckpointCopies, CheckpointParity, CommitLevel};
 
@@ -72,6 +74,19 @@ pub(crate) struct CopiesArgs {
     /// of the agents
     #[arg(long, value_name = "URL", requires = "checkpoint_dir")]
     pub(crate) checkpoint_mirror: Option<String>,
+    /// Save through so much memory a rank instead of holding its whole image: a save then waits for the disk, shards are
+    /// written whole, and restores read the store; without copies and parity
+    #[arg(long, value_name = "MIB", requires = "checkpoint_dir", value_parser = window,
+        conflicts_with_all = ["checkpoint_copies", "checkpoint_parity"])]
+    pub(crate) checkpoint_window: Option<NonZero<u64>>,
+}
+
+/// MiB as bytes.
+fn window(text: &str) -> Result<NonZero<u64>, String> {
+    let least = MIN_WINDOW_BYTES as f64 / f64::from(1 << 20);
+    let mib = text.parse::<f64>().ok().filter(|mib| (least..=1e9).contains(mib));
+    mib.and_then(|mib| NonZero::new((mib * f64::from(1 << 20)) as u64))
+        .ok_or_else(|| format!("want MiB, {least} or more; 64 lets no disk wait"))
 }
 
 /// What a commit waits for.
@@ -104,6 +119,7 @@ impl CopiesArgs {
                 Level::Durable => CommitLevel::Durable,
                 Level::Replicated => CommitLevel::Replicated,
             },
+            window: self.checkpoint_window,
         })
     }
 }
@@ -166,6 +182,13 @@ mod tests {
 
     #[test]
     fn a_node_count_is_a_range_or_one_number() {
+        let bytes = |text| window(text).map(NonZero::get);
+        assert_eq!((bytes("64"), bytes("0.25")), (Ok(64 << 20), Ok(256 << 10)));
+        assert!(
+            ["0.2", "", "64MiB", "-1", "NaN", "inf"]
+                .iter()
+                .all(|wrong| window(wrong).is_err())
+        );
         let parse = |text: &str| text.parse::<NodeCount>();
         assert_eq!(parse("2:3"), Ok(NodeCount { min: 2, max: 3 }));
         assert_eq!(parse("4"), Ok(NodeCount { min: 4, max: 4 }));
