@@ -7,9 +7,11 @@
 
 mod llama;
 mod memory;
+mod planning;
 mod rank;
 mod ranks;
 mod rounds;
+mod streaming;
 mod words;
 
 use std::io;
@@ -34,6 +36,8 @@ pub(crate) struct Options {
     pub(crate) rounds: usize,
     /// Saves until memory is looked at again.
     pub(crate) saves: usize,
+    /// Memory of a rank whose image passes through, bytes.
+    pub(crate) window: u64,
     /// Where the store is made; removed afterwards.
     pub(crate) dir: PathBuf,
 }
@@ -54,6 +58,7 @@ pub(crate) struct Figures {
     pub(crate) lost_s_per_save: f64,
     pub(crate) plan_10000_tensors_512_to_768_s: f64,
     pub(crate) reshard: Vec<Reshard>,
+    pub(crate) streaming: Streaming,
     pub(crate) memory: Memory,
     pub(crate) raw: Raw,
     pub(crate) machine: Machine,
@@ -76,6 +81,23 @@ pub(crate) struct Memory {
     pub(crate) last_save_bytes: u64,
     /// What this process holds more than at its start when all is over; the ranks have ended.
     pub(crate) left_bytes: u64,
+}
+
+/// Saves through windows smaller than the images.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Streaming {
+    /// Of each rank.
+    pub(crate) window_bytes: u64,
+    /// The most that windows and all processes held beside the state while a save went on ...
+    pub(crate) peak_bytes: u64,
+    /// ... over the state.
+    pub(crate) memory_over_state: f64,
+    /// The trainer waits for the disk: all of the write but the last window.
+    pub(crate) stall_over_odirect_write: f64,
+    pub(crate) durable_over_odirect_write: f64,
+    pub(crate) cpu_s_per_gib: f64,
+    pub(crate) stall_s: f64,
+    pub(crate) durable_s: f64,
 }
 
 /// A load on another number of ranks.
@@ -138,7 +160,8 @@ pub(crate) fn measure(options: &Options) -> io::Result<Figures> {
         ..Figures::default()
     };
     rounds::measure(options, threads, &mut figures)?;
-    figures.plan_10000_tensors_512_to_768_s = rounds::plan_seconds()?;
+    figures.streaming = streaming::measure(options, threads)?;
+    figures.plan_10000_tensors_512_to_768_s = planning::plan_seconds()?;
     figures.machine.load_average_after = memory::load_average();
     Ok(figures)
 }

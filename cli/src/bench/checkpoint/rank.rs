@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::arena::{Arena, ImageOf};
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
@@ -31,6 +31,9 @@ const SECTOR: usize = 4096;
 
 /// Steps of training before the save, to know how long a step takes.
 const STEPS_BEFORE: usize = 40;
+
+/// How long the bench may take nothing out of a window.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Its place and its arenas.
 #[derive(Debug, Clone)]
@@ -229,9 +232,15 @@ impl State {
             .map(|(boxed, data)| (boxed.clone(), &data[..]))
             .collect();
         let arena = &self.arenas[self.place.rank as usize];
-        arena
-            .fill(slot, &of, &tensors, &json!({"step": step}))
-            .map_err(io::Error::other)?;
+        let state = json!({"step": step});
+        if arena.geometry().is_windowed() {
+            let begun = arena.begin_stream(slot, &of, &tensors, &state);
+            let begun = begun.map_err(io::Error::other)?;
+            out::json_line(&Told::default());
+            arena.stream(begun, &tensors, PATIENCE).map_err(io::Error::other)?;
+        } else {
+            arena.fill(slot, &of, &tensors, &state).map_err(io::Error::other)?;
+        }
         Ok(())
     }
 

@@ -1,13 +1,12 @@
 //! The rounds: references and the engine by turns.
 
-use std::hint::black_box;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use rankguard_checkpoint::arena::Arena;
-use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox, plan};
+use rankguard_checkpoint::arena::{Arena, ArenaError};
+use rankguard_checkpoint::format::{CheckpointId, Manifest, ShardIndex};
 use rankguard_checkpoint::{Store, lower_priority};
 use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
 
@@ -18,7 +17,7 @@ use super::words::{Ask, Destination, Tier, Told};
 use super::{Figures, JOB, Memory, Options, Reshard, llama, median, memory};
 
 /// Arenas of this node, one a rank, and the store they are written to.
-struct Node {
+pub(super) struct Node {
     arenas: Vec<Arena>,
     store: Store,
     dir: PathBuf,
@@ -26,10 +25,10 @@ struct Node {
 
 /// What one save took.
 #[derive(Debug, Clone, Copy, Default)]
-struct Save {
-    stall: f64,
-    durable: f64,
-    cpu: f64,
+pub(super) struct Save {
+    pub(super) stall: f64,
+    pub(super) durable: f64,
+    pub(super) cpu: f64,
 }
 
 /// Saves, loads and references with the ranks that were asked for, then other numbers of ranks.
@@ -134,14 +133,14 @@ fn saves_alone(
 
 /// What saving takes beside the state: the arenas, and what the processes hold for themselves more than when they were
 /// ready for the first save.
-struct Extra {
+pub(super) struct Extra {
     processes: Vec<u32>,
     before: u64,
-    most: u64,
+    pub(super) most: u64,
 }
 
 impl Extra {
-    fn begin(ranks: &[RankProcess]) -> Self {
+    pub(super) fn begin(ranks: &[RankProcess]) -> Self {
         let processes: Vec<u32> = ranks.iter().map(RankProcess::id).chain([std::process::id()]).collect();
         let before = processes.iter().copied().map(memory::private).sum();
         Self {
@@ -152,7 +151,7 @@ impl Extra {
     }
 
     /// Each process is watched while it saves; their peaks are added up, whether they fell together or not.
-    fn watch(&mut self, node: &Node, save: impl FnOnce() -> io::Result<Save>) -> io::Result<Save> {
+    pub(super) fn watch(&mut self, node: &Node, save: impl FnOnce() -> io::Result<Save>) -> io::Result<Save> {
         let watched: Vec<Watch> = self.processes.iter().copied().map(Watch::begin).collect();
         let saved = save()?;
         let held: u64 = watched.iter().map(Watch::most).sum();
@@ -166,7 +165,7 @@ impl Extra {
     }
 }
 
-fn slowest(told: &[Told]) -> f64 {
+pub(super) fn slowest(told: &[Told]) -> f64 {
     told.iter().map(|told| told.seconds).fold(0.0, f64::max)
 }
 
@@ -178,9 +177,24 @@ fn ratio(told: &[Told]) -> f64 {
 
 impl Node {
     fn new(options: &Options, ranks: u32, dir: &Path) -> io::Result<Self> {
+        Self::of(options, ranks, dir, |name, bytes| Arena::create(name, 1, bytes))
+    }
+
+    /// One whose ranks save through windows.
+    pub(super) fn windowed(options: &Options, dir: &Path) -> io::Result<Self> {
+        let window = |name: &str, bytes| Arena::windowed(name, bytes, options.window);
+        Self::of(options, options.ranks, dir, window)
+    }
+
+    fn of(
+        options: &Options,
+        ranks: u32,
+        dir: &Path,
+        make: impl Fn(&str, u64) -> Result<Arena, ArenaError>,
+    ) -> io::Result<Self> {
         let arena = |rank: u32| {
             let (_, bytes) = ShardIndex::lay_out(llama::boxes(options.gib, rank.into(), ranks.into()));
-            Arena::create(&format!("rankguard-bench-{rank}"), 1, bytes.unwrap_or(u64::MAX)).map_err(io::Error::other)
+            make(&format!("rankguard-bench-{rank}"), bytes.unwrap_or(u64::MAX)).map_err(io::Error::other)
         };
         Ok(Self {
             arenas: (0..ranks).map(arena).collect::<io::Result<_>>()?,
@@ -226,13 +240,13 @@ impl Node {
     }
 
     /// Where other processes find the arenas.
-    fn paths(&self) -> Vec<PathBuf> {
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
         let path = |arena: &Arena| format!("/proc/{}/fd/{}", std::process::id(), arena.as_fd().as_raw_fd()).into();
         self.arenas.iter().map(path).collect()
     }
 
-    /// All ranks save; each image is written as soon as it is sealed, and the manifest when all are there.
-    fn save(&self, ranks: &mut [RankProcess], step: u64) -> io::Result<Save> {
+    /// All ranks save; each image is written as soon as it is sealed, or as it passes, and the manifest when all are there.
+    pub(super) fn save(&self, ranks: &mut [RankProcess], step: u64) -> io::Result<Save> {
         self.arenas
             .iter()
             .try_for_each(|arena| arena.release(0))
@@ -251,6 +265,12 @@ impl Node {
             let one = |(rank, arena): (&mut RankProcess, &Arena)| {
                 rank.say(ask)?;
                 let told = rank.hear()?;
+                if arena.geometry().is_windowed() {
+                    // That was word of what comes.
+                    let image = arena.streamed(0, Generation(1), &|| false).map_err(io::Error::other)?;
+                    let written = self.store.write_streamed(&image).map_err(io::Error::other)?;
+                    return Ok((rank.hear()?, written.seal));
+                }
                 // From here on as an agent does it: behind everything else that wants the processor.
                 lower_priority();
                 let image = arena.sealed(0).map_err(io::Error::other)?;
@@ -277,7 +297,7 @@ impl Node {
     }
 
     /// Every rank loads what it holds.
-    fn load(
+    pub(super) fn load(
         &self,
         ranks: &mut [RankProcess],
         step: u64,
@@ -308,7 +328,7 @@ impl Node {
         Ok(told.iter().map(|told| told.lost).fold(0.0, f64::max))
     }
 
-    fn forget(&self, step: u64) -> io::Result<()> {
+    pub(super) fn forget(&self, step: u64) -> io::Result<()> {
         self.store.remove(&JobId::from(JOB), id(step)).map_err(io::Error::other)
     }
 }
@@ -351,31 +371,4 @@ fn reshard(options: &Options, from: u32, to: u32, rounds: usize, dir: &Path) -> 
     row.load_over_odirect_read = median(ratios);
     node.forget(1)?;
     Ok(row)
-}
-
-/// Planning 10,000 tensors from 512 ranks on 768: all loads of one rank after the other would be the same work again, so the
-/// plan of every rank is counted together.
-pub(super) fn plan_seconds() -> io::Result<f64> {
-    const TENSORS: u64 = 10_000;
-    const ROWS: u64 = 1536;
-    let part = |tensor: u64, rank: u64, world: u64| {
-        let share = ROWS / world;
-        let rows = rank * share..(rank + 1) * share;
-        TensorBox::rows(format!("layers.{tensor}.weight"), Dtype::Bf16, vec![ROWS, 8], rows)
-    };
-    let shard = |rank: u64| {
-        let (tensors, end) = ShardIndex::lay_out((0..TENSORS).map(|tensor| part(tensor, rank, 512)));
-        ShardIndex {
-            rank: Rank(rank as u32),
-            world_size: 512,
-            image_bytes: end.unwrap_or(0),
-            tensors,
-            ..ShardIndex::new(&JobId::from(JOB), id(1))
-        }
-    };
-    let indexes: Vec<ShardIndex> = (0..512).map(shard).collect();
-    let wanted: Vec<TensorBox> = (0..TENSORS).map(|tensor| part(tensor, 300, 768)).collect();
-    let start = Instant::now();
-    black_box(plan(&wanted, &indexes).map_err(io::Error::other)?);
-    Ok(start.elapsed().as_secs_f64())
 }

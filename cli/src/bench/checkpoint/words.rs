@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 pub(super) enum Ask {
     /// Copies all tensors into memory that was touched before: the floor of a stall.
     Memcpy,
-    /// Copies all tensors into a slot of the arena, digests them and seals the slot.
+    /// Copies all tensors into a slot of the arena, digests them and seals the slot. Where that is a window it says so before
+    /// the first byte, too.
     Fill { slot: u32, step: u64 },
     /// Writes as many bytes as the image has to a file, past the page cache, and syncs it: the floor of a save.
     Write { path: PathBuf },

@@ -58,6 +58,9 @@ pub(crate) struct BenchCheckpointArgs {
     /// Saves in all; memory is told after the first and the last
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = count)]
     pub(crate) saves: usize,
+    /// Memory of each rank in the rows of saves that stream through a window
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    pub(crate) window: u64,
     /// Where the store is made, on the disk that is to be measured; the folder for temporary files if absent
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

@@ -44,6 +44,7 @@ pub(super) fn run(args: &BenchCheckpointArgs) -> Result<Exit, CliError> {
         ranks: args.ranks,
         rounds: args.rounds,
         saves: args.saves,
+        window: args.window << 20,
         dir,
     };
     let figures = measure(&options).map_err(failed)?;
@@ -114,6 +115,26 @@ fn lines(figures: &Figures) -> Vec<Line> {
             "0.5 at most at 2 GiB",
         ),
         row(
+            "streaming: extra memory / state",
+            figures.streaming.memory_over_state,
+            "below 1",
+        ),
+        row(
+            "streaming: durable / O_DIRECT write",
+            figures.streaming.durable_over_odirect_write,
+            "",
+        ),
+        row(
+            "streaming: stall / O_DIRECT write",
+            figures.streaming.stall_over_odirect_write,
+            "",
+        ),
+        row(
+            "streaming: CPU seconds a GiB saved",
+            figures.streaming.cpu_s_per_gib,
+            "",
+        ),
+        row(
             "plan 10,000 tensors 512 to 768, s",
             figures.plan_10000_tensors_512_to_768_s,
             "1 at most",
@@ -122,6 +143,8 @@ fn lines(figures: &Figures) -> Vec<Line> {
         row("stall, s", figures.raw.stall_s, ""),
         row("O_DIRECT write, s", figures.raw.odirect_write_s, ""),
         row("durable, s", figures.raw.durable_s, ""),
+        row("streaming: stall, s", figures.streaming.stall_s, ""),
+        row("streaming: durable, s", figures.streaming.durable_s, ""),
         row("O_DIRECT read, s", figures.raw.odirect_read_s, ""),
         row("cold load, s", figures.raw.cold_load_s, ""),
         row("O_DIRECT read into fresh memory, s", figures.raw.fresh_read_s, ""),

@@ -1,0 +1,59 @@
+//! Saves through windows smaller than the images: less memory, for which the trainer waits for the disk.
+
+use std::io;
+
+use super::ranks::{RankProcess, all_do};
+use super::rounds::{Extra, Node, Save, slowest};
+use super::words::{Ask, Destination, Tier};
+use super::{Options, Streaming, median};
+
+/// Saves before anything else is done, for what they hold.
+const ALONE: u64 = 3;
+
+/// Saves, and plain writes of the same bytes by turns.
+pub(super) fn measure(options: &Options, threads: usize) -> io::Result<Streaming> {
+    let dir = tempfile::Builder::new()
+        .prefix("rankguard-bench-")
+        .tempdir_in(&options.dir)?;
+    let node = Node::windowed(options, &dir.path().join("store"))?;
+    let mut ranks = RankProcess::start_all(options.ranks, options.gib, threads, &node.paths())?;
+    let mut extra = Extra::begin(&ranks);
+    for step in 1..=ALONE {
+        extra.watch(&node, || node.save(&mut ranks, step))?;
+        node.forget(step)?;
+    }
+    let (mut saves, mut writes, mut state) = (Vec::new(), Vec::new(), 0);
+    for round in 0..=options.rounds {
+        let step = ALONE + 1 + round as u64;
+        saves.push(node.save(&mut ranks, step)?);
+        let reference = |nth: usize| dir.path().join(format!("reference-{nth}"));
+        writes.push(slowest(&all_do(&mut ranks, |nth| Ask::Write { path: reference(nth) })?));
+        if round == 0 {
+            let loaded = node.load(&mut ranks, step, (Tier::Disk, Destination::Touched), true)?;
+            state = loaded.iter().map(|told| told.needed).sum();
+        }
+        node.forget(step)?;
+    }
+    // The first of them is thrown away.
+    let (saves, writes) = (&saves[1..], &writes[1..]);
+    let of = |pick: fn(&Save) -> f64| median(saves.iter().map(pick).collect());
+    let over = |pick: fn(&Save) -> f64| {
+        median(
+            saves
+                .iter()
+                .zip(writes)
+                .map(|(save, write)| pick(save) / write)
+                .collect(),
+        )
+    };
+    Ok(Streaming {
+        window_bytes: options.window,
+        peak_bytes: extra.most,
+        memory_over_state: extra.most as f64 / state as f64,
+        stall_over_odirect_write: over(|save| save.stall),
+        durable_over_odirect_write: over(|save| save.durable),
+        cpu_s_per_gib: of(|save| save.cpu) / (state as f64 / f64::from(1 << 30)),
+        stall_s: of(|save| save.stall),
+        durable_s: of(|save| save.durable),
+    })
+}
