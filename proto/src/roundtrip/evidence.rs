@@ -4,8 +4,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use rankguard_model::{
-    Body, ClassId, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck, Generation, JobId, Ledger,
-    Mark, NodeId, OrderId, Rank, RestoreBytes, Role, Sequence, ShardSeal, Source, Step, Timestamp,
+    Body, ClassId, CopyTier, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck, Generation, HeldIn,
+    JobId, Ledger, Mark, NodeId, OrderId, Rank, RestoreBytes, Role, Sequence, ShardSeal, Source, Step, Timestamp,
 };
 
 pub(super) fn text() -> impl Strategy<Value = String> {
@@ -220,4 +220,12 @@ pub(super) fn evidence() -> impl Strategy<Value = Evidence> {
             synthetic,
         },
     )
+}
+
+pub(super) fn copy_tier() -> impl Strategy<Value = CopyTier> {
+    prop_oneof![Just(CopyTier::Peer), Just(CopyTier::Mirror), Just(CopyTier::Parity)]
+}
+
+pub(super) fn held_in() -> impl Strategy<Value = HeldIn> {
+    prop::sample::select(vec![HeldIn::Arenas, HeldIn::Copies, HeldIn::Parity])
 }

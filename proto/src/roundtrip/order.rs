@@ -4,24 +4,16 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use rankguard_model::{
-    Best, CheckpointCall, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClockOffset, CommitLevel, CopyTier,
-    Finish, Good, HeldIn, JobSpec, Launch, NodeInfo, NodeRange, Order, Peer, Preflight, RankRef, RankSlot,
-    RestorePoint, Retention, RunningRank, Stays,
+    Best, CheckpointCall, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClockOffset, CommitLevel, Finish, Good,
+    JobSpec, Launch, NodeInfo, NodeRange, Order, Peer, Preflight, RankRef, RankSlot, RestorePoint, Retention,
+    RunningRank, Stays,
 };
 
-use super::evidence::{generation, job, name, node, rank, step, text};
+use super::evidence::{generation, held_in, job, name, node, rank, step, text};
 
 pub(super) fn stays() -> impl Strategy<Value = Stays> {
     let named = vec((generation(), step()), 0..3);
     (any::<u32>(), named).prop_map(|(newest, named)| Stays { newest, named })
-}
-
-pub(super) fn copy_tier() -> impl Strategy<Value = CopyTier> {
-    prop_oneof![Just(CopyTier::Peer), Just(CopyTier::Mirror), Just(CopyTier::Parity)]
-}
-
-pub(super) fn held_in() -> impl Strategy<Value = HeldIn> {
-    prop::sample::select(vec![HeldIn::Arenas, HeldIn::Copies, HeldIn::Parity])
 }
 
 pub(super) fn finish() -> impl Strategy<Value = Finish> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rankguard_core::{Event, Timer};
 use rankguard_model::{
     Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Exit, Fields, Generation, JobSpec, Mark,
-    NodeInfo, NodeRange, Order, Rank, Role, ShardSeal, Source, Step,
+    NodeInfo, NodeRange, Rank, Role, ShardSeal, Source, Step, Timestamp,
 };
 
 use crate::moves::Move;
