@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Between two looks at a count: the other side is another process and rings no bell.
-pub(super) const LOOK: Duration = Duration::from_micros(200);
+/// Between two looks at a count: the other side is another process and rings no bell. A disk writes half a piece meanwhile.
+pub(super) const LOOK: Duration = Duration::from_micros(500);
 
 /// In place of the agent's count before it has read what comes: the rank may not put anything else there until then.
 const NOT_BEGUN: u64 = u64::MAX;
