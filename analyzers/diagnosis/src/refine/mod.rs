@@ -35,7 +35,7 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
     let said = texts.chain([sign.text.as_str()]);
     let framed = sign.field("functions").is_some();
     let sign = cut_off(scene, sign).filter(|_| !framed).unwrap_or(sign);
-    if let Some((layer, why)) = layer::of(sign, candidate.class.as_str(), said) {
+    if let Some((layer, why)) = layer::of(scene, &candidate, sign, said) {
         candidate.layer = Some(layer.to_owned());
         candidate.notes.push(why);
     }
