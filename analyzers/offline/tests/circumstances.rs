@@ -189,3 +189,26 @@ fn a_rank_that_says_that_it_slept_was_late_by_its_program() {
     let slept = late("straggler: rank 1 is sleeping 70s before all_reduce");
     assert_eq!(slept, (class, "user-code".to_owned(), Some(Rank(1))));
 }
+
+#[test]
+fn labels_that_are_all_damaged_are_why_nothing_could_be_unpacked() {
+    let scan = |corrupt: u32| {
+        format!(
+            "train: Scanning data/labels/train images and labels... 64 found, 0 missing, 0 empty, {corrupt} corrupted: 100%|####| 64/64"
+        )
+    };
+    let raised = "Traceback (most recent call last):\n  File \"train.py\", line 5, in load\n    labels, shapes = zip(*cache)\nValueError: not enough values to unpack (expected 2, got 0)";
+    let of = |corrupt: u32| of("rank-stderr", &format!("{}\n{raised}", scan(corrupt))).class;
+    assert_eq!(of(64), "data-corrupt");
+    assert_eq!(of(0), "python-value-error");
+}
+
+#[test]
+fn what_cannot_be_pickled_is_what_the_exception_says() {
+    let raised = |text: &str| of("rank-stderr", text).class;
+    assert_eq!(
+        raised("AttributeError: Can't pickle local object 'main.<locals>.Data'"),
+        "attribute-error"
+    );
+    assert_eq!(raised("TypeError: cannot pickle '_thread.lock' object"), "type-error");
+}
