@@ -212,3 +212,18 @@ fn what_cannot_be_pickled_is_what_the_exception_says() {
     );
     assert_eq!(raised("TypeError: cannot pickle '_thread.lock' object"), "type-error");
 }
+
+#[test]
+fn a_data_worker_that_the_kernel_killed_is_its_ranks() {
+    let worker = |pid: u32| format!("RuntimeError: DataLoader worker (pid {pid}) is killed by signal: Killed.");
+    let kernel = "[99.2] Out of memory: Killed process 5151 (pt_data_worker) total-vm:12345678kB, anon-rss:5012345kB";
+    let rank_of = |pid: u32| {
+        let told = case(vec![
+            stream("rank-stderr", Some(1), &worker(pid)),
+            stream("kmsg", None, kernel),
+        ]);
+        (told.class, told.root_rank)
+    };
+    assert_eq!(rank_of(5151), ("host-oom-kill".to_owned(), Some(Rank(1))));
+    assert_eq!(rank_of(5152).1, None);
+}
