@@ -113,22 +113,24 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
     ended.then(|| says_nothing(scene)).flatten()
 }
 
-/// The one rank that does not tell of a lost peer where all others do, up to the highest that speaks: who ended first does not
-/// survive to tell of it.
+/// The one rank that does not tell of a lost peer where all others do: who ended first does not survive to tell of it. Where
+/// nobody tells how many ranks there are, it is those up to the highest that speaks.
 fn says_nothing(scene: &Scene<'_>) -> Option<Rank> {
     let lost = |sign: &&Sign| sign.class().is_some_and(|class| class.as_str() == "remote-worker-lost");
-    let marks = scene.marks().map(|(_, sign)| sign);
-    let tellers: BTreeSet<u32> = marks
+    let tellers: BTreeSet<u32> = scene
+        .marks()
+        .map(|(_, sign)| sign)
         .filter(lost)
         .filter_map(|sign| sign.entity.rank())
         .map(|rank| rank.0)
         .collect();
-    let highest = *tellers.last()?;
+    let placed = scene.placements.keys().next_back().map_or(0, |rank| rank.0);
+    let highest = placed.max(*tellers.last()?);
     // As many as there are numbers below the highest: exactly one is missing.
     if tellers.len() < SURVIVORS || tellers.len() != highest as usize {
         return None;
     }
-    (0..highest).find(|rank| !tellers.contains(rank)).map(Rank)
+    (0..=highest).find(|rank| !tellers.contains(rank)).map(Rank)
 }
 
 /// Whether a failure is one process's by its nature: its sample, its memory, its crash. Wrong settings and calls fail everywhere.

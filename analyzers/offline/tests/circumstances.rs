@@ -113,6 +113,25 @@ fn the_one_rank_that_tells_of_no_lost_peer_is_the_peer() {
 }
 
 #[test]
+fn ranks_that_are_known_to_run_and_say_nothing_count() {
+    let of = |world: u32| {
+        let ranks = (0..world).map(|rank| {
+            let text = match rank {
+                2 | 4 => "step 3 loss 0.5",
+                _ => "NCCL error: remote process exited or there was a network error",
+            };
+            RecordStream {
+                node: Some("n1".to_owned()),
+                ..stream("rank-stderr", Some(rank), text)
+            }
+        });
+        case(ranks.collect()).root_rank
+    };
+    assert_eq!(of(4), Some(Rank(2)));
+    assert_eq!(of(5), None);
+}
+
+#[test]
 fn the_rank_that_submits_what_no_other_does_went_astray() {
     let stall = |astray: &str| {
         format!(
