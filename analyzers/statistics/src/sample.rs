@@ -27,20 +27,28 @@ pub struct Summary {
 impl Summary {
     /// Of the finite values; `None` when there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
-        // Absent ones are passed over in each pass: a copy without them would cost more than all passes.
-        let finite = || values.iter().copied().filter(|x| x.is_finite());
-        let (count, first) = (finite().count(), finite().next()?);
-        let (min, max) = finite().fold((first, first), |(min, max), x| {
-            (if x < min { x } else { min }, if x > max { x } else { max })
-        });
-        let sum = summed(values, |x| x);
+        // All are looked at, whatever is found: that is done several at a time.
+        if values.iter().fold(true, |all, x| all & x.is_finite()) {
+            Self::of_finite(values)
+        } else {
+            let finite: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
+            Self::of_finite(&finite)
+        }
+    }
+
+    fn of_finite(values: &[f64]) -> Option<Self> {
+        let (count, first) = (values.len(), *values.first()?);
+        let less = |one: f64, other: f64| if other < one { other } else { one };
+        let more = |one: f64, other: f64| if other > one { other } else { one };
+        let [min, max] = [folded(values, first, |x| x, less), folded(values, first, |x| x, more)];
+        let sum = folded(values, 0.0, |x| x, |sum, x| sum + x);
         let mean = sum / count as f64;
-        let squares = summed(values, |x| (x - mean).powi(2));
+        let squares = folded(values, 0.0, |x| (x - mean) * (x - mean), |sum, x| sum + x);
         let variance = if count > 1 { squares / (count - 1) as f64 } else { 0.0 };
         Some(Self {
             count,
             mean,
-            median: median(values, count, min, max),
+            median: median(values, min, max),
             deviation: variance.sqrt(),
             c2: (mean != 0.0).then(|| variance / (mean * mean)),
             min,
@@ -50,51 +58,60 @@ impl Summary {
     }
 }
 
-/// The sum of a term of each finite value, in lanes that do not wait for each other.
-fn summed(values: &[f64], term: impl Fn(f64) -> f64) -> f64 {
-    let term = |x: f64| if x.is_finite() { term(x) } else { 0.0 };
-    let mut lanes = [0.0; 8];
+/// A term of each value, put together in lanes that do not wait for each other.
+fn folded(values: &[f64], begin: f64, term: impl Fn(f64) -> f64, join: impl Fn(f64, f64) -> f64) -> f64 {
+    let mut lanes = [begin; 8];
     let (whole, rest) = values.as_chunks::<8>();
     for chunk in whole {
         for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane += term(*x);
+            *lane = join(*lane, term(*x));
         }
     }
-    lanes.iter().sum::<f64>() + rest.iter().map(|x| term(*x)).sum::<f64>()
+    let rest = rest.iter().map(|x| term(*x));
+    lanes.into_iter().chain(rest).fold(begin, join)
 }
 
 /// Bins of the histogram that finds the middle of many values, and how many are many.
 const BINS: usize = 1 << 12;
 const MANY: usize = 4 * BINS;
+/// From here on up to twice as much, numbers are whole.
+const WHOLE: f64 = (1_u64 << 52) as f64;
 
-/// The middle of so many finite values, at least one, without putting all in order: of many only those are looked at that
-/// lie in the bins of the middle ones.
-fn median(values: &[f64], count: usize, min: f64, max: f64) -> f64 {
-    let finite = || values.iter().copied().filter(|x| x.is_finite());
-    let (below, above) = ((count - 1) / 2, count / 2);
+/// The middle of finite values, at least one, without putting all in order: of many only those are looked at that lie in
+/// the bins of the middle ones.
+fn median(values: &[f64], min: f64, max: f64) -> f64 {
+    let (below, above) = ((values.len() - 1) / 2, values.len() / 2);
     let scale = (BINS - 1) as f64 / (max - min);
-    if count < MANY || !scale.is_normal() {
-        return middle(finite().collect(), below, above);
+    if values.len() < MANY || !scale.is_normal() {
+        return middle(values.to_vec(), below, above);
     }
-    // It only rises with the value, so a bin's values are neighbours in their order.
-    let bin = |x: f64| (((x - min) * scale) as usize).min(BINS - 1);
-    let mut counts = vec![0_usize; BINS];
-    finite().for_each(|x| counts[bin(x)] += 1);
-    let mut before = 0;
-    let mut place = |rank: usize| {
-        let mut upto = 0;
-        let at = counts.iter().position(|count| {
-            upto += count;
-            upto > rank
-        });
-        let at = at.unwrap_or(BINS - 1);
-        before = upto - counts[at];
-        at
+    // Beside 2^52 a number has no room but for its nearest whole, in the lowest bits. That only rises with the value, so a
+    // bin's values are neighbours in their order.
+    let binned = |x: f64| (x - min) * scale + WHOLE;
+    let mut counts = vec![0_u32; BINS];
+    for x in values {
+        counts[binned(*x).to_bits() as usize % BINS] += 1;
+    }
+    // The bin of a rank, and how many values lie in bins before it.
+    let place = |rank: usize| {
+        let (mut bin, mut before) = (0, 0);
+        while before + counts[bin] as usize <= rank {
+            before += counts[bin] as usize;
+            bin += 1;
+        }
+        (bin, before)
     };
-    let last = place(above);
-    let first = place(below);
-    let near = finite().filter(|x| (first..=last).contains(&bin(*x)));
-    middle(near.collect(), below - before, above - before)
+    let ((first, before), (last, _)) = (place(below), place(above));
+    let bounds = (first as f64 + WHOLE)..=(last as f64 + WHOLE);
+    let is_near = |x: &f64| bounds.contains(&binned(*x));
+    let mut near = Vec::new();
+    // Few are near: eight at a time are seen to have none.
+    for few in values.chunks(8) {
+        if few.iter().fold(false, |any, x| any | is_near(x)) {
+            near.extend(few.iter().copied().filter(is_near));
+        }
+    }
+    middle(near, below - before, above - before)
 }
 
 /// The mean of the values that two neighbouring places would hold, were all in order.
