@@ -90,7 +90,7 @@ fn the_image_of_a_lost_node_is_rebuilt_out_of_the_others_and_their_parity() {
 /// is committed, on the nodes that are left, whose images stand under sums again.
 #[test]
 fn a_holder_that_dies_while_its_sums_are_made_costs_no_checkpoint() {
-    let mut cluster = Cluster::start_with(4, "[agent]\ncopy_bytes_per_s = 150_000\n");
+    let mut cluster = Cluster::start_with(4, "[agent]\ncopy_bytes_per_s = 25_000\n");
     let store = cluster.train("2:4", "100", &["--checkpoint-parity", "2+1"]);
     let step = until("a commit whose sums are being made", LIMIT, || {
         let job = cluster.job();

@@ -147,8 +147,7 @@ impl Checkpoints {
             callers: Some(self.parts.clone()),
             ..Holdings::new(self.shelf.clone())
         };
-        let (limits, cap) = (ServerLimits::default(), self.cap.clone());
-        BulkServer::bind((host, 0).into(), &self.network, holdings, limits, cap).await
+        BulkServer::bind((host, 0).into(), &self.network, holdings, ServerLimits::default()).await
     }
 
     /// Older generations may neither fill nor seal any more (RG-3). What they sealed stays: it may be in a commit.

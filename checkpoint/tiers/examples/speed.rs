@@ -188,7 +188,7 @@ fn pair(
         sums: Some(sums.clone()),
         ..Holdings::new(shelf.clone())
     };
-    let server = BulkServer::bind(any, network, holdings, ServerLimits::default(), none());
+    let server = BulkServer::bind(any, network, holdings, ServerLimits::default());
     let server = runtime.block_on(server)?;
     let limits = Limits {
         connections: CONNECTIONS,

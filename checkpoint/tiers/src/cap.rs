@@ -1,4 +1,4 @@
-//! A bandwidth cap: how fast bytes may leave, whatever they are and however many senders there are.
+//! A bandwidth cap: how fast copies may leave, whatever they are and however many senders there are.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;

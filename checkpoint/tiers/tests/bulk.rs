@@ -47,12 +47,11 @@ fn image(bytes: Vec<u8>) -> Arc<dyn ImageSource + Send + Sync> {
 
 async fn server(shelf: &Arc<Shelf>, store: Option<Store>) -> BulkServer {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let cap = Arc::new(Cap::none());
     let holdings = Holdings {
         store,
         ..Holdings::new(shelf.clone())
     };
-    BulkServer::bind(any, &Network::loopback(), holdings, ServerLimits::default(), cap)
+    BulkServer::bind(any, &Network::loopback(), holdings, ServerLimits::default())
         .await
         .unwrap()
 }
@@ -384,7 +383,6 @@ async fn a_server_that_came_back_is_reached_again() {
         .await
         .unwrap();
     drop(first);
-    let cap = Arc::new(Cap::none());
     let second = loop {
         // The listener of the first is closed when its task has ended.
         let bound = BulkServer::bind(
@@ -392,7 +390,6 @@ async fn a_server_that_came_back_is_reached_again() {
             &Network::loopback(),
             Holdings::new(shelf.clone()),
             ServerLimits::default(),
-            cap.clone(),
         )
         .await;
         match bound {
@@ -414,10 +411,9 @@ async fn nothing_but_loopback_is_spoken_to() {
     let refused = reach(far, Limits::default());
     assert!(matches!(refused, Err(BulkError::Exposed(_))));
     let shelf = Arc::new(Shelf::new(1));
-    let cap = Arc::new(Cap::none());
     let all = SocketAddr::from(([0, 0, 0, 0], 0));
     let (network, holdings) = (Network::loopback(), Holdings::new(shelf));
-    let refused = BulkServer::bind(all, &network, holdings, ServerLimits::default(), cap).await;
+    let refused = BulkServer::bind(all, &network, holdings, ServerLimits::default()).await;
     assert!(matches!(refused, Err(BulkError::Exposed(_))));
 }
 
@@ -457,12 +453,11 @@ async fn over_tls_images_pass_between_agents_that_have_a_part_in_the_generation(
         callers: Some(Arc::new(OnlyN1)),
         ..Holdings::new(Arc::new(Shelf::new(64 << 20)))
     };
-    let cap = || Arc::new(Cap::none());
-    let server = BulkServer::bind(any, &n3, holdings, ServerLimits::default(), cap());
+    let server = BulkServer::bind(any, &n3, holdings, ServerLimits::default());
     let server = server.await.unwrap();
     let reach = |network: &Network, node: &str| {
         let (expected, limits) = (Expected::Agent(NodeId::from(node)), Limits::default());
-        Arc::new(BulkPeer::new(server.address(), expected, network, limits, cap()).unwrap())
+        Arc::new(BulkPeer::new(server.address(), expected, network, limits, Arc::new(Cap::none())).unwrap())
     };
     let (index, bytes) = LARGE.sealed(id(10, 7), 0);
     let push = async |peer: Arc<BulkPeer>| peer.push(What::Image, &index, image(bytes.clone()), Keep::Memory).await;

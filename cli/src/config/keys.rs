@@ -29,7 +29,7 @@ pub(crate) const KEYS: &[Key] = &[
     key(
         "agent.copy_bytes_per_s",
         Kind::Count(1, u64::MAX),
-        "most bytes a second that copies of images to other nodes and to object stores take; all there are when not set",
+        "most bytes a second that copies of images to other nodes and to object stores take; all there are when not set; restores take what there is",
     ),
     key(
         "agent.failure_domain",

@@ -15,7 +15,6 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::frame::{Ask, FrameError, Reply, read_head, read_payload, write_head};
 use super::{BulkError, Holder, Keep, Name, Refusal, Shelf, Sums, What, protocol};
-use crate::cap::Cap;
 
 /// Most bytes of chunks in one answer.
 pub(super) const MAX_FETCH_BYTES: usize = 128 << 20;
@@ -87,18 +86,16 @@ struct Desk {
     /// Where images that were offered for disk go; what is not named here is for memory.
     for_disk: std::sync::Mutex<std::collections::BTreeSet<Name>>,
     limits: ServerLimits,
-    cap: Arc<Cap>,
 }
 
 impl BulkServer {
     /// Listens at `address` (port 0 for any), which must be loopback unless `network` has an identity: then callers must be
-    /// agents of the same cluster. What it sends goes through `cap`.
+    /// agents of the same cluster. What it sends knows no cap: whoever asks for an image has a job that stands still.
     pub async fn bind(
         address: SocketAddr,
         network: &Network,
         holdings: Holdings,
         limits: ServerLimits,
-        cap: Arc<Cap>,
     ) -> Result<Self, BulkError> {
         network.may_use(address.ip())?;
         let io = |source| BulkError::Io {
@@ -114,7 +111,6 @@ impl BulkServer {
             refusals: network.refusals().clone(),
             for_disk,
             limits,
-            cap,
         };
         let listener = Listener::new(listener, network, protocol());
         let task = tokio::spawn(accept(listener, Arc::new(desk)));
@@ -173,7 +169,6 @@ impl Desk {
             let (reply, bytes) = tokio::time::timeout(self.limits.deadline, served)
                 .await
                 .map_err(late)??;
-            self.cap.take(bytes.len() as u64).await;
             let sent = async {
                 write_head(&mut stream, &reply, bytes.len() as u64).await?;
                 stream.write_all(&bytes).await?;

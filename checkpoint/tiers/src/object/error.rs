@@ -20,9 +20,7 @@ pub enum ObjectError {
         url: String,
         source: object_store::Error,
     },
-    #[error(
-        "cannot {what} {url}: no answer within {limit:?}; is the place reachable, and the bandwidth cap not too low?"
-    )]
+    #[error("cannot {what} {url}: no answer within {limit:?}; is the place reachable?")]
     Deadline {
         what: &'static str,
         url: String,

@@ -99,7 +99,7 @@ impl ObjectTier {
         Self { limits, ..self }
     }
 
-    /// The same with all bytes, both ways, through `cap`.
+    /// The same with all bytes that are sent through `cap`. What is read waits for no cap: a job stands until it is there.
     pub fn with_cap(self, cap: Arc<Cap>) -> Self {
         Self { cap, ..self }
     }
@@ -169,13 +169,11 @@ impl ObjectTier {
                 found: found.meta.size,
             });
         }
-        self.cap.take(found.meta.size).await;
         Ok(self.ask("read", &place.url, found.bytes()).await?.to_vec())
     }
 
     /// A range of an object.
     async fn read_range(&self, place: &Place, range: std::ops::Range<u64>) -> Result<bytes::Bytes, ObjectError> {
-        self.cap.take(range.end - range.start).await;
         let wanted = range.end - range.start;
         let request = self.store.get_range(&place.path, range);
         let bytes = self.ask("read", &place.url, request).await?;

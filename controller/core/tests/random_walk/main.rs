@@ -1,0 +1,176 @@
+//! Random lists of events, sensible or not: every named invariant holds after each of them, the generation of a job never
+//! goes back (RG-3), the same events give the same state (RG-8), and events survive the journal's form.
+
+mod moves;
+mod steps;
+mod walk;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use rankguard_core::{Adoption, Stamped, State, step};
+use rankguard_faults::Catalogue;
+use rankguard_model::{Body, ClassId, Entity, Generation, JobState, Mark, NodeId, Rank, Role, Source};
+
+use moves::{Move, moves};
+use walk::{Walk, job, node, policy};
+
+proptest! {
+    #[test]
+    fn invariants_hold_on_every_walk(list in moves()) {
+        let mut walk = Walk::new();
+        for one in &list {
+            walk.make(one);
+        }
+        // The journal gives the state back (RG-8), also through its own form on disk.
+        let mut again = State::new(policy(), Catalogue::builtin());
+        for stamped in &walk.journal {
+            let text = serde_json::to_string(stamped).expect("an event can be written");
+            let read: Stamped = serde_json::from_str(&text).expect("an event can be read");
+            prop_assert_eq!(&read, stamped);
+            step(&mut again, &read);
+        }
+        prop_assert!(again == walk.state, "the journal gives another state");
+    }
+}
+
+/// The judge bites: a plan that nobody may carry out is refused by name.
+#[test]
+fn a_plan_on_a_lost_node_is_refused() {
+    let mut walk = Walk::new();
+    for number in 0..2 {
+        walk.make(&Move::Join {
+            node: number,
+            incarnation: 0,
+        });
+    }
+    walk.make(&Move::Submit { job: 0, min: 1, max: 2 });
+    let plan = walk.state.jobs()[&job(0)].plan.clone().expect("two nodes are enough");
+    walk.make(&Move::Silence { node: 1 });
+    let problems = rankguard_core::plan_check(&walk.state, &plan);
+    assert!(
+        problems.contains(&rankguard_core::PlanProblem::NodeNotUsable(node(1))),
+        "{problems:?}"
+    );
+    assert!(
+        problems.contains(&rankguard_core::PlanProblem::GenerationNotNewer(plan.generation)),
+        "{problems:?}"
+    );
+}
+
+/// The walks are worth something: they get to running jobs, checkpoints, cases, cordons and later generations.
+#[test]
+fn walks_reach_the_states_that_matter() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+
+    let mut runner = TestRunner::deterministic();
+    let mut reached: BTreeMap<&str, u32> = BTreeMap::new();
+    for _ in 0..300 {
+        let list = moves().new_tree(&mut runner).expect("moves can be drawn").current();
+        let mut walk = Walk::new();
+        let mut seen: BTreeMap<&str, bool> = BTreeMap::new();
+        let mut asked = false;
+        for one in &list {
+            let adopters = adopters(&walk.state);
+            walk.make(one);
+            asked |= !adopters.is_empty();
+            if adopters.iter().any(|node| !walk.state.fleet().is_live(node)) {
+                seen.insert("an adopter lost", true);
+            }
+            for job in walk.state.jobs().values() {
+                if job.state() == JobState::Running {
+                    seen.insert("running", true);
+                }
+                if !job.checkpoints.committed.is_empty() {
+                    seen.insert("committed", true);
+                }
+                if job.generation > Generation(1) {
+                    seen.insert("second generation", true);
+                }
+                let committing = job.checkpoints.committing.as_ref();
+                if matches!(job.phase, rankguard_core::Phase::Adopting { .. })
+                    && committing.is_some_and(|manifest| manifest.generation < job.generation)
+                {
+                    seen.insert("adopted", true);
+                    seen.entry("adopted out of memory").or_insert(asked);
+                }
+            }
+            seen.insert("case", !walk.state.cases().is_empty());
+            seen.insert("cordon", walk.state.fleet().cordoned_by_verdict() > 0);
+        }
+        for (what, _) in seen.into_iter().filter(|(_, there)| *there) {
+            *reached.entry(what).or_default() += 1;
+        }
+    }
+    let often = ["running", "committed", "second generation", "case", "cordon"];
+    let adoption = ["adopted", "adopted out of memory", "an adopter lost"];
+    for what in often.into_iter().chain(adoption) {
+        assert!(reached.get(what).copied().unwrap_or(0) >= 10, "{what}: {reached:?}");
+    }
+}
+
+/// Nodes that are to bring what they hold of a step.
+fn adopters(state: &State) -> BTreeSet<NodeId> {
+    let stages = state.jobs().values().filter_map(|job| match &job.phase {
+        rankguard_core::Phase::Adopting {
+            stage: Adoption::Asking { waiting, .. },
+            ..
+        } => Some(waiting),
+        _ => None,
+    });
+    stages.flatten().cloned().collect()
+}
+
+/// RG-2: an unreadable checkpoint is struck off and the one before is next; without any the job stops and says so, rather
+/// than starting from nothing.
+#[test]
+fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_the_job() {
+    let mut walk = Walk::new();
+    walk.make(&Move::Join {
+        node: 0,
+        incarnation: 0,
+    });
+    walk.make(&Move::Submit { job: 0, min: 1, max: 1 });
+    for _ in 0..2 {
+        walk.make(&Move::Obey);
+    }
+    for _ in 0..2 {
+        walk.make(&Move::Checkpoint { job: 0, ahead: 5 });
+        walk.make(&Move::Commit { refuse: false });
+    }
+    let newest = |walk: &Walk| {
+        walk.state.jobs()[&job(0)]
+            .checkpoints
+            .newest()
+            .map(|newest| newest.step.0)
+    };
+    assert_eq!(newest(&walk), Some(10));
+    let corrupt = |walk: &mut Walk, step: u64| {
+        let fields = [("step", step.to_string()), ("generation", "1".to_owned())];
+        let mark = Mark {
+            class: ClassId::from("checkpoint-corrupt"),
+            role: Role::Root,
+            confidence: 0.95,
+            signature: "walk".into(),
+            fields: fields.into(),
+        };
+        let entity = Entity::Rank {
+            job: job(0),
+            generation: Generation(1),
+            rank: Rank(0),
+            node: node(0),
+        };
+        let body = Body::Line {
+            text: "it cannot be loaded".to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        walk.report(node(0), Source::Checkpoint, entity, body, vec![mark]);
+    };
+    corrupt(&mut walk, 10);
+    assert_eq!(newest(&walk), Some(5));
+    assert_ne!(walk.state.jobs()[&job(0)].state(), JobState::Stopped);
+    corrupt(&mut walk, 5);
+    assert_eq!(walk.state.jobs()[&job(0)].state(), JobState::Stopped);
+}

@@ -1,0 +1,188 @@
+//! What a walk may do, and which walks are drawn.
+
+use proptest::prelude::*;
+
+/// What a walk may do next. Numbers are taken modulo what there is, so that every list means something.
+#[derive(Debug, Clone)]
+pub(super) enum Move {
+    Join {
+        node: u8,
+        incarnation: u8,
+    },
+    Silence {
+        node: u8,
+    },
+    Submit {
+        job: u8,
+        min: u8,
+        max: u8,
+    },
+    Cancel {
+        job: u8,
+    },
+    Fence {
+        job: u8,
+        node: u8,
+        port: bool,
+        old: bool,
+    },
+    Start {
+        job: u8,
+        rank: u8,
+    },
+    Exit {
+        job: u8,
+        rank: u8,
+        code: u8,
+        old: bool,
+    },
+    Progress {
+        job: u8,
+        rank: u8,
+        step: u8,
+    },
+    /// An agent finds a rank silent.
+    Silent {
+        job: u8,
+        rank: u8,
+        step: u8,
+    },
+    Durable {
+        job: u8,
+        rank: u8,
+        step: u8,
+        world: u8,
+    },
+    /// All ranks make the same step durable.
+    Checkpoint {
+        job: u8,
+        ahead: u8,
+    },
+    Commit {
+        refuse: bool,
+    },
+    Hardware {
+        node: u8,
+        class: u8,
+    },
+    Timer {
+        pick: u8,
+    },
+    Wait {
+        millis: u16,
+    },
+    Cordon {
+        node: u8,
+    },
+    Uncordon {
+        node: u8,
+    },
+    Restart,
+    /// Everything that was ordered happens as it should: without it no job would ever run.
+    Obey,
+}
+
+fn any_move() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        3 => (0..5u8, 0..3u8).prop_map(|(node, incarnation)| Move::Join { node, incarnation }),
+        1 => (0..5u8).prop_map(|node| Move::Silence { node }),
+        2 => (0..2u8, 1..3u8, 0..3u8).prop_map(|(job, min, more)| Move::Submit { job, min, max: min + more }),
+        1 => (0..2u8).prop_map(|job| Move::Cancel { job }),
+        1 => (0..2u8, 0..5u8, any::<bool>(), any::<bool>())
+            .prop_map(|(job, node, port, old)| Move::Fence { job, node, port, old }),
+        1 => (0..2u8, 0..6u8).prop_map(|(job, rank)| Move::Start { job, rank }),
+        2 => (0..2u8, 0..6u8, 0..4u8, any::<bool>())
+            .prop_map(|(job, rank, code, old)| Move::Exit { job, rank, code, old }),
+        2 => (0..2u8, 0..6u8, any::<u8>()).prop_map(|(job, rank, step)| Move::Progress { job, rank, step }),
+        4 => (0..2u8, 0..6u8, any::<u8>()).prop_map(|(job, rank, step)| Move::Silent { job, rank, step }),
+        3 => (0..2u8, 0..6u8, 0..4u8, 1..7u8)
+            .prop_map(|(job, rank, step, world)| Move::Durable { job, rank, step, world }),
+        3 => (0..2u8, 1..9u8).prop_map(|(job, ahead)| Move::Checkpoint { job, ahead }),
+        3 => any::<bool>().prop_map(|refuse| Move::Commit { refuse }),
+        2 => (0..5u8, 0..5u8).prop_map(|(node, class)| Move::Hardware { node, class }),
+        3 => any::<u8>().prop_map(|pick| Move::Timer { pick }),
+        2 => (0..5_000u16).prop_map(|millis| Move::Wait { millis }),
+        1 => (0..5u8).prop_map(|node| Move::Cordon { node }),
+        1 => (0..5u8).prop_map(|node| Move::Uncordon { node }),
+        1 => Just(Move::Restart),
+        6 => Just(Move::Obey),
+    ]
+}
+
+/// Walks without an aim, and walks that may reach a job which ends with something sealed that nobody told.
+pub(super) fn moves() -> impl Strategy<Value = Vec<Move>> {
+    prop_oneof![
+        3 => prop::collection::vec(any_move(), 1..80),
+        2 => towards_adoption(),
+    ]
+}
+
+/// A job runs, seals a step or a part of one, and loses a node or a rank; whoever is to bring what is missing may go, too. Other
+/// things happen in between.
+fn towards_adoption() -> impl Strategy<Value = Vec<Move>> {
+    let begin = [
+        Move::Join {
+            node: 0,
+            incarnation: 0,
+        },
+        Move::Join {
+            node: 1,
+            incarnation: 0,
+        },
+        Move::Join {
+            node: 3,
+            incarnation: 0,
+        },
+        Move::Submit { job: 0, min: 1, max: 2 },
+        Move::Obey,
+        Move::Obey,
+        Move::Progress {
+            job: 0,
+            rank: 0,
+            step: 1,
+        },
+    ];
+    let seal = prop_oneof![
+        1 => (1..4u8).prop_map(|ahead| Move::Checkpoint { job: 0, ahead }),
+        3 => (0..4u8, 1..9u8).prop_map(|(rank, step)| Move::Durable {
+            job: 0,
+            rank,
+            step,
+            world: 0
+        }),
+    ];
+    let lose = prop_oneof![
+        (0..4u8).prop_map(|node| Move::Silence { node }),
+        (0..4u8, 1..4u8).prop_map(|(rank, code)| Move::Exit {
+            job: 0,
+            rank,
+            code,
+            old: false
+        }),
+    ];
+    let go_on = prop_oneof![
+        12 => Just(Move::Obey),
+        2 => any::<u8>().prop_map(|pick| Move::Timer { pick }),
+        1 => (0..4u8).prop_map(|node| Move::Silence { node }),
+        2 => any::<bool>().prop_map(|refuse| Move::Commit { refuse }),
+        1 => Just(Move::Restart),
+    ];
+    // Evidence is gathered and old ranks are given up before anything is looked for.
+    let wait = prop::collection::vec(any::<u8>().prop_map(|pick| Move::Timer { pick }), 1..3);
+    let chance = || prop::collection::vec(any_move(), 0..3);
+    let seals = prop::collection::vec(seal, 1..5);
+    let go_on = prop::collection::vec(go_on, 8..24);
+    // By now nodes may have been asked for what they hold.
+    let lose_another = prop::collection::vec((0..4u8).prop_map(|node| Move::Silence { node }), 0..2);
+    let parts = (chance(), seals, chance(), lose, wait, lose_another, go_on);
+    parts.prop_map(move |(before, seals, between, lose, wait, lose_another, go_on)| {
+        let begin = begin.iter().cloned().chain(before).chain(seals).chain(between);
+        begin
+            .chain([lose])
+            .chain(wait)
+            .chain([Move::Obey, Move::Obey])
+            .chain(lose_another)
+            .chain(go_on)
+            .collect()
+    })
+}

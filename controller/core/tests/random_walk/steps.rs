@@ -1,0 +1,247 @@
+//! What each move is in events.
+
+use std::collections::BTreeMap;
+
+use rankguard_core::{Event, Timer};
+use rankguard_model::{
+    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Exit, Fields, Generation, JobSpec, Mark,
+    NodeInfo, NodeRange, Rank, Role, ShardSeal, Source, Step, Timestamp,
+};
+
+use crate::moves::Move;
+use crate::walk::{CLASSES, Walk, difference, job, node};
+
+impl Walk {
+    pub(super) fn make(&mut self, one: &Move) {
+        match *one {
+            Move::Join {
+                node: number,
+                incarnation,
+            } => {
+                let info = NodeInfo {
+                    node: node(number),
+                    incarnation: incarnation.to_string(),
+                    host: "h".to_owned(),
+                    peer_address: "h:1".to_owned(),
+                    image_address: "h:1".to_owned(),
+                    slots: 2,
+                    failure_domain: String::new(),
+                    running: Vec::new(),
+                    clock: ClockOffset::default(),
+                };
+                self.tell(Event::NodeJoined { info });
+            }
+            Move::Silence { node: number } => {
+                let last_heard = self.now;
+                self.tell(Event::NodeFellSilent {
+                    node: node(number),
+                    last_heard,
+                });
+            }
+            Move::Submit { job: number, min, max } => {
+                let spec = JobSpec {
+                    id: job(number),
+                    command: vec!["train".to_owned()],
+                    env: BTreeMap::new(),
+                    workdir: None,
+                    nodes: NodeRange {
+                        min: u32::from(min),
+                        max: u32::from(max),
+                    },
+                    ranks_per_node: 2,
+                    checkpoint: Some(CheckpointPolicy {
+                        every_steps: 1,
+                        store: "/c".to_owned(),
+                        keep: 2,
+                        retention: rankguard_model::Retention::default(),
+                        copies: rankguard_model::CheckpointCopies::default(),
+                    }),
+                    max_restarts: 2,
+                };
+                self.tell(Event::JobSubmitted { spec });
+            }
+            Move::Cancel { job: number } => self.tell(Event::JobCancelled { job: job(number) }),
+            Move::Fence {
+                job: number,
+                node: at,
+                port,
+                old,
+            } => {
+                let Some(entry) = self.state.jobs().get(&job(number)) else {
+                    return;
+                };
+                let generation = Generation(entry.generation.0.saturating_sub(u64::from(old)));
+                let body = Body::Fenced {
+                    job: job(number),
+                    generation,
+                    master_port: port.then_some(1),
+                };
+                self.report(
+                    node(at),
+                    Source::Agent,
+                    Entity::Node { node: node(at) },
+                    body,
+                    Vec::new(),
+                );
+            }
+            Move::Start { job: number, rank } => {
+                self.rank_report(&job(number), rank, false, Body::RankStarted { pid: 1 });
+            }
+            Move::Exit {
+                job: number,
+                rank,
+                code,
+                old,
+            } => {
+                let exit = if code == 3 {
+                    Exit::Signal(9)
+                } else {
+                    Exit::Code(i32::from(code))
+                };
+                self.rank_report(&job(number), rank, old, Body::RankExited { pid: 1, exit });
+            }
+            Move::Progress {
+                job: number,
+                rank,
+                step,
+            } => {
+                let body = Body::Progress {
+                    step: Step(u64::from(step)),
+                    loss: None,
+                    step_ms: 1.0,
+                    own_ms: None,
+                };
+                self.rank_report(&job(number), rank, false, body);
+            }
+            Move::Silent {
+                job: number,
+                rank,
+                step,
+            } => {
+                let fields = [("step", u64::from(step)), ("silent_ms", 31_000)];
+                let mark = Mark {
+                    class: ClassId::from("hang-no-error"),
+                    role: Role::Confirmation,
+                    confidence: 0.6,
+                    signature: "ranks.stalled".into(),
+                    fields: fields.map(|(name, value)| (name, value.to_string())).into(),
+                };
+                let body = Body::Line {
+                    text: "no step".to_owned(),
+                    context: vec![format!("place {}", step % 3)],
+                    repeats: 1,
+                };
+                self.rank_report_marked(&job(number), rank, false, body, vec![mark]);
+            }
+            Move::Durable {
+                job: number,
+                rank,
+                step,
+                world,
+            } => {
+                let Some(plan) = self.state.jobs().get(&job(number)).and_then(|job| job.plan.clone()) else {
+                    return;
+                };
+                let seal = ShardSeal {
+                    rank: Rank(u32::from(rank) % plan.world_size()),
+                    step: Step(u64::from(step)),
+                    // Now and then a world size that is a lie.
+                    world_size: if world == 6 { 1 } else { plan.world_size() },
+                    index: "0".repeat(64),
+                    bytes: 1,
+                    ledger: None,
+                    schema: String::new(),
+                };
+                self.seal(&job(number), seal);
+            }
+            Move::Checkpoint { job: number, ahead } => {
+                let Some(entry) = self.state.jobs().get(&job(number)) else {
+                    return;
+                };
+                let Some(plan) = entry.plan.clone() else { return };
+                let newest = entry.checkpoints.newest().map_or(0, |newest| newest.step.0);
+                for rank in 0..plan.world_size() {
+                    let seal = ShardSeal {
+                        rank: Rank(rank),
+                        step: Step(newest + u64::from(ahead)),
+                        world_size: plan.world_size(),
+                        index: "0".repeat(64),
+                        bytes: 1,
+                        ledger: None,
+                        schema: String::new(),
+                    };
+                    self.seal(&job(number), seal);
+                }
+            }
+            Move::Commit { refuse } => {
+                let Some(manifest) = self.manifests.pop() else { return };
+                let (job, step, generation) = (manifest.job, manifest.step, manifest.generation);
+                self.tell(if refuse {
+                    Event::ManifestRefused {
+                        job,
+                        step,
+                        generation,
+                        reason: "disk full".to_owned(),
+                    }
+                } else {
+                    Event::ManifestCommitted {
+                        job,
+                        step,
+                        generation,
+                        differing: if step.0.is_multiple_of(3) {
+                            vec![difference()]
+                        } else {
+                            Vec::new()
+                        },
+                    }
+                });
+            }
+            Move::Hardware { node: number, class } => {
+                let device = Device {
+                    kind: DeviceKind::Gpu,
+                    address: "0000:9b:00".to_owned(),
+                };
+                let mark = Mark {
+                    class: ClassId::from(CLASSES[usize::from(class)]),
+                    role: Role::Root,
+                    confidence: 0.9,
+                    signature: "walk".into(),
+                    fields: Fields::new(),
+                };
+                let body = Body::Line {
+                    text: "it broke".to_owned(),
+                    context: Vec::new(),
+                    repeats: 1,
+                };
+                let entity = Entity::Device {
+                    node: node(number),
+                    device,
+                };
+                self.report(node(number), Source::KernelLog, entity, body, vec![mark]);
+            }
+            Move::Timer { pick } => {
+                let timers: Vec<(Timer, Timestamp)> = self
+                    .state
+                    .timers()
+                    .iter()
+                    .map(|(timer, at)| (timer.clone(), *at))
+                    .collect();
+                if !timers.is_empty() {
+                    let (timer, at) = timers[usize::from(pick) % timers.len()].clone();
+                    self.now = self.now.max(at);
+                    self.tell(Event::TimerFired { timer });
+                }
+            }
+            Move::Wait { millis } => self.now = self.now.after(std::time::Duration::from_millis(millis.into())),
+            Move::Cordon { node: number } => {
+                self.tell(Event::NodeCordoned {
+                    node: node(number),
+                    reason: "walk".to_owned(),
+                });
+            }
+            Move::Uncordon { node: number } => self.tell(Event::NodeUncordoned { node: node(number) }),
+            Move::Restart => self.tell(Event::ControllerStarted),
+            Move::Obey => self.obey(),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! A walk under way: the state, its journal and the world that obeys it.
+
+use std::collections::BTreeMap;
+
+use rankguard_core::{Action, Event, Gate, Policy, Stamped, State, invariants, step};
+use rankguard_faults::Catalogue;
+use rankguard_model::{
+    Body, ClassId, Entity, Evidence, EvidenceId, FailedCheck, Generation, JobId, Mark, NodeId, Order, Rank, Sequence,
+    ShardSeal, Source, Timestamp,
+};
+
+pub(super) struct Walk {
+    pub(super) state: State,
+    pub(super) journal: Vec<Stamped>,
+    pub(super) now: Timestamp,
+    seqs: BTreeMap<NodeId, u64>,
+    pub(super) orders: Vec<(NodeId, Order)>,
+    pub(super) manifests: Vec<rankguard_checkpoint_format::Manifest>,
+    generations: BTreeMap<JobId, Generation>,
+    /// Looks at the store that nobody has answered: whose, for which generation, of which.
+    looks: Vec<(JobId, Generation, Generation)>,
+    /// Shards that stand in the store, by whoever sealed them.
+    pub(super) store: BTreeMap<(JobId, Generation), Vec<ShardSeal>>,
+}
+
+pub(super) const CLASSES: [&str; 5] = [
+    "gpu-fallen-off-bus",
+    "nic-fault",
+    "host-oom-kill",
+    "cpu-lockup",
+    "gpu-ecc-degrading",
+];
+
+/// Two replicas of a box: which of them is wrong nobody can tell.
+pub(super) fn difference() -> rankguard_checkpoint_schedule::twins::Difference {
+    rankguard_checkpoint_schedule::twins::Difference {
+        tensor: "w".to_owned(),
+        offset: vec![0],
+        shape: vec![8],
+        chunks: vec![0],
+        groups: vec![vec![Rank(0)], vec![Rank(1)]],
+    }
+}
+
+/// Risks are answered at once, so that calls mix with everything else.
+pub(super) fn policy() -> Policy {
+    Policy {
+        risk_ms: 1,
+        preflight: Gate::Require,
+        ..Policy::default()
+    }
+}
+
+pub(super) fn node(number: u8) -> NodeId {
+    NodeId::from(format!("node-{number}"))
+}
+
+pub(super) fn job(number: u8) -> JobId {
+    JobId::from(format!("job-{number}"))
+}
+
+impl Walk {
+    pub(super) fn new() -> Self {
+        Self {
+            state: State::new(policy(), Catalogue::builtin()),
+            journal: Vec::new(),
+            now: Timestamp(1_700_000_000_000_000_000),
+            seqs: BTreeMap::new(),
+            orders: Vec::new(),
+            manifests: Vec::new(),
+            generations: BTreeMap::new(),
+            looks: Vec::new(),
+            store: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn tell(&mut self, event: Event) {
+        self.now = self.now.after(std::time::Duration::from_millis(1));
+        let stamped = Stamped { at: self.now, event };
+        let actions = step(&mut self.state, &stamped);
+        self.journal.push(stamped);
+        for action in actions {
+            match action {
+                Action::SendOrder { node, order, .. } => self.orders.push((node, order)),
+                Action::CommitManifest { manifest, .. } => {
+                    let job = &self.state.jobs()[&manifest.job];
+                    let acts = job.committable() == Some(manifest.generation);
+                    let again = job.checkpoints.committing.as_ref() == Some(&manifest);
+                    assert!(acts || again, "RG-3: generation {} commits", manifest.generation);
+                    self.manifests.push(manifest);
+                }
+                Action::FindShards {
+                    job, generation, of, ..
+                } => self.looks.push((job, generation, of)),
+                Action::SetTimer { .. } | Action::Announce { .. } => {}
+            }
+        }
+        let broken = invariants::check(&self.state);
+        assert!(broken.is_empty(), "{broken:?}\nafter {:#?}", self.journal.last());
+        for (name, job) in self.state.jobs() {
+            let before = self
+                .generations
+                .insert(name.clone(), job.generation)
+                .unwrap_or_default();
+            assert!(
+                before <= job.generation,
+                "RG-3: {name} went from generation {before} to {}",
+                job.generation
+            );
+        }
+    }
+
+    pub(super) fn report(&mut self, node: NodeId, source: Source, entity: Entity, body: Body, marks: Vec<Mark>) {
+        let seq = self.seqs.entry(node.clone()).or_default();
+        *seq += 1;
+        let id = EvidenceId {
+            node,
+            seq: Sequence(*seq),
+        };
+        let evidence = Evidence {
+            id,
+            at: self.now,
+            source,
+            entity,
+            body,
+            marks,
+            synthetic: false,
+        };
+        self.tell(Event::EvidenceArrived { evidence });
+    }
+
+    pub(super) fn rank_report(&mut self, name: &JobId, rank: u8, old: bool, body: Body) {
+        self.rank_report_marked(name, rank, old, body, Vec::new());
+    }
+
+    pub(super) fn rank_report_marked(&mut self, name: &JobId, rank: u8, old: bool, body: Body, marks: Vec<Mark>) {
+        let Some(job) = self.state.jobs().get(name) else { return };
+        let generation = Generation(job.generation.0.saturating_sub(u64::from(old)));
+        let Some(plan) = &job.plan else { return };
+        let places = plan.placements();
+        let place = places[usize::from(rank) % places.len()].clone();
+        let entity = Entity::Rank {
+            job: name.clone(),
+            generation,
+            rank: place.rank,
+            node: place.node.clone(),
+        };
+        self.report(place.node, Source::Ranks, entity, body, marks);
+    }
+
+    pub(super) fn obey(&mut self) {
+        // What follows from the answers is for the next time: something may happen in between.
+        let orders = std::mem::take(&mut self.orders);
+        for (job, generation, of) in std::mem::take(&mut self.looks) {
+            let seals = self.store.get(&(job.clone(), of)).cloned().unwrap_or_default();
+            self.tell(Event::ShardsFound {
+                job,
+                generation,
+                seals,
+                problem: None,
+            });
+        }
+        for (node, order) in orders {
+            if !self.state.fleet().is_live(&node) {
+                continue;
+            }
+            match order {
+                Order::Fence {
+                    job,
+                    generation,
+                    reserve_port,
+                } => {
+                    let body = Body::Fenced {
+                        job,
+                        generation,
+                        master_port: reserve_port.then_some(29_500),
+                    };
+                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                }
+                Order::Launch(launch) => {
+                    for slot in launch.ranks {
+                        let entity = Entity::Rank {
+                            job: launch.job.clone(),
+                            generation: launch.generation,
+                            rank: slot.rank,
+                            node: node.clone(),
+                        };
+                        self.report(
+                            node.clone(),
+                            Source::Ranks,
+                            entity,
+                            Body::RankStarted { pid: 7 },
+                            Vec::new(),
+                        );
+                    }
+                }
+                Order::Preflight(wanted) => {
+                    // Every third node lacks something.
+                    let class = ClassId::from("path-not-found");
+                    let lacks = node.as_str().ends_with('2').then(|| FailedCheck {
+                        check: "path".to_owned(),
+                        subject: "/data".to_owned(),
+                        class,
+                        found: "it is not there".to_owned(),
+                        advice: String::new(),
+                    });
+                    let body = Body::Preflighted {
+                        job: wanted.job,
+                        generation: wanted.generation,
+                        failed: lacks.into_iter().collect(),
+                        environment: BTreeMap::new(),
+                    };
+                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                }
+                Order::Finish(wanted) => {
+                    let shards = self.bring(&node, &wanted.job, wanted.of);
+                    let body = Body::ShardsFinished {
+                        job: wanted.job,
+                        generation: wanted.generation,
+                        from: wanted.from,
+                        shards,
+                        failed: None,
+                    };
+                    self.report(
+                        node.clone(),
+                        Source::Checkpoint,
+                        Entity::Node { node },
+                        body,
+                        Vec::new(),
+                    );
+                }
+                Order::Stop { .. } | Order::Keep { .. } | Order::Checkpoint { .. } => {}
+            }
+        }
+    }
+
+    /// What is missing of the newest step in the store is in the memory of every other node, which writes it there.
+    fn bring(&mut self, node: &NodeId, job: &JobId, of: Generation) -> u32 {
+        let Some(there) = self.store.get_mut(&(job.clone(), of)) else {
+            return 0;
+        };
+        let Some(newest) = there.iter().max_by_key(|seal| seal.step).cloned() else {
+            return 0;
+        };
+        let has = |there: &[ShardSeal], rank| there.iter().any(|seal| (seal.step, seal.rank) == (newest.step, rank));
+        let missing: Vec<Rank> = (0..newest.world_size)
+            .map(Rank)
+            .filter(|rank| !has(there, *rank))
+            .collect();
+        if node.as_str().ends_with('1') {
+            return 0;
+        }
+        there.extend(missing.iter().map(|rank| ShardSeal {
+            rank: *rank,
+            ..newest.clone()
+        }));
+        missing.len() as u32
+    }
+
+    /// A shard is in the store; of every fifth nobody says so.
+    pub(super) fn seal(&mut self, job: &JobId, seal: ShardSeal) {
+        let generation = self.state.jobs()[job].generation;
+        self.store
+            .entry((job.clone(), generation))
+            .or_default()
+            .push(seal.clone());
+        let rank = u8::try_from(seal.rank.0).unwrap_or(0);
+        if (seal.step.0 + u64::from(rank)) % 5 != 4 {
+            self.rank_report(job, rank, false, Body::ShardDurable { seal });
+        }
+    }
+}

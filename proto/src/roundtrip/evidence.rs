@@ -1,0 +1,231 @@
+//! Any evidence.
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use rankguard_model::{
+    Body, ClassId, CopyTier, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck, Generation, HeldIn,
+    JobId, Ledger, Mark, NodeId, OrderId, Rank, RestoreBytes, Role, Sequence, ShardSeal, Source, Step, Timestamp,
+};
+
+pub(super) fn text() -> impl Strategy<Value = String> {
+    "\\PC{0,12}"
+}
+
+pub(super) fn name() -> impl Strategy<Value = String> {
+    "[a-zé0-9_.-]{1,8}"
+}
+
+pub(super) fn node() -> impl Strategy<Value = NodeId> {
+    name().prop_map(NodeId::from)
+}
+
+pub(super) fn job() -> impl Strategy<Value = JobId> {
+    name().prop_map(JobId::from)
+}
+
+pub(super) fn generation() -> impl Strategy<Value = Generation> {
+    any::<u64>().prop_map(Generation)
+}
+
+pub(super) fn step() -> impl Strategy<Value = Step> {
+    any::<u64>().prop_map(Step)
+}
+
+pub(super) fn rank() -> impl Strategy<Value = Rank> {
+    any::<u32>().prop_map(Rank)
+}
+
+pub(super) fn number() -> impl Strategy<Value = f64> {
+    prop::num::f64::NORMAL | prop::num::f64::ZERO | prop::num::f64::SUBNORMAL
+}
+
+pub(super) fn exit() -> impl Strategy<Value = Exit> {
+    prop_oneof![any::<i32>().prop_map(Exit::Code), any::<i32>().prop_map(Exit::Signal)]
+}
+
+pub(super) fn source() -> impl Strategy<Value = Source> {
+    use Source::{Agent, Checkpoint, FlightRecorder, Gpu, Host, JobLog, KernelLog, Launcher, Nic, Ranks, Scheduler};
+    prop::sample::select(vec![
+        KernelLog,
+        JobLog,
+        Launcher,
+        Scheduler,
+        Ranks,
+        Host,
+        Gpu,
+        Nic,
+        Checkpoint,
+        FlightRecorder,
+        Agent,
+    ])
+}
+
+pub(super) fn role() -> impl Strategy<Value = Role> {
+    prop::sample::select(vec![Role::Root, Role::Cascade, Role::Confirmation, Role::Noise])
+}
+
+pub(super) fn device() -> impl Strategy<Value = Device> {
+    use DeviceKind::{Disk, Gpu, Nic, Nvswitch};
+    (prop::sample::select(vec![Gpu, Nic, Nvswitch, Disk]), text()).prop_map(|(kind, address)| Device { kind, address })
+}
+
+pub(super) fn entity() -> impl Strategy<Value = Entity> {
+    prop_oneof![
+        Just(Entity::Unknown),
+        node().prop_map(|node| Entity::Node { node }),
+        (node(), device()).prop_map(|(node, device)| Entity::Device { node, device }),
+        (job(), generation(), rank(), node()).prop_map(|(job, generation, rank, node)| Entity::Rank {
+            job,
+            generation,
+            rank,
+            node
+        }),
+        job().prop_map(|job| Entity::Job { job }),
+    ]
+}
+
+pub(super) fn seal() -> impl Strategy<Value = ShardSeal> {
+    let ledger = proptest::option::of(any::<(u64, u64)>());
+    let place = (0_u32..64, step(), 64_u32.., "[0-9a-f]{64}", any::<u64>());
+    (place, ledger, "[a-z/0-9]{0,8}").prop_map(|((rank, step, world_size, index, bytes), ledger, schema)| ShardSeal {
+        rank: Rank(rank),
+        step,
+        world_size,
+        index,
+        bytes,
+        ledger: ledger.map(|(first, end)| Ledger { first, end }),
+        schema,
+    })
+}
+
+pub(super) fn restore_bytes() -> impl Strategy<Value = RestoreBytes> {
+    any::<(u64, u64, u64)>().prop_map(|(arena, peer, disk)| RestoreBytes { arena, peer, disk })
+}
+
+pub(super) fn body() -> impl Strategy<Value = Body> {
+    prop_oneof![
+        (text(), vec(text(), 0..3), any::<u32>()).prop_map(|(text, context, repeats)| Body::Line {
+            text,
+            context,
+            repeats
+        }),
+        (name(), number(), text()).prop_map(|(metric, value, unit)| Body::Sample { metric, value, unit }),
+        (text(), option::of(any::<u64>())).prop_map(|(what, lost)| Body::Gap { what, lost }),
+        any::<u32>().prop_map(|pid| Body::RankStarted { pid }),
+        (any::<u32>(), exit()).prop_map(|(pid, exit)| Body::RankExited { pid, exit }),
+        (step(), option::of(number()), number(), option::of(number())).prop_map(|(step, loss, step_ms, own_ms)| {
+            Body::Progress {
+                step,
+                loss,
+                step_ms,
+                own_ms,
+            }
+        }),
+        (job(), generation(), option::of(any::<u16>())).prop_map(|(job, generation, master_port)| Body::Fenced {
+            job,
+            generation,
+            master_port
+        }),
+        (step(), number(), any::<u64>()).prop_map(|(step, stall_ms, bytes)| Body::ShardSealed {
+            step,
+            stall_ms,
+            bytes
+        }),
+        seal().prop_map(|seal| Body::ShardDurable { seal }),
+        (step(), text()).prop_map(|(step, reason)| Body::ShardFailed { step, reason }),
+        (step(), restore_bytes(), number()).prop_map(|(step, from, took_ms)| Body::Restored { step, from, took_ms }),
+        (
+            (generation(), step(), copy_tier()),
+            (text(), any::<u64>(), number(), option::of(text()))
+        )
+            .prop_map(
+                |((generation, step, tier), (to, bytes, took_ms, failed))| Body::Copied {
+                    generation,
+                    step,
+                    tier,
+                    to,
+                    bytes,
+                    took_ms,
+                    failed,
+                }
+            ),
+        ((job(), generation(), held_in()), (any::<u32>(), option::of(text()))).prop_map(
+            |((job, generation, from), (shards, failed))| Body::ShardsFinished {
+                job,
+                generation,
+                from,
+                shards,
+                failed,
+            }
+        ),
+        (text(), any::<u64>()).prop_map(|(dump, left_out)| Body::FlightDump { dump, left_out }),
+        Just(Body::RankFinished),
+        (
+            job(),
+            generation(),
+            vec((name(), text(), name(), text(), text()), 0..3),
+            btree_map(text(), text(), 0..3)
+        )
+            .prop_map(|(job, generation, failed, environment)| Body::Preflighted {
+                job,
+                generation,
+                failed: failed
+                    .into_iter()
+                    .map(|(check, subject, class, found, advice)| FailedCheck {
+                        check,
+                        subject,
+                        class: ClassId::from(class),
+                        found,
+                        advice,
+                    })
+                    .collect(),
+                environment,
+            }),
+        (any::<u64>(), job(), generation(), text()).prop_map(|(order, job, generation, reason)| Body::OrderFailed {
+            order: OrderId(order),
+            job,
+            generation,
+            reason
+        }),
+    ]
+}
+
+pub(super) fn mark() -> impl Strategy<Value = Mark> {
+    (name(), role(), number(), text(), btree_map(text(), text(), 0..3)).prop_map(
+        |(class, role, confidence, signature, fields)| Mark {
+            class: ClassId::from(class),
+            role,
+            confidence,
+            signature: signature.into(),
+            fields: fields.into_iter().collect(),
+        },
+    )
+}
+
+pub(super) fn evidence() -> impl Strategy<Value = Evidence> {
+    let id = (node(), 1_u64..).prop_map(|(node, seq)| EvidenceId {
+        node,
+        seq: Sequence(seq),
+    });
+    let told = (vec(mark(), 0..3), any::<bool>());
+    (id, any::<i64>(), source(), entity(), body(), told).prop_map(
+        |(id, at, source, entity, body, (marks, synthetic))| Evidence {
+            id,
+            at: Timestamp(at),
+            source,
+            entity,
+            body,
+            marks,
+            synthetic,
+        },
+    )
+}
+
+pub(super) fn copy_tier() -> impl Strategy<Value = CopyTier> {
+    prop_oneof![Just(CopyTier::Peer), Just(CopyTier::Mirror), Just(CopyTier::Parity)]
+}
+
+pub(super) fn held_in() -> impl Strategy<Value = HeldIn> {
+    prop::sample::select(vec![HeldIn::Arenas, HeldIn::Copies, HeldIn::Parity])
+}

@@ -1,0 +1,236 @@
+//! Any order, job and node.
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use rankguard_model::{
+    Best, CheckpointCall, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClockOffset, CommitLevel, Finish, Good,
+    JobSpec, Launch, NodeInfo, NodeRange, Order, Peer, Preflight, RankRef, RankSlot, RestorePoint, Retention,
+    RunningRank, Stays,
+};
+
+use super::evidence::{generation, held_in, job, name, node, rank, step, text};
+
+pub(super) fn stays() -> impl Strategy<Value = Stays> {
+    let named = vec((generation(), step()), 0..3);
+    (any::<u32>(), named).prop_map(|(newest, named)| Stays { newest, named })
+}
+
+pub(super) fn finish() -> impl Strategy<Value = Finish> {
+    let which = (job(), generation(), generation(), option::of(step()));
+    (which, text(), held_in(), vec(peer(), 0..3)).prop_map(|((job, generation, of, after), store, from, peers)| {
+        Finish {
+            job,
+            generation,
+            of,
+            after,
+            store,
+            from,
+            peers,
+        }
+    })
+}
+
+pub(super) fn copies() -> impl Strategy<Value = CheckpointCopies> {
+    let parity = option::of((1..=u32::MAX, 1..=u32::MAX));
+    let level = prop::sample::select(vec![CommitLevel::Durable, CommitLevel::Replicated]);
+    (any::<u32>(), option::of(text()), parity, level).prop_map(|(nodes, mirror, parity, commit)| CheckpointCopies {
+        nodes,
+        mirror,
+        parity: parity.map(|(nodes, parities)| CheckpointParity { nodes, parities }),
+        commit,
+    })
+}
+
+pub(super) fn launch() -> impl Strategy<Value = Launch> {
+    let who = (
+        job(),
+        generation(),
+        vec(text(), 0..3),
+        btree_map(text(), text(), 0..3),
+        option::of(text()),
+    );
+    let where_to = (
+        any::<u32>(),
+        any::<u32>(),
+        vec((rank(), any::<u32>()), 0..3),
+        text(),
+        any::<u16>(),
+    );
+    let how = (any::<u32>(), any::<u32>(), any::<u64>(), text());
+    let from = (option::of((step(), generation())), vec(peer(), 0..3));
+    let copies = (vec(node(), 0..3), copies());
+    (who, where_to, how, from, copies).prop_map(|(who, where_to, how, from, copies)| Launch {
+        job: who.0,
+        generation: who.1,
+        command: who.2,
+        env: who.3,
+        workdir: who.4,
+        world_size: where_to.0,
+        group_rank: where_to.1,
+        ranks: where_to
+            .2
+            .into_iter()
+            .map(|(rank, local_rank)| RankSlot { rank, local_rank })
+            .collect(),
+        master_addr: where_to.3,
+        master_port: where_to.4,
+        restart_count: how.0,
+        max_restarts: how.1,
+        checkpoint_every: how.2,
+        checkpoint_store: how.3,
+        restore: from.0.map(|(step, generation)| RestorePoint { step, generation }),
+        peers: from.1,
+        nodes: copies.0,
+        copies: copies.1,
+    })
+}
+
+pub(super) fn peer() -> impl Strategy<Value = Peer> {
+    (node(), text(), text()).prop_map(|(node, address, failure_domain)| Peer {
+        node,
+        address,
+        failure_domain,
+    })
+}
+
+pub(super) fn order() -> impl Strategy<Value = Order> {
+    prop_oneof![
+        (job(), generation(), any::<bool>()).prop_map(|(job, generation, reserve_port)| Order::Fence {
+            job,
+            generation,
+            reserve_port
+        }),
+        launch().prop_map(Order::Launch),
+        (
+            job(),
+            generation(),
+            vec(text(), 0..3),
+            btree_map(text(), text(), 0..3),
+            option::of(text()),
+            vec(text(), 0..3),
+            any::<u64>(),
+            vec(peer(), 0..3)
+        )
+            .prop_map(
+                |(job, generation, command, env, workdir, write_paths, deadline_ms, between)| {
+                    Order::Preflight(Preflight {
+                        job,
+                        generation,
+                        command,
+                        env,
+                        workdir,
+                        write_paths,
+                        deadline_ms,
+                        between,
+                    })
+                }
+            ),
+        (job(), generation(), step(), option::of(stays())).prop_map(|(job, generation, step, stays)| Order::Keep {
+            job,
+            generation,
+            step,
+            stays
+        }),
+        finish().prop_map(Order::Finish),
+        (job(), generation(), any::<u64>()).prop_map(|(job, generation, grace_ms)| Order::Stop {
+            job,
+            generation,
+            grace_ms
+        }),
+        (job(), generation(), any::<u64>(), step(), option::of(any::<u64>())).prop_map(
+            |(job, generation, number, step, every)| Order::Checkpoint {
+                job,
+                generation,
+                number,
+                call: match every {
+                    Some(every) => CheckpointCall::Every { from: step, every },
+                    None => CheckpointCall::At { step },
+                },
+            }
+        ),
+    ]
+}
+
+pub(super) fn clock() -> impl Strategy<Value = ClockOffset> {
+    any::<(i64, u64)>().prop_map(|(offset_ns, error_ns)| ClockOffset { offset_ns, error_ns })
+}
+
+pub(super) fn rank_ref() -> impl Strategy<Value = RankRef> {
+    (job(), generation(), rank()).prop_map(|(job, generation, rank)| RankRef { job, generation, rank })
+}
+
+pub(super) fn running() -> impl Strategy<Value = RunningRank> {
+    (rank_ref(), any::<u32>(), option::of(step())).prop_map(|(rank, pid, step)| RunningRank { rank, pid, step })
+}
+
+pub(super) fn node_info() -> impl Strategy<Value = NodeInfo> {
+    (
+        (node(), name(), text(), (text(), text()), any::<u32>(), text()),
+        vec(running(), 0..3),
+        clock(),
+    )
+        .prop_map(|(who, running, clock)| NodeInfo {
+            node: who.0,
+            incarnation: who.1,
+            host: who.2,
+            peer_address: who.3.0,
+            image_address: who.3.1,
+            slots: who.4,
+            failure_domain: who.5,
+            running,
+            clock,
+        })
+}
+
+pub(super) fn retention() -> impl Strategy<Value = Retention> {
+    let good = prop_oneof![Just(Good::Low), Just(Good::High)];
+    let best = (text(), good, any::<u32>()).prop_map(|(metric, good, count)| Best { metric, good, count });
+    (
+        any::<u32>(),
+        option::of(any::<u64>()),
+        option::of(any::<u64>()),
+        option::of(best),
+    )
+        .prop_map(|(last, every_steps, every_ms, best)| Retention {
+            last,
+            every_steps,
+            every_ms,
+            best,
+        })
+}
+
+pub(super) fn job_spec() -> impl Strategy<Value = JobSpec> {
+    let policy = (any::<u64>(), text(), any::<u32>(), retention(), copies()).prop_map(
+        |(every_steps, store, keep, retention, copies)| CheckpointPolicy {
+            every_steps,
+            store,
+            keep,
+            retention,
+            copies,
+        },
+    );
+    (
+        (
+            job(),
+            vec(text(), 0..3),
+            btree_map(text(), text(), 0..3),
+            option::of(text()),
+        ),
+        any::<(u32, u32, u32, u32)>(),
+        option::of(policy),
+    )
+        .prop_map(|(what, numbers, checkpoint)| JobSpec {
+            id: what.0,
+            command: what.1,
+            env: what.2,
+            workdir: what.3,
+            nodes: NodeRange {
+                min: numbers.0,
+                max: numbers.1,
+            },
+            ranks_per_node: numbers.2,
+            checkpoint,
+            max_restarts: numbers.3,
+        })
+}

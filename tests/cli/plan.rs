@@ -1,0 +1,127 @@
+//! What people ask of the planner of intervals.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::rankguard;
+
+/// 128 nodes, three tiers.
+const PLAN: [&str; 14] = [
+    "checkpoint",
+    "plan",
+    "--nodes",
+    "128",
+    "--state-gib",
+    "1920",
+    "--step-s",
+    "4",
+    "--tier",
+    "arena:0.2:0.2:process",
+    "--tier",
+    "peer:0.3:8:node",
+    "--tier",
+    "disk:0.4:90:all",
+];
+
+#[test]
+fn a_plan_tells_intervals_their_reasons_and_what_else_could_be_done() {
+    let with = |more: &[&str]| rankguard(&[&PLAN, more].concat());
+    let text = with(&["--memory-gib", "1024", "--copies", "1", "--repair-h", "48"])
+        .expect(0)
+        .stdout;
+    for part in [
+        "128 nodes with 15.0 GiB of state each",
+        "arxiv.org/abs/2407.21783",
+        "90 % belief",
+        "Tier disk survives 100.0 % of the failures",
+        "predicted ETTR 0.9",
+        "Young, disk only",
+        "fixed 30 min, disk only",
+        "Memory: 61.000 GiB of 1008.000 GiB",
+        "Peers still hold everything",
+        "spares are enough",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    let json = with(&["--format", "json", "--mttf", "7.9", "--budget", "0.5"])
+        .expect(0)
+        .stdout;
+    let plan: Value = serde_json::from_str(&json).expect("JSON");
+    assert!(
+        plan["plan"]["blocking"].as_f64().is_some_and(|share| share <= 0.005),
+        "{json}"
+    );
+    assert!((plan["failures"]["mttf_h"].as_f64().unwrap_or_default() - 7.9).abs() < 1e-9);
+    let ettr = |at: &Value| at["ettr"].as_f64().unwrap_or_default();
+    let others = plan["plan"]["alternatives"].as_array().expect("a list");
+    assert_eq!(others.len(), 4);
+    assert!(others.iter().all(|other| ettr(other) < ettr(&plan["plan"])), "{json}");
+    assert_eq!(with(&["--format", "csv"]).expect(0).stdout.lines().count(), 4);
+}
+
+#[test]
+fn a_record_of_failures_sharpens_the_plan() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("failures.toml").display().to_string();
+    let with = |text: &str| {
+        fs::write(&path, text).expect("written");
+        rankguard(&[&PLAN[..], &["--failures", &path, "--format", "json"]].concat())
+    };
+    let mttf = |text: &str| {
+        let plan: Value = serde_json::from_str(&with(text).expect(0).stdout).expect("JSON");
+        plan["failures"]["mttf_h"].as_f64().expect("a number")
+    };
+    let (quiet, stormy) = (
+        mttf("node_hours = 1e6\n[failures]\nnode = 1\n"),
+        mttf("node_hours = 1e4\n[failures]\nnode = 40\nprocess = 60\n"),
+    );
+    assert!(quiet > 20.0 * stormy, "{quiet} {stormy}");
+    with("node_hours = 1\n[failures]\nplanet = 1\n")
+        .expect(64)
+        .says(&["failures.toml", "planet"]);
+    with("node_hours = -1\n[failures]\n")
+        .expect(64)
+        .says(&["node_hours is -1"]);
+}
+
+#[test]
+fn a_plan_that_cannot_be_made_names_the_figure() {
+    let with = |more: &[&str]| rankguard(&[&PLAN, more].concat());
+    with(&["--memory-gib", "40"]).expect(1);
+    let text = with(&["--memory-gib", "40"]).expect(1).stdout;
+    assert!(
+        text.contains("Refused: checkpointing needs 31.000 GiB a node") && text.contains("1 slot a rank would fit"),
+        "{text}"
+    );
+    with(&["--prior", "hearsay"])
+        .expect(64)
+        .says(&["hearsay", "llama3-2024"]);
+    with(&["--budget", "0"]).expect(64).says(&["0 is not above 0"]);
+    with(&["--failures", "/nowhere.toml"])
+        .expect(2)
+        .says(&["/nowhere.toml", "node_hours"]);
+    with(&["--mttf", "5", "--failures", "x"]).expect(64);
+    let few = ["checkpoint", "plan", "--nodes", "4", "--state-gib", "10"];
+    rankguard(&few).expect(64).says(&["--tier"]);
+    let unordered = [
+        "--tier",
+        "near:1:2:0.9",
+        "--tier",
+        "far:1:2:0.5",
+        "--tier",
+        "store:1:2:all",
+    ];
+    rankguard(&[&few[..], &unordered].concat())
+        .expect(64)
+        .says(&["order them by what they survive"]);
+    rankguard(&[&few[..], &["--tier", "disk:1:2:0.9"]].concat())
+        .expect(64)
+        .says(&["the last tier must cover 1"]);
+    rankguard(&[&few[..], &["--tier", "disk:5:2:all"]].concat())
+        .expect(64)
+        .says(&["no use before it is complete"]);
+    rankguard(&[&few[..], &["--tier", "disk:5"]].concat())
+        .expect(64)
+        .says(&["NAME:BLOCKING_S"]);
+}

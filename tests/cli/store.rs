@@ -1,0 +1,230 @@
+//! What people ask of a store of checkpoints.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rankguard_checkpoint::Store;
+use rankguard_checkpoint_format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox};
+use rankguard_model::{Generation, JobId, Rank, Step};
+use serde_json::Value;
+
+use crate::support::{command, finish, rankguard};
+
+/// A store with two checkpoints of two ranks, and a third that was never committed.
+fn store(dir: &Path) -> Store {
+    let store = Store::open(dir).expect("a store");
+    for step in [10, 20, 30] {
+        let id = CheckpointId {
+            step: Step(step),
+            generation: Generation(1),
+        };
+        let seals: Vec<_> = (0..2).map(|rank| shard(&store, id, rank)).collect();
+        if step < 30 {
+            let manifest = Manifest::from_seals(&JobId::from("demo"), id, None, &seals).expect("a manifest");
+            store.commit(&manifest).expect("committed");
+        }
+    }
+    store
+}
+
+fn shard(store: &Store, id: CheckpointId, rank: u32) -> rankguard_model::ShardSeal {
+    let boxes = [
+        TensorBox::rows(
+            "weight",
+            Dtype::U8,
+            vec![64, 64],
+            u64::from(rank) * 32..u64::from(rank + 1) * 32,
+        ),
+        TensorBox::whole("bias", Dtype::U8, vec![100]),
+    ];
+    let (tensors, end) = ShardIndex::lay_out(boxes);
+    let bytes = end.expect("a small image");
+    let image: Vec<u8> = (0..bytes).map(|at| (at ^ id.step.0) as u8).collect();
+    let mut index = ShardIndex {
+        rank: Rank(rank),
+        world_size: 2,
+        chunk_bytes: 1024,
+        image_bytes: bytes,
+        tensors,
+        ..ShardIndex::new(&JobId::from("demo"), id)
+    };
+    index.digest_image(&image);
+    store.write_shard(&index, &image.as_slice()).expect("written").seal
+}
+
+#[test]
+fn a_store_lists_what_is_committed_and_what_is_torn() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    store(dir.path());
+    let path = dir.path().display().to_string();
+    let listed = rankguard(&["checkpoint", "ls", "--dir", &path, "--format", "json"]).expect(0);
+    let listed: Vec<Value> = serde_json::from_str(&listed.stdout).expect("JSON");
+    let states: Vec<_> = listed
+        .iter()
+        .map(|line| (line["step"].as_u64(), line["state"].as_str()))
+        .collect();
+    let wanted = [
+        (Some(10), Some("committed")),
+        (Some(20), Some("committed")),
+        (Some(30), Some("torn")),
+    ];
+    assert_eq!(states, wanted);
+    assert_eq!(listed[0]["bytes"], 2 * (32 * 64 + 100));
+    let csv = rankguard(&["checkpoint", "ls", "--dir", &path, "--format", "csv"])
+        .expect(0)
+        .stdout;
+    assert_eq!(csv.lines().count(), 4, "{csv}");
+    rankguard(&["checkpoint", "verify", "--dir", &path])
+        .expect(0)
+        .says(&["2 intact, 0 problems"]);
+    let torn = rankguard(&["checkpoint", "explain", "30", "--dir", &path]).expect(1);
+    assert!(
+        torn.stdout.contains("cannot be used") && torn.stdout.contains("no manifest"),
+        "{}",
+        torn.stdout
+    );
+}
+
+/// RG-2: whoever looks hears where the damage is.
+#[test]
+fn one_flipped_bit_is_found_and_its_place_is_named() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let store = store(dir.path());
+    let id = CheckpointId {
+        step: Step(20),
+        generation: Generation(1),
+    };
+    let image = store.shard_path(&JobId::from("demo"), id, Rank(1)).expect("a path");
+    let mut bytes = fs::read(&image).expect("read");
+    bytes[1500] ^= 0x10;
+    fs::write(&image, bytes).expect("written");
+    let path = dir.path().display().to_string();
+
+    let found = rankguard(&["checkpoint", "verify", "--dir", &path, "--format", "json"]).expect(1);
+    let found: Vec<Value> = serde_json::from_str(&found.stdout).expect("JSON");
+    let damage = found
+        .iter()
+        .find(|line| line["state"] == "damage")
+        .expect("the damage is told");
+    assert_eq!(damage["file"].as_str(), image.to_str());
+    assert_eq!((damage["rank"].as_u64(), damage["chunk"].as_u64()), (Some(1), Some(1)));
+    assert_eq!(damage["tensors"], serde_json::json!(["weight"]));
+
+    rankguard(&["checkpoint", "verify", "--dir", &path, "--step", "10"]).expect(0);
+    let why = rankguard(&["checkpoint", "explain", "20", "--dir", &path])
+        .expect(1)
+        .stdout;
+    assert!(
+        why.contains("cannot be used") && why.contains("rank 1, chunk 1, tensor weight"),
+        "{why}"
+    );
+    let why = rankguard(&["checkpoint", "explain", "10", "--dir", &path])
+        .expect(0)
+        .stdout;
+    assert!(why.contains("can be used"), "{why}");
+}
+
+#[test]
+fn a_store_that_cannot_be_read_is_a_failure_with_its_name() {
+    rankguard(&["checkpoint", "ls", "--dir", "/does/not/exist"])
+        .expect(2)
+        .says(&["/does/not/exist"]);
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    let path = file.path().display().to_string();
+    rankguard(&["checkpoint", "verify", "--dir", &path])
+        .expect(2)
+        .says(&[&path]);
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    store(dir.path());
+    let path = dir.path().display().to_string();
+    rankguard(&["checkpoint", "ls", "--dir", &path, "--job", "other"])
+        .expect(2)
+        .says(&["it has: demo"]);
+    rankguard(&["checkpoint", "explain", "11", "--dir", &path])
+        .expect(2)
+        .says(&["no checkpoint of step 11"]);
+}
+
+/// RG-2: scrub names what is damaged, repair takes a good copy from another store, and then there is nothing to name.
+#[test]
+fn a_damaged_store_is_scrubbed_and_repaired_from_another() {
+    let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a temporary folder"));
+    let [damaged, whole] = &dirs;
+    let paths = dirs.each_ref().map(|dir| dir.path().display().to_string());
+    let [path, other] = [paths[0].as_str(), paths[1].as_str()];
+    store(whole.path());
+    let id = CheckpointId {
+        step: Step(20),
+        generation: Generation(1),
+    };
+    let image = store(damaged.path())
+        .shard_path(&JobId::from("demo"), id, Rank(1))
+        .expect("a path");
+    let mut bytes = fs::read(&image).expect("read");
+    bytes[1500] ^= 0x10;
+    fs::write(&image, bytes).expect("written");
+
+    let scrub = ["checkpoint", "scrub", "--dir", path, "--rate", "0"];
+    rankguard(&scrub).expect(1).says(&["1 intact, 1 problems", "repair"]);
+    let repair = [
+        "checkpoint",
+        "repair",
+        "--dir",
+        path,
+        "--from",
+        other,
+        "--format",
+        "json",
+    ];
+    let ran = rankguard(&repair).expect(0);
+    let done: Vec<Value> = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(done.len(), 1, "{}", ran.stdout);
+    assert_eq!(
+        (done[0]["state"].as_str(), done[0]["rank"].as_u64()),
+        (Some("repaired"), Some(1))
+    );
+    assert_eq!(done[0]["file"].as_str(), image.to_str());
+    rankguard(&scrub).expect(0).says(&["2 intact, 0 problems"]);
+
+    let alone = ["checkpoint", "repair", "--dir", path, "--from", "/does/not/exist"];
+    rankguard(&alone).expect(2).says(&["/does/not/exist"]);
+}
+
+/// RG-1, RG-2: both matrices, every kind of damage, every phase of a save and every fault of a disk.
+#[test]
+fn torture_of_ten_cases_each_finds_nothing_silent_lost_or_wrong() {
+    let args = ["checkpoint", "torture", "--cases", "10", "--format", "json"];
+    let ran = finish(
+        command(&args).spawn().expect("the program starts"),
+        Duration::from_secs(600),
+    )
+    .expect(0);
+    let report: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let (corruption, crash) = (&report["corruption"], &report["crash"]);
+    let count = |of: &Value, field: &str| of[field].as_u64();
+    for row in corruption["rows"].as_array().expect("rows") {
+        let counts = ["cases", "refused", "repaired", "silent"].map(|field| count(row, field));
+        assert_eq!(counts, [Some(10), Some(10), Some(10), Some(0)], "{row}");
+    }
+    assert_eq!(
+        (count(corruption, "cases"), count(corruption, "silent")),
+        (Some(100), Some(0))
+    );
+    let disturbed = crash["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .filter_map(|row| count(row, "in_phase"));
+    assert!(
+        disturbed.clone().count() == 12 && disturbed.sum::<u64>() >= 12,
+        "{crash}"
+    );
+    for field in ["lost_commits", "wrong_bytes", "stuck"] {
+        assert_eq!(count(crash, field), Some(0), "{crash}");
+    }
+    assert!(
+        count(crash, "intervals_lost_max") <= Some(1) && count(crash, "cases") >= Some(20),
+        "{crash}"
+    );
+}
