@@ -27,28 +27,37 @@ pub struct Summary {
 impl Summary {
     /// Of the finite values; `None` when there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
-        // All are looked at, whatever is found: that is done several at a time.
-        if values.iter().fold(true, |all, x| all & x.is_finite()) {
-            Self::of_finite(values)
-        } else {
-            let finite: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
-            Self::of_finite(&finite)
-        }
+        Self::of_parts(&[values])
     }
 
-    fn of_finite(values: &[f64]) -> Option<Self> {
-        let (count, first) = (values.len(), *values.first()?);
-        let less = |one: f64, other: f64| if other < one { other } else { one };
-        let more = |one: f64, other: f64| if other > one { other } else { one };
-        let [min, max] = [folded(values, first, |x| x, less), folded(values, first, |x| x, more)];
-        let sum = folded(values, 0.0, |x| x, |sum, x| sum + x);
+    /// The same of values that lie in several slices.
+    pub fn of_parts(parts: &[&[f64]]) -> Option<Self> {
+        let sum = summed(parts, |x| x);
+        if sum.is_finite() {
+            return Self::of_finite(parts, sum);
+        }
+        let finite: Vec<f64> = parts
+            .iter()
+            .copied()
+            .flatten()
+            .copied()
+            .filter(|x| x.is_finite())
+            .collect();
+        Self::of_finite(&[&finite], summed(&[&finite], |x| x))
+    }
+
+    fn of_finite(parts: &[&[f64]], sum: f64) -> Option<Self> {
+        let count: usize = parts.iter().map(|part| part.len()).sum();
+        let first = *parts.iter().find_map(|part| part.first())?;
+        let min = folded(parts, first, |x| x, |one, other| if other < one { other } else { one });
+        let max = folded(parts, first, |x| x, |one, other| if other > one { other } else { one });
         let mean = sum / count as f64;
-        let squares = folded(values, 0.0, |x| (x - mean) * (x - mean), |sum, x| sum + x);
+        let squares = summed(parts, |x| (x - mean) * (x - mean));
         let variance = if count > 1 { squares / (count - 1) as f64 } else { 0.0 };
         Some(Self {
             count,
             mean,
-            median: median(values, min, max),
+            median: median(parts, count, min, max),
             deviation: variance.sqrt(),
             c2: (mean != 0.0).then(|| variance / (mean * mean)),
             min,
@@ -58,17 +67,25 @@ impl Summary {
     }
 }
 
+fn summed(parts: &[&[f64]], term: impl Fn(f64) -> f64) -> f64 {
+    folded(parts, 0.0, term, |sum, x| sum + x)
+}
+
 /// A term of each value, put together in lanes that do not wait for each other.
-fn folded(values: &[f64], begin: f64, term: impl Fn(f64) -> f64, join: impl Fn(f64, f64) -> f64) -> f64 {
+fn folded(parts: &[&[f64]], begin: f64, term: impl Fn(f64) -> f64, join: impl Fn(f64, f64) -> f64) -> f64 {
     let mut lanes = [begin; 8];
-    let (whole, rest) = values.as_chunks::<8>();
-    for chunk in whole {
-        for (lane, x) in lanes.iter_mut().zip(chunk) {
+    for part in parts {
+        let (whole, rest) = part.as_chunks::<8>();
+        for few in whole {
+            for (lane, x) in lanes.iter_mut().zip(few) {
+                *lane = join(*lane, term(*x));
+            }
+        }
+        for (lane, x) in lanes.iter_mut().zip(rest) {
             *lane = join(*lane, term(*x));
         }
     }
-    let rest = rest.iter().map(|x| term(*x));
-    lanes.into_iter().chain(rest).fold(begin, join)
+    lanes.into_iter().fold(begin, join)
 }
 
 /// Bins of the histogram that finds the middle of many values, and how many are many.
@@ -77,20 +94,22 @@ const MANY: usize = 4 * BINS;
 /// From here on up to twice as much, numbers are whole.
 const WHOLE: f64 = (1_u64 << 52) as f64;
 
-/// The middle of finite values, at least one, without putting all in order: of many only those are looked at that lie in
-/// the bins of the middle ones.
-fn median(values: &[f64], min: f64, max: f64) -> f64 {
-    let (below, above) = ((values.len() - 1) / 2, values.len() / 2);
+/// The middle of so many finite values, at least one, without putting all in order: of many only those are looked at that
+/// lie in the bins of the middle ones.
+fn median(parts: &[&[f64]], count: usize, min: f64, max: f64) -> f64 {
+    let (below, above) = ((count - 1) / 2, count / 2);
     let scale = (BINS - 1) as f64 / (max - min);
-    if values.len() < MANY || !scale.is_normal() {
-        return middle(values.to_vec(), below, above);
+    if count < MANY || !scale.is_normal() {
+        return middle(parts.concat(), below, above);
     }
     // Beside 2^52 a number has no room but for its nearest whole, in the lowest bits. That only rises with the value, so a
     // bin's values are neighbours in their order.
     let binned = |x: f64| (x - min) * scale + WHOLE;
     let mut counts = vec![0_u32; BINS];
-    for x in values {
-        counts[binned(*x).to_bits() as usize % BINS] += 1;
+    for part in parts {
+        for x in *part {
+            counts[binned(*x).to_bits() as usize % BINS] += 1;
+        }
     }
     // The bin of a rank, and how many values lie in bins before it.
     let place = |rank: usize| {
@@ -105,11 +124,16 @@ fn median(values: &[f64], min: f64, max: f64) -> f64 {
     let bounds = (first as f64 + WHOLE)..=(last as f64 + WHOLE);
     let is_near = |x: &f64| bounds.contains(&binned(*x));
     let mut near = Vec::new();
-    // Few are near: eight at a time are seen to have none.
-    for few in values.chunks(8) {
-        if few.iter().fold(false, |any, x| any | is_near(x)) {
-            near.extend(few.iter().copied().filter(is_near));
+    let mut keep = |few: &[f64]| near.extend(few.iter().copied().filter(is_near));
+    for part in parts {
+        let (whole, rest) = part.as_chunks::<8>();
+        // Few are near: eight at a time are seen to have none.
+        for few in whole {
+            if few.iter().fold(false, |any, x| any | is_near(x)) {
+                keep(few);
+            }
         }
+        keep(rest);
     }
     middle(near, below - before, above - before)
 }
@@ -175,6 +199,8 @@ mod tests {
             let wanted = 0.5 * (ordered[(count - 1) / 2] + ordered[count / 2]);
             let summary = Summary::of(&values).expect("values");
             assert_eq!((summary.median, summary.max), (wanted, 1e12));
+            let (one, other) = values.split_at(1_003);
+            assert_eq!(Summary::of_parts(&[one, &[], other]), Some(summary));
         }
     }
 

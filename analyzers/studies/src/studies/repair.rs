@@ -27,14 +27,18 @@ pub(crate) struct ByCause {
 impl ByCause {
     pub(crate) fn of(data: &Dataset, by: &str) -> Result<Self, StudyError> {
         let labels = data.labels(Canonical::Failures, by)?;
-        let times = Groups::of(&labels.of, &data.numbers(Canonical::Failures, "repair_s")?);
-        if times.all().is_empty() {
+        let times = data.numbers(Canonical::Failures, "repair_s")?;
+        let found = Self {
+            times: Groups::of(&labels.of, labels.counts(), &times),
+            labels,
+        };
+        if found.causes().is_empty() {
             return Err(StudyError::missing(
                 "no failure of this data has a repair time: no MTTR",
                 "give data whose failures have an end or an elapsed repair time (repair_s)",
             ));
         }
-        Ok(Self { labels, times })
+        Ok(found)
     }
 
     /// Causes that have any, by name, after those without one.
@@ -47,11 +51,6 @@ impl ByCause {
         named.insert(0, ("(none)", self.times.without()));
         named.retain(|(_, times)| !times.is_empty());
         named
-    }
-
-    /// All of them.
-    pub(crate) fn all(&self) -> &[f64] {
-        self.times.all()
     }
 }
 
@@ -76,8 +75,11 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         ],
     );
     let mut bars = Vec::new();
-    for (cause, times) in found.causes().into_iter().chain([("all", found.all())]) {
-        let Some(summary) = Summary::of(times) else {
+    let causes = found.causes();
+    let all: Vec<&[f64]> = causes.iter().map(|(_, times)| *times).collect();
+    let each = causes.iter().map(|(cause, times)| (*cause, Summary::of(times)));
+    for (cause, summary) in each.chain([("all", Summary::of_parts(&all))]) {
+        let Some(summary) = summary else {
             continue;
         };
         let hours = |seconds: f64| (seconds / 3_600.0).into();
