@@ -13,7 +13,8 @@ const BESIDE: usize = 8;
 const SURE: f64 = 0.8;
 
 /// Signatures of warnings after which most programs go on, and what one died of that ended in an exception after them.
-const WARNED: [(&str, &str); 2] = [
+const WARNED: [(&str, &str); 3] = [
+    ("labels-corrupted", "data-corrupt"),
     ("tensorflow-without-gpu", "gpu-not-visible"),
     ("sequence-too-long", "bad-sample"),
 ];
@@ -110,7 +111,12 @@ fn is_exception(sign: &Sign) -> bool {
 
 /// An exception that tells nothing, after a warning of what would go wrong: that is why it was raised.
 fn warned(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
-    let bare = |candidate: &&Candidate| matches!(candidate.class.as_str(), "uncaught-exception" | "python-index-error");
+    let bare = |candidate: &&Candidate| match candidate.class.as_str() {
+        "uncaught-exception" | "python-index-error" => true,
+        // Of something that was to have parts there was nothing.
+        "python-value-error" => scene.signs[candidate.first].text.contains("values to unpack"),
+        _ => false,
+    };
     let Some(raised) = ranking.iter().filter(bare).map(|candidate| candidate.first).max() else {
         return;
     };

@@ -30,7 +30,10 @@ const ONE: [&str; 11] = [
 const EVERYBODY: [&str; 3] = ["argparse-error", "library-incompatible", "python-syntax-error"];
 
 /// Ranks on a node, where nothing tells.
-const NODE_RANKS: u32 = 8;
+pub(crate) const NODE_RANKS: u32 = 8;
+
+/// Ranks that must tell of a lost peer before the one that does not is taken for it.
+const SURVIVORS: usize = 3;
 
 /// Launchers name the rank that failed first; that helps where the cause itself names none and sits in the program.
 pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<'_>) -> Option<Rank> {
@@ -103,8 +106,31 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
         return Some(first);
     }
     let mut named = reports.iter().filter_map(|(_, sign)| rank(sign));
-    let first = named.next()?;
-    named.all(|other| other == first).then_some(first)
+    if let Some(first) = named.next() {
+        return named.all(|other| other == first).then_some(first);
+    }
+    let ended = one || matches!(class, "framework-bug" | "remote-worker-lost");
+    ended.then(|| says_nothing(scene)).flatten()
+}
+
+/// The one rank that does not tell of a lost peer where all others do: who ended first does not survive to tell of it. Where
+/// nobody tells how many ranks there are, it is those up to the highest that speaks.
+fn says_nothing(scene: &Scene<'_>) -> Option<Rank> {
+    let lost = |sign: &&Sign| sign.class().is_some_and(|class| class.as_str() == "remote-worker-lost");
+    let tellers: BTreeSet<u32> = scene
+        .marks()
+        .map(|(_, sign)| sign)
+        .filter(lost)
+        .filter_map(|sign| sign.entity.rank())
+        .map(|rank| rank.0)
+        .collect();
+    let placed = scene.placements.keys().next_back().map_or(0, |rank| rank.0);
+    let highest = placed.max(*tellers.last()?);
+    // As many as there are numbers below the highest: exactly one is missing.
+    if tellers.len() < SURVIVORS || tellers.len() != highest as usize {
+        return None;
+    }
+    (0..=highest).find(|rank| !tellers.contains(rank)).map(Rank)
 }
 
 /// Whether a failure is one process's by its nature: its sample, its memory, its crash. Wrong settings and calls fail everywhere.

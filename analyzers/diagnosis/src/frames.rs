@@ -296,6 +296,18 @@ pub(crate) fn kernel_owner<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
         .then_some("TensorFlow or XLA")
 }
 
+/// Whether the program had a model loaded by its name alone, from whoever publishes it with its weights.
+pub(crate) fn published(sign: &Sign) -> bool {
+    let code = sign.field("code").unwrap_or_default();
+    code.contains("hub.load(") && !code.contains("local")
+}
+
+/// Whether an exception was raised below a function that computes the loss.
+pub(crate) fn computes_loss(sign: &Sign) -> bool {
+    let functions = sign.field("functions");
+    functions.is_some_and(|names| names.split(',').any(|name| name.to_ascii_lowercase().contains("loss")))
+}
+
 /// The installed package whose code raised it: the innermost that is neither a library nor the program.
 pub(crate) fn installed(sign: &Sign) -> Option<&str> {
     let mut packages = sign.field("packages")?.split(',');

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use rankguard_model::{ClassId, Device, Mark, Role, SmolStr, Source};
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, SIGNATURE_LIMIT};
 use crate::decode::{DriverVersion, decode};
 use crate::line::LINE_LIMIT;
 use crate::scan::{self, Scanner};
@@ -48,6 +48,9 @@ const OPENINGS: [&str; 11] = [
     "NVRM: loading NVIDIA UNIX",
     "{\"log\":\"",
 ];
+
+// A catalogue that was checked fits.
+const _: () = assert!(SIGNATURE_LIMIT + OPENINGS.len() <= CAPACITY);
 
 /// All signatures, ready to be tried.
 #[derive(Debug)]
@@ -108,10 +111,6 @@ impl Matcher {
     /// From all signatures of a catalogue.
     pub fn new(catalogue: &Catalogue) -> Self {
         let rules: Vec<Rule> = catalogue.signatures().iter().cloned().map(Rule::new).collect();
-        assert!(
-            rules.len() + OPENINGS.len() <= CAPACITY,
-            "more signatures than the candidate set has room for"
-        );
         let mut builder = scan::Builder::new();
         let mut chatter = Vec::new();
         for (owner, rule) in (0_u16..).zip(&rules) {

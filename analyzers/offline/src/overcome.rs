@@ -3,6 +3,8 @@
 //!
 //! Absent: progress that takes back whatever was said before it; [`crate::incident`] weighs that, and over streams.
 
+use std::time::Duration;
+
 use rankguard_diagnosis::{Sign, What, answers_again};
 use rankguard_model::{Role, Source};
 
@@ -12,14 +14,22 @@ use crate::stream::Seen;
 /// Lines after a complaint in which it is told what becomes of it.
 const NEAR: u64 = 2;
 
-/// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes.
-const WAITS: [(&str, &str); 5] = [
+/// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes, and
+/// the containers of a job that is through are stopped.
+const WAITS: [(&str, &str); 6] = [
+    ("kubernetes-job-completed", "external-termination"),
     ("pod-assigned", "k8s-unschedulable"),
     ("pod-assigned", "k8s-volume-unbound"),
     ("session-started", "rendezvous-failure"),
     ("settled-volume", "k8s-volume-unbound"),
     ("settled-image", "k8s-image-pull"),
 ];
+
+/// Twice as long as a scheduler, a kubelet or a volume controller waits at most before it tries again.
+const TRIES: Duration = Duration::from_secs(600);
+
+/// What an interpreter says that does not find its program.
+const NEVER_RAN: [&str; 2] = [": can't open file '", ": can't find '__main__' module in '"];
 
 /// How trainers say that they go on without the step or the sample that made trouble.
 const PASSED_OVER: [&str; 6] = [
@@ -57,6 +67,8 @@ pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
     retried(seen, lines);
     passed_over(seen);
     waited_for(seen);
+    no_longer_told(seen);
+    started_again(seen);
     corrected(seen);
     if let Some(worked) = worked {
         set_up(seen, worked);
@@ -116,6 +128,49 @@ fn waited_for(seen: &mut [Seen]) {
         let class = sign.class().map_or("", |class| class.as_str());
         let mut waits = WAITS.iter().zip(last);
         waits.any(|((_, waited), line)| class == *waited && line > seen.last_line)
+    });
+}
+
+/// What Kubernetes tried again and told each time, and has not told for longer than it waits between two tries, came about.
+fn no_longer_told(seen: &mut [Seen]) {
+    silence(seen, |_, sign| {
+        let class = sign.class().map_or("", |class| class.as_str());
+        class.starts_with("k8s-") && told_before(&sign.text) >= Some(TRIES)
+    });
+}
+
+/// How long before its list was printed an event was told for the last time: `FailedScheduling  18m (x2 over 20m)`. Only of what was told
+/// more than once is it known that it would be told again.
+fn told_before(text: &str) -> Option<Duration> {
+    let (before, rest) = text.split_once(" (x")?;
+    let repeated = rest.split_once(')')?.0.contains(" over ");
+    let age = before.split_whitespace().next_back().filter(|_| repeated)?;
+    let mut seconds = 0;
+    for part in age.split_inclusive(|c: char| c.is_ascii_alphabetic()) {
+        let unit = match part.chars().next_back()? {
+            'd' => 86_400,
+            'h' => 3_600,
+            'm' => 60,
+            's' => 1,
+            _ => return None,
+        };
+        seconds += part[..part.len() - 1].parse::<u64>().ok()? * unit;
+    }
+    Some(Duration::from_secs(seconds))
+}
+
+/// A start that ended before the program ran, in a log in which it then ran: somebody corrected the command and started again.
+fn started_again(seen: &mut [Seen]) {
+    let ran = |sign: &Sign| {
+        let packages = sign.field("packages").filter(|_| sign.is_root_mark());
+        packages.is_some_and(|packages| packages.split(',').any(|package| package == "program"))
+    };
+    let ran = seen.iter().filter(|seen| seen.signs.iter().any(ran));
+    let Some(last) = ran.map(|seen| seen.first_line).max() else {
+        return;
+    };
+    silence(seen, |seen, sign| {
+        NEVER_RAN.iter().any(|words| sign.text.contains(words)) && seen.last_line < last
     });
 }
 

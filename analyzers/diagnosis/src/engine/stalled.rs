@@ -71,9 +71,15 @@ impl<'a> Stalled<'a> {
         places.remove(&BTreeSet::new());
         let pair = apart(&places.keys().collect::<Vec<_>>())
             .map(|(one, other)| format!("rank {} and rank {}", places[one], places[other]));
-        let groups = || apart(&self.ready.iter().collect::<Vec<_>>()).map(|_| "two groups of ranks".to_owned());
-        let who = pair.or_else(groups)?;
+        let groups = apart(&self.ready.iter().collect::<Vec<_>>());
+        let alone = groups.and_then(|(one, other)| alone(one, other).or_else(|| alone(other, one)));
+        let who = match (pair, alone) {
+            (Some(pair), _) => pair,
+            (None, Some(rank)) => format!("rank {rank} and the others"),
+            (None, None) => groups.map(|_| "two groups of ranks".to_owned())?,
+        };
         let mut candidate = Candidate::new("collective-mismatch", scene.job_entity(), first, Strength::Cause, 0.96);
+        candidate.root_rank = alone;
         candidate.support.extend(&self.signs);
         candidate.notes.push(format!(
             "Each of {who} waits for tensors that the other has not submitted."
@@ -115,6 +121,11 @@ fn apart<'s, T: Ord>(sets: &[&'s BTreeSet<T>]) -> Option<(&'s BTreeSet<T>, &'s B
         let other = sets[at + 1..].iter().find(|other| one.is_disjoint(other))?;
         Some((*one, *other))
     })
+}
+
+/// The one rank of a group, where several others agree on what it does not do.
+fn alone(one: &BTreeSet<Rank>, others: &BTreeSet<Rank>) -> Option<Rank> {
+    (one.len() == 1 && others.len() > 1).then(|| one.first().copied())?
 }
 
 /// The collectives that tensors wait in, by the names that Horovod gives them.

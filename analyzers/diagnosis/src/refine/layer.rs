@@ -1,7 +1,8 @@
 //! Where a failure sits, where its circumstances tell other than its class.
 
-use crate::Sign;
-use crate::frames::{installed, kernel_owner, maker};
+use crate::first_rank::NODE_RANKS;
+use crate::frames::{computes_loss, installed, kernel_owner, maker, published};
+use crate::{Candidate, Scene, Sign};
 
 /// Mistakes of code, whoever wrote it; with the circumstances it can be told who did.
 const CODE: [&str; 19] = [
@@ -24,6 +25,15 @@ const CODE: [&str; 19] = [
     "race-on-shared-filesystem",
     "type-error",
     "uncaught-exception",
+];
+
+/// How ranks say that they did not find each other.
+const MEETING: [&str; 5] = [
+    "connection-refused",
+    "connection-reset",
+    "connection-timeout",
+    "remote-worker-lost",
+    "rendezvous-failure",
 ];
 
 /// What a message says of the layer of its class.
@@ -76,10 +86,12 @@ const SAID: [Said; 6] = [
 
 /// A layer other than the usual one of the class, and why; `said` is what all signs of it say.
 pub(super) fn of<'s>(
+    scene: &Scene<'_>,
+    candidate: &Candidate,
     sign: &Sign,
-    class: &str,
     said: impl Iterator<Item = &'s str> + Clone,
 ) -> Option<(&'static str, String)> {
+    let class = candidate.class.as_str();
     let code = CODE.contains(&class);
     let asserted = || said.clone().any(|text| text.contains("INTERNAL ASSERT FAILED"));
     if (code || class == "rendezvous-failure") && asserted() {
@@ -100,6 +112,30 @@ pub(super) fn of<'s>(
         let why = format!("It is {package} that creates on every rank what one rank should create.");
         return Some(("framework", why));
     }
+    if (code || class == "checkpoint-mismatch") && published(sign) {
+        let why = "The program only names a model; whoever publishes it brings its code and its weights.".to_owned();
+        return Some(("framework", why));
+    }
+    if MEETING.contains(&class) && scene.marks().any(|(_, sign)| gave_up(sign)) {
+        let why =
+            "A process of the framework ended itself by a check of its own, and the others did not find it.".to_owned();
+        return Some(("framework", why));
+    }
+    if class == "cuda-device-assert" && computes_loss(sign) {
+        let why =
+            "It was noticed while the loss was computed, where labels meet classes, and labels come with the data.";
+        return Some(("user-data", why.to_owned()));
+    }
+    if matches!(class, "hang-stalled-ranks" | "straggler") && sleeps(scene, candidate) {
+        let why =
+            "The rank that the others waited for says itself that it slept, which is the program's doing.".to_owned();
+        return Some(("user-code", why));
+    }
+    if class == "gpu-not-visible" && others_see_theirs(scene, candidate) {
+        let why =
+            "Another rank of the same program has a GPU, so more ranks were started than there are GPUs.".to_owned();
+        return Some(("user-code", why));
+    }
     let available = || sign.field("available").and_then(|count| count.parse::<u32>().ok());
     if class == "gpu-not-visible" && available().is_some_and(|count| count > 0) {
         let why = "There are GPUs, only fewer than the program asks for.".to_owned();
@@ -111,4 +147,34 @@ pub(super) fn of<'s>(
     let said = |word: &&str| texts.iter().any(|text| text.contains(word));
     let rule = rules.find(|rule| rule.words.iter().any(said))?;
     Some((rule.layer, rule.why.to_owned()))
+}
+
+/// Whether a process ended itself over something that it thought could not be.
+fn gave_up(sign: &Sign) -> bool {
+    sign.mark().is_some_and(|mark| mark.signature == "check-failure-stack")
+}
+
+/// Whether the rank that was late says that it slept.
+fn sleeps(scene: &Scene<'_>, candidate: &Candidate) -> bool {
+    let own = |sign: &Sign| candidate.root_rank.is_some() && sign.rank() == candidate.root_rank;
+    scene
+        .marks()
+        .any(|(_, sign)| own(sign) && sign.text.to_ascii_lowercase().contains("sleeping"))
+}
+
+/// Whether one rank alone misses its GPU, on a node of which a rank before it speaks of other things.
+fn others_see_theirs(scene: &Scene<'_>, candidate: &Candidate) -> bool {
+    // Of ranks whose nodes nobody tells, the first few share one.
+    let Some(rank) = candidate.root_rank.filter(|rank| rank.0 < NODE_RANKS) else {
+        return false;
+    };
+    let first = &scene.signs[candidate.first];
+    let misses = |sign: &Sign| sign.class() == first.class();
+    let before = |sign: &Sign| sign.rank().is_some_and(|other| other < rank) && sign.node() == first.node();
+    let mut others = scene
+        .marks()
+        .map(|(_, sign)| sign)
+        .filter(|sign| before(sign))
+        .peekable();
+    others.peek().is_some() && !others.any(misses)
 }

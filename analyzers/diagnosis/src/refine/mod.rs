@@ -10,6 +10,13 @@ mod meaning;
 use crate::frames::cut_off;
 use crate::{Candidate, Scene, Strength};
 
+/// Exceptions whose type tells what a wrong use of a framework is, where nothing narrower is known of it.
+const RAISED: [(&str, &str); 3] = [
+    ("AssertionError", "assertion-error"),
+    ("AttributeError", "attribute-error"),
+    ("TypeError", "type-error"),
+];
+
 /// Gives a candidate the class and the layer that its circumstances tell.
 pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
     // A line before the traceback often says the same; the traceback is what knows its frames.
@@ -28,14 +35,16 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         }
         return candidate;
     }
-    if candidate.class.as_str() == "framework-api-misuse" && sign.text.starts_with("AssertionError") {
-        candidate.class = "assertion-error".into();
+    if candidate.class.as_str() == "framework-api-misuse"
+        && let Some((_, class)) = RAISED.iter().find(|(kind, _)| sign.text.starts_with(kind))
+    {
+        candidate.class = (*class).into();
     }
     let texts = candidate.support.iter().map(|index| scene.signs[*index].text.as_str());
     let said = texts.chain([sign.text.as_str()]);
     let framed = sign.field("functions").is_some();
     let sign = cut_off(scene, sign).filter(|_| !framed).unwrap_or(sign);
-    if let Some((layer, why)) = layer::of(sign, candidate.class.as_str(), said) {
+    if let Some((layer, why)) = layer::of(scene, &candidate, sign, said) {
         candidate.layer = Some(layer.to_owned());
         candidate.notes.push(why);
     }

@@ -34,6 +34,7 @@ use studies::Volume;
 pub use builtin::PRIMARY;
 pub use files::{CatalogueFile, CatalogueFilesError};
 pub use read::Reference;
+pub(crate) use signatures::SIGNATURE_LIMIT;
 
 /// All classes, taxonomies, codes and signatures.
 #[derive(Debug, Clone)]

@@ -9,8 +9,8 @@ use crate::mistake::{Mistake, Place};
 use crate::scan;
 use crate::signature::Signature;
 
-/// Most signatures that the matcher has room for.
-pub(crate) const SIGNATURE_LIMIT: usize = 1024;
+/// Most signatures that the matcher has room for; it proves that they fit beside what it looks for itself.
+pub(crate) const SIGNATURE_LIMIT: usize = 2000;
 
 /// Shortest literal of the prefilter, bytes: a shorter one occurs in most lines.
 const LITERAL_MIN: usize = 3;

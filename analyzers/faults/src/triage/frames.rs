@@ -70,7 +70,7 @@ pub(super) const PROGRAM: &str = "program";
 /// run from a checkout, or `program`.
 pub(super) fn package(file: &str) -> &str {
     if file.starts_with('<') {
-        return "python";
+        return if is_cell(file) { PROGRAM } else { "python" };
     }
     let mut parts = file.split(['/', '\\']).peekable();
     let mut checkout = None;
@@ -95,6 +95,11 @@ pub(super) fn package(file: &str) -> &str {
         return name;
     }
     if is_standard(file) { "python" } else { PROGRAM }
+}
+
+/// Whether what stands for a file is a cell of a notebook, or what was typed.
+pub(super) fn is_cell(file: &str) -> bool {
+    file.starts_with("<ipython-input-") || file == "<stdin>"
 }
 
 /// Whether a file is of the standard library. Below `\lib\` of Windows it is where an installation or an environment lies;
@@ -148,6 +153,8 @@ mod tests {
             ("F:\\ana\\envs\\torch\\lib\\threading.py", "python"),
             ("E:\\CenterNet\\src\\lib\\datasets\\ctdet.py", "program"),
             ("<frozen importlib._bootstrap>", "python"),
+            ("<ipython-input-2-b7fac14e>", "program"),
+            ("<stdin>", "program"),
             ("/home/u/fairseq/fairseq/trainer.py", "fairseq"),
             ("/home/u/project/train.py", "program"),
             ("/home/u/project/ray.py", "program"),

@@ -255,7 +255,9 @@ impl Unit {
 
 fn is_users(file: &str) -> bool {
     let library = ["site-packages", "dist-packages", "importlib", "/multiprocessing/"];
-    !file.starts_with('<') && !frames::is_standard(file) && !library.iter().any(|part| file.contains(part))
+    (!file.starts_with('<') || frames::is_cell(file))
+        && !frames::is_standard(file)
+        && !library.iter().any(|part| file.contains(part))
 }
 
 /// The exception that a line of code raises, as it would be printed: the type, and the beginning of a message that stands

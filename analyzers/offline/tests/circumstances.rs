@@ -1,0 +1,248 @@
+//! Where a failure sits and whose it is, where the class alone does not tell: who speaks, who is silent, what was running, and
+//! what has not been told again.
+
+use rankguard_model::Rank;
+use rankguard_offline::{OfflineCase, Record, RecordStream};
+
+fn stream(kind: &str, rank: Option<u32>, text: &str) -> RecordStream {
+    RecordStream {
+        kind: kind.to_owned(),
+        rank,
+        node: None,
+        lines: text.lines().map(str::to_owned).collect(),
+    }
+}
+
+fn case(sources: Vec<RecordStream>) -> OfflineCase {
+    let id = "one".to_owned();
+    Record { id, sources }.classify()
+}
+
+fn of(kind: &str, text: &str) -> OfflineCase {
+    case(vec![stream(kind, None, text)])
+}
+
+fn named(case: &OfflineCase) -> (&str, &str) {
+    (&case.class, &case.layer)
+}
+
+#[test]
+fn whoever_publishes_a_model_with_its_weights_answers_for_both() {
+    let published = r#"RuntimeError                              Traceback (most recent call last)
+<ipython-input-5-0c1d2e3f> in <module>()
+----> 2 model = torch.hub.load('acme/translate', 'base.en-fr')
+/usr/lib/python3/dist-packages/torch/nn/modules/module.py in load_state_dict(self, state_dict, strict)
+--> 830         raise RuntimeError('Error(s) in loading state_dict for {}'.format(name))
+RuntimeError: Error(s) in loading state_dict for Translator:
+	Missing key(s) in state_dict: "out.weight"."#;
+    assert_eq!(
+        named(&of("rank-stderr", published)),
+        ("checkpoint-mismatch", "framework")
+    );
+    for own in [
+        "model.load_state_dict(torch.load(path))",
+        "torch.hub.load('.', 'base', source='local')",
+    ] {
+        let own = published.replace("torch.hub.load('acme/translate', 'base.en-fr')", own);
+        assert_eq!(named(&of("rank-stderr", &own)), ("checkpoint-mismatch", "user-code"));
+    }
+}
+
+#[test]
+fn nobody_met_because_a_process_of_the_framework_ended_itself() {
+    let late = "TimeoutError: Timed out while waiting for nodes to join.";
+    let check =
+        "F0429 10:11:12.131415 4242 client.cc:78] No socket at /tmp/x/daemon.1\n*** Check failure stack trace: ***";
+    assert_eq!(named(&of("launcher", late)), ("rendezvous-failure", "network"));
+    let both = format!("{check}\n{late}");
+    assert_eq!(named(&of("launcher", &both)), ("rendezvous-failure", "framework"));
+    // Nothing else is told: the check is what failed.
+    assert_eq!(of("launcher", check).class, "framework-bug");
+}
+
+#[test]
+fn more_ranks_than_gpus_are_the_programs() {
+    let none = "RuntimeError: No CUDA GPUs are available";
+    assert_eq!(
+        named(&case(vec![stream("rank-stderr", Some(1), none)])),
+        ("gpu-not-visible", "platform")
+    );
+    let beside = |other: &str| {
+        let first = stream("rank-stderr", Some(0), other);
+        case(vec![first, stream("rank-stderr", Some(1), none)])
+    };
+    // The first rank worked until its launcher took it down.
+    let ended = "FatalError: `Termination signal` is detected by the operating system.";
+    assert_eq!(named(&beside(ended)), ("gpu-not-visible", "user-code"));
+    assert_eq!(named(&beside(none)), ("gpu-not-visible", "platform"));
+}
+
+#[test]
+fn an_index_out_of_range_below_the_loss_is_a_label() {
+    let failed = r#"IndexKernel.cu:92: operator(): block: [0,0,0], thread: [4,0,0] Assertion `index >= -sizes[i] && index < sizes[i] && "index out of bounds"` failed.
+Traceback (most recent call last):
+  File "train.py", line 20, in step
+    total = compute_loss(out, targets)
+  File "losses.py", line 41, in compute_loss
+    return (1 - overlap).mean()
+RuntimeError: CUDA error: device-side assert triggered"#;
+    assert_eq!(named(&of("rank-stderr", failed)), ("cuda-device-assert", "user-data"));
+    let embedding = failed.replace("compute_loss", "embed");
+    assert_eq!(
+        named(&of("rank-stderr", &embedding)),
+        ("cuda-device-assert", "user-code")
+    );
+}
+
+#[test]
+fn the_one_rank_that_tells_of_no_lost_peer_is_the_peer() {
+    let lost = |rank: u32| {
+        format!(
+            "[1,{rank}]<stderr>:horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was caused by an exception on one of the ranks."
+        )
+    };
+    let of = |ranks: &[u32]| {
+        let lines: Vec<String> = ranks.iter().map(|rank| lost(*rank)).collect();
+        of("launcher", &lines.join("\n")).root_rank
+    };
+    assert_eq!(of(&[0, 1, 3]), Some(Rank(2)));
+    // Two may be missing, or nobody, or too few speak.
+    assert_eq!(of(&[0, 1, 4]), None);
+    assert_eq!(of(&[0, 1, 2]), None);
+    assert_eq!(of(&[0, 2]), None);
+}
+
+#[test]
+fn ranks_that_are_known_to_run_and_say_nothing_count() {
+    let of = |world: u32| {
+        let ranks = (0..world).map(|rank| {
+            let text = match rank {
+                2 | 4 => "step 3 loss 0.5",
+                _ => "NCCL error: remote process exited or there was a network error",
+            };
+            RecordStream {
+                node: Some("n1".to_owned()),
+                ..stream("rank-stderr", Some(rank), text)
+            }
+        });
+        case(ranks.collect()).root_rank
+    };
+    assert_eq!(of(4), Some(Rank(2)));
+    assert_eq!(of(5), None);
+}
+
+#[test]
+fn the_rank_that_submits_what_no_other_does_went_astray() {
+    let stall = |astray: &str| {
+        format!(
+            "WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds. Stalled ops: grad.a [ready ranks: 2, 0, 1], loss.b [ready ranks: {astray}]"
+        )
+    };
+    let alone = of("launcher", &stall("3"));
+    assert_eq!(
+        (alone.class.as_str(), alone.root_rank),
+        ("collective-mismatch", Some(Rank(3)))
+    );
+    let two = of("launcher", &stall("3, 4"));
+    assert_eq!((two.class.as_str(), two.root_rank), ("collective-mismatch", None));
+}
+
+#[test]
+fn what_kubernetes_has_not_told_again_came_about() {
+    let told = |age: &str| {
+        let event = format!(
+            "  Warning  FailedScheduling  {age}  default-scheduler  pod has unbound immediate PersistentVolumeClaims"
+        );
+        of("scheduler", &event).class
+    };
+    assert_eq!(told("18m (x2 over 19m)"), "none");
+    assert_eq!(told("2d3h (x9 over 2d4h)"), "none");
+    assert_ne!(told("90s (x12 over 13m)"), "none");
+    // Told once, and perhaps never tried again.
+    assert_ne!(told("18m"), "none");
+}
+
+#[test]
+fn containers_of_a_job_that_is_through_are_stopped() {
+    let killing = "Normal  Killing  5m  kubelet  Stopping container trainer";
+    assert_eq!(of("scheduler", killing).class, "external-termination");
+    let done = format!("{killing}\nNormal  Completed  4m  job-controller  Job completed");
+    assert_eq!(of("scheduler", &done).class, "none");
+}
+
+#[test]
+fn a_start_without_its_program_was_corrected_where_the_program_then_ran() {
+    let absent = "/opt/venv/bin/python: can't open file '-gpus=0': [Errno 2] No such file or directory";
+    let ran = "Traceback (most recent call last):\n  File \"train.py\", line 8, in main\n    print(model.inner)\nAttributeError: 'Wrapped' object has no attribute 'inner'";
+    assert_eq!(of("rank-stderr", absent).class, "file-not-found");
+    assert_eq!(of("rank-stderr", &format!("{absent}\n{ran}")).class, "attribute-error");
+    // A launcher raises over it in its own code.
+    let launcher = ran.replace("train.py", "/opt/venv/lib/python3.9/site-packages/torch/run.py");
+    assert_eq!(
+        of("rank-stderr", &format!("{absent}\n{launcher}")).class,
+        "file-not-found"
+    );
+}
+
+#[test]
+fn a_rank_that_says_that_it_slept_was_late_by_its_program() {
+    let waited = "[rank0]:[E724 08:34:00.939894207 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=45000) ran for 45008 milliseconds before timing out.";
+    let gone = "[rank1]:[E724 08:34:25.962612472 ProcessGroupNCCL.cpp:542] [Rank 1] Collective WorkNCCL(SeqNum=3, OpType=ALLREDUCE, NumelIn=64, NumelOut=64) raised the following async exception: NCCL error: remote process exited or there was a network error";
+    let late = |said: &str| {
+        let one = stream("rank-stderr", Some(0), waited);
+        let other = stream("rank-stderr", Some(1), &format!("{said}\n{gone}"));
+        let case = case(vec![
+            RecordStream {
+                node: Some("n1".to_owned()),
+                ..one
+            },
+            RecordStream {
+                node: Some("n2".to_owned()),
+                ..other
+            },
+        ]);
+        (case.class, case.layer, case.root_rank)
+    };
+    let (class, layer) = ("hang-stalled-ranks".to_owned(), "framework".to_owned());
+    assert_eq!(late("step 3"), (class.clone(), layer, Some(Rank(1))));
+    let slept = late("straggler: rank 1 is sleeping 70s before all_reduce");
+    assert_eq!(slept, (class, "user-code".to_owned(), Some(Rank(1))));
+}
+
+#[test]
+fn labels_that_are_all_damaged_are_why_nothing_could_be_unpacked() {
+    let scan = |corrupt: u32| {
+        format!(
+            "train: Scanning data/labels/train images and labels... 64 found, 0 missing, 0 empty, {corrupt} corrupted: 100%|####| 64/64"
+        )
+    };
+    let raised = "Traceback (most recent call last):\n  File \"train.py\", line 5, in load\n    labels, shapes = zip(*cache)\nValueError: not enough values to unpack (expected 2, got 0)";
+    let of = |corrupt: u32| of("rank-stderr", &format!("{}\n{raised}", scan(corrupt))).class;
+    assert_eq!(of(64), "data-corrupt");
+    assert_eq!(of(0), "python-value-error");
+}
+
+#[test]
+fn what_cannot_be_pickled_is_what_the_exception_says() {
+    let raised = |text: &str| of("rank-stderr", text).class;
+    assert_eq!(
+        raised("AttributeError: Can't pickle local object 'main.<locals>.Data'"),
+        "attribute-error"
+    );
+    assert_eq!(raised("TypeError: cannot pickle '_thread.lock' object"), "type-error");
+}
+
+#[test]
+fn a_data_worker_that_the_kernel_killed_is_its_ranks() {
+    let worker = |pid: u32| format!("RuntimeError: DataLoader worker (pid {pid}) is killed by signal: Killed.");
+    let kernel = "[99.2] Out of memory: Killed process 5151 (pt_data_worker) total-vm:12345678kB, anon-rss:5012345kB";
+    let rank_of = |pid: u32| {
+        let told = case(vec![
+            stream("rank-stderr", Some(1), &worker(pid)),
+            stream("kmsg", None, kernel),
+        ]);
+        (told.class, told.root_rank)
+    };
+    assert_eq!(rank_of(5151), ("host-oom-kill".to_owned(), Some(Rank(1))));
+    assert_eq!(rank_of(5152).1, None);
+}
