@@ -39,9 +39,10 @@ pub(crate) struct Input {
     torn: bool,
 }
 
-/// Lines that follow each other, and the number of the one before the first.
+/// Lines that follow each other, how many end among them, and the number of the one before the first.
 pub(crate) struct Part {
     pub(crate) block: Block,
+    pub(crate) lines: u64,
     pub(crate) before: u64,
 }
 
@@ -193,9 +194,9 @@ impl Input {
     pub(crate) fn parts(&mut self, count: usize, bytes: usize) -> (Vec<Part>, Option<Next>) {
         let mut parts = Vec::new();
         let mut take = |block: Block| {
-            let before = self.line;
-            self.line += block.lines();
-            parts.push(Part { block, before });
+            let (before, lines) = (self.line, block.lines());
+            self.line += lines;
+            parts.push(Part { block, lines, before });
         };
         let rest = std::mem::take(&mut self.block).from(self.at);
         self.at = 0;
@@ -221,9 +222,8 @@ impl Input {
     }
 
     /// The lines, whole again, and whether a record went on where they ended.
-    pub(crate) fn into_part(self, before: u64) -> (Part, bool) {
-        let block = self.block;
-        (Part { block, before }, self.torn)
+    pub(crate) fn into_block(self) -> (Block, bool) {
+        (self.block, self.torn)
     }
 
     /// A record goes on where the lines end.

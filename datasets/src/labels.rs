@@ -1,10 +1,11 @@
 //! A column of texts of which many are equal: each different text once, and a number for every row.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 
 use crate::digested::{Digested, digest};
+use crate::packed::Packed;
 
 /// A dictionary with more names than this is one only where names are few among the rows.
 const MANY_NAMES: usize = 1 << 16;
@@ -18,26 +19,25 @@ pub struct Labels {
     pub names: Vec<String>,
     /// Which of them each row has; none where the row has no text.
     pub of: Vec<Option<u32>>,
+    /// Rows of each text.
+    counts: Vec<u64>,
 }
 
 impl Labels {
-    /// How many rows have each text, in the order of the names, and how many have none.
-    pub fn counts(&self) -> (Vec<u64>, u64) {
-        // Neighbouring rows often have the same text: four sets of counters do not wait for each other.
-        let mut counts = [(); 4].map(|()| vec![0_u64; self.names.len() + 1]);
-        let place = |label: Option<u32>| label.map_or(0, |label| label as usize + 1);
-        let (whole, rest) = self.of.as_chunks::<4>();
-        for four in whole {
-            for (counts, label) in counts.iter_mut().zip(four) {
-                counts[place(*label)] += 1;
-            }
-        }
-        rest.iter().for_each(|label| counts[0][place(*label)] += 1);
-        let [first, more @ ..] = &mut counts;
-        for more in more {
-            first.iter_mut().zip(more).for_each(|(sum, count)| *sum += *count);
-        }
-        (first.split_off(1), first[0])
+    fn new(names: Vec<String>, of: Vec<Option<u32>>) -> Self {
+        let mut counts = vec![0; names.len()];
+        of.iter().flatten().for_each(|name| counts[*name as usize] += 1);
+        Self { names, of, counts }
+    }
+
+    /// How many rows have each text, in the order of the names: counted once, when they were read.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// How many rows have no text.
+    pub fn without(&self) -> u64 {
+        self.of.len() as u64 - self.counts.iter().sum::<u64>()
     }
 
     /// The text of each row.
@@ -48,64 +48,132 @@ impl Labels {
     }
 }
 
+/// Different texts, numbered in the order in which they come first.
+#[derive(Debug, Default, Clone)]
+struct Names {
+    texts: Packed,
+    /// The number of each name by the name's digest; of two names with one digest the later has the next free digest.
+    numbers: HashMap<u64, u32, BuildHasherDefault<Digested>>,
+}
+
+impl Names {
+    fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    fn find(&self, mut digest: u64, text: &str) -> Option<u32> {
+        loop {
+            let number = *self.numbers.get(&digest)?;
+            if self.texts.is(number as usize, text) {
+                return Some(number);
+            }
+            digest = digest.wrapping_add(1);
+        }
+    }
+
+    /// One that there is not yet.
+    fn add(&mut self, mut digest: u64, text: &str) -> u32 {
+        while self.numbers.contains_key(&digest) {
+            digest = digest.wrapping_add(1);
+        }
+        let number = self.len() as u32;
+        self.numbers.insert(digest, number);
+        self.texts.push(text);
+        number
+    }
+}
+
 /// Labels while they are being read.
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
-    labels: Labels,
-    /// The number of each name by the name's digest; of two names with one digest the later has the next free digest.
-    numbers: HashMap<u64, u32, BuildHasherDefault<Digested>>,
+    /// Names that were known before, which the dictionaries of [parts](Self::part) share.
+    known: Arc<Names>,
+    /// Names after those.
+    new: Names,
+    of: Vec<Option<u32>>,
     last: Option<u32>,
 }
 
 impl Dictionary {
+    /// For so many rows that follow, to be [joined](Self::join) to this.
+    pub(crate) fn part(&mut self, rows: usize) -> Self {
+        if self.new.len() > 0 {
+            // Nobody else has them any more, as the parts before were joined: nothing is copied.
+            let known = Arc::make_mut(&mut self.known);
+            for name in std::mem::take(&mut self.new).texts.texts() {
+                let name = name.unwrap_or_default();
+                known.add(digest(name.as_bytes()), name);
+            }
+        }
+        Self {
+            known: Arc::clone(&self.known),
+            of: Vec::with_capacity(rows),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.labels.of.len()
+        self.of.len()
     }
 
     pub(crate) fn grow_to(&mut self, rows: usize) {
-        self.labels.of.resize(rows, None);
+        self.of.resize(rows, None);
     }
 
     /// One more row.
     pub(crate) fn push(&mut self, text: &str) {
-        let same = |number: &u32| self.labels.names[*number as usize] == text;
+        let same = |number: &u32| {
+            let (names, at) = self.names_of(*number);
+            names.texts.is(at, text)
+        };
         let number = self.last.filter(same).unwrap_or_else(|| self.number(text));
         self.last = Some(number);
-        self.labels.of.push(Some(number));
+        self.of.push(Some(number));
     }
 
-    fn number(&mut self, text: &str) -> u32 {
-        let names = &mut self.labels.names;
-        let mut key = digest(text.as_bytes());
-        loop {
-            match self.numbers.entry(key) {
-                Entry::Occupied(known) if names[*known.get() as usize] == text => return *known.get(),
-                Entry::Occupied(_) => key = key.wrapping_add(1),
-                Entry::Vacant(free) => {
-                    names.push(text.to_owned());
-                    return *free.insert(names.len() as u32 - 1);
-                }
-            }
+    /// The names among which this one is, and its place there.
+    fn names_of(&self, number: u32) -> (&Names, usize) {
+        let number = number as usize;
+        match number.checked_sub(self.known.len()) {
+            None => (&self.known, number),
+            Some(new) => (&self.new, new),
         }
     }
 
-    /// Adds rows.
-    pub(crate) fn join(&mut self, behind: Labels) {
-        let numbers: Vec<u32> = behind.names.iter().map(|name| self.number(name)).collect();
-        let numbered = behind
-            .of
-            .into_iter()
-            .map(|label| label.map(|label| numbers[label as usize]));
-        self.labels.of.extend(numbered);
+    fn number(&mut self, text: &str) -> u32 {
+        let digest = digest(text.as_bytes());
+        let before = self.known.len() as u32;
+        self.known.find(digest, text).unwrap_or_else(|| {
+            let new = self.new.find(digest, text);
+            before + new.unwrap_or_else(|| self.new.add(digest, text))
+        })
+    }
+
+    /// Adds the rows of a [part](Self::part), or of a dictionary that knew nothing.
+    pub(crate) fn join(&mut self, behind: Self) {
+        let known = behind.known.len();
+        let names = behind.new.texts.texts();
+        let numbers: Vec<u32> = names.map(|name| self.number(name.unwrap_or_default())).collect();
+        let numbered = |number: u32| match (number as usize).checked_sub(known) {
+            None => number,
+            Some(new) => numbers[new],
+        };
+        self.of.extend(behind.of.into_iter().map(|label| label.map(numbered)));
+    }
+
+    fn names(&self) -> usize {
+        self.known.len() + self.new.len()
     }
 
     /// Whether so many texts differ that a dictionary is larger than the texts themselves.
     pub(crate) fn is_useless(&self) -> bool {
-        self.labels.names.len() > MANY_NAMES && self.labels.names.len() > self.labels.of.len() / ROWS_A_NAME
+        self.names() > MANY_NAMES && self.names() > self.of.len() / ROWS_A_NAME
     }
 
     pub(crate) fn into_labels(self) -> Labels {
-        self.labels
+        let names = self.known.texts.texts().chain(self.new.texts.texts());
+        let names = names.map(|name| name.unwrap_or_default().to_owned());
+        Labels::new(names.collect(), self.of)
     }
 }
 
@@ -131,8 +199,26 @@ mod tests {
         let labels: Labels = [Some("b"), None, Some("a"), Some("a"), Some("b")].into_iter().collect();
         assert_eq!(labels.names, ["b", "a"]);
         assert_eq!(labels.of, [Some(0), None, Some(1), Some(1), Some(0)]);
-        assert_eq!(labels.counts(), (vec![2, 2], 1));
+        assert_eq!((labels.counts(), labels.without()), (&[2, 2][..], 1));
         assert_eq!(labels.texts().flatten().collect::<Vec<_>>(), ["b", "a", "a", "b"]);
+    }
+
+    #[test]
+    fn what_is_joined_is_what_would_have_been_read_at_once() {
+        let mut joined = Dictionary::default();
+        for rows in ["b a", "c a a d", "d b e", "e a"] {
+            // Two parts at a time know the same names.
+            let mut parts = [joined.part(4), joined.part(4)];
+            for (text, part) in rows.split(' ').zip([0, 0, 1, 1]) {
+                parts[part].push(text);
+            }
+            parts[0].grow_to(parts[0].len() + 1);
+            parts.into_iter().for_each(|part| joined.join(part));
+        }
+        let rows = "b a - c a - a d d b - e e a -".split(' ');
+        let whole: Labels = rows.map(|text| Some(text).filter(|text| *text != "-")).collect();
+        assert_eq!(joined.into_labels(), whole);
+        assert_eq!((whole.counts(), whole.without()), (&[2, 4, 1, 2, 2][..], 4));
     }
 
     #[test]
@@ -140,8 +226,8 @@ mod tests {
         let mut dictionary = Dictionary::default();
         dictionary.push("one");
         // As if "two" had the digest of "one".
-        let taken = dictionary.numbers.remove(&digest(b"one")).expect("it was pushed");
-        dictionary.numbers.insert(digest(b"two"), taken);
+        let taken = dictionary.new.numbers.remove(&digest(b"one")).expect("it was pushed");
+        dictionary.new.numbers.insert(digest(b"two"), taken);
         dictionary.push("two");
         dictionary.push("two");
         assert_eq!(dictionary.into_labels().of, [Some(0), Some(1), Some(1)]);

@@ -60,9 +60,11 @@ impl Load {
         self.order.clear();
     }
 
-    /// For a part of the file at hand that is read beside others.
-    pub(crate) fn part(&self) -> Self {
+    /// For a part of the file at hand, of so many lines, that is read beside others.
+    pub(crate) fn part(&mut self, lines: usize) -> Self {
         let mut part = Self::new(&self.root, None);
+        let tables = self.tables.iter_mut();
+        part.tables = tables.map(|(table, rows)| (*table, rows.part(lines))).collect();
         part.files.push(FileRead {
             path: self.file().to_owned(),
             ..FileRead::default()

@@ -3,7 +3,7 @@
 use crate::labels::Labels;
 
 /// Texts of which few are equal: all one after the other, and where each ends. An empty one is absent.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Packed {
     text: String,
     ends: Vec<usize>,
@@ -26,6 +26,12 @@ impl Packed {
     /// Adds rows.
     pub(crate) fn join<'a>(&mut self, behind: impl Iterator<Item = Option<&'a str>>) {
         behind.for_each(|text| self.push(text.unwrap_or_default()));
+    }
+
+    /// Whether a row has this text. As bytes: where a character begins need not be asked.
+    pub(crate) fn is(&self, row: usize, text: &str) -> bool {
+        let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
+        self.text.as_bytes()[start..self.ends[row]] == *text.as_bytes()
     }
 
     /// The text of each row.

@@ -5,7 +5,8 @@
 //! [fit](Load::fits) what came before, is read again from there on, line by line.
 
 use std::num::NonZero;
-use std::thread;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, Scope};
 
 use crate::input::{Input, Part};
 use crate::load::Load;
@@ -28,46 +29,102 @@ fn read_in(
     bytes: usize,
     rows: impl Fn(&mut Input, &mut Load) + Sync,
 ) {
-    loop {
-        let (parts, other) = input.parts(cores, bytes);
-        let mut done = each(parts, load, &rows).into_iter();
-        while let Some((part, found)) = done.next() {
-            match found.filter(|found| load.fits(found)) {
-                Some(found) => load.join(found),
-                None => {
-                    input.untake(std::iter::once(part).chain(done.map(|(part, _)| part)));
-                    rows(input, load);
-                    return;
+    let rows = &rows;
+    thread::scope(|scope| {
+        let mut workers = Vec::new();
+        loop {
+            let (parts, other) = input.parts(cores, bytes);
+            if parts.len() > 1 && workers.is_empty() {
+                workers.extend((1..cores).map(|_| Worker::new(scope, rows)));
+            }
+            // A worker that is gone has panicked, and so does the scope at its end.
+            let Some(done) = each(parts, load, &workers, rows) else {
+                return;
+            };
+            let mut done = done.into_iter();
+            while let Some(Done { part, found }) = done.next() {
+                match found.filter(|found| load.fits(found)) {
+                    Some(found) => load.join(found),
+                    None => {
+                        input.untake(std::iter::once(part).chain(done.map(|done| done.part)));
+                        return rows(input, load);
+                    }
                 }
             }
+            if let Some(other) = other
+                && input.tell(other, load).is_none()
+            {
+                return;
+            }
         }
-        if let Some(other) = other
-            && input.tell(other, load).is_none()
-        {
-            return;
-        }
+    });
+}
+
+/// A part on its way to a worker, and where its rows go.
+type Job = (Part, Load);
+
+/// A part that was read; nothing is found where its last record goes on behind it.
+struct Done {
+    part: Part,
+    found: Option<Load>,
+}
+
+/// Reads parts until nobody sends any: one thread for all of a file, whose memory is warm after the first.
+struct Worker {
+    jobs: Sender<Job>,
+    done: Receiver<Done>,
+}
+
+impl Worker {
+    fn new<'scope>(scope: &'scope Scope<'scope, '_>, rows: &'scope (impl Fn(&mut Input, &mut Load) + Sync)) -> Self {
+        let (jobs, mine) = mpsc::channel();
+        let (told, done) = mpsc::channel();
+        scope.spawn(move || {
+            // Whoever asked may be gone: then nobody wants the rest.
+            mine.into_iter()
+                .map(|job| one(job, rows))
+                .all(|done| told.send(done).is_ok())
+        });
+        Self { jobs, done }
     }
 }
 
-/// Reads each part on a thread of its own; nothing is found where its last record goes on behind it.
-fn each(parts: Vec<Part>, load: &Load, rows: &(impl Fn(&mut Input, &mut Load) + Sync)) -> Vec<(Part, Option<Load>)> {
-    let one = |part: Part| {
-        let (mut found, before) = (load.part(), part.before);
-        let mut input = Input::of(part);
-        rows(&mut input, &mut found);
-        let (part, torn) = input.into_part(before);
-        (part, Some(found).filter(|_| !torn))
-    };
-    if parts.len() < 2 {
-        return parts.into_iter().map(one).collect();
+fn one((part, mut found): Job, rows: &impl Fn(&mut Input, &mut Load)) -> Done {
+    let (lines, before) = (part.lines, part.before);
+    let mut input = Input::of(part);
+    rows(&mut input, &mut found);
+    let (block, torn) = input.into_block();
+    Done {
+        part: Part { block, lines, before },
+        found: Some(found).filter(|_| !torn),
     }
-    thread::scope(|scope| {
-        let running: Vec<_> = parts.into_iter().map(|part| scope.spawn(|| one(part))).collect();
-        let ended = running.into_iter().map(thread::ScopedJoinHandle::join);
-        ended
-            .map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
+}
+
+/// Reads parts, one of each turn here and the others by workers, and gives them in their order; none
+/// where a worker is gone.
+fn each(
+    parts: Vec<Part>,
+    load: &mut Load,
+    workers: &[Worker],
+    rows: &impl Fn(&mut Input, &mut Load),
+) -> Option<Vec<Done>> {
+    let count = parts.len();
+    let worker = |at: usize| (at % (workers.len() + 1)).checked_sub(1).map(|worker| &workers[worker]);
+    let mut mine = Vec::new();
+    for (at, part) in parts.into_iter().enumerate() {
+        let found = load.part(part.lines as usize);
+        match worker(at) {
+            Some(worker) => worker.jobs.send((part, found)).ok()?,
+            None => mine.push((part, found)),
+        }
+    }
+    let mine: Vec<Done> = mine.into_iter().map(|job| one(job, rows)).collect();
+    let mut mine = mine.into_iter();
+    let done = (0..count).map(|at| match worker(at) {
+        Some(worker) => worker.done.recv().ok(),
+        None => mine.next(),
+    });
+    done.collect()
 }
 
 #[cfg(test)]

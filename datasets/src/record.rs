@@ -110,8 +110,12 @@ impl Record {
 
     /// The field at a place, from 0; empty past the end.
     pub(crate) fn at(&self, at: usize) -> &str {
-        let field = self.fields.get(at).cloned().unwrap_or_default();
-        self.text[field].trim()
+        let field = &self.text[self.fields.get(at).cloned().unwrap_or_default()];
+        // Nearly every field begins and ends with a letter or a digit, and nothing is to be searched.
+        match field.as_bytes() {
+            [first, .., last] if first.is_ascii_graphic() && last.is_ascii_graphic() => field,
+            _ => field.trim(),
+        }
     }
 
     pub(crate) fn fields(&self) -> impl Iterator<Item = &str> {

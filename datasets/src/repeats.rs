@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
-use std::num::NonZero;
-use std::thread;
 
 use crate::digested::{Digested, digest};
 
+type Digests = HashSet<u64, BuildHasherDefault<Digested>>;
+
+/// Shares into which digests are dealt.
+const SHARES: usize = 1 << 8;
 /// How many rows of a file are remembered.
 const REMEMBERED: usize = 20_000_000;
 
@@ -14,24 +16,35 @@ const REMEMBERED: usize = 20_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     digests: Vec<u64>,
-    lines: Vec<u64>,
+    /// From which row on lines are those that follow this one: nearly every line is a row.
+    lines: Vec<(usize, u64)>,
 }
 
 impl Repeats {
     /// One more row.
     pub(crate) fn add(&mut self, row: &[u8], line: u64) {
         if self.digests.len() < REMEMBERED {
+            self.stands(line);
             self.digests.push(digest(row));
-            self.lines.push(line);
+        }
+    }
+
+    /// The next row stands in this line.
+    fn stands(&mut self, line: u64) {
+        let row = self.digests.len();
+        let follows = self.lines.last().map(|(first, at)| at + (row - first) as u64);
+        if follows != Some(line) {
+            self.lines.push((row, line));
         }
     }
 
     /// The rows of the part that follows.
     pub(crate) fn join(&mut self, mut part: Self) {
-        part.digests.truncate(REMEMBERED - self.digests.len());
+        let before = self.digests.len();
+        part.digests.truncate(REMEMBERED - before);
         self.digests.append(&mut part.digests);
-        part.lines.truncate(REMEMBERED - self.lines.len());
-        self.lines.append(&mut part.lines);
+        let lines = part.lines.into_iter().map(|(row, line)| (before + row, line));
+        self.lines.extend(lines);
     }
 
     /// The lines of rows that are the same as an earlier one, in order.
@@ -40,31 +53,44 @@ impl Repeats {
         if twice.is_empty() {
             return Vec::new();
         }
-        let mut seen: HashSet<u64, BuildHasherDefault<Digested>> = HashSet::default();
-        let rows = self.digests.iter().zip(&self.lines);
-        let again = rows.filter(|(digest, _)| twice.contains(*digest) && !seen.insert(**digest));
-        again.map(|(_, line)| *line).collect()
+        let mut seen = Digests::default();
+        let rows = self.digests.iter().enumerate();
+        let again = rows.filter(|(_, digest)| twice.contains(*digest) && !seen.insert(**digest));
+        again.map(|(row, _)| self.line(row)).collect()
     }
 
-    /// Digests that there are more than once: sorted, equal ones stand together. Each core sorts its share.
-    fn twice(&self) -> HashSet<u64, BuildHasherDefault<Digested>> {
-        let shares = thread::available_parallelism().map_or(1, NonZero::get).min(16) as u64;
-        let share = |which: u64| {
-            let mine = self.digests.iter().filter(|digest| **digest % shares == which);
-            let mut sorted: Vec<u64> = mine.copied().collect();
-            sorted.sort_unstable();
-            let pairs = sorted.windows(2).filter(|pair| pair[0] == pair[1]);
-            pairs.map(|pair| pair[0]).collect::<Vec<u64>>()
-        };
-        thread::scope(|scope| {
-            let rest: Vec<_> = (1..shares).map(|which| scope.spawn(move || share(which))).collect();
-            let mut twice = share(0);
-            // A share whose thread ended otherwise has no repeats to tell.
-            rest.into_iter()
-                .flat_map(|share| share.join())
-                .for_each(|found| twice.extend(found));
-            twice.into_iter().collect()
-        })
+    fn line(&self, row: usize) -> u64 {
+        let behind = self.lines.partition_point(|(first, _)| *first <= row);
+        let (first, line) = self.lines[behind - 1];
+        line + (row - first) as u64
+    }
+
+    /// Digests that there are more than once. They are dealt into shares, so that those of one, and the table of what was
+    /// seen among them, stay in the processor's cache.
+    fn twice(&self) -> Digests {
+        // By bits of which a table takes neither its places nor its marks.
+        let share = |digest: &u64| (digest >> 40) as usize % SHARES;
+        let mut begins = [0; SHARES + 1];
+        self.digests.iter().for_each(|digest| begins[share(digest) + 1] += 1);
+        for at in 1..begins.len() {
+            begins[at] += begins[at - 1];
+        }
+        let mut next = begins;
+        let mut dealt = vec![0; self.digests.len()];
+        for digest in &self.digests {
+            let next = &mut next[share(digest)];
+            dealt[*next] = *digest;
+            *next += 1;
+        }
+        let (mut seen, mut twice) = (Digests::default(), Digests::default());
+        for bounds in begins.windows(2) {
+            seen.clear();
+            let again = dealt[bounds[0]..bounds[1]]
+                .iter()
+                .filter(|digest| !seen.insert(**digest));
+            twice.extend(again);
+        }
+        twice
     }
 }
 
@@ -80,8 +106,8 @@ mod tests {
             repeats
         };
         let mut all = of(&[("a", 2), ("b", 3), ("a", 5)]);
-        all.join(of(&[("c", 6), ("b", 7), ("a", 9)]));
-        assert_eq!(all.lines(), [5, 7, 9]);
+        all.join(of(&[("c", 6), ("b", 7), ("c", 8), ("a", 10)]));
+        assert_eq!(all.lines(), [5, 7, 8, 10]);
         assert!(of(&[("a", 1), ("b", 2)]).lines().is_empty());
     }
 }

@@ -27,6 +27,15 @@ impl Growing {
         }
     }
 
+    /// For so many rows that follow these.
+    fn part(&mut self, rows: usize) -> Self {
+        match self {
+            Self::Numbers(values) if !values.is_empty() => Self::Numbers(Vec::with_capacity(rows)),
+            Self::Labels(labels) if labels.len() > 0 => Self::Labels(labels.part(rows)),
+            _ => self.empty(),
+        }
+    }
+
     /// One like this without a row.
     fn empty(&self) -> Self {
         Self::new(match self {
@@ -56,7 +65,7 @@ impl Growing {
         match (&mut *self, behind) {
             (Self::Numbers(values), Self::Numbers(behind)) => values.extend(behind),
             (Self::Labels(labels), Self::Labels(behind)) => {
-                labels.join(behind.into_labels());
+                labels.join(behind);
                 self.drop_useless();
             }
             (Self::Texts(texts), Self::Labels(behind)) => texts.join(behind.into_labels().texts()),
@@ -108,6 +117,16 @@ impl Rows {
                 .collect(),
             count: 0,
             order: Vec::new(),
+        }
+    }
+
+    /// For so many rows that follow these, to be [joined](Self::join) with them.
+    pub(crate) fn part(&mut self, rows: usize) -> Self {
+        let columns = self.columns.iter_mut();
+        Self {
+            columns: columns.map(|(name, cells)| (name.clone(), cells.part(rows))).collect(),
+            count: 0,
+            order: self.order.clone(),
         }
     }
 

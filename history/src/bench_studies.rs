@@ -7,6 +7,7 @@ mod made_up;
 mod peer;
 mod spent;
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -20,11 +21,17 @@ use rankguard_studies::{Cell, Options, Outcome, studies};
 use serde::Serialize;
 
 use crate::input;
-use peer::Answer;
+use peer::{Answer, Names};
 use spent::Spent;
 
+/// What no reader can be faster than: all bytes of the file seen once and its lines counted, on one core.
+const BYTES: &str = "plain bytes";
 /// What both sides do first.
 const READ: &str = "read the table";
+/// Reading and all studies, as a person waits for them.
+const ALL: &str = "all together";
+/// Times that pandas is to be waited for.
+const AIM: f64 = 20.0;
 /// How far answers may differ, relative: sums are taken in another order, and scipy ends its search early.
 const CLOSE: f64 = 1e-9;
 const CLOSE_FITS: f64 = 2e-3;
@@ -41,6 +48,9 @@ pub(crate) struct StudiesArgs {
     /// A Python that has pandas and scipy
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
+    /// How often each is asked; the medians are told
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=99))]
+    times: u64,
     /// How to print.
     #[command(flatten)]
     format: FormatArgs,
@@ -54,38 +64,78 @@ struct Row {
     rows: u64,
     #[serde(flatten)]
     spent: Spent,
-    pandas: Option<Spent>,
-    /// Times that pandas is waited for.
-    ratio: Option<f64>,
-    /// Whether both gave the same; absent where pandas gave nothing.
-    equal: Option<bool>,
+    /// Names as texts, as pandas reads them by itself.
+    pandas: Option<Beside>,
+    /// Names as categories, each held once, as tables do here.
+    categories: Option<Beside>,
+}
+
+/// What pandas took for the same.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Beside {
+    #[serde(flatten)]
+    spent: Spent,
+    /// Times that it is waited for, and times that it keeps processors busy.
+    ratio: f64,
+    ratio_cpu: f64,
+    /// Whether both gave the same.
+    equal: bool,
+}
+
+impl Beside {
+    fn new(ours: Spent, spent: Spent, equal: bool) -> Self {
+        Self {
+            spent,
+            ratio: spent.seconds / ours.seconds.max(1e-9),
+            ratio_cpu: spent.cpu_s / ours.cpu_s.max(1e-9),
+            equal,
+        }
+    }
+}
+
+impl Row {
+    fn beside(&self) -> impl Iterator<Item = &Beside> {
+        self.pandas.iter().chain(&self.categories)
+    }
+
+    fn is_study(&self) -> bool {
+        ![BYTES, READ, ALL].contains(&self.study)
+    }
+}
+
+fn told(beside: Option<Beside>, tell: impl Fn(Beside) -> String) -> String {
+    beside.map_or("-".to_owned(), tell)
 }
 
 const COLUMNS: &[Column<Row>] = &[
     ("data", |row| row.data.clone()),
     ("study", |row| row.study.to_owned()),
     ("rows", |row| row.rows.to_string()),
-    ("seconds", |row| format!("{:.4}", row.spent.seconds)),
-    ("cpu s", |row| format!("{:.4}", row.spent.cpu_s)),
+    ("seconds", |row| format!("{:.5}", row.spent.seconds)),
+    ("cpu s", |row| format!("{:.5}", row.spent.cpu_s)),
     ("pandas s", |row| {
-        row.pandas
-            .map_or("-".to_owned(), |spent| format!("{:.3}", spent.seconds))
+        told(row.pandas, |b| format!("{:.4}", b.spent.seconds))
     }),
-    ("cpu s", |row| {
-        row.pandas.map_or("-".to_owned(), |spent| format!("{:.3}", spent.cpu_s))
+    ("times", |row| told(row.pandas, |b| format!("{:.1}", b.ratio))),
+    ("times cpu", |row| told(row.pandas, |b| format!("{:.1}", b.ratio_cpu))),
+    ("categories s", |row| {
+        told(row.categories, |b| format!("{:.4}", b.spent.seconds))
     }),
-    ("times", |row| {
-        row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.1}"))
-    }),
+    ("times", |row| told(row.categories, |b| format!("{:.1}", b.ratio))),
     ("times cpu", |row| {
-        row.pandas.map_or("-".to_owned(), |spent| {
-            format!("{:.1}", spent.cpu_s / row.spent.cpu_s.max(1e-9))
-        })
+        told(row.categories, |b| format!("{:.1}", b.ratio_cpu))
     }),
     ("same answer", |row| {
-        row.equal
-            .map_or("-", |equal| if equal { "yes" } else { "NO" })
-            .to_owned()
+        let answers = match row
+            .beside()
+            .map(|beside| beside.equal)
+            .reduce(|one, other| one && other)
+        {
+            None => "-",
+            Some(true) => "yes",
+            Some(false) => "NO",
+        };
+        answers.to_owned()
     }),
 ];
 
@@ -107,11 +157,12 @@ impl Drop for Scratch {
 }
 
 fn unwritten(path: &Path, problem: impl std::fmt::Display) -> CliError {
-    CliError::failure(
-        format!("cannot write {}", path.display()),
-        "is there room in the temporary folder?",
-    )
-    .because(problem.to_string())
+    refused("write", path, problem)
+}
+
+fn refused(what: &str, path: &Path, problem: impl std::fmt::Display) -> CliError {
+    let hint = "is there room in the temporary folder, and does nobody else clear it?";
+    CliError::failure(format!("cannot {what} {}", path.display()), hint).because(problem.to_string())
 }
 
 pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
@@ -120,7 +171,7 @@ pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
     for table in [Table::Failures, Table::Events] {
         let path = scratch.0.join(format!("{}.csv", table.name()));
         made_up::write(&path, table, args.failures).map_err(|problem| unwritten(&path, problem))?;
-        compare("made up", table, &path, made_up::NODES, &args.python, &mut rows)?;
+        compare("made up", table, &path, made_up::NODES, args, &mut rows)?;
     }
     for from in &args.data {
         let data = input::open(from, None)?;
@@ -138,19 +189,20 @@ pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
                 });
             written.map_err(|problem| unwritten(&path, problem))?;
             let population = data.population.map_or(made_up::NODES, |all| all.count);
-            compare(data.source, table, &path, population, &args.python, &mut rows)?;
+            compare(data.source, table, &path, population, args, &mut rows)?;
         }
     }
     listing::print(args.format.format, &rows, COLUMNS);
-    let slow = rows
-        .iter()
-        .filter(|row| row.ratio.is_some_and(|ratio| ratio < 20.0))
+    let studies = || rows.iter().filter(|row| row.is_study());
+    let slow = studies()
+        .filter(|row| row.beside().any(|beside| beside.ratio < AIM))
         .count();
     out::note(&format!(
-        "aim: 20 times pandas; {slow} of {} are below it; tables are read on all cores here, studies on one; as many as numpy takes there",
-        rows.len()
+        "aim: each study {AIM} times as fast as pandas, however it holds names; {slow} of {} are below it; studies run on one core here, tables are read on all; what is known from reading, counts of names and the window, is paid for there; medians of {}",
+        studies().count(),
+        args.times
     ));
-    let differs = rows.iter().any(|row| row.equal == Some(false));
+    let differs = rows.iter().any(|row| row.beside().any(|beside| !beside.equal));
     Ok(if differs { Exit::Finding } else { Exit::Fine })
 }
 
@@ -160,42 +212,67 @@ fn compare(
     table: Table,
     path: &Path,
     population: u64,
-    python: &Path,
+    args: &StudiesArgs,
     rows: &mut Vec<Row>,
 ) -> Result<(), CliError> {
     let mapping = path.with_extension("toml");
-    let header = made_up::header(path).map_err(|problem| unwritten(path, problem))?;
+    let header = made_up::header(path).map_err(|problem| refused("read", path, problem))?;
     std::fs::write(&mapping, made_up::mapping(table, &header, population))
         .map_err(|problem| unwritten(&mapping, problem))?;
-    let (data, read) = Spent::on(|| input::open(path, Some(&mapping)));
+    let times = args.times as usize;
+    let (found, plain) = Spent::on(times, || bytes_and_lines(path));
+    let found = found.map_err(|problem| refused("read", path, problem))?;
+    let (data, read) = Spent::on(times, || input::open(path, Some(&mapping)));
     let data = data?;
     let count = data.rows.get(&table).copied().unwrap_or(0);
-    let answers = match peer::ask(python, table.name(), path, population) {
-        Ok(answers) => answers,
-        Err(why) => {
+    let mut ours = vec![(BYTES, plain, found.to_vec()), (READ, read, vec![count as f64])];
+    ours.extend(of_table(table).iter().filter_map(|study| answer(study, &data, times)));
+    let [texts, categories] = [Names::Texts, Names::Categories].map(|names| {
+        peer::ask(&args.python, names, table.name(), path, population, times).unwrap_or_else(|why| {
             out::note(&format!("ABSENT: pandas beside it was not measured: {why}"));
             Vec::new()
-        }
-    };
-    let mut add = |study: &'static str, spent: Spent, values: &[f64]| {
-        let other = answers.iter().find(|answer: &&Answer| answer.study == study);
+        })
+    });
+    let mut row = |study, spent, pandas, categories| {
         rows.push(Row {
             data: name.to_owned(),
             study,
             rows: count,
             spent,
-            pandas: other.map(|other| other.spent),
-            ratio: other.map(|other| other.spent.seconds / spent.seconds.max(1e-9)),
-            equal: other.map(|other| same(values, &other.values, if study == "fits" { CLOSE_FITS } else { CLOSE })),
+            pandas,
+            categories,
         });
     };
-    add(READ, read, &[count as f64]);
-    for study in of_table(table) {
-        if let Some((spent, values)) = answer(study, &data) {
-            add(study, spent, &values);
-        }
+    for (study, spent, values) in &ours {
+        let beside = |answers: &[Answer]| {
+            let other = answers.iter().find(|answer| answer.study == *study)?;
+            let equal = same(values, &other.values, if *study == "fits" { CLOSE_FITS } else { CLOSE });
+            Some(Beside::new(*spent, other.spent, equal))
+        };
+        row(study, *spent, beside(&texts), beside(&categories));
     }
+    let whole = ours.iter().skip(1).map(|(_, spent, _)| *spent).sum();
+    let beside = |answers: &[Answer]| {
+        let all = answers.iter().skip(1).map(|answer| answer.spent).sum();
+        Some(Beside::new(whole, all, true)).filter(|_| !answers.is_empty())
+    };
+    row(ALL, whole, beside(&texts), beside(&categories));
     Ok(())
+}
+
+/// Length and lines of a file.
+fn bytes_and_lines(path: &Path) -> std::io::Result<[f64; 2]> {
+    let mut file = std::fs::File::open(path)?;
+    let mut block = vec![0; 1 << 18];
+    let (mut bytes, mut lines) = (0, 0);
+    loop {
+        let read = file.read(&mut block)?;
+        if read == 0 {
+            return Ok([bytes as f64, lines as f64]);
+        }
+        bytes += read;
+        lines += memchr::memchr_iter(b'\n', &block[..read]).count();
+    }
 }
 
 /// Studies that read a table and have a peer.
@@ -208,10 +285,10 @@ fn of_table(table: Table) -> &'static [&'static str] {
 }
 
 /// A study's cost and the numbers of its answer; none where the data cannot answer it.
-fn answer(name: &str, data: &Dataset) -> Option<(Spent, Vec<f64>)> {
+fn answer(name: &'static str, data: &Dataset, times: usize) -> Option<(&'static str, Spent, Vec<f64>)> {
     let study = studies().iter().find(|study| study.name == name)?;
-    let (outcome, spent) = Spent::on(|| (study.run)(data, &Options::default()));
-    Some((spent, values(name, &outcome.ok()?)))
+    let (outcome, spent) = Spent::on(times, || (study.run)(data, &Options::default()));
+    Some((name, spent, values(name, &outcome.ok()?)))
 }
 
 /// The numbers that the peer computes too, in its order.

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::order::InTime;
+
 /// Which records are kept when repeats are dropped. Records come in order; for each `place` the label and moment last
 /// seen are remembered, and a record is a repeat when its place's last had the same label not more than `window` ago.
 /// A repeat moves the moment forward (a sliding window); another label takes the place over. Moments are in the unit of
@@ -24,7 +26,7 @@ pub fn coalesce(records: impl IntoIterator<Item = (u32, u32, i64)>, window: i64)
 /// A chain of failures, each less than the window after the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Burst {
-    /// The place of its first member in [`Chains::order`].
+    /// The rank of its first member in [`Chains::order`].
     pub first: usize,
     /// How many members it has.
     pub members: usize,
@@ -33,40 +35,64 @@ pub struct Burst {
 }
 
 /// Failures in time order, and the chains among them.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Chains {
-    /// Places in the caller's slice, in time order.
-    pub order: Vec<usize>,
+    /// Failures in time order.
+    pub order: InTime,
     /// The chains of at least two.
     pub bursts: Vec<Burst>,
 }
 
 impl Chains {
     /// Places of a chain's members in the caller's slice, in time order.
-    pub fn members(&self, burst: &Burst) -> &[usize] {
-        &self.order[burst.first..burst.first + burst.members]
+    pub fn members(&self, burst: &Burst) -> impl Iterator<Item = usize> {
+        (burst.first..burst.first + burst.members).map(|rank| self.order.row(rank))
     }
 }
 
 /// Chains of at least two failures, each less than `window` after the one before; times that are not finite take no
 /// part.
 pub fn chains(times: &[f64], window: f64) -> Chains {
-    let mut order = Vec::with_capacity(times.len());
-    order.extend((0..times.len()).filter(|at| times[*at].is_finite()));
-    order.sort_by(|a, b| times[*a].total_cmp(&times[*b]));
+    let order = InTime::of(times);
+    let bursts = of_ranks(order.len(), |rank| times[order.row(rank)], window);
+    Chains { order, bursts }
+}
+
+/// Ranks whose gaps are looked at together.
+const TOGETHER: usize = u64::BITS as usize;
+
+/// Chains among so many moments in order.
+fn of_ranks(len: usize, time: impl Fn(usize) -> f64, window: f64) -> Vec<Burst> {
     let mut bursts = Vec::new();
     let mut first = 0;
-    for members in order.chunk_by(|a, b| times[*b] - times[*a] < window) {
-        if let [start, .., end] = members {
+    let mut end = |behind: usize| {
+        let members = behind - first;
+        if members > 1 {
             bursts.push(Burst {
                 first,
-                members: members.len(),
-                duration: times[*end] - times[*start],
+                members,
+                duration: time(behind - 1) - time(first),
             });
         }
-        first += members.len();
+        first = behind;
+    };
+    for begin in (1..len).step_by(TOGETHER) {
+        // A bit for each that no longer belongs to the chain before it: nobody can guess which do, so nobody is asked.
+        let mut ends = 0_u64;
+        let mut before = time(begin - 1);
+        for rank in begin..len.min(begin + TOGETHER) {
+            let now = time(rank);
+            let belongs = now - before < window;
+            ends |= u64::from(!belongs) << (rank - begin);
+            before = now;
+        }
+        while ends != 0 {
+            end(begin + ends.trailing_zeros() as usize);
+            ends &= ends - 1;
+        }
     }
-    Chains { order, bursts }
+    end(len);
+    bursts
 }
 
 #[cfg(test)]
@@ -87,8 +113,24 @@ mod tests {
     #[test]
     fn a_chain_ends_where_the_gap_reaches_the_window() {
         let found = chains(&[1_800.0, 0.0, 899.0, 2_700.0, f64::NAN, 5_000.0, 5_000.0], 900.0);
-        let told = |at: usize| (found.members(&found.bursts[at]), found.bursts[at].duration);
+        let told = |at: usize| {
+            let burst = &found.bursts[at];
+            (found.members(burst).collect::<Vec<usize>>(), burst.duration)
+        };
         assert_eq!(found.bursts.len(), 2);
-        assert_eq!((told(0), told(1)), ((&[1, 2][..], 899.0), (&[5, 6][..], 0.0)));
+        assert_eq!((told(0), told(1)), ((vec![1, 2], 899.0), (vec![5, 6], 0.0)));
+        assert!(chains(&[], 900.0).bursts.is_empty());
+    }
+
+    #[test]
+    fn chains_go_on_over_moments_that_are_looked_at_together() {
+        // Two chains of 70, and 64 are looked at together.
+        let times: Vec<f64> = (0..140).map(|at| f64::from(at) + f64::from(at / 70) * 100.0).collect();
+        let found = chains(&times, 2.0).bursts;
+        let told: Vec<_> = found
+            .iter()
+            .map(|burst| (burst.first, burst.members, burst.duration))
+            .collect();
+        assert_eq!(told, [(0, 70, 69.0), (70, 70, 69.0)]);
     }
 }

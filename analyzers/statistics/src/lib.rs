@@ -1,5 +1,6 @@
 //! Estimates from failure records, from slices of numbers to numbers.
 //!
+//! - [`order`]: moments in the order of time; [`groups`]: values by label.
 //! - [`sample`]: mean, median, deviation, squared coefficient of variation, quantiles.
 //! - [`fit`]: exponential, Weibull, lognormal and gamma by maximum likelihood, and how well they fit; the first three of
 //!   durations of which some are still running, too.
@@ -22,11 +23,13 @@ pub mod bursts;
 pub mod cox;
 pub mod downtime;
 pub mod fit;
+pub mod groups;
 pub mod kaplan_meier;
 pub mod log_rank;
 mod matrix;
 pub mod neighbours;
 mod normal;
+pub mod order;
 pub mod proportion;
 pub mod rate;
 pub mod sample;

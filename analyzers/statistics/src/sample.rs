@@ -27,20 +27,37 @@ pub struct Summary {
 impl Summary {
     /// Of the finite values; `None` when there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
-        // Absent ones are passed over in each pass: a copy without them would cost more than all passes.
-        let finite = || values.iter().copied().filter(|x| x.is_finite());
-        let (count, first) = (finite().count(), finite().next()?);
-        let (min, max) = finite().fold((first, first), |(min, max), x| {
-            (if x < min { x } else { min }, if x > max { x } else { max })
-        });
-        let sum = summed(values, |x| x);
+        Self::of_parts(&[values])
+    }
+
+    /// The same of values that lie in several slices.
+    pub fn of_parts(parts: &[&[f64]]) -> Option<Self> {
+        let sum = summed(parts, |x| x);
+        if sum.is_finite() {
+            return Self::of_finite(parts, sum);
+        }
+        let finite: Vec<f64> = parts
+            .iter()
+            .copied()
+            .flatten()
+            .copied()
+            .filter(|x| x.is_finite())
+            .collect();
+        Self::of_finite(&[&finite], summed(&[&finite], |x| x))
+    }
+
+    fn of_finite(parts: &[&[f64]], sum: f64) -> Option<Self> {
+        let count: usize = parts.iter().map(|part| part.len()).sum();
+        let first = *parts.iter().find_map(|part| part.first())?;
+        let min = folded(parts, first, |x| x, |one, other| if other < one { other } else { one });
+        let max = folded(parts, first, |x| x, |one, other| if other > one { other } else { one });
         let mean = sum / count as f64;
-        let squares = summed(values, |x| (x - mean).powi(2));
+        let squares = summed(parts, |x| (x - mean) * (x - mean));
         let variance = if count > 1 { squares / (count - 1) as f64 } else { 0.0 };
         Some(Self {
             count,
             mean,
-            median: median(values, count, min, max),
+            median: median(parts, count, min, max),
             deviation: variance.sqrt(),
             c2: (mean != 0.0).then(|| variance / (mean * mean)),
             min,
@@ -50,51 +67,75 @@ impl Summary {
     }
 }
 
-/// The sum of a term of each finite value, in lanes that do not wait for each other.
-fn summed(values: &[f64], term: impl Fn(f64) -> f64) -> f64 {
-    let term = |x: f64| if x.is_finite() { term(x) } else { 0.0 };
-    let mut lanes = [0.0; 8];
-    let (whole, rest) = values.as_chunks::<8>();
-    for chunk in whole {
-        for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane += term(*x);
+fn summed(parts: &[&[f64]], term: impl Fn(f64) -> f64) -> f64 {
+    folded(parts, 0.0, term, |sum, x| sum + x)
+}
+
+/// A term of each value, put together in lanes that do not wait for each other.
+fn folded(parts: &[&[f64]], begin: f64, term: impl Fn(f64) -> f64, join: impl Fn(f64, f64) -> f64) -> f64 {
+    let mut lanes = [begin; 8];
+    for part in parts {
+        let (whole, rest) = part.as_chunks::<8>();
+        for few in whole {
+            for (lane, x) in lanes.iter_mut().zip(few) {
+                *lane = join(*lane, term(*x));
+            }
+        }
+        for (lane, x) in lanes.iter_mut().zip(rest) {
+            *lane = join(*lane, term(*x));
         }
     }
-    lanes.iter().sum::<f64>() + rest.iter().map(|x| term(*x)).sum::<f64>()
+    lanes.into_iter().fold(begin, join)
 }
 
 /// Bins of the histogram that finds the middle of many values, and how many are many.
 const BINS: usize = 1 << 12;
 const MANY: usize = 4 * BINS;
+/// From here on up to twice as much, numbers are whole.
+const WHOLE: f64 = (1_u64 << 52) as f64;
 
 /// The middle of so many finite values, at least one, without putting all in order: of many only those are looked at that
 /// lie in the bins of the middle ones.
-fn median(values: &[f64], count: usize, min: f64, max: f64) -> f64 {
-    let finite = || values.iter().copied().filter(|x| x.is_finite());
+fn median(parts: &[&[f64]], count: usize, min: f64, max: f64) -> f64 {
     let (below, above) = ((count - 1) / 2, count / 2);
     let scale = (BINS - 1) as f64 / (max - min);
     if count < MANY || !scale.is_normal() {
-        return middle(finite().collect(), below, above);
+        return middle(parts.concat(), below, above);
     }
-    // It only rises with the value, so a bin's values are neighbours in their order.
-    let bin = |x: f64| (((x - min) * scale) as usize).min(BINS - 1);
-    let mut counts = vec![0_usize; BINS];
-    finite().for_each(|x| counts[bin(x)] += 1);
-    let mut before = 0;
-    let mut place = |rank: usize| {
-        let mut upto = 0;
-        let at = counts.iter().position(|count| {
-            upto += count;
-            upto > rank
-        });
-        let at = at.unwrap_or(BINS - 1);
-        before = upto - counts[at];
-        at
+    // Beside 2^52 a number has no room but for its nearest whole, in the lowest bits. That only rises with the value, so a
+    // bin's values are neighbours in their order.
+    let binned = |x: f64| (x - min) * scale + WHOLE;
+    let mut counts = vec![0_u32; BINS];
+    for part in parts {
+        for x in *part {
+            counts[binned(*x).to_bits() as usize % BINS] += 1;
+        }
+    }
+    // The bin of a rank, and how many values lie in bins before it.
+    let place = |rank: usize| {
+        let (mut bin, mut before) = (0, 0);
+        while before + counts[bin] as usize <= rank {
+            before += counts[bin] as usize;
+            bin += 1;
+        }
+        (bin, before)
     };
-    let last = place(above);
-    let first = place(below);
-    let near = finite().filter(|x| (first..=last).contains(&bin(*x)));
-    middle(near.collect(), below - before, above - before)
+    let ((first, before), (last, _)) = (place(below), place(above));
+    let bounds = (first as f64 + WHOLE)..=(last as f64 + WHOLE);
+    let is_near = |x: &f64| bounds.contains(&binned(*x));
+    let mut near = Vec::new();
+    let mut keep = |few: &[f64]| near.extend(few.iter().copied().filter(is_near));
+    for part in parts {
+        let (whole, rest) = part.as_chunks::<8>();
+        // Few are near: eight at a time are seen to have none.
+        for few in whole {
+            if few.iter().fold(false, |any, x| any | is_near(x)) {
+                keep(few);
+            }
+        }
+        keep(rest);
+    }
+    middle(near, below - before, above - before)
 }
 
 /// The mean of the values that two neighbouring places would hold, were all in order.
@@ -158,6 +199,8 @@ mod tests {
             let wanted = 0.5 * (ordered[(count - 1) / 2] + ordered[count / 2]);
             let summary = Summary::of(&values).expect("values");
             assert_eq!((summary.median, summary.max), (wanted, 1e12));
+            let (one, other) = values.split_at(1_003);
+            assert_eq!(Summary::of_parts(&[one, &[], other]), Some(summary));
         }
     }
 

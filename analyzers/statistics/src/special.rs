@@ -1,6 +1,6 @@
 //! Derivatives of the logarithm of the gamma function, beside the functions that checkpoint schedules already have.
 
-pub(crate) use rankguard_checkpoint_schedule::special::{gamma_p, gamma_q, ln_gamma};
+pub(crate) use rankguard_checkpoint_schedule::special::{gamma_p, gamma_q, ln_gamma, ln_gamma_p_inverse};
 
 /// `ψ(x)`, the derivative of `ln Γ`, for `x > 0`: the recurrence up to 8, then the asymptotic series.
 pub(crate) fn digamma(mut x: f64) -> f64 {

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::special::{gamma_p, ln_gamma};
+use crate::special::ln_gamma_p_inverse;
 
 /// What one failure takes with it, and so which copies survive it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -68,25 +68,8 @@ impl Rate {
         if p == 1.0 {
             return f64::INFINITY;
         }
-        // In logarithms, because for a small shape the low quantiles span hundreds of powers of ten.
-        let lowest = (p.ln() + ln_gamma(a + 1.0)) / a;
-        let (mut low, mut high) = (lowest.min(a.ln()) - 1.0, (a + 10.0 * a.sqrt() + 50.0).ln());
-        while gamma_p(a, high.exp()) < p && high < 700.0 {
-            high += 1.0;
-        }
-        for _ in 0..200 {
-            let middle = 0.5 * (low + high);
-            // No number lies between.
-            if middle <= low || middle >= high {
-                break;
-            }
-            if gamma_p(a, middle.exp()) < p {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
-        (0.5 * (low + high)).exp() / self.node_hours
+        // A logarithm, because for a small shape the low quantiles span hundreds of powers of ten.
+        ln_gamma_p_inverse(a, p).exp() / self.node_hours
     }
 }
 
@@ -139,6 +122,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::special::gamma_p;
 
     #[test]
     fn observation_adds_failures_and_hours() {

@@ -53,12 +53,54 @@ pub fn gamma_q(a: f64, x: f64) -> f64 {
     }
 }
 
+/// The logarithm of the `x` with `P(a, x) = p`, for `a > 0` and `p` between 0 and 1.
+///
+/// Newton's method on the logarithm of `P` as a function of that of `x`, which is concave: from the left it never goes too
+/// far, so it ends wherever it begins.
+pub fn ln_gamma_p_inverse(a: f64, p: f64) -> f64 {
+    // P(a, x) lies below x^a / Γ(a + 1), so what is looked for lies above.
+    let lowest = (p.ln() + ln_gamma(a + 1.0)) / a;
+    // Wilson and Hilferty (1931): the cube root is nearly normal.
+    let root = 1.0 - 1.0 / (9.0 * a) + normal_quantile(p) / (3.0 * a.sqrt());
+    let mut ln_x = if root > 0.0 {
+        lowest.max(a.ln() + 3.0 * root.ln())
+    } else {
+        lowest
+    };
+    for _ in 0..MOST_STEPS {
+        let x = ln_x.exp();
+        let found = gamma_p(a, x);
+        let step = (found / p).ln() * found / factor(a, x);
+        if !step.is_finite() {
+            break;
+        }
+        ln_x = (ln_x - step).max(lowest);
+        // What is wrong after a step is about the square of what was wrong before it.
+        if step.abs() < 1e-9 {
+            break;
+        }
+    }
+    ln_x
+}
+
+/// Steps after which the search is as near as it gets: of 3 to 6 that it takes.
+const MOST_STEPS: u32 = 60;
+
+/// Where the standard normal distribution reaches `p`, to 5e-4 (Abramowitz and Stegun 26.2.23): a beginning.
+fn normal_quantile(p: f64) -> f64 {
+    let t = (-2.0 * p.min(1.0 - p).ln()).sqrt();
+    let above =
+        t - (2.515_517 + t * (0.802_853 + t * 0.010_328)) / (1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308)));
+    if p < 0.5 { -above } else { above }
+}
+
 /// Terms beyond which neither expansion changes any more; each needs about `sqrt(a)` of them.
 fn terms(a: f64) -> u32 {
     (200.0 + 20.0 * a.sqrt()).min(1e7) as u32
 }
 
-fn factor(a: f64, x: f64) -> f64 {
+/// `x^a exp(-x) / Γ(a)`: how fast `P(a, x)` rises with the logarithm of `x`.
+pub(crate) fn factor(a: f64, x: f64) -> f64 {
     (a * x.ln() - x - ln_gamma(a)).exp()
 }
 
@@ -119,6 +161,17 @@ mod tests {
             factorial *= f64::from(n);
         }
         assert!((ln_gamma(0.5) - std::f64::consts::PI.sqrt().ln()).abs() < 1e-13);
+    }
+
+    #[test]
+    fn what_the_incomplete_gamma_function_reaches_is_found_again() {
+        for a in [0.05, 0.5, 1.0, 7.0, 300.0, 1e6] {
+            for p in [1e-6, 0.025, 0.5, 0.975, 0.999_999] {
+                let found = gamma_p(a, ln_gamma_p_inverse(a, p).exp());
+                // The logarithm of the function's factor is a difference of numbers of the size of a.
+                assert!((found / p - 1.0).abs() < 1e-13 * (1.0 + a), "{a} {p}: {found}");
+            }
+        }
     }
 
     #[test]

@@ -18,12 +18,30 @@ pub(super) struct Answer {
     pub(super) values: Vec<f64>,
 }
 
-/// Asks every study of a table; why not, where no Python with pandas is there.
-pub(super) fn ask(python: &Path, table: &str, file: &Path, population: u64) -> Result<Vec<Answer>, String> {
+/// How pandas holds names: as it reads them by itself, or each once, which is what tables do here.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Names {
+    Texts,
+    Categories,
+}
+
+/// Asks every study of a table so many times; why not, where no Python with pandas is there.
+pub(super) fn ask(
+    python: &Path,
+    names: Names,
+    table: &str,
+    file: &Path,
+    population: u64,
+    times: usize,
+) -> Result<Vec<Answer>, String> {
+    let names = match names {
+        Names::Texts => "str",
+        Names::Categories => "category",
+    };
     let ran = Command::new(python)
         .args(["-W", "ignore", "-c", SCRIPT, table])
         .arg(file)
-        .arg(population.to_string())
+        .args([&population.to_string(), names, &times.to_string()])
         .stdin(Stdio::null())
         .output();
     let ran = ran.map_err(|problem| format!("{}: {problem}", python.display()))?;

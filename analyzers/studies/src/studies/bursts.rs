@@ -29,8 +29,9 @@ impl Bursts {
         let racks = data.labels(Canonical::Failures, "x_rack").ok();
         let in_one_rack = racks.map(|racks| {
             let one = |burst: &&Burst| {
-                let mut pairs = chains.members(burst).windows(2);
-                pairs.all(|pair| racks.of[pair[0]].is_some() && racks.of[pair[0]] == racks.of[pair[1]])
+                let mut racks = chains.members(burst).map(|row| racks.of[row]);
+                let first = racks.next().flatten();
+                first.is_some() && racks.all(|rack| rack == first)
             };
             chains.bursts.iter().filter(one).count()
         });

@@ -135,7 +135,10 @@ pub(crate) fn by_file(data: &Dataset) -> Result<BTreeMap<String, Events>, StudyE
         messages: known.names,
         prefixes: prefix_of,
     });
-    let mut by_label: Vec<Vec<Event>> = vec![Vec::new(); files.names.len() + 1];
+    // Room at once: millions of events would be moved again and again.
+    let without = times.len() as u64 - files.counts().iter().sum::<u64>();
+    let counts = files.counts().iter().copied().chain([without]);
+    let mut by_label: Vec<Vec<Event>> = counts.map(|count| Vec::with_capacity(count as usize)).collect();
     for (at, (time, (message, location))) in times.iter().zip(messages.of.iter().zip(&locations.of)).enumerate() {
         if time.is_nan() {
             continue;

@@ -17,10 +17,9 @@ pub(super) const STUDY: Study = Study {
 /// For each of some windows, failures with another at the same place of this column not further away; and all with a time.
 pub(crate) fn close(data: &Dataset, place: &str, windows: &[f64]) -> Result<(Vec<usize>, usize), StudyError> {
     let times = data.numbers(Canonical::Failures, "time")?;
-    let all = times.iter().filter(|time| !time.is_nan()).count();
-    let nearest = neighbours::nearest(&data.labels(Canonical::Failures, place)?.of, &times);
-    let counts = windows.iter().map(|window| neighbours::close(&nearest, *window));
-    Ok((counts.collect(), all))
+    let all = data.known(Canonical::Failures, "time")? as usize;
+    let places = data.labels(Canonical::Failures, place)?;
+    Ok((neighbours::close(&places.of, &times, windows), all))
 }
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {

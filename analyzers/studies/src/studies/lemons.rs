@@ -1,12 +1,12 @@
 //! Few nodes with many failures.
 
-use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_datasets::{Dataset, Labels, Table as Canonical};
 use rankguard_statistics::rate::posterior;
 
 use crate::error::StudyError;
 use crate::outcome::{Outcome, Table};
 use crate::plot::{Plot, Shape};
-use crate::studies::mix::counts_of;
+use crate::studies::mix::most_first;
 use crate::studies::{Options, Study, length};
 
 pub(super) const STUDY: Study = Study {
@@ -16,15 +16,27 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
+/// How many nodes are named.
+const WORST: usize = 20;
 /// The prior of a node's rate weighs as much as this many failures.
 const WEIGHT: f64 = 2.0;
+
+/// Those of a column with the most failures, most first, of its counts in that order.
+fn worst<'a>(labels: &'a Labels, counts: &[u64]) -> Vec<(&'a str, u64)> {
+    let least = counts.get(WORST - 1).copied().unwrap_or(0);
+    let names = labels.names.iter().map(String::as_str);
+    let counted = names.zip(labels.counts().iter().copied());
+    let mut worst: Vec<(&str, u64)> = counted.filter(|(_, count)| *count >= least).collect();
+    worst.sort_unstable_by(most_first);
+    worst.truncate(WORST);
+    worst
+}
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let by = options.by("node");
     let labels = data.labels(Canonical::Failures, by)?;
     let (population, hours) = (options.population(data)?, length(data)? / 3_600.0);
-    let counts = counts_of(&labels, false);
-    let all: u64 = counts.iter().map(|(_, n)| n).sum();
+    let all: u64 = labels.counts().iter().sum();
     let average = all as f64 / (population * hours);
     let mut outcome = Outcome::new(
         "lemons",
@@ -35,9 +47,11 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         "share of failures on the worst nodes",
         &["nodes", "of population", "share of failures"],
     );
+    let mut counts = labels.counts().to_vec();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
     for percent in [1.0, 5.0, 10.0] {
         let top = (population * percent / 100.0).ceil() as usize;
-        let sum: u64 = counts.iter().take(top).map(|(_, n)| n).sum();
+        let sum: u64 = counts.iter().take(top).sum();
         shares.row([top.into(), (percent / 100.0).into(), (sum as f64 / all as f64).into()]);
     }
     outcome.tables.push(shares);
@@ -51,7 +65,8 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             "at least (95 %)",
         ],
     );
-    for (node, count) in counts.iter().take(20) {
+    let worst = worst(&labels, &counts);
+    for (node, count) in &worst {
         let belief = posterior(*count, hours, average, WEIGHT);
         table.row([
             (*node).into(),
@@ -62,8 +77,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         ]);
     }
     outcome.tables.push(table);
-    let bars = counts.into_iter().take(20);
-    let bars = bars.map(|(node, n)| (node.to_owned(), n as f64)).collect();
+    let bars = worst.into_iter().map(|(node, n)| (node.to_owned(), n as f64)).collect();
     outcome.plots.push(Plot {
         title: "failures of the worst nodes".to_owned(),
         across: "failures".to_owned(),

@@ -1,5 +1,6 @@
 //! What fails: shares of failures by any column.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use rankguard_datasets::{Dataset, Labels, Table as Canonical};
@@ -28,21 +29,24 @@ pub(crate) fn counts(values: &[Option<String>]) -> Vec<(String, u64)> {
     counts
 }
 
-/// The same of labels; absent ones only where they are wanted.
-pub(crate) fn counts_of(labels: &Labels, absent: bool) -> Vec<(&str, u64)> {
-    let (counts, none) = labels.counts();
-    let mut counts: Vec<(&str, u64)> = labels.names.iter().map(String::as_str).zip(counts).collect();
-    if absent && none > 0 {
-        counts.push(("(none)", none));
-    }
-    counts.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+/// The same of labels.
+fn counts_of(labels: &Labels) -> Vec<(&str, u64)> {
+    let names = labels.names.iter().map(String::as_str);
+    let mut counts: Vec<(&str, u64)> = names.zip(labels.counts().iter().copied()).collect();
+    counts.extend(Some(("(none)", labels.without())).filter(|(_, count)| *count > 0));
+    counts.sort_unstable_by(most_first);
     counts
+}
+
+/// The order of counts: most first, equal ones by name.
+pub(crate) fn most_first(a: &(&str, u64), b: &(&str, u64)) -> Ordering {
+    b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0))
 }
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let by = options.by("class");
     let labels = data.labels(Canonical::Failures, by)?;
-    let counts = counts_of(&labels, true);
+    let counts = counts_of(&labels);
     let all = counts.iter().map(|(_, n)| n).sum();
     let definition =
         format!("each row of failures counts once, repeats too; shares of all {all} with Wilson's 95 % interval");

@@ -1,8 +1,9 @@
 //! How long repair takes, by cause.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_datasets::{Dataset, Labels, Table as Canonical};
+use rankguard_statistics::groups::Groups;
 use rankguard_statistics::sample::Summary;
 
 use crate::error::StudyError;
@@ -18,33 +19,44 @@ pub(super) const STUDY: Study = Study {
 };
 
 /// Repair times in seconds by a column of failures.
-pub(crate) fn by_cause(data: &Dataset, by: &str) -> Result<BTreeMap<Option<String>, Vec<f64>>, StudyError> {
-    let times = data.numbers(Canonical::Failures, "repair_s")?;
-    let labels = data.labels(Canonical::Failures, by)?;
-    let (counts, _) = labels.counts();
-    let mut by_label: Vec<Vec<f64>> = counts.iter().map(|count| Vec::with_capacity(*count as usize)).collect();
-    let mut without = Vec::new();
-    for (cause, time) in labels.of.iter().zip(times.iter()).filter(|(_, time)| !time.is_nan()) {
-        match cause {
-            Some(cause) => by_label[*cause as usize].push(*time),
-            None => without.push(*time),
+pub(crate) struct ByCause {
+    labels: Arc<Labels>,
+    times: Groups,
+}
+
+impl ByCause {
+    pub(crate) fn of(data: &Dataset, by: &str) -> Result<Self, StudyError> {
+        let labels = data.labels(Canonical::Failures, by)?;
+        let times = data.numbers(Canonical::Failures, "repair_s")?;
+        let found = Self {
+            times: Groups::of(&labels.of, labels.counts(), &times),
+            labels,
+        };
+        if found.causes().is_empty() {
+            return Err(StudyError::missing(
+                "no failure of this data has a repair time: no MTTR",
+                "give data whose failures have an end or an elapsed repair time (repair_s)",
+            ));
         }
+        Ok(found)
     }
-    let named = labels.names.iter().cloned().map(Some).zip(by_label);
-    let mut causes: BTreeMap<Option<String>, Vec<f64>> = named.chain([(None, without)]).collect();
-    causes.retain(|_, times| !times.is_empty());
-    if causes.is_empty() {
-        return Err(StudyError::missing(
-            "no failure of this data has a repair time: no MTTR",
-            "give data whose failures have an end or an elapsed repair time (repair_s)",
-        ));
+
+    /// Causes that have any, by name, after those without one.
+    pub(crate) fn causes(&self) -> Vec<(&str, &[f64])> {
+        let mut named: Vec<(&str, &[f64])> = (0..)
+            .zip(&self.labels.names)
+            .map(|(label, name)| (name.as_str(), self.times.labelled(label)))
+            .collect();
+        named.sort_unstable_by_key(|(name, _)| *name);
+        named.insert(0, ("(none)", self.times.without()));
+        named.retain(|(_, times)| !times.is_empty());
+        named
     }
-    Ok(causes)
 }
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let by = options.by("class");
-    let causes = by_cause(data, by)?;
+    let found = ByCause::of(data, by)?;
     let mut outcome = Outcome::new(
         "repair",
         data,
@@ -62,13 +74,12 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             "longest h",
         ],
     );
-    let all = data.numbers(Canonical::Failures, "repair_s")?;
     let mut bars = Vec::new();
-    let each = causes
-        .iter()
-        .map(|(cause, times)| (cause.as_deref().unwrap_or("(none)"), times));
-    for (cause, times) in each.chain([("all", &*all)]) {
-        let Some(summary) = Summary::of(times) else {
+    let causes = found.causes();
+    let all: Vec<&[f64]> = causes.iter().map(|(_, times)| *times).collect();
+    let each = causes.iter().map(|(cause, times)| (*cause, Summary::of(times)));
+    for (cause, summary) in each.chain([("all", Summary::of_parts(&all))]) {
+        let Some(summary) = summary else {
             continue;
         };
         let hours = |seconds: f64| (seconds / 3_600.0).into();
