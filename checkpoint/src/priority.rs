@@ -1,9 +1,43 @@
 //! Work that nobody waits for gives way to training.
 
-/// Puts the calling thread behind others that want the processor: it gets a tenth of what they do, so that a save ends all the
-/// same on a machine whose cores are all taken. Threads that it starts inherit that; it cannot be taken back, so call it on a
-/// thread of your own. A system that refuses is left as it is: the work is done all the same.
-pub fn lower_priority() {
-    // On Linux the nice value belongs to the thread.
-    let _ = rustix::process::nice(10);
+use std::panic::resume_unwind;
+use std::thread::{Builder, scope};
+
+/// What is added to the nice value: a tenth of what others get, so that a save ends all the same on a machine whose cores are
+/// all taken.
+const NICE: i32 = 10;
+
+/// Does work behind everything else that wants the processor, on a thread of its own, which threads that it starts inherit; it
+/// cannot be taken back. A system that refuses has it done all the same, here if need be.
+pub fn in_background<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
+    let mut work = Some(work);
+    let mut take = || work.take().map(|work| work());
+    let done = scope(|scope| {
+        let behind = || {
+            // On Linux the nice value belongs to the thread.
+            let _ = rustix::process::nice(NICE);
+            take()
+        };
+        let thread = Builder::new().name(name.to_owned()).spawn_scoped(scope, behind).ok()?;
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    });
+    done.or_else(take).expect("whoever does it first does it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nice_value() -> i32 {
+        rustix::process::getpriority_process(None).expect("its own")
+    }
+
+    #[test]
+    fn the_work_gives_way_and_its_caller_does_not() {
+        let before = nice_value();
+        let (within, below) = in_background("behind", || (nice_value(), std::thread::spawn(nice_value).join()));
+        assert_eq!(within, (before + NICE).min(19));
+        assert_eq!(below.expect("no panic"), within);
+        assert_eq!(nice_value(), before);
+    }
 }

@@ -12,7 +12,7 @@ use rankguard_checkpoint::arena::RestoredSlot;
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
 use rankguard_checkpoint::restore::{Request, assemble_many};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
-use rankguard_checkpoint::{Arena, Checkpoint, Lease, Store, StoreError};
+use rankguard_checkpoint::{Arena, Checkpoint, Lease, Store, StoreError, in_background};
 use rankguard_model::{Body, CommitLevel, Launch, Rank, RankRef, RestoreBytes, RestorePoint, Source, Step};
 use rankguard_proto::v1;
 
@@ -136,7 +136,7 @@ impl Desk {
                     .map(|(generation, step)| CheckpointId { step, generation }),
                 dedupe: &all.dedupe,
             };
-            let ended = errand.run();
+            let ended = in_background("shard-writer", || errand.run());
             if matches!(&ended, Err(void) if void.then == Then::Stays) {
                 return;
             }

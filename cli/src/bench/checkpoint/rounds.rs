@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rankguard_checkpoint::arena::{Arena, ArenaError};
 use rankguard_checkpoint::format::{CheckpointId, Manifest, ShardIndex};
-use rankguard_checkpoint::{Store, lower_priority};
+use rankguard_checkpoint::{Store, in_background};
 use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
 
 use super::memory::Watch;
@@ -271,13 +271,10 @@ impl Node {
                     let written = self.store.write_streamed(&image).map_err(io::Error::other)?;
                     return Ok((rank.hear()?, written.seal));
                 }
-                // From here on as an agent does it: behind everything else that wants the processor.
-                lower_priority();
                 let image = arena.sealed(0).map_err(io::Error::other)?;
-                let written = self
-                    .store
-                    .write_shard(image.index(), &image)
-                    .map_err(io::Error::other)?;
+                let write = || self.store.write_shard(image.index(), &image);
+                // As an agent does it.
+                let written = in_background("shard-writer", write).map_err(io::Error::other)?;
                 Ok((told, written.seal))
             };
             let threads: Vec<_> = ranks
