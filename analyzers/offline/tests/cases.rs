@@ -1,28 +1,13 @@
 //! Small cases of one log each or a few, as people send them: what they are, where they sit, who was first.
 
-use rankguard_offline::{OfflineCase, Record, RecordStream};
+mod common;
 
-fn stream(kind: &str, rank: Option<u32>, text: &str) -> RecordStream {
-    RecordStream {
-        kind: kind.to_owned(),
-        rank,
-        node: None,
-        lines: text.lines().map(str::to_owned).collect(),
-    }
-}
+use rankguard_offline::OfflineCase;
 
-fn case(sources: Vec<RecordStream>) -> OfflineCase {
-    let id = "one".to_owned();
-    Record { id, sources }.classify()
-}
+use common::{case, named, stream};
 
 fn alone(text: &str) -> OfflineCase {
     case(vec![stream("rank-stderr", None, text)])
-}
-
-/// What people ask first: which class, in which layer.
-fn named(case: &OfflineCase) -> (&str, &str) {
-    (&case.class, &case.layer)
 }
 
 #[test]

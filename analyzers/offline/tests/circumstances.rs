@@ -1,29 +1,15 @@
 //! Where a failure sits and whose it is, where the class alone does not tell: who speaks, who is silent, what was running, and
 //! what has not been told again.
 
+mod common;
+
 use rankguard_model::Rank;
-use rankguard_offline::{OfflineCase, Record, RecordStream};
+use rankguard_offline::{OfflineCase, RecordStream};
 
-fn stream(kind: &str, rank: Option<u32>, text: &str) -> RecordStream {
-    RecordStream {
-        kind: kind.to_owned(),
-        rank,
-        node: None,
-        lines: text.lines().map(str::to_owned).collect(),
-    }
-}
-
-fn case(sources: Vec<RecordStream>) -> OfflineCase {
-    let id = "one".to_owned();
-    Record { id, sources }.classify()
-}
+use common::{case, named, stream};
 
 fn of(kind: &str, text: &str) -> OfflineCase {
     case(vec![stream(kind, None, text)])
-}
-
-fn named(case: &OfflineCase) -> (&str, &str) {
-    (&case.class, &case.layer)
 }
 
 #[test]
