@@ -64,13 +64,17 @@ impl Control for Service {
                 let reply = match message.kind {
                     Some(Up::Join(info)) => {
                         let mut journal = journal.lock().unwrap();
+                        let joined = v1::Joined {
+                            acknowledged: journal.acknowledged,
+                            silence_limit_ms: 3_000,
+                        };
+                        // Before anybody can know of the session: an order must not come first.
+                        let _ = answer.try_send(Ok(v1::ToAgent {
+                            kind: Some(Down::Joined(joined)),
+                        }));
                         journal.joins.push(info.try_into().unwrap());
                         journal.session = Some(answer.clone());
-                        let acknowledged = journal.acknowledged;
-                        Some(Down::Joined(v1::Joined {
-                            acknowledged,
-                            silence_limit_ms: 3_000,
-                        }))
+                        None
                     }
                     Some(Up::Evidence(batch)) => {
                         let mut journal = journal.lock().unwrap();
