@@ -209,3 +209,18 @@ pub struct NodeInfo {
     /// The node's clock against the controller's.
     pub clock: ClockOffset,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Journals of before it was called so are read, and written as before.
+    #[test]
+    fn tiers_of_a_job_are_copies_in_journals() {
+        let text = r#"{"every_steps":10,"store":"/ck","keep":2,"copies":{"nodes":1,"mirror":null}}"#;
+        let policy: CheckpointPolicy = serde_json::from_str(text).expect("a policy of before");
+        assert_eq!(policy.tiers.nodes, 1);
+        let written = serde_json::to_string(&policy).expect("JSON");
+        assert!(written.contains(r#""copies":{"nodes":1"#), "{written}");
+    }
+}
