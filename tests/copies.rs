@@ -6,7 +6,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, newest, path, shards};
+use support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, lose_shards, newest, path};
 use support::{logs, rankguard, until};
 
 /// The state is eight times what a rank has for it. Its rank is killed again and again, in the midst of saves as often as not,
@@ -71,13 +71,13 @@ fn kill_rank(cluster: &Cluster) {
 #[test]
 fn the_image_of_a_lost_node_comes_back_from_the_memory_of_another() {
     let mut cluster = Cluster::start(3);
-    let store = cluster.train("2:3", "40", &["--checkpoint-copies", "1"]);
+    // Whatever was committed last when the node goes has its copies.
+    let copies = ["--checkpoint-copies", "1", "--checkpoint-commit", "replicated"];
+    let store = cluster.train("2:3", "40", &copies);
     let copied = |job: &Value| newest(job, |view| view["copied"] == 3).cloned();
-    let view = until("a checkpoint that other nodes hold", LIMIT, || copied(&cluster.job()));
-    for shard in shards(&folder_of(&store, &view)) {
-        fs::remove_file(shard).expect("removed");
-    }
+    until("a checkpoint that other nodes hold", LIMIT, || copied(&cluster.job()));
     drop(cluster.agents.pop());
+    lose_shards(&store);
     let told = until("a restore of the three images by two ranks", LIMIT, || {
         let cases = cluster.ask(&["cases", "--format", "json"]);
         let mut cases = cases.as_array()?.iter().map(Value::to_string);
@@ -98,7 +98,8 @@ fn the_image_of_a_lost_node_comes_back_from_the_memory_of_another() {
 fn the_image_of_a_lost_node_is_rebuilt_out_of_the_others_and_their_parity() {
     for (nodes, parity, lost) in [(4, "2+1", 1), (4, "2+2", 2)] {
         let mut cluster = Cluster::start(nodes);
-        let store = cluster.train("2:4", "100", &["--checkpoint-parity", parity]);
+        let sums = ["--checkpoint-parity", parity, "--checkpoint-commit", "replicated"];
+        let store = cluster.train("2:4", "100", &sums);
         let whole = (nodes * lost) as u64;
         let kept = |job: &Value| newest(job, |view| view["in_parity"] == whole).cloned();
         let explained = until("word of who may be lost", LIMIT, || {
@@ -122,10 +123,8 @@ fn the_image_of_a_lost_node_is_rebuilt_out_of_the_others_and_their_parity() {
         );
         let view = until("a checkpoint under parity", LIMIT, || kept(&cluster.job()));
         assert_eq!(view["copied"], 0, "{view:#}");
-        for shard in shards(&folder_of(&store, &view)) {
-            fs::remove_file(shard).expect("removed");
-        }
         cluster.agents.truncate(nodes - lost);
+        lose_shards(&store);
         let told = until("a restore of the four images by those that are left", LIMIT, || {
             let cases = cluster.ask(&["cases", "--format", "json"]);
             let mut cases = cases.as_array()?.iter().map(Value::to_string);

@@ -22,6 +22,7 @@ use rankguard_proto::v1::control_client::ControlClient;
 use rankguard_proto::v1::from_agent::Kind;
 use serde_json::Value;
 use support::cluster::text_of;
+use support::nodes::lose_shards;
 use support::{Daemon, Ran, logs, rankguard, until};
 use tonic::transport::Endpoint;
 
@@ -526,6 +527,8 @@ fn a_run_with_copies_and_a_lost_node_over_tls() {
         "40",
         "--checkpoint-copies",
         "1",
+        "--checkpoint-commit",
+        "replicated",
     ];
     let rank = [
         "--",
@@ -541,18 +544,8 @@ fn a_run_with_copies_and_a_lost_node_over_tls() {
         let views = job["checkpoints"].as_array()?.clone();
         views.into_iter().rev().find(|view| view["copied"] == 3)
     });
-    let name = format!(
-        "{:012}-g{}",
-        view["step"].as_u64().expect("a step"),
-        view["generation"].as_u64().expect("one")
-    );
-    let folder = fs::read_dir(store.join("train").join(name)).expect("the checkpoint's folder");
-    for shard in folder.flatten().map(|file| file.path()) {
-        if shard.extension().is_some_and(|it| it == "shard") {
-            fs::remove_file(shard).expect("removed");
-        }
-    }
     drop(agents.pop());
+    lose_shards(&store);
     let told = until("a restore of the three images by two ranks", LIMIT, || {
         let cases = ask(&["cases"]);
         let mut cases = cases.as_array()?.iter().map(Value::to_string);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rankguard_agent::{KernelLogSource, Settings, run};
 use rankguard_model::{Body, Entity, Evidence, NodeId, Source};
-use support::FakeController;
+use support::{FakeController, NOBODY};
 
 /// Set for the process that this binary starts to be killed.
 const STATE: &str = "RANKGUARD_TEST_ONCE_STATE";
@@ -283,12 +283,7 @@ async fn every_line_is_found_once_over_a_hundred_deaths_of_the_agent() {
 async fn alone(time: Duration) {
     let dir = tempfile::tempdir().unwrap();
     let mut logs = Logs::new(dir.path());
-    // Nobody listens at the port that somebody had a moment ago.
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let mut agent = Process::start(dir.path(), &nobody.to_string());
+    let mut agent = Process::start(dir.path(), NOBODY);
     Logs::followed_by(&dir.path().join("agent")).await;
     let begun = Instant::now();
     let mut turn = 0;
@@ -297,7 +292,7 @@ async fn alone(time: Duration) {
         turn += 1;
         if turn % 40 == 0 {
             drop(agent);
-            agent = Process::start(dir.path(), &nobody.to_string());
+            agent = Process::start(dir.path(), NOBODY);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

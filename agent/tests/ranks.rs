@@ -4,11 +4,12 @@
 
 mod support;
 
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rankguard_model::{Body, CheckpointCall, Exit, Generation, JobId, Order, Step};
 use support::agent::{client_at, tells_its_socket, with_agent};
-use support::{gone, launch, lives};
+use support::{FakeController, LIMIT, gone, launch, lives};
 
 fn started(body: &Body) -> Option<u32> {
     match body {
@@ -127,13 +128,13 @@ async fn a_fence_kills_the_whole_group_and_refuses_what_is_stale() {
             let pid = controller.wait_body("start", started).await;
             let children = format!("/proc/{pid}/task/{pid}/children");
             let child: u32 = {
-                let until = std::time::Instant::now() + support::LIMIT;
+                let until = Instant::now() + LIMIT;
                 loop {
                     let text = std::fs::read_to_string(&children).unwrap_or_default();
                     if let Some(Ok(child)) = text.split_whitespace().next().map(str::parse) {
                         break child;
                     }
-                    assert!(std::time::Instant::now() < until, "the shell starts no child");
+                    assert!(Instant::now() < until, "the shell starts no child");
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             };
@@ -202,35 +203,34 @@ async fn a_repeated_launch_starts_nothing_twice() {
     .await;
 }
 
+/// Starts a rank that does this when it is asked to end, and waits until it would.
+async fn asked_to_end(controller: &FakeController, dir: &Path, generation: u64, then: &str) {
+    let note = dir.join(generation.to_string());
+    let script = format!("trap '{then}' TERM; : > \"$0\"; while :; do sleep 0.05; done");
+    let words = ["sh", "-c", &script, note.to_str().unwrap()];
+    controller.order(&Order::Launch(launch(generation, &words))).await;
+    let until = Instant::now() + LIMIT;
+    while !note.exists() {
+        assert!(Instant::now() < until, "the shell sets no trap");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_asks_first_and_kills_after_the_grace() {
     with_agent(
         |_| {},
         |controller| async move {
-            controller
-                .order(&Order::Launch(launch(
-                    1,
-                    &["sh", "-c", "trap 'exit 5' TERM; while :; do sleep 0.05; done"],
-                )))
-                .await;
-            controller.wait_body("start", started).await;
-            tokio::time::sleep(Duration::from_millis(200)).await; // the shell must have set its trap
+            let dir = tempfile::tempdir().unwrap();
+            asked_to_end(&controller, dir.path(), 1, "exit 5").await;
             let stop = |generation, grace_ms| Order::Stop {
                 job: JobId::from("train"),
                 generation: Generation(generation),
                 grace_ms,
             };
-            controller.order(&stop(1, 5_000)).await;
+            controller.order(&stop(1, 60_000)).await;
             assert_eq!(controller.wait_body("exit", exited).await, Exit::Code(5));
-            controller
-                .order(&Order::Launch(launch(
-                    2,
-                    &["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"],
-                )))
-                .await;
-            let second = |journal: &support::Journal| journal.evidence.iter().filter_map(|e| started(&e.body)).nth(1);
-            controller.wait("second start", second).await;
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            asked_to_end(&controller, dir.path(), 2, "").await;
             controller.order(&stop(2, 100)).await;
             let killed = |body: &Body| exited(body).filter(|exit| *exit == Exit::Signal(9));
             controller.wait_body("kill", killed).await;
@@ -353,10 +353,10 @@ async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
             };
             controller.order(&call(1, 3)).await;
             let missed = tokio::task::spawn_blocking(move || {
-                let until = std::time::Instant::now() + support::LIMIT;
+                let until = Instant::now() + LIMIT;
                 let mut client = client_at(&place, 1);
                 // Until the call is there: a rank never waits for one.
-                while !client.due(Step(3)) && std::time::Instant::now() < until {
+                while !client.due(Step(3)) && Instant::now() < until {
                     std::thread::sleep(Duration::from_millis(5));
                     client = client_at(&place, 1);
                 }

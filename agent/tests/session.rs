@@ -4,12 +4,12 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rankguard_agent::{AgentError, run};
+use rankguard_agent::{AgentError, ask_agent, run};
 use rankguard_model::{Body, Order};
 use support::agent::settings;
-use support::{FakeController, LIMIT, launch};
+use support::{FakeController, LIMIT, NOBODY, launch};
 use tokio::sync::oneshot;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,15 +49,15 @@ async fn absent_collectors_say_so_once_and_numbers_have_no_gaps() {
 #[tokio::test(flavor = "multi_thread")]
 async fn evidence_waits_for_a_controller_that_comes_later() {
     let dir = tempfile::tempdir().unwrap();
-    let vacant = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap()
-    };
     let (end, ended) = oneshot::channel::<()>();
-    let agent = tokio::spawn(run(settings(dir.path(), &vacant.to_string()), async {
+    let agent = tokio::spawn(run(settings(dir.path(), NOBODY), async {
         let _ = ended.await;
     }));
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let until = Instant::now() + LIMIT;
+    while tokio::task::block_in_place(|| ask_agent(dir.path(), LIMIT)).map_or(0, |view| view.spool.last) == 0 {
+        assert!(Instant::now() < until, "the agent has nothing to tell");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     end.send(()).unwrap();
     let first = tokio::time::timeout(LIMIT, agent).await.unwrap().unwrap().unwrap();
     assert!(first.unacknowledged > 0);
@@ -79,7 +79,7 @@ async fn evidence_waits_for_a_controller_that_comes_later() {
 async fn bad_settings_are_errors_that_name_them() {
     let dir = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut port = settings(dir.path(), "127.0.0.1:1");
+    let mut port = settings(dir.path(), NOBODY);
     port.peer_listen = taken.local_addr().unwrap().to_string();
     let error = run(port.clone(), std::future::pending()).await.unwrap_err();
     assert!(
@@ -88,7 +88,7 @@ async fn bad_settings_are_errors_that_name_them() {
     );
     let file = dir.path().join("file");
     std::fs::write(&file, b"").unwrap();
-    let error = run(settings(&file.join("below"), "127.0.0.1:1"), std::future::pending())
+    let error = run(settings(&file.join("below"), NOBODY), std::future::pending())
         .await
         .unwrap_err();
     assert!(matches!(error, AgentError::StateDir { .. }), "{error}");

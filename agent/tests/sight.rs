@@ -13,7 +13,7 @@ use rankguard_identity::Network;
 use rankguard_model::{Body, Evidence, Generation, JobId, NodeId, Order, Peer, Preflight, Rank, Step};
 use rankguard_rank::RankClient;
 use support::agent::{client_at, tells_its_socket, with_agent};
-use support::{FakeController, launch};
+use support::{FakeController, NOBODY, launch};
 use tempfile::TempDir;
 
 /// Looks at ranks often, and takes little silence for a hang.
@@ -185,10 +185,6 @@ async fn a_node_that_nobody_reaches_is_named_by_the_one_that_measures() {
             let address = controller
                 .wait("join", |journal| Some(journal.joins.first()?.peer_address.clone()))
                 .await;
-            let vacant = std::net::TcpListener::bind("127.0.0.1:0")
-                .unwrap()
-                .local_addr()
-                .unwrap();
             let peer = |name: &str, address: &str| Peer {
                 node: name.into(),
                 address: address.to_owned(),
@@ -206,7 +202,7 @@ async fn a_node_that_nobody_reaches_is_named_by_the_one_that_measures() {
                 between: vec![
                     peer("a", &address),
                     peer("b", &address),
-                    peer("c", &vacant.to_string()),
+                    peer("c", NOBODY),
                     peer("d", &address),
                 ],
             };
@@ -240,8 +236,8 @@ async fn agents_measure_the_way_between_them() {
             let this = station(&address);
             let measured = measure(&network, &this, &this, lasts).await.unwrap();
             assert!(measured.bandwidth > 0.0 && measured.latency > 0.0, "{measured:?}");
-            let nobody = measure(&network, &station("127.0.0.1:1"), &this, lasts).await;
-            assert_eq!(nobody, Err("no agent answers at 127.0.0.1:1".to_owned()));
+            let nobody = measure(&network, &station(NOBODY), &this, lasts).await;
+            assert_eq!(nobody, Err(format!("no agent answers at {NOBODY}")));
         },
     )
     .await;

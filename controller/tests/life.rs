@@ -139,17 +139,21 @@ async fn a_node_that_does_not_come_back_after_a_restart_is_lost() {
     let controller = Running::start(settings.clone()).await;
     drop(Agent::join(controller.address, "n1").await);
     controller.stop().await;
-    settings.silence_limit = Duration::from_millis(400);
+    let events = || journal::read(dir.path()).expect("a closed journal").events;
+    let ended = events().last().expect("it has joined").at;
+    settings.silence_limit = Duration::from_secs(1);
     let controller = Running::start(settings).await;
-    assert_eq!(
-        controller.status().await.nodes[0].state,
-        NodeState::Healthy,
-        "it has the whole limit to come back"
-    );
     controller
         .status_until(|status| status.nodes[0].state == NodeState::Lost)
         .await;
     controller.stop().await;
+    let lost = events().into_iter().find_map(|stamped| match stamped.event {
+        Event::NodeFellSilent { last_heard, .. } => Some((last_heard, stamped.at)),
+        _ => None,
+    });
+    let (since, at) = lost.expect("it is in the journal");
+    assert!(since > ended, "it has the whole limit to come back");
+    assert!(at.since(since) > Duration::from_secs(1), "{since} {at}");
 }
 
 #[tokio::test]

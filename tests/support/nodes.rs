@@ -183,10 +183,13 @@ pub(crate) fn folder_of(store: &Path, view: &Value) -> PathBuf {
     ))
 }
 
-pub(crate) fn shards(folder: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(folder).expect("the checkpoint's folder").flatten();
-    let paths = files.map(|file| file.path());
-    paths
-        .filter(|path| path.extension().is_some_and(|it| it == "shard"))
-        .collect()
+/// Loses what the disk has of every checkpoint, also of one that was committed since anybody looked.
+pub(crate) fn lose_shards(store: &Path) {
+    let folders = fs::read_dir(store.join("train")).expect("the job's folder").flatten();
+    let files = folders.filter_map(|folder| fs::read_dir(folder.path()).ok()).flatten();
+    let paths = files.flatten().map(|file| file.path());
+    for shard in paths.filter(|path| path.extension().is_some_and(|it| it == "shard")) {
+        // One that is no longer wanted may go by itself meanwhile.
+        let _ = fs::remove_file(shard);
+    }
 }

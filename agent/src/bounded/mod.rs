@@ -223,6 +223,18 @@ mod tests {
         run(&["sh".into(), "-c".into(), script.into()], bounds).unwrap()
     }
 
+    /// Words that no other run of these tests on this machine starts a process by.
+    fn sleep_of_mine(seconds: u32) -> String {
+        format!("sleep {seconds}.{}", std::process::id())
+    }
+
+    fn running(words: &str) -> usize {
+        let wanted = format!("{}\0", words.replace(' ', "\0")).into_bytes();
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let lines = processes.map(|entry| std::fs::read(entry.path().join("cmdline")).unwrap_or_default());
+        lines.filter(|line| *line == wanted).count()
+    }
+
     #[test]
     fn a_program_that_ends_is_told_with_its_words() {
         let outcome = shell("echo out; echo err >&2; exit 3", LONG);
@@ -233,31 +245,25 @@ mod tests {
     #[test]
     fn a_program_that_forks_and_hangs_leaves_nothing_behind() {
         let short = Bounds {
-            deadline: Duration::from_millis(300),
+            deadline: Duration::from_secs(2),
             ..LONG
         };
+        let sleep = sleep_of_mine(4321);
         // One child in the group, one in a session of its own.
-        let outcome = shell("sleep 4321 & setsid sleep 4321 & echo started; wait", short);
+        let outcome = shell(&format!("{sleep} & setsid {sleep} & echo started; wait"), short);
         assert_eq!(outcome.end, End::Deadline);
         assert_eq!(outcome.stdout, "started\n");
         // Nobody carries a word of this process and this test any more: the run would have counted and waited for it.
         assert!(outcome.strays <= 2, "{outcome:?}");
-        let left = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
-            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            line == b"sleep\x004321\0"
-        });
-        assert_eq!(left.count(), 0);
+        assert_eq!(running(&sleep), 0);
     }
 
     #[test]
     fn a_program_that_ends_before_its_child_does_not_keep_us_waiting() {
-        let outcome = shell("setsid sleep 5432 & exit 1", LONG);
+        let sleep = sleep_of_mine(5432);
+        let outcome = shell(&format!("setsid {sleep} & exit 1"), LONG);
         assert_eq!(outcome.end, End::Itself(Exit::Code(1)));
-        let left = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
-            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            line == b"sleep\x005432\0"
-        });
-        assert_eq!(left.count(), 0);
+        assert_eq!(running(&sleep), 0);
     }
 
     #[test]

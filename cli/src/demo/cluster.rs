@@ -14,10 +14,7 @@ use std::time::{Duration, Instant};
 use rankguard_model::{JobId, NodeId, Rank};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::DemoError;
-
-/// How long a process may take to come up.
-const START_LIMIT: Duration = Duration::from_secs(20);
+use super::{DemoError, LIMIT};
 
 /// The nodes of the demo, the spare last.
 pub(super) const NODES: [&str; 4] = ["node-1", "node-2", "node-3", "spare-1"];
@@ -98,7 +95,7 @@ impl Cluster {
                     log: self.log("controller"),
                 });
             }
-            if started.elapsed() > START_LIMIT {
+            if started.elapsed() > LIMIT {
                 return Err(DemoError::Slow {
                     what: "the controller to listen".into(),
                     log: self.log("controller"),

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::{CheckpointPolicy, JobId, JobSpec, NodeRange};
 
-use super::DemoError;
 use super::cluster::die_with_parent;
+use super::{DemoError, LIMIT};
 
 /// Ranks on each node.
 pub(super) const RANKS_PER_NODE: u32 = 2;
@@ -18,8 +18,6 @@ pub(super) const RANKS_PER_NODE: u32 = 2;
 pub(super) const STEPS_PER_EPOCH: u64 = 19;
 /// Steps between checkpoints.
 const CHECKPOINT_EVERY: u64 = 10;
-/// How long the undisturbed run may take.
-const REFERENCE_LIMIT: Duration = Duration::from_secs(60);
 
 /// What the demo trains.
 #[derive(Debug, Clone)]
@@ -142,7 +140,7 @@ impl Reference {
                             log,
                         });
                     }
-                    Ok(None) if self.started.elapsed() > REFERENCE_LIMIT => {
+                    Ok(None) if self.started.elapsed() > LIMIT => {
                         return Err(DemoError::Slow {
                             what: "the undisturbed run".to_owned(),
                             log,

@@ -15,6 +15,7 @@ mod watch;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rankguard_model::{Case, JobId};
 use rankguard_sim::Dice;
@@ -36,6 +37,8 @@ use crate::{out, report};
 
 /// Samples in the data set.
 const SAMPLES: u64 = 1_797;
+/// The longest wait for anything. An idle machine needs a few seconds for each; one that does much else is no failure.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs the demo. Must be called on the main thread: what it starts lives as long as this thread.
 pub(crate) async fn run(args: DemoArgs) -> Result<Exit, DemoError> {

@@ -15,10 +15,6 @@ use super::watch::{Watch, stopped, view};
 
 /// Steps that the job makes undisturbed before each fault.
 const CALM_STEPS: u64 = 25;
-/// How long a recovery may take.
-const RECOVERY_LIMIT: Duration = Duration::from_secs(30);
-/// How long the job may take to its end.
-const END_LIMIT: Duration = Duration::from_secs(60);
 
 /// Everything the story needs.
 pub(super) struct Stage<'a> {
@@ -79,7 +75,7 @@ impl Stage<'_> {
         ));
         self.recovered(job, 3).await?;
 
-        let end = self.watch.end(job, END_LIMIT).await?;
+        let end = self.watch.end(job).await?;
         if end.state == JobState::Stopped {
             return Err(stopped(&end));
         }
@@ -93,7 +89,7 @@ impl Stage<'_> {
             .say("d. User bug: rank 4 of a second job builds a batch of the wrong shape, every time");
         let extra = ["--bug-at-step=14".to_owned(), "--bug-rank=4".to_owned()];
         let job = self.submit("buggy", &extra).await?;
-        let end = self.watch.end(&job, END_LIMIT).await?;
+        let end = self.watch.end(&job).await?;
         if end.state != JobState::Stopped {
             return Err(DemoError::Story("the job with the bug was not stopped".to_owned()));
         }
@@ -106,7 +102,7 @@ impl Stage<'_> {
     async fn recovered(&self, job: &JobId, nth: usize) -> Result<JobView, DemoError> {
         let (case, view) = self
             .watch
-            .until("the job to recover", RECOVERY_LIMIT, |status, cases| {
+            .until("the job to recover", |status, cases| {
                 let view = view(status, job)?;
                 if view.state == JobState::Stopped {
                     return Err(stopped(view));
@@ -125,7 +121,7 @@ impl Stage<'_> {
 
     async fn grown(&self, job: &JobId, ranks: usize) -> Result<JobView, DemoError> {
         self.watch
-            .until("the job to grow", RECOVERY_LIMIT, |status, _| {
+            .until("the job to grow", |status, _| {
                 let view = view(status, job)?;
                 let there = view.state == JobState::Running && view.placements.len() == ranks;
                 Ok(there.then(|| view.clone()))
@@ -143,7 +139,7 @@ impl Stage<'_> {
             self.progress.say(&what);
             done.push(what);
         }
-        let end = self.watch.end(job, END_LIMIT * 2).await?;
+        let end = self.watch.end(job).await?;
         match end.state {
             JobState::Stopped => Err(stopped(&end)),
             _ => Ok(done),
@@ -179,7 +175,7 @@ impl Stage<'_> {
     /// After chaos: every agent that was restarted has been taken in again.
     pub(super) async fn all_nodes_back(&self) -> Result<(), DemoError> {
         self.watch
-            .until("all nodes to be back", RECOVERY_LIMIT, |status, _| {
+            .until("all nodes to be back", |status, _| {
                 let lost = status.nodes.iter().any(|node| node.state == NodeState::Lost);
                 Ok((!lost).then_some(()))
             })

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rankguard_identity::Network;
 use rankguard_model::{Case, JobId, JobState, JobView, NodeState, StatusView};
 
-use super::DemoError;
+use super::{DemoError, LIMIT};
 use crate::client::Client;
 
 /// Time between two looks.
@@ -31,7 +31,6 @@ impl Watch {
     pub(super) async fn until<T>(
         &self,
         what: &str,
-        limit: Duration,
         mut found: impl FnMut(&StatusView, &[Case]) -> Result<Option<T>, DemoError>,
     ) -> Result<T, DemoError> {
         let started = Instant::now();
@@ -41,8 +40,8 @@ impl Watch {
             {
                 return Ok(value);
             }
-            if started.elapsed() > limit {
-                return Err(DemoError::Story(format!("waited {} s for {what}", limit.as_secs())));
+            if started.elapsed() > LIMIT {
+                return Err(DemoError::Story(format!("waited {} s for {what}", LIMIT.as_secs())));
             }
             tokio::time::sleep(POLL).await;
         }
@@ -58,15 +57,13 @@ impl Watch {
                 .count()
                 == count
         };
-        self.until("the agents to join", Duration::from_secs(15), |status, _| {
-            Ok(all(status).then_some(()))
-        })
-        .await
+        self.until("the agents to join", |status, _| Ok(all(status).then_some(())))
+            .await
     }
 
     /// A job has made this many steps, and makes them now.
     pub(super) async fn step(&self, job: &JobId, step: u64) -> Result<JobView, DemoError> {
-        self.until(&format!("step {step}"), Duration::from_secs(60), |status, _| {
+        self.until(&format!("step {step}"), |status, _| {
             let view = view(status, job)?;
             if view.state == JobState::Stopped {
                 return Err(stopped(view));
@@ -78,8 +75,8 @@ impl Watch {
     }
 
     /// A job has ended, well or not.
-    pub(super) async fn end(&self, job: &JobId, limit: Duration) -> Result<JobView, DemoError> {
-        self.until("the job to end", limit, |status, _| {
+    pub(super) async fn end(&self, job: &JobId) -> Result<JobView, DemoError> {
+        self.until("the job to end", |status, _| {
             let view = view(status, job)?;
             Ok(matches!(view.state, JobState::Finished | JobState::Stopped).then(|| view.clone()))
         })

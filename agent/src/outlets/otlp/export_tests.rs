@@ -184,11 +184,10 @@ async fn what_waits_at_the_end_has_one_more_try_and_nobody_at_the_other_end_hold
     scene.exporting.end().await;
     assert_eq!(collector.logs.lock().unwrap().len(), 1);
 
-    let vacant = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let queue = LogQueue::new("");
     let exporting = start(
-        outlet(&vacant.to_string()),
+        outlet("127.0.0.1:1"),
         queue.clone(),
         snapshots(folder.path()),
         Duration::from_secs(3600),

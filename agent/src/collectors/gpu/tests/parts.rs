@@ -89,7 +89,7 @@ fn a_part_that_is_removed_or_made_is_told_and_is_no_fault() {
 /// A call about a part that hangs is named like any other, with its GPU.
 #[test]
 fn a_part_that_hangs_the_driver_is_named_by_the_call() {
-    let mut rig = Rig::with(&format!("{HEALTHY}{CUT}"));
+    let mut rig = Rig::impatient(&format!("{HEALTHY}{CUT}"));
     rig.settle();
     rig.now(&format!("{HEALTHY}{CUT}hang compute-instance\n"));
     let told = rig.told(1)[0].clone();
