@@ -76,7 +76,7 @@ impl Scene {
         let place: PathBuf = self.dir.path().join(format!("socket-{generation}"));
         let mut order = launch(generation, &["sh", "-c", &tells_its_socket(&place)]);
         order.checkpoint_store = self.dir.path().join("store").display().to_string();
-        order.copies.mirror = Some(format!("file://{}", self.dir.path().join("mirror").display()));
+        order.tiers.mirror = Some(format!("file://{}", self.dir.path().join("mirror").display()));
         order.restore = restore.map(|id| RestorePoint {
             step: id.step,
             generation: id.generation,

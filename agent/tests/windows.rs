@@ -47,7 +47,7 @@ async fn rank(controller: &FakeController, dir: &Path, generation: u64, restore:
     let place = dir.join(format!("socket-{generation}"));
     let mut order = launch(generation, &["sh", "-c", &tells_its_socket(&place)]);
     order.checkpoint_store = dir.join("store").display().to_string();
-    order.copies.window = NonZero::new(WINDOW);
+    order.tiers.window = NonZero::new(WINDOW);
     order.restore = restore.map(|id| RestorePoint {
         step: id.step,
         generation: id.generation,

@@ -50,7 +50,7 @@ pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
         if checkpoint.keep == 0 {
             problems.push("checkpoint: at least 1 must be kept".to_owned());
         }
-        let window = checkpoint.copies.window;
+        let window = checkpoint.tiers.window;
         if let Some(window) = window.filter(|window| window.get() < MIN_WINDOW_BYTES) {
             problems.push(format!(
                 "checkpoint: no image passes through a window of {window} bytes; give it {MIN_WINDOW_BYTES} or more"
@@ -58,7 +58,7 @@ pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
         }
         problems.extend(
             checkpoint
-                .copies
+                .tiers
                 .problem()
                 .map(|problem| format!("checkpoint: {problem}")),
         );
@@ -107,10 +107,10 @@ mod tests {
             store: String::new(),
             keep: 0,
             retention: rankguard_model::Retention::default(),
-            copies: rankguard_model::CheckpointCopies {
+            tiers: rankguard_model::CheckpointTiers {
                 nodes: 1,
                 window: std::num::NonZero::new(1000),
-                ..rankguard_model::CheckpointCopies::default()
+                ..rankguard_model::CheckpointTiers::default()
             },
         });
         assert_eq!(problems(&spec).len(), 10, "{:#?}", problems(&spec));

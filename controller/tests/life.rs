@@ -203,7 +203,7 @@ async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_o
         store: store_dir.path().display().to_string(),
         keep: 2,
         retention: rankguard_model::Retention::default(),
-        copies: rankguard_model::CheckpointCopies::default(),
+        tiers: rankguard_model::CheckpointTiers::default(),
     });
     controller.submit(&spec).await.expect("a sound job");
     let launched = launch(&mut agent, &spec.id).await;

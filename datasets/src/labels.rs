@@ -48,6 +48,14 @@ impl Labels {
     }
 }
 
+impl From<Labels> for Packed {
+    fn from(labels: Labels) -> Self {
+        let mut packed = Self::default();
+        packed.join(labels.texts());
+        packed
+    }
+}
+
 /// Different texts, numbered in the order in which they come first.
 #[derive(Debug, Default, Clone)]
 struct Names {

@@ -1,7 +1,5 @@
 //! A column of texts of which few are equal.
 
-use crate::labels::Labels;
-
 /// Texts of which few are equal: all one after the other, and where each ends. An empty one is absent.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Packed {
@@ -39,13 +37,5 @@ impl Packed {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let texts = starts.zip(&self.ends).map(|(start, end)| &self.text[start..*end]);
         texts.map(|text| Some(text).filter(|text| !text.is_empty()))
-    }
-}
-
-impl From<Labels> for Packed {
-    fn from(labels: Labels) -> Self {
-        let mut packed = Self::default();
-        packed.join(labels.texts());
-        packed
     }
 }

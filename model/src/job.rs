@@ -51,13 +51,13 @@ pub struct CheckpointPolicy {
     #[serde(default)]
     pub retention: Retention,
     /// How images get to the store, and where they go besides.
-    #[serde(default)]
-    pub copies: CheckpointCopies,
+    #[serde(default, rename = "copies")]
+    pub tiers: CheckpointTiers,
 }
 
-/// How images of a job get to the checkpoint store, and where they go besides.
+/// Tiers of a job: how images get to the checkpoint store, and where they go besides.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckpointCopies {
+pub struct CheckpointTiers {
     /// Other nodes of the job that keep each image in memory, in other failure domains where there are some.
     pub nodes: u32,
     /// Object store that every committed checkpoint is mirrored to (`s3://bucket/run-7`).
@@ -73,7 +73,7 @@ pub struct CheckpointCopies {
     pub window: Option<NonZero<u64>>,
 }
 
-impl CheckpointCopies {
+impl CheckpointTiers {
     /// Why it cannot be, in words that say what to do; `None` where it can.
     pub fn problem(&self) -> Option<&'static str> {
         self.window?;

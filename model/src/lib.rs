@@ -29,7 +29,7 @@ pub use fields::Fields;
 pub use fold::{Fold, Folded};
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
 pub use job::{
-    CheckpointCopies, CheckpointParity, CheckpointPolicy, CommitLevel, Exit, JobSpec, NodeInfo, NodeRange, Placement,
+    CheckpointParity, CheckpointPolicy, CheckpointTiers, CommitLevel, Exit, JobSpec, NodeInfo, NodeRange, Placement,
     RankRef, RunningRank,
 };
 pub use order::{CheckpointCall, Finish, HeldIn, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointCopies, Generation, JobId, NodeId, Rank, Stays, Step};
+use crate::{CheckpointTiers, Generation, JobId, NodeId, Rank, Stays, Step};
 
 /// What an agent is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,8 +185,9 @@ pub struct Launch {
     pub peers: Vec<Peer>,
     /// Nodes of this generation, by their position in it.
     pub nodes: Vec<NodeId>,
-    /// Where images go besides the store.
-    pub copies: CheckpointCopies,
+    /// How images get to the store, and where they go besides.
+    #[serde(rename = "copies")]
+    pub tiers: CheckpointTiers,
 }
 
 /// One rank to start.

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 
 use rankguard_model::{
-    Best, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClockOffset, CommitLevel, Exit, Generation, Good,
+    Best, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel, Exit, Generation, Good,
     HeldIn, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank, RankRef, Retention, RunningRank, Step,
 };
 
@@ -38,7 +38,7 @@ impl From<&CheckpointPolicy> for v1::CheckpointPolicy {
             store: policy.store.clone(),
             keep: policy.keep,
             retention: Some((&policy.retention).into()),
-            copies: Some((&policy.copies).into()),
+            tiers: Some((&policy.tiers).into()),
         }
     }
 }
@@ -53,45 +53,45 @@ impl TryFrom<v1::CheckpointPolicy> for CheckpointPolicy {
             keep: policy.keep,
             // A submitter that knows no rules has none.
             retention: policy.retention.map(Into::into).unwrap_or_default(),
-            copies: policy.copies.map(Into::into).unwrap_or_default(),
+            tiers: policy.tiers.map(Into::into).unwrap_or_default(),
         })
     }
 }
 
-impl From<&CheckpointCopies> for v1::CheckpointCopies {
-    fn from(copies: &CheckpointCopies) -> Self {
+impl From<&CheckpointTiers> for v1::CheckpointTiers {
+    fn from(tiers: &CheckpointTiers) -> Self {
         Self {
-            nodes: copies.nodes,
-            mirror: copies.mirror.clone(),
-            parity: copies.parity.map(|parity| v1::CheckpointParity {
+            nodes: tiers.nodes,
+            mirror: tiers.mirror.clone(),
+            parity: tiers.parity.map(|parity| v1::CheckpointParity {
                 nodes: parity.nodes,
                 parities: parity.parities,
             }),
-            commit_replicated: copies.commit == CommitLevel::Replicated,
-            window_bytes: copies.window.map(NonZero::get),
+            commit_replicated: tiers.commit == CommitLevel::Replicated,
+            window_bytes: tiers.window.map(NonZero::get),
         }
     }
 }
 
-impl From<v1::CheckpointCopies> for CheckpointCopies {
-    fn from(copies: v1::CheckpointCopies) -> Self {
+impl From<v1::CheckpointTiers> for CheckpointTiers {
+    fn from(tiers: v1::CheckpointTiers) -> Self {
         Self {
-            nodes: copies.nodes,
-            mirror: copies.mirror,
+            nodes: tiers.nodes,
+            mirror: tiers.mirror,
             // A group of nobody, and one without parity, is none.
-            parity: copies
+            parity: tiers
                 .parity
                 .map(|parity| CheckpointParity {
                     nodes: parity.nodes,
                     parities: parity.parities,
                 })
                 .filter(|parity| parity.nodes > 0 && parity.parities > 0),
-            commit: match copies.commit_replicated {
+            commit: match tiers.commit_replicated {
                 true => CommitLevel::Replicated,
                 false => CommitLevel::Durable,
             },
             // A window of nothing is none.
-            window: copies.window_bytes.and_then(NonZero::new),
+            window: tiers.window_bytes.and_then(NonZero::new),
         }
     }
 }

@@ -237,7 +237,7 @@ impl From<&Launch> for v1::Launch {
             restore: launch.restore.as_ref().map(Into::into),
             peers: launch.peers.iter().map(Into::into).collect(),
             nodes: launch.nodes.iter().map(|node| node.to_string()).collect(),
-            copies: Some((&launch.copies).into()),
+            tiers: Some((&launch.tiers).into()),
         }
     }
 }
@@ -268,7 +268,7 @@ impl TryFrom<v1::Launch> for Launch {
                 .into_iter()
                 .map(|node| name("nodes", node).map(NodeId::from))
                 .collect::<Result<_, _>>()?,
-            copies: launch.copies.map(Into::into).unwrap_or_default(),
+            tiers: launch.tiers.map(Into::into).unwrap_or_default(),
         })
     }
 }

@@ -58,6 +58,9 @@ class Method:
     def finish(self) -> None:
         """Returns when the save is over."""
 
+    def settle(self) -> None:
+        """Returns when nothing of the save goes on, so that the next method has the machine."""
+
     def load(self, path: str, into: dict[str, Any]) -> None:
         raise NotImplementedError
 

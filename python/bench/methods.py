@@ -218,6 +218,10 @@ class Rankguard(Method):
     def over(self) -> bool:
         return self.session.idle()
 
+    def settle(self) -> None:
+        while not self.session.idle():
+            time.sleep(0.001)
+
     def load(self, path: str, into: dict[str, Any]) -> None:
         assert self.session.restore(into) is not None
 

@@ -2,8 +2,9 @@
 
     torchrun --standalone --nproc-per-node 2 python/bench/peers.py --gib 2 --rounds 6 --out FOLDER
 
-Every rank holds its half of a Llama-like state (bf16 weight, fp32 master and two moments a parameter) as DTensors. In each
-round every method saves once; the first round is shown apart and left out of the medians. Written are `peers.csv` (every
+Every rank holds its half of a Llama-like state (bf16 weight, fp32 master and two moments a parameter) as DTensors. A few
+methods at a time, so that the buffers of all need not fit at once, take turns with the limits of the machine: in each round
+every one of them saves once. The first round is shown apart and left out of the medians. Written are `peers.csv` (every
 measurement), `peers.md` and `peers.svg`. What a method does not sync itself is synced by the benchmark, files and folders,
 inside the time until durable. Loads are checked bit by bit. Rows that we lose stand where they belong.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import datetime
+import gc
 import logging
 import os
 import platform
@@ -132,10 +134,12 @@ class Bench:
         self.bytes = int(total.item())
         self.rows: list[dict[str, Any]] = []
         self.failed: dict[str, str] = {}
+        self.turn = 0
         self.square = torch.randn(args.matrix, args.matrix)
 
     def note(self, method: Method, what: str, value: float, nth: int) -> None:
-        self.rows.append({"method": method.name, "limit": int(method.limit), "what": what, "round": nth, "value": value})
+        row = {"method": method.name, "limit": int(method.limit), "what": what, "turn": self.turn, "round": nth, "value": value}
+        self.rows.append(row)
 
     def step(self, method: Method) -> float:
         """One step of training on this rank: a product, then what comes before the optimizer."""
@@ -163,6 +167,7 @@ class Bench:
                 sync(path)
         durable = time.perf_counter() - start
         dist.barrier(group=self.group)
+        method.settle()
         cpu = used() - cpu
         self.note(method, "stall", most(stall, self.group), nth)
         self.note(method, "durable", most(durable, self.group), nth)
@@ -231,15 +236,23 @@ class Bench:
 
     def run(self) -> None:
         chosen = [one for one in methods.ALL if not self.args.only or one.__name__ in self.args.only]
+        limits, others = [one for one in chosen if one.limit], [one for one in chosen if not one.limit]
+        together = self.args.together
+        for self.turn, at in enumerate(range(0, len(others) or 1, together)):
+            self.take_turns([*limits, *others[at : at + together]])
+
+    def take_turns(self, kinds: list[Any]) -> None:
         made: dict[str, Any] = {}
         for nth in range(self.args.rounds):
-            for kind in chosen:
+            for kind in kinds:
                 self.tried(kind, made, nth)
         for method in made.values():
             try:
                 method.close()
             except Exception as problem:
                 print(f"{method.name}: {problem}", file=sys.stderr)
+        made.clear()
+        gc.collect()
 
     def tried(self, kind: Any, made: dict[str, Any], nth: int) -> None:
         """A method that fails is named in the table and does not end the run; its ranks fail together or not at all."""
@@ -271,6 +284,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6, help="saves of each method; the first is shown apart")
     parser.add_argument("--out", default="peers", help="folder of the results")
     parser.add_argument("--scratch", help="folder of the saves [default: in --out]")
+    parser.add_argument("--together", type=int, default=3, help="methods that take turns, beside the limits")
     parser.add_argument("--only", nargs="*", help="names of classes in methods.py")
     parser.add_argument("--train", action="store_true", help="measure the training time lost to a save too")
     parser.add_argument("--matrix", type=int, default=768, help="size of the product that is a step")
@@ -287,14 +301,15 @@ def main() -> None:
     if dist.get_rank() == 0:
         shutil.rmtree(args.scratch, ignore_errors=True)
         with open(f"{args.out}/peers.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, ["method", "limit", "what", "round", "value"])
+            writer = csv.DictWriter(file, ["method", "limit", "what", "turn", "round", "value"])
             writer.writeheader()
             writer.writerows(bench.rows)
         load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
         about = (
             f"{bench.bytes / (1 << 30):.2f} GiB in {len(bench.state['model'])} tensors on {dist.get_world_size()} ranks, "
-            f"{args.rounds - 1} rounds after a first one that is shown apart; torch {torch.__version__}, Python "
-            f"{platform.python_version()}, {os.cpu_count()} cores, load average at the end {load}."
+            f"{args.rounds - 1} rounds after a first one that is shown apart, {args.together} methods at a time; "
+            f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores, "
+            f"load average at the end {load}."
         )
         table = tables.Table(bench.rows, bench.failed, bench.bytes)
         with open(f"{args.out}/peers.md", "w") as file:

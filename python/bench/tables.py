@@ -18,11 +18,19 @@ class Table:
         self.limits = {row["method"] for row in rows if row["limit"]}
 
     def values(self, name: str, what: str, first: bool = False) -> list[float]:
-        """Of one method: the first round alone, or all others."""
-        all_rounds = [(row["round"], row["value"]) for row in self.rows if (row["method"], row["what"]) == (name, what)]
-        if what.startswith(("load", "wrong")):
-            return [value for _, value in all_rounds]
-        return [value for nth, value in all_rounds if (nth == 0) == first]
+        """Of one method: the first rounds alone, or all others."""
+        return list(self.by_round(name, what, first).values())
+
+    def by_round(self, name: str, what: str, first: bool = False) -> dict[tuple[int, int, int], float]:
+        """The same by turn and round; a round in which something was measured more than once has a number for each."""
+        found: dict[tuple[int, int, int], float] = {}
+        # What is done once in a run has no first round to leave out.
+        once = what.startswith(("load", "wrong"))
+        for row in self.rows:
+            if (row["method"], row["what"]) == (name, what) and (once or (row["round"] == 0) == first):
+                again = sum(key[:2] == (row["turn"], row["round"]) for key in found)
+                found[row["turn"], row["round"], again] = row["value"]
+        return found
 
     def median(self, name: str, what: str) -> Optional[float]:
         found = self.values(name, what)
@@ -30,8 +38,9 @@ class Table:
 
     def over(self, name: str, what: str, limit: str, of: str) -> str:
         """Median of the ratio to a limit in the same round."""
-        pairs = list(zip(self.values(name, what), self.values(limit, of)))
-        return f"{statistics.median(one / two for one, two in pairs):.2f}" if pairs else "-"
+        ours, limits = self.by_round(name, what), self.by_round(limit, of)
+        ratios = [value / limits[at] for at, value in ours.items() if at in limits]
+        return f"{statistics.median(ratios):.2f}" if ratios else "-"
 
     def markdown(self, about: str) -> str:
         """The table, with the words that it needs."""

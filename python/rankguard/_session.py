@@ -224,7 +224,7 @@ class Session:
         return None if waited is None else waited[0]
 
     def idle(self) -> bool:
-        """Whether nothing of this rank is being copied, written or committed. Only for a local store."""
+        """Whether nothing of this rank is copied, written, committed or cleared away now. Only for a local store."""
         return self._local_keeper().idle()
 
     def counts(self) -> dict[str, int]:

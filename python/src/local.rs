@@ -152,7 +152,7 @@ impl Local {
         self.with(py, |rank| Ok(rank.wait(limit)?.map(|id| (id.step.0, id.generation.0))))
     }
 
-    /// Whether nothing is being copied, written or committed by this rank.
+    /// Whether nothing is being copied, written, committed or cleared away by this rank.
     fn idle(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |rank| Ok(rank.is_idle()))
     }

@@ -246,9 +246,9 @@ impl LocalRank {
         Ok(Some(id))
     }
 
-    /// Whether nothing is being copied, written or committed by this rank.
+    /// Whether nothing is being copied, written, committed or cleared away by this rank.
     pub fn is_idle(&self) -> bool {
-        !self.slots.is_copying() && self.writer.drain(Duration::ZERO)
+        !self.slots.is_copying() && self.writer.is_idle()
     }
 
     /// Images that could not be made durable since this was last asked, each with the reason; at most the newest 16.

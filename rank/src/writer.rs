@@ -15,9 +15,11 @@ use rankguard_model::{Rank, ShardSeal, Step, with_causes};
 use crate::local_error::LocalError;
 use crate::slots::Owner;
 
-/// First and longest pause between two looks at what other ranks have left in the store. No event crosses a shared file
+/// Shortest and longest pause between two looks at what other ranks have left in the store. No event crosses a shared file
 /// system.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+/// A pause is this part of the time waited so far: what the looks add to a wait is as small a part of it.
+const LOOKS_A_WAIT: u32 = 32;
 
 /// Failures that are kept for the caller; of more, the newest.
 const MAX_FAILURES: usize = 16;
@@ -51,6 +53,8 @@ struct State {
     queue: VecDeque<Task>,
     /// A task is in work.
     busy: bool,
+    /// What retention gives up is being removed: all is durable, and nobody waits for it.
+    clearing: bool,
     stop: bool,
     failures: VecDeque<(Step, String)>,
     failed: u64,
@@ -66,6 +70,22 @@ struct Task {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of the writer's state panics")
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn note(&mut self, step: Step, ended: Result<(), LocalError>) {
+        let Err(problem) = ended else { return };
+        self.failed += 1;
+        if self.failures.len() == MAX_FAILURES {
+            self.failures.pop_front();
+        }
+        self.failures.push_back((step, with_causes(&problem)));
     }
 }
 
@@ -86,8 +106,8 @@ impl Writer {
     }
 
     pub(crate) fn push(&self, arena: Arc<Arena>, slot: u32, step: Step) {
-        self.shared.lock().queue.push_back(Task { arena, slot, step });
-        self.shared.changed.notify_all();
+        self.shared
+            .tell(|state| state.queue.push_back(Task { arena, slot, step }));
     }
 
     /// Gives the slot of the oldest image back that is not being written; `None` when there is none.
@@ -121,6 +141,12 @@ impl Writer {
         true
     }
 
+    /// Whether nothing is left to write or to clear away.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.shared.lock();
+        state.queue.is_empty() && !state.busy && !state.clearing
+    }
+
     /// What could not be made durable since this was last asked, oldest first.
     pub(crate) fn take_failures(&self) -> Vec<(Step, String)> {
         self.shared.lock().failures.drain(..).collect()
@@ -135,8 +161,7 @@ impl Writer {
 impl Drop for Writer {
     /// What is sealed is written first: each write and each wait for the others ends within its deadline.
     fn drop(&mut self) {
-        self.shared.lock().stop = true;
-        self.shared.changed.notify_all();
+        self.shared.tell(|state| state.stop = true);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -165,17 +190,18 @@ fn run(shared: &Shared, to: &Destination) {
         let _ = task.arena.release(task.slot);
         shared.changed.notify_all();
         let ended = written.and_then(|written| to.conclude(&written));
-        let mut state = shared.lock();
-        state.busy = false;
-        if let Err(problem) = ended {
-            state.failed += 1;
-            if state.failures.len() == MAX_FAILURES {
-                state.failures.pop_front();
-            }
-            state.failures.push_back((step, with_causes(&problem)));
+        let clears = ended.is_ok() && to.clears();
+        shared.tell(|state| {
+            (state.busy, state.clearing) = (false, clears);
+            state.note(step, ended);
+        });
+        if clears {
+            let cleared = to.clear();
+            shared.tell(|state| {
+                state.clearing = false;
+                state.note(step, cleared);
+            });
         }
-        drop(state);
-        shared.changed.notify_all();
     }
 }
 
@@ -190,16 +216,22 @@ impl Destination {
         if self.owner.rank != Rank(0) {
             return Ok(());
         }
-        let (job, id) = (&self.owner.job, written.index.id());
+        let id = written.index.id();
         let until = Instant::now() + self.commit_within;
         let mut seals = vec![written.seal.clone()];
         for rank in (1..self.owner.world_size).map(Rank) {
             seals.push(self.seal_of(id, rank, until)?);
         }
-        self.commit(id, &seals)?;
-        if self.keep > 0 {
-            retention::collect(&self.store, job, self.keep, &[])?;
-        }
+        self.commit(id, &seals)
+    }
+
+    /// Whether this rank clears away what is older than what is kept.
+    fn clears(&self) -> bool {
+        self.keep > 0 && self.owner.rank == Rank(0)
+    }
+
+    fn clear(&self) -> Result<(), LocalError> {
+        retention::collect(&self.store, &self.owner.job, self.keep, &[])?;
         Ok(())
     }
 
@@ -270,14 +302,14 @@ impl Destination {
 
 /// Looks again and again for what another rank leaves; `false` when it is not there in time.
 fn looking(until: Instant, mut there: impl FnMut() -> bool) -> bool {
-    let mut pause = LOOKS.0;
+    let since = Instant::now();
     while !there() {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return false;
         }
+        let pause = (since.elapsed() / LOOKS_A_WAIT).clamp(LOOKS.0, LOOKS.1);
         std::thread::sleep(pause.min(left));
-        pause = (pause * 2).min(LOOKS.1);
     }
     true
 }

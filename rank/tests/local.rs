@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::store::Depth;
@@ -241,6 +241,12 @@ fn a_checkpoint_that_was_overtaken_and_cleared_away_was_committed_all_the_same()
     for step in [9, 4] {
         save(&mut local, step, &rows(0..8), &json!(null));
         assert_eq!(local.wait(LIMIT).unwrap().map(|id| id.step), Some(Step(step)));
+    }
+    // What goes is removed when the checkpoint is durable; nobody who waits for that waits for it.
+    let until = Instant::now() + LIMIT;
+    while !local.is_idle() {
+        assert!(Instant::now() < until, "it is still clearing");
+        std::thread::sleep(Duration::from_millis(1));
     }
     let left = local.committed().unwrap();
     assert_eq!(left.iter().map(|id| id.step).collect::<Vec<_>>(), [Step(9)]);

@@ -60,6 +60,43 @@ fn a_plan_tells_intervals_their_reasons_and_what_else_could_be_done() {
     assert_eq!(with(&["--format", "csv"]).expect(0).stdout.lines().count(), 4);
 }
 
+/// Whole images of 15 GiB in two slots, or 512 MiB of windows; a write of 90 s, less one window.
+#[test]
+fn windows_stand_beside_whole_images_with_what_each_costs_and_which_to_take() {
+    let with = |more: &[&str], code| {
+        let asked = [&PLAN[..], &["--window", "64", "--ranks", "8"], more].concat();
+        rankguard(&asked).expect(code).stdout
+    };
+    let text = with(&["--memory-gib", "1024"], 0);
+    for part in [
+        "Windows of 64 MiB for each of 8 ranks (`run --checkpoint-window 64`): a save blocks for 87.00 s and not for 400 ms",
+        "the 90.00 s of the write less one window",
+        "memory of a node: 1.500 GiB, with whole images 31.000 GiB",
+        "take whole images: they fit",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    let small = with(&["--memory-gib", "32"], 0);
+    for part in [
+        "Refused: checkpointing needs 31.000 GiB",
+        "take windows: whole images do not fit, and windows do",
+    ] {
+        assert!(small.contains(part), "{part:?} is not in:\n{small}");
+    }
+    assert!(with(&["--memory-gib", "17"], 1).contains("neither fits"));
+    let json = with(&["--write-gib-s", "1.5", "--copy-gib-s", "6", "--format", "json"], 0);
+    let plan: Value = serde_json::from_str(&json).expect("JSON");
+    let figure = |field: &str| plan["windows"][field].as_f64().expect("a number");
+    assert!(
+        (figure("blocking_s") - 10.0 * (1.0 - 0.5 / 15.0)).abs() < 1e-9,
+        "{json}"
+    );
+    assert_eq!(figure("whole_blocking_s"), 2.5);
+    assert!(figure("ettr") < figure("whole_ettr"), "{json}");
+    let alone = rankguard(&[&PLAN[..], &["--ranks", "8"]].concat()).expect(64);
+    assert!(alone.stderr.contains("--window"), "{}", alone.stderr);
+}
+
 #[test]
 fn a_record_of_failures_sharpens_the_plan() {
     let dir = tempfile::tempdir().expect("a temporary folder");

@@ -83,7 +83,7 @@ impl Desk {
             ranks: &self.launch.ranks,
             image_bytes,
             slots: self.all.slots(&self.launch),
-            window: self.launch.copies.window.map(NonZero::get),
+            window: self.launch.tiers.window.map(NonZero::get),
         };
         let place = self
             .all
@@ -120,7 +120,7 @@ impl Desk {
         );
         let (world_size, all) = (self.launch.world_size, self.all.clone());
         let copying = all.copy_to_peers(&self.launch, &place, slot, &rank);
-        let replicated = self.launch.copies.commit == CommitLevel::Replicated;
+        let replicated = self.launch.tiers.commit == CommitLevel::Replicated;
         // The wait for the disk is nobody's but its own: the rank trains on and the session hears on.
         self.all.runtime.spawn_blocking(move || {
             let turn = place.turn.lock().expect("no writer panics");

@@ -61,7 +61,7 @@ impl Mirrors {
     /// What a generation asks of this node.
     pub(super) fn start(&self, launch: &Launch) {
         let mut all = self.lock();
-        match &launch.copies.mirror {
+        match &launch.tiers.mirror {
             Some(url) => {
                 let before = all.remove(&launch.job);
                 let mirror = Mirror {
@@ -239,13 +239,13 @@ impl Checkpoints {
 
     /// The object store of a job as the last tier of a restore.
     pub(super) fn mirror_source(&self, launch: &Launch) -> Option<ObjectSource> {
-        let tier = self.object_tier(launch.copies.mirror.as_deref()?).ok()?;
+        let tier = self.object_tier(launch.tiers.mirror.as_deref()?).ok()?;
         Some(ObjectSource::new(tier, self.runtime.clone()))
     }
 
     /// Brings a checkpoint that the store does not have back from the object store. For threads that may wait.
     pub(super) fn pull(&self, launch: &Launch, store: &Store, id: CheckpointId) -> Option<Result<(), ObjectError>> {
-        let url = launch.copies.mirror.as_deref()?;
+        let url = launch.tiers.mirror.as_deref()?;
         let pull = async { self.object_tier(url)?.pull(&launch.job, id, store).await.map(drop) };
         Some(self.runtime.block_on(pull))
     }
@@ -288,7 +288,7 @@ async fn others(
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::CheckpointCopies;
+    use rankguard_model::CheckpointTiers;
 
     use super::*;
     use crate::collectors::testing::{launch, rank};
@@ -302,9 +302,9 @@ mod tests {
 
     fn started() -> (Mirrors, Launch) {
         let mut launch = launch(&rank(0));
-        launch.copies = CheckpointCopies {
+        launch.tiers = CheckpointTiers {
             mirror: Some("file:///mirror".to_owned()),
-            ..CheckpointCopies::default()
+            ..CheckpointTiers::default()
         };
         let mirrors = Mirrors::default();
         mirrors.start(&launch);
@@ -387,7 +387,7 @@ mod tests {
         mirrors.start(&launch);
         assert_eq!(mirrors.put(&launch.job, commit(1), None), Some((Vec::new(), true)));
         assert!(!mirrors.is_first(&launch.job));
-        launch.copies.mirror = None;
+        launch.tiers.mirror = None;
         mirrors.take(&launch.job);
         mirrors.take(&launch.job);
         mirrors.start(&launch);

@@ -20,7 +20,7 @@ const SLOTS: u32 = 2;
 impl Checkpoints {
     /// Slots of each rank's arena.
     pub(super) fn slots(&self, launch: &Launch) -> u32 {
-        match launch.copies.parity {
+        match launch.tiers.parity {
             Some(_) => self.images.slots.max(SLOTS),
             None => self.images.slots,
         }
@@ -57,7 +57,7 @@ impl Checkpoints {
         indexes: &'a [ShardIndex],
         survivors: Vec<&'a dyn ChunkSource>,
     ) -> Option<RebuildSource<'a>> {
-        launch.copies.parity?;
+        launch.tiers.parity?;
         let holders = self.sum_holders(&launch.peers);
         RebuildSource::new(indexes, survivors, holders, launch.generation, self.runtime.clone())
     }

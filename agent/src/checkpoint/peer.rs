@@ -108,7 +108,7 @@ impl Checkpoints {
         slot: u32,
         rank: &RankRef,
     ) -> Option<JoinHandle<()>> {
-        if launch.copies.nodes == 0 && launch.copies.parity.is_none() {
+        if launch.tiers.nodes == 0 && launch.tiers.parity.is_none() {
             return None;
         }
         let (all, launch, place, rank) = (self.clone(), launch.clone(), place.clone(), rank.clone());
@@ -140,7 +140,7 @@ impl Checkpoints {
     /// Where an image of this node goes.
     fn errands<'a>(&self, launch: &'a Launch, rank: Rank) -> Vec<Errand<'a>> {
         let mut errands = Vec::new();
-        if launch.copies.nodes > 0 {
+        if launch.tiers.nodes > 0 {
             let copy = |to| Errand {
                 tier: CopyTier::Peer,
                 to,
@@ -149,7 +149,7 @@ impl Checkpoints {
             };
             errands.extend(or_nobody(self.keepers(launch)).map(copy));
         }
-        if let Some(asked) = launch.copies.parity {
+        if let Some(asked) = launch.tiers.parity {
             let (lane, holders) = self.parity_of(launch, rank, asked);
             let holders = or_nobody(holders).enumerate();
             errands.extend(holders.map(|(nth, to)| Errand {
@@ -186,7 +186,7 @@ impl Checkpoints {
 
     /// The nodes that keep the images of this one. All agents of a generation make the same plan, each for itself.
     fn keepers<'a>(&self, launch: &'a Launch) -> Vec<&'a Peer> {
-        let copies = usize::try_from(launch.copies.nodes).unwrap_or(usize::MAX);
+        let copies = usize::try_from(launch.tiers.nodes).unwrap_or(usize::MAX);
         let plan = plan_replicas(&self.members(launch), copies.saturating_add(1), None);
         let keepers = plan.keepers(&self.node);
         keepers.iter().filter_map(|node| peer_of(launch, node)).collect()
@@ -255,7 +255,7 @@ fn chain(problem: BulkError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::CheckpointCopies;
+    use rankguard_model::CheckpointTiers;
 
     use super::*;
     use crate::collectors::testing::{launch, rank};
@@ -286,9 +286,9 @@ mod tests {
             peer("n4", "rack-2"),
             peer("spare", "rack-3"),
         ];
-        launch.copies = CheckpointCopies {
+        launch.tiers = CheckpointTiers {
             nodes: 1,
-            ..CheckpointCopies::default()
+            ..CheckpointTiers::default()
         };
         let keepers = all.keepers(&launch);
         assert_eq!(keepers.len(), 1);

@@ -65,7 +65,7 @@ pub(crate) fn launch(rank: &RankRef) -> Launch {
         restore: None,
         peers: Vec::new(),
         nodes: Vec::new(),
-        copies: rankguard_model::CheckpointCopies::default(),
+        tiers: rankguard_model::CheckpointTiers::default(),
     }
 }
 

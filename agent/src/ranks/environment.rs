@@ -170,7 +170,7 @@ mod tests {
             restore: None,
             peers: Vec::new(),
             nodes: Vec::new(),
-            copies: rankguard_model::CheckpointCopies::default(),
+            tiers: rankguard_model::CheckpointTiers::default(),
         }
     }
 

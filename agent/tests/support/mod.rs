@@ -200,7 +200,7 @@ pub fn launch(generation: u64, command: &[&str]) -> Launch {
         restore: None,
         peers: Vec::new(),
         nodes: Vec::new(),
-        copies: rankguard_model::CheckpointCopies::default(),
+        tiers: rankguard_model::CheckpointTiers::default(),
     }
 }
 

@@ -75,7 +75,9 @@ fn refused(need: &Need) -> String {
         .map(|line| format!("{} {}", line.what, Gib(line.bytes)))
         .collect();
     let way_out = match need.slots_that_fit {
-        0 => "not even one slot fits: shard the state over more nodes, or keep fewer copies".to_owned(),
+        0 => "not even one slot fits: shard the state over more nodes, keep fewer copies, or save through windows \
+              (run --checkpoint-window)"
+            .to_owned(),
         1 => "1 slot a rank would fit".to_owned(),
         slots => format!("{slots} slots a rank would fit"),
     };
@@ -223,7 +225,7 @@ mod tests {
             .expect_err("too much");
         assert!(
             none.to_string()
-                .ends_with("not even one slot fits: shard the state over more nodes, or keep fewer copies")
+                .ends_with("keep fewer copies, or save through windows (run --checkpoint-window)")
         );
         let parity = Wanted {
             parity: Some(CheckpointParity { nodes: 0, parities: 2 }),

@@ -4,7 +4,7 @@
 //! - [`rates`] and [`priors`]: how often things fail, as a Gamma belief that starts from published figures.
 //! - [`plan`]: all of it together for one job, with the reasoning and the alternatives.
 //! - [`survival`], [`lanes`] and [`spares`]: whether copies and parity outlive losses, and how many nodes must stand by.
-//! - [`admission`]: whether memory suffices. [`retention`]: which checkpoints stay. [`twins`]: replicas that differ.
+//! - [`admission`]: whether memory suffices; [`windows`]: what saves with less of it cost. [`retention`]: which checkpoints stay. [`twins`]: replicas that differ.
 //! - [`agreement`]: how all ranks come to checkpoint the same step without a barrier.
 //!
 //! Invariants: pure (no clock, randomness, files, sockets). Every model says its source; times are seconds, rates
@@ -28,3 +28,4 @@ pub mod spares;
 pub mod special;
 pub mod survival;
 pub mod twins;
+pub mod windows;

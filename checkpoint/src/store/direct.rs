@@ -15,8 +15,12 @@ use rustix::io::Errno;
 use super::disk;
 use crate::pages::Pages;
 
-/// Bytes of one transfer: large enough that one writer keeps a disk busy, small enough to stay in a core's cache.
+/// Bytes of one write out of a buffer: large enough that one writer keeps a disk busy, small enough to stay in a core's cache.
 pub(crate) const BLOCK: usize = 1 << 20;
+
+/// Bytes of one write of what lies in memory anyhow. The kernel cuts it into requests that the disk has side by side: where
+/// this was measured, one writer with 1 MiB at a time took a sixth longer, and twice the CPU.
+pub(crate) const STRETCH: usize = 16 << 20;
 
 /// Bytes of one read of several chunks. Chunks begin anywhere in a sector, so neighbouring reads share one: with reads as
 /// short as the writes are, that costs a tenth of what the disk gives.
@@ -61,7 +65,8 @@ pub(crate) fn give_up(file: &File) -> io::Result<()> {
     Ok(fcntl_setfl(file, flags - OFlags::DIRECT)?)
 }
 
-/// Calls `write(at, length)` until `range` is written; lengths are whole sectors while transfers are direct.
+/// Calls `write(at, length)` until `range` is written, for all that is left of it at once; lengths are whole sectors while
+/// transfers are direct.
 pub(crate) fn write_all(
     path: &Path,
     file: &File,
@@ -71,7 +76,7 @@ pub(crate) fn write_all(
 ) -> io::Result<()> {
     let mut at = range.start;
     while at < range.end {
-        let left = (range.end - at).min(BLOCK as u64);
+        let left = range.end - at;
         let length = if *direct { left.next_multiple_of(SECTOR) } else { left };
         let unit = if *direct { SECTOR as usize } else { 1 };
         match disk::write(path, length as usize, unit, |length| write(at, length)) {

@@ -8,7 +8,7 @@ use rankguard_model::{Rank, ShardSeal};
 use crate::arena::kernel;
 use crate::format::{Digest, Known, MANIFEST_FILE, MAX_INDEX_BYTES, ShardIndex, TENSOR_ALIGN, index_file, shard_file};
 use crate::image::{ImageSource, MappedImage};
-use crate::store::direct::{Aligned, BLOCK};
+use crate::store::direct::{Aligned, BLOCK, STRETCH};
 use crate::store::files::{self, Put, Temp};
 use crate::store::reader::Reader;
 use crate::store::runs::{self, Run};
@@ -189,7 +189,7 @@ fn write_mapped(
         let mut at = 0;
         let mut written = Ok(());
         while at < file_bytes && written.is_ok() && !stop.load(Ordering::Relaxed) {
-            let end = (at + BLOCK as u64).min(file_bytes);
+            let end = (at + STRETCH as u64).min(file_bytes);
             written = shard.write_mapped(image, at, end);
             at = end;
         }

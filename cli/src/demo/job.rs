@@ -61,7 +61,7 @@ impl Training {
                 store: store.display().to_string(),
                 keep: 3,
                 retention: rankguard_model::Retention::default(),
-                copies: rankguard_model::CheckpointCopies::default(),
+                tiers: rankguard_model::CheckpointTiers::default(),
             }),
             max_restarts: 100,
         }

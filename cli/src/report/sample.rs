@@ -93,7 +93,7 @@ fn spec(name: &str) -> JobSpec {
             store: "/store".to_owned(),
             keep: 3,
             retention: rankguard_model::Retention::default(),
-            copies: rankguard_model::CheckpointCopies::default(),
+            tiers: rankguard_model::CheckpointTiers::default(),
         }),
         max_restarts: 3,
     }

@@ -1,6 +1,8 @@
 //! What is tortured: a small job whose every byte follows from its step, so that any mix of two steps shows.
 
-use rankguard_checkpoint::arena::{ImageOf, SealedImage};
+use std::time::Duration;
+
+use rankguard_checkpoint::arena::{ImageOf, MIN_WINDOW_BYTES, SealedImage, Streaming};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox};
 use rankguard_checkpoint::restore::assemble;
 use rankguard_checkpoint::source::ChunkSource;
@@ -32,6 +34,12 @@ const COLUMNS: u64 = 96;
 
 /// Size of a chunk: small, so that a small image has many.
 const CHUNK_BYTES: u32 = 8 << 10;
+
+/// The slot of a window: it has one.
+pub(crate) const WINDOW_SLOT: u32 = 0;
+
+/// How long a rank waits for somebody who takes something out of its window.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn id(step: u64, generation: u64) -> CheckpointId {
     CheckpointId {
@@ -135,6 +143,11 @@ impl Subject {
     /// An arena for a rank's images.
     pub(crate) fn arena(&self, slots: u32) -> Result<Arena, TortureError> {
         Ok(Arena::create("torture", slots, self.image_bytes())?)
+    }
+
+    /// A window that a rank's images pass through, as small as there is.
+    pub(crate) fn window(&self) -> Result<Arena, TortureError> {
+        Ok(Arena::windowed("torture", self.image_bytes(), MIN_WINDOW_BYTES)?)
     }
 
     /// A rank's tensors, ready to be copied.
@@ -251,15 +264,32 @@ pub(crate) struct Filling<'a> {
 impl Filling<'_> {
     /// Copies it and seals it.
     pub(crate) fn into_slot(self, arena: &Arena, slot: u32) -> Result<(), TortureError> {
+        arena.fill(slot, &self.of(), &self.lent(), &self.state)?;
+        Ok(())
+    }
+
+    /// Describes it in a window; whoever reads there may begin.
+    pub(crate) fn announce(&self, arena: &Arena) -> Result<Streaming, TortureError> {
+        Ok(arena.begin_stream(WINDOW_SLOT, &self.of(), &self.lent(), &self.state)?)
+    }
+
+    /// Passes what was described and seals it.
+    pub(crate) fn pass(&self, arena: &Arena, streaming: Streaming) -> Result<(), TortureError> {
+        arena.stream(streaming, &self.lent(), PATIENCE)?;
+        Ok(())
+    }
+
+    fn of(&self) -> ImageOf<'_> {
         let (subject, id) = (self.subject, self.id);
-        let lent = self.tensors.iter().map(|(boxed, bytes)| (boxed.clone(), &bytes[..]));
-        let tensors: Vec<(TensorBox, &[u8])> = lent.collect();
-        let of = ImageOf {
+        ImageOf {
             chunk_bytes: CHUNK_BYTES,
             ..ImageOf::new(&subject.job, id.step, id.generation, Rank(self.rank), subject.world)
-        };
-        arena.fill(slot, &of, &tensors, &self.state)?;
-        Ok(())
+        }
+    }
+
+    fn lent(&self) -> Vec<(TensorBox, &[u8])> {
+        let tensors = self.tensors.iter();
+        tensors.map(|(boxed, bytes)| (boxed.clone(), &bytes[..])).collect()
     }
 }
 
@@ -272,6 +302,17 @@ pub(crate) fn persist(
     let index = image.index();
     let known = parent.map(|parent| store.known(&index.job, parent, index.rank));
     Ok(store.write_new(index, image, &known.unwrap_or_default())?.seal)
+}
+
+/// Makes an image durable that the rank of this generation passes through a window; `gone` says whether the rank is.
+pub(crate) fn take(
+    store: &Store,
+    arena: &Arena,
+    generation: Generation,
+    gone: &(dyn Fn() -> bool + Sync),
+) -> Result<ShardSeal, TortureError> {
+    let image = arena.streamed(WINDOW_SLOT, generation, gone)?;
+    Ok(store.write_streamed(&image)?.seal)
 }
 
 /// How a load ended.

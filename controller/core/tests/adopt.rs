@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cluster::{Cluster, Look, job, node};
 use rankguard_core::{Adoption, Event, Phase, Policy};
-use rankguard_model::{Body, CheckpointCopies, Entity, Generation, HeldIn, Order, Rank, ShardSeal, Source, Step};
+use rankguard_model::{Body, CheckpointTiers, Entity, Generation, HeldIn, Order, Rank, ShardSeal, Source, Step};
 
 const ONE: Generation = Generation(1);
 
@@ -23,8 +23,8 @@ fn seal(rank: u32, step: u64) -> ShardSeal {
 }
 
 /// All ranks have sealed step 50; those of the first three nodes have said that it is durable, and the last node is gone.
-fn without_a_word(copies: CheckpointCopies) -> Cluster {
-    let mut cluster = Cluster::checkpointed(Policy::default(), copies);
+fn without_a_word(tiers: CheckpointTiers) -> Cluster {
+    let mut cluster = Cluster::checkpointed(Policy::default(), tiers);
     for rank in 0..8 {
         let sealed = Body::ShardSealed {
             step: Step(50),
@@ -110,7 +110,7 @@ fn commit(cluster: &mut Cluster) {
 
 #[test]
 fn rg_1_shards_that_nobody_has_told_of_are_found_in_the_store_and_committed_before_ranks_start() {
-    let mut cluster = without_a_word(CheckpointCopies::default());
+    let mut cluster = without_a_word(CheckpointTiers::default());
     let look = Look {
         generation: Generation(2),
         of: ONE,
@@ -126,11 +126,11 @@ fn rg_1_shards_that_nobody_has_told_of_are_found_in_the_store_and_committed_befo
 
 #[test]
 fn what_is_not_whole_is_asked_of_the_nodes_that_are_left_the_nearest_place_first() {
-    let copies = CheckpointCopies {
+    let tiers = CheckpointTiers {
         nodes: 1,
-        ..CheckpointCopies::default()
+        ..CheckpointTiers::default()
     };
-    let mut cluster = without_a_word(copies);
+    let mut cluster = without_a_word(tiers);
     found(&mut cluster, vec![seal(6, 50)]);
     for from in [HeldIn::Arenas, HeldIn::Copies] {
         assert_eq!(asked(&mut cluster), [(0, from), (1, from), (2, from)]);
@@ -157,7 +157,7 @@ fn what_is_not_whole_is_asked_of_the_nodes_that_are_left_the_nearest_place_first
 
 #[test]
 fn where_nothing_is_left_the_job_goes_on_and_nobody_is_asked_for_what_is_known_to_be_nothing() {
-    let mut cluster = without_a_word(CheckpointCopies::default());
+    let mut cluster = without_a_word(CheckpointTiers::default());
     found(&mut cluster, Vec::new());
     asked(&mut cluster);
     for number in 0..3 {
@@ -169,7 +169,7 @@ fn where_nothing_is_left_the_job_goes_on_and_nobody_is_asked_for_what_is_known_t
         Some(None),
         "there are neither copies nor parity to ask for"
     );
-    let mut cluster = Cluster::checkpointed(Policy::default(), CheckpointCopies::default());
+    let mut cluster = Cluster::checkpointed(Policy::default(), CheckpointTiers::default());
     fail(&mut cluster);
     found(&mut cluster, Vec::new());
     assert_eq!(asked(&mut cluster), []);
@@ -179,7 +179,7 @@ fn where_nothing_is_left_the_job_goes_on_and_nobody_is_asked_for_what_is_known_t
 #[test]
 fn rg_9_a_store_and_nodes_that_do_not_answer_cost_a_wait_and_no_job() {
     for answers in [false, true] {
-        let mut cluster = without_a_word(CheckpointCopies::default());
+        let mut cluster = without_a_word(CheckpointTiers::default());
         if answers {
             found(&mut cluster, Vec::new());
         }
@@ -200,7 +200,7 @@ fn rg_9_a_store_and_nodes_that_do_not_answer_cost_a_wait_and_no_job() {
 
 #[test]
 fn rg_3_words_of_the_last_generation_count_until_the_next_starts_and_older_ones_never() {
-    let mut cluster = without_a_word(CheckpointCopies::default());
+    let mut cluster = without_a_word(CheckpointTiers::default());
     let late = |cluster: &mut Cluster, generation, rank| {
         let entity = Entity::Rank {
             job: job(),
@@ -216,7 +216,7 @@ fn rg_3_words_of_the_last_generation_count_until_the_next_starts_and_older_ones_
     found(&mut cluster, vec![seal(6, 50)]);
     commit(&mut cluster);
     assert_eq!(starts_from(&cluster), Some(Some(50)));
-    let mut cluster = without_a_word(CheckpointCopies::default());
+    let mut cluster = without_a_word(CheckpointTiers::default());
     found(&mut cluster, vec![seal(6, 50)]);
     for number in 0..3 {
         finished(&mut cluster, number, HeldIn::Arenas);
@@ -232,7 +232,7 @@ fn rg_3_words_of_the_last_generation_count_until_the_next_starts_and_older_ones_
 
 #[test]
 fn a_controller_that_comes_back_asks_again_and_an_older_journal_without_answers_is_understood() {
-    let mut cluster = without_a_word(CheckpointCopies::default());
+    let mut cluster = without_a_word(CheckpointTiers::default());
     cluster.looks.clear();
     cluster.tell(Event::ControllerStarted);
     assert_eq!(cluster.looks.len(), 1);
@@ -253,7 +253,7 @@ fn a_controller_that_comes_back_asks_again_and_an_older_journal_without_answers_
 
 #[test]
 fn a_manifest_that_cannot_be_written_is_void_and_the_job_goes_on() {
-    let mut cluster = without_a_word(CheckpointCopies::default());
+    let mut cluster = without_a_word(CheckpointTiers::default());
     found(&mut cluster, vec![seal(6, 50), seal(7, 50)]);
     let manifest = cluster.manifests.pop().expect("a manifest to write");
     cluster.tell(Event::ManifestRefused {

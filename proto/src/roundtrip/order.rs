@@ -6,7 +6,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use rankguard_model::{
-    Best, CheckpointCall, CheckpointCopies, CheckpointParity, CheckpointPolicy, ClockOffset, CommitLevel, Finish, Good,
+    Best, CheckpointCall, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel, Finish, Good,
     JobSpec, Launch, NodeInfo, NodeRange, Order, Peer, Preflight, RankRef, RankSlot, RestorePoint, Retention,
     RunningRank, Stays,
 };
@@ -33,12 +33,12 @@ pub(super) fn finish() -> impl Strategy<Value = Finish> {
     })
 }
 
-pub(super) fn copies() -> impl Strategy<Value = CheckpointCopies> {
+pub(super) fn tiers() -> impl Strategy<Value = CheckpointTiers> {
     let parity = option::of((1..=u32::MAX, 1..=u32::MAX));
     let level = prop::sample::select(vec![CommitLevel::Durable, CommitLevel::Replicated]);
     let window = option::of((1..=u64::MAX).prop_map(|bytes| NonZero::new(bytes).expect("at least 1")));
     let all = (any::<u32>(), option::of(text()), parity, level, window);
-    all.prop_map(|(nodes, mirror, parity, commit, window)| CheckpointCopies {
+    all.prop_map(|(nodes, mirror, parity, commit, window)| CheckpointTiers {
         nodes,
         mirror,
         parity: parity.map(|(nodes, parities)| CheckpointParity { nodes, parities }),
@@ -64,8 +64,8 @@ pub(super) fn launch() -> impl Strategy<Value = Launch> {
     );
     let how = (any::<u32>(), any::<u32>(), any::<u64>(), text());
     let from = (option::of((step(), generation())), vec(peer(), 0..3));
-    let copies = (vec(node(), 0..3), copies());
-    (who, where_to, how, from, copies).prop_map(|(who, where_to, how, from, copies)| Launch {
+    let besides = (vec(node(), 0..3), tiers());
+    (who, where_to, how, from, besides).prop_map(|(who, where_to, how, from, besides)| Launch {
         job: who.0,
         generation: who.1,
         command: who.2,
@@ -86,8 +86,8 @@ pub(super) fn launch() -> impl Strategy<Value = Launch> {
         checkpoint_store: how.3,
         restore: from.0.map(|(step, generation)| RestorePoint { step, generation }),
         peers: from.1,
-        nodes: copies.0,
-        copies: copies.1,
+        nodes: besides.0,
+        tiers: besides.1,
     })
 }
 
@@ -206,13 +206,13 @@ pub(super) fn retention() -> impl Strategy<Value = Retention> {
 }
 
 pub(super) fn job_spec() -> impl Strategy<Value = JobSpec> {
-    let policy = (any::<u64>(), text(), any::<u32>(), retention(), copies()).prop_map(
-        |(every_steps, store, keep, retention, copies)| CheckpointPolicy {
+    let policy = (any::<u64>(), text(), any::<u32>(), retention(), tiers()).prop_map(
+        |(every_steps, store, keep, retention, tiers)| CheckpointPolicy {
             every_steps,
             store,
             keep,
             retention,
-            copies,
+            tiers,
         },
     );
     (

@@ -151,9 +151,9 @@ impl World {
                 store: "/checkpoints".to_owned(),
                 keep: 3,
                 retention: rankguard_model::Retention::default(),
-                copies: rankguard_model::CheckpointCopies {
+                tiers: rankguard_model::CheckpointTiers {
                     nodes: self.script.copies,
-                    ..rankguard_model::CheckpointCopies::default()
+                    ..rankguard_model::CheckpointTiers::default()
                 },
             }),
             max_restarts: 3,

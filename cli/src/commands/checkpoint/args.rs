@@ -330,7 +330,8 @@ pub(crate) struct RepairArgs {
 /// `checkpoint torture`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TortureArgs {
-    /// Cases of each kind of damage; kills, spread over the phases of a save; and faults of a disk, spread over their kinds
+    /// Cases of each kind of damage; kills, spread over the phases of a save; and faults of a disk, spread over their kinds.
+    /// Kills and faults once with whole images and once through windows
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) cases: u64,
     /// Same seed, same damage

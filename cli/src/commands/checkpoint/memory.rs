@@ -27,14 +27,14 @@ pub(super) fn told(status: &StatusView, job: &JobId, id: CheckpointId) -> Vec<St
     let Some(known) = view.checkpoints.iter().find(is_it) else {
         return vec!["the controller does not know this checkpoint: nothing is said of memory".to_owned()];
     };
-    let Some(copies) = view.spec.checkpoint.as_ref().map(|policy| &policy.copies) else {
+    let Some(tiers) = view.spec.checkpoint.as_ref().map(|policy| &policy.tiers) else {
         return Vec::new();
     };
     let mut said = Vec::new();
     if let Some(at) = known.mirrored_at {
         said.push(format!("all of it has been in the object store since {at}"));
     }
-    if copies.nodes == 0 && copies.parity.is_none() {
+    if tiers.nodes == 0 && tiers.parity.is_none() {
         return said;
     }
     if view.checkpoints.last().is_some_and(|newest| newest.step > known.step) {
@@ -48,13 +48,13 @@ pub(super) fn told(status: &StatusView, job: &JobId, id: CheckpointId) -> Vec<St
         ));
         return said;
     }
-    if copies.nodes > 0 {
+    if tiers.nodes > 0 {
         let (copied, images) = (known.copied, known.world_size);
         said.push(format!(
             "{copied} copies of its {images} images are in the memory of other nodes"
         ));
     }
-    if let Some(parity) = copies.parity {
+    if let Some(parity) = tiers.parity {
         let lanes = Lanes::plan(&members(status, view), parity);
         let (kept, all) = (known.in_parity, lanes.shares(view.spec.ranks_per_node));
         said.push(match kept >= all {

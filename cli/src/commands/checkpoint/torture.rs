@@ -19,7 +19,7 @@ use crate::torture::crash::{self, hand};
 #[derive(Debug, Serialize)]
 struct Report {
     seed: u64,
-    /// Of each kind of damage; as many kills in all, and as many faults of a disk in all.
+    /// Of each kind of damage; as many kills in all, and as many faults of a disk in all, whole and through windows each.
     cases_each: u64,
     corruption: Matrix<corruption::Row>,
     crash: Matrix<crash::Row>,

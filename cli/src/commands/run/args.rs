@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use rankguard_checkpoint::arena::MIN_WINDOW_BYTES;
 use rankguard_checkpoint_tiers::object::ObjectTier;
-use rankguard_model::{CheckpointCopies, CheckpointParity, CommitLevel};
+use rankguard_model::{CheckpointParity, CheckpointTiers, CommitLevel};
 
 use crate::args::ControllerAddress;
 use crate::commands::keep::KeepArgs;
@@ -101,7 +101,7 @@ pub(crate) enum Level {
 
 impl CopiesArgs {
     /// What the job asks for; an address that cannot be one is refused before anything is sent.
-    pub(crate) fn wanted(&self) -> Result<CheckpointCopies, CliError> {
+    pub(crate) fn wanted(&self) -> Result<CheckpointTiers, CliError> {
         if let Some(url) = &self.checkpoint_mirror {
             ObjectTier::open(url).map_err(|problem| {
                 CliError::usage(
@@ -111,7 +111,7 @@ impl CopiesArgs {
                 .because(problem)
             })?;
         }
-        Ok(CheckpointCopies {
+        Ok(CheckpointTiers {
             nodes: self.checkpoint_copies.unwrap_or(0),
             mirror: self.checkpoint_mirror.clone(),
             parity: self.checkpoint_parity,

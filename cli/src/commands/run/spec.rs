@@ -28,7 +28,7 @@ pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
             store: here("the checkpoint store", dir)?,
             keep: args.keep.keep,
             retention: args.keep.rules(),
-            copies: args.copies.wanted()?,
+            tiers: args.copies.wanted()?,
         }),
         _ => None,
     };

@@ -1,15 +1,14 @@
 //! Disks that are full, fail, write half of what they are given, and do not sync or rename when asked to.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use rankguard_checkpoint::store::disk::{self, Faults, Op, Strike};
 use rustix::io::Errno;
 
-use super::scene::Scene;
-use super::{Row, Verdict, rows};
+use super::scene::{Scene, Way};
+use super::{Row, Verdict, clear, rows};
 use crate::torture::dice::Dice;
 use crate::torture::subject::Subject;
 use crate::torture::{TortureError, on_threads};
@@ -41,15 +40,16 @@ pub(super) const FAULTS: [Fault; 6] = [
 ];
 
 impl Fault {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Full => "disk-full",
-            Self::Eio => "disk-eio",
-            Self::ShortWrite => "disk-short-write",
-            Self::TornWrite => "disk-torn-write",
-            Self::FailedSync => "disk-failed-sync",
-            Self::FailedRename => "disk-failed-rename",
-        }
+    fn name(self, way: Way) -> String {
+        let fault = match self {
+            Self::Full => "full",
+            Self::Eio => "eio",
+            Self::ShortWrite => "short-write",
+            Self::TornWrite => "torn-write",
+            Self::FailedSync => "failed-sync",
+            Self::FailedRename => "failed-rename",
+        };
+        format!("disk-{}{fault}", way.word())
     }
 
     /// Which calls it can come from.
@@ -136,6 +136,7 @@ impl Faults for Disk {
 
 pub(super) fn run(
     dir: &Path,
+    way: Way,
     seed: u64,
     cases: u64,
     watch: &(dyn Fn(Option<String>) + Sync),
@@ -148,10 +149,11 @@ pub(super) fn run(
         .collect();
     let verdicts = on_threads(&jobs, |worker| {
         let root = dir.join(format!("disk-{worker}"));
-        let mut scene = Scene::new(root.clone(), Subject::new(2, 120, seed))?;
+        let mut scene = Scene::new(root.clone(), Subject::new(2, way.rows(120), seed), way)?;
         let usual = FAULTS.map(|fault| calls(&mut scene, &root, fault));
         Ok(move |(fault, case): &(Fault, u64)| {
-            let mut dice = Dice::of(seed, fault.name(), *case);
+            let name = fault.name(way);
+            let mut dice = Dice::of(seed, &name, *case);
             let usual = FAULTS
                 .iter()
                 .zip(&usual)
@@ -159,20 +161,12 @@ pub(super) fn run(
                 .map_or(1, |(_, usual)| *usual);
             let verdict = case_of(&mut scene, &root, *fault, usual, &mut dice)?;
             let said = verdict.faults.first();
-            watch(said.map(|said| format!("{} case {case}: {said}", fault.name())));
-            Ok((fault.name(), verdict))
+            watch(said.map(|said| format!("{name} case {case}: {said}")));
+            Ok((name, verdict))
         })
     })?;
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with("disk-"))
-        {
-            fs::remove_dir_all(path)?;
-        }
-    }
-    Ok(rows(FAULTS.map(Fault::name), &verdicts))
+    clear(dir, "disk-")?;
+    Ok(rows(FAULTS.map(|fault| fault.name(way)), &verdicts))
 }
 
 /// How many calls of a save the fault could hit: counted in one where it never comes.
@@ -195,9 +189,7 @@ fn calls(scene: &mut Scene, root: &Path, fault: Fault) -> u64 {
 }
 
 fn case_of(scene: &mut Scene, root: &Path, fault: Fault, usual: u64, dice: &mut Dice) -> Result<Verdict, TortureError> {
-    for rank in 0..scene.subject.world {
-        scene.fill(rank)?;
-    }
+    scene.prepare()?;
     let disk = Disk::of_this_process();
     disk.arm(
         root,

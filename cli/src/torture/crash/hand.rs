@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::scene::KEPT;
 use crate::out;
 use crate::torture::TortureError;
-use crate::torture::subject::{Subject, persist};
+use crate::torture::subject::{Subject, persist, take};
 
-/// What a victim is to do. Its arena, where it needs one, is its standard input.
+/// What a victim is to do. Its arena or window, where it needs one, is its standard input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Errand {
     pub(crate) subject: Subject,
@@ -40,6 +40,10 @@ pub(crate) enum Part {
         slot: u32,
         ending: String,
     },
+    /// Pass an image through a window to whoever reads there, and seal it.
+    Pass { rank: u32 },
+    /// Write what passes through a window; the death comes in files with this ending.
+    Take { store: PathBuf, ending: String },
     /// Commit, and then remove what retention does not keep; the death comes in the one or the other.
     Commit {
         store: PathBuf,
@@ -71,6 +75,14 @@ pub(crate) fn run(errand: &Errand) -> Result<(), TortureError> {
             fill.into_slot(&arena, *slot)?;
             say(END)
         }
+        Part::Pass { rank } => {
+            let arena = arena()?;
+            let fill = subject.filling(*id, *rank);
+            let streaming = fill.announce(&arena)?;
+            say(BEGIN)?;
+            fill.pass(&arena, streaming)?;
+            say(END)
+        }
         Part::Write {
             store,
             parent,
@@ -79,14 +91,13 @@ pub(crate) fn run(errand: &Errand) -> Result<(), TortureError> {
         } => {
             let (arena, store) = (arena()?, Store::at(store));
             let image = arena.sealed(*slot)?;
-            let reaper = Reaper::watching(ending, *death);
-            say(BEGIN)?;
-            reaper.begin();
-            let seal = persist(&store, &image, *parent)?;
-            let calls = reaper.end();
-            say(END)?;
-            say(&calls.to_string())?;
-            say(&serde_json::to_string(&seal).map_err(TortureError::new)?)
+            told(&counted(ending, *death, || persist(&store, &image, *parent))?)
+        }
+        Part::Take { store, ending } => {
+            let (arena, store) = (arena()?, Store::at(store));
+            // The rank of this process's story dies with it, never before.
+            let taken = counted(ending, *death, || take(&store, &arena, id.generation, &|| false));
+            told(&taken?)
         }
         Part::Commit {
             store,
@@ -96,29 +107,44 @@ pub(crate) fn run(errand: &Errand) -> Result<(), TortureError> {
         } => {
             let store = Store::at(store);
             let manifest = subject.manifest(*id, *parent, seals)?;
-            let reaper = Reaper::watching("", *death);
-            if *removing {
+            let commit = || {
                 store.commit(&manifest)?;
-                say(COMMITTED)?;
-            }
-            say(BEGIN)?;
-            reaper.begin();
-            if *removing {
-                let left = collect(&store, &subject.job, KEPT, &[])?.problems;
-                if let Some(problem) = left.first() {
-                    return Err(TortureError(problem.to_string()));
-                }
-            } else {
-                store.commit(&manifest)?;
-            }
-            let calls = reaper.end();
+                say(COMMITTED)
+            };
             if !*removing {
-                say(COMMITTED)?;
+                return counted("", *death, commit);
             }
-            say(END)?;
-            say(&calls.to_string())
+            commit()?;
+            counted("", *death, || {
+                let left = collect(&store, &subject.job, KEPT, &[])?.problems;
+                match left.first() {
+                    Some(problem) => Err(TortureError(problem.to_string())),
+                    None => Ok(()),
+                }
+            })
         }
     }
+}
+
+/// Does what a phase is about: says when it begins and ends, and how many system calls there were on files with this ending.
+fn counted<T>(
+    ending: &str,
+    death: Option<(u64, u64)>,
+    work: impl FnOnce() -> Result<T, TortureError>,
+) -> Result<T, TortureError> {
+    let reaper = Reaper::watching(ending, death);
+    say(BEGIN)?;
+    reaper.begin();
+    let done = work()?;
+    let calls = reaper.end();
+    say(END)?;
+    say(&calls.to_string())?;
+    Ok(done)
+}
+
+/// Says what was sealed.
+fn told(seal: &ShardSeal) -> Result<(), TortureError> {
+    say(&serde_json::to_string(seal).map_err(TortureError::new)?)
 }
 
 /// A line that the one who waits for it gets at once.

@@ -1,20 +1,17 @@
 //! SIGKILL of a rank, an agent and a controller, in every phase of a save.
 
-use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use std::os::fd::AsFd as _;
+use rankguard_checkpoint::Arena;
 
-use rankguard_model::ShardSeal;
-
-use super::hand::{BEGIN, COMMITTED, END, Errand, Part};
-use super::scene::Scene;
-use super::{Row, Verdict, rows};
+use super::hand::{Errand, Part};
+use super::scene::{INTERVAL, Scene, Way};
+use super::victim::{self, End};
+use super::windows::Passed;
+use super::{Row, Verdict, clear, rows};
 use crate::torture::dice::Dice;
-use crate::torture::subject::{Subject, id};
+use crate::torture::subject::Subject;
 use crate::torture::{TortureError, on_threads};
 
 /// A phase of a save, and who dies in it.
@@ -44,35 +41,43 @@ pub(super) const PHASES: [Phase; 6] = [
 ];
 
 impl Phase {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Fill => "kill-fill",
-            Self::Seal => "kill-seal",
-            Self::Shard => "kill-shard-write",
-            Self::Index => "kill-index-write",
-            Self::Commit => "kill-commit",
-            Self::Removal => "kill-removal",
-        }
+    fn name(self, way: Way) -> String {
+        let phase = match self {
+            Self::Fill => "fill",
+            Self::Seal => "seal",
+            Self::Shard => "shard-write",
+            Self::Index => "index-write",
+            Self::Commit => "commit",
+            Self::Removal => "removal",
+        };
+        format!("kill-{}{phase}", way.word())
     }
 
     /// In a seal the description is most of the work; everywhere else the image is.
-    fn subject(self, seed: u64) -> Subject {
+    fn subject(self, way: Way, seed: u64) -> Subject {
         match self {
             Self::Seal => Subject {
                 state_bytes: 400 << 10,
                 ..Subject::new(WORLD, 16, seed)
             },
-            _ => Subject::new(WORLD, 300, seed),
+            _ => Subject::new(WORLD, way.rows(300), seed),
         }
     }
 
-    /// Whether the victim can count its own system calls. A fill makes none.
-    fn has_places(self) -> bool {
-        !matches!(self, Self::Fill | Self::Seal)
+    pub(super) fn kills_ranks(self) -> bool {
+        matches!(self, Self::Fill | Self::Seal)
+    }
+
+    pub(super) fn kills_agents(self) -> bool {
+        matches!(self, Self::Shard | Self::Index)
+    }
+
+    pub(super) fn kills_controllers(self) -> bool {
+        matches!(self, Self::Commit | Self::Removal)
     }
 }
 
-const WORLD: u32 = 2;
+pub(super) const WORLD: u32 = 2;
 
 /// What an undisturbed victim of a phase needs.
 #[derive(Debug, Clone, Copy)]
@@ -81,62 +86,51 @@ struct Usual {
     calls: u64,
 }
 
-/// How a victim ended.
-#[derive(Debug, Default)]
-struct End {
-    began: bool,
-    ended: bool,
-    committed: bool,
-    seal: Option<ShardSeal>,
-    calls: u64,
-    took: Duration,
-    status: String,
-    well: bool,
+/// A scene, and what plays in it.
+pub(super) struct Stage<'a> {
+    pub(super) program: &'a Path,
+    pub(super) phase: Phase,
+    pub(super) scene: Scene,
+    usual: Usual,
 }
 
-/// A scene, and what plays in it.
-struct Stage<'a> {
-    program: &'a Path,
-    phase: Phase,
-    scene: Scene,
-    usual: Usual,
+/// How a victim dies: by its own hand at a place, or killed after a while.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Death {
+    pub(super) place: Option<(u64, u64)>,
+    pub(super) delay: Option<Duration>,
 }
 
 pub(super) fn run(
     program: &Path,
     dir: &Path,
+    way: Way,
     seed: u64,
     cases: u64,
     watch: &(dyn Fn(Option<String>) + Sync),
 ) -> Result<Vec<Row>, TortureError> {
     let mut verdicts = Vec::new();
     for phase in PHASES {
+        let name = phase.name(way);
         let numbers: Vec<u64> = (0..cases.div_ceil(PHASES.len() as u64)).collect();
         verdicts.extend(on_threads(&numbers, |worker| {
-            let root = dir.join(format!("{}-{worker}", phase.name()));
-            let mut stage = Stage::new(program, phase, root, seed)?;
+            let root = dir.join(format!("{name}-{worker}"));
+            let mut stage = Stage::new(program, phase, way, root, seed)?;
+            let name = &name;
             Ok(move |case: &u64| {
-                let verdict = stage.case(Dice::of(seed, phase.name(), *case))?;
+                let verdict = stage.case(Dice::of(seed, name, *case))?;
                 let fault = verdict.faults.first();
-                watch(fault.map(|fault| format!("{} case {case}: {fault}", phase.name())));
-                Ok((phase.name(), verdict))
+                watch(fault.map(|fault| format!("{name} case {case}: {fault}")));
+                Ok((name.clone(), verdict))
             })
         })?);
-        for entry in fs::read_dir(dir)? {
-            let path = entry?.path();
-            if path
-                .file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with(phase.name()))
-            {
-                fs::remove_dir_all(path)?;
-            }
-        }
+        clear(dir, &name)?;
     }
-    Ok(rows(PHASES.map(Phase::name), &verdicts))
+    Ok(rows(PHASES.map(|phase| phase.name(way)), &verdicts))
 }
 
 impl<'a> Stage<'a> {
-    fn new(program: &'a Path, phase: Phase, root: PathBuf, seed: u64) -> Result<Self, TortureError> {
+    fn new(program: &'a Path, phase: Phase, way: Way, root: PathBuf, seed: u64) -> Result<Self, TortureError> {
         let usual = Usual {
             took: Duration::ZERO,
             calls: 0,
@@ -144,207 +138,100 @@ impl<'a> Stage<'a> {
         let mut stage = Self {
             program,
             phase,
-            scene: Scene::new(root, phase.subject(seed))?,
+            scene: Scene::new(root, phase.subject(way, seed), way)?,
             usual,
         };
         // Once without a death, to know how long it takes.
-        let end = stage.play(None, None)?;
-        if !end.well {
-            return Err(TortureError(format!(
-                "{} fails undisturbed: {}",
-                phase.name(),
-                end.status
-            )));
+        let mut verdict = Verdict::default();
+        let Passed { end, whole } = stage.play(Death::default(), &mut verdict)?;
+        if !end.well || !verdict.faults.is_empty() {
+            let (name, why) = (phase.name(way), verdict.faults.join("; "));
+            return Err(TortureError(format!("{name} fails undisturbed: {} {why}", end.status)));
         }
         (stage.usual.took, stage.usual.calls) = (end.took, end.calls);
-        stage.scene.recover(false, &mut Verdict::default());
+        match whole.is_empty() {
+            true => stage.scene.recover(false, &mut verdict),
+            false => stage.scene.adopt(whole, &mut verdict),
+        }
         Ok(stage)
     }
 
     fn case(&mut self, mut dice: Dice) -> Result<Verdict, TortureError> {
-        let place = self.phase.has_places() && dice.coin();
-        let (death, delay) = if place {
-            (Some((dice.below(self.usual.calls), dice.below(1000))), None)
+        // A rank makes no system calls that it could count.
+        let death = if !self.phase.kills_ranks() && dice.coin() {
+            Death {
+                place: Some((dice.below(self.usual.calls), dice.below(1000))),
+                delay: None,
+            }
         } else {
             // A little beyond the usual end, so that the end itself is hit too.
             let nanos = self.usual.took.as_nanos() as u64;
-            (None, Some(Duration::from_nanos(dice.below(nanos + nanos / 8))))
+            Death {
+                place: None,
+                delay: Some(Duration::from_nanos(dice.below(nanos + nanos / 8))),
+            }
         };
         let before = self.scene.committed.last().copied();
-        let end = self.play(death, delay)?;
-        let mut verdict = Verdict {
-            in_phase: end.began && !end.ended,
-            ..Verdict::default()
-        };
+        let mut verdict = Verdict::default();
+        let Passed { end, whole } = self.play(death, &mut verdict)?;
+        verdict.in_phase = end.began && !end.ended;
         if !end.well && !end.status.contains("signal: 9") {
             verdict.stuck = true;
             verdict
                 .faults
                 .push(format!("the victim failed by itself: {}", end.status));
         }
-        if matches!(self.phase, Phase::Fill | Phase::Seal) {
+        let images_stay = self.scene.way == Way::Whole;
+        if images_stay && self.phase.kills_ranks() {
             self.look_into_arenas(before, &end, &mut verdict)?;
         }
         if end.committed {
             self.scene.was_committed();
         }
         self.scene.judge(&mut verdict)?;
-        // A rank that is dead is a new generation; an agent or a controller may come back to the same one.
-        let restart = matches!(self.phase, Phase::Fill | Phase::Seal) || dice.coin();
-        self.scene.recover(restart, &mut verdict);
+        // A rank that is dead is a new generation, and so is one whose window went with its agent; an agent that has images
+        // and a controller may come back to the same one.
+        if whole.is_empty() {
+            let restart = self.phase.kills_ranks() || !images_stay || dice.coin();
+            self.scene.recover(restart, &mut verdict);
+        } else {
+            self.scene.adopt(whole, &mut verdict);
+            self.scene.saving.generation.0 += u64::from(!self.phase.kills_controllers());
+        }
         self.scene.judge_after(&mut verdict)?;
         Ok(verdict)
     }
 
     /// One save up to the victim's part, and that part.
-    fn play(&mut self, death: Option<(u64, u64)>, delay: Option<Duration>) -> Result<End, TortureError> {
-        let (scene, phase) = (&self.scene, self.phase);
-        let victim = (scene.saving.step.0 / super::scene::INTERVAL % u64::from(WORLD)) as u32;
-        let ranks_die = matches!(phase, Phase::Fill | Phase::Seal);
-        for rank in (0..WORLD).filter(|rank| !ranks_die || *rank != victim) {
-            scene.fill(rank)?;
+    fn play(&mut self, death: Death, verdict: &mut Verdict) -> Result<Passed, TortureError> {
+        match self.scene.way {
+            Way::Window => self.play_window(death, verdict),
+            Way::Whole => Ok(Passed {
+                end: self.play_whole(death)?,
+                whole: Vec::new(),
+            }),
         }
-        let agents_die = matches!(phase, Phase::Shard | Phase::Index);
-        let mut seals = Vec::new();
-        if !ranks_die {
-            for rank in (0..WORLD).filter(|rank| !agents_die || *rank != victim) {
-                seals.push(scene.persist(rank)?);
-            }
-        }
-        let store = scene.store.root().to_owned();
-        let slot = scene.slot();
-        let write = |ending: &str| Part::Write {
-            store: store.clone(),
-            parent: scene.parent(),
-            slot,
-            ending: ending.to_owned(),
-        };
-        let commit = |removing| Part::Commit {
-            store: store.clone(),
-            parent: scene.parent(),
-            seals: seals.clone(),
-            removing,
-        };
-        let part = match phase {
-            Phase::Fill | Phase::Seal => {
-                scene.arenas[victim as usize].release(slot)?;
-                Part::Fill { rank: victim, slot }
-            }
-            Phase::Shard => write(".shard"),
-            Phase::Index => write(".index"),
-            Phase::Commit => commit(false),
-            Phase::Removal => commit(true),
-        };
-        let errand = Errand {
-            subject: scene.subject.clone(),
-            id: scene.saving,
-            part,
-            death,
-        };
-        let arena = match phase {
-            Phase::Commit | Phase::Removal => Stdio::null(),
-            _ => Stdio::from(scene.arenas[victim as usize].as_fd().try_clone_to_owned()?),
-        };
-        let text = serde_json::to_string(&errand).map_err(TortureError::new)?;
-        let child = Command::new(self.program)
-            .args(["checkpoint", "torture-hand", &text])
-            .stdin(arena)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        watch(child, delay)
     }
 
-    /// A rank died: what it had sealed before is what it was, and what it was filling is whole or not there.
-    fn look_into_arenas(
+    /// The rank that dies, or whose agent does: each in turn.
+    pub(super) fn victim(&self) -> u32 {
+        (self.scene.saving.step.0 / INTERVAL % u64::from(WORLD)) as u32
+    }
+
+    /// Lets the victim do its part, and die over it.
+    pub(super) fn dies(
         &self,
-        before: Option<rankguard_checkpoint::format::CheckpointId>,
-        end: &End,
-        verdict: &mut Verdict,
-    ) -> Result<(), TortureError> {
-        let scene = &self.scene;
-        let slot = scene.slot();
-        for rank in 0..WORLD {
-            if scene.image_is_right(rank, slot, scene.saving)? == Some(false) {
-                verdict.wrong_bytes += 1;
-                verdict
-                    .faults
-                    .push(format!("rank {rank} left a sealed image of other bytes"));
-            }
-            let kept =
-                before.map(|before| scene.image_is_right(rank, 1 - slot, id(before.step.0, before.generation.0)));
-            if let Some(kept) = kept
-                && kept? != Some(true)
-            {
-                verdict.wrong_bytes += 1;
-                verdict
-                    .faults
-                    .push(format!("the image that rank {rank} had sealed before is gone"));
-            }
-        }
-        let victim = (scene.saving.step.0 / super::scene::INTERVAL % u64::from(WORLD)) as u32;
-        if end.ended && scene.image_is_right(victim, slot, scene.saving)?.is_none() {
-            verdict.lost_commits += 1;
-            verdict
-                .faults
-                .push("a rank said that it sealed, and there is no image".to_owned());
-        }
-        Ok(())
-    }
-}
-
-/// Waits for a victim's end; kills it `delay` after it began.
-fn watch(mut child: Child, delay: Option<Duration>) -> Result<End, TortureError> {
-    let stdout = child.stdout.take();
-    let lines = stdout.map(BufReader::new);
-    let mut end = End::default();
-    let read = read(&mut child, lines, delay, &mut end);
-    if read.is_err() {
-        // It must not outlive us, whatever went wrong with reading.
-        let _ = child.kill();
-    }
-    let output = child.wait_with_output()?;
-    read?;
-    end.well = output.status.success();
-    end.status = format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    Ok(end)
-}
-
-fn read(
-    child: &mut Child,
-    lines: Option<BufReader<ChildStdout>>,
-    delay: Option<Duration>,
-    end: &mut End,
-) -> Result<(), TortureError> {
-    let Some(mut lines) = lines else { return Ok(()) };
-    let mut started = Instant::now();
-    let mut line = String::new();
-    while lines.read_line(&mut line)? > 0 {
-        match line.trim() {
-            BEGIN => {
-                (end.began, started) = (true, Instant::now());
-                if let Some(delay) = delay {
-                    wait(started, delay);
-                    child.kill()?;
-                }
-            }
-            END => (end.ended, end.took) = (true, started.elapsed()),
-            COMMITTED => end.committed = true,
-            seal if seal.starts_with('{') => end.seal = serde_json::from_str(seal).ok(),
-            calls => end.calls = calls.parse().unwrap_or(end.calls),
-        }
-        line.clear();
-    }
-    Ok(())
-}
-
-/// A moment is nothing to be awaited: it is chosen. Sleeping is too coarse for the last of it.
-fn wait(started: Instant, delay: Duration) {
-    let coarse = delay.saturating_sub(Duration::from_micros(200));
-    if coarse > Duration::from_micros(200) {
-        std::thread::sleep(coarse);
-    }
-    while started.elapsed() < delay {
-        std::hint::spin_loop();
+        part: Part,
+        death: Death,
+        arena: Option<&Arena>,
+        begun: impl FnOnce(),
+    ) -> Result<End, TortureError> {
+        let errand = Errand {
+            subject: self.scene.subject.clone(),
+            id: self.scene.saving,
+            part,
+            death: death.place,
+        };
+        victim::run(self.program, &errand, arena, death.delay, begun)
     }
 }

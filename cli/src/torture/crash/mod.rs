@@ -5,23 +5,31 @@
 //! random time after it began; the other half at a place, by its own hand right before a random system call of the phase
 //! or in the middle of a write, which is the only way to spread deaths evenly over what a save does.
 //!
+//! All of it twice: with images that are sealed whole and then written, and with images that pass through windows, where the
+//! other side of the window lives on and the controller dies while the next step passes.
+//!
 //! After each case the store is judged as a restart would find it, and the save is done again: it must succeed.
 
 mod faults;
 pub(crate) mod hand;
 mod kills;
 mod scene;
+mod victim;
+mod whole;
+mod windows;
 
+use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 
 use super::TortureError;
+use scene::Way;
 
 /// What became of the cases of one phase or fault.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
-    /// `kill-fill`, `disk-full` and so on; empty in the total.
+    /// `kill-fill`, `disk-window-full` and so on; empty in the total.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) phase: String,
     /// Saves that were disturbed.
@@ -65,8 +73,9 @@ pub(crate) struct Verdict {
     faults: Vec<String>,
 }
 
-/// Runs `cases` kills, spread over the phases, and as many faults, spread over their kinds; tells `watch` of each that is done, and of what went wrong. `program`
-/// is this program, which plays the victims.
+/// Runs `cases` kills, spread over the phases, and as many faults, spread over their kinds, of saves of whole images, and as
+/// many of saves through windows; tells `watch` of each that is done, and of what went wrong. `program` is this program,
+/// which plays the victims.
 pub(crate) fn run(
     program: &Path,
     dir: &Path,
@@ -74,8 +83,11 @@ pub(crate) fn run(
     cases: u64,
     watch: &(dyn Fn(Option<String>) + Sync),
 ) -> Result<Vec<Row>, TortureError> {
-    let mut rows = kills::run(program, dir, seed, cases, watch)?;
-    rows.extend(faults::run(dir, seed, cases, watch)?);
+    let mut rows = Vec::new();
+    for way in Way::ALL {
+        rows.extend(kills::run(program, dir, way, seed, cases, watch)?);
+        rows.extend(faults::run(dir, way, seed, cases, watch)?);
+    }
     Ok(rows)
 }
 
@@ -84,14 +96,26 @@ pub(crate) fn cases(cases: u64) -> u64 {
     [kills::PHASES.len(), faults::FAULTS.len()]
         .map(|kinds| cases.next_multiple_of(kinds as u64))
         .iter()
+        .map(|each| each * Way::ALL.len() as u64)
         .sum()
 }
 
+/// Removes the folders below `dir` whose names begin like this.
+fn clear(dir: &Path, name: &str) -> Result<(), TortureError> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(name) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Rows of what was judged, in the order of `names`.
-fn rows<'a>(names: impl IntoIterator<Item = &'a str>, verdicts: &[(&str, Verdict)]) -> Vec<Row> {
-    let row = |name: &str| {
+fn rows(names: impl IntoIterator<Item = String>, verdicts: &[(String, Verdict)]) -> Vec<Row> {
+    let row = |name: String| {
         let mut row = Row {
-            phase: name.to_owned(),
+            phase: name.clone(),
             ..Row::default()
         };
         for (_, verdict) in verdicts.iter().filter(|(of, _)| *of == name) {

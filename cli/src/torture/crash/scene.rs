@@ -11,7 +11,7 @@ use rankguard_model::{ShardSeal, with_causes};
 use super::Verdict;
 use crate::torture::TortureError;
 use crate::torture::corruption::read_below;
-use crate::torture::subject::{Outcome, Subject, id, persist};
+use crate::torture::subject::{Outcome, Subject, id, persist, take};
 
 /// Steps between checkpoints.
 pub(crate) const INTERVAL: u64 = 10;
@@ -19,8 +19,49 @@ pub(crate) const INTERVAL: u64 = 10;
 /// Checkpoints that retention keeps.
 pub(crate) const KEPT: u32 = 2;
 
+/// How images come to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Each is sealed in a slot, and then written out of it.
+    Whole,
+    /// They pass through windows.
+    Window,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 2] = [Self::Whole, Self::Window];
+
+    /// Goes into the names of phases and faults.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Whole => "",
+            Self::Window => "window-",
+        }
+    }
+
+    /// Rows of a table, where a whole image has that many: what passes is two windows and a bit.
+    pub(crate) fn rows(self, whole: u64) -> u64 {
+        match self {
+            Self::Whole => whole,
+            Self::Window => 1400,
+        }
+    }
+
+    /// What a rank copies to.
+    pub(crate) fn arena(self, subject: &Subject) -> Result<Arena, TortureError> {
+        match self {
+            Self::Whole => subject.arena(SLOTS),
+            Self::Window => subject.window(),
+        }
+    }
+}
+
+/// Shards of all ranks that are durable, and the checkpoint that they are.
+pub(crate) type Attempt = (CheckpointId, Vec<ShardSeal>);
+
 /// A store, the arenas of its ranks, and what was committed so far.
 pub(crate) struct Scene {
+    pub(crate) way: Way,
     pub(crate) subject: Subject,
     pub(crate) store: Store,
     pub(crate) arenas: Vec<Arena>,
@@ -35,9 +76,10 @@ const SLOTS: u32 = 2;
 
 impl Scene {
     /// A job that has committed [`KEPT`] checkpoints.
-    pub(crate) fn new(root: PathBuf, subject: Subject) -> Result<Self, TortureError> {
-        let arenas = (0..subject.world).map(|_| subject.arena(SLOTS));
+    pub(crate) fn new(root: PathBuf, subject: Subject, way: Way) -> Result<Self, TortureError> {
+        let arenas = (0..subject.world).map(|_| way.arena(&subject));
         let mut scene = Self {
+            way,
             arenas: arenas.collect::<Result<_, _>>()?,
             store: Store::open(root)?,
             subject,
@@ -82,6 +124,18 @@ impl Scene {
         )
     }
 
+    /// Passes a rank's tensors through its window, both sides at once.
+    pub(crate) fn pass(&self, rank: u32, id: CheckpointId) -> Result<ShardSeal, TortureError> {
+        let (arena, filling) = (&self.arenas[rank as usize], self.subject.filling(id, rank));
+        let streaming = filling.announce(arena)?;
+        std::thread::scope(|scope| {
+            let passing = scope.spawn(|| filling.pass(arena, streaming));
+            let taken = take(&self.store, arena, id.generation, &|| false);
+            passing.join().expect("the rank's side does not panic")?;
+            taken
+        })
+    }
+
     /// The manifest over these seals.
     pub(crate) fn manifest(&self, seals: &[ShardSeal]) -> Result<Manifest, TortureError> {
         self.subject.manifest(self.saving, self.parent(), seals)
@@ -105,20 +159,32 @@ impl Scene {
         }
     }
 
+    /// What comes before the first call on the store.
+    pub(crate) fn prepare(&self) -> Result<(), TortureError> {
+        match self.way {
+            Way::Whole => (0..self.subject.world).try_for_each(|rank| self.fill(rank)),
+            Way::Window => Ok(()),
+        }
+    }
+
     /// The whole save, undisturbed.
     pub(crate) fn finish(&mut self) -> Result<(), TortureError> {
-        for rank in 0..self.subject.world {
-            self.fill(rank)?;
-        }
+        self.prepare()?;
         self.write_and_commit()
     }
 
-    /// What follows the seals, undisturbed.
+    /// What follows, undisturbed.
     pub(crate) fn write_and_commit(&mut self) -> Result<(), TortureError> {
-        let seals: Vec<_> = (0..self.subject.world)
-            .map(|rank| self.persist(rank))
-            .collect::<Result<_, _>>()?;
-        self.store.commit(&self.manifest(&seals)?)?;
+        let bring = |rank| match self.way {
+            Way::Whole => self.persist(rank),
+            Way::Window => self.pass(rank, self.saving),
+        };
+        let seals: Vec<_> = (0..self.subject.world).map(bring).collect::<Result<_, _>>()?;
+        self.commit(&seals)
+    }
+
+    fn commit(&mut self, seals: &[ShardSeal]) -> Result<(), TortureError> {
+        self.store.commit(&self.manifest(seals)?)?;
         self.was_committed();
         self.collect()
     }
@@ -179,7 +245,20 @@ impl Scene {
         } else {
             self.write_and_commit()
         };
-        if let Err(problem) = again {
+        self.is_over(again, verdict);
+    }
+
+    /// Commits what is whole in the store although whoever was to do so is gone, oldest first.
+    pub(crate) fn adopt(&mut self, attempts: Vec<Attempt>, verdict: &mut Verdict) {
+        for (id, seals) in attempts {
+            self.saving = id;
+            let adopted = self.commit(&seals);
+            self.is_over(adopted, verdict);
+        }
+    }
+
+    fn is_over(&mut self, done: Result<(), TortureError>, verdict: &mut Verdict) {
+        if let Err(problem) = done {
             verdict.stuck = true;
             verdict.faults.push(format!("the save cannot be done again: {problem}"));
         }
@@ -229,9 +308,9 @@ impl Scene {
 mod tests {
     use super::*;
 
-    fn judged(harm: impl FnOnce(&Scene)) -> Verdict {
+    fn judged(way: Way, harm: impl FnOnce(&Scene)) -> Verdict {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let scene = Scene::new(dir.path().join("store"), Subject::new(2, 40, 5)).expect("saves");
+        let scene = Scene::new(dir.path().join("store"), Subject::new(2, 40, 5), way).expect("saves");
         harm(&scene);
         let mut verdict = Verdict::default();
         scene.judge(&mut verdict).expect("judged");
@@ -240,25 +319,27 @@ mod tests {
 
     #[test]
     fn an_undisturbed_job_has_lost_nothing() {
-        let verdict = judged(|_| {});
-        assert_eq!(
-            (verdict.lost_commits, verdict.wrong_bytes),
-            (0, 0),
-            "{:?}",
-            verdict.faults
-        );
-        assert_eq!(verdict.intervals_lost, 1, "what is being saved is not there yet");
+        for way in Way::ALL {
+            let verdict = judged(way, |_| {});
+            assert_eq!(
+                (verdict.lost_commits, verdict.wrong_bytes),
+                (0, 0),
+                "{:?}",
+                verdict.faults
+            );
+            assert_eq!(verdict.intervals_lost, 1, "what is being saved is not there yet");
+        }
     }
 
     /// The judge itself can fail: a commit that is gone, and one of other bytes, are counted.
     #[test]
     fn a_lost_commit_and_wrong_bytes_are_counted() {
-        let lost = judged(|scene| {
+        let lost = judged(Way::Whole, |scene| {
             let newest = *scene.committed.last().expect("committed");
             scene.store.remove(&scene.subject.job, newest).expect("removed");
         });
         assert!(lost.lost_commits > 0 && lost.intervals_lost > 1, "{:?}", lost.faults);
-        let wrong = judged(|scene| {
+        let wrong = judged(Way::Window, |scene| {
             let other = Subject {
                 seed: !scene.subject.seed,
                 ..scene.subject.clone()

@@ -255,11 +255,11 @@ impl Turn<'_> {
 
 /// Where the nodes are to look next.
 fn next_of(job: &Job, asked: Option<HeldIn>) -> Option<HeldIn> {
-    let copies = job.spec.checkpoint.as_ref().map(|policy| &policy.copies)?;
+    let tiers = job.spec.checkpoint.as_ref().map(|policy| &policy.tiers)?;
     let all = [
         (HeldIn::Arenas, true),
-        (HeldIn::Copies, copies.nodes > 0),
-        (HeldIn::Parity, copies.parity.is_some()),
+        (HeldIn::Copies, tiers.nodes > 0),
+        (HeldIn::Parity, tiers.parity.is_some()),
     ];
     let mut later = all.into_iter().filter(|(from, is)| *is && Some(*from) > asked);
     later.next().map(|(from, _)| from)

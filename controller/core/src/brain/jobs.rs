@@ -301,11 +301,11 @@ impl Turn<'_> {
             }),
             peers: self.peers_of(node),
             nodes: plan.nodes.clone(),
-            copies: job
+            tiers: job
                 .spec
                 .checkpoint
                 .as_ref()
-                .map(|policy| policy.copies.clone())
+                .map(|policy| policy.tiers.clone())
                 .unwrap_or_default(),
         };
         self.order(node, Order::Launch(launch));

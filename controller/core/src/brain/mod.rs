@@ -64,7 +64,7 @@ impl Turn<'_> {
                     let newest = entry.checkpoints.committed(self.at, *generation, *step, &stay);
                     entry.calls.committed(*generation, *step);
                     entry.fruitless = 0;
-                    let mirrored = |policy: &&CheckpointPolicy| policy.copies.mirror.is_some();
+                    let mirrored = |policy: &&CheckpointPolicy| policy.tiers.mirror.is_some();
                     let policy = entry.spec.checkpoint.as_ref().filter(mirrored);
                     let keep = Order::Keep {
                         job: job.clone(),

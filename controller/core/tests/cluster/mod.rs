@@ -8,7 +8,7 @@ use rankguard_checkpoint_format::Manifest;
 use rankguard_core::{Action, Event, Policy, Stamped, State, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, Case, CheckpointCopies, CheckpointPolicy, ClockOffset, Entity, Evidence, EvidenceId, FailedCheck, Generation,
+    Body, Case, CheckpointPolicy, CheckpointTiers, ClockOffset, Entity, Evidence, EvidenceId, FailedCheck, Generation,
     JobId, JobSpec, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Retention, Sequence, Source, Step, Timestamp,
 };
 
@@ -81,13 +81,13 @@ impl Cluster {
     }
 
     /// The same with checkpoints, and three nodes will do.
-    pub(crate) fn checkpointed(policy: Policy, copies: CheckpointCopies) -> Self {
+    pub(crate) fn checkpointed(policy: Policy, tiers: CheckpointTiers) -> Self {
         let checkpoint = CheckpointPolicy {
             every_steps: 10,
             store: "/checkpoints".to_owned(),
             keep: 2,
             retention: Retention::default(),
-            copies,
+            tiers,
         };
         Self::started(policy, Some(checkpoint), 3)
     }

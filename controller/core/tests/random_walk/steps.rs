@@ -54,7 +54,7 @@ impl Walk {
                         store: "/c".to_owned(),
                         keep: 2,
                         retention: rankguard_model::Retention::default(),
-                        copies: rankguard_model::CheckpointCopies::default(),
+                        tiers: rankguard_model::CheckpointTiers::default(),
                     }),
                     max_restarts: 2,
                 };

@@ -13,7 +13,8 @@ use crate::args::FormatArgs;
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Example: rankguard checkpoint plan --nodes 128 --state-gib 1920 --step-s 4 --memory-gib 1024 --copies 1 \\
-    --tier arena:0.2:0.2:process --tier peer:0.3:8:node --tier disk:0.4:90:all --budget 1")]
+    --tier arena:0.2:0.2:process --tier peer:0.3:8:node --tier disk:0.4:90:all --budget 1
+Images through windows beside whole ones: ... --memory-gib 64 --window 64 --ranks 8 --write-gib-s 1.5")]
 pub(crate) struct PlanArgs {
     /// Nodes of the job
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
@@ -70,6 +71,18 @@ pub(crate) struct PlanArgs {
     /// Buffers of transfers under way on a node, GiB
     #[arg(long, value_name = "GIB", default_value_t = 1.0, value_parser = not_negative)]
     pub(crate) buffers_gib: f64,
+    /// Shows windows beside whole images, as in `run --checkpoint-window`: MiB a rank
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub(crate) window: Option<u64>,
+    /// Ranks of a node, each with a window
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024), requires = "window")]
+    pub(crate) ranks: u32,
+    /// Measured speed at which the ranks of a node copy, GiB/s together [default: from what the last tier blocks for]
+    #[arg(long, value_name = "GIB_S", value_parser = positive, requires = "window")]
+    pub(crate) copy_gib_s: Option<f64>,
+    /// Measured speed at which a node writes, GiB/s [default: from the latency of the last tier]
+    #[arg(long, value_name = "GIB_S", value_parser = positive, requires = "window")]
+    pub(crate) write_gib_s: Option<f64>,
     /// Hours until a lost node is back; says how many spares are enough in 99 of 100 cases
     #[arg(long, value_name = "HOURS", value_parser = positive)]
     pub(crate) repair_h: Option<f64>,

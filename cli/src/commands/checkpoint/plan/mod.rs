@@ -2,6 +2,7 @@
 
 mod args;
 mod text;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +14,7 @@ use rankguard_checkpoint_schedule::governor::Limits;
 use rankguard_checkpoint_schedule::plan::{Plan, Question, Tier};
 use rankguard_checkpoint_schedule::priors::Prior;
 use rankguard_checkpoint_schedule::rates::{Rate, Rates, Scope};
+use rankguard_checkpoint_schedule::windows::Prefer;
 use rankguard_checkpoint_schedule::{spares, survival};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,7 @@ use crate::exit::Exit;
 use crate::listing;
 use crate::out;
 use crate::parity::{self, Lanes, Survival};
+use windows::Windows;
 
 /// Spares are to suffice with this probability.
 const SPARES_SUFFICE: f64 = 0.99;
@@ -72,6 +75,7 @@ struct Answer {
     failures: Rating,
     plan: Plan,
     memory: Option<Admission>,
+    windows: Option<Windows>,
     survival: Vec<Survival>,
     spares: Option<Spares>,
 }
@@ -83,10 +87,13 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
     let plan = question
         .answer()
         .map_err(|problem| CliError::usage(format!("cannot plan: {problem}"), hint))?;
+    let state = bytes(args.state_gib / f64::from(args.nodes));
+    let memory = args.memory_gib.map(|_| admission(args, state, Some(args.slots)));
     let answer = Answer {
+        windows: windows::windows(args, &question, (&plan, memory.as_ref()))?,
         nodes: args.nodes,
         state_gib_per_node: args.state_gib / f64::from(args.nodes),
-        memory: admission(args),
+        memory,
         survival: survival(args),
         spares: args.repair_h.map(|repair| {
             // Ranks alone are started again where they were.
@@ -107,7 +114,10 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         Format::Csv => listing::print(Format::Csv, &answer.plan.tiers, text::TIERS),
         Format::Table => text::lines(&question, &answer).iter().for_each(|line| out::line(line)),
     }
-    let fits = answer.memory.as_ref().is_none_or(|memory| memory.fits);
+    let fits = match &answer.windows {
+        Some(windows) => windows.prefer != Prefer::Neither,
+        None => answer.memory.as_ref().is_none_or(|memory| memory.fits),
+    };
     Ok(if fits { Exit::Fine } else { Exit::Finding })
 }
 
@@ -236,22 +246,26 @@ fn question(args: &PlanArgs, rating: &Rating) -> Result<Question, CliError> {
     })
 }
 
-fn admission(args: &PlanArgs) -> Option<Admission> {
-    let memory = args.memory_gib?;
-    // Beyond the range of u64 a float becomes its largest value, which no memory holds.
-    let bytes = |gib: f64| (gib * f64::from(1 << 30)).ceil() as u64;
+/// Beyond the range of u64 a float becomes its largest value, which no memory holds.
+fn bytes(gib: f64) -> u64 {
+    (gib * f64::from(1 << 30)).ceil() as u64
+}
+
+/// Whether there is room for so many bytes in each of so many slots; without slots they are windows, of which others have no
+/// copies. Where nobody said what there is, there is enough.
+fn admission(args: &PlanArgs, state: u64, slots: Option<u32>) -> Admission {
     let wanted = Wanted {
-        state: bytes(args.state_gib / f64::from(args.nodes)),
-        slots: args.slots,
-        copies: args.copies,
-        parity: args.parity,
+        state,
+        slots: slots.unwrap_or(1),
+        copies: slots.map_or(0, |_| args.copies),
+        parity: args.parity.filter(|_| slots.is_some()),
         buffers: bytes(args.buffers_gib),
     };
     let has = Has {
-        available: bytes(memory),
+        available: args.memory_gib.map_or(u64::MAX, bytes),
         reserve: bytes(args.reserve_gib),
     };
-    Some(match wanted.admit(&has) {
+    match wanted.admit(&has) {
         Ok(need) => Admission {
             fits: true,
             need: Some(need),
@@ -262,7 +276,7 @@ fn admission(args: &PlanArgs) -> Option<Admission> {
             need: None,
             refusal: Some(refusal.to_string()),
         },
-    })
+    }
 }
 
 fn survival(args: &PlanArgs) -> Vec<Survival> {

@@ -61,6 +61,10 @@ pub(super) fn lines(question: &Question, answer: &Answer) -> Vec<String> {
             .map(str::to_owned),
     );
     lines.extend(memory(answer));
+    if let Some(windows) = &answer.windows {
+        lines.push(String::new());
+        lines.extend(windows.lines(answer.memory.as_ref()));
+    }
     lines
 }
 
@@ -201,7 +205,7 @@ fn memory(answer: &Answer) -> Vec<String> {
 }
 
 /// Seconds as people read them.
-fn seconds(seconds: f64) -> String {
+pub(super) fn seconds(seconds: f64) -> String {
     match seconds {
         s if s < 99.95 => words::millis(s * 1e3),
         s if s < 5_940.0 => format!("{:.1} min", s / 60.0),

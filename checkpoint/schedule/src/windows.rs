@@ -1,0 +1,110 @@
+//! Saves through windows beside saves of whole images: less memory, for saves that wait for the disk.
+
+use serde::{Deserialize, Serialize};
+
+/// One node's images, and how long they take.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Passing {
+    /// State of all ranks of the node, bytes.
+    pub state: u64,
+    /// Windows of all of them, bytes.
+    pub windows: u64,
+    /// Copying the state, seconds.
+    pub copy_s: f64,
+    /// Writing it, seconds.
+    pub write_s: f64,
+}
+
+impl Passing {
+    /// How long a save holds up the trainer: when the last byte is copied, all but the last window has been written. Never
+    /// less than the copy. Measured with 64 MiB for a GiB of each of two ranks: 1.11 of a write, of which commits took 1.16.
+    pub fn blocking_s(&self) -> f64 {
+        let through = match self.state {
+            0 => 0.0,
+            state => 1.0 - self.windows.min(state) as f64 / state as f64,
+        };
+        self.copy_s.max(self.write_s * through)
+    }
+
+    /// How long until the image can be used.
+    pub fn latency_s(&self) -> f64 {
+        self.copy_s.max(self.write_s)
+    }
+}
+
+/// What a job should do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Prefer {
+    /// Whole images.
+    Whole,
+    /// Windows.
+    Windows,
+    /// There is room for neither.
+    Neither,
+}
+
+/// Of two ways that each have room or not, and a predicted effective training time ratio: what has room, and of two that
+/// have, what loses less. Whole images where both are the same: they alone can be copied to other nodes.
+pub fn prefer(whole: (bool, f64), windows: (bool, f64)) -> Prefer {
+    match (whole, windows) {
+        ((false, _), (false, _)) => Prefer::Neither,
+        ((false, _), (true, _)) => Prefer::Windows,
+        ((true, lost), (true, other)) if other > lost => Prefer::Windows,
+        ((true, _), _) => Prefer::Whole,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_save_waits_for_the_write_less_one_window() {
+        let passing = |windows| Passing {
+            state: 100,
+            windows,
+            copy_s: 2.0,
+            write_s: 40.0,
+        };
+        assert_eq!(passing(10).blocking_s(), 36.0);
+        assert_eq!(passing(99).blocking_s(), 2.0, "it is copied, whatever is written");
+        assert_eq!(
+            passing(1000).blocking_s(),
+            2.0,
+            "a window that holds the image is one of its size"
+        );
+        assert_eq!(passing(10).latency_s(), 40.0);
+        let none = Passing {
+            state: 0,
+            ..passing(10)
+        };
+        assert_eq!(none.blocking_s(), 2.0);
+    }
+
+    /// Two ranks of 1 GiB each with 64 MiB, in units of an O_DIRECT write of the same run.
+    #[test]
+    fn the_formula_is_near_what_was_measured() {
+        let measured = Passing {
+            state: 2 << 30,
+            windows: 128 << 20,
+            copy_s: 0.3,
+            write_s: 1.16,
+        };
+        assert!((measured.blocking_s() - 1.11).abs() < 0.03, "{}", measured.blocking_s());
+    }
+
+    #[test]
+    fn what_has_room_and_loses_less_is_preferred() {
+        for (whole, windows, wanted) in [
+            ((true, 0.9), (true, 0.8), Prefer::Whole),
+            ((true, 0.9), (true, 0.9), Prefer::Whole),
+            ((true, 0.8), (true, 0.9), Prefer::Windows),
+            ((true, 0.8), (false, 0.9), Prefer::Whole),
+            ((false, 0.9), (true, 0.8), Prefer::Windows),
+            ((false, 0.9), (false, 0.8), Prefer::Neither),
+        ] {
+            assert_eq!(prefer(whole, windows), wanted, "{whole:?} {windows:?}");
+        }
+    }
+}

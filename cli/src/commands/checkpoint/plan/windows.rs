@@ -1,0 +1,121 @@
+//! Windows beside whole images: what each needs, what each costs, and which to take.
+
+use rankguard_checkpoint_schedule::admission::Gib;
+use rankguard_checkpoint_schedule::plan::{Plan, Question, Tier};
+use rankguard_checkpoint_schedule::windows::{Passing, Prefer, prefer};
+use serde::Serialize;
+
+use super::args::PlanArgs;
+use super::text::seconds;
+use super::{Admission, admission, bytes};
+use crate::error::CliError;
+
+/// What windows would do to the job.
+#[derive(Debug, Serialize)]
+pub(super) struct Windows {
+    /// Of each rank, MiB.
+    window_mib: u64,
+    /// Ranks of a node.
+    ranks: u32,
+    memory: Admission,
+    /// What a save of whole images holds up the trainer for on the last tier, and one through windows, seconds.
+    whole_blocking_s: f64,
+    blocking_s: f64,
+    write_s: f64,
+    /// With the last tier alone: no other has images.
+    interval_s: Option<f64>,
+    ettr: f64,
+    whole_ettr: f64,
+    pub(super) prefer: Prefer,
+}
+
+/// Asks the same question with images that pass through windows; nothing where nobody asks for them.
+pub(super) fn windows(
+    args: &PlanArgs,
+    question: &Question,
+    whole: (&Plan, Option<&Admission>),
+) -> Result<Option<Windows>, CliError> {
+    let (Some(mib), Some(last)) = (args.window, question.tiers.last()) else {
+        return Ok(None);
+    };
+    let node_gib = args.state_gib / f64::from(args.nodes);
+    let passing = Passing {
+        state: bytes(node_gib),
+        windows: (mib << 20).saturating_mul(args.ranks.into()),
+        copy_s: args.copy_gib_s.map_or(last.blocking_s, |speed| node_gib / speed),
+        write_s: args.write_gib_s.map_or(last.latency_s, |speed| node_gib / speed),
+    };
+    let through = Question {
+        tiers: vec![Tier {
+            blocking_s: passing.blocking_s(),
+            latency_s: passing.latency_s(),
+            ..last.clone()
+        }],
+        ..question.clone()
+    };
+    let plan = through
+        .answer()
+        .map_err(|problem| CliError::usage(format!("cannot plan with windows: {problem}"), "look at --window"))?;
+    let memory = admission(args, passing.windows.min(passing.state), None);
+    let (images, held) = whole;
+    let fits = |admission: &Admission| admission.fits;
+    Ok(Some(Windows {
+        window_mib: mib,
+        ranks: args.ranks,
+        whole_blocking_s: passing.copy_s,
+        blocking_s: passing.blocking_s(),
+        write_s: passing.write_s,
+        interval_s: plan.tiers.first().and_then(|tier| tier.interval_s),
+        ettr: plan.ettr,
+        whole_ettr: images.ettr,
+        prefer: prefer((held.is_none_or(fits), images.ettr), (memory.fits, plan.ettr)),
+        memory,
+    }))
+}
+
+impl Windows {
+    pub(super) fn lines(&self, whole: Option<&Admission>) -> Vec<String> {
+        let lost = |ettr: f64| seconds(3_600.0 * (1.0 - ettr));
+        let (mib, ranks) = (self.window_mib, self.ranks);
+        let mut lines = vec![
+            format!(
+                "Windows of {mib} MiB for each of {ranks} ranks (`run --checkpoint-window {mib}`): a save blocks for {} and \
+                 not for {}, the {} of the write less one window.",
+                seconds(self.blocking_s),
+                seconds(self.whole_blocking_s),
+                seconds(self.write_s),
+            ),
+            format!(
+                "  an image every {}, from the last tier alone; of each hour {} are lost, with whole images {}",
+                self.interval_s.map_or_else(|| "-".to_owned(), seconds),
+                lost(self.ettr),
+                lost(self.whole_ettr)
+            ),
+        ];
+        let needs = |admission: Option<&Admission>| admission.map(Admission::needs);
+        if let (Some(windows), Some(whole)) = (needs(Some(&self.memory)), needs(whole)) {
+            lines.push(format!("  memory of a node: {windows}, with whole images {whole}"));
+        }
+        lines.push(match self.prefer {
+            Prefer::Windows if whole.is_some_and(|whole| !whole.fits) => {
+                "  take windows: whole images do not fit, and windows do".to_owned()
+            }
+            Prefer::Windows => "  take windows: less is lost".to_owned(),
+            Prefer::Whole if !self.memory.fits => "  take whole images: windows of this size do not fit".to_owned(),
+            Prefer::Whole => {
+                "  take whole images: they fit, less is lost, and other nodes can keep copies of them".to_owned()
+            }
+            Prefer::Neither => {
+                "  neither fits: smaller windows, a smaller reserve, or the state over more nodes".to_owned()
+            }
+        });
+        lines
+    }
+}
+
+impl Admission {
+    fn needs(&self) -> String {
+        let total = self.need.as_ref().map(|need| Gib(need.total).to_string());
+        total.unwrap_or_else(|| "more than there is".to_owned())
+    }
+}

@@ -1,0 +1,103 @@
+//! A victim's process, from the outside: started, listened to, killed at its moment.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use std::os::fd::AsFd as _;
+
+use rankguard_checkpoint::Arena;
+use rankguard_model::ShardSeal;
+
+use super::hand::{BEGIN, COMMITTED, END, Errand};
+use crate::torture::TortureError;
+
+/// How a victim ended.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    pub(super) began: bool,
+    pub(super) ended: bool,
+    pub(super) committed: bool,
+    pub(super) seal: Option<ShardSeal>,
+    pub(super) calls: u64,
+    pub(super) took: Duration,
+    pub(super) status: String,
+    pub(super) well: bool,
+}
+
+/// Starts a victim and waits for its end; kills it `delay` after it began. `begun` is called when it says so.
+pub(super) fn run(
+    program: &Path,
+    errand: &Errand,
+    arena: Option<&Arena>,
+    delay: Option<Duration>,
+    begun: impl FnOnce(),
+) -> Result<End, TortureError> {
+    let stdin = match arena {
+        Some(arena) => Stdio::from(arena.as_fd().try_clone_to_owned()?),
+        None => Stdio::null(),
+    };
+    let text = serde_json::to_string(errand).map_err(TortureError::new)?;
+    let mut child = Command::new(program)
+        .args(["checkpoint", "torture-hand", &text])
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let lines = child.stdout.take().map(BufReader::new);
+    let mut end = End::default();
+    let read = read(&mut child, lines, delay, begun, &mut end);
+    if read.is_err() {
+        // It must not outlive us, whatever went wrong with reading.
+        let _ = child.kill();
+    }
+    let output = child.wait_with_output()?;
+    read?;
+    end.well = output.status.success();
+    end.status = format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    Ok(end)
+}
+
+fn read(
+    child: &mut Child,
+    lines: Option<BufReader<ChildStdout>>,
+    delay: Option<Duration>,
+    begun: impl FnOnce(),
+    end: &mut End,
+) -> Result<(), TortureError> {
+    let Some(mut lines) = lines else { return Ok(()) };
+    let mut started = Instant::now();
+    let (mut line, mut begun) = (String::new(), Some(begun));
+    while lines.read_line(&mut line)? > 0 {
+        match line.trim() {
+            BEGIN => {
+                (end.began, started) = (true, Instant::now());
+                if let Some(begun) = begun.take() {
+                    begun();
+                }
+                if let Some(delay) = delay {
+                    wait(started, delay);
+                    child.kill()?;
+                }
+            }
+            END => (end.ended, end.took) = (true, started.elapsed()),
+            COMMITTED => end.committed = true,
+            seal if seal.starts_with('{') => end.seal = serde_json::from_str(seal).ok(),
+            calls => end.calls = calls.parse().unwrap_or(end.calls),
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+/// A moment is nothing to be awaited: it is chosen. Sleeping is too coarse for the last of it.
+fn wait(started: Instant, delay: Duration) {
+    let coarse = delay.saturating_sub(Duration::from_micros(200));
+    if coarse > Duration::from_micros(200) {
+        std::thread::sleep(coarse);
+    }
+    while started.elapsed() < delay {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,88 @@
+//! One save of whole images, up to the part in which somebody dies.
+
+use rankguard_checkpoint::format::CheckpointId;
+
+use super::Verdict;
+use super::hand::Part;
+use super::kills::{Death, Phase, Stage, WORLD};
+use super::victim::End;
+use crate::torture::TortureError;
+use crate::torture::subject::id;
+
+impl Stage<'_> {
+    /// One save up to the victim's part, and that part.
+    pub(super) fn play_whole(&self, death: Death) -> Result<End, TortureError> {
+        let (scene, phase, victim) = (&self.scene, self.phase, self.victim());
+        for rank in (0..WORLD).filter(|rank| !phase.kills_ranks() || *rank != victim) {
+            scene.fill(rank)?;
+        }
+        let mut seals = Vec::new();
+        if !phase.kills_ranks() {
+            for rank in (0..WORLD).filter(|rank| !phase.kills_agents() || *rank != victim) {
+                seals.push(scene.persist(rank)?);
+            }
+        }
+        let store = scene.store.root().to_owned();
+        let (parent, slot) = (scene.parent(), scene.slot());
+        let write = |ending: &str| Part::Write {
+            store: store.clone(),
+            parent,
+            slot,
+            ending: ending.to_owned(),
+        };
+        let commit = |removing| Part::Commit {
+            store: store.clone(),
+            parent,
+            seals: seals.clone(),
+            removing,
+        };
+        let part = match phase {
+            Phase::Fill | Phase::Seal => {
+                scene.arenas[victim as usize].release(slot)?;
+                Part::Fill { rank: victim, slot }
+            }
+            Phase::Shard => write(".shard"),
+            Phase::Index => write(".index"),
+            Phase::Commit => commit(false),
+            Phase::Removal => commit(true),
+        };
+        let arena = (!phase.kills_controllers()).then(|| &scene.arenas[victim as usize]);
+        self.dies(part, death, arena, || {})
+    }
+
+    /// A rank died: what it had sealed before is what it was, and what it was filling is whole or not there.
+    pub(super) fn look_into_arenas(
+        &self,
+        before: Option<CheckpointId>,
+        end: &End,
+        verdict: &mut Verdict,
+    ) -> Result<(), TortureError> {
+        let scene = &self.scene;
+        let slot = scene.slot();
+        for rank in 0..WORLD {
+            if scene.image_is_right(rank, slot, scene.saving)? == Some(false) {
+                verdict.wrong_bytes += 1;
+                verdict
+                    .faults
+                    .push(format!("rank {rank} left a sealed image of other bytes"));
+            }
+            let kept =
+                before.map(|before| scene.image_is_right(rank, 1 - slot, id(before.step.0, before.generation.0)));
+            if let Some(kept) = kept
+                && kept? != Some(true)
+            {
+                verdict.wrong_bytes += 1;
+                verdict
+                    .faults
+                    .push(format!("the image that rank {rank} had sealed before is gone"));
+            }
+        }
+        if end.ended && scene.image_is_right(self.victim(), slot, scene.saving)?.is_none() {
+            verdict.lost_commits += 1;
+            verdict
+                .faults
+                .push("a rank said that it sealed, and there is no image".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! One save through windows, in which somebody dies while the other side of a window is at work.
+//!
+//! What plays the other side is a thread here: the rank of an agent that dies dies with it and has no part in what is left,
+//! and an agent outlives its rank.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rankguard_checkpoint::Arena;
+use rankguard_checkpoint::arena::SlotState;
+use rankguard_checkpoint::format::CheckpointId;
+use rankguard_model::ShardSeal;
+
+use super::Verdict;
+use super::hand::Part;
+use super::kills::{Death, Phase, Stage, WORLD};
+use super::scene::{Attempt, INTERVAL, Way};
+use super::victim::End;
+use crate::torture::TortureError;
+use crate::torture::subject::{WINDOW_SLOT, take};
+
+/// What is left of a save through windows.
+pub(super) struct Passed {
+    pub(super) end: End,
+    /// Attempts that are whole in the store, oldest first: whoever comes next commits them.
+    pub(super) whole: Vec<Attempt>,
+}
+
+impl Stage<'_> {
+    /// One save up to the victim's part, and that part.
+    pub(super) fn play_window(&mut self, death: Death, verdict: &mut Verdict) -> Result<Passed, TortureError> {
+        let (id, victim, phase) = (self.scene.saving, self.victim(), self.phase);
+        let others = (0..WORLD).filter(|rank| phase.kills_controllers() || *rank != victim);
+        let mut seals = others
+            .map(|rank| self.scene.pass(rank, id))
+            .collect::<Result<Vec<_>, _>>()?;
+        if phase.kills_controllers() {
+            return self.controller_dies(death, seals, verdict);
+        }
+        let (end, seal) = match phase {
+            Phase::Fill | Phase::Seal => self.rank_dies(death, verdict)?,
+            _ => self.agent_dies(death, verdict)?,
+        };
+        seals.extend(seal);
+        let whole = match seals.len() == WORLD as usize {
+            true => vec![(id, seals)],
+            false => Vec::new(),
+        };
+        Ok(Passed { end, whole })
+    }
+
+    /// The agent ends what the rank had begun: a shard where the rank had sealed, else nothing, and the window is free.
+    fn rank_dies(&self, death: Death, verdict: &mut Verdict) -> Result<(End, Option<ShardSeal>), TortureError> {
+        let (scene, victim) = (&self.scene, self.victim());
+        let (arena, gone) = (&scene.arenas[victim as usize], AtomicBool::new(false));
+        let is_gone = || gone.load(Ordering::SeqCst);
+        let (end, taken) = std::thread::scope(|scope| {
+            let mut agent = None;
+            let take = || take(&scene.store, arena, scene.saving.generation, &is_gone);
+            let begun = || agent = Some(scope.spawn(take));
+            let end = self.dies(Part::Pass { rank: victim }, death, Some(arena), begun);
+            gone.store(true, Ordering::SeqCst);
+            (
+                end,
+                agent.map(|agent| agent.join().expect("the agent's side does not panic")),
+            )
+        });
+        let (end, seal) = (end?, taken.and_then(Result::ok));
+        if end.ended && seal.is_none() {
+            verdict.lost_commits += 1;
+            let lost = "a rank said that it sealed, and its image did not come to the store";
+            verdict.faults.push(lost.to_owned());
+        }
+        if arena.slot(WINDOW_SLOT)?.0 != SlotState::Empty {
+            verdict.stuck = true;
+            verdict.faults.push("a dead rank's window is not free".to_owned());
+        }
+        Ok((end, seal))
+    }
+
+    /// The rank dies with its agent, and nobody takes the window over.
+    fn agent_dies(&mut self, death: Death, verdict: &mut Verdict) -> Result<(End, Option<ShardSeal>), TortureError> {
+        let (scene, victim) = (&self.scene, self.victim());
+        let arena: &Arena = &scene.arenas[victim as usize];
+        let ending = match self.phase {
+            Phase::Index => ".index",
+            _ => ".shard",
+        };
+        let part = Part::Take {
+            store: scene.store.root().to_owned(),
+            ending: ending.to_owned(),
+        };
+        let filling = scene.subject.filling(scene.saving, victim);
+        let streaming = filling.announce(arena)?;
+        let (end, passed) = std::thread::scope(|scope| {
+            let rank = scope.spawn(|| filling.pass(arena, streaming));
+            let end = self.dies(part, death, Some(arena), || {});
+            // Until here it has been at work; where its agent lives the window is free already.
+            let released = arena.release(WINDOW_SLOT);
+            (
+                end,
+                released.map(|()| rank.join().expect("the rank's side does not panic")),
+            )
+        });
+        let (mut end, passed) = (end?, passed?);
+        if let (true, Err(problem)) = (end.well, passed) {
+            verdict.stuck = true;
+            verdict.faults.push(format!("a rank could not seal: {problem}"));
+        }
+        let seal = end.seal.take();
+        if !end.well {
+            self.scene.arenas[victim as usize] = Way::Window.arena(&self.scene.subject)?;
+        }
+        Ok((end, seal))
+    }
+
+    /// It dies over one step while the images of the next one pass: those come to the store without it.
+    fn controller_dies(
+        &self,
+        death: Death,
+        seals: Vec<ShardSeal>,
+        verdict: &mut Verdict,
+    ) -> Result<Passed, TortureError> {
+        let scene = &self.scene;
+        let mut next: CheckpointId = scene.saving;
+        next.step.0 += INTERVAL;
+        let part = Part::Commit {
+            store: scene.store.root().to_owned(),
+            parent: scene.parent(),
+            seals: seals.clone(),
+            removing: self.phase == Phase::Removal,
+        };
+        let (end, passed) = std::thread::scope(|scope| {
+            let mut passing = None;
+            let pass = || {
+                (0..WORLD)
+                    .map(|rank| scene.pass(rank, next))
+                    .collect::<Result<Vec<_>, _>>()
+            };
+            let begun = || passing = Some(scope.spawn(pass));
+            let end = self.dies(part, death, None, begun);
+            (
+                end,
+                passing.map(|passing| passing.join().expect("passing does not panic")),
+            )
+        });
+        let mut whole = vec![(scene.saving, seals)];
+        match passed {
+            Some(Ok(seals)) => whole.push((next, seals)),
+            Some(Err(problem)) => {
+                verdict.stuck = true;
+                verdict.faults.push(format!("a save without a controller: {problem}"));
+            }
+            None => {}
+        }
+        Ok(Passed { end: end?, whole })
+    }
+}
