@@ -260,8 +260,11 @@ fn a_rank_that_hangs_or_is_slow_goes_on_by_itself() {
     let pid = node.job();
     let stopped = |what| until(what, LIMIT, || (process_state(pid)? == 'T').then_some(()));
     let runs = |what| until(what, LIMIT, || (process_state(pid)? != 'T').then_some(()));
-    node.inject(&["rank-hang", "0", "--for", "2s"]).expect(0);
-    stopped("the rank to be stopped");
+    // Looked for from before: whoever asked may hear of it when it is over.
+    std::thread::scope(|scope| {
+        scope.spawn(|| stopped("the rank to be stopped"));
+        node.inject(&["rank-hang", "0", "--for", "5s"]).expect(0);
+    });
     runs("the rank to go on");
     node.inject(&["rank-slow", "0", "--stopped", "2", "--for", "2s"])
         .expect(2)
@@ -299,7 +302,7 @@ fn what_an_adapter_says_is_overlaid_for_a_while() {
     node.inject(&["nic", "mlx5_0", "nic.port_stat", "1", "--port", "1"])
         .expect(2)
         .says(&["it tells: nic.link_downed port 1, nic.port_state port 1"]);
-    node.inject(&["nic", "mlx5_0", "nic.port_state", "1", "--port", "1", "--for", "3s"])
+    node.inject(&["nic", "mlx5_0", "nic.port_state", "1", "--port", "1", "--for", "1m"])
         .expect(0);
     let down = node.finding("the link to be down", |it| class(it) == "nic-link-down");
     assert_eq!(
@@ -375,7 +378,7 @@ fn made_up_gpus_fail_when_they_are_told_to_and_real_ones_never() {
     node.inject(&["nvml", "xid 0 79", "--for", "5s"])
         .expect(2)
         .says(&["an XID is a moment"]);
-    node.inject(&["nvml", "error 1 15", "--for", "3s"]).expect(0);
+    node.inject(&["nvml", "error 1 15", "--for", "10s"]).expect(0);
     let lost = node.finding("the lost device", |it| class(it) == "gpu-fallen-off-bus");
     assert_eq!(
         (lost["synthetic"].as_bool(), &lost["entity"]["device"]["address"]),

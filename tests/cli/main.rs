@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use support::{command, finish, rankguard};
+use support::{NOBODY, command, finish, rankguard};
 
 #[test]
 fn words_that_are_no_command_are_a_usage_error() {
@@ -133,12 +133,7 @@ fn a_file_that_is_no_text_is_a_mistake_of_the_configuration() {
 }
 
 #[test]
-fn a_controller_that_is_not_there_is_named_within_seconds() {
-    let free = TcpListener::bind("127.0.0.1:0")
-        .expect("a port")
-        .local_addr()
-        .expect("its address")
-        .to_string();
+fn a_controller_that_is_not_there_is_named() {
     for args in [
         &["status"][..],
         &["cases"],
@@ -152,11 +147,10 @@ fn a_controller_that_is_not_there_is_named_within_seconds() {
         } else {
             (head, tail)
         };
-        let args = [head, &["--controller", &free], tail].concat();
-        let ran = rankguard(&args)
+        let args = [head, &["--controller", NOBODY], tail].concat();
+        rankguard(&args)
             .expect(2)
-            .says(&[&free, "is \"rankguard controller\" running there?"]);
-        assert!(ran.took < Duration::from_secs(8), "{args:?} took {:?}", ran.took);
+            .says(&[NOBODY, "is \"rankguard controller\" running there?"]);
     }
 }
 
@@ -164,10 +158,9 @@ fn a_controller_that_is_not_there_is_named_within_seconds() {
 fn something_that_listens_but_never_answers_is_not_waited_for_for_ever() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("its address").to_string();
-    let ran = rankguard(&["status", "--controller", &address])
+    rankguard(&["status", "--controller", &address])
         .expect(2)
         .says(&[&address]);
-    assert!(ran.took < Duration::from_secs(25), "it took {:?}", ran.took);
 }
 
 #[test]

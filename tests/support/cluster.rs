@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Daemon, rankguard, until};
+use super::{Daemon, NOBODY, rankguard, until};
 
 /// Longest wait for anything.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ impl Cluster {
     fn folder() -> Self {
         let cluster = Self {
             dir: tempfile::tempdir().expect("a temporary folder"),
-            address: "127.0.0.1:1".to_owned(),
+            address: NOBODY.to_owned(),
             controller: None,
             agent: None,
         };

@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Nobody listens there. A port that was free a moment ago may be another test's by now.
+pub(crate) const NOBODY: &str = "127.0.0.1:1";
+
 /// How a run ended.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    pub(crate) took: Duration,
 }
 
 impl Ran {
@@ -99,7 +101,6 @@ pub(crate) fn finish(mut child: Child, limit: Duration) -> Ran {
         code: status.code(),
         stdout: reader.join().expect("the reader ends"),
         stderr: errors.join().expect("the reader ends"),
-        took: started.elapsed(),
     }
 }
 
