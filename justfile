@@ -28,6 +28,7 @@ test-all: test
     cargo build --release -p rankguard
     cargo test --release -p rankguard-agent --test exactly_once -- --ignored --test-threads 1
     bash agent/tests/promtool.sh target/release/rankguard
+    bash checkpoint/tiers/tests/object_stores.sh
     env=${TORCH_ENV:-}
     if [ -z "$env" ]; then
         echo "SKIPPED: TORCH_ENV is not set, so nothing of torch, DCP, DDP, FSDP2, Lightning, Accelerate, transformers and JAX is tested" >&2

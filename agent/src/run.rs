@@ -226,6 +226,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let _ = orders.join();
     stop.stop();
     collectors.join();
+    checkpoints.end_mirrors().await;
     // The exits of the ranks are the last words; give them a moment to be written and acknowledged.
     intake.close();
     let _ = tokio::task::spawn_blocking(move || writer.join()).await;

@@ -28,7 +28,7 @@ use rankguard_checkpoint_tiers::cap::Cap;
 use rankguard_identity::Network;
 use rankguard_model::{Generation, JobId, Launch, NodeId, RankRef, Stays, Step};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 pub(crate) use desk::{Desk, Restored};
 pub use keeper::keep_arenas;
@@ -63,6 +63,8 @@ pub(crate) struct Checkpoints {
     kept: Mutex<BTreeMap<JobId, (Generation, Step)>>,
     /// Rings with every commit.
     committed: Notify,
+    /// The agent ends: nobody begins or goes on to bring anything to an object store.
+    ending: watch::Sender<bool>,
     node: NodeId,
     failure_domain: String,
     intake: Intake,
@@ -93,6 +95,7 @@ impl Checkpoints {
             parts: Arc::default(),
             kept: Mutex::default(),
             committed: Notify::new(),
+            ending: watch::Sender::new(false),
             node: settings.node.clone(),
             failure_domain: settings.failure_domain.clone(),
             intake: intake.clone(),

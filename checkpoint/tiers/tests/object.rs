@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::{Job, SMALL, id, job};
+use futures_util::TryStreamExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -157,6 +158,8 @@ async fn rg_1_a_push_that_dies_at_any_write_leaves_no_checkpoint_and_the_next_go
             "{error}"
         );
         died += 1;
+        let open = counts.open_uploads.load(Ordering::SeqCst);
+        assert_eq!(open, 0, "nobody pays for parts after write {nth}");
         assert_eq!(tier.committed(&job()).await.unwrap(), [], "after write {nth}");
         counts.fail_from(0);
         let pushed = tier.push(&from, &job(), id(10, 1)).await.unwrap();
@@ -452,6 +455,29 @@ async fn a_restore_reads_neighbours_in_one_request_and_finds_damage() {
     assert_eq!(report.repairs.len(), 1, "{:?}", report.repairs);
 }
 
+/// The client has tried again for a while by then: each further request would cost that while once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rg_9_a_restore_asks_a_store_that_fails_no_second_time() {
+    let (folder, from) = store();
+    LARGE.save(&from, id(10, 1), None).unwrap();
+    let (tier, counts, _) = in_memory();
+    let tier = tier.with_limits(Limits { requests: 1, ..LIMITS });
+    tier.push(&from, &job(), id(10, 1)).await.unwrap();
+    let checkpoint: Checkpoint = tier.checkpoint(&job(), id(10, 1)).await.unwrap();
+    counts.fail_reads.store(1, Ordering::SeqCst);
+    counts.asked.store(0, Ordering::SeqCst);
+    let runtime = tokio::runtime::Handle::current();
+    let bytes = tokio::task::spawn_blocking(move || {
+        let source = ObjectSource::new(tier, runtime);
+        let disk = Store::at(folder.path().join("store"));
+        LARGE.load(&checkpoint, &[&source, &disk]).unwrap().0
+    })
+    .await
+    .unwrap();
+    assert!(bytes == LARGE.expected(10));
+    assert_eq!(counts.asked.load(Ordering::SeqCst), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn rg_9_a_store_that_hangs_costs_one_deadline_and_says_who() {
     let (_folder, from) = store();
@@ -558,4 +584,30 @@ async fn the_first_node_ends_what_another_has_left_at_any_write() {
         tier.pull(&job, all, &to).await.unwrap();
         same_files(&from, &to, all, 2);
     }
+}
+
+#[tokio::test]
+async fn what_the_first_node_takes_is_announced_and_nothing_is_left_of_that() {
+    let (_folder, from) = store();
+    SMALL.save(&from, id(10, 1), None).unwrap();
+    SMALL.save(&from, id(20, 1), None).unwrap();
+    let (tier, _, memory) = in_memory();
+    assert!(!tier.is_announced(&job(), id(10, 1)).await.unwrap());
+    tier.announce(&job(), id(10, 1)).await.unwrap();
+    tier.announce(&job(), id(10, 1)).await.unwrap();
+    assert!(tier.is_announced(&job(), id(10, 1)).await.unwrap());
+    assert_eq!(tier.committed(&job()).await.unwrap(), [], "a hint is no checkpoint");
+    for step in [10, 20] {
+        tier.announce(&job(), id(step, 1)).await.unwrap();
+        tier.push(&from, &job(), id(step, 1)).await.unwrap();
+    }
+    tier.withdraw(&job(), id(20, 1)).await.unwrap();
+    assert!(!tier.is_announced(&job(), id(20, 1)).await.unwrap());
+    tier.retain(&job(), 1, &[]).await.unwrap();
+    let left: Vec<_> = memory.list(None).try_collect().await.unwrap();
+    let folders = left.iter().map(|object| object.location.parts().nth(2).unwrap());
+    assert!(
+        folders.clone().count() == 5 && folders.clone().all(|folder| folder.as_ref() == "000000000020-g1"),
+        "{left:?}"
+    );
 }

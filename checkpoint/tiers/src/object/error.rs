@@ -7,6 +7,8 @@ use rankguard_checkpoint::StoreError;
 use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, Digest, ManifestError, NameError, ShardLayoutError};
 use rankguard_model::JobId;
 
+use super::trouble::Trouble;
+
 /// What can go wrong between a store and an object store. Every message names the URL, and what to do where that is
 /// known.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +16,7 @@ use rankguard_model::JobId;
 pub enum ObjectError {
     #[error("{url} is no place for checkpoints: {problem}")]
     Url { url: String, problem: String },
-    #[error("cannot {what} {url}; {}", advice(.source))]
+    #[error("cannot {what} {url}; {}", Trouble::of(.source).advice())]
     Request {
         what: &'static str,
         url: String,
@@ -84,37 +86,16 @@ impl ObjectError {
     /// Whether the same call may succeed later without anything else being done about it. What was sent by then is not
     /// sent again.
     pub fn is_retryable(&self) -> bool {
-        use object_store::Error as Foreign;
         match self {
             Self::Deadline { .. } => true,
-            Self::Request { source, .. } => !matches!(
-                source,
-                Foreign::NotImplemented { .. }
-                    | Foreign::NotSupported { .. }
-                    | Foreign::PermissionDenied { .. }
-                    | Foreign::Unauthenticated { .. }
-                    | Foreign::InvalidPath { .. }
-            ),
+            Self::Request { source, .. } => Trouble::of(source).may_pass(),
             Self::Store(problem) => problem.is_retryable(),
             _ => false,
         }
     }
-}
 
-/// What a person may do about an error of the client.
-fn advice(error: &object_store::Error) -> &'static str {
-    use object_store::Error as Foreign;
-    match error {
-        Foreign::Unauthenticated { .. } => {
-            "credentials come from the environment (AWS_*, GOOGLE_*, AZURE_*) or from the machine's own identity"
-        }
-        Foreign::PermissionDenied { .. } => {
-            "these credentials may not do that there; ask for list, get, put and delete"
-        }
-        Foreign::NotImplemented { .. } | Foreign::NotSupported { .. } => {
-            "this kind of store lacks what a commit needs: put-if-absent"
-        }
-        Foreign::NotFound { .. } => "does the bucket or folder exist?",
-        _ => "is the place reachable? what was sent is kept, and the next try goes on from there",
+    /// Whether the trouble lies with the object store or the way to it, and not with what is to be sent.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Url { .. } | Self::Request { .. } | Self::Deadline { .. })
     }
 }

@@ -3,11 +3,14 @@
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rankguard_checkpoint::Checkpoint;
 use rankguard_checkpoint::format::{
-    CheckpointId, Digest, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, ShardIndex, check_job,
+    CheckpointId, Digest, LENT_FILE, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, ShardIndex, check_job,
 };
 use rankguard_model::{JobId, Rank};
 
 use super::{ObjectError, ObjectTier};
+
+/// A committed checkpoint and its manifest, where that can be read.
+pub type Listed = (CheckpointId, Result<Manifest, ObjectError>);
 
 impl ObjectTier {
     /// Jobs that have a folder, by name.
@@ -36,6 +39,19 @@ impl ObjectTier {
         Ok(names)
     }
 
+    /// Names of the objects right in the folder of a checkpoint.
+    pub(super) async fn names(&self, job: &JobId, id: CheckpointId) -> Result<Vec<String>, ObjectError> {
+        let folder = self.base.clone().join(job.as_str()).join(id.to_string());
+        let url = format!("{}/{job}/{id}", self.url);
+        let listed = self.store.list(Some(&folder)).try_collect::<Vec<_>>();
+        let listed = match self.ask("list", &url, listed).await {
+            Err(ObjectError::Missing { .. }) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let names = listed.iter().filter_map(|object| object.location.filename());
+        Ok(names.map(ToOwned::to_owned).collect())
+    }
+
     /// Checkpoint folders of a job, oldest first, and whether each has a manifest.
     pub(super) async fn attempts(&self, job: &JobId) -> Result<Vec<(CheckpointId, bool)>, ObjectError> {
         check_job(job)?;
@@ -60,6 +76,23 @@ impl ObjectTier {
             .into_iter()
             .filter_map(|(id, committed)| committed.then_some(id))
             .collect())
+    }
+
+    /// Manifests of a job, or why one cannot be read, and the checkpoints that have none; oldest first. Folders that only lend
+    /// are neither.
+    pub async fn listing(&self, job: &JobId) -> Result<(Vec<Listed>, Vec<CheckpointId>), ObjectError> {
+        let (mut manifests, mut torn) = (Vec::new(), Vec::new());
+        for (id, committed) in self.attempts(job).await? {
+            match committed {
+                true => match self.manifest(job, id).await {
+                    Err(problem) if problem.is_remote() => return Err(problem),
+                    manifest => manifests.push((id, manifest)),
+                },
+                false if self.size(&self.place(job, id, LENT_FILE)?).await?.is_some() => {}
+                false => torn.push(id),
+            }
+        }
+        Ok((manifests, torn))
     }
 
     /// One manifest.

@@ -16,7 +16,8 @@
 //!
 //! Completion is a value: [`Pushed`], [`Pulled`], [`Removed`].
 //!
-//! Absent: encryption by us (object stores have their own), compression, and a lease against two removers at once.
+//! Absent: encryption by us (object stores have their own), compression, a lease against two removers at once, and a search for
+//! parts that a killed process has left: a rule of the bucket for incomplete uploads removes them.
 
 mod error;
 mod list;
@@ -25,7 +26,9 @@ mod push;
 mod remove;
 mod share;
 mod source;
+mod trouble;
 mod url;
+mod verify;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -39,6 +42,7 @@ use rankguard_model::{JobId, Rank};
 use crate::cap::Cap;
 
 pub use error::ObjectError;
+pub use list::Listed;
 pub use pull::Pulled;
 pub use push::Pushed;
 pub use remove::Removed;
@@ -81,6 +85,12 @@ impl ObjectTier {
     pub fn open(url: &str) -> Result<Self, ObjectError> {
         let (store, base) = url::open(url)?;
         Ok(Self::over(store, base, url))
+    }
+
+    /// Whether a URL may name a place for checkpoints, for whoever only passes it on: what it takes to open it is known to those
+    /// who do.
+    pub fn check(url: &str) -> Result<(), ObjectError> {
+        url::parse(url).map(drop)
     }
 
     /// A store that somebody else has made, with `url` as its name in messages.

@@ -187,7 +187,7 @@ impl ObjectTier {
     }
 
     /// Puts a small object if it is absent; the same content is fine.
-    async fn put_new(&self, place: &Place, bytes: Vec<u8>) -> Result<Put, ObjectError> {
+    pub(super) async fn put_new(&self, place: &Place, bytes: Vec<u8>) -> Result<Put, ObjectError> {
         let length = bytes.len() as u64;
         self.cap.take(length).await;
         let payload = PutPayload::from(Bytes::from(bytes.clone()));
@@ -222,14 +222,17 @@ impl ObjectTier {
     async fn put_parts(&self, place: &Place, path: PathBuf, shard: ShardFile, size: u64) -> Result<(), ObjectError> {
         let begin = self.store.put_multipart(&place.path);
         let mut upload = self.ask("begin to write", &place.url, begin).await?;
-        let sent = self.send_parts(place, upload.as_mut(), path, shard, size).await;
+        let sent = match self.send_parts(place, upload.as_mut(), path, shard, size).await {
+            Ok(()) => self.ask("end writing", &place.url, upload.complete()).await.map(drop),
+            failed => failed,
+        };
+        // An end whose answer was lost may have happened: then there is an object, and nothing to give up.
         if let Err(error) = sent {
             if let Err(problem) = self.ask("give up writing", &place.url, upload.abort()).await {
                 tracing::warn!(%problem, "parts may lie in the object store; a lifecycle rule for incomplete uploads removes them");
             }
             return Err(error);
         }
-        self.ask("end writing", &place.url, upload.complete()).await?;
         Ok(())
     }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use object_store::path::Path;
 use rankguard_checkpoint::format::{CheckpointId, LENT_FILE, Origin, index_file, shard_file};
 use rankguard_model::JobId;
 use serde::Serialize;
 
+use super::share::ANNOUNCED_FILE;
 use super::{ObjectError, ObjectTier, Place};
 
 /// What was removed.
@@ -81,35 +81,21 @@ impl ObjectTier {
         }
         let manifest = self.manifest_place(job, id)?;
         self.remove_object(&manifest).await?;
-        let folder = self.base.clone().join(job.as_str()).join(id.to_string());
-        let url = format!("{}/{job}/{id}", self.url);
-        let listed = self
-            .ask("list", &url, self.store.list(Some(&folder)).try_collect::<Vec<_>>())
-            .await;
-        let listed = match listed {
-            Err(ObjectError::Missing { .. }) => Vec::new(),
-            other => other?,
-        };
         let stays: BTreeSet<String> = named
             .iter()
             .filter(|file| file.id() == id)
             .flat_map(|file| [shard_file(file.rank), index_file(file.rank)])
             .collect();
         let lends = !stays.is_empty();
-        let ours = |path: &Path| {
-            let name = path.filename().unwrap_or_default();
+        let ours = |name: &str| {
             let rank_file = name.starts_with("rank-") && (name.ends_with(".shard") || name.ends_with(".index"));
-            (rank_file || name == LENT_FILE && !lends).then(|| name.to_owned())
+            rank_file || name == ANNOUNCED_FILE || name == LENT_FILE && !lends
         };
         let (mut goes, mut borrowed) = (Vec::new(), 0);
-        for object in listed {
-            match ours(&object.location) {
-                Some(name) if stays.contains(&name) => borrowed += 1,
-                Some(name) => goes.push(Place {
-                    path: object.location,
-                    url: format!("{url}/{name}"),
-                }),
-                None => {}
+        for name in self.names(job, id).await?.into_iter().filter(|name| ours(name)) {
+            match stays.contains(&name) {
+                true => borrowed += 1,
+                false => goes.push(self.place(job, id, &name)?),
             }
         }
         let removals = stream::iter(&goes).map(|place| self.remove_object(place));
@@ -117,7 +103,7 @@ impl ObjectTier {
         Ok((goes.len() as u64, borrowed))
     }
 
-    async fn remove_object(&self, place: &Place) -> Result<(), ObjectError> {
+    pub(super) async fn remove_object(&self, place: &Place) -> Result<(), ObjectError> {
         use object_store::ObjectStoreExt;
         match self.ask("remove", &place.url, self.store.delete(&place.path)).await {
             Ok(()) | Err(ObjectError::Missing { .. }) => Ok(()),

@@ -1,12 +1,19 @@
 //! Several nodes bring one checkpoint to the object tier, each the shards of its ranks; one of them looks when they are there,
 //! does what is left ([`ObjectTier::push`]) and puts the manifest.
 
+use std::collections::BTreeSet;
+
 use rankguard_checkpoint::Store;
-use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::format::{CheckpointId, index_file};
 use rankguard_model::{JobId, Rank};
 
 use super::push::Put;
 use super::{ObjectError, ObjectTier};
+
+/// Stands in the folder of a checkpoint while several nodes bring it.
+pub(super) const ANNOUNCED_FILE: &str = "UNDER-WAY";
+
+const ANNOUNCED_TEXT: &[u8] = b"the nodes of the job bring their shards of this checkpoint now\n";
 
 /// Who of several nodes brings what. All that compute it with the same numbers agree, and every rank has one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,16 +61,31 @@ impl ObjectTier {
         Ok(sent.sum())
     }
 
+    /// Says to the other nodes that this checkpoint is the one that the first node brings now. No part of it: a hint, which may be
+    /// lost.
+    pub async fn announce(&self, job: &JobId, id: CheckpointId) -> Result<(), ObjectError> {
+        let place = self.place(job, id, ANNOUNCED_FILE)?;
+        self.put_new(&place, ANNOUNCED_TEXT.to_vec()).await.map(drop)
+    }
+
+    /// Whether the first node brings this checkpoint now.
+    pub async fn is_announced(&self, job: &JobId, id: CheckpointId) -> Result<bool, ObjectError> {
+        let place = self.place(job, id, ANNOUNCED_FILE)?;
+        Ok(self.size(&place).await?.is_some())
+    }
+
+    /// The checkpoint is there, or nobody brings it any more.
+    pub async fn withdraw(&self, job: &JobId, id: CheckpointId) -> Result<(), ObjectError> {
+        self.remove_object(&self.place(job, id, ANNOUNCED_FILE)?).await
+    }
+
     /// Ranks whose shards are not there as a whole: an index is put after its shard.
     pub async fn missing(&self, store: &Store, job: &JobId, id: CheckpointId) -> Result<Vec<Rank>, ObjectError> {
-        let ranks = (0..store.manifest(job, id)?.world_size).map(Rank);
-        let mut missing = Vec::new();
-        for rank in ranks {
-            if self.size(&self.index_place(job, id, rank)?).await?.is_none() {
-                missing.push(rank);
-            }
-        }
-        Ok(missing)
+        let world_size = store.manifest(job, id)?.world_size;
+        // One request for a thousand names, and not one for each.
+        let there: BTreeSet<String> = self.names(job, id).await?.into_iter().collect();
+        let ranks = (0..world_size).map(Rank);
+        Ok(ranks.filter(|rank| !there.contains(&index_file(*rank))).collect())
     }
 }
 

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use rankguard_checkpoint::format::Origin;
+use rankguard_checkpoint::format::{CheckpointId, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Origin};
+use rankguard_checkpoint::repair::Mirror;
 use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier, one_of_many};
+use rankguard_model::{JobId, Rank};
 use tokio::runtime::Handle;
 
-use super::{ObjectError, ObjectTier};
+use super::{ObjectError, ObjectTier, Place};
 
 /// Chunks that lie no further apart than this are read together: a request costs more than these bytes.
 const GAP_BYTES: u64 = 256 << 10;
@@ -19,7 +21,8 @@ const GAP_BYTES: u64 = 256 << 10;
 pub struct ObjectSource {
     tier: ObjectTier,
     runtime: Handle,
-    /// It did not answer once; nobody waits for it again in this restore (RG-9).
+    /// It did not answer once, or not as it should after all tries of the client: nobody waits for it again in this restore
+    /// (RG-9).
     given_up: AtomicBool,
 }
 
@@ -42,9 +45,25 @@ impl ObjectSource {
         }
     }
 
-    async fn read(&self, ids: &[&ChunkId], run: &Run) -> Result<Bytes, ObjectError> {
+    fn small(&self, place: &Place, max: usize) -> Result<Option<Vec<u8>>, ChunkError> {
+        match self.runtime.block_on(self.tier.read_small(place, max)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(ObjectError::Missing { .. }) => Ok(None),
+            Err(problem) => Err(problem.into()),
+        }
+    }
+
+    /// `None` where nobody asks any more.
+    async fn read(&self, ids: &[&ChunkId], run: &Run) -> Result<Option<Bytes>, ObjectError> {
+        if self.given_up.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let place = self.tier.shard_place(&ids[run.nths[0]].job, run.file)?;
-        self.tier.read_range(&place, run.range.clone()).await
+        let read = self.tier.read_range(&place, run.range.clone()).await;
+        if matches!(&read, Err(problem) if problem.is_retryable()) {
+            self.given_up.store(true, Ordering::Relaxed);
+        }
+        read.map(Some)
     }
 }
 
@@ -89,32 +108,42 @@ impl ChunkSource for ObjectSource {
     }
 
     fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
-        if self.given_up.load(Ordering::Relaxed) {
-            (0..ids.len()).for_each(|nth| answer(nth, Ok(None)));
-            return;
-        }
         let runs = runs(ids, GAP_BYTES, self.tier.limits.part_bytes);
         self.runtime.block_on(async {
             let reads = stream::iter(&runs).map(|run| async move { (run, self.read(ids, run).await) });
             let mut reads = reads.buffer_unordered(self.tier.requests());
             while let Some((run, read)) = reads.next().await {
-                if matches!(read, Err(ObjectError::Deadline { .. })) {
-                    self.given_up.store(true, Ordering::Relaxed);
-                }
                 for &nth in &run.nths {
                     let place = ids[nth].place;
                     match &read {
-                        Ok(bytes) => {
+                        Ok(Some(bytes)) => {
                             let from = (place.at - run.range.start) as usize;
                             let part = &bytes[from..from + place.bytes as usize];
                             answer(nth, Ok(Some(ChunkBytes::Private(part))));
                         }
-                        Err(ObjectError::Missing { .. }) => answer(nth, Ok(None)),
+                        Ok(None) | Err(ObjectError::Missing { .. }) => answer(nth, Ok(None)),
                         Err(problem) => answer(nth, Err(problem.to_string().into())),
                     }
                 }
             }
         });
+    }
+}
+
+/// Copies for the repair of a store on disk. Called by threads that may wait.
+impl Mirror for ObjectSource {
+    fn committed(&self, job: &JobId) -> Result<Vec<CheckpointId>, ChunkError> {
+        Ok(self.runtime.block_on(self.tier.committed(job))?)
+    }
+
+    fn manifest_bytes(&self, job: &JobId, id: CheckpointId) -> Result<Option<Vec<u8>>, ChunkError> {
+        let place = self.tier.manifest_place(job, id)?;
+        self.small(&place, MAX_MANIFEST_BYTES)
+    }
+
+    fn index_bytes(&self, job: &JobId, id: CheckpointId, rank: Rank) -> Result<Option<Vec<u8>>, ChunkError> {
+        let place = self.tier.index_place(job, id, rank)?;
+        self.small(&place, MAX_INDEX_BYTES)
     }
 }
 

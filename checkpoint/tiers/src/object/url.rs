@@ -2,10 +2,14 @@
 
 use std::path::Path as FilePath;
 use std::sync::Arc;
+use std::time::Duration;
 
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreScheme};
+use object_store::{BackoffConfig, ObjectStore, ObjectStoreScheme, RetryConfig};
 use url::Url;
 
 use super::ObjectError;
@@ -13,20 +17,69 @@ use super::ObjectError;
 /// Settings that may come from the environment, by how their names begin; others are nobody's business here.
 const SETTINGS: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
-/// The store behind a URL and the place in it. Credentials come from the environment or from what the client library
-/// asks the machine for; a URL that holds some is refused, because URLs are printed.
-pub(super) fn open(text: &str) -> Result<(Arc<dyn ObjectStore>, Path), ObjectError> {
-    let refuse = |url: &str, problem: String| ObjectError::Url {
+/// How long the client tries one request again. A store that is started anew takes some seconds, and a part that fails costs
+/// all parts of its shard. It ends before [`super::Limits::deadline`], the last pause and the last try (30 s) included: the
+/// error then says what the store answered, and not that nothing came in time.
+fn patience() -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(3),
+            base: 2.0,
+        },
+        max_retries: 100,
+        retry_timeout: Duration::from_secs(20),
+    }
+}
+
+/// The builder of a client with what the environment says.
+macro_rules! client {
+    ($builder:ty, $url:expr) => {
+        settings()
+            .fold(
+                <$builder>::new().with_url($url.as_str()),
+                |builder, (key, value)| match key.parse() {
+                    Ok(key) => builder.with_config(key, value),
+                    Err(_) => builder,
+                },
+            )
+            .with_retry(patience())
+            .build()
+            .map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
+    };
+}
+
+/// A URL that may name a place for checkpoints.
+pub(super) struct Named {
+    url: Url,
+    scheme: ObjectStoreScheme,
+    path: Path,
+    /// The text itself is not repeated in messages: it could put a secret on the screen.
+    shown: String,
+}
+
+impl Named {
+    fn refuse(&self, problem: String) -> ObjectError {
+        refuse(&self.shown, problem)
+    }
+}
+
+fn refuse(url: &str, problem: String) -> ObjectError {
+    ObjectError::Url {
         url: url.to_owned(),
         problem,
-    };
+    }
+}
+
+/// Reads a URL, and asks neither the environment nor anybody else. One that holds credentials is refused, because URLs are
+/// printed.
+pub(super) fn parse(text: &str) -> Result<Named, ObjectError> {
     let url = Url::parse(text).map_err(|problem| {
         refuse(
             text,
             format!("{problem}; write file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"),
         )
     })?;
-    // The text itself is not repeated: it would put the secret on the screen.
     let shown = format!(
         "{}://{}{}",
         url.scheme(),
@@ -38,29 +91,56 @@ pub(super) fn open(text: &str) -> Result<(Arc<dyn ObjectStore>, Path), ObjectErr
         let problem = "put credentials and options into the environment, not into the URL".to_owned();
         return Err(refuse(&shown, problem));
     }
-    let (scheme, _) = ObjectStoreScheme::parse(&url).map_err(|problem| refuse(&shown, problem.to_string()))?;
+    let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|problem| refuse(&shown, problem.to_string()))?;
     match scheme {
-        ObjectStoreScheme::Local => {
-            let path = url
-                .to_file_path()
-                .ok()
-                .ok_or_else(|| refuse(&shown, "it names no folder here".to_owned()))?;
-            folder(&path).map_err(|problem| refuse(&shown, problem.to_string()))
+        ObjectStoreScheme::Local if url.to_file_path().is_err() => {
+            Err(refuse(&shown, "it names no folder here".to_owned()))
         }
-        ObjectStoreScheme::AmazonS3 | ObjectStoreScheme::GoogleCloudStorage | ObjectStoreScheme::MicrosoftAzure => {
-            let named = |name: &str| SETTINGS.iter().any(|prefix| name.starts_with(prefix));
-            let settings = std::env::vars_os()
-                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-                .filter(|(name, _)| named(name))
-                .map(|(name, value)| (name.to_ascii_lowercase(), value));
-            let opened = object_store::parse_url_opts(&url, settings);
-            let (store, path) = opened.map_err(|problem| refuse(&shown, problem.to_string()))?;
-            Ok((Arc::from(store), path))
-        }
+        ObjectStoreScheme::Local
+        | ObjectStoreScheme::AmazonS3
+        | ObjectStoreScheme::GoogleCloudStorage
+        | ObjectStoreScheme::MicrosoftAzure => Ok(Named {
+            url,
+            scheme,
+            path,
+            shown,
+        }),
+        _ => Err(refuse(&shown, "checkpoints go to file, s3, gs or az".to_owned())),
+    }
+}
+
+/// The store behind a URL and the place in it. Credentials come from the environment or from what the client library
+/// asks the machine for.
+pub(super) fn open(text: &str) -> Result<(Arc<dyn ObjectStore>, Path), ObjectError> {
+    let named = parse(text)?;
+    let client = match named.scheme {
+        ObjectStoreScheme::AmazonS3 => client!(AmazonS3Builder, named.url),
+        ObjectStoreScheme::GoogleCloudStorage => client!(GoogleCloudStorageBuilder, named.url),
+        ObjectStoreScheme::MicrosoftAzure => client!(MicrosoftAzureBuilder, named.url),
         _ => {
-            let problem = "checkpoints go to file, s3, gs or az".to_owned();
-            Err(refuse(&shown, problem))
+            let path = named.url.to_file_path().unwrap_or_default();
+            return folder(&path).map_err(|problem| named.refuse(problem.to_string()));
         }
+    };
+    match client {
+        Ok(store) => Ok((store, named.path)),
+        Err(problem) => Err(named.refuse(format!("{problem}{}", hint(&problem.to_string())))),
+    }
+}
+
+/// What of the environment is for clients.
+fn settings() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| SETTINGS.iter().any(|prefix| name.starts_with(prefix)))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+}
+
+/// What to set, where the client says no more than what it misses.
+fn hint(problem: &str) -> &'static str {
+    match problem.contains("Account must be specified") {
+        true => "; set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or another credential",
+        false => "",
     }
 }
 

@@ -29,6 +29,12 @@ pub struct Counts {
     pub fail_from: AtomicU64,
     /// Reads hang for ever when it is 1.
     pub hang: AtomicU64,
+    /// Reads that fail: all of them when it is 1.
+    pub fail_reads: AtomicU64,
+    /// Reads that were asked for, whatever became of them.
+    pub asked: AtomicU64,
+    /// Uploads in parts that were begun, and neither ended nor given up.
+    pub open_uploads: AtomicU64,
     /// What was removed, in order.
     pub removed: Mutex<Vec<String>>,
 }
@@ -91,10 +97,13 @@ impl MultipartUpload for Upload {
 
     async fn complete(&mut self) -> Result<PutResult> {
         self.counts.write()?;
-        self.inner.complete().await
+        let ended = self.inner.complete().await?;
+        self.counts.open_uploads.fetch_sub(1, Ordering::SeqCst);
+        Ok(ended)
     }
 
     async fn abort(&mut self) -> Result<()> {
+        self.counts.open_uploads.fetch_sub(1, Ordering::SeqCst);
         self.inner.abort().await
     }
 }
@@ -109,6 +118,7 @@ impl ObjectStore for Shaky {
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
         self.counts.write()?;
         let inner = self.inner.put_multipart_opts(location, opts).await?;
+        self.counts.open_uploads.fetch_add(1, Ordering::SeqCst);
         let counts = self.counts.clone();
         Ok(Box::new(Upload { inner, counts }))
     }
@@ -118,6 +128,11 @@ impl ObjectStore for Shaky {
             std::future::pending::<()>().await;
         }
         let head = options.head;
+        self.counts.asked.fetch_add(1, Ordering::SeqCst);
+        if self.counts.fail_reads.load(Ordering::SeqCst) == 1 {
+            let source = "no read succeeds".into();
+            return Err(Error::Generic { store: "shaky", source });
+        }
         let found = self.inner.get_opts(location, options).await?;
         if !head {
             self.counts.reads.fetch_add(1, Ordering::SeqCst);

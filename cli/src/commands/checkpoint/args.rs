@@ -213,7 +213,7 @@ impl fmt::Display for Which {
 /// Which store.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgs {
-    /// The checkpoint store
+    /// The checkpoint store; `ls` and `verify` also read object stores, by a URL as for push
     #[arg(long = "dir", value_name = "DIR")]
     pub(crate) dir: PathBuf,
     /// Only this job
@@ -232,6 +232,18 @@ pub(crate) struct PushArgs {
     pub(crate) store: StoreArgs,
     /// Where to: file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix; credentials come from
     /// the environment
+    ///
+    /// The bucket is there already. The environment of whoever sends (the agents, for `rankguard run --checkpoint-mirror`) names
+    /// the rest, unless the machine has an identity of its own at the provider:
+    ///
+    /// S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION; for another server than Amazon's AWS_ENDPOINT=https://host:port,
+    /// and AWS_ALLOW_HTTP=true where that is http.
+    ///
+    /// Google: GOOGLE_SERVICE_ACCOUNT=/path/key.json, or GOOGLE_SERVICE_ACCOUNT_KEY with its content; for another server
+    /// "gcs_base_url" in that file.
+    ///
+    /// Azure: AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_STORAGE_SAS_KEY); for another server
+    /// AZURE_STORAGE_ENDPOINT, or AZURE_STORAGE_USE_EMULATOR=true with AZURITE_BLOB_STORAGE_URL.
     #[arg(long, value_name = "URL")]
     pub(crate) to: String,
     /// Only this step [default: every committed checkpoint that is not there]
@@ -319,8 +331,8 @@ pub(crate) struct RepairArgs {
     /// Which store.
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Stores that hold copies, the nearest first; each copy is checked before it is used
-    #[arg(long, value_name = "DIR", required = true, num_args = 1..)]
+    /// Stores that hold copies, the nearest first, folders or URLs as for push; each copy is checked before it is used
+    #[arg(long, value_name = "DIR|URL", required = true, num_args = 1..)]
     pub(crate) from: Vec<PathBuf>,
     /// Only this step; brings it back whole even when nothing is left of it
     #[arg(long)]

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::format::{CheckpointId, Manifest};
 use rankguard_checkpoint::verify::{Report, verify};
 use rankguard_checkpoint::{Problem, Store, StoreError};
 use rankguard_model::{JobId, StatusView, Step};
 use serde::Serialize;
 
-use super::{StoreArgs, memory};
+use super::{StoreArgs, memory, remote};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
@@ -18,10 +18,13 @@ use crate::words::{self, or_dash};
 
 /// A store that can be read, and the jobs that were asked for.
 pub(super) fn open(dir: &Path, job: Option<&str>) -> Result<(Store, Vec<JobId>), CliError> {
-    let hint = "--dir names the directory that `rankguard run --checkpoint-dir` was given";
-    fs::read_dir(dir).map_err(|problem| {
-        CliError::failure(format!("cannot read the checkpoint store {}", dir.display()), hint).because(problem)
-    })?;
+    if let Some(url) = remote::url(dir) {
+        return Err(remote::refuse(url));
+    }
+    read_folder(
+        dir,
+        "--dir names the directory that `rankguard run --checkpoint-dir` was given",
+    )?;
     let store = Store::at(dir);
     let jobs = store.jobs().map_err(failed)?;
     match job.map(JobId::from) {
@@ -45,13 +48,21 @@ pub(super) fn open(dir: &Path, job: Option<&str>) -> Result<(Store, Vec<JobId>),
     }
 }
 
+/// Refuses what is no folder that can be read.
+pub(super) fn read_folder(dir: &Path, hint: &'static str) -> Result<(), CliError> {
+    let read = fs::read_dir(dir).map(drop);
+    read.map_err(|problem| {
+        CliError::failure(format!("cannot read the checkpoint store {}", dir.display()), hint).because(problem)
+    })
+}
+
 pub(super) fn failed(problem: StoreError) -> CliError {
     CliError::failure("cannot read the checkpoint store", "may this user read all of it?").because(problem)
 }
 
 /// A folder of the store.
 #[derive(Serialize)]
-struct Folder {
+pub(super) struct Folder {
     job: JobId,
     step: Step,
     generation: u64,
@@ -73,12 +84,9 @@ const FOLDERS: &[Column<Folder>] = &[
     ("note", |folder| folder.what.clone().unwrap_or_default()),
 ];
 
-pub(super) fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
-    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
-    let mut folders = Vec::new();
-    for job in jobs {
-        let listing = store.manifests(&job).map_err(failed)?;
-        let folder = |id: CheckpointId, state| Folder {
+impl Folder {
+    fn new(job: &JobId, id: CheckpointId, state: &'static str) -> Self {
+        Self {
             job: job.clone(),
             step: id.step,
             generation: id.generation.0,
@@ -86,51 +94,71 @@ pub(super) fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
             world_size: None,
             bytes: None,
             what: None,
-        };
-        let mut of_job = Vec::new();
-        for manifest in &listing.manifests {
-            let (world_size, bytes) = (Some(manifest.world_size), Some(manifest.bytes()));
-            of_job.push((
-                manifest.id(),
-                Folder {
-                    world_size,
-                    bytes,
-                    ..folder(manifest.id(), "committed")
-                },
-            ));
         }
-        for id in listing.torn {
-            let bytes = store.dir(&job, id).ok().map(|dir| size_of(&dir));
-            let what = Some("no manifest: being written, or left by a save that did not end".to_owned());
-            of_job.push((
-                id,
-                Folder {
-                    bytes,
-                    what,
-                    ..folder(id, "torn")
-                },
-            ));
-        }
-        for problem in &listing.problems {
-            if let Some(id) = problem.checkpoint {
-                of_job.push((
-                    id,
-                    Folder {
-                        what: Some(problem.to_string()),
-                        ..folder(id, "damaged")
-                    },
-                ));
-            }
-        }
-        of_job.sort_by_key(|(id, _)| *id);
-        folders.extend(of_job.into_iter().map(|(_, folder)| folder));
     }
+
+    pub(super) fn committed(job: &JobId, manifest: &Manifest) -> Self {
+        Self {
+            world_size: Some(manifest.world_size),
+            bytes: Some(manifest.bytes()),
+            ..Self::new(job, manifest.id(), "committed")
+        }
+    }
+
+    pub(super) fn torn(job: &JobId, id: CheckpointId, bytes: Option<u64>) -> Self {
+        Self {
+            bytes,
+            what: Some("no manifest: being written, or left by a save that did not end".to_owned()),
+            ..Self::new(job, id, "torn")
+        }
+    }
+
+    pub(super) fn damaged(job: &JobId, id: CheckpointId, what: String) -> Self {
+        Self {
+            what: Some(what),
+            ..Self::new(job, id, "damaged")
+        }
+    }
+
+    /// Its place among those of its job.
+    pub(super) fn place(&self) -> (Step, u64) {
+        (self.step, self.generation)
+    }
+}
+
+pub(super) fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
+    let folders = match remote::url(&args.dir) {
+        Some(url) => remote::ls(url, args)?,
+        None => folders(args)?,
+    };
     listing::print(args.format.format, &folders, FOLDERS);
     if folders.is_empty() {
         out::note("no checkpoints");
     }
     let damaged = folders.iter().any(|folder| folder.state == "damaged");
     Ok(if damaged { Exit::Finding } else { Exit::Fine })
+}
+
+/// What lies in a store on disk.
+fn folders(args: &StoreArgs) -> Result<Vec<Folder>, CliError> {
+    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
+    let mut folders = Vec::new();
+    for job in jobs {
+        let listing = store.manifests(&job).map_err(failed)?;
+        let committed = listing.manifests.iter();
+        let mut of_job: Vec<Folder> = committed.map(|manifest| Folder::committed(&job, manifest)).collect();
+        of_job.extend(listing.torn.into_iter().map(|id| {
+            let bytes = store.dir(&job, id).ok().map(|dir| size_of(&dir));
+            Folder::torn(&job, id, bytes)
+        }));
+        of_job.extend(listing.problems.iter().filter_map(|problem| {
+            let id = problem.checkpoint?;
+            Some(Folder::damaged(&job, id, problem.to_string()))
+        }));
+        of_job.sort_by_key(Folder::place);
+        folders.extend(of_job);
+    }
+    Ok(folders)
 }
 
 /// Bytes of the files right in a folder; what cannot be read counts nothing.
@@ -220,20 +248,29 @@ fn damage(problem: &Problem, nothing: Found) -> Found {
 }
 
 pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<Exit, CliError> {
-    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
-    let (mut found, mut problems, mut intact) = (Vec::new(), 0, 0);
-    for job in jobs {
-        let report = verify(&store, &job, step).map_err(failed)?;
-        problems += report.problems.len();
-        intact += report.checkpoints.iter().filter(|checkpoint| checkpoint.intact).count();
-        found.extend(findings(&job, &report));
-    }
+    let (found, intact, problems) = match remote::url(&args.dir) {
+        Some(url) => remote::verify(url, args, step)?,
+        None => verified(args, step)?,
+    };
     if let (Some(step), true) = (step, found.is_empty()) {
         return Err(nothing_at(step, args));
     }
     listing::print(args.format.format, &found, FOUND);
     out::note(&format!("{intact} intact, {problems} problems"));
     Ok(if problems == 0 { Exit::Fine } else { Exit::Finding })
+}
+
+/// What every byte of a store on disk is: the findings, intact checkpoints and problems.
+fn verified(args: &StoreArgs, step: Option<Step>) -> Result<(Vec<Found>, usize, usize), CliError> {
+    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
+    let (mut found, mut intact, mut problems) = (Vec::new(), 0, 0);
+    for job in jobs {
+        let report = verify(&store, &job, step).map_err(failed)?;
+        problems += report.problems.len();
+        intact += report.checkpoints.iter().filter(|checkpoint| checkpoint.intact).count();
+        found.extend(findings(&job, &report));
+    }
+    Ok((found, intact, problems))
 }
 
 pub(super) fn nothing_at(step: Step, args: &StoreArgs) -> CliError {

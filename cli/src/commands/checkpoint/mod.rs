@@ -12,6 +12,7 @@ mod pick;
 mod plan;
 mod pull;
 mod push;
+mod remote;
 mod repair;
 mod scrub;
 mod show;

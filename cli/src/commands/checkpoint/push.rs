@@ -40,10 +40,10 @@ pub(super) fn tier(url: &str, cap: Option<u64>) -> Result<ObjectTier, CliError> 
 
 /// A failure between a store and an object store.
 pub(super) fn failed(what: &str, problem: ObjectError) -> CliError {
-    let hint = if problem.is_retryable() {
-        "run it again: it goes on where it stopped"
-    } else {
-        "`rankguard checkpoint verify` tells whether the store itself is sound"
+    let hint = match (problem.is_retryable(), problem.is_remote()) {
+        (true, _) => "run it again: it goes on where it stopped",
+        (false, true) => "`rankguard checkpoint push --help` tells what each kind of place needs in the environment",
+        (false, false) => "`rankguard checkpoint verify` tells whether a store is sound, on disk or at a URL",
     };
     CliError::failure(what, hint).because(problem)
 }

@@ -1,18 +1,18 @@
 //! `rankguard checkpoint repair`: good copies from other stores over what is damaged.
 
-use std::fs;
-
+use rankguard_checkpoint::Problem;
 use rankguard_checkpoint::repair::{Mended, Mirror, repair};
-use rankguard_checkpoint::{Problem, Store};
 use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
 use super::args::RepairArgs;
 use super::look::{failed, nothing_at, open};
+use super::remote::mirror;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
+use crate::runtime::build;
 use crate::words::or_dash;
 
 /// Something that was written, or is still wrong.
@@ -45,15 +45,13 @@ const LINES: &[Column<Line>] = &[
 ];
 
 pub(super) fn run(args: &RepairArgs) -> Result<Exit, CliError> {
-    let mut mirrors = Vec::new();
-    for dir in &args.from {
-        fs::read_dir(dir).map_err(|problem| {
-            let hint = "--from names the directory of another checkpoint store";
-            CliError::failure(format!("cannot read the checkpoint store {}", dir.display()), hint).because(problem)
-        })?;
-        mirrors.push(Store::at(dir));
-    }
-    let mirrors: Vec<&dyn Mirror> = mirrors.iter().map(|mirror| mirror as &dyn Mirror).collect();
+    let runtime = build()?;
+    let mirrors: Vec<Box<dyn Mirror>> = args
+        .from
+        .iter()
+        .map(|place| mirror(place, &runtime))
+        .collect::<Result<_, _>>()?;
+    let mirrors: Vec<&dyn Mirror> = mirrors.iter().map(|mirror| &**mirror).collect();
     let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
     let step = args.step.map(Step);
     let (mut lines, mut looked_at) = (Vec::new(), 0);

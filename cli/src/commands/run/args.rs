@@ -103,7 +103,7 @@ impl CopiesArgs {
     /// What the job asks for; an address that cannot be one is refused before anything is sent.
     pub(crate) fn wanted(&self) -> Result<CheckpointTiers, CliError> {
         if let Some(url) = &self.checkpoint_mirror {
-            ObjectTier::open(url).map_err(|problem| {
+            ObjectTier::check(url).map_err(|problem| {
                 CliError::usage(
                     "--checkpoint-mirror cannot be used",
                     "file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",

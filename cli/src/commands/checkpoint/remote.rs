@@ -1,0 +1,90 @@
+//! An object store where a command takes a store: what can be read there is read there, the rest says how to get it here.
+
+use std::path::Path;
+
+use rankguard_checkpoint::Store;
+use rankguard_checkpoint::repair::Mirror;
+use rankguard_checkpoint_tiers::object::{ObjectSource, ObjectTier};
+use rankguard_model::{JobId, Step};
+use tokio::runtime::Runtime;
+
+use super::args::StoreArgs;
+use super::look::{Folder, Found, findings, read_folder};
+use super::push::{failed, tier};
+use crate::error::CliError;
+use crate::runtime::block_on;
+
+/// The URL in the place of a folder, if it is one.
+pub(super) fn url(dir: &Path) -> Option<&str> {
+    dir.to_str().filter(|text| text.contains("://"))
+}
+
+/// For commands that work on files.
+pub(super) fn refuse(url: &str) -> CliError {
+    CliError::usage(
+        format!("{url} is no folder; `ls`, `verify`, `push`, `pull` and `repair --from` work on object stores"),
+        format!("`rankguard checkpoint pull --from {url} --dir STORE` brings it here"),
+    )
+}
+
+/// The jobs there, or the one that was named.
+async fn jobs(tier: &ObjectTier, args: &StoreArgs) -> Result<Vec<JobId>, CliError> {
+    match &args.job {
+        Some(job) => Ok(vec![JobId::from(job.as_str())]),
+        None => tier
+            .jobs()
+            .await
+            .map_err(|problem| failed("cannot look for jobs", problem)),
+    }
+}
+
+/// What lies there of each job, as `ls` tells it.
+pub(super) fn ls(url: &str, args: &StoreArgs) -> Result<Vec<Folder>, CliError> {
+    let tier = tier(url, None)?;
+    block_on(async {
+        let mut folders = Vec::new();
+        for job in jobs(&tier, args).await? {
+            let what = format!("cannot list the checkpoints of job {job}");
+            let (manifests, torn) = tier.listing(&job).await.map_err(|problem| failed(&what, problem))?;
+            let mut of_job: Vec<Folder> = torn.iter().map(|id| Folder::torn(&job, *id, None)).collect();
+            of_job.extend(manifests.iter().map(|(id, manifest)| match manifest {
+                Ok(manifest) => Folder::committed(&job, manifest),
+                Err(problem) => Folder::damaged(&job, *id, problem.to_string()),
+            }));
+            of_job.sort_by_key(Folder::place);
+            folders.extend(of_job);
+        }
+        Ok(folders)
+    })?
+}
+
+/// What every byte there is, as `verify` tells it: the findings, intact checkpoints and problems.
+pub(super) fn verify(url: &str, args: &StoreArgs, step: Option<Step>) -> Result<(Vec<Found>, usize, usize), CliError> {
+    let tier = tier(url, None)?;
+    block_on(async {
+        let (mut found, mut intact, mut problems) = (Vec::new(), 0, 0);
+        for job in jobs(&tier, args).await? {
+            let what = format!("cannot verify the checkpoints of job {job}");
+            let report = tier.verify(&job, step).await;
+            let report = report.map_err(|problem| failed(&what, problem))?;
+            intact += report.checkpoints.iter().filter(|checkpoint| checkpoint.intact).count();
+            problems += report.problems.len();
+            found.extend(findings(&job, &report));
+        }
+        Ok((found, intact, problems))
+    })?
+}
+
+/// Stores that hold copies, folders and URLs alike. Reads of object stores run on `runtime`.
+pub(super) fn mirror(place: &Path, runtime: &Runtime) -> Result<Box<dyn Mirror>, CliError> {
+    match url(place) {
+        Some(url) => Ok(Box::new(ObjectSource::new(tier(url, None)?, runtime.handle().clone()))),
+        None => {
+            read_folder(
+                place,
+                "--from names the directory of another checkpoint store, or a URL as for push",
+            )?;
+            Ok(Box::new(Store::at(place)))
+        }
+    }
+}
