@@ -164,7 +164,7 @@ impl Job {
     }
 
     /// The generation whose checkpoints may be committed now: none while old ranks are being ended, the last one before the
-    /// next starts (RG-3).
+    /// next starts (RG-3). Of a job that has finished its own: agents write what ranks sealed after those have exited.
     pub fn committable(&self) -> Option<Generation> {
         match self.phase {
             Phase::Fencing { .. } => None,
@@ -173,7 +173,8 @@ impl Job {
                 ..
             } => Some(self.checkpoints.trained()),
             Phase::Adopting { .. } => None,
-            _ => (!self.is_over()).then_some(self.generation),
+            Phase::Stopped { .. } => None,
+            _ => Some(self.generation),
         }
     }
 

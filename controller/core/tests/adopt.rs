@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cluster::{Cluster, Look, job, node};
 use rankguard_core::{Adoption, Event, Phase, Policy};
-use rankguard_model::{Body, CheckpointTiers, Entity, Generation, HeldIn, Order, Rank, ShardSeal, Source, Step};
+use rankguard_model::{Body, CheckpointTiers, Entity, Exit, Generation, HeldIn, Order, Rank, ShardSeal, Source, Step};
 
 const ONE: Generation = Generation(1);
 
@@ -263,4 +263,30 @@ fn a_manifest_that_cannot_be_written_is_void_and_the_job_goes_on() {
         reason: "a shard is damaged".to_owned(),
     });
     assert_eq!(starts_from(&cluster), Some(None));
+}
+
+/// The last save of a training is often the one that counts: ranks exit while their agents still write it.
+#[test]
+fn rg_1_what_is_durable_only_after_its_ranks_have_ended_well_is_committed_all_the_same() {
+    let mut cluster = Cluster::checkpointed(Policy::default(), CheckpointTiers::default());
+    for rank in 0..8 {
+        let sealed = Body::ShardSealed {
+            step: Step(50),
+            stall_ms: 1.0,
+            bytes: 1,
+        };
+        cluster.rank_says(rank, sealed, Vec::new());
+        let exited = Body::RankExited {
+            pid: rank,
+            exit: Exit::Code(0),
+        };
+        cluster.rank_says(rank, exited, Vec::new());
+    }
+    assert_eq!(cluster.state.jobs()[&job()].phase, Phase::Finished);
+    for rank in 0..8 {
+        cluster.rank_says(rank, Body::ShardDurable { seal: seal(rank, 50) }, Vec::new());
+    }
+    commit(&mut cluster);
+    let newest = cluster.state.jobs()[&job()].checkpoints.newest();
+    assert_eq!(newest.map(|view| view.step), Some(Step(50)));
 }
