@@ -51,6 +51,14 @@ fn window(most: u64) -> Arena {
     Arena::windowed("test", 64 << 20, most).unwrap()
 }
 
+/// How far the rank has filled its window in all.
+fn filled(arena: &Arena) -> u64 {
+    let mut word = [0; 8];
+    let file = fs::File::from(arena.as_fd().try_clone_to_owned().unwrap());
+    file.read_exact_at(&mut word, 4096 + 16).unwrap();
+    u64::from_le_bytes(word)
+}
+
 fn begin(arena: &Arena, step: u64, tensors: &Tensors, threads: usize) -> Result<Streaming, FillError> {
     let job = job();
     let of = ImageOf {
@@ -145,13 +153,7 @@ proptest! {
             });
             // Of a killed process the memory stays as it was; here it is a thread whose seal is undone from outside.
             let rank = scope.spawn(|| arena.stream(streaming, &lent(&tensors), PATIENCE));
-            let file = fs::File::from(arena.as_fd().try_clone_to_owned().unwrap());
-            let filled = || {
-                let mut word = [0; 8];
-                file.read_exact_at(&mut word, 4096 + 16).unwrap();
-                u64::from_le_bytes(word)
-            };
-            while filled() < stop && !rank.is_finished() {
+            while filled(&arena) < stop && !rank.is_finished() {
                 thread::yield_now();
             }
             let killed = !rank.is_finished();
@@ -179,7 +181,12 @@ fn a_window_that_is_smaller_than_its_image_makes_the_rank_wait_and_says_so() {
     let held = AtomicU64::new(0);
     let filled = thread::scope(|scope| {
         let agent = scope.spawn(|| {
-            thread::sleep(Duration::from_millis(50));
+            // Nothing is taken before the window is full, so that the rank must wait for some of it.
+            let until = Instant::now() + PATIENCE;
+            while filled(&arena) < WINDOW {
+                assert!(Instant::now() < until, "the rank does not fill its window");
+                thread::yield_now();
+            }
             held.store(arena.held_bytes().unwrap(), Ordering::SeqCst);
             take(&arena, &store, &AtomicBool::new(false)).unwrap()
         });
