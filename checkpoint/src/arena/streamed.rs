@@ -64,17 +64,9 @@ impl StreamedImage<'_> {
         self.total
     }
 
-    /// What is digested before its place is told to be free.
+    /// What is written at a time.
     pub(crate) fn piece(&self) -> u64 {
         self.arena.geometry.piece()
-    }
-
-    /// How far one write from `at` on goes, in whole pieces: `most` keeps a disk busy, but three quarters of the window are
-    /// filled and digested meanwhile, and no write reaches over its end.
-    pub(crate) fn stretch(&self, at: u64, most: u64) -> u64 {
-        let (piece, window) = (self.piece(), self.arena.geometry.window);
-        let length = ((window / 4).min(most) / piece * piece).max(piece);
-        (at + length).min((at / window + 1) * window).min(self.total)
     }
 
     /// The image where it lies: only what is filled and not yet free.

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::arena::{ArenaError, StreamError, StreamedImage};
 use crate::format::{ChunkDigest, shard_file};
 use crate::image::MappedImage;
-use crate::store::direct::STRETCH;
 use crate::store::files::Temp;
 use crate::store::shard::{self, Writer, Written};
 use crate::store::{Store, StoreError};
@@ -85,7 +84,7 @@ fn pass(shard: &mut Temp, image: &StreamedImage<'_>, mapped: MappedImage<'_>) ->
     let mut write = || {
         let mut at = 0;
         while at < total && goes_on() {
-            let end = image.stretch(at, STRETCH as u64);
+            let end = (at + piece).min(total);
             wait(end)?;
             shard.write_mapped(mapped, at, end)?;
             image.free(taken.note(&taken.written, end));
