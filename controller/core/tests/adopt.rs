@@ -22,8 +22,8 @@ fn seal(rank: u32, step: u64) -> ShardSeal {
     }
 }
 
-/// All ranks have sealed step 50; those of the first three nodes have said that it is durable, and the last node is gone.
-fn without_a_word(tiers: CheckpointTiers) -> Cluster {
+/// All ranks have sealed step 50.
+fn sealed(tiers: CheckpointTiers) -> Cluster {
     let mut cluster = Cluster::checkpointed(Policy::default(), tiers);
     for rank in 0..8 {
         let sealed = Body::ShardSealed {
@@ -33,6 +33,12 @@ fn without_a_word(tiers: CheckpointTiers) -> Cluster {
         };
         cluster.rank_says(rank, sealed, Vec::new());
     }
+    cluster
+}
+
+/// All ranks have sealed step 50; those of the first three nodes have said that it is durable, and the last node is gone.
+fn without_a_word(tiers: CheckpointTiers) -> Cluster {
+    let mut cluster = sealed(tiers);
     for rank in 0..6 {
         cluster.rank_says(rank, Body::ShardDurable { seal: seal(rank, 50) }, Vec::new());
     }
@@ -268,14 +274,8 @@ fn a_manifest_that_cannot_be_written_is_void_and_the_job_goes_on() {
 /// The last save of a training is often the one that counts: ranks exit while their agents still write it.
 #[test]
 fn rg_1_what_is_durable_only_after_its_ranks_have_ended_well_is_committed_all_the_same() {
-    let mut cluster = Cluster::checkpointed(Policy::default(), CheckpointTiers::default());
+    let mut cluster = sealed(CheckpointTiers::default());
     for rank in 0..8 {
-        let sealed = Body::ShardSealed {
-            step: Step(50),
-            stall_ms: 1.0,
-            bytes: 1,
-        };
-        cluster.rank_says(rank, sealed, Vec::new());
         let exited = Body::RankExited {
             pid: rank,
             exit: Exit::Code(0),
