@@ -14,8 +14,10 @@ use proptest::prelude::*;
 use rankguard_checkpoint::arena::{FillError, Filled, ImageOf, SlotState, StreamError, Streaming};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, TensorBox};
 use rankguard_checkpoint::store::Written;
+use rankguard_checkpoint::store::disk::{self, Faults, Op, Strike};
 use rankguard_checkpoint::{Arena, Store, StoreError};
 use rankguard_model::{Generation, JobId, Rank, Step};
+use rustix::io::Errno;
 use serde_json::json;
 
 const WINDOW: u64 = 256 << 10;
@@ -210,6 +212,42 @@ fn a_store_that_takes_nothing_makes_the_attempt_void_and_does_not_disturb_the_ra
     thread::scope(|scope| {
         let agent = scope.spawn(|| take(&arena, &store, &AtomicBool::new(false)));
         assert!(arena.stream(streaming, &lent(&tensors), PATIENCE).is_ok());
+        let refused = agent.join().unwrap().unwrap_err();
+        assert!(!refused.is_of_image(), "{refused}");
+    });
+    assert_eq!(arena.slot(0).unwrap().0, SlotState::Empty);
+}
+
+/// A disk that fails once the first window has passed, and everybody waits for it.
+struct FailsLate;
+
+impl Faults for FailsLate {
+    fn strike(&self, op: Op, path: &Path, _: u64) -> Option<Strike> {
+        static WRITES: AtomicU64 = AtomicU64::new(0);
+        let ours = op == Op::Write && path.components().any(|part| part.as_os_str() == "fails-late");
+        if !ours || WRITES.fetch_add(1, Ordering::SeqCst) < 4 {
+            return None;
+        }
+        // Long enough that the window is full, and all of it digested.
+        thread::sleep(Duration::from_millis(100));
+        Some(Strike::Refuse(Errno::IO))
+    }
+}
+
+#[test]
+fn a_disk_that_fails_while_the_digests_wait_for_more_does_not_hold_the_rank_up() {
+    disk::install(&FailsLate);
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path().join("fails-late")).unwrap();
+    let (arena, tensors) = (window(WINDOW), state(&[3_000_000]));
+    let streaming = begin(&arena, 10, &tensors, 1).unwrap();
+    thread::scope(|scope| {
+        let agent = scope.spawn(|| take(&arena, &store, &AtomicBool::new(false)));
+        let passed = arena.stream(streaming, &lent(&tensors), PATIENCE);
+        assert!(
+            passed.is_ok(),
+            "the rank waited for an agent that was not reading: {passed:?}"
+        );
         let refused = agent.join().unwrap().unwrap_err();
         assert!(!refused.is_of_image(), "{refused}");
     });

@@ -76,9 +76,9 @@ impl StreamedImage<'_> {
         Ok(MappedImage::new(&self.arena.mapping, base as usize, bytes as usize))
     }
 
-    /// Waits until everything up to `to` is filled.
-    pub(crate) fn wait_for(&self, to: u64) -> Result<(), StreamError> {
-        self.wait(|| self.window.filled() >= to)
+    /// Waits until everything up to `to` is filled, or nobody wants it any more.
+    pub(crate) fn wait_for(&self, to: u64, unwanted: impl Fn() -> bool) -> Result<(), StreamError> {
+        self.wait(|| unwanted() || self.window.filled() >= to)
     }
 
     /// Everything up to there may be filled over.

@@ -60,19 +60,21 @@ impl Taken {
 fn pass(shard: &mut Temp, image: &StreamedImage<'_>, mapped: MappedImage<'_>) -> Result<Vec<ChunkDigest>, StoreError> {
     let taken = Taken::default();
     let (rank, total, piece) = (image.index().rank, image.total(), image.piece());
-    let wait = |to: u64| {
-        image
-            .wait_for(to)
+    let stopped = || taken.stop.load(Ordering::Relaxed);
+    // Whether it is there, and still wanted: while one of the two waits for more the other may fail, and without what that
+    // one would have freed no more comes.
+    let comes = |to: u64| {
+        let there = image.wait_for(to, stopped);
+        there
+            .map(|()| !stopped())
             .map_err(|problem| StoreError::ImageBroken { rank, problem })
     };
-    let goes_on = || !taken.stop.load(Ordering::Relaxed);
     let digest = || {
         let (mut found, mut told) = (Vec::with_capacity(image.index().chunks.len()), 0);
         for range in image.index().chunking().ranges() {
-            if !goes_on() {
+            if !comes(range.end)? {
                 break;
             }
-            wait(range.end)?;
             found.push(mapped.digest(&range));
             if range.end - told >= piece || range.end == total {
                 told = range.end;
@@ -83,9 +85,11 @@ fn pass(shard: &mut Temp, image: &StreamedImage<'_>, mapped: MappedImage<'_>) ->
     };
     let mut write = || {
         let mut at = 0;
-        while at < total && goes_on() {
+        while at < total {
             let end = (at + piece).min(total);
-            wait(end)?;
+            if !comes(end)? {
+                break;
+            }
             shard.write_mapped(mapped, at, end)?;
             image.free(taken.note(&taken.written, end));
             at = end;
