@@ -18,6 +18,7 @@
 
 mod arbiter;
 mod belongs;
+mod by_name;
 mod candidate;
 mod change;
 mod conclude;

@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
-use rankguard_model::{Entity, Fold, JobId, NodeId, Timestamp};
+use rankguard_model::{Entity, EvidenceId, Fold, JobId, NodeId, Timestamp};
 
 use crate::glimpse::Glimpse;
 use crate::repeats::KEPT;
@@ -31,12 +31,12 @@ impl Whom<'_> {
     }
 }
 
-fn whom(sign: &Sign) -> Whom<'_> {
-    match &sign.entity {
+fn whom<'a>(entity: &'a Entity, evidence: &'a EvidenceId) -> Whom<'a> {
+    match entity {
         Entity::Rank { job, generation, .. } => Whom::Scope(ScopeRef::Job(job, *generation)),
         Entity::Job { job } => Whom::Job(job),
         Entity::Node { node } | Entity::Device { node, .. } => Whom::Scope(ScopeRef::Node(node)),
-        Entity::Unknown => Whom::Scope(ScopeRef::Node(&sign.evidence.node)),
+        Entity::Unknown => Whom::Scope(ScopeRef::Node(&evidence.node)),
     }
 }
 
@@ -45,15 +45,15 @@ type Arrival = u64;
 /// Where a sign is held: the number of an arrival that is no later than its own.
 type Place = Arrival;
 
+/// Whom a sign speaks of, folded, and what is the same in all repeats of it; none for what is never a repeat.
+type Kind = (u64, Option<u64>);
+
 /// A sign that is held.
 #[derive(Debug, Clone)]
 struct Held {
     sign: Sign,
     arrival: Arrival,
-    /// What is the same in all repeats of it.
-    same: Option<u64>,
-    /// Whom it speaks of, folded.
-    whom: u64,
+    kind: Kind,
     /// Where it stands in the order by time: no later than its own.
     filed: Timestamp,
 }
@@ -64,9 +64,8 @@ pub(crate) struct Memory {
     held: BTreeMap<Place, Box<Held>>,
     arrived: Arrival,
     by_time: BTreeSet<(Timestamp, Place)>,
-    by_whom: BTreeSet<(u64, Place)>,
-    /// Of what says the same, in the order of arrival.
-    alike: BTreeMap<u64, Vec<Place>>,
+    /// Of what says the same of the same, in the order of arrival.
+    alike: BTreeMap<Kind, Vec<Place>>,
 }
 
 /// The same signs in the same order; the numbers of their arrival say nothing.
@@ -80,7 +79,8 @@ impl Memory {
     /// Remembers a sign. When there is no room the oldest is forgotten; of what says the same the first ones and the newest
     /// are held, because a complaint that was overcome and comes back is the newer one.
     pub(crate) fn hold(&mut self, glimpse: &Glimpse<'_>, policy: &Policy) {
-        if let Some(newest) = self.full_of(glimpse) {
+        let kind = (whom(glimpse.entity, glimpse.evidence).folded(), glimpse.same);
+        if let Some(newest) = self.full_of(kind) {
             if self.renew(newest, glimpse) {
                 return;
             }
@@ -92,8 +92,7 @@ impl Memory {
         let sign = glimpse.sign();
         let held = Held {
             arrival: self.arrived,
-            same: glimpse.same,
-            whom: whom(&sign).folded(),
+            kind,
             filed: sign.at,
             sign,
         };
@@ -104,31 +103,25 @@ impl Memory {
     /// Holds a sign at the place of its arrival.
     fn insert(&mut self, held: Box<Held>) {
         let place = held.arrival;
-        if let Some(same) = held.same {
-            let alike = self.alike.entry(same).or_default();
-            // It is the highest as a rule.
-            alike.insert(alike.partition_point(|other| *other < place), place);
-        }
+        let alike = self.alike.entry(held.kind).or_default();
+        // It is the highest as a rule.
+        alike.insert(alike.partition_point(|other| *other < place), place);
         self.by_time.insert((held.filed, place));
-        self.by_whom.insert((held.whom, place));
         self.held.insert(place, held);
     }
 
-    /// Where the newest stands of what says the same, if enough of it is held.
-    fn full_of(&self, glimpse: &Glimpse<'_>) -> Option<Place> {
-        let alike = self.alike.get(&glimpse.same?)?;
+    /// Where the newest stands of a kind, if enough of it is held.
+    fn full_of(&self, kind: Kind) -> Option<Place> {
+        kind.1?;
+        let alike = self.alike.get(&kind)?;
         alike.last().copied().filter(|_| alike.len() >= KEPT)
     }
 
-    /// Puts a repeat in the place of the newest of its kind, where the orders stay true.
+    /// Puts a repeat in the place of the newest of its kind, where the order by time stays true.
     fn renew(&mut self, newest: Place, glimpse: &Glimpse<'_>) -> bool {
-        let Some(held) = self.held.get_mut(&newest) else {
+        let Some(held) = self.held.get_mut(&newest).filter(|held| glimpse.at >= held.filed) else {
             return false;
         };
-        let elsewhere = *glimpse.entity == Entity::Unknown && held.sign.evidence.node != glimpse.evidence.node;
-        if glimpse.at < held.filed || elsewhere {
-            return false;
-        }
         glimpse.overwrite(&mut held.sign);
         held.arrival = self.arrived;
         self.arrived += 1;
@@ -195,12 +188,13 @@ impl Memory {
         found.into_iter().map(|held| &held.sign).collect()
     }
 
-    /// What is held of whom, in the order of the places. Names that fold alike are still two.
+    /// What is held of whom. Names that fold alike are still two.
     fn of_whom<'a, 'w>(&'a self, asked: Whom<'w>) -> impl Iterator<Item = (Place, &'a Held)> + use<'a, 'w> {
         let fold = asked.folded();
-        let there = self.by_whom.range((fold, 0)..=(fold, Place::MAX));
-        let held = there.filter_map(|(_, place)| Some((*place, &**self.held.get(place)?)));
-        held.filter(move |(_, held)| whom(&held.sign) == asked)
+        let there = self.alike.range((fold, None)..=(fold, Some(u64::MAX)));
+        let places = there.flat_map(|(_, places)| places);
+        let held = places.filter_map(|place| Some((*place, &**self.held.get(place)?)));
+        held.filter(move |(_, held)| whom(&held.sign.entity, &held.sign.evidence) == asked)
     }
 
     /// Everything that is held, in the order of arrival.
@@ -220,10 +214,7 @@ impl Memory {
     fn remove(&mut self, place: Place) -> Option<Box<Held>> {
         let held = self.held.remove(&place)?;
         self.by_time.remove(&(held.filed, place));
-        self.by_whom.remove(&(held.whom, place));
-        if let Some(same) = held.same
-            && let Entry::Occupied(mut alike) = self.alike.entry(same)
-        {
+        if let Entry::Occupied(mut alike) = self.alike.entry(held.kind) {
             alike.get_mut().retain(|other| *other != place);
             if alike.get().is_empty() {
                 alike.remove();
