@@ -7,6 +7,7 @@ use rankguard_model::{Folded, NodeId, Timestamp};
 
 use crate::by_name::by_name;
 use crate::draft::Draft;
+use crate::rising::Rising;
 use crate::scope::ScopeRef;
 use crate::{DraftId, Policy, Scope};
 
@@ -17,7 +18,7 @@ type Ids = Vec<DraftId>;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Drafts {
     /// Oldest first. Boxed, because they come and go by the thousand and are large.
-    all: BTreeMap<DraftId, Box<Draft>>,
+    all: Rising<DraftId, Box<Draft>>,
     orders: Orders,
 }
 
@@ -28,7 +29,7 @@ struct Orders {
     /// When each open draft is concluded.
     due: BTreeSet<(Timestamp, DraftId)>,
     /// When each concluded draft was concluded.
-    done: BTreeSet<(Timestamp, DraftId)>,
+    done: Rising<(Timestamp, DraftId), ()>,
     /// Concluded drafts of jobs by the nodes of the job.
     done_on: BTreeMap<Folded<NodeId>, Ids>,
 }
@@ -68,7 +69,7 @@ impl Orders {
             }
             Some(conclusion) => {
                 add(&mut of.done, id);
-                self.done.insert((conclusion.at, id));
+                self.done.insert((conclusion.at, id), ());
                 for node in draft.nodes_of_job() {
                     add(self.done_on.entry(Folded::of(node)).or_default(), id);
                 }
@@ -210,8 +211,8 @@ impl Drafts {
             .orders
             .done
             .first()
+            .map(|(done, ())| *done)
             .filter(|(at, _)| now.since(*at) > policy.window)
-            .copied()
         {
             let Some(draft) = self.all.remove(&id) else { return };
             self.orders.forget(&draft, policy);

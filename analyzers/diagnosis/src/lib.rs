@@ -39,6 +39,7 @@ mod policy;
 mod reasoning;
 mod refine;
 mod repeats;
+mod rising;
 mod roles;
 mod sameness;
 mod scene;

@@ -11,6 +11,7 @@ use rankguard_model::{Entity, EvidenceId, Fold, JobId, NodeId, Timestamp};
 
 use crate::glimpse::Glimpse;
 use crate::repeats::KEPT;
+use crate::rising::Rising;
 use crate::scope::ScopeRef;
 use crate::{Context, Policy, Scope, Sign, What};
 
@@ -61,9 +62,9 @@ struct Held {
 /// Signs that may explain what comes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
-    held: BTreeMap<Place, Box<Held>>,
+    held: Rising<Place, Box<Held>>,
     arrived: Arrival,
-    by_time: BTreeSet<(Timestamp, Place)>,
+    by_time: Rising<(Timestamp, Place), ()>,
     /// Of what says the same of the same, in the order of arrival.
     alike: BTreeMap<Kind, Vec<Place>>,
 }
@@ -106,7 +107,7 @@ impl Memory {
         let alike = self.alike.entry(held.kind).or_default();
         // It is the highest as a rule.
         alike.insert(alike.partition_point(|other| *other < place), place);
-        self.by_time.insert((held.filed, place));
+        self.by_time.insert((held.filed, place), ());
         self.held.insert(place, held);
     }
 
@@ -130,7 +131,7 @@ impl Memory {
 
     /// Forgets the oldest arrival. What was renewed since it got its place gets the place of its newest one.
     fn forget_oldest(&mut self) {
-        while let Some(place) = self.held.keys().next().copied() {
+        while let Some(place) = self.held.first().map(|(place, _)| *place) {
             match self.remove(place) {
                 Some(held) if held.arrival != place => self.insert(held),
                 _ => return,
@@ -141,16 +142,21 @@ impl Memory {
     /// Forgets what happened before the window.
     pub(crate) fn forget(&mut self, now: Timestamp, policy: &Policy) {
         let gone = |at: Timestamp| now.since(at) > policy.window;
-        while let Some((filed, place)) = self.by_time.first().filter(|(at, _)| gone(*at)).copied() {
+        while let Some((filed, place)) = self.first_filed().filter(|(at, _)| gone(*at)) {
             match self.held.get_mut(&place) {
                 Some(held) if !gone(held.sign.at) => {
                     held.filed = held.sign.at;
                     self.by_time.remove(&(filed, place));
-                    self.by_time.insert((held.sign.at, place));
+                    self.by_time.insert((held.sign.at, place), ());
                 }
                 _ => drop(self.remove(place)),
             }
         }
+    }
+
+    /// Whose moment is the earliest, as far as the order by time was told.
+    fn first_filed(&self) -> Option<(Timestamp, Place)> {
+        self.by_time.first().map(|(filed, ())| *filed)
     }
 
     /// A node speaks again: its silence is forgotten.
