@@ -66,7 +66,7 @@ pub(crate) struct Memory {
     arrived: Arrival,
     by_time: Rising<(Timestamp, Place), ()>,
     /// Of what says the same of the same, in the order of arrival.
-    alike: BTreeMap<Kind, Vec<Place>>,
+    alike: BTreeMap<Kind, Rising<Place, ()>>,
 }
 
 /// The same signs in the same order; the numbers of their arrival say nothing.
@@ -104,9 +104,7 @@ impl Memory {
     /// Holds a sign at the place of its arrival.
     fn insert(&mut self, held: Box<Held>) {
         let place = held.arrival;
-        let alike = self.alike.entry(held.kind).or_default();
-        // It is the highest as a rule.
-        alike.insert(alike.partition_point(|other| *other < place), place);
+        self.alike.entry(held.kind).or_default().insert(place, ());
         self.by_time.insert((held.filed, place), ());
         self.held.insert(place, held);
     }
@@ -115,7 +113,7 @@ impl Memory {
     fn full_of(&self, kind: Kind) -> Option<Place> {
         kind.1?;
         let alike = self.alike.get(&kind)?;
-        alike.last().copied().filter(|_| alike.len() >= KEPT)
+        alike.last().map(|(place, ())| *place).filter(|_| alike.len() >= KEPT)
     }
 
     /// Puts a repeat in the place of the newest of its kind, where the order by time stays true.
@@ -198,7 +196,7 @@ impl Memory {
     fn of_whom<'a, 'w>(&'a self, asked: Whom<'w>) -> impl Iterator<Item = (Place, &'a Held)> + use<'a, 'w> {
         let fold = asked.folded();
         let there = self.alike.range((fold, None)..=(fold, Some(u64::MAX)));
-        let places = there.flat_map(|(_, places)| places);
+        let places = there.flat_map(|(_, places)| places.keys());
         let held = places.filter_map(|place| Some((*place, &**self.held.get(place)?)));
         held.filter(move |(_, held)| whom(&held.sign.entity, &held.sign.evidence) == asked)
     }
@@ -221,7 +219,7 @@ impl Memory {
         let held = self.held.remove(&place)?;
         self.by_time.remove(&(held.filed, place));
         if let Entry::Occupied(mut alike) = self.alike.entry(held.kind) {
-            alike.get_mut().retain(|other| *other != place);
+            alike.get_mut().remove(&place);
             if alike.get().is_empty() {
                 alike.remove();
             }

@@ -27,9 +27,18 @@ impl<K: Ord, V> Rising<K, V> {
         self.0.len()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The entry with the least key.
     pub(crate) fn first(&self) -> Option<&(K, V)> {
         self.0.front()
+    }
+
+    /// The entry with the greatest key.
+    pub(crate) fn last(&self) -> Option<&(K, V)> {
+        self.0.back()
     }
 
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
@@ -53,6 +62,10 @@ impl<K: Ord, V> Rising<K, V> {
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         let place = self.place(key).ok()?;
         self.0.remove(place).map(|(_, value)| value)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.iter().map(|(key, _)| key)
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
@@ -87,6 +100,8 @@ mod tests {
                 prop_assert_eq!(rising.get(&key), map.get(&key));
                 prop_assert_eq!(rising.get_mut(&key), map.get_mut(&key));
                 prop_assert_eq!(rising.first().map(|(key, _)| key), map.keys().next());
+                prop_assert_eq!(rising.last().map(|(key, _)| key), map.keys().next_back());
+                prop_assert!(rising.keys().eq(map.keys()));
                 prop_assert!(rising.values().eq(map.values()));
                 prop_assert_eq!(rising.len(), map.len());
             }
