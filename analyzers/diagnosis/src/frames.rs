@@ -310,6 +310,13 @@ pub(crate) fn joins(sign: &Sign, class: &str) -> bool {
     class == "device-mismatch" && innermost.is_some_and(joins)
 }
 
+/// Whether what is not implemented is for the program to write: its own code says so, or a framework asks it for it.
+pub(crate) fn is_the_programs_to_write(sign: &Sign, class: &str) -> bool {
+    let raised = class == "not-implemented" && sign.text.starts_with("NotImplementedError");
+    let asked = ["must be implemented", "must implement", "missing the required"];
+    raised && (innermost(sign) == Some("program") || asked.iter().any(|words| sign.text.contains(words)))
+}
+
 /// Whether the file that is not there has a name that no program chooses: one that a framework wrote for itself in between.
 pub(crate) fn looks_for_its_own(sign: &Sign) -> bool {
     let path = sign.text.trim_end_matches(['\'', '"']);

@@ -283,3 +283,27 @@ EDAC MC0: 1 CE memory scrubbing error on CPU_SrcID#0_Ha#0_Chan#2_DIMM#0 (channel
     // Nobody shows that anything worked.
     assert_ne!(of("kmsg", corrected).class, "none");
 }
+
+#[test]
+fn what_a_program_does_not_implement_is_for_the_program_to_write() {
+    let own = r#"Traceback (most recent call last):
+  File "train.py", line 12, in <module>
+    Solver(config).step()
+  File "/home/u/project/solver.py", line 44, in step
+    raise NotImplementedError
+NotImplementedError"#;
+    assert_eq!(named(&of("rank-stderr", own)), ("not-implemented", "user-code"));
+    let frameworks = own.replace(
+        "/home/u/project/solver.py",
+        "/venv/lib/python3.9/site-packages/verl/rewards.py",
+    );
+    assert_eq!(named(&of("rank-stderr", &frameworks)), ("not-implemented", "framework"));
+    let asked = frameworks.replace(
+        "\nNotImplementedError",
+        "\nNotImplementedError: `train_dataloader` must be implemented to be used with the Trainer",
+    );
+    assert_eq!(named(&of("rank-stderr", &asked)), ("not-implemented", "user-code"));
+    // No program writes the kernels of its library.
+    let kernel = r#"RuntimeError: "addmm_impl_cpu_" not implemented for 'Half'"#;
+    assert_eq!(named(&of("rank-stderr", kernel)), ("not-implemented", "framework"));
+}

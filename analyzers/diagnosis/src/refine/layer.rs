@@ -1,7 +1,9 @@
 //! Where a failure sits, where its circumstances tell other than its class.
 
 use crate::first_rank::NODE_RANKS;
-use crate::frames::{computes_loss, installed, joins, kernel_owner, looks_for_its_own, maker, published};
+use crate::frames::{
+    computes_loss, installed, is_the_programs_to_write, joins, kernel_owner, looks_for_its_own, maker, published,
+};
 use crate::{Candidate, Scene, Sign};
 
 /// Mistakes of code, whoever wrote it; with the circumstances it can be told who did.
@@ -103,6 +105,10 @@ pub(super) fn of<'s>(
     if (code || class == "rendezvous-failure") && asserted() {
         let why = "An internal assertion of the framework failed, which no program is meant to reach.".to_owned();
         return Some(("framework", why));
+    }
+    if is_the_programs_to_write(sign, class) {
+        let why = "What is not implemented is for the program to write.".to_owned();
+        return Some(("user-code", why));
     }
     if (code && !joins(sign, class) || class == "file-not-found" && looks_for_its_own(sign))
         && let Some(framework) = maker(sign)
