@@ -13,13 +13,16 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 class Watch:
     """While it is entered, looks every 20 ms; :attr:`extra` is then the most over what there was before, in bytes.
 
-    Of a child only what it shares with nobody counts: a segment that both have mapped is this process's already.
+    Of a child or a daemon only what it shares with nobody counts: a segment that both have mapped is this process's already.
     """
 
     extra = 0
 
+    def __init__(self, daemons: list[int]) -> None:
+        self._daemons = [str(pid) for pid in daemons]
+
     def __enter__(self) -> Watch:
-        self._before, self._over = used(), threading.Event()
+        self._before, self._over = used(self._daemons), threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
         return self
@@ -30,17 +33,17 @@ class Watch:
 
     def _look(self) -> None:
         while not self._over.wait(0.02):
-            self.extra = max(self.extra, used() - self._before)
+            self.extra = max(self.extra, used(self._daemons) - self._before)
 
 
-def used() -> int:
+def used(daemons: list[str]) -> int:
     """Bytes in memory now."""
     resident, _ = _statm("self")
     own = 0
-    for pid in _children("self"):
-        for one in [pid, *_children(pid)]:
-            held, shared = _statm(one)
-            own += held - shared
+    # A daemon's children may be the ranks.
+    for one in [*daemons, *(below for pid in _children("self") for below in (pid, *_children(pid)))]:
+        held, shared = _statm(one)
+        own += held - shared
     return (resident + own) * PAGE
 
 

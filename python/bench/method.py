@@ -46,6 +46,8 @@ class Method:
     name = ""
     #: Whether the method syncs files and says "over" only after that.
     synced = True
+    #: Whether its ranks run under an agent.
+    under_agent = False
     #: A limit of the machine rather than somebody's way to save.
     limit = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import mmap
 import os
+import pathlib
 import shutil
 import time
 from typing import Any
@@ -18,6 +19,10 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from method import Method, localized, raw, tensors
 
 DIRECT_BLOCK = 16 << 20
+
+#: The job that ranks under an agent belong to, the store's folder in that of the saves, and the checkpoints that it keeps:
+#: agents hold on to the one before until they hear of the commit.
+AGENT_JOB, AGENT_STORE, AGENT_KEEP = "bench", "store-agent", 2
 
 
 class Memcpy(Method):
@@ -245,6 +250,49 @@ class RankguardOverlapped(Rankguard):
         self.session.finish()
 
 
+class RankguardAgent(Method):
+    """As `rankguard run` does it: the arena is the agent's, which writes, and the controller commits."""
+
+    name, under_agent = "rankguard under an agent", True
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        import rankguard
+
+        self.session = rankguard.connect()
+        self.step, self.checkpoints = 0, pathlib.Path(self.root, AGENT_STORE, AGENT_JOB)
+        self.session.restore(self.state)
+
+    def save(self, path: str, step: int) -> None:
+        self.step = step
+        self.session.checkpoint(self.state, step=step)
+
+    def over(self) -> bool:
+        return any(self.checkpoints.glob(f"{self.step:012}-*/MANIFEST"))
+
+    def finish(self) -> None:
+        while not self.over():
+            time.sleep(0.001)
+
+    def settle(self) -> None:
+        while len(list(self.checkpoints.glob("*/MANIFEST"))) > AGENT_KEEP:
+            time.sleep(0.001)
+
+    def close(self) -> None:
+        self.session.done()
+
+
+class RankguardAgentOverlapped(RankguardAgent):
+    name = "rankguard under an agent, beside the training"
+
+    def save(self, path: str, step: int) -> None:
+        self.step = step
+        self.session.begin(self.state, step=step)
+
+    def before_optimizer(self) -> None:
+        self.session.finish()
+
+
 class RankguardDcp(Rankguard):
     name = "rankguard through dcp.async_save"
     future: Any = None
@@ -285,6 +333,7 @@ ALL = [
     Rankguard,
     RankguardOverlapped,
     RankguardDcp,
-    # Last, and so with few others: its processes keep a copy of what they wrote until the run ends.
+    RankguardAgent,
+    RankguardAgentOverlapped,
     DlRover,
 ]

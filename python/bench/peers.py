@@ -1,328 +1,151 @@
 """Rankguard beside its peers: one state, one machine, one run, in turns.
 
-    torchrun --standalone --nproc-per-node 2 python/bench/peers.py --gib 2 --rounds 6 --out FOLDER
+    python python/bench/peers.py --gib 2 --rounds 6 --out FOLDER
 
-Every rank holds its half of a Llama-like state (bf16 weight, fp32 master and two moments a parameter) as DTensors. A few
-methods at a time, so that the buffers of all need not fit at once, take turns with the limits of the machine: in each round
-every one of them saves once. The first round is shown apart and left out of the medians. Written are `peers.csv` (every
-measurement), `peers.md` and `peers.svg`. What a method does not sync itself is synced by the benchmark, files and folders,
-inside the time until durable. Loads are checked bit by bit. Rows that we lose stand where they belong.
+Every rank holds its part of a Llama-like state (bf16 weight, fp32 master and two moments a parameter) as DTensors. A turn is
+a few methods and the limits of the machine in processes of their own: nothing that a method keeps is there in the next
+turn. In each round of it every one of them saves once. The first round is shown apart and left out of the medians. Written
+are `peers.csv` (every measurement), `peers.md` and `peers.svg`. What a method does not sync itself is synced by the
+benchmark, files and folders, inside the time until durable. Loads are checked bit by bit. Rows that we lose stand where they
+belong. With a `rankguard` (RANKGUARD_BIN, a build of this checkout, or in the path) the method under an agent runs, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
-import datetime
-import gc
-import logging
+import json
 import os
+import pathlib
 import platform
-import resource
 import shutil
-import statistics
+import subprocess
 import sys
-import time
-import traceback
-import warnings
+import tempfile
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-warnings.filterwarnings("ignore")
-logging.disable(logging.WARNING)
-
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.tensor import DTensor, Shard  # noqa: E402
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import memory  # noqa: E402
+import cluster  # noqa: E402
 import methods  # noqa: E402
 import tables  # noqa: E402
-from method import Method, raw, tensors  # noqa: E402
-
-PARTS = (("weight", torch.bfloat16), ("master", torch.float32), ("exp_avg", torch.float32), ("exp_avg_sq", torch.float32))
 
 
-def shapes(gib: float) -> dict[str, tuple]:
-    """Parameters of a Llama-like model whose training state has about this size: 14 bytes a parameter."""
-    width, inner = (256, 704) if gib < 0.4 else (1024, 2816)
-    layer = 4 * width * width + 3 * width * inner + 2 * width
-    vocabulary = 8 * width
-    layers = max(1, round((gib * (1 << 30) / 14 - vocabulary * width) / layer))
-    named = {"embed": (vocabulary, width), "norm": (width,)}
-    for at in range(layers):
-        named.update({f"layers.{at}.attention.{name}": (width, width) for name in "qkvo"})
-        named.update({f"layers.{at}.mlp.{name}": (inner, width) for name in ("gate", "up")})
-        named[f"layers.{at}.mlp.down"] = (width, inner)
-        named.update({f"layers.{at}.norm{nth}": (width,) for nth in (1, 2)})
-    return named
-
-
-def build(gib: float, mesh: Any, seed: int) -> dict[str, Any]:
-    """The state, of random bytes that never spell NaN; the same for the same seed."""
-    source = torch.Generator().manual_seed(seed * 1000 + mesh.get_rank())
-    rank, world = mesh.get_local_rank(), mesh.size()
-    model: dict[str, Any] = {}
-    for name, shape in shapes(gib).items():
-        share = -(-shape[0] // world)
-        rows = max(0, min(share, shape[0] - rank * share))
-        for part, dtype in PARTS:
-            inner = torch.randn(rows, *shape[1:], generator=source).to(dtype)
-            stride = torch.empty(shape, device="meta").stride()
-            whole = DTensor.from_local(inner, mesh, [Shard(0)], run_check=False, shape=torch.Size(shape), stride=stride)
-            model[f"{name}.{part}"] = whole
-    return {"model": model, "step": seed}
-
-
-def most(value: float, group: Any) -> float:
-    """The slowest rank's."""
-    told = torch.tensor([value], dtype=torch.float64)
-    dist.all_reduce(told, dist.ReduceOp.MAX, group=group)
-    return told.item()
-
-
-def used() -> float:
-    """CPU seconds of this rank and of its children that have ended."""
-    who = [resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in who) + sum(_alive())
-
-
-def _alive() -> list[float]:
-    import psutil
-
+def turns(chosen: list[Any], together: int) -> list[list[Any]]:
+    """Methods that run side by side, the limits with each of them. Those under an agent are started in another way."""
+    limits = [one for one in chosen if one.limit]
     found = []
-    for child in psutil.Process().children(recursive=True):
-        try:
-            found.append(sum(child.cpu_times()[:2]))
-        except psutil.Error:
-            pass
-    return found
+    for under_agent in (False, True):
+        kinds = [one for one in chosen if not one.limit and one.under_agent == under_agent]
+        found += [[*limits, *kinds[at : at + together]] for at in range(0, len(kinds), together)]
+    return found or [limits]
 
 
-def sync(path: str) -> None:
-    """Files and folders, as a method would have to."""
-    for folder, _, files in os.walk(path):
-        for name in [*files, ""]:
-            file = os.open(os.path.join(folder, name), os.O_RDONLY)
-            os.fsync(file)
-            os.close(file)
+def shared_memory() -> set[pathlib.Path]:
+    """DLRover's segments."""
+    return set(pathlib.Path("/dev/shm").glob("*_ckpt_shm_*"))
 
 
-def drop(path: str) -> None:
-    """What is read next comes from the disk."""
-    for folder, _, files in os.walk(path):
-        for name in files:
-            file = os.open(os.path.join(folder, name), os.O_RDONLY)
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(file)
-
-
-class Bench:
-    """One run."""
+class Run:
+    """All turns of one run."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.rank = args, dist.get_rank()
-        self.group = dist.new_group(backend="gloo")
-        self.mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-        self.state = build(args.gib, self.mesh, 1)
-        self.into = build(args.gib, self.mesh, 2)
-        held = sum(raw(tensor).numel() for _, tensor in tensors(self.state))
-        total = torch.tensor([held])
-        dist.all_reduce(total, group=self.group)
-        self.bytes = int(total.item())
+        self.args = args
         self.rows: list[dict[str, Any]] = []
         self.failed: dict[str, str] = {}
-        self.turn = 0
-        self.square = torch.randn(args.matrix, args.matrix)
+        self.bytes, self.tensors = 0, 0
 
-    def note(self, method: Method, what: str, value: float, nth: int) -> None:
-        row = {"method": method.name, "limit": int(method.limit), "what": what, "turn": self.turn, "round": nth, "value": value}
-        self.rows.append(row)
+    def take(self, turn: int, kinds: list[Any]) -> None:
+        """One turn. If its ranks end before they have told anything, its methods are named in the table."""
+        told = pathlib.Path(self.args.out, f"turn-{turn}.json")
+        shutil.rmtree(self.args.scratch, ignore_errors=True)
+        os.makedirs(self.args.scratch)
+        start = self.under_agent if any(one.under_agent for one in kinds) else self.under_torchrun
+        segments = shared_memory()
+        problem = start(self.rank(turn, kinds, told))
+        # DLRover leaves its copy of the state there, which is memory.
+        for left in shared_memory() - segments:
+            left.unlink(missing_ok=True)
+        if told.exists():
+            found = json.loads(told.read_text())
+            told.unlink()
+            self.rows += found["rows"]
+            self.failed.update(found["failed"])
+            self.bytes, self.tensors = found["bytes"], found["tensors"]
+        else:
+            self.failed.update({one.name: problem for one in kinds if not one.limit})
+        shutil.rmtree(self.args.scratch, ignore_errors=True)
 
-    def step(self, method: Method) -> float:
-        """One step of training on this rank: a product, then what comes before the optimizer."""
-        start = time.perf_counter()
-        torch.mm(self.square, self.square)
-        method.before_optimizer()
-        return time.perf_counter() - start
+    def rank(self, turn: int, kinds: list[Any], told: pathlib.Path) -> list[str]:
+        """The command of a rank."""
+        args = self.args
+        words = ["--gib", args.gib, "--rounds", args.rounds, "--matrix", args.matrix, "--turn", turn]
+        words += ["--scratch", args.scratch, "--told", told, *(["--train"] if args.train else [])]
+        words += ["--only", *(one.__name__ for one in kinds)]
+        return [str(HERE / "rank.py"), *map(str, words)]
 
-    def once(self, method: Method, nth: int) -> None:
-        if self.rank == 0:
-            print(f"round {nth}: {method.name}", file=sys.stderr, flush=True)
-        path = f"{self.args.scratch}/{type(method).__name__}-{nth}"
-        if self.rank == 0:
-            os.makedirs(path)
-        dist.barrier(group=self.group)
-        cpu, start = used(), time.perf_counter()
-        method.save(path, 2 * nth + 1)
-        method.before_optimizer()
-        stall = time.perf_counter() - start
-        method.finish()
-        if not method.synced and not method.limit:
-            # What another rank still writes has another name, or none.
-            dist.barrier(group=self.group)
-            if self.rank == 0:
-                sync(path)
-        durable = time.perf_counter() - start
-        dist.barrier(group=self.group)
-        method.settle()
-        cpu = used() - cpu
-        self.note(method, "stall", most(stall, self.group), nth)
-        self.note(method, "durable", most(durable, self.group), nth)
-        spent = torch.tensor([cpu], dtype=torch.float64)
-        dist.all_reduce(spent, group=self.group)
-        self.note(method, "cpu", spent.item(), nth)
-        if type(method).load is not Method.load and nth == self.args.rounds - 1:
-            self.load(method, path, nth)
-            if type(method).whole is not Method.whole:
-                self.reshard(method, path, nth)
-        dist.barrier(group=self.group)
-        if self.rank == 0:
-            shutil.rmtree(path, ignore_errors=True)
+    def under_torchrun(self, rank: list[str]) -> str:
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.args.ranks)]
+        # What this run is started from may be a job itself.
+        done = subprocess.run([*torchrun, *rank], env=cluster.clean())
+        return f"the ranks ended with exit code {done.returncode}"
 
-    def reshard(self, method: Method, path: str, nth: int) -> None:
-        """The first rank loads what all have saved, from the disk."""
-        plain = {name: torch.zeros(whole.shape, dtype=whole.dtype) for name, whole in self.state["model"].items()}
-        taken, wrong = 0.0, 0
-        if self.rank == 0:
-            drop(self.args.scratch)
-            start = time.perf_counter()
-            method.whole(path, {"model": plain, "step": 0})
-            taken = time.perf_counter() - start
-        for name, sharded in self.state["model"].items():
-            whole = sharded.full_tensor()
-            wrong += self.rank == 0 and not torch.equal(raw(plain[name]), raw(whole))
-        self.note(method, "load on one", most(taken, self.group), nth)
-        self.note(method, "wrong tensors", most(wrong, self.group), nth)
+    def under_agent(self, rank: list[str]) -> str:
+        if cluster.program() is None:
+            return "there is no rankguard program; build one or name it in RANKGUARD_BIN"
+        with tempfile.TemporaryDirectory(prefix="peers-") as folder:
+            with contextlib.closing(cluster.Cluster(pathlib.Path(folder), slots=self.args.ranks)) as daemons:
+                command = [sys.executable, *rank, "--daemons", *map(str, daemons.pids)]
+                store = pathlib.Path(self.args.scratch, methods.AGENT_STORE)
+                keep = ["--keep", str(methods.AGENT_KEEP)]
+                job = daemons.run(methods.AGENT_JOB, command, self.args.ranks, store, 1, *keep, restarts=0)
+                code = job.wait()
+                if code:
+                    print(daemons.log(), file=sys.stderr)
+        return f"`rankguard run` ended with exit code {code}"
 
-    def load(self, method: Method, path: str, nth: int) -> None:
-        for what in ("cold", "warm"):
-            for _, tensor in tensors(self.into):
-                tensor.zero_()
-            if what == "cold":
-                drop(self.args.scratch)
-            dist.barrier(group=self.group)
-            start = time.perf_counter()
-            method.load(path, self.into)
-            self.note(method, f"load {what}", most(time.perf_counter() - start, self.group), nth)
-            pairs = zip(tensors(self.state), tensors(self.into))
-            wrong = sum(not torch.equal(raw(one), raw(two)) for (_, one), (_, two) in pairs)
-            self.note(method, "wrong tensors", most(wrong, self.group), nth)
-
-    def train(self, method: Method, nth: int) -> None:
-        """Training time lost to one save: the stall, and how much slower the steps were until it was over."""
-        path = f"{self.args.scratch}/{type(method).__name__}-train-{nth}"
-        if self.rank == 0:
-            os.makedirs(path)
-        dist.barrier(group=self.group)
-        calm = [self.step(method) for _ in range(30)]
-        start = time.perf_counter()
-        method.save(path, 2 * nth + 2)
-        stall, slow = time.perf_counter() - start, []
-        while not method.over() and len(slow) < 5000:
-            slow.append(self.step(method))
-        if not slow:
-            slow.append(self.step(method))
-        method.finish()
-        calm += [self.step(method) for _ in range(30)]
-        lost = stall + sum(slow) - len(slow) * statistics.mean(calm)
-        self.note(method, "lost", most(lost, self.group), nth)
-        self.note(method, "slowest step", most(max(slow) / statistics.median(calm), self.group), nth)
-        dist.barrier(group=self.group)
-        if self.rank == 0:
-            shutil.rmtree(path, ignore_errors=True)
-
-    def run(self) -> None:
-        chosen = [one for one in methods.ALL if not self.args.only or one.__name__ in self.args.only]
-        limits, others = [one for one in chosen if one.limit], [one for one in chosen if not one.limit]
-        together = self.args.together
-        for self.turn, at in enumerate(range(0, len(others) or 1, together)):
-            self.take_turns([*limits, *others[at : at + together]])
-
-    def take_turns(self, kinds: list[Any]) -> None:
-        made: dict[str, Any] = {}
-        for nth in range(self.args.rounds):
-            for kind in kinds:
-                self.tried(kind, made, nth)
-        for method in made.values():
-            try:
-                method.close()
-            except Exception as problem:
-                print(f"{method.name}: {problem}", file=sys.stderr)
-        made.clear()
-        gc.collect()
-
-    def tried(self, kind: Any, made: dict[str, Any], nth: int) -> None:
-        """A method that fails is named in the table and does not end the run; its ranks fail together or not at all."""
-        if kind.name in self.failed:
-            return
-        problem = ""
-        try:
-            with memory.Watch() as watch:
-                if kind.name not in made:
-                    made[kind.name] = kind(self.state, self.group, self.args.scratch)
-                self.once(made[kind.name], nth)
-            if nth == 0:
-                extra = torch.tensor([watch.extra])
-                dist.all_reduce(extra, group=self.group)
-                self.note(made[kind.name], "memory", extra.item() / self.bytes, nth)
-            if self.args.train:
-                self.train(made[kind.name], nth)
-        except Exception as raised:
-            problem = repr(raised)[:200]
-            if self.rank == 0:
-                traceback.print_exc()
-        if most(float(bool(problem)), self.group):
-            self.failed[kind.name] = problem or "another rank failed"
+    def write(self) -> None:
+        """The measurements, the table and the plot."""
+        with open(f"{self.args.out}/peers.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, ["method", "limit", "what", "turn", "round", "value"])
+            writer.writeheader()
+            writer.writerows(self.rows)
+        load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+        about = (
+            f"{self.bytes / (1 << 30):.2f} GiB in {self.tensors} tensors on {self.args.ranks} ranks, "
+            f"{self.args.rounds - 1} rounds after a first one that is shown apart, {self.args.together} methods at a time; "
+            f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores, "
+            f"load average at the end {load}."
+        )
+        table = tables.Table(self.rows, self.failed, self.bytes)
+        for name, text in (("peers.md", table.markdown(about)), ("peers.svg", table.svg())):
+            pathlib.Path(self.args.out, name).write_text(text)
+        print(table.markdown(about))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gib", type=float, default=2.0, help="size of the state, over all ranks")
+    parser.add_argument("--ranks", type=int, default=2, help="processes that hold it")
     parser.add_argument("--rounds", type=int, default=6, help="saves of each method; the first is shown apart")
     parser.add_argument("--out", default="peers", help="folder of the results")
-    parser.add_argument("--scratch", help="folder of the saves [default: in --out]")
+    parser.add_argument("--scratch", help="folder of the saves, made and removed [default: in --out]")
     parser.add_argument("--together", type=int, default=3, help="methods that take turns, beside the limits")
     parser.add_argument("--only", nargs="*", help="names of classes in methods.py")
     parser.add_argument("--train", action="store_true", help="measure the training time lost to a save too")
     parser.add_argument("--matrix", type=int, default=768, help="size of the product that is a step")
     args = parser.parse_args()
+    args.out = os.path.abspath(args.out)
     args.scratch = os.path.abspath(args.scratch or f"{args.out}/scratch")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=5))
-    if dist.get_rank() == 0:
-        shutil.rmtree(args.scratch, ignore_errors=True)
-        os.makedirs(args.scratch, exist_ok=True)
-    dist.barrier()
-    bench = Bench(args)
-    bench.run()
-    if dist.get_rank() == 0:
-        shutil.rmtree(args.scratch, ignore_errors=True)
-        with open(f"{args.out}/peers.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, ["method", "limit", "what", "turn", "round", "value"])
-            writer.writeheader()
-            writer.writerows(bench.rows)
-        load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-        about = (
-            f"{bench.bytes / (1 << 30):.2f} GiB in {len(bench.state['model'])} tensors on {dist.get_world_size()} ranks, "
-            f"{args.rounds - 1} rounds after a first one that is shown apart, {args.together} methods at a time; "
-            f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores, "
-            f"load average at the end {load}."
-        )
-        table = tables.Table(bench.rows, bench.failed, bench.bytes)
-        with open(f"{args.out}/peers.md", "w") as file:
-            file.write(table.markdown(about))
-        with open(f"{args.out}/peers.svg", "w") as file:
-            file.write(table.svg())
-        print(table.markdown(about))
-    dist.barrier()
-    # DLRover leaves threads and children that nothing ends.
-    sys.stdout.flush()
-    for child in __import__("psutil").Process().children(recursive=True):
-        child.kill()
-    os._exit(0)
+    os.makedirs(args.out, exist_ok=True)
+    chosen = [one for one in methods.ALL if not args.only or one.__name__ in args.only]
+    run = Run(args)
+    for turn, kinds in enumerate(turns(chosen, args.together)):
+        run.take(turn, kinds)
+    run.write()
 
 
 if __name__ == "__main__":

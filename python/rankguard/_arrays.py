@@ -36,6 +36,11 @@ _NUMPY = {
 _TORCH = dict(_NUMPY)
 
 
+#: Where parts of DTensors lie, by global shape, mesh and placements: a model has few of them.
+_PLACES: dict[Any, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
+_PLACES_MAX = 4096
+
+
 class Unsavable(TypeError):
     """A value that is neither a tensor nor plain state; the message names its key."""
 
@@ -214,14 +219,16 @@ def _numpy_box(name: str, array: Any, writable: bool) -> Box:
 
 def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging]) -> Optional[Box]:
     torch = _loaded("torch")
-    local, global_shape, offset, replica = tensor.detach(), list(tensor.shape), [0] * tensor.dim(), 0
+    global_shape, offset, replica = list(tensor.shape), [0] * tensor.dim(), 0
     if _is_dtensor(tensor):
         placed = _dtensor_part(name, tensor)
         if placed is None:
             return None
         local, offset, replica = placed
-    elif type(local).__name__ == "ShardedTensor":
+    elif type(tensor).__name__ == "ShardedTensor":
         raise Unsavable(f"{name}: ShardedTensor is not supported; use DTensor (FSDP2)")
+    else:
+        local = tensor.detach()
     dtype = _TORCH.get(str(local.dtype).rpartition(".")[2])
     if dtype is None:
         raise Unsavable(f"{name}: tensors of {local.dtype} cannot be saved")
@@ -246,21 +253,39 @@ def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging
 
 
 def _dtensor_part(name: str, tensor: Any) -> Optional[tuple[Any, list[int], int]]:
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-    if any(placement.is_partial() for placement in tensor.placements):
-        raise Unsavable(f"{name}: a partial DTensor has no value yet; reduce it first (redistribute)")
-    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    local = tensor.to_local().detach()
+    with _loaded("torch").no_grad():
+        # With gradients this would be an operation of autograd, and so would a detach of the DTensor: a tenth of a millisecond
+        # for each tensor, in which the trainer stands still.
+        local = tensor.to_local().detach()
+    shape, offset, replica = _dtensor_place(name, tuple(tensor.shape), tensor.device_mesh, tuple(tensor.placements))
     if local.numel() == 0 and tensor.numel() > 0:
         return None
-    if tuple(local.shape) != tuple(shape):
-        raise Unsavable(f"{name}: its local part has shape {tuple(local.shape)} where its placement says {tuple(shape)}")
-    replica, coordinate = 0, tensor.device_mesh.get_coordinate() or []
-    for placement, at, size in zip(tensor.placements, coordinate, tensor.device_mesh.shape):
+    if tuple(local.shape) != shape:
+        raise Unsavable(f"{name}: its local part has shape {tuple(local.shape)} where its placement says {shape}")
+    return local, list(offset), replica
+
+
+def _dtensor_place(
+    name: str, global_shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Shape and offset of the local part, and which copy it is. The same from save to save, and dear to find out."""
+    key = (global_shape, mesh, placements)
+    known = _PLACES.get(key)
+    if known is not None:
+        return known
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    if any(placement.is_partial() for placement in placements):
+        raise Unsavable(f"{name}: a partial DTensor has no value yet; reduce it first (redistribute)")
+    shape, offset = compute_local_shape_and_global_offset(global_shape, mesh, placements)
+    replica = 0
+    for placement, at, size in zip(placements, mesh.get_coordinate() or [], mesh.shape):
         if placement.is_replicate():
             replica = replica * size + at
-    return local, [int(at) for at in offset], replica
+    if len(_PLACES) >= _PLACES_MAX:
+        _PLACES.clear()
+    _PLACES[key] = tuple(shape), tuple(int(at) for at in offset), replica
+    return _PLACES[key]
 
 
 def _staged(name: str, tensor: Any, writable: bool, staging: Optional[Staging]) -> tuple[Any, Optional[Callable[[], None]]]:

@@ -61,10 +61,17 @@ class Cluster:
         args = [self._bin, *words, "--controller", self.address, "--format", "json"]
         return json.loads(subprocess.run(args, check=True, capture_output=True, env=clean(), timeout=60).stdout)
 
-    def run(self, name: str, command: list[str], ranks: int, store: pathlib.Path, every: int) -> subprocess.Popen:
+    @property
+    def pids(self) -> list[int]:
+        """Of the controller and the agent."""
+        return [daemon.pid for daemon in self._daemons]
+
+    def run(
+        self, name: str, command: list[str], ranks: int, store: pathlib.Path, every: int, *options: str, restarts: int = 10
+    ) -> subprocess.Popen:
         """Starts a job and follows it."""
-        args = [self._bin, "run", "--controller", self.address, "--name", name, "--ranks-per-node", str(ranks)]
-        args += ["--checkpoint-dir", str(store), "--checkpoint-every", str(every), "--max-restarts", "10"]
+        args = [self._bin, "run", "--controller", self.address, "--name", name, "--ranks-per-node", str(ranks), *options]
+        args += ["--checkpoint-dir", str(store), "--checkpoint-every", str(every), "--max-restarts", str(restarts)]
         args += ["--workdir", str(self.folder), "--", *command]
         log = open(self.folder / f"run-{name}.log", "w")
         return subprocess.Popen(args, stdout=log, stderr=log, env=clean())
