@@ -35,6 +35,6 @@ pub mod verify;
 
 pub use arena::Arena;
 pub use image::{ImageSink, ImageSource, MappedImage, Piece, Scattered};
-pub use priority::in_background;
+pub use priority::{give_way, in_background};
 pub use rankguard_checkpoint_format as format;
 pub use store::{Checkpoint, Lease, Problem, Store, StoreError};

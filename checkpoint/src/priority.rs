@@ -7,15 +7,21 @@ use std::thread::{Builder, scope};
 /// all taken.
 const NICE: i32 = 10;
 
-/// Does work behind everything else that wants the processor, on a thread of its own, which threads that it starts inherit; it
-/// cannot be taken back. A system that refuses has it done all the same, here if need be.
+/// From here on this thread, and those that it starts, come behind everything else that wants the processor. It cannot be taken
+/// back. A system that refuses changes nothing.
+pub fn give_way() {
+    // On Linux the nice value belongs to the thread.
+    let _ = rustix::process::nice(NICE);
+}
+
+/// Does work behind everything else that wants the processor, on a thread of its own. A system that refuses has it done all the
+/// same, here if need be.
 pub fn in_background<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
     let mut work = Some(work);
     let mut take = || work.take().map(|work| work());
     let done = scope(|scope| {
         let behind = || {
-            // On Linux the nice value belongs to the thread.
-            let _ = rustix::process::nice(NICE);
+            give_way();
             take()
         };
         let thread = Builder::new().name(name.to_owned()).spawn_scoped(scope, behind).ok()?;

@@ -37,6 +37,19 @@ pub struct Verified {
     pub chunks: u64,
 }
 
+impl Verified {
+    /// Nothing of it has been read yet.
+    pub fn unread(id: CheckpointId) -> Self {
+        Self {
+            id,
+            intact: false,
+            world_size: 0,
+            bytes: 0,
+            chunks: 0,
+        }
+    }
+}
+
 impl Report {
     /// Whether nothing is wrong.
     pub fn is_intact(&self) -> bool {
@@ -82,13 +95,7 @@ pub(crate) fn verify_one(
     id: CheckpointId,
     pace: &mut dyn FnMut(u64),
 ) -> Result<(Verified, Vec<Problem>), StoreError> {
-    let mut verified = Verified {
-        id,
-        intact: false,
-        world_size: 0,
-        bytes: 0,
-        chunks: 0,
-    };
+    let mut verified = Verified::unread(id);
     let manifest = match store.manifest(job, id) {
         Ok(manifest) => manifest,
         Err(error) => {

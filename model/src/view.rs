@@ -87,6 +87,9 @@ pub struct JobView {
     pub step: Option<Step>,
     /// Committed checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointView>,
+    /// The newest step that is on its way into the store: sealed by all ranks and not committed yet.
+    #[serde(default)]
+    pub saving: Option<Step>,
     /// Shards that were lost to a checkpoint: skipped or replaced for want of memory, called too late, or not written. Each
     /// makes one attempt void.
     #[serde(default)]

@@ -27,6 +27,7 @@ from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+import ours  # noqa: E402
 import torch  # noqa: E402
 
 import cluster  # noqa: E402
@@ -99,9 +100,9 @@ class Run:
         with tempfile.TemporaryDirectory(prefix="peers-") as folder:
             with contextlib.closing(cluster.Cluster(pathlib.Path(folder), slots=self.args.ranks)) as daemons:
                 command = [sys.executable, *rank, "--daemons", *map(str, daemons.pids)]
-                store = pathlib.Path(self.args.scratch, methods.AGENT_STORE)
-                keep = ["--keep", str(methods.AGENT_KEEP)]
-                job = daemons.run(methods.AGENT_JOB, command, self.args.ranks, store, 1, *keep, restarts=0)
+                store = pathlib.Path(self.args.scratch, ours.AGENT_STORE)
+                keep = ["--keep", str(ours.AGENT_KEEP)]
+                job = daemons.run(ours.AGENT_JOB, command, self.args.ranks, store, 1, *keep, restarts=0)
                 code = job.wait()
                 if code:
                     print(daemons.log(), file=sys.stderr)
@@ -134,7 +135,7 @@ def main() -> None:
     parser.add_argument("--out", default="peers", help="folder of the results")
     parser.add_argument("--scratch", help="folder of the saves, made and removed [default: in --out]")
     parser.add_argument("--together", type=int, default=3, help="methods that take turns, beside the limits")
-    parser.add_argument("--only", nargs="*", help="names of classes in methods.py")
+    parser.add_argument("--only", nargs="*", help="names of classes in methods.py and ours.py")
     parser.add_argument("--train", action="store_true", help="measure the training time lost to a save too")
     parser.add_argument("--matrix", type=int, default=768, help="size of the product that is a step")
     args = parser.parse_args()

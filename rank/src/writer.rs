@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rankguard_checkpoint::arena::Arena;
 use rankguard_checkpoint::format::{CheckpointId, Digest, MAX_INDEX_BYTES, Manifest, ShardIndex};
 use rankguard_checkpoint::store::Written;
-use rankguard_checkpoint::{Store, retention};
+use rankguard_checkpoint::{Store, give_way, retention};
 use rankguard_model::{Rank, ShardSeal, Step, with_causes};
 
 use crate::local_error::LocalError;
@@ -94,7 +94,10 @@ impl Writer {
         let shared = Arc::new(Shared::default());
         let work = {
             let shared = shared.clone();
-            move || run(&shared, &destination)
+            move || {
+                give_way();
+                run(&shared, &destination);
+            }
         };
         let thread = std::thread::Builder::new()
             .name("rankguard-write".to_owned())

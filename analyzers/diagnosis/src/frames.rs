@@ -228,6 +228,8 @@ pub(crate) fn looks_up_label(sign: &Sign) -> Option<&str> {
         "label2idx",
         "label_map",
         "class_to_idx",
+        "class_to_ind",
+        "class_to_index",
         "class2id",
         "cat2label",
     ];
@@ -294,6 +296,32 @@ pub(crate) fn kernel_owner<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
     sign.text
         .contains("CUDA_ERROR_ILLEGAL_ADDRESS")
         .then_some("TensorFlow or XLA")
+}
+
+/// Whether tensors were being joined where they turned out to live apart: what a framework stacks or gathers for its program
+/// is what the program gave it.
+pub(crate) fn joins(sign: &Sign, class: &str) -> bool {
+    let innermost = sign.field("functions").and_then(|names| names.split(',').next());
+    let joins = |name: &str| {
+        ["collate", "concat", "gather", "stack"]
+            .iter()
+            .any(|verb| name.contains(verb))
+    };
+    class == "device-mismatch" && innermost.is_some_and(joins)
+}
+
+/// Whether what is not implemented is for the program to write: its own code says so, or a framework asks it for it.
+pub(crate) fn is_the_programs_to_write(sign: &Sign, class: &str) -> bool {
+    let raised = class == "not-implemented" && sign.text.starts_with("NotImplementedError");
+    let asked = ["must be implemented", "must implement", "missing the required"];
+    raised && (innermost(sign) == Some("program") || asked.iter().any(|words| sign.text.contains(words)))
+}
+
+/// Whether the file that is not there has a name that no program chooses: one that a framework wrote for itself in between.
+pub(crate) fn looks_for_its_own(sign: &Sign) -> bool {
+    let path = sign.text.trim_end_matches(['\'', '"']);
+    let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    ["temp", "tmp"].iter().any(|word| name.contains(word))
 }
 
 /// Whether the program had a model loaded by its name alone, from whoever publishes it with its weights.

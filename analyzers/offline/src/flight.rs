@@ -60,6 +60,7 @@ pub fn join(incidents: &mut Vec<Incident>, found: Vec<FoundDump>) {
             rank: Some(dump.rank),
             node: dump.node.clone(),
             measured: false,
+            worked: false,
         });
     }
     for sign in signs {

@@ -52,6 +52,8 @@ pub(crate) struct Log {
     pub node: Option<NodeId>,
     /// Whether its clock was corrected by a measured offset.
     pub measured: bool,
+    /// Whether a program shows its work in it.
+    pub worked: bool,
 }
 
 /// Signs that belong together, in the best order that is known.
@@ -167,6 +169,7 @@ fn log(stream: &ReadStream) -> Log {
         rank: stream.rank,
         node: stream.node.clone(),
         measured: stream.measured,
+        worked: stream.done.is_some() || !stream.progress.is_empty(),
     }
 }
 

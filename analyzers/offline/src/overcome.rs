@@ -8,15 +8,16 @@ use std::time::Duration;
 use rankguard_diagnosis::{Sign, What, answers_again};
 use rankguard_model::{Role, Source};
 
-use crate::incident::Item;
+use crate::incident::{Incident, Item};
 use crate::stream::Seen;
 
 /// Lines after a complaint in which it is told what becomes of it.
 const NEAR: u64 = 2;
 
-/// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes, and
-/// the containers of a job that is through are stopped.
-const WAITS: [(&str, &str); 6] = [
+/// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes, the
+/// containers of a job that is through are stopped, and a processor that was throttled runs at its speed again.
+const WAITS: [(&str, &str); 7] = [
+    ("cpu-cooled", "gpu-thermal"),
     ("kubernetes-job-completed", "external-termination"),
     ("pod-assigned", "k8s-unschedulable"),
     ("pod-assigned", "k8s-volume-unbound"),
@@ -27,6 +28,9 @@ const WAITS: [(&str, &str); 6] = [
 
 /// Twice as long as a scheduler, a kubelet or a volume controller waits at most before it tries again.
 const TRIES: Duration = Duration::from_secs(600);
+
+/// How the kernel announces machine checks, corrected ones too.
+const ANNOUNCED: &str = "Machine check events logged";
 
 /// What an interpreter says that does not find its program.
 const NEVER_RAN: [&str; 2] = [": can't open file '", ": can't find '__main__' module in '"];
@@ -59,6 +63,21 @@ pub(crate) fn answered_again(items: &[Item]) -> bool {
                 .is_some_and(|class| class.as_str() == "filesystem-hang");
             waits && item.last_line < answered(item.log)
         })
+}
+
+/// Whether nothing is told but of errors that the machine corrected, beside a program that worked or said that it was done.
+pub(crate) fn only_corrected(incident: &Incident) -> bool {
+    let corrected = |item: &Item| is_corrected(&item.sign);
+    let means_something = |item: &&Item| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
+    let mut told = incident.items.iter().filter(means_something).peekable();
+    told.peek().is_some() && told.all(corrected) && incident.logs.iter().any(|log| log.worked)
+}
+
+/// An error that was corrected, or the announcement of machine checks that does not say which.
+fn is_corrected(sign: &Sign) -> bool {
+    let class = sign.class().map_or("", |class| class.as_str());
+    let counted = sign.mark().is_some_and(|mark| mark.signature == "edac-ce");
+    counted || class == "pcie-corrected-errors" || sign.text.contains(ANNOUNCED)
 }
 
 /// Turns what was overcome into noise. `seen` is in the order of its lines; `worked` is the last line that shows work, `lines`
@@ -184,9 +203,7 @@ fn corrected(seen: &mut [Seen]) {
         .collect();
     silence(seen, |seen, sign| {
         let near = |line: &u64| (seen.first_line..=seen.last_line + NEAR).contains(line);
-        sign.source == Source::KernelLog
-            && sign.text.contains("Machine check events logged")
-            && corrected.iter().any(near)
+        sign.source == Source::KernelLog && sign.text.contains(ANNOUNCED) && corrected.iter().any(near)
     });
 }
 

@@ -133,7 +133,8 @@ pub fn conclude_with(incident: &Incident, catalogue: &Catalogue) -> Option<Offli
         && opinion.verdict.confidence < WORTH_A_CASE
         && witnesses(&signs) < 2
         && !signs.iter().any(Sign::is_root_mark);
-    if !says_failure || weak || overcome::answered_again(&incident.items) || opinion.verdict.class.as_str() == "none" {
+    let overcome = overcome::answered_again(&incident.items) || overcome::only_corrected(incident);
+    if !says_failure || weak || overcome || opinion.verdict.class.as_str() == "none" {
         return None;
     }
     let verdict = opinion.verdict;

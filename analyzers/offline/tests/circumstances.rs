@@ -232,3 +232,78 @@ fn a_data_worker_that_the_kernel_killed_is_its_ranks() {
     assert_eq!(rank_of(5151), ("host-oom-kill".to_owned(), Some(Rank(1))));
     assert_eq!(rank_of(5152).1, None);
 }
+
+#[test]
+fn what_a_framework_joins_is_what_the_program_gave_it() {
+    let joined = r#"Traceback (most recent call last):
+  File "/venv/lib/python3.9/site-packages/pytorch_lightning/trainer/trainer.py", line 611, in run_evaluation
+    self.log_epoch_metrics(outputs)
+  File "/venv/lib/python3.9/site-packages/pytorch_lightning/core/step_result.py", line 630, in collate_tensors
+    return torch.stack(items)
+RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cuda:1!"#;
+    assert_eq!(named(&of("rank-stderr", joined)), ("device-mismatch", "user-code"));
+    let its_own = joined
+        .replace("collate_tensors", "clip_gradients")
+        .replace("torch.stack(items)", "norm + self._norm");
+    assert_eq!(named(&of("rank-stderr", &its_own)), ("device-mismatch", "framework"));
+}
+
+#[test]
+fn a_file_that_a_framework_wrote_in_between_is_the_frameworks_to_find() {
+    let lost = r#"Traceback (most recent call last):
+  File "train.py", line 12, in <module>
+    trainer.fit(model)
+  File "/venv/lib/python3.9/site-packages/pytorch_lightning/trainer/trainer.py", line 593, in fit
+    self.load_spawn_weights(model)
+  File "/venv/lib/python3.9/site-packages/torch/serialization.py", line 525, in load
+    with _open_file_like(f, 'rb') as opened_file:
+FileNotFoundError: [Errno 2] No such file or directory: '/home/u/__temp_weights.ckpt'"#;
+    assert_eq!(named(&of("rank-stderr", lost)), ("file-not-found", "framework"));
+    // A name that somebody chose, and a folder for what is there for a while, say nothing.
+    let chosen = lost.replace("/home/u/__temp_weights.ckpt", "/tmp/u/base.ckpt");
+    assert_eq!(named(&of("rank-stderr", &chosen)), ("file-not-found", "user-code"));
+}
+
+#[test]
+fn a_parameter_that_the_framework_was_still_fetching_is_the_frameworks() {
+    let fetching = "AssertionError: {'id': 615, 'status': 'INFLIGHT', 'numel': 4096}";
+    assert_eq!(named(&of("rank-stderr", fetching)), ("assertion-error", "framework"));
+}
+
+#[test]
+fn what_a_machine_corrected_failed_no_job_that_worked_on() {
+    let corrected = "mce: [Hardware Error]: Machine check events logged
+EDAC MC0: 1 CE memory scrubbing error on CPU_SrcID#0_Ha#0_Chan#2_DIMM#0 (channel:2 slot:0 page:0x12 offset:0x0)";
+    let beside = |work: &str| {
+        let kernel = stream("kmsg", None, corrected);
+        case(vec![kernel, stream("rank-stderr", None, work)]).class
+    };
+    assert_eq!(beside("epoch 1 loss 0.7\ntraining done"), "none");
+    assert_ne!(beside("epoch 1 loss 0.7\nBus error (core dumped)"), "none");
+    // Nobody shows that anything worked.
+    assert_ne!(of("kmsg", corrected).class, "none");
+}
+
+#[test]
+fn what_a_program_does_not_implement_is_for_the_program_to_write() {
+    let own = r#"Traceback (most recent call last):
+  File "train.py", line 12, in <module>
+    Solver(config).step()
+  File "/home/u/project/solver.py", line 44, in step
+    raise NotImplementedError
+NotImplementedError"#;
+    assert_eq!(named(&of("rank-stderr", own)), ("not-implemented", "user-code"));
+    let frameworks = own.replace(
+        "/home/u/project/solver.py",
+        "/venv/lib/python3.9/site-packages/verl/rewards.py",
+    );
+    assert_eq!(named(&of("rank-stderr", &frameworks)), ("not-implemented", "framework"));
+    let asked = frameworks.replace(
+        "\nNotImplementedError",
+        "\nNotImplementedError: `train_dataloader` must be implemented to be used with the Trainer",
+    );
+    assert_eq!(named(&of("rank-stderr", &asked)), ("not-implemented", "user-code"));
+    // No program writes the kernels of its library.
+    let kernel = r#"RuntimeError: "addmm_impl_cpu_" not implemented for 'Half'"#;
+    assert_eq!(named(&of("rank-stderr", kernel)), ("not-implemented", "framework"));
+}

@@ -106,6 +106,17 @@ impl Checkpoints {
         known.any(|step| Some(step) > done && !self.attempts.is_void(generation, step))
     }
 
+    /// The newest step that is on its way into the store: all of so many ranks have sealed it, and no manifest names it yet.
+    pub fn saving(&self, ranks: usize) -> Option<Step> {
+        let done = self.newest().map(|newest| newest.step);
+        let sealed = self.stall_ms.iter().rev();
+        let mut whole = sealed.filter(|((generation, step), stalls)| {
+            let is_open = Some(*step) > done && !self.attempts.is_void(*generation, *step);
+            is_open && *generation == self.trained && stalls.len() == ranks
+        });
+        whole.next().map(|((_, step), _)| *step)
+    }
+
     /// Whether this checkpoint is committed.
     pub fn has(&self, generation: Generation, step: Step) -> bool {
         let mut known = self.committed.iter();

@@ -1,6 +1,6 @@
 //! The state as operators see it.
 
-use rankguard_model::{CaseState, JobView, NodeView, StatusView, StragglerView, Timestamp};
+use rankguard_model::{CaseState, JobView, NodeView, Placement, StatusView, StragglerView, Timestamp};
 
 use crate::tempo::Slow;
 use crate::{Fleet, Job, Node, Phase, Plan, State};
@@ -60,14 +60,16 @@ fn job_view(job: &Job, hang_ms: u64) -> JobView {
         Phase::Stopped { reason } => Some(reason.clone()),
         _ => job.hang.why_it_waits(hang_ms),
     };
+    let placements: Vec<Placement> = job.plan.iter().flat_map(Plan::placements).collect();
     JobView {
         spec: job.spec.clone(),
         state: job.state(),
         reason,
         generation: job.generation,
-        placements: job.plan.iter().flat_map(Plan::placements).collect(),
         step: job.step,
         checkpoints: job.checkpoints.committed.clone(),
+        saving: job.checkpoints.saving(placements.len()),
+        placements,
         void_shards: job.checkpoints.void_shards,
         void_reason: job.checkpoints.void_reason.clone(),
         copies_failed: job.checkpoints.copies_failed,

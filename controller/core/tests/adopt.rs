@@ -283,10 +283,14 @@ fn rg_1_what_is_durable_only_after_its_ranks_have_ended_well_is_committed_all_th
         cluster.rank_says(rank, exited, Vec::new());
     }
     assert_eq!(cluster.state.jobs()[&job()].phase, Phase::Finished);
+    let saving = |cluster: &Cluster| cluster.state.status(cluster.now).jobs[0].saving;
+    assert_eq!(saving(&cluster), Some(Step(50)), "whoever waits for the end can tell");
     for rank in 0..8 {
         cluster.rank_says(rank, Body::ShardDurable { seal: seal(rank, 50) }, Vec::new());
     }
+    assert_eq!(saving(&cluster), Some(Step(50)));
     commit(&mut cluster);
     let newest = cluster.state.jobs()[&job()].checkpoints.newest();
     assert_eq!(newest.map(|view| view.step), Some(Step(50)));
+    assert_eq!(saving(&cluster), None);
 }

@@ -1,7 +1,9 @@
 //! Where a failure sits, where its circumstances tell other than its class.
 
 use crate::first_rank::NODE_RANKS;
-use crate::frames::{computes_loss, installed, kernel_owner, maker, published};
+use crate::frames::{
+    computes_loss, installed, is_the_programs_to_write, joins, kernel_owner, looks_for_its_own, maker, published,
+};
 use crate::{Candidate, Scene, Sign};
 
 /// Mistakes of code, whoever wrote it; with the circumstances it can be told who did.
@@ -45,7 +47,13 @@ struct Said {
     why: &'static str,
 }
 
-const SAID: [Said; 6] = [
+const SAID: [Said; 7] = [
+    Said {
+        classes: &["assertion-error"],
+        words: &["'status': 'inflight'"],
+        layer: "framework",
+        why: "A parameter was asked for while the framework itself was still fetching it.",
+    },
     Said {
         classes: &["collective-argument-error"],
         words: &["must be contiguous"],
@@ -98,7 +106,13 @@ pub(super) fn of<'s>(
         let why = "An internal assertion of the framework failed, which no program is meant to reach.".to_owned();
         return Some(("framework", why));
     }
-    if code && let Some(framework) = maker(sign) {
+    if is_the_programs_to_write(sign, class) {
+        let why = "What is not implemented is for the program to write.".to_owned();
+        return Some(("user-code", why));
+    }
+    if (code && !joins(sign, class) || class == "file-not-found" && looks_for_its_own(sign))
+        && let Some(framework) = maker(sign)
+    {
         let why = format!("The code that failed is that of {framework}, with no line of the program below it.");
         return Some(("framework", why));
     }

@@ -33,13 +33,7 @@ impl ObjectTier {
     }
 
     async fn verify_one(&self, job: &JobId, id: CheckpointId) -> Result<(Verified, Vec<Problem>), ObjectError> {
-        let mut verified = Verified {
-            id,
-            intact: false,
-            world_size: 0,
-            bytes: 0,
-            chunks: 0,
-        };
+        let mut verified = Verified::unread(id);
         let manifest = match self.manifest(job, id).await {
             Ok(manifest) => manifest,
             Err(error) => {

@@ -18,6 +18,10 @@ const PROGRESS: Duration = Duration::from_secs(20);
 /// How long a controller may be away before following it makes no sense any more. The job goes on without it.
 const AWAY_MAX: Duration = Duration::from_secs(600);
 
+/// How long the last checkpoint of a job that has finished may be on its way before waiting makes no sense any more. The agents
+/// go on.
+const SAVING_MAX: Duration = Duration::from_secs(600);
+
 /// What was told already, so that only news is.
 pub(super) struct Follower {
     pub(super) job: JobId,
@@ -25,6 +29,7 @@ pub(super) struct Follower {
     cases: BTreeMap<CaseId, CaseState>,
     told: Instant,
     away: Option<Instant>,
+    saving: Option<Instant>,
 }
 
 impl Follower {
@@ -35,10 +40,11 @@ impl Follower {
             cases: BTreeMap::new(),
             told: Instant::now(),
             away: None,
+            saving: None,
         }
     }
 
-    /// Until the job has ended.
+    /// Until the job has ended and what it saved last is committed.
     pub(super) async fn follow(&mut self, client: &Client) -> Result<Exit, CliError> {
         loop {
             if let Some(exit) = self.look(client).await? {
@@ -75,10 +81,29 @@ impl Follower {
         };
         self.tell(view);
         match view.state {
-            JobState::Finished => Ok(Some(Exit::Fine)),
+            JobState::Finished => Ok(self.has_saved(view).then_some(Exit::Fine)),
             JobState::Stopped => Err(stopped(view, &cases)),
             _ => Ok(None),
         }
+    }
+
+    /// Whether nothing of a finished job is on its way into the store any more, or for too long.
+    fn has_saved(&mut self, view: &JobView) -> bool {
+        let Some(step) = view.saving else { return true };
+        let since = *self.saving.get_or_insert_with(|| {
+            out::note(&format!(
+                "step {step} is being written; its checkpoint is not committed yet"
+            ));
+            Instant::now()
+        });
+        let over = since.elapsed() > SAVING_MAX;
+        if over {
+            out::note(&format!(
+                "step {step} is not committed after {} s; `rankguard agent status` on its nodes shows what writes it",
+                SAVING_MAX.as_secs()
+            ));
+        }
+        over
     }
 
     fn tell(&mut self, view: &JobView) {
