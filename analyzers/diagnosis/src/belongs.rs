@@ -19,9 +19,11 @@ pub(crate) fn scopes<'a>(glimpse: &Glimpse<'a>, context: &'a Context) -> impl It
         Entity::Node { node } | Entity::Device { node, .. } => (None, Some(node)),
         Entity::Unknown => (None, Some(&glimpse.evidence.node)),
     };
-    let idle = machine.filter(|node| context.jobs_on(node).next().is_none());
     let there = machine.into_iter().flat_map(|node| context.jobs_on(node));
-    let jobs = there.map(|(job, known)| ScopeRef::Job(job, known.generation));
+    let mut jobs = there
+        .map(|(job, known)| ScopeRef::Job(job, known.generation))
+        .peekable();
+    let idle = machine.filter(|_| jobs.peek().is_none());
     own.or(idle.map(ScopeRef::Node)).into_iter().chain(jobs)
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue)
         );
         reasoning.push(Reason { at: now, text });
     }
-    let nodes = draft.nodes().len();
+    let nodes = draft.nodes();
     if nodes > 1 {
         let text = format!("{nodes} nodes speak in this case.");
         reasoning.push(Reason { at: now, text });

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rankguard_model::{Folded, Generation, JobId, NodeId, Rank};
 use serde::{Deserialize, Serialize};
 
+use crate::by_name::by_name;
+
 /// Which jobs run where. Lent with every call, so that there is one owner of the truth: the caller. Changed job by job, and
 /// asked by node without a look at any rank.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,7 +62,7 @@ impl Context {
 
     /// The jobs that have ranks on a node, by name.
     pub fn jobs_on(&self, node: &NodeId) -> impl Iterator<Item = (&JobId, &JobContext)> {
-        let names = self.on.get(&Folded::of(node)).into_iter().flatten();
+        let names = by_name(&self.on, node).into_iter().flatten();
         names.filter_map(|name| self.jobs.get_key_value(name))
     }
 }

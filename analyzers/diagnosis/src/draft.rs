@@ -198,8 +198,13 @@ impl Draft {
         another
     }
 
-    /// Nodes and ranks that speak in it, for a person.
-    pub(crate) fn nodes(&self) -> BTreeSet<&NodeId> {
-        self.signs.iter().filter_map(Sign::node).collect()
+    /// How many nodes speak in it, for a person. In most it is one, which is seen without putting any in order.
+    pub(crate) fn nodes(&self) -> usize {
+        let nodes = || self.signs.iter().filter_map(Sign::node);
+        let Some(first) = nodes().next() else { return 0 };
+        if nodes().all(|node| node == first) {
+            return 1;
+        }
+        nodes().collect::<BTreeSet<_>>().len()
     }
 }

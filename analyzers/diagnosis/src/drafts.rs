@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{Folded, NodeId, Timestamp};
 
+use crate::by_name::by_name;
 use crate::draft::Draft;
+use crate::rising::Rising;
 use crate::scope::ScopeRef;
 use crate::{DraftId, Policy, Scope};
 
@@ -16,7 +18,7 @@ type Ids = Vec<DraftId>;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Drafts {
     /// Oldest first. Boxed, because they come and go by the thousand and are large.
-    all: BTreeMap<DraftId, Box<Draft>>,
+    all: Rising<DraftId, Box<Draft>>,
     orders: Orders,
 }
 
@@ -27,7 +29,7 @@ struct Orders {
     /// When each open draft is concluded.
     due: BTreeSet<(Timestamp, DraftId)>,
     /// When each concluded draft was concluded.
-    done: BTreeSet<(Timestamp, DraftId)>,
+    done: Rising<(Timestamp, DraftId), ()>,
     /// Concluded drafts of jobs by the nodes of the job.
     done_on: BTreeMap<Folded<NodeId>, Ids>,
 }
@@ -46,6 +48,13 @@ impl OfScope {
     pub(crate) fn newest_done(&self) -> Option<DraftId> {
         self.done.last().copied()
     }
+
+    fn leave(&mut self, draft: &Draft) {
+        match draft.concluded {
+            None => self.open = None,
+            Some(_) => leave(&mut self.done, draft.id),
+        }
+    }
 }
 
 impl Orders {
@@ -60,7 +69,7 @@ impl Orders {
             }
             Some(conclusion) => {
                 add(&mut of.done, id);
-                self.done.insert((conclusion.at, id));
+                self.done.insert((conclusion.at, id), ());
                 for node in draft.nodes_of_job() {
                     add(self.done_on.entry(Folded::of(node)).or_default(), id);
                 }
@@ -68,37 +77,39 @@ impl Orders {
         }
     }
 
-    /// A draft is gone, or is about to be concluded.
+    /// A draft is about to be concluded.
     fn leave(&mut self, draft: &Draft, policy: &Policy) {
-        let id = draft.id;
-        let of = self.of.get_mut(&Folded::of(&draft.scope));
-        match &draft.concluded {
-            None => {
-                of.into_iter().for_each(|of| of.open = None);
-                self.due.remove(&(draft.deadline(policy), id));
-            }
-            Some(conclusion) => {
-                of.into_iter().for_each(|of| leave(&mut of.done, id));
-                self.done.remove(&(conclusion.at, id));
-                for node in draft.nodes_of_job() {
-                    if let Entry::Occupied(mut there) = self.done_on.entry(Folded::of(node)) {
-                        leave(there.get_mut(), id);
-                        if there.get().is_empty() {
-                            there.remove();
-                        }
-                    }
-                }
-            }
+        if let Some(of) = self.of.get_mut(&Folded::of(&draft.scope)) {
+            of.leave(draft);
         }
+        self.leave_moments(draft, policy);
     }
 
     /// A draft is gone for good.
     fn forget(&mut self, draft: &Draft, policy: &Policy) {
-        self.leave(draft, policy);
-        if let Entry::Occupied(of) = self.of.entry(Folded::of(&draft.scope))
-            && *of.get() == OfScope::default()
-        {
-            of.remove();
+        if let Entry::Occupied(mut of) = self.of.entry(Folded::of(&draft.scope)) {
+            of.get_mut().leave(draft);
+            if *of.get() == OfScope::default() {
+                of.remove();
+            }
+        }
+        self.leave_moments(draft, policy);
+    }
+
+    fn leave_moments(&mut self, draft: &Draft, policy: &Policy) {
+        let id = draft.id;
+        let Some(conclusion) = &draft.concluded else {
+            self.due.remove(&(draft.deadline(policy), id));
+            return;
+        };
+        self.done.remove(&(conclusion.at, id));
+        for node in draft.nodes_of_job() {
+            if let Entry::Occupied(mut there) = self.done_on.entry(Folded::of(node)) {
+                leave(there.get_mut(), id);
+                if there.get().is_empty() {
+                    there.remove();
+                }
+            }
         }
     }
 }
@@ -188,7 +199,7 @@ impl Drafts {
                 .find(|id| self.all.get(id).is_some_and(|draft| test(draft)))
                 .copied()
         };
-        let of_jobs = self.orders.done_on.get(&Folded::of(node)).and_then(first);
+        let of_jobs = by_name(&self.orders.done_on, node).and_then(first);
         let itself = Some(ScopeRef::Node(node)).filter(|node| *node != scope);
         let of_itself = itself.and_then(|node| first(&self.of_scope(node)?.done));
         of_jobs.max(of_itself)
@@ -200,8 +211,8 @@ impl Drafts {
             .orders
             .done
             .first()
+            .map(|(done, ())| *done)
             .filter(|(at, _)| now.since(*at) > policy.window)
-            .copied()
         {
             let Some(draft) = self.all.remove(&id) else { return };
             self.orders.forget(&draft, policy);

@@ -18,6 +18,7 @@
 
 mod arbiter;
 mod belongs;
+mod by_name;
 mod candidate;
 mod change;
 mod conclude;
@@ -38,6 +39,7 @@ mod policy;
 mod reasoning;
 mod refine;
 mod repeats;
+mod rising;
 mod roles;
 mod sameness;
 mod scene;

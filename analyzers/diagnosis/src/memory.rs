@@ -7,10 +7,11 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
-use rankguard_model::{Entity, Fold, JobId, NodeId, Timestamp};
+use rankguard_model::{Entity, EvidenceId, Fold, JobId, NodeId, Timestamp};
 
 use crate::glimpse::Glimpse;
 use crate::repeats::KEPT;
+use crate::rising::Rising;
 use crate::scope::ScopeRef;
 use crate::{Context, Policy, Scope, Sign, What};
 
@@ -31,12 +32,12 @@ impl Whom<'_> {
     }
 }
 
-fn whom(sign: &Sign) -> Whom<'_> {
-    match &sign.entity {
+fn whom<'a>(entity: &'a Entity, evidence: &'a EvidenceId) -> Whom<'a> {
+    match entity {
         Entity::Rank { job, generation, .. } => Whom::Scope(ScopeRef::Job(job, *generation)),
         Entity::Job { job } => Whom::Job(job),
         Entity::Node { node } | Entity::Device { node, .. } => Whom::Scope(ScopeRef::Node(node)),
-        Entity::Unknown => Whom::Scope(ScopeRef::Node(&sign.evidence.node)),
+        Entity::Unknown => Whom::Scope(ScopeRef::Node(&evidence.node)),
     }
 }
 
@@ -45,15 +46,15 @@ type Arrival = u64;
 /// Where a sign is held: the number of an arrival that is no later than its own.
 type Place = Arrival;
 
+/// Whom a sign speaks of, folded, and what is the same in all repeats of it; none for what is never a repeat.
+type Kind = (u64, Option<u64>);
+
 /// A sign that is held.
 #[derive(Debug, Clone)]
 struct Held {
     sign: Sign,
     arrival: Arrival,
-    /// What is the same in all repeats of it.
-    same: Option<u64>,
-    /// Whom it speaks of, folded.
-    whom: u64,
+    kind: Kind,
     /// Where it stands in the order by time: no later than its own.
     filed: Timestamp,
 }
@@ -61,12 +62,11 @@ struct Held {
 /// Signs that may explain what comes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
-    held: BTreeMap<Place, Box<Held>>,
+    held: Rising<Place, Box<Held>>,
     arrived: Arrival,
-    by_time: BTreeSet<(Timestamp, Place)>,
-    by_whom: BTreeSet<(u64, Place)>,
-    /// Of what says the same, in the order of arrival.
-    alike: BTreeMap<u64, Vec<Place>>,
+    by_time: Rising<(Timestamp, Place), ()>,
+    /// Of what says the same of the same, in the order of arrival.
+    alike: BTreeMap<Kind, Rising<Place, ()>>,
 }
 
 /// The same signs in the same order; the numbers of their arrival say nothing.
@@ -80,7 +80,8 @@ impl Memory {
     /// Remembers a sign. When there is no room the oldest is forgotten; of what says the same the first ones and the newest
     /// are held, because a complaint that was overcome and comes back is the newer one.
     pub(crate) fn hold(&mut self, glimpse: &Glimpse<'_>, policy: &Policy) {
-        if let Some(newest) = self.full_of(glimpse) {
+        let kind = (whom(glimpse.entity, glimpse.evidence).folded(), glimpse.same);
+        if let Some(newest) = self.full_of(kind) {
             if self.renew(newest, glimpse) {
                 return;
             }
@@ -92,8 +93,7 @@ impl Memory {
         let sign = glimpse.sign();
         let held = Held {
             arrival: self.arrived,
-            same: glimpse.same,
-            whom: whom(&sign).folded(),
+            kind,
             filed: sign.at,
             sign,
         };
@@ -104,31 +104,23 @@ impl Memory {
     /// Holds a sign at the place of its arrival.
     fn insert(&mut self, held: Box<Held>) {
         let place = held.arrival;
-        if let Some(same) = held.same {
-            let alike = self.alike.entry(same).or_default();
-            // It is the highest as a rule.
-            alike.insert(alike.partition_point(|other| *other < place), place);
-        }
-        self.by_time.insert((held.filed, place));
-        self.by_whom.insert((held.whom, place));
+        self.alike.entry(held.kind).or_default().insert(place, ());
+        self.by_time.insert((held.filed, place), ());
         self.held.insert(place, held);
     }
 
-    /// Where the newest stands of what says the same, if enough of it is held.
-    fn full_of(&self, glimpse: &Glimpse<'_>) -> Option<Place> {
-        let alike = self.alike.get(&glimpse.same?)?;
-        alike.last().copied().filter(|_| alike.len() >= KEPT)
+    /// Where the newest stands of a kind, if enough of it is held.
+    fn full_of(&self, kind: Kind) -> Option<Place> {
+        kind.1?;
+        let alike = self.alike.get(&kind)?;
+        alike.last().map(|(place, ())| *place).filter(|_| alike.len() >= KEPT)
     }
 
-    /// Puts a repeat in the place of the newest of its kind, where the orders stay true.
+    /// Puts a repeat in the place of the newest of its kind, where the order by time stays true.
     fn renew(&mut self, newest: Place, glimpse: &Glimpse<'_>) -> bool {
-        let Some(held) = self.held.get_mut(&newest) else {
+        let Some(held) = self.held.get_mut(&newest).filter(|held| glimpse.at >= held.filed) else {
             return false;
         };
-        let elsewhere = *glimpse.entity == Entity::Unknown && held.sign.evidence.node != glimpse.evidence.node;
-        if glimpse.at < held.filed || elsewhere {
-            return false;
-        }
         glimpse.overwrite(&mut held.sign);
         held.arrival = self.arrived;
         self.arrived += 1;
@@ -137,7 +129,7 @@ impl Memory {
 
     /// Forgets the oldest arrival. What was renewed since it got its place gets the place of its newest one.
     fn forget_oldest(&mut self) {
-        while let Some(place) = self.held.keys().next().copied() {
+        while let Some(place) = self.held.first().map(|(place, _)| *place) {
             match self.remove(place) {
                 Some(held) if held.arrival != place => self.insert(held),
                 _ => return,
@@ -148,16 +140,21 @@ impl Memory {
     /// Forgets what happened before the window.
     pub(crate) fn forget(&mut self, now: Timestamp, policy: &Policy) {
         let gone = |at: Timestamp| now.since(at) > policy.window;
-        while let Some((filed, place)) = self.by_time.first().filter(|(at, _)| gone(*at)).copied() {
+        while let Some((filed, place)) = self.first_filed().filter(|(at, _)| gone(*at)) {
             match self.held.get_mut(&place) {
                 Some(held) if !gone(held.sign.at) => {
                     held.filed = held.sign.at;
                     self.by_time.remove(&(filed, place));
-                    self.by_time.insert((held.sign.at, place));
+                    self.by_time.insert((held.sign.at, place), ());
                 }
                 _ => drop(self.remove(place)),
             }
         }
+    }
+
+    /// Whose moment is the earliest, as far as the order by time was told.
+    fn first_filed(&self) -> Option<(Timestamp, Place)> {
+        self.by_time.first().map(|(filed, ())| *filed)
     }
 
     /// A node speaks again: its silence is forgotten.
@@ -195,12 +192,13 @@ impl Memory {
         found.into_iter().map(|held| &held.sign).collect()
     }
 
-    /// What is held of whom, in the order of the places. Names that fold alike are still two.
+    /// What is held of whom. Names that fold alike are still two.
     fn of_whom<'a, 'w>(&'a self, asked: Whom<'w>) -> impl Iterator<Item = (Place, &'a Held)> + use<'a, 'w> {
         let fold = asked.folded();
-        let there = self.by_whom.range((fold, 0)..=(fold, Place::MAX));
-        let held = there.filter_map(|(_, place)| Some((*place, &**self.held.get(place)?)));
-        held.filter(move |(_, held)| whom(&held.sign) == asked)
+        let there = self.alike.range((fold, None)..=(fold, Some(u64::MAX)));
+        let places = there.flat_map(|(_, places)| places.keys());
+        let held = places.filter_map(|place| Some((*place, &**self.held.get(place)?)));
+        held.filter(move |(_, held)| whom(&held.sign.entity, &held.sign.evidence) == asked)
     }
 
     /// Everything that is held, in the order of arrival.
@@ -220,11 +218,8 @@ impl Memory {
     fn remove(&mut self, place: Place) -> Option<Box<Held>> {
         let held = self.held.remove(&place)?;
         self.by_time.remove(&(held.filed, place));
-        self.by_whom.remove(&(held.whom, place));
-        if let Some(same) = held.same
-            && let Entry::Occupied(mut alike) = self.alike.entry(same)
-        {
-            alike.get_mut().retain(|other| *other != place);
+        if let Entry::Occupied(mut alike) = self.alike.entry(held.kind) {
+            alike.get_mut().remove(&place);
             if alike.get().is_empty() {
                 alike.remove();
             }

@@ -22,20 +22,31 @@ pub struct Proportion {
 impl Proportion {
     /// With an interval of probability `level`; `None` of nothing, or where the part is more than the whole.
     pub fn new(part: u64, whole: u64, level: f64) -> Option<Self> {
-        if whole == 0 || part > whole {
-            return None;
+        Self::at(level)(part, whole)
+    }
+
+    /// The same of many: what they have in common, the width of their intervals, takes longest to find.
+    pub fn at(level: f64) -> impl Fn(u64, u64) -> Option<Self> {
+        let z = normal::half_width(level);
+        move |part, whole| {
+            let there = whole > 0 && part <= whole;
+            there.then(|| Self::of(part, whole, z))
         }
-        let (n, share, z) = (whole as f64, part as f64 / whole as f64, normal::half_width(level));
+    }
+
+    /// With ends so many standard errors away.
+    fn of(part: u64, whole: u64, z: f64) -> Self {
+        let (n, share) = (whole as f64, part as f64 / whole as f64);
         let middle = (share + z * z / (2.0 * n)) / (1.0 + z * z / n);
         let half = z / (1.0 + z * z / n) * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
-        Some(Self {
+        Self {
             part,
             whole,
             share,
             // Nothing and everything are ends of their interval, which rounding would miss by a hair.
             low: if part == 0 { 0.0 } else { (middle - half).max(0.0) },
             high: if part == whole { 1.0 } else { (middle + half).min(1.0) },
-        })
+        }
     }
 }
 

@@ -55,8 +55,9 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         format!("failures by {by}"),
         &["value", "failures", "share", "low", "high"],
     );
+    let share = Proportion::at(LEVEL);
     for (name, count) in &counts {
-        let share = Proportion::new(*count, all, LEVEL);
+        let share = share(*count, all);
         table.row([
             (*name).into(),
             (*count).into(),

@@ -1,0 +1,111 @@
+//! Entries whose keys rise as a rule: what arrives is put behind the rest, what is forgotten goes from the front.
+
+use std::collections::VecDeque;
+
+/// Entries in the order of their keys. At both ends they come and go at once, and a key that does not rise costs as much as
+/// there are entries between it and the nearer end.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Rising<K, V>(VecDeque<(K, V)>);
+
+impl<K, V> Default for Rising<K, V> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<K: Ord, V> Rising<K, V> {
+    /// Where a key stands, or belongs.
+    fn place(&self, key: &K) -> Result<usize, usize> {
+        match (self.0.front(), self.0.back()) {
+            (Some((first, _)), _) if first == key => Ok(0),
+            (_, Some((last, _))) if last >= key => self.0.binary_search_by(|(known, _)| known.cmp(key)),
+            _ => Err(self.0.len()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The entry with the least key.
+    pub(crate) fn first(&self) -> Option<&(K, V)> {
+        self.0.front()
+    }
+
+    /// The entry with the greatest key.
+    pub(crate) fn last(&self) -> Option<&(K, V)> {
+        self.0.back()
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        let place = self.place(key).ok()?;
+        Some(&self.0[place].1)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let place = self.place(key).ok()?;
+        Some(&mut self.0[place].1)
+    }
+
+    /// Puts an entry in, in the place of one that has its key.
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        match self.place(&key) {
+            Ok(place) => self.0[place].1 = value,
+            Err(place) => self.0.insert(place, (key, value)),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        let place = self.place(key).ok()?;
+        self.0.remove(place).map(|(_, value)| value)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.iter().map(|(key, _)| key)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.0.iter().map(|(_, value)| value)
+    }
+
+    pub(crate) fn into_values(self) -> impl Iterator<Item = V> {
+        self.0.into_iter().map(|(_, value)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_map_whatever_the_order_of_its_keys(steps in prop::collection::vec((0..3_u8, 0..20_u8, 0..9_u8), 0..200)) {
+            let (mut rising, mut map) = (Rising::default(), BTreeMap::new());
+            for (what, key, value) in steps {
+                match what {
+                    0 => prop_assert_eq!(rising.remove(&key), map.remove(&key)),
+                    _ => {
+                        rising.insert(key, value);
+                        map.insert(key, value);
+                    }
+                }
+                prop_assert_eq!(rising.get(&key), map.get(&key));
+                prop_assert_eq!(rising.get_mut(&key), map.get_mut(&key));
+                prop_assert_eq!(rising.first().map(|(key, _)| key), map.keys().next());
+                prop_assert_eq!(rising.last().map(|(key, _)| key), map.keys().next_back());
+                prop_assert!(rising.keys().eq(map.keys()));
+                prop_assert!(rising.values().eq(map.values()));
+                prop_assert_eq!(rising.len(), map.len());
+            }
+            prop_assert!(rising.into_values().eq(map.into_values()));
+        }
+    }
+}
