@@ -36,12 +36,11 @@ import tables  # noqa: E402
 
 
 def turns(chosen: list[Any], together: int) -> list[list[Any]]:
-    """Methods that run side by side, the limits with each of them. Those under an agent are started in another way."""
+    """Methods that run side by side, the limits with each of them. Under an agent a job has one way to save."""
     limits = [one for one in chosen if one.limit]
-    found = []
-    for under_agent in (False, True):
-        kinds = [one for one in chosen if not one.limit and one.under_agent == under_agent]
-        found += [[*limits, *kinds[at : at + together]] for at in range(0, len(kinds), together)]
+    others = [one for one in chosen if not one.limit and not one.under_agent]
+    found = [[*limits, *others[at : at + together]] for at in range(0, len(others), together)]
+    found += [[*limits, one] for one in chosen if one.under_agent]
     return found or [limits]
 
 
