@@ -97,7 +97,8 @@ def _alive(daemons: list[int]) -> list[float]:
 def untouched(whole: Any) -> torch.Tensor:
     """Memory for a tensor that this process has never had: what an allocator keeps would be another's gain."""
     count = max(whole.numel() * whole.element_size(), 1)
-    return torch.frombuffer(mmap.mmap(-1, count), dtype=whole.dtype, count=whole.numel()).reshape(whole.shape)
+    memory = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=whole.dtype, count=whole.numel()).reshape(whole.shape)
 
 
 def sync(path: str) -> None:
