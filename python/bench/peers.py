@@ -61,6 +61,8 @@ class Run:
     def take(self, turn: int, kinds: list[Any]) -> None:
         """One turn. If its ranks end before they have told anything, its methods are named in the table."""
         told = pathlib.Path(self.args.out, f"turn-{turn}.json")
+        # Of a run that was ended from outside: its numbers would stand for a turn that failed.
+        told.unlink(missing_ok=True)
         shutil.rmtree(self.args.scratch, ignore_errors=True)
         os.makedirs(self.args.scratch)
         start = self.under_agent if any(one.under_agent for one in kinds) else self.under_torchrun
@@ -132,14 +134,15 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2, help="processes that hold it")
     parser.add_argument("--rounds", type=int, default=6, help="saves of each method; the first is shown apart")
     parser.add_argument("--out", default="peers", help="folder of the results")
-    parser.add_argument("--scratch", help="folder of the saves, made and removed [default: in --out]")
+    parser.add_argument("--scratch", help="where the folder of the saves is made, and removed [default: --out]")
     parser.add_argument("--together", type=int, default=3, help="methods that take turns, beside the limits")
     parser.add_argument("--only", nargs="*", help="names of classes in methods.py and ours.py")
     parser.add_argument("--train", action="store_true", help="measure the training time lost to a save too")
     parser.add_argument("--matrix", type=int, default=768, help="size of the product that is a step")
     args = parser.parse_args()
     args.out = os.path.abspath(args.out)
-    args.scratch = os.path.abspath(args.scratch or f"{args.out}/scratch")
+    # A folder of our own in it: it is removed again and again.
+    args.scratch = os.path.abspath(f"{args.scratch or args.out}/scratch")
     os.makedirs(args.out, exist_ok=True)
     chosen = [one for one in methods.ALL if not args.only or one.__name__ in args.only]
     run = Run(args)
