@@ -159,6 +159,7 @@ pub(crate) fn waits_for_one(sign: &Sign) -> Option<&str> {
         "save",
         "checkpoint",
         "download",
+        "main_process_first",
         "prepare",
         "preprocess",
         "tokenize",
@@ -257,7 +258,12 @@ pub(crate) fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a 
     let asked = match class {
         // Who writes a `forward` passes it on; it is no interface between installed packages.
         "type-error" => text.contains("unexpected keyword argument") && !text.contains("forward()"),
-        "attribute-error" => text.contains("module '") && text.contains("has no attribute"),
+        "attribute-error" => {
+            let of_a_module = text.contains("module '") || text.contains("'module' object");
+            // Text where bytes were: what gives it became another version.
+            let decoded = text.contains("'str' object has no attribute 'decode'");
+            of_a_module && text.contains("has no attribute") || decoded
+        }
         "import-error" => text.contains("cannot import name"),
         _ => false,
     };
@@ -310,6 +316,13 @@ pub(crate) fn joins(sign: &Sign, class: &str) -> bool {
     class == "device-mismatch" && innermost.is_some_and(joins)
 }
 
+/// Whether a model was called with what it does not take: it is raised where frameworks call it, and the program chose both.
+pub(crate) fn calls_a_model(sign: &Sign, class: &str) -> bool {
+    let calls = |name: &str| matches!(name, "_call_impl" | "_wrapped_call_impl" | "__call__");
+    let innermost = sign.field("functions").and_then(|names| names.split(',').next());
+    class == "type-error" && sign.text.contains("argument") && innermost.is_some_and(calls)
+}
+
 /// Whether what is not implemented is for the program to write: its own code says so, or a framework asks it for it.
 pub(crate) fn is_the_programs_to_write(sign: &Sign, class: &str) -> bool {
     let raised = class == "not-implemented" && sign.text.starts_with("NotImplementedError");
@@ -349,7 +362,7 @@ pub(crate) fn maker(sign: &Sign) -> Option<&str> {
         return None;
     }
     // What fails on a sample fails on the data of the program, whoever reads it.
-    let reads = |name: &str| matches!(name, "_worker_loop" | "__getitem__" | "fetch");
+    let reads = |name: &str| matches!(name, "_worker_loop" | "__getitem__" | "fetch") || name.ends_with("_examples");
     if sign.field("functions").is_some_and(|names| names.split(',').any(reads)) {
         return None;
     }

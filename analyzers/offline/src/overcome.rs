@@ -16,7 +16,8 @@ const NEAR: u64 = 2;
 
 /// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes, the
 /// containers of a job that is through are stopped, and a processor that was throttled runs at its speed again.
-const WAITS: [(&str, &str); 7] = [
+const WAITS: [(&str, &str); 8] = [
+    ("container-made", "k8s-volume-unbound"),
     ("cpu-cooled", "gpu-thermal"),
     ("kubernetes-job-completed", "external-termination"),
     ("pod-assigned", "k8s-unschedulable"),
@@ -26,7 +27,7 @@ const WAITS: [(&str, &str); 7] = [
     ("settled-image", "k8s-image-pull"),
 ];
 
-/// Twice as long as a scheduler, a kubelet or a volume controller waits at most before it tries again.
+/// Twice as long as a scheduler waits at most before it tries again.
 const TRIES: Duration = Duration::from_secs(600);
 
 /// How the kernel announces machine checks, corrected ones too.
@@ -36,13 +37,14 @@ const ANNOUNCED: &str = "Machine check events logged";
 const NEVER_RAN: [&str; 2] = [": can't open file '", ": can't find '__main__' module in '"];
 
 /// How trainers say that they go on without the step or the sample that made trouble.
-const PASSED_OVER: [&str; 6] = [
+const PASSED_OVER: [&str; 7] = [
     "skipping batch",
     "skipping this batch",
     "skipping the batch",
     "skipping sample",
     "skipping this sample",
     "skipping this step",
+    "skipping updating",
 ];
 
 /// Whether nothing is told but of a file system that did not answer for a while, and then did again in the same log. Where
@@ -150,11 +152,13 @@ fn waited_for(seen: &mut [Seen]) {
     });
 }
 
-/// What Kubernetes tried again and told each time, and has not told for longer than it waits between two tries, came about.
+/// What the scheduler tried again and told each time, and has not told for longer than it waits between two tries, came about.
+/// Not so for the kubelet: of what goes wrong with one pod it tells one event in five minutes after the first few, whichever
+/// that is, so the failure of a pull is old in a list while the pull still fails.
 fn no_longer_told(seen: &mut [Seen]) {
     silence(seen, |_, sign| {
         let class = sign.class().map_or("", |class| class.as_str());
-        class.starts_with("k8s-") && told_before(&sign.text) >= Some(TRIES)
+        class.starts_with("k8s-") && sign.text.contains("FailedScheduling") && told_before(&sign.text) >= Some(TRIES)
     });
 }
 
@@ -205,6 +209,19 @@ fn corrected(seen: &mut [Seen]) {
         let near = |line: &u64| (seen.first_line..=seen.last_line + NEAR).contains(line);
         sign.source == Source::KernelLog && sign.text.contains(ANNOUNCED) && corrected.iter().any(near)
     });
+    let says_so = |sign: &&Sign| sign.mark().is_some_and(|mark| mark.signature == "apei-corrected");
+    let signs = seen.iter().flat_map(|seen| &seen.signs);
+    let numbers: Vec<String> = signs.filter(says_so).filter_map(|sign| number_of(&sign.text)).collect();
+    silence(seen, |_, sign| {
+        number_of(&sign.text).is_some_and(|number| numbers.contains(&number))
+    });
+}
+
+/// The number under which the firmware tells of one error: `{35}[Hardware Error]: ...`.
+fn number_of(text: &str) -> Option<String> {
+    let (before, _) = text.split_once("}[Hardware Error]")?;
+    let (_, number) = before.rsplit_once('{')?;
+    Some(number.to_owned())
 }
 
 /// A complaint about the environment before work that then went on changed nothing.
