@@ -12,21 +12,47 @@ const MANY_NAMES: usize = 1 << 16;
 /// Rows a name, at the least, of a dictionary with many names.
 const ROWS_A_NAME: usize = 4;
 
+/// Which name a row has: in half the room that an optional number takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Label(u32);
+
+impl Label {
+    /// Of a row without a text.
+    const NONE: Self = Self(0);
+
+    fn new(name: u32) -> Self {
+        Self(name + 1)
+    }
+
+    /// The name's place among all names; none where the row has no text.
+    pub fn name(self) -> Option<u32> {
+        self.0.checked_sub(1)
+    }
+}
+
+/// Its place in a row of all names whose first is for rows without a text.
+impl From<Label> for usize {
+    fn from(label: Label) -> Self {
+        label.0 as Self
+    }
+}
+
 /// A column of texts of which many are equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels {
     /// The different texts, in the order in which they come first.
     pub names: Vec<String>,
-    /// Which of them each row has; none where the row has no text.
-    pub of: Vec<Option<u32>>,
+    /// Which of them each row has.
+    pub of: Vec<Label>,
     /// Rows of each text.
     counts: Vec<u64>,
 }
 
 impl Labels {
-    fn new(names: Vec<String>, of: Vec<Option<u32>>) -> Self {
+    fn new(names: Vec<String>, of: Vec<Label>) -> Self {
         let mut counts = vec![0; names.len()];
-        of.iter().flatten().for_each(|name| counts[*name as usize] += 1);
+        let named = of.iter().filter_map(|label| label.name());
+        named.for_each(|name| counts[name as usize] += 1);
         Self { names, of, counts }
     }
 
@@ -44,7 +70,7 @@ impl Labels {
     pub fn texts(&self) -> impl Iterator<Item = Option<&str>> {
         self.of
             .iter()
-            .map(|label| label.map(|label| self.names[label as usize].as_str()))
+            .map(|label| label.name().map(|name| self.names[name as usize].as_str()))
     }
 }
 
@@ -98,7 +124,7 @@ pub(crate) struct Dictionary {
     known: Arc<Names>,
     /// Names after those.
     new: Names,
-    of: Vec<Option<u32>>,
+    of: Vec<Label>,
     last: Option<u32>,
 }
 
@@ -125,7 +151,7 @@ impl Dictionary {
     }
 
     pub(crate) fn grow_to(&mut self, rows: usize) {
-        self.of.resize(rows, None);
+        self.of.resize(rows, Label::NONE);
     }
 
     /// One more row.
@@ -136,7 +162,7 @@ impl Dictionary {
         };
         let number = self.last.filter(same).unwrap_or_else(|| self.number(text));
         self.last = Some(number);
-        self.of.push(Some(number));
+        self.of.push(Label::new(number));
     }
 
     /// The names among which this one is, and its place there.
@@ -166,7 +192,8 @@ impl Dictionary {
             None => number,
             Some(new) => numbers[new],
         };
-        self.of.extend(behind.of.into_iter().map(|label| label.map(numbered)));
+        let here = |label: Label| label.name().map_or(Label::NONE, |name| Label::new(numbered(name)));
+        self.of.extend(behind.of.into_iter().map(here));
     }
 
     fn names(&self) -> usize {
@@ -206,7 +233,8 @@ mod tests {
     fn names_stand_in_the_order_in_which_they_come_first() {
         let labels: Labels = [Some("b"), None, Some("a"), Some("a"), Some("b")].into_iter().collect();
         assert_eq!(labels.names, ["b", "a"]);
-        assert_eq!(labels.of, [Some(0), None, Some(1), Some(1), Some(0)]);
+        let of: Vec<Option<u32>> = labels.of.iter().map(|label| label.name()).collect();
+        assert_eq!(of, [Some(0), None, Some(1), Some(1), Some(0)]);
         assert_eq!((labels.counts(), labels.without()), (&[2, 2][..], 1));
         assert_eq!(labels.texts().flatten().collect::<Vec<_>>(), ["b", "a", "a", "b"]);
     }
@@ -238,6 +266,6 @@ mod tests {
         dictionary.new.numbers.insert(digest(b"two"), taken);
         dictionary.push("two");
         dictionary.push("two");
-        assert_eq!(dictionary.into_labels().of, [Some(0), Some(1), Some(1)]);
+        assert_eq!(dictionary.into_labels().of, [0, 1, 1].map(Label::new));
     }
 }

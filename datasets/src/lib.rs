@@ -53,7 +53,7 @@ pub use dataset::Dataset;
 pub use error::Error;
 pub use evidence::EvidenceWritten;
 pub use input::unpacked;
-pub use labels::Labels;
+pub use labels::{Label, Labels};
 pub use mapped::open_mapped;
 pub use open::open;
 pub use problem::{Group, Problem, Problems};

@@ -4,23 +4,41 @@ use serde::Serialize;
 
 use crate::order::InTime;
 
-/// Which records are kept when repeats are dropped. Records come in order; for each `place` the label and moment last
-/// seen are remembered, and a record is a repeat when its place's last had the same label not more than `window` ago.
-/// A repeat moves the moment forward (a sliding window); another label takes the place over. Moments are in the unit of
-/// the window; give whole seconds where the published filter did. Places are numbered from 0: each number is a slot.
-pub fn coalesce(records: impl IntoIterator<Item = (u32, u32, i64)>, window: i64) -> Vec<bool> {
-    let mut last: Vec<Option<(u32, i64)>> = Vec::new();
-    records
-        .into_iter()
-        .map(|(place, label, time)| {
-            let place = place as usize;
-            if place >= last.len() {
-                last.resize(place + 1, None);
-            }
-            let before = last[place].replace((label, time));
-            !before.is_some_and(|(seen, at)| seen == label && time.saturating_sub(at) <= window)
-        })
-        .collect()
+/// Tells which records are repeats. Records come in order; for each place the label and moment last seen are remembered, and
+/// a record is a repeat when its place's last had the same label not more than `window` ago. A repeat moves the moment
+/// forward (a sliding window); another label takes the place over. Moments are in the unit of the window; give whole
+/// seconds where the published filter did.
+#[derive(Debug, Clone)]
+pub struct Repeats {
+    window: f64,
+    /// What each place had last; where it had none, the moment is no number, and within no window.
+    last: Vec<Seen>,
+}
+
+type Seen = (u32, f64);
+
+impl Repeats {
+    /// No record came yet.
+    pub fn new(window: f64) -> Self {
+        Self {
+            window,
+            last: Vec::new(),
+        }
+    }
+
+    /// How many of the records that come next, each a place, a label and a moment, are none. Places are numbered from 0:
+    /// each number is a slot.
+    pub fn left(&mut self, records: impl ExactSizeIterator<Item = (u32, u32, f64)> + Clone) -> usize {
+        let places = records.clone().map(|(place, ..)| place as usize + 1).max().unwrap_or(0);
+        self.last.resize(places.max(self.last.len()), (0, f64::NAN));
+        let (window, last) = (self.window, &mut self.last[..]);
+        let all = records.len();
+        let repeats = records.map(|(place, label, time)| {
+            let (before, at) = std::mem::replace(&mut last[place as usize], (label, time));
+            usize::from((before == label) & (time - at <= window))
+        });
+        all - repeats.sum::<usize>()
+    }
 }
 
 /// A chain of failures, each less than the window after the one before.
@@ -101,13 +119,23 @@ mod tests {
 
     #[test]
     fn the_window_slides_and_a_place_remembers_one_label() {
-        let at = |place: u32, label: char, time: i64| (place, u32::from(label), time);
-        let sliding = [at(0, 'a', 0), at(0, 'a', 600), at(0, 'a', 1_200), at(0, 'a', 1_801)];
-        assert_eq!(coalesce(sliding, 600), [true, false, false, true]);
-        let alternating = [at(0, 'a', 0), at(0, 'b', 1), at(0, 'a', 2)];
-        assert_eq!(coalesce(alternating, 600), [true; 3]);
-        let places = [at(0, 'a', 0), at(1, 'a', 1), at(0, 'a', 2)];
-        assert_eq!(coalesce(places, 600), [true, true, false]);
+        let left = |records: &[(u32, char, f64)]| {
+            let records = records
+                .iter()
+                .map(|(place, label, time)| (*place, u32::from(*label), *time));
+            Repeats::new(600.0).left(records)
+        };
+        let sliding = [(0, 'a', 0.0), (0, 'a', 600.0), (0, 'a', 1_200.0), (0, 'a', 1_801.0)];
+        assert_eq!([2, 3, 4].map(|records| left(&sliding[..records])), [1, 1, 2]);
+        assert_eq!(left(&[(0, 'a', 0.0), (0, 'b', 1.0), (0, 'a', 2.0)]), 3);
+        assert_eq!(left(&[(0, 'a', 0.0), (1, 'a', 1.0), (0, 'a', 2.0)]), 2);
+    }
+
+    #[test]
+    fn repeats_go_on_from_where_they_were() {
+        let mut repeats = Repeats::new(600.0);
+        let mut left = |time: f64| repeats.left([(0, 7, time)].into_iter());
+        assert_eq!([left(0.0), left(600.0), left(1_201.0)], [1, 0, 1]);
     }
 
     #[test]

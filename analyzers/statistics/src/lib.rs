@@ -27,6 +27,8 @@ pub mod groups;
 pub mod kaplan_meier;
 pub mod log_rank;
 mod matrix;
+mod middle;
+mod moments;
 pub mod neighbours;
 mod normal;
 pub mod order;

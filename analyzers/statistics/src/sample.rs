@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+use crate::middle::middle;
+use crate::moments::Moments;
+
 /// Moments and order statistics of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
@@ -27,127 +30,47 @@ pub struct Summary {
 impl Summary {
     /// Of the finite values; `None` when there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
-        Self::of_parts(&[values])
-    }
-
-    /// The same of values that lie in several slices.
-    pub fn of_parts(parts: &[&[f64]]) -> Option<Self> {
-        let sum = summed(parts, |x| x);
-        if sum.is_finite() {
-            return Self::of_finite(parts, sum);
+        let moments = Moments::of(values);
+        // One value that is not finite leaves no finite sum.
+        if moments.sum.is_finite() {
+            return Self::with(moments, &[values]);
         }
-        let finite: Vec<f64> = parts
-            .iter()
-            .copied()
-            .flatten()
-            .copied()
-            .filter(|x| x.is_finite())
-            .collect();
-        Self::of_finite(&[&finite], summed(&[&finite], |x| x))
+        let finite: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
+        Self::with(Moments::of(&finite), &[&finite])
     }
 
-    fn of_finite(parts: &[&[f64]], sum: f64) -> Option<Self> {
-        let count: usize = parts.iter().map(|part| part.len()).sum();
-        let first = *parts.iter().find_map(|part| part.first())?;
-        let min = folded(parts, first, |x| x, |one, other| if other < one { other } else { one });
-        let max = folded(parts, first, |x| x, |one, other| if other > one { other } else { one });
-        let mean = sum / count as f64;
-        let squares = summed(parts, |x| (x - mean) * (x - mean));
-        let variance = if count > 1 { squares / (count - 1) as f64 } else { 0.0 };
+    /// Of each of several slices of finite values, and of all of them together.
+    pub fn of_each(parts: &[&[f64]]) -> (Vec<Option<Self>>, Option<Self>) {
+        let moments: Vec<Moments> = parts.iter().map(|part| Moments::of(part)).collect();
+        let all = moments.iter().copied().fold(Moments::NONE, Moments::join);
+        let each = parts.iter().zip(moments);
+        let each = each.map(|(part, moments)| Self::with(moments, &[part]));
+        (each.collect(), Self::with(all, parts))
+    }
+
+    /// Of finite values with these moments; `None` when there are none.
+    fn with(moments: Moments, parts: &[&[f64]]) -> Option<Self> {
+        let count = moments.count;
+        if count == 0 {
+            return None;
+        }
+        let mean = moments.mean();
+        let variance = if count > 1 {
+            moments.squares / (count - 1) as f64
+        } else {
+            0.0
+        };
         Some(Self {
             count,
             mean,
-            median: median(parts, count, min, max),
+            median: middle(parts, count),
             deviation: variance.sqrt(),
             c2: (mean != 0.0).then(|| variance / (mean * mean)),
-            min,
-            max,
-            sum,
+            min: moments.min,
+            max: moments.max,
+            sum: moments.sum,
         })
     }
-}
-
-fn summed(parts: &[&[f64]], term: impl Fn(f64) -> f64) -> f64 {
-    folded(parts, 0.0, term, |sum, x| sum + x)
-}
-
-/// A term of each value, put together in lanes that do not wait for each other.
-fn folded(parts: &[&[f64]], begin: f64, term: impl Fn(f64) -> f64, join: impl Fn(f64, f64) -> f64) -> f64 {
-    let mut lanes = [begin; 8];
-    for part in parts {
-        let (whole, rest) = part.as_chunks::<8>();
-        for few in whole {
-            for (lane, x) in lanes.iter_mut().zip(few) {
-                *lane = join(*lane, term(*x));
-            }
-        }
-        for (lane, x) in lanes.iter_mut().zip(rest) {
-            *lane = join(*lane, term(*x));
-        }
-    }
-    lanes.into_iter().fold(begin, join)
-}
-
-/// Bins of the histogram that finds the middle of many values, and how many are many.
-const BINS: usize = 1 << 12;
-const MANY: usize = 4 * BINS;
-/// From here on up to twice as much, numbers are whole.
-const WHOLE: f64 = (1_u64 << 52) as f64;
-
-/// The middle of so many finite values, at least one, without putting all in order: of many only those are looked at that
-/// lie in the bins of the middle ones.
-fn median(parts: &[&[f64]], count: usize, min: f64, max: f64) -> f64 {
-    let (below, above) = ((count - 1) / 2, count / 2);
-    let scale = (BINS - 1) as f64 / (max - min);
-    if count < MANY || !scale.is_normal() {
-        return middle(parts.concat(), below, above);
-    }
-    // Beside 2^52 a number has no room but for its nearest whole, in the lowest bits. That only rises with the value, so a
-    // bin's values are neighbours in their order.
-    let binned = |x: f64| (x - min) * scale + WHOLE;
-    let mut counts = vec![0_u32; BINS];
-    for part in parts {
-        for x in *part {
-            counts[binned(*x).to_bits() as usize % BINS] += 1;
-        }
-    }
-    // The bin of a rank, and how many values lie in bins before it.
-    let place = |rank: usize| {
-        let (mut bin, mut before) = (0, 0);
-        while before + counts[bin] as usize <= rank {
-            before += counts[bin] as usize;
-            bin += 1;
-        }
-        (bin, before)
-    };
-    let ((first, before), (last, _)) = (place(below), place(above));
-    let bounds = (first as f64 + WHOLE)..=(last as f64 + WHOLE);
-    let is_near = |x: &f64| bounds.contains(&binned(*x));
-    let mut near = Vec::new();
-    let mut keep = |few: &[f64]| near.extend(few.iter().copied().filter(is_near));
-    for part in parts {
-        let (whole, rest) = part.as_chunks::<8>();
-        // Few are near: eight at a time are seen to have none.
-        for few in whole {
-            if few.iter().fold(false, |any, x| any | is_near(x)) {
-                keep(few);
-            }
-        }
-        keep(rest);
-    }
-    middle(near, below - before, above - before)
-}
-
-/// The mean of the values that two neighbouring places would hold, were all in order.
-fn middle(mut values: Vec<f64>, below: usize, above: usize) -> f64 {
-    let (_, middle, rest) = values.select_nth_unstable_by(below, f64::total_cmp);
-    let low = *middle;
-    let high = if above > below {
-        rest.iter().copied().min_by(f64::total_cmp)
-    } else {
-        None
-    };
-    high.map_or(low, |high| low + 0.5 * (high - low))
 }
 
 /// The finite values in order.
@@ -188,20 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_of_many_values_is_the_one_that_order_finds() {
-        for count in [MANY, MANY + 1] {
-            // Most are small, many are equal, one is far away.
-            let value = |at: usize| (at * 7_919 % 5_003) as f64;
-            let mut values: Vec<f64> = (0..count).map(|at| value(at).powi(2) / 64.0).collect();
-            values[17] = 1e12;
-            values.extend([f64::NAN, f64::INFINITY]);
-            let ordered = sorted(&values);
-            let wanted = 0.5 * (ordered[(count - 1) / 2] + ordered[count / 2]);
-            let summary = Summary::of(&values).expect("values");
-            assert_eq!((summary.median, summary.max), (wanted, 1e12));
-            let (one, other) = values.split_at(1_003);
-            assert_eq!(Summary::of_parts(&[one, &[], other]), Some(summary));
-        }
+    fn parts_are_summed_up_each_and_together() {
+        let (one, other) = ([2.0, 9.0, 4.0], [7.0, 5.0]);
+        let (each, all) = Summary::of_each(&[&one, &[], &other]);
+        assert_eq!(each, [Summary::of(&one), None, Summary::of(&other)]);
+        let all = all.expect("values");
+        assert_eq!(
+            (all.count, all.sum, all.median, all.min, all.max),
+            (5, 27.0, 5.0, 2.0, 9.0)
+        );
+        assert!((all.deviation - 7.3_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(Summary::of_each(&[]), (Vec::new(), None));
     }
 
     #[test]

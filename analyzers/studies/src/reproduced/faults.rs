@@ -10,7 +10,6 @@ use crate::error::StudyError;
 use crate::reproduced::Figures;
 use crate::studies::availability::down_share;
 use crate::studies::mix::counts;
-use crate::studies::repair::ByCause;
 
 const DAY: f64 = 86_400.0;
 
@@ -109,8 +108,8 @@ const REPAIR: [Repair; 6] = [
 pub(super) fn lanl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     const MINUTES: &str =
         "column Down Time of each record, minutes, exact repeats kept; unknown is Undetermined or no cause";
-    let repairs = ByCause::of(data, "class")?;
-    let causes = repairs.causes();
+    let causes = data.labels(Table::Failures, "class")?;
+    let repairs = data.numbers(Table::Failures, "repair_s")?;
     let mut all = Vec::new();
     let mut row = |name: &str, times: &[f64], wanted: [f64; 4]| {
         let Some(found) = Summary::of(times) else {
@@ -144,8 +143,9 @@ pub(super) fn lanl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyErr
     };
     let mut shares = Vec::new();
     for (name, columns, mean, median, deviation, count) in REPAIR {
-        let chosen = causes.iter().filter(|(cause, _)| columns.contains(cause));
-        let times: Vec<f64> = chosen.flat_map(|(_, times)| times.iter().copied()).collect();
+        let named = causes.texts().zip(repairs.iter());
+        let chosen = named.filter(|(cause, time)| columns.contains(&cause.unwrap_or("(none)")) && time.is_finite());
+        let times: Vec<f64> = chosen.map(|(_, time)| *time).collect();
         row(name, &times, [count, mean, median, deviation]);
         shares.push((name, times.len() as f64, count));
         all.extend(times);

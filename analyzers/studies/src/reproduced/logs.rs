@@ -6,29 +6,24 @@ use rankguard_datasets::{Dataset, Table};
 
 use crate::error::StudyError;
 use crate::reproduced::Figures;
-use crate::studies::coalesce::{Place, by_file};
+use crate::studies::coalesce::by_file;
 use crate::studies::mix::counts;
 
 pub(super) fn bgl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     const BY: &str = "the authors' filtered logs in the same folder";
-    let files = by_file(data)?;
-    let Some((_, all)) = files.into_iter().find(|(name, _)| name.contains("all-fail")) else {
+    let files = by_file(data, 600.0)?;
+    let Some((file, all)) = files.into_iter().find(|(name, _)| name.contains("all-fail")) else {
         return Ok(());
     };
-    for (place, name, printed, expected) in [
-        (Place::Any, "repeats anywhere", "1,435", 1_435.0),
-        (
-            Place::Prefix,
-            "repeats before the colon of the location",
-            "27,370",
-            27_370.0,
-        ),
-        (Place::Full, "repeats at the full location", "61,944", 61_944.0),
-    ] {
+    for (left, (name, printed, expected)) in all.by_place.into_iter().zip([
+        ("repeats anywhere", "1,435", 1_435.0),
+        ("repeats before the colon of the location", "27,370", 27_370.0),
+        ("repeats at the full location", "61,944", 61_944.0),
+    ]) {
         let figure = figures.add(
             "coalesce",
             &format!("events left without {name}"),
-            all.left(place, 600) as f64,
+            left as f64,
             expected,
             0.0,
         );
@@ -36,12 +31,16 @@ pub(super) fn bgl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyErro
             "in the order of the file; a repeat has the pattern its place had last, not more than 600 whole seconds ago, and moves that moment forward",
         );
     }
+    let files_of = data.labels(Table::Events, "x_file")?;
+    let messages = data.labels(Table::Events, "message")?;
     for (pattern, expected) in [
         ("Lustre mount FAILED", 31_531.0),
         ("rts: kernel terminated", 23_338.0),
         ("rts panic!", 3_983.0),
     ] {
-        let found = all.with(pattern) as f64;
+        let rows = files_of.texts().zip(messages.texts());
+        let found = rows.filter(|(of, text)| *of == Some(&*file) && text.is_some_and(|text| text.contains(pattern)));
+        let found = found.count() as f64;
         let figure = figures.add("coalesce", &format!("events with {pattern:?}"), found, expected, 0.0);
         figure.defined("lines of the whole failure log whose text holds this pattern");
     }

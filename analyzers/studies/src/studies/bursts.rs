@@ -30,8 +30,8 @@ impl Bursts {
         let in_one_rack = racks.map(|racks| {
             let one = |burst: &&Burst| {
                 let mut racks = chains.members(burst).map(|row| racks.of[row]);
-                let first = racks.next().flatten();
-                first.is_some() && racks.all(|rack| rack == first)
+                let first = racks.next().unwrap_or_default();
+                first.name().is_some() && racks.all(|rack| rack == first)
             };
             chains.bursts.iter().filter(one).count()
         });

@@ -1,13 +1,13 @@
 //! How many log events are left when repeats are dropped.
 
 use std::collections::{BTreeMap, HashMap};
-use std::rc::Rc;
+use std::ops::Range;
 
-use rankguard_datasets::{Dataset, Table as Canonical};
-use rankguard_statistics::bursts;
+use rankguard_datasets::{Dataset, Label, Labels, Table as Canonical};
+use rankguard_statistics::bursts::Repeats;
 
 use crate::error::StudyError;
-use crate::outcome::{Outcome, Table};
+use crate::outcome::{Cell, Outcome, Table};
 use crate::studies::{Options, Study};
 
 pub(super) const STUDY: Study = Study {
@@ -17,15 +17,42 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// What makes two events come from one place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Anywhere.
-    Any,
-    /// The text before the first `:` of the location.
-    Prefix,
-    /// The whole location.
-    Full,
+/// Location, message and whole second of an event.
+type Event = (u32, u32, f64);
+
+/// Events of one file, and how many are left without repeats.
+#[derive(Debug, Clone)]
+pub(crate) struct Left {
+    pub(crate) events: usize,
+    /// Without repeats anywhere, at the text before the first `:` of the location, and at the whole location.
+    pub(crate) by_place: [usize; 3],
+    repeats: [Repeats; 3],
+}
+
+impl Left {
+    fn new(window: f64) -> Self {
+        Self {
+            events: 0,
+            by_place: [0; 3],
+            repeats: [(); 3].map(|()| Repeats::new(window)),
+        }
+    }
+
+    /// Takes in the events that come next.
+    fn see(&mut self, events: &[Event], prefix_of: &[u32]) {
+        let events = || events.iter().copied();
+        let prefix = |location: u32| prefix_of[location as usize];
+        let [anywhere, before_colon, at_location] = &mut self.repeats;
+        let left = [
+            anywhere.left(events().map(|(_, message, second)| (0, message, second))),
+            before_colon.left(events().map(|(location, message, second)| (prefix(location), message, second))),
+            at_location.left(events()),
+        ];
+        for (all, left) in self.by_place.iter_mut().zip(left) {
+            *all += left;
+        }
+        self.events += events().len();
+    }
 }
 
 /// Patterns of Blue Gene/L's authors that stand for more than one text: name, beginning, end. All others are the text itself.
@@ -46,73 +73,37 @@ fn pattern(text: &str) -> Option<&'static str> {
     PATTERNS.iter().find(fits).map(|(name, ..)| *name)
 }
 
-/// Texts by the numbers that events have them by.
-struct Texts {
-    /// Those of Blue Gene/L by their pattern's name, others themselves.
-    messages: Vec<String>,
-    /// The number of what stands before the colon, for each location.
-    prefixes: Vec<u32>,
+/// A number for each different text of the names that labels stand for, behind that of no text.
+fn numbered<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u32> {
+    let mut numbers = HashMap::new();
+    let mut number = |name| {
+        let next = numbers.len() as u32;
+        *numbers.entry(name).or_insert(next)
+    };
+    std::iter::once("").chain(names).map(&mut number).collect()
 }
 
-/// Location, message and whole second of an event.
-type Event = (u32, u32, i64);
-
-/// Events of one file, in its order.
-pub(crate) struct Events {
-    rows: Vec<Event>,
-    texts: Rc<Texts>,
+/// The whole second of a moment; the library's way to round down is a call on some processors.
+fn second(moment: f64) -> f64 {
+    let toward_zero = moment as i64 as f64;
+    toward_zero - f64::from(u8::from(toward_zero > moment))
 }
 
-impl Events {
-    /// Events whose text holds a pattern.
-    pub(crate) fn with(&self, pattern: &str) -> usize {
-        let holds: Vec<bool> = self.texts.messages.iter().map(|text| text.contains(pattern)).collect();
-        self.rows
-            .iter()
-            .filter(|(_, message, _)| holds[*message as usize])
-            .count()
-    }
+/// Events that are looked at together: once for each way to tell places apart.
+const TOGETHER: usize = 1 << 10;
 
-    /// Events left for a window in whole seconds.
-    pub(crate) fn left(&self, place: Place, window: i64) -> usize {
-        let keys = self.rows.iter().map(|(location, message, time)| {
-            let place = match place {
-                Place::Any => 0,
-                Place::Prefix => self.texts.prefixes[*location as usize],
-                Place::Full => *location,
-            };
-            (place, *message, *time)
-        });
-        bursts::coalesce(keys, window).into_iter().filter(|kept| *kept).count()
+/// The first of some rows and those behind it that are of the same file, as many as are looked at together; and the file.
+fn together(files: &Labels, rows: Range<usize>) -> (Label, Range<usize>) {
+    let (from, behind) = (rows.start, rows.end.min(rows.start + TOGETHER));
+    match files.of.get(from..behind) {
+        Some(of) => (of[0], from..from + of.iter().take_while(|file| **file == of[0]).count()),
+        // No row names a file.
+        None => (Label::default(), from..behind),
     }
 }
 
-/// A number for each different text.
-#[derive(Default)]
-struct Numbers {
-    of: HashMap<String, u32>,
-    names: Vec<String>,
-}
-
-impl Numbers {
-    fn number(&mut self, text: &str) -> u32 {
-        if let Some(known) = self.of.get(text) {
-            return *known;
-        }
-        let number = self.names.len() as u32;
-        self.of.insert(text.to_owned(), number);
-        self.names.push(text.to_owned());
-        number
-    }
-
-    /// The numbers of some texts, and that of no text behind them.
-    fn each<'a>(&mut self, texts: impl Iterator<Item = &'a str>) -> Vec<u32> {
-        texts.chain([""]).map(|text| self.number(text)).collect()
-    }
-}
-
-/// Events by file: a folder may hold several views of one log.
-pub(crate) fn by_file(data: &Dataset) -> Result<BTreeMap<String, Events>, StudyError> {
+/// Events left for a window in whole seconds, by file: a folder may hold several views of one log.
+pub(crate) fn by_file(data: &Dataset, window: f64) -> Result<BTreeMap<String, Left>, StudyError> {
     let times = data.numbers(Canonical::Events, "time")?;
     let messages = data.labels(Canonical::Events, "message")?;
     let locations = data
@@ -120,49 +111,38 @@ pub(crate) fn by_file(data: &Dataset) -> Result<BTreeMap<String, Events>, StudyE
         .or_else(|_| data.labels(Canonical::Events, "node"))?;
     let files = data.labels(Canonical::Events, "x_file").unwrap_or_default();
     let is_blue_gene = data.source == "bgl";
-    let (mut known, mut prefixes) = (Numbers::default(), Numbers::default());
-    let message_of = known.each(messages.names.iter().map(|text| match pattern(text) {
+    let message_of = numbered(messages.names.iter().map(|text| match pattern(text) {
         Some(name) if is_blue_gene => name,
         _ => text.as_str(),
     }));
-    let prefix_of = prefixes.each(
+    let prefix_of = numbered(
         locations
             .names
             .iter()
             .map(|text| text.split(':').next().unwrap_or(text)),
     );
-    let texts = Rc::new(Texts {
-        messages: known.names,
-        prefixes: prefix_of,
-    });
-    // Room at once: millions of events would be moved again and again.
-    let without = times.len() as u64 - files.counts().iter().sum::<u64>();
-    let counts = files.counts().iter().copied().chain([without]);
-    let mut by_label: Vec<Vec<Event>> = counts.map(|count| Vec::with_capacity(count as usize)).collect();
-    for (at, (time, (message, location))) in times.iter().zip(messages.of.iter().zip(&locations.of)).enumerate() {
-        if time.is_nan() {
-            continue;
-        }
-        let or_none = |label: Option<u32>, names: &[String]| label.map_or(names.len(), |label| label as usize);
-        let file = or_none(files.of.get(at).copied().flatten(), &files.names);
-        by_label[file].push((
-            or_none(*location, &locations.names) as u32,
-            message_of[or_none(*message, &messages.names)],
-            time.floor() as i64,
-        ));
+    let mut by_label = vec![Left::new(window); files.names.len() + 1];
+    let mut events: Vec<Event> = Vec::with_capacity(TOGETHER);
+    let mut from = 0;
+    while from < times.len() {
+        let (file, rows) = together(&files, from..times.len());
+        from = rows.end;
+        let texts = messages.of[rows.clone()].iter().zip(&locations.of[rows.clone()]);
+        let rows = times[rows].iter().zip(texts).filter(|(time, _)| !time.is_nan());
+        events.clear();
+        events.extend(rows.map(|(time, (message, location))| {
+            let message = message_of[usize::from(*message)];
+            (usize::from(*location) as u32, message, second(*time))
+        }));
+        by_label[usize::from(file)].see(&events, &prefix_of);
     }
-    let names = files.names.iter().cloned().chain([String::new()]);
-    let files = names.zip(by_label).filter(|(_, rows)| !rows.is_empty());
-    Ok(files
-        .map(|(name, rows)| {
-            let texts = Rc::clone(&texts);
-            (name, Events { rows, texts })
-        })
-        .collect())
+    let names = std::iter::once("").chain(files.names.iter().map(String::as_str));
+    let files = names.zip(by_label).filter(|(_, left)| left.events > 0);
+    Ok(files.map(|(name, left)| (name.to_owned(), left)).collect())
 }
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
-    let window = options.window_s.unwrap_or(600.0) as i64;
+    let window = options.window_s.unwrap_or(600.0).trunc();
     let named = if data.source == "bgl" {
         "; the eight patterns of the authors stand for the texts that they cover"
     } else {
@@ -182,14 +162,9 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             "at a full location",
         ],
     );
-    for (file, events) in by_file(data)? {
-        table.row([
-            file.into(),
-            events.rows.len().into(),
-            events.left(Place::Any, window).into(),
-            events.left(Place::Prefix, window).into(),
-            events.left(Place::Full, window).into(),
-        ]);
+    for (file, left) in by_file(data, window)? {
+        let counts = [left.events].into_iter().chain(left.by_place);
+        table.row([file.into()].into_iter().chain(counts.map(Cell::from)));
     }
     outcome.tables.push(table);
     Ok(outcome)

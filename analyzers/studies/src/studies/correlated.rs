@@ -19,7 +19,7 @@ pub(crate) fn close(data: &Dataset, place: &str, windows: &[f64]) -> Result<(Vec
     let times = data.numbers(Canonical::Failures, "time")?;
     let all = data.known(Canonical::Failures, "time")? as usize;
     let places = data.labels(Canonical::Failures, place)?;
-    Ok((neighbours::close(&places.of, &times, windows), all))
+    Ok((neighbours::close(&places.of, places.names.len(), &times, windows), all))
 }
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {

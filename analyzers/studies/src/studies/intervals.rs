@@ -34,11 +34,11 @@ impl Intervals {
         let rows = nodes.of.iter().zip(starts.iter()).zip(ends.iter()).zip(&states.of);
         let rows = rows.enumerate().filter_map(|(at, (((node, start), end), state))| {
             Some(Interval {
-                node: (*node)?,
+                node: node.name()?,
                 start: Some(*start).filter(|start| !start.is_nan())?,
                 end: Some(*end).filter(|end| !end.is_nan()),
                 went_on: end.is_nan() || cut.as_ref().is_some_and(|cut| cut[at] == 1.0),
-                up: Some((*state)? as usize) == up,
+                up: Some(state.name()? as usize) == up,
             })
         });
         Ok(Self { rows: rows.collect() })

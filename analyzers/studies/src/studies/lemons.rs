@@ -21,6 +21,16 @@ const WORST: usize = 20;
 /// The prior of a node's rate weighs as much as this many failures.
 const WEIGHT: f64 = 2.0;
 
+/// The greatest of some counts, as many as are wanted, greatest first.
+fn greatest(mut counts: Vec<u64>, wanted: usize) -> Vec<u64> {
+    if wanted < counts.len() {
+        counts.select_nth_unstable_by(wanted, |a, b| b.cmp(a));
+        counts.truncate(wanted);
+    }
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    counts
+}
+
 /// Those of a column with the most failures, most first, of its counts in that order.
 fn worst<'a>(labels: &'a Labels, counts: &[u64]) -> Vec<(&'a str, u64)> {
     let least = counts.get(WORST - 1).copied().unwrap_or(0);
@@ -47,10 +57,14 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         "share of failures on the worst nodes",
         &["nodes", "of population", "share of failures"],
     );
-    let mut counts = labels.counts().to_vec();
-    counts.sort_unstable_by(|a, b| b.cmp(a));
-    for percent in [1.0, 5.0, 10.0] {
-        let top = (population * percent / 100.0).ceil() as usize;
+    let percents = [1.0, 5.0, 10.0];
+    let top = |percent: f64| (population * percent / 100.0).ceil() as usize;
+    let counts = greatest(
+        labels.counts().to_vec(),
+        percents.into_iter().map(top).fold(WORST, usize::max),
+    );
+    for percent in percents {
+        let top = top(percent);
         let sum: u64 = counts.iter().take(top).sum();
         shares.row([top.into(), (percent / 100.0).into(), (sum as f64 / all as f64).into()]);
     }

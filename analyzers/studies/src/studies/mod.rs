@@ -10,7 +10,7 @@ mod jobs;
 mod lemons;
 pub(crate) mod mix;
 mod mtbf;
-pub(crate) mod repair;
+mod repair;
 mod retries;
 mod spatial;
 mod survival;

@@ -1,8 +1,6 @@
 //! How long repair takes, by cause.
 
-use std::sync::Arc;
-
-use rankguard_datasets::{Dataset, Labels, Table as Canonical};
+use rankguard_datasets::{Dataset, Table as Canonical};
 use rankguard_statistics::groups::Groups;
 use rankguard_statistics::sample::Summary;
 
@@ -18,45 +16,22 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// Repair times in seconds by a column of failures.
-pub(crate) struct ByCause {
-    labels: Arc<Labels>,
-    times: Groups,
-}
-
-impl ByCause {
-    pub(crate) fn of(data: &Dataset, by: &str) -> Result<Self, StudyError> {
-        let labels = data.labels(Canonical::Failures, by)?;
-        let times = data.numbers(Canonical::Failures, "repair_s")?;
-        let found = Self {
-            times: Groups::of(&labels.of, labels.counts(), &times),
-            labels,
-        };
-        if found.causes().is_empty() {
-            return Err(StudyError::missing(
-                "no failure of this data has a repair time: no MTTR",
-                "give data whose failures have an end or an elapsed repair time (repair_s)",
-            ));
-        }
-        Ok(found)
-    }
-
-    /// Causes that have any, by name, after those without one.
-    pub(crate) fn causes(&self) -> Vec<(&str, &[f64])> {
-        let mut named: Vec<(&str, &[f64])> = (0..)
-            .zip(&self.labels.names)
-            .map(|(label, name)| (name.as_str(), self.times.labelled(label)))
-            .collect();
-        named.sort_unstable_by_key(|(name, _)| *name);
-        named.insert(0, ("(none)", self.times.without()));
-        named.retain(|(_, times)| !times.is_empty());
-        named
-    }
-}
-
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let by = options.by("class");
-    let found = ByCause::of(data, by)?;
+    let labels = data.labels(Canonical::Failures, by)?;
+    let times = data.numbers(Canonical::Failures, "repair_s")?;
+    let times = Groups::of(&labels.of, labels.counts(), &times);
+    let (each, all) = Summary::of_each(&times.each().collect::<Vec<_>>());
+    if all.is_none() {
+        return Err(StudyError::missing(
+            "no failure of this data has a repair time: no MTTR",
+            "give data whose failures have an end or an elapsed repair time (repair_s)",
+        ));
+    }
+    let names = std::iter::once("(none)").chain(labels.names.iter().map(String::as_str));
+    let mut causes: Vec<(&str, Option<Summary>)> = names.zip(each).collect();
+    causes[1..].sort_unstable_by_key(|(name, _)| *name);
+    causes.push(("all", all));
     let mut outcome = Outcome::new(
         "repair",
         data,
@@ -75,10 +50,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         ],
     );
     let mut bars = Vec::new();
-    let causes = found.causes();
-    let all: Vec<&[f64]> = causes.iter().map(|(_, times)| *times).collect();
-    let each = causes.iter().map(|(cause, times)| (*cause, Summary::of(times)));
-    for (cause, summary) in each.chain([("all", Summary::of_parts(&all))]) {
+    for (cause, summary) in causes {
         let Some(summary) = summary else {
             continue;
         };

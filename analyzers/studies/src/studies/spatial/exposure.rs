@@ -69,7 +69,7 @@ fn stays(data: &Dataset, grid: &str) -> Option<Exposure> {
         ..Exposure::default()
     };
     for (label, seconds) in places.of.iter().zip(seconds) {
-        let place = label.and_then(|label| known[label as usize].as_ref());
+        let place = label.name().and_then(|name| known[name as usize].as_ref());
         let (Some(place), Some(seconds)) = (place, seconds) else {
             continue;
         };

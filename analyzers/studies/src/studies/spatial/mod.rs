@@ -59,7 +59,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let places: Vec<Option<Place>> = labels.names.iter().map(|name| Place::of(name)).collect();
     let (mut grids, mut nowhere) = (BTreeMap::<String, Grid>::new(), 0_u64);
     for label in &labels.of {
-        match label.and_then(|label| places[label as usize].as_ref()) {
+        match label.name().and_then(|name| places[name as usize].as_ref()) {
             Some(place) => grids.entry(place.grid.clone()).or_default().see(place),
             None => nowhere += 1,
         }

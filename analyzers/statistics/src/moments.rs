@@ -1,0 +1,103 @@
+//! What of a sample needs no order: count, sum, squares, ends.
+
+/// Values that are looked at together: twice, and the second time they are still near.
+const TOGETHER: usize = 1 << 12;
+
+/// Of values that are all finite.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moments {
+    pub(crate) count: usize,
+    pub(crate) sum: f64,
+    /// Squared distances from the mean, together.
+    pub(crate) squares: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Moments {
+    pub(crate) const NONE: Self = Self {
+        count: 0,
+        sum: 0.0,
+        squares: 0.0,
+        min: f64::INFINITY,
+        max: f64::NEG_INFINITY,
+    };
+
+    pub(crate) fn of(values: &[f64]) -> Self {
+        values.chunks(TOGETHER).map(Self::of_few).fold(Self::NONE, Self::join)
+    }
+
+    fn of_few(values: &[f64]) -> Self {
+        let count = values.len();
+        let sum = folded(values, 0.0, |sum, x| sum + x, |one, other| one + other);
+        let mean = sum / count as f64;
+        let square = |sum: f64, x: f64| sum + (x - mean) * (x - mean);
+        let less = |one: f64, other: f64| if other < one { other } else { one };
+        let more = |one: f64, other: f64| if other > one { other } else { one };
+        Self {
+            count,
+            sum,
+            squares: folded(values, 0.0, square, |one, other| one + other),
+            min: folded(values, f64::INFINITY, less, less),
+            max: folded(values, f64::NEG_INFINITY, more, more),
+        }
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        self.sum / self.count as f64
+    }
+
+    /// Those of both samples together (Chan, Golub and LeVeque 1979).
+    pub(crate) fn join(self, other: Self) -> Self {
+        if self.count == 0 {
+            return other;
+        }
+        if other.count == 0 {
+            return self;
+        }
+        let count = self.count + other.count;
+        let apart = other.mean() - self.mean();
+        let weight = self.count as f64 * (other.count as f64 / count as f64);
+        Self {
+            count,
+            sum: self.sum + other.sum,
+            squares: self.squares + other.squares + apart * apart * weight,
+            min: self.min.min(other.min),
+            max: self.max.max(other.max),
+        }
+    }
+}
+
+/// Values put together in lanes that do not wait for each other, and then the lanes.
+fn folded(values: &[f64], begin: f64, add: impl Fn(f64, f64) -> f64, join: impl Fn(f64, f64) -> f64) -> f64 {
+    let mut lanes = [begin; 8];
+    let (whole, rest) = values.as_chunks::<8>();
+    for few in whole {
+        for (lane, x) in lanes.iter_mut().zip(few) {
+            *lane = add(*lane, *x);
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(rest) {
+        *lane = add(*lane, *x);
+    }
+    lanes.into_iter().fold(begin, join)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_of_parts_are_those_of_the_whole() {
+        // Far from zero, where squares of the values themselves would leave nothing of their distances.
+        let values: Vec<f64> = (0..3 * TOGETHER + 5)
+            .map(|at| 1e9 + (at * 7_919 % 5_003) as f64)
+            .collect();
+        let whole = Moments::of(&values);
+        let mean = values.iter().map(|x| x - 1e9).sum::<f64>() / values.len() as f64;
+        let squares: f64 = values.iter().map(|x| (x - 1e9 - mean).powi(2)).sum();
+        assert!((whole.mean() - 1e9 - mean).abs() < 1e-6, "{whole:?}");
+        assert!((whole.squares / squares - 1.0).abs() < 1e-12, "{whole:?} {squares}");
+        assert_eq!((whole.count, whole.min, whole.max), (values.len(), 1e9, 1e9 + 5_002.0));
+    }
+}
