@@ -18,9 +18,7 @@ impl Hasher for Fold {
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        self.word(u64::from_le_bytes(last) ^ (bytes.len() as u64).rotate_left(56));
+        self.word(rest_of_word(rest) ^ (bytes.len() as u64).rotate_left(56));
     }
 
     fn write_u8(&mut self, byte: u8) {
@@ -29,6 +27,24 @@ impl Hasher for Fold {
 
     fn finish(&self) -> u64 {
         self.0
+    }
+}
+
+/// Fewer than eight bytes as a word, the first one lowest and zeros above. Names are short, so most of what is folded is this
+/// rest, and copying it by a call would cost more than folding it.
+fn rest_of_word(bytes: &[u8]) -> u64 {
+    let (mut word, mut bits, mut rest) = (0, 0, bytes);
+    if let Some((four, behind)) = rest.split_first_chunk() {
+        word = u64::from(u32::from_le_bytes(*four));
+        (bits, rest) = (32, behind);
+    }
+    if let Some((two, behind)) = rest.split_first_chunk() {
+        word |= u64::from(u16::from_le_bytes(*two)) << bits;
+        (bits, rest) = (bits + 16, behind);
+    }
+    match rest {
+        [one, ..] => word | u64::from(*one) << bits,
+        [] => word,
     }
 }
 
@@ -56,6 +72,16 @@ impl<K: Hash + Clone> Folded<K> {
 mod tests {
     use super::*;
     use crate::NodeId;
+
+    #[test]
+    fn a_rest_is_the_word_that_zeros_fill_up() {
+        let bytes = [0x81, 2, 3, 0xf4, 5, 6, 0xc7];
+        for length in 0..=bytes.len() {
+            let mut filled = [0; 8];
+            filled[..length].copy_from_slice(&bytes[..length]);
+            assert_eq!(rest_of_word(&bytes[..length]), u64::from_le_bytes(filled));
+        }
+    }
 
     #[test]
     fn names_that_fold_alike_are_still_two() {

@@ -1,8 +1,6 @@
 //! Roles: what each piece of evidence is, once the first cause is chosen.
 
-use std::collections::BTreeMap;
-
-use rankguard_model::{ClassId, EvidenceId, Finding, Role};
+use rankguard_model::{ClassId, Finding, Role};
 
 use crate::{Candidate, Scene, Sign, What};
 
@@ -35,8 +33,6 @@ pub(crate) fn without_cause(scene: &Scene<'_>) -> Vec<Finding> {
 
 /// The sign that speaks for each piece of evidence: the one the verdict rests on, else the surest.
 fn representatives<'a>(scene: &'a Scene<'_>, winner: Option<&Candidate>) -> Vec<(usize, &'a Sign)> {
-    let mut chosen: BTreeMap<&EvidenceId, usize> = BTreeMap::new();
-    let mut loose = Vec::new();
     let worth = |index: usize| {
         let sign = &scene.signs[index];
         let supports = winner.is_some_and(|winner| winner.support.contains(&index));
@@ -47,18 +43,14 @@ fn representatives<'a>(scene: &'a Scene<'_>, winner: Option<&Candidate>) -> Vec<
             (sign.mark().map_or(0.0, |mark| mark.confidence) * 1000.0) as u32,
         )
     };
-    for (index, sign) in scene.signs.iter().enumerate() {
-        // Facts of the caller share one id a node, so they always stand for themselves.
-        if sign.evidence.seq.0 == 0 {
-            loose.push(index);
-            continue;
-        }
-        let entry = chosen.entry(&sign.evidence).or_insert(index);
-        if worth(index) > worth(*entry) {
-            *entry = index;
-        }
-    }
-    let mut indices: Vec<usize> = chosen.into_values().chain(loose).collect();
+    // Facts of the caller share one id a node, so they always stand for themselves.
+    let is_fact = |index: &usize| scene.signs[*index].evidence.seq.0 == 0;
+    let (mut indices, mut told): (Vec<usize>, Vec<usize>) = (0..scene.signs.len()).partition(is_fact);
+    let evidence = |index: &usize| &scene.signs[*index].evidence;
+    told.sort_by(|one, other| evidence(one).cmp(evidence(other)));
+    let of_one = told.chunk_by(|one, other| evidence(one) == evidence(other));
+    let better = |one, other| if worth(other) > worth(one) { other } else { one };
+    indices.extend(of_one.filter_map(|same| same.iter().copied().reduce(better)));
     indices.sort_unstable();
     indices.into_iter().map(|index| (index, &scene.signs[index])).collect()
 }
