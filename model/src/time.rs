@@ -86,7 +86,8 @@ fn civil(day: i64) -> (i64, i64, i64) {
 }
 
 /// Writes a number that is not negative, with zeros before it, as far as there is room.
-fn write_digits(text: &mut [u8], mut number: i64) {
+fn write_digits(text: &mut [u8], number: i64) {
+    let mut number = number as u32;
     for place in text.iter_mut().rev() {
         *place = b'0' + (number % 10) as u8;
         number /= 10;

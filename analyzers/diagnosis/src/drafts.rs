@@ -1,11 +1,9 @@
 //! All drafts of a diagnosis, found by whose failure they are and by when something is to be done with them.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use rankguard_model::{Folded, NodeId, Timestamp};
+use rankguard_model::{ByName, NodeId, Timestamp};
 
-use crate::by_name::by_name;
 use crate::draft::Draft;
 use crate::rising::Rising;
 use crate::scope::ScopeRef;
@@ -25,13 +23,13 @@ pub(crate) struct Drafts {
 /// Drafts by what they are asked for.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Orders {
-    of: BTreeMap<Folded<Scope>, OfScope>,
+    of: ByName<Scope, OfScope>,
     /// When each open draft is concluded.
     due: BTreeSet<(Timestamp, DraftId)>,
     /// When each concluded draft was concluded.
     done: Rising<(Timestamp, DraftId), ()>,
     /// Concluded drafts of jobs by the nodes of the job.
-    done_on: BTreeMap<Folded<NodeId>, Ids>,
+    done_on: ByName<NodeId, Ids>,
 }
 
 /// The drafts of a scope.
@@ -61,7 +59,7 @@ impl Orders {
     /// A draft is there, or is there again.
     fn enter(&mut self, draft: &Draft, policy: &Policy) {
         let id = draft.id;
-        let of = self.of.entry(Folded::of(&draft.scope)).or_default();
+        let of = self.of.of(&draft.scope);
         match &draft.concluded {
             None => {
                 of.open = Some(id);
@@ -71,7 +69,7 @@ impl Orders {
                 add(&mut of.done, id);
                 self.done.insert((conclusion.at, id), ());
                 for node in draft.nodes_of_job() {
-                    add(self.done_on.entry(Folded::of(node)).or_default(), id);
+                    add(self.done_on.of(node), id);
                 }
             }
         }
@@ -79,7 +77,7 @@ impl Orders {
 
     /// A draft is about to be concluded.
     fn leave(&mut self, draft: &Draft, policy: &Policy) {
-        if let Some(of) = self.of.get_mut(&Folded::of(&draft.scope)) {
+        if let Some(of) = self.of.get_mut(&draft.scope) {
             of.leave(draft);
         }
         self.leave_moments(draft, policy);
@@ -87,12 +85,10 @@ impl Orders {
 
     /// A draft is gone for good.
     fn forget(&mut self, draft: &Draft, policy: &Policy) {
-        if let Entry::Occupied(mut of) = self.of.entry(Folded::of(&draft.scope)) {
-            of.get_mut().leave(draft);
-            if *of.get() == OfScope::default() {
-                of.remove();
-            }
-        }
+        self.of.lessen(&draft.scope, |of| {
+            of.leave(draft);
+            of.open.is_none() && of.done.is_empty()
+        });
         self.leave_moments(draft, policy);
     }
 
@@ -104,12 +100,10 @@ impl Orders {
         };
         self.done.remove(&(conclusion.at, id));
         for node in draft.nodes_of_job() {
-            if let Entry::Occupied(mut there) = self.done_on.entry(Folded::of(node)) {
-                leave(there.get_mut(), id);
-                if there.get().is_empty() {
-                    there.remove();
-                }
-            }
+            self.done_on.lessen(node, |there| {
+                leave(there, id);
+                there.is_empty()
+            });
         }
     }
 }
@@ -158,7 +152,7 @@ impl Drafts {
 
     /// The drafts of a scope, where it has some.
     pub(crate) fn of_scope(&self, scope: ScopeRef<'_>) -> Option<&OfScope> {
-        self.orders.of.get(&Folded::of(&scope.own()))
+        self.orders.of.get(&scope)
     }
 
     /// Open drafts, oldest first.
@@ -199,7 +193,7 @@ impl Drafts {
                 .find(|id| self.all.get(id).is_some_and(|draft| test(draft)))
                 .copied()
         };
-        let of_jobs = by_name(&self.orders.done_on, node).and_then(first);
+        let of_jobs = self.orders.done_on.get(node).and_then(first);
         let itself = Some(ScopeRef::Node(node)).filter(|node| *node != scope);
         let of_itself = itself.and_then(|node| first(&self.of_scope(node)?.done));
         of_jobs.max(of_itself)

@@ -18,7 +18,6 @@
 
 mod arbiter;
 mod belongs;
-mod by_name;
 mod candidate;
 mod change;
 mod conclude;

@@ -252,8 +252,8 @@ fn names(ranks: &BTreeSet<Rank>) -> String {
 fn quote(text: &mut String, said: &str) {
     let line = said.lines().next().unwrap_or_default().trim();
     // What has no more bytes has no more characters.
-    let mut beyond = line.char_indices().skip(QUOTE).filter(|_| line.len() > QUOTE);
-    match beyond.next() {
+    let beyond = (line.len() > QUOTE).then(|| line.char_indices().nth(QUOTE)).flatten();
+    match beyond {
         Some((end, _)) => text.extend([&line[..end], " ..."]),
         None => text.push_str(line),
     }
