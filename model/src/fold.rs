@@ -18,20 +18,45 @@ impl Fold {
     }
 }
 
+/// Numbers of fixed length fold as their bytes do, without being taken apart.
 impl Hasher for Fold {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
-        self.word(rest_of_word(rest) ^ (bytes.len() as u64).rotate_left(56));
+        self.word(rest_of_word(rest) ^ length(bytes.len()));
     }
 
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.word(number);
+        self.word(length(8));
+    }
+
+    #[inline]
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.word(u64::from(number) ^ length(4));
+    }
+
+    #[inline]
     fn write_u8(&mut self, byte: u8) {
         self.word(u64::from(byte) + 1);
     }
 
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
+}
+
+/// A length, where no short rest of a text has bits.
+fn length(bytes: usize) -> u64 {
+    (bytes as u64).rotate_left(56)
 }
 
 /// Fewer than eight bytes as a word, the first one lowest and zeros above. Names are short, so most of what is folded is this
@@ -140,6 +165,19 @@ impl<K, V> fmt::Debug for ByName<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_fold_as_their_bytes_do() {
+        let bytes = |bytes: &[u8]| {
+            let mut fold = Fold::default();
+            fold.write(bytes);
+            fold.finish()
+        };
+        let number = 0x8123_4567_89ab_cdef_u64;
+        assert_eq!(fold(&number), bytes(&number.to_le_bytes()));
+        assert_eq!(fold(&(number as usize)), bytes(&number.to_le_bytes()));
+        assert_eq!(fold(&(number as u32)), bytes(&(number as u32).to_le_bytes()));
+    }
 
     #[test]
     fn a_rest_is_the_word_that_zeros_fill_up() {
