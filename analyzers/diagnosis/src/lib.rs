@@ -40,6 +40,7 @@ mod refine;
 mod repeats;
 mod rising;
 mod roles;
+mod row;
 mod sameness;
 mod scene;
 mod scope;

@@ -11,6 +11,7 @@ use rankguard_model::{ByName, Entity, EvidenceId, Fold, JobId, NodeId, Timestamp
 use crate::glimpse::Glimpse;
 use crate::repeats::KEPT;
 use crate::rising::Rising;
+use crate::row::Row;
 use crate::scope::ScopeRef;
 use crate::{Context, Policy, Scope, Sign, What};
 
@@ -65,9 +66,9 @@ pub(crate) struct Memory {
     arrived: Arrival,
     by_time: Rising<(Timestamp, Place), ()>,
     /// What speaks of whom, in the order of arrival.
-    of: ByName<u64, Rising<Place, ()>>,
+    of: ByName<u64, Row>,
     /// Of it what says the same, as far as that can be a repeat.
-    alike: ByName<(u64, u64), Rising<Place, ()>>,
+    alike: ByName<(u64, u64), Row>,
 }
 
 /// The same signs in the same order; the numbers of their arrival say nothing.
@@ -106,9 +107,9 @@ impl Memory {
     /// Holds a sign at the place of its arrival.
     fn insert(&mut self, held: Box<Held>) {
         let place = held.arrival;
-        self.of.of(&held.whom).insert(place, ());
+        self.of.of(&held.whom).insert(place);
         if let Some(same) = held.same {
-            self.alike.of(&(held.whom, same)).insert(place, ());
+            self.alike.of(&(held.whom, same)).insert(place);
         }
         self.by_time.insert((held.filed, place), ());
         self.held.insert(place, held);
@@ -117,7 +118,7 @@ impl Memory {
     /// Where the newest stands of a kind, if enough of it is held.
     fn full_of(&self, kind: (u64, u64)) -> Option<Place> {
         let alike = self.alike.get(&kind)?;
-        alike.last().map(|(place, ())| *place).filter(|_| alike.len() >= KEPT)
+        alike.greatest().filter(|_| alike.len() >= KEPT)
     }
 
     /// Puts a repeat in the place of the newest of its kind, where the order by time stays true.
@@ -198,8 +199,8 @@ impl Memory {
 
     /// What is held of whom. Names that fold alike are still two.
     fn of_whom<'a, 'w>(&'a self, asked: Whom<'w>) -> impl Iterator<Item = (Place, &'a Held)> + use<'a, 'w> {
-        let places = self.of.get(&asked.folded()).into_iter().flat_map(Rising::keys);
-        let held = places.filter_map(|place| Some((*place, &**self.held.get(place)?)));
+        let places = self.of.get(&asked.folded()).into_iter().flat_map(Row::iter);
+        let held = places.filter_map(|place| Some((place, &**self.held.get(&place)?)));
         held.filter(move |(_, held)| whom(&held.sign.entity, &held.sign.evidence) == asked)
     }
 
@@ -220,9 +221,9 @@ impl Memory {
     fn remove(&mut self, place: Place) -> Option<Box<Held>> {
         let held = self.held.remove(&place)?;
         self.by_time.remove(&(held.filed, place));
-        let leave = |places: &mut Rising<Place, ()>| {
-            places.remove(&place);
-            places.is_empty()
+        let leave = |row: &mut Row| {
+            row.remove(place);
+            row.is_empty()
         };
         self.of.lessen(&held.whom, leave);
         if let Some(same) = held.same {

@@ -21,8 +21,11 @@ pub(crate) fn note(scene: &Scene<'_>, winner: &Candidate, verdict: &Verdict, now
         at: first.at,
         text: opening(first, verdict),
     });
-    lines.extend(followers(scene, winner, first));
-    lines.extend(ended(scene, winner, first));
+    // One sign alone has nobody beside it.
+    if scene.signs.len() > 1 {
+        lines.extend(followers(scene, winner, first));
+        lines.extend(ended(scene, winner, first));
+    }
     let mut say = |text: String| lines.push(Reason { at: now, text });
     for text in &winner.notes {
         say(text.clone());

@@ -27,10 +27,6 @@ impl<K: Ord, V> Rising<K, V> {
         self.0.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The entry with the least key.
     pub(crate) fn first(&self) -> Option<&(K, V)> {
         self.0.front()
