@@ -6,11 +6,9 @@ use rankguard_model::{ByName, NodeId, Timestamp};
 
 use crate::draft::Draft;
 use crate::rising::Rising;
+use crate::row::Row;
 use crate::scope::ScopeRef;
 use crate::{DraftId, Policy, Scope};
-
-/// Drafts in the order of their numbers; few as a rule.
-type Ids = Vec<DraftId>;
 
 /// Open drafts and those concluded within the window.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,7 +27,7 @@ struct Orders {
     /// When each concluded draft was concluded.
     done: Rising<(Timestamp, DraftId), ()>,
     /// Concluded drafts of jobs by the nodes of the job.
-    done_on: ByName<NodeId, Ids>,
+    done_on: ByName<NodeId, Row>,
 }
 
 /// The drafts of a scope.
@@ -37,20 +35,20 @@ struct Orders {
 pub(crate) struct OfScope {
     /// The open one; there is never a second one.
     pub(crate) open: Option<DraftId>,
-    /// Concluded ones.
-    done: Ids,
+    /// Concluded ones, by their numbers.
+    done: Row,
 }
 
 impl OfScope {
     /// The newest concluded one.
     pub(crate) fn newest_done(&self) -> Option<DraftId> {
-        self.done.last().copied()
+        self.done.greatest().map(DraftId)
     }
 
     fn leave(&mut self, draft: &Draft) {
         match draft.concluded {
             None => self.open = None,
-            Some(_) => leave(&mut self.done, draft.id),
+            Some(_) => self.done.remove(draft.id.0),
         }
     }
 }
@@ -66,10 +64,10 @@ impl Orders {
                 self.due.insert((draft.deadline(policy), id));
             }
             Some(conclusion) => {
-                add(&mut of.done, id);
+                of.done.insert(id.0);
                 self.done.insert((conclusion.at, id), ());
                 for node in draft.nodes_of_job() {
-                    add(self.done_on.of(node), id);
+                    self.done_on.of(node).insert(id.0);
                 }
             }
         }
@@ -101,7 +99,7 @@ impl Orders {
         self.done.remove(&(conclusion.at, id));
         for node in draft.nodes_of_job() {
             self.done_on.lessen(node, |there| {
-                leave(there, id);
+                there.remove(id.0);
                 there.is_empty()
             });
         }
@@ -184,14 +182,10 @@ impl Drafts {
         (scope, newest): (ScopeRef<'_>, Option<DraftId>),
         test: impl Fn(&Draft) -> bool,
     ) -> Option<DraftId> {
-        let first = |ids: &Ids| {
-            let mut newer = ids
-                .iter()
-                .rev()
-                .take_while(|id| newest.is_none_or(|newest| **id > newest));
-            newer
-                .find(|id| self.all.get(id).is_some_and(|draft| test(draft)))
-                .copied()
+        let first = |row: &Row| {
+            let ids = row.from_greatest().map(DraftId);
+            let mut newer = ids.take_while(|id| newest.is_none_or(|newest| *id > newest));
+            newer.find(|id| self.all.get(id).is_some_and(|draft| test(draft)))
         };
         let of_jobs = self.orders.done_on.get(node).and_then(first);
         let itself = Some(ScopeRef::Node(node)).filter(|node| *node != scope);
@@ -216,19 +210,5 @@ impl Drafts {
     /// All drafts, oldest first.
     pub(crate) fn into_all(self) -> Vec<Draft> {
         self.all.into_values().map(|draft| *draft).collect()
-    }
-}
-
-/// Adds a draft that may be among them already.
-fn add(ids: &mut Ids, id: DraftId) {
-    if let Err(at) = ids.binary_search(&id) {
-        ids.insert(at, id);
-    }
-}
-
-/// Takes a draft out.
-fn leave(ids: &mut Ids, id: DraftId) {
-    if let Ok(at) = ids.binary_search(&id) {
-        ids.remove(at);
     }
 }

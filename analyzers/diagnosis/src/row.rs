@@ -3,7 +3,7 @@
 use crate::rising::Rising;
 
 /// Numbers in their order.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Row {
     greatest: Option<u64>,
     before: Rising<u64, ()>,
@@ -26,9 +26,15 @@ impl Row {
         self.before.keys().copied().chain(self.greatest)
     }
 
-    /// Puts a number in that is not there yet.
+    /// From the greatest to the least.
+    pub(crate) fn from_greatest(&self) -> impl Iterator<Item = u64> {
+        self.greatest.into_iter().chain(self.before.keys().rev().copied())
+    }
+
+    /// Puts a number in, where it is not there yet.
     pub(crate) fn insert(&mut self, number: u64) {
         match self.greatest {
+            Some(greatest) if number == greatest => {}
             Some(greatest) if number < greatest => self.before.insert(number, ()),
             Some(greatest) => {
                 self.before.insert(greatest, ());
@@ -63,15 +69,14 @@ mod tests {
         fn it_is_a_set_whatever_the_order_of_its_numbers(steps in prop::collection::vec((any::<bool>(), 0..20_u64), 0..200)) {
             let (mut row, mut set) = (Row::default(), BTreeSet::new());
             for (comes, number) in steps {
-                if !comes {
-                    row.remove(number);
-                    set.remove(&number);
-                } else if set.insert(number) {
-                    row.insert(number);
-                }
+                match comes {
+                    true => (row.insert(number), drop(set.insert(number))),
+                    false => (row.remove(number), drop(set.remove(&number))),
+                };
                 prop_assert_eq!((row.len(), row.is_empty()), (set.len(), set.is_empty()));
                 prop_assert_eq!(row.greatest(), set.last().copied());
                 prop_assert!(row.iter().eq(set.iter().copied()));
+                prop_assert!(row.from_greatest().eq(set.iter().rev().copied()));
             }
         }
     }

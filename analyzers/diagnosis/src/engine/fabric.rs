@@ -16,7 +16,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         all.extend(unresolved(scene));
         return all.extend(mismatch(scene, &works(scene)));
     }
-    let mut found = Found::default();
+    let mut found = Found::new();
     let mut named: BTreeMap<&str, BTreeSet<Rank>> = BTreeMap::new();
     for (index, sign) in scene
         .marks()

@@ -12,7 +12,7 @@ use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
-    let mut found = Found::default();
+    let mut found = Found::new();
     let is_exception = |class: &ClassId| class.as_str() == "gpu-engine-exception";
     let raised = scene.marks().any(|(_, sign)| sign.class().is_some_and(is_exception));
     for (index, sign) in roots(scene, Family::Gpu) {

@@ -6,7 +6,7 @@ use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
-    let mut found = Found::default();
+    let mut found = Found::new();
     let mut victim = None;
     for (index, sign) in roots(scene, Family::Host) {
         let (Some(class), Some(known)) = (sign.class(), scene.known(index)) else {
