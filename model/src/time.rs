@@ -80,7 +80,11 @@ fn civil(day: i64) -> (i64, i64, i64) {
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
     let from_march = (5 * of_year + 2) / 153;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
     let year = year + era * 400 + i64::from(month <= 2);
     (year, month, of_year - (153 * from_march + 2) / 5 + 1)
 }
@@ -124,10 +128,24 @@ mod tests {
 
     #[test]
     fn any_moment_prints_as_a_library_of_calendars_prints_it() {
-        let library = |at: i64| format!("{:.3}", jiff::Timestamp::from_nanosecond(at.into()).expect("in its years"));
+        let library = |at: i64| {
+            format!(
+                "{:.3}",
+                jiff::Timestamp::from_nanosecond(at.into()).expect("in its years")
+            )
+        };
         // A step that meets all days of the year and all hours, over all years that nanoseconds can count.
         let steps = (i64::MIN..i64::MAX).step_by(86_399 * 1_000_000_007 * 41);
-        let edges = [i64::MIN, -1, 0, 1, 999_999, 951_782_399_999_999_999, 951_868_800_000_000_000, i64::MAX];
+        let edges = [
+            i64::MIN,
+            -1,
+            0,
+            1,
+            999_999,
+            951_782_399_999_999_999,
+            951_868_800_000_000_000,
+            i64::MAX,
+        ];
         for at in steps.chain(edges) {
             assert_eq!(Timestamp(at).to_string(), library(at), "{at}");
         }

@@ -14,7 +14,11 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
             groups.entry(class.as_str()).or_default().push((index, sign));
         }
     }
-    all.extend(groups.into_iter().filter_map(|(class, signs)| candidate(scene, class, &signs)));
+    all.extend(
+        groups
+            .into_iter()
+            .filter_map(|(class, signs)| candidate(scene, class, &signs)),
+    );
 }
 
 fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option<Candidate> {
