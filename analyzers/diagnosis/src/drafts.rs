@@ -183,7 +183,7 @@ impl Drafts {
         test: impl Fn(&Draft) -> bool,
     ) -> Option<DraftId> {
         let first = |row: &Row| {
-            let ids = row.from_greatest().map(DraftId);
+            let ids = row.falling().map(DraftId);
             let mut newer = ids.take_while(|id| newest.is_none_or(|newest| *id > newest));
             newer.find(|id| self.all.get(id).is_some_and(|draft| test(draft)))
         };

@@ -27,7 +27,7 @@ impl Row {
     }
 
     /// From the greatest to the least.
-    pub(crate) fn from_greatest(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn falling(&self) -> impl Iterator<Item = u64> {
         self.greatest.into_iter().chain(self.before.keys().rev().copied())
     }
 
@@ -76,7 +76,7 @@ mod tests {
                 prop_assert_eq!((row.len(), row.is_empty()), (set.len(), set.is_empty()));
                 prop_assert_eq!(row.greatest(), set.last().copied());
                 prop_assert!(row.iter().eq(set.iter().copied()));
-                prop_assert!(row.from_greatest().eq(set.iter().rev().copied()));
+                prop_assert!(row.falling().eq(set.iter().rev().copied()));
             }
         }
     }
