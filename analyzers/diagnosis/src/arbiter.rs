@@ -59,7 +59,10 @@ pub(crate) fn opinion(scene: &Scene<'_>, ranking: &[Candidate], now: Timestamp) 
     let confidence = certainty(winner, ranking);
     let known = Known::of(scene.catalogue, &winner.class);
     let own = winner.root_rank.filter(|_| known.has_first_rank());
-    let root_rank = own.or_else(|| first_rank::launcher_hint(scene, winner, known));
+    let root_rank = match own {
+        Some(rank) => Some(rank).filter(|rank| !first_rank::is_one_of_several(scene, *rank, known)),
+        None => first_rank::launcher_hint(scene, winner, known),
+    };
     let alternatives = alternatives(ranking, confidence);
     let verdict = Verdict {
         layer: winner.layer.clone().unwrap_or_else(|| known.layer().to_owned()),

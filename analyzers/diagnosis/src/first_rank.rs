@@ -54,11 +54,7 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
     }
     let reports: Vec<(usize, &Sign)> = scene
         .marks()
-        .filter(|(_, sign)| {
-            sign.class()
-                .is_some_and(|class| class.as_str() == "launcher-child-failed")
-                || local_rank_of(&sign.text).is_some()
-        })
+        .filter(|(_, sign)| tells_of_a_child(sign) || local_rank_of(&sign.text).is_some())
         .collect();
     let program = known.is_program();
     // What several ranks say of themselves is not one rank's, whichever the launcher noticed first.
@@ -90,19 +86,8 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
         let local = || of_local(local.filter(|_| one)?, &seen);
         number(sign, "rank").or_else(local).map(Rank)
     };
-    // A summary of several failures says which it saw first; what stands below that heading is meant. A mistake of the
-    // program is every rank's, whichever was seen first.
-    let heading = reports
-        .iter()
-        .filter(|_| !program)
-        .find(|(_, sign)| sign.text.contains(FIRST_FAILURE))
-        .map(|(index, _)| *index);
-    if let Some(heading) = heading
-        && let Some(first) = reports
-            .iter()
-            .filter(|(index, _)| *index > heading)
-            .find_map(|(_, sign)| rank(sign))
-    {
+    // A mistake of the program is every rank's, whichever was seen first.
+    if !program && let Some(first) = seen_first(&reports, rank) {
         return Some(first);
     }
     let mut named = reports.iter().filter_map(|(_, sign)| rank(sign));
@@ -111,6 +96,26 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
     }
     let ended = one || matches!(class, "framework-bug" | "remote-worker-lost");
     ended.then(|| says_nothing(scene)).flatten()
+}
+
+/// Whether a rank that tells of a mistake of the program is not the one that the launcher saw fail first: then it is the mistake
+/// of several.
+pub(crate) fn is_one_of_several(scene: &Scene<'_>, rank: Rank, known: Known<'_>) -> bool {
+    let number = |sign: &Sign| sign.field("rank").and_then(|text| text.parse().ok()).map(Rank);
+    let reports: Vec<(usize, &Sign)> = scene.marks().filter(|(_, sign)| tells_of_a_child(sign)).collect();
+    known.is_program() && seen_first(&reports, number).is_some_and(|first| first != rank)
+}
+
+/// A summary of several failures says which it saw first: it stands below that heading.
+fn seen_first(reports: &[(usize, &Sign)], rank: impl Fn(&Sign) -> Option<Rank>) -> Option<Rank> {
+    let heading = reports.iter().find(|(_, sign)| sign.text.contains(FIRST_FAILURE))?.0;
+    let mut below = reports.iter().filter(|(index, _)| *index > heading);
+    below.find_map(|(_, sign)| rank(sign))
+}
+
+fn tells_of_a_child(sign: &Sign) -> bool {
+    sign.class()
+        .is_some_and(|class| class.as_str() == "launcher-child-failed")
 }
 
 /// The one rank that does not tell of a lost peer where all others do: who ended first does not survive to tell of it. Where

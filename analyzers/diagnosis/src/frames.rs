@@ -310,6 +310,13 @@ pub(crate) fn joins(sign: &Sign, class: &str) -> bool {
     class == "device-mismatch" && innermost.is_some_and(joins)
 }
 
+/// Whether a model was called with what it does not take: it is raised where frameworks call it, and the program chose both.
+pub(crate) fn calls_a_model(sign: &Sign, class: &str) -> bool {
+    let calls = |name: &str| matches!(name, "_call_impl" | "_wrapped_call_impl" | "__call__");
+    let innermost = sign.field("functions").and_then(|names| names.split(',').next());
+    class == "type-error" && sign.text.contains("argument") && innermost.is_some_and(calls)
+}
+
 /// Whether what is not implemented is for the program to write: its own code says so, or a framework asks it for it.
 pub(crate) fn is_the_programs_to_write(sign: &Sign, class: &str) -> bool {
     let raised = class == "not-implemented" && sign.text.starts_with("NotImplementedError");

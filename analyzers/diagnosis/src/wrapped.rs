@@ -78,6 +78,23 @@ pub(crate) fn look_inside(scene: &Scene<'_>, ranking: &mut [Candidate]) {
         }
     }
     installers(scene, ranking);
+    mounted_for_a_pod(ranking);
+}
+
+/// What a mount said that the kubelet tried is told by the kubelet once more: it is a volume of a pod that is not there.
+fn mounted_for_a_pod(ranking: &mut [Candidate]) {
+    let caused = |candidate: &Candidate| candidate.strength == Strength::Cause;
+    if !ranking
+        .iter()
+        .any(|one| caused(one) && one.class.as_str() == "k8s-volume-unbound")
+    {
+        return;
+    }
+    for candidate in ranking.iter_mut() {
+        if caused(candidate) && candidate.class.as_str() == "filesystem-mount-failure" {
+            candidate.strength = Strength::Symptom;
+        }
+    }
 }
 
 /// An installer that could not reach the index of packages says that it finds none.

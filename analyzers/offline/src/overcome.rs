@@ -16,7 +16,8 @@ const NEAR: u64 = 2;
 
 /// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes, the
 /// containers of a job that is through are stopped, and a processor that was throttled runs at its speed again.
-const WAITS: [(&str, &str); 7] = [
+const WAITS: [(&str, &str); 8] = [
+    ("container-made", "k8s-volume-unbound"),
     ("cpu-cooled", "gpu-thermal"),
     ("kubernetes-job-completed", "external-termination"),
     ("pod-assigned", "k8s-unschedulable"),
@@ -26,7 +27,7 @@ const WAITS: [(&str, &str); 7] = [
     ("settled-image", "k8s-image-pull"),
 ];
 
-/// Twice as long as a scheduler, a kubelet or a volume controller waits at most before it tries again.
+/// Twice as long as a scheduler waits at most before it tries again.
 const TRIES: Duration = Duration::from_secs(600);
 
 /// How the kernel announces machine checks, corrected ones too.
@@ -150,11 +151,13 @@ fn waited_for(seen: &mut [Seen]) {
     });
 }
 
-/// What Kubernetes tried again and told each time, and has not told for longer than it waits between two tries, came about.
+/// What the scheduler tried again and told each time, and has not told for longer than it waits between two tries, came about.
+/// Not so for the kubelet: of what goes wrong with one pod it tells one event in five minutes after the first few, whichever
+/// that is, so the failure of a pull is old in a list while the pull still fails.
 fn no_longer_told(seen: &mut [Seen]) {
     silence(seen, |_, sign| {
         let class = sign.class().map_or("", |class| class.as_str());
-        class.starts_with("k8s-") && told_before(&sign.text) >= Some(TRIES)
+        class.starts_with("k8s-") && sign.text.contains("FailedScheduling") && told_before(&sign.text) >= Some(TRIES)
     });
 }
 

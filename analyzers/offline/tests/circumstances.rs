@@ -146,6 +146,9 @@ fn what_kubernetes_has_not_told_again_came_about() {
     assert_ne!(told("90s (x12 over 13m)"), "none");
     // Told once, and perhaps never tried again.
     assert_ne!(told("18m"), "none");
+    // The kubelet keeps most of what it would repeat to itself.
+    let pull = "  Warning  Failed  43m (x4 over 45m)  kubelet  Error: ErrImagePull";
+    assert_eq!(of("scheduler", pull).class, "k8s-image-pull");
 }
 
 #[test]
@@ -306,4 +309,68 @@ NotImplementedError"#;
     // No program writes the kernels of its library.
     let kernel = r#"RuntimeError: "addmm_impl_cpu_" not implemented for 'Half'"#;
     assert_eq!(named(&of("rank-stderr", kernel)), ("not-implemented", "framework"));
+}
+
+#[test]
+fn a_kernel_that_stops_in_a_driver_is_the_platforms() {
+    let oops = |place: &str| {
+        format!(
+            "[  395.350] BUG: unable to handle kernel NULL pointer dereference at 00000000000000b1\n[  395.351] Oops: 0000 [#1] SMP NOPTI\n[  395.352] RIP: 0010:{place}"
+        )
+    };
+    let placed = |place: &str| of("kmsg", &oops(place)).layer;
+    assert_eq!(placed("_nv031695rm+0x79/0x940 [nvidia]"), "platform");
+    assert_eq!(placed("hmgrtable_free_handle+0x91/0xa0"), "hardware");
+    // The stack of a mere warning names drivers, too.
+    let warning = "[  9.1] WARNING: CPU: 3 PID: 77 at net/core/dev.c:2111 run+0x1/0x9\n[  9.2] RIP: 0010:mlx5e_open+0x4/0x80 [mlx5_core]";
+    assert_eq!(of("kmsg", warning).class, "none");
+}
+
+#[test]
+fn a_meeting_that_is_over_is_no_matter_of_the_network() {
+    let told = of(
+        "launcher",
+        "torch.distributed.elastic.rendezvous.api.RendezvousClosedError: ",
+    );
+    assert_eq!(named(&told), ("rendezvous-failure", "framework"));
+    let told = of(
+        "launcher",
+        "[E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to connect to (n0, 29500).",
+    );
+    assert_eq!(named(&told), ("rendezvous-failure", "network"));
+}
+
+#[test]
+fn what_a_model_does_not_take_is_for_who_calls_it_to_see() {
+    let raised = r#"Traceback (most recent call last):
+  File "run.py", line 324, in <module>
+    trainer.train()
+  File "/venv/lib/python3.9/site-packages/transformers/trainer.py", line 2016, in compute_loss
+    outputs = model(**inputs)
+  File "/venv/lib/python3.9/site-packages/torch/nn/modules/module.py", line 1194, in _call_impl
+    return forward_call(*input, **kwargs)
+TypeError: forward() got an unexpected keyword argument 'token_type_ids'"#;
+    assert_eq!(named(&of("rank-stderr", raised)), ("type-error", "user-code"));
+}
+
+#[test]
+fn containers_that_were_made_had_their_volumes() {
+    let waited = "  Warning  FailedMount  29m  kubelet  MountVolume.SetUp failed for volume \"data\" : mount failed: exit status 32";
+    let made = format!("{waited}\n  Normal   Created      27m  kubelet  Created container trainer");
+    assert_eq!(of("scheduler", waited).class, "k8s-volume-unbound");
+    assert_eq!(of("scheduler", &made).class, "none");
+    let others = made.replace("Created container trainer", "pod/other-1  Created container trainer");
+    assert_eq!(of("scheduler", &others).class, "k8s-volume-unbound");
+}
+
+#[test]
+fn a_mistake_that_the_launcher_saw_elsewhere_first_is_not_one_ranks() {
+    let told = |first: u32| {
+        let lines = format!(
+            "[rank4]: TypeError: iteration over a 0-d tensor\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError:\nFailures:\n[1]:\n  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 3)\nRoot Cause (first observed failure):\n[0]:\n  rank      : {first} (local_rank: {first})\n  exitcode  : 1 (pid: 8)"
+        );
+        of("launcher", &lines).root_rank
+    };
+    assert_eq!(told(0), None);
+    assert_eq!(told(4), Some(Rank(4)));
 }

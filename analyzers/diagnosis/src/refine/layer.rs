@@ -2,7 +2,8 @@
 
 use crate::first_rank::NODE_RANKS;
 use crate::frames::{
-    computes_loss, installed, is_the_programs_to_write, joins, kernel_owner, looks_for_its_own, maker, published,
+    calls_a_model, computes_loss, installed, is_the_programs_to_write, joins, kernel_owner, looks_for_its_own, maker,
+    published,
 };
 use crate::{Candidate, Scene, Sign};
 
@@ -47,7 +48,7 @@ struct Said {
     why: &'static str,
 }
 
-const SAID: [Said; 7] = [
+const SAID: [Said; 9] = [
     Said {
         classes: &["assertion-error"],
         words: &["'status': 'inflight'"],
@@ -85,6 +86,18 @@ const SAID: [Said; 7] = [
         why: "Sockets are not permitted where the program runs, so no network was even tried.",
     },
     Said {
+        classes: &["rendezvous-failure"],
+        words: &["rendezvousclosederror"],
+        layer: "framework",
+        why: "The launcher reached the others and found that the meeting is over, which no network decides.",
+    },
+    Said {
+        classes: &["nccl-system-error", "rendezvous-failure"],
+        words: &["address family not supported"],
+        layer: "platform",
+        why: "Where the program runs there are no sockets of that kind, so no network was even tried.",
+    },
+    Said {
         classes: &["ib-rdma-error"],
         words: &["ibv_create_", "ibv_reg_mr", "ibv_alloc_", "locked memory"],
         layer: "platform",
@@ -110,7 +123,8 @@ pub(super) fn of<'s>(
         let why = "What is not implemented is for the program to write.".to_owned();
         return Some(("user-code", why));
     }
-    if (code && !joins(sign, class) || class == "file-not-found" && looks_for_its_own(sign))
+    if (code && !joins(sign, class) && !calls_a_model(sign, class)
+        || class == "file-not-found" && looks_for_its_own(sign))
         && let Some(framework) = maker(sign)
     {
         let why = format!("The code that failed is that of {framework}, with no line of the program below it.");
@@ -134,6 +148,13 @@ pub(super) fn of<'s>(
         let why =
             "A process of the framework ended itself by a check of its own, and the others did not find it.".to_owned();
         return Some(("framework", why));
+    }
+    if class == "kernel-crash"
+        && let Some(module) = driver_at_fault(scene)
+    {
+        let why =
+            format!("The kernel stopped in the code of the driver {module}, which is installed and not built in.");
+        return Some(("platform", why));
     }
     if class == "cuda-device-assert" && computes_loss(sign) {
         let why =
@@ -161,6 +182,13 @@ pub(super) fn of<'s>(
     let said = |word: &&str| texts.iter().any(|text| text.contains(word));
     let rule = rules.find(|rule| rule.words.iter().any(said))?;
     Some((rule.layer, rule.why.to_owned()))
+}
+
+/// The driver in whose code the kernel was when it gave up.
+fn driver_at_fault<'s>(scene: &'s Scene<'_>) -> Option<&'s str> {
+    let stopped = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == "stopped-in-driver");
+    let (_, sign) = scene.marks().find(|(_, sign)| stopped(sign))?;
+    sign.field("module")
 }
 
 /// Whether a process ended itself over something that it thought could not be.
