@@ -69,10 +69,13 @@ mod tests {
         fn it_is_a_set_whatever_the_order_of_its_numbers(steps in prop::collection::vec((any::<bool>(), 0..20_u64), 0..200)) {
             let (mut row, mut set) = (Row::default(), BTreeSet::new());
             for (comes, number) in steps {
-                match comes {
-                    true => (row.insert(number), drop(set.insert(number))),
-                    false => (row.remove(number), drop(set.remove(&number))),
-                };
+                if comes {
+                    row.insert(number);
+                    set.insert(number);
+                } else {
+                    row.remove(number);
+                    set.remove(&number);
+                }
                 prop_assert_eq!((row.len(), row.is_empty()), (set.len(), set.is_empty()));
                 prop_assert_eq!(row.greatest(), set.last().copied());
                 prop_assert!(row.iter().eq(set.iter().copied()));
