@@ -159,6 +159,7 @@ pub(crate) fn waits_for_one(sign: &Sign) -> Option<&str> {
         "save",
         "checkpoint",
         "download",
+        "main_process_first",
         "prepare",
         "preprocess",
         "tokenize",
@@ -257,7 +258,12 @@ pub(crate) fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a 
     let asked = match class {
         // Who writes a `forward` passes it on; it is no interface between installed packages.
         "type-error" => text.contains("unexpected keyword argument") && !text.contains("forward()"),
-        "attribute-error" => text.contains("module '") && text.contains("has no attribute"),
+        "attribute-error" => {
+            let of_a_module = text.contains("module '") || text.contains("'module' object");
+            // Text where bytes were: what gives it became another version.
+            let decoded = text.contains("'str' object has no attribute 'decode'");
+            of_a_module && text.contains("has no attribute") || decoded
+        }
         "import-error" => text.contains("cannot import name"),
         _ => false,
     };
@@ -356,7 +362,7 @@ pub(crate) fn maker(sign: &Sign) -> Option<&str> {
         return None;
     }
     // What fails on a sample fails on the data of the program, whoever reads it.
-    let reads = |name: &str| matches!(name, "_worker_loop" | "__getitem__" | "fetch");
+    let reads = |name: &str| matches!(name, "_worker_loop" | "__getitem__" | "fetch") || name.ends_with("_examples");
     if sign.field("functions").is_some_and(|names| names.split(',').any(reads)) {
         return None;
     }

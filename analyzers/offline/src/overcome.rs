@@ -37,13 +37,14 @@ const ANNOUNCED: &str = "Machine check events logged";
 const NEVER_RAN: [&str; 2] = [": can't open file '", ": can't find '__main__' module in '"];
 
 /// How trainers say that they go on without the step or the sample that made trouble.
-const PASSED_OVER: [&str; 6] = [
+const PASSED_OVER: [&str; 7] = [
     "skipping batch",
     "skipping this batch",
     "skipping the batch",
     "skipping sample",
     "skipping this sample",
     "skipping this step",
+    "skipping updating",
 ];
 
 /// Whether nothing is told but of a file system that did not answer for a while, and then did again in the same log. Where
@@ -208,6 +209,19 @@ fn corrected(seen: &mut [Seen]) {
         let near = |line: &u64| (seen.first_line..=seen.last_line + NEAR).contains(line);
         sign.source == Source::KernelLog && sign.text.contains(ANNOUNCED) && corrected.iter().any(near)
     });
+    let says_so = |sign: &&Sign| sign.mark().is_some_and(|mark| mark.signature == "apei-corrected");
+    let signs = seen.iter().flat_map(|seen| &seen.signs);
+    let numbers: Vec<String> = signs.filter(says_so).filter_map(|sign| number_of(&sign.text)).collect();
+    silence(seen, |_, sign| {
+        number_of(&sign.text).is_some_and(|number| numbers.contains(&number))
+    });
+}
+
+/// The number under which the firmware tells of one error: `{35}[Hardware Error]: ...`.
+fn number_of(text: &str) -> Option<String> {
+    let (before, _) = text.split_once("}[Hardware Error]")?;
+    let (_, number) = before.rsplit_once('{')?;
+    Some(number.to_owned())
 }
 
 /// A complaint about the environment before work that then went on changed nothing.

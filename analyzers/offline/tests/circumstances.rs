@@ -134,24 +134,6 @@ fn the_rank_that_submits_what_no_other_does_went_astray() {
 }
 
 #[test]
-fn what_kubernetes_has_not_told_again_came_about() {
-    let told = |age: &str| {
-        let event = format!(
-            "  Warning  FailedScheduling  {age}  default-scheduler  pod has unbound immediate PersistentVolumeClaims"
-        );
-        of("scheduler", &event).class
-    };
-    assert_eq!(told("18m (x2 over 19m)"), "none");
-    assert_eq!(told("2d3h (x9 over 2d4h)"), "none");
-    assert_ne!(told("90s (x12 over 13m)"), "none");
-    // Told once, and perhaps never tried again.
-    assert_ne!(told("18m"), "none");
-    // The kubelet keeps most of what it would repeat to itself.
-    let pull = "  Warning  Failed  43m (x4 over 45m)  kubelet  Error: ErrImagePull";
-    assert_eq!(of("scheduler", pull).class, "k8s-image-pull");
-}
-
-#[test]
 fn containers_of_a_job_that_is_through_are_stopped() {
     let killing = "Normal  Killing  5m  kubelet  Stopping container trainer";
     assert_eq!(of("scheduler", killing).class, "external-termination");
@@ -354,16 +336,6 @@ TypeError: forward() got an unexpected keyword argument 'token_type_ids'"#;
 }
 
 #[test]
-fn containers_that_were_made_had_their_volumes() {
-    let waited = "  Warning  FailedMount  29m  kubelet  MountVolume.SetUp failed for volume \"data\" : mount failed: exit status 32";
-    let made = format!("{waited}\n  Normal   Created      27m  kubelet  Created container trainer");
-    assert_eq!(of("scheduler", waited).class, "k8s-volume-unbound");
-    assert_eq!(of("scheduler", &made).class, "none");
-    let others = made.replace("Created container trainer", "pod/other-1  Created container trainer");
-    assert_eq!(of("scheduler", &others).class, "k8s-volume-unbound");
-}
-
-#[test]
 fn a_mistake_that_the_launcher_saw_elsewhere_first_is_not_one_ranks() {
     let told = |first: u32| {
         let lines = format!(
@@ -373,4 +345,28 @@ fn a_mistake_that_the_launcher_saw_elsewhere_first_is_not_one_ranks() {
     };
     assert_eq!(told(0), None);
     assert_eq!(told(4), Some(Rank(4)));
+}
+
+#[test]
+fn what_was_still_being_prepared_kept_the_others_waiting() {
+    let timeout = "[E ProcessGroupNCCL.cpp:475] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800572 milliseconds before timing out.";
+    let bar = |share: u32| {
+        let text = format!(
+            "Running tokenizer on dataset: {share}%|##   | 2800/29695 [29:55<4:48:08, 155.57 examples/s]{timeout}"
+        );
+        of("rank-stderr", &text).class
+    };
+    assert_eq!(bar(9), "hang-stalled-ranks");
+    assert_eq!(bar(100), "nccl-timeout");
+}
+
+#[test]
+fn norms_that_are_no_numbers_agree_with_nothing() {
+    let text = |norm: &str| {
+        format!(
+            "FloatingPointError: Fatal error: gradients are inconsistent between workers. Try --ddp-backend=no_c10d.\ngrad_norm across the workers:\nrank   0 = {norm}\nrank   1 = {norm}"
+        )
+    };
+    assert_eq!(of("rank-stderr", &text("nan")).class, "loss-nan");
+    assert_eq!(of("rank-stderr", &text("1.5")).class, "collective-mismatch");
 }

@@ -36,7 +36,8 @@ pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'stati
         .or_else(|| after_overflows(scene, sign, class))
         .or_else(|| in_transport(scene, class))
         .or_else(|| between_packages(sign, class))
-        .or_else(|| waiting(sign, class))
+        .or_else(|| no_number_agrees(scene, class))
+        .or_else(|| waiting(scene, sign, class))
         .or_else(|| of_a_setting(sign, class))
         .or_else(|| in_shared_memory(sign, class))
         .or_else(|| of_the_data(sign, class))
@@ -85,10 +86,32 @@ fn between_packages(sign: &Sign, class: &str) -> Option<(&'static str, String)> 
     Some(("library-incompatible", why))
 }
 
-fn waiting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
-    let function = (class == "nccl-timeout").then(|| waits_for_one(sign))??;
-    let why = format!("It waited in a barrier of {function}, in which one rank works and the others wait.");
-    Some(("hang-stalled-ranks", why))
+fn no_number_agrees(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)> {
+    let told = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == "norms-not-numbers");
+    (class == "collective-mismatch" && scene.marks().any(|(_, sign)| told(sign))).then(|| {
+        let why = "What the ranks do not agree on is not a number on any of them, and such values never agree.";
+        ("loss-nan", why.to_owned())
+    })
+}
+
+fn waiting(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    if !matches!(class, "nccl-timeout" | "rendezvous-failure") {
+        return None;
+    }
+    if let Some(function) = waits_for_one(sign) {
+        let why = format!("It waited in a barrier of {function}, in which one rank works and the others wait.");
+        return Some(("hang-stalled-ranks", why));
+    }
+    (class == "nccl-timeout" && prepares(scene)).then(|| {
+        let why = "A data set was still being prepared, which one rank does while the others wait.";
+        ("hang-stalled-ranks", why.to_owned())
+    })
+}
+
+/// Whether a data set was being prepared when something complained.
+fn prepares(scene: &Scene<'_>) -> bool {
+    let bar = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == "still-preparing");
+    scene.marks().any(|(_, sign)| bar(sign))
 }
 
 fn in_shared_memory(sign: &Sign, class: &str) -> Option<(&'static str, String)> {

@@ -197,16 +197,8 @@ impl Unit {
     fn is_shutdown(&self) -> bool {
         let ending = |frame: &Frame| matches!(frame.function.as_str(), "__del__" | "_run_exitfuncs" | "_exit_function");
         let over = |text: &String| text.contains("Python is likely shutting down");
-        // The thread that feeds a queue finds nobody at the other end: whoever left did so for reasons of its own.
-        let fed = self.segments.last().is_some_and(|segment| {
-            segment.frames.first().is_some_and(|frame| frame.function == "_feed")
-                && segment
-                    .exception
-                    .as_deref()
-                    .is_some_and(|text| text.starts_with("BrokenPipeError"))
-        });
         self.ignored
-            || fed
+            || self.segments.last().is_some_and(is_left_talking)
             || self.segments.iter().flat_map(|segment| &segment.frames).any(ending)
             || self.segments.iter().flat_map(|segment| &segment.exception).any(over)
     }
@@ -279,6 +271,41 @@ fn raised_by(code: &str) -> Option<String> {
         .map(|(_, quoted)| quoted.trim_end_matches([')', '"', '\'', ',', '(']))
         .filter(|message| !message.is_empty());
     Some(message.map_or_else(|| kind.to_owned(), |message| format!("{kind}: {message}")))
+}
+
+/// Whether a part of the program that speaks for others finds nobody at the other end: whoever left did so for reasons of its own,
+/// and the threads and processes of which this is true end nothing when they end.
+fn is_left_talking(segment: &Segment) -> bool {
+    let text = segment.exception.as_deref().unwrap_or_default();
+    let within = |file: &str, function: &str| {
+        let mut frames = segment.frames.iter();
+        frames.any(|frame| frame.function == function && frame.file.ends_with(file))
+    };
+    let gone = |words: &[&str]| words.iter().any(|word| text.starts_with(word));
+    // The thread that feeds a queue, the worker of a pool that brings its result, and a worker that asks its
+    // parent for shared memory.
+    within("multiprocessing/queues.py", "_feed")
+        && gone(&[
+            "BrokenPipeError",
+            "OSError: [Errno 9]",
+            "OSError: handle is closed",
+            "ValueError: semaphore",
+        ])
+        || within("multiprocessing/pool.py", "worker")
+            && within("multiprocessing/queues.py", "put")
+            && (text.is_empty() || gone(&["BrokenPipeError"]))
+        || within("multiprocessing/process.py", "_bootstrap")
+            && within("multiprocessing/resource_sharer.py", "get_connection")
+            && (text.is_empty() || gone(&["Connection", "EOFError", "FileNotFoundError"]))
+        || within("threading.py", "_bootstrap_inner") && segment.frames.last().is_some_and(is_trackers)
+}
+
+/// Whether a frame is in a package that tells a server of the training's progress.
+fn is_trackers(frame: &Frame) -> bool {
+    let trackers = ["wandb", "comet_ml", "neptune", "mlflow", "clearml", "swanlab"];
+    trackers
+        .iter()
+        .any(|name| frame.file.contains(&format!("-packages/{name}/")))
 }
 
 #[cfg(test)]

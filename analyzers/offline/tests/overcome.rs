@@ -1,0 +1,93 @@
+//! What a log shows as overcome: told long ago, corrected, waited for, or said by somebody whom nobody was left to hear.
+
+mod common;
+
+use rankguard_offline::OfflineCase;
+
+use common::{case, named, stream};
+
+fn of(kind: &str, text: &str) -> OfflineCase {
+    case(vec![stream(kind, None, text)])
+}
+
+#[test]
+fn what_kubernetes_has_not_told_again_came_about() {
+    let told = |age: &str| {
+        let event = format!(
+            "  Warning  FailedScheduling  {age}  default-scheduler  pod has unbound immediate PersistentVolumeClaims"
+        );
+        of("scheduler", &event).class
+    };
+    assert_eq!(told("18m (x2 over 19m)"), "none");
+    assert_eq!(told("2d3h (x9 over 2d4h)"), "none");
+    assert_ne!(told("90s (x12 over 13m)"), "none");
+    // Told once, and perhaps never tried again.
+    assert_ne!(told("18m"), "none");
+    // The kubelet keeps most of what it would repeat to itself.
+    let pull = "  Warning  Failed  43m (x4 over 45m)  kubelet  Error: ErrImagePull";
+    assert_eq!(named(&of("scheduler", pull)), ("k8s-image-pull", "platform"));
+}
+
+#[test]
+fn containers_that_were_made_had_their_volumes() {
+    let waited = "  Warning  FailedMount  29m  kubelet  MountVolume.SetUp failed for volume \"data\" : mount failed: exit status 32";
+    let made = format!("{waited}\n  Normal   Created      27m  kubelet  Created container trainer");
+    assert_eq!(of("scheduler", waited).class, "k8s-volume-unbound");
+    assert_eq!(of("scheduler", &made).class, "none");
+    let others = made.replace("Created container trainer", "pod/other-1  Created container trainer");
+    assert_eq!(of("scheduler", &others).class, "k8s-volume-unbound");
+}
+
+#[test]
+fn who_talks_to_somebody_who_left_has_not_failed() {
+    let raised = |frames: &[&str], exception: &str| {
+        let frames: Vec<String> = frames
+            .iter()
+            .map(|frame| {
+                let (file, function) = frame.split_once(' ').expect("a file and a function");
+                format!("  File \"/env/lib/python3.9/{file}\", line 7, in {function}\n    talk()")
+            })
+            .collect();
+        let text = format!("Traceback (most recent call last):\n{}\n{exception}", frames.join("\n"));
+        of("rank-stderr", &text).class
+    };
+    let feeder = ["multiprocessing/queues.py _feed", "multiprocessing/connection.py close"];
+    assert_eq!(raised(&feeder, "OSError: [Errno 9] Bad file descriptor"), "none");
+    assert_ne!(raised(&feeder, "OSError: [Errno 24] Too many open files"), "none");
+    let pool = ["multiprocessing/pool.py worker", "multiprocessing/queues.py put"];
+    assert_eq!(raised(&pool, "BrokenPipeError: [Errno 32] Broken pipe"), "none");
+    let sharer = "multiprocessing/resource_sharer.py get_connection";
+    let worker = ["multiprocessing/process.py _bootstrap", sharer];
+    assert_eq!(
+        raised(&worker, "ConnectionRefusedError: [Errno 111] Connection refused"),
+        "none"
+    );
+    // The trainer that asks a worker misses what it was to train with.
+    assert_ne!(
+        raised(&[sharer], "ConnectionRefusedError: [Errno 111] Connection refused"),
+        "none"
+    );
+    let tracker = [
+        "threading.py _bootstrap_inner",
+        "site-packages/wandb/sdk/internal/file_stream.py _send",
+    ];
+    assert_eq!(
+        raised(&tracker, "requests.exceptions.HTTPError: 500 Server Error"),
+        "none"
+    );
+}
+
+#[test]
+fn what_the_firmware_corrected_is_no_fault_under_any_of_its_lines() {
+    let told = |second: &str| {
+        let text = format!(
+            "[1.0] {{35}}[Hardware Error]: {second}\n[1.1] {{35}}[Hardware Error]:   section_type: memory error"
+        );
+        of("kmsg", &text).class
+    };
+    assert_eq!(
+        told("It has been corrected by h/w and requires no further action"),
+        "none"
+    );
+    assert_eq!(told("event severity: fatal"), "host-memory-fault");
+}
