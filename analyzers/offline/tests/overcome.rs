@@ -67,6 +67,12 @@ fn who_talks_to_somebody_who_left_has_not_failed() {
         raised(&[sharer], "ConnectionRefusedError: [Errno 111] Connection refused"),
         "none"
     );
+    // Finalizers are run one by one, and what one raises is printed and passed over.
+    let finalizer = ["multiprocessing/util.py _run_finalizers", "shutil.py rmtree"];
+    assert_eq!(
+        raised(&finalizer, "OSError: [Errno 16] Device or resource busy: '.nfs8b24'"),
+        "none"
+    );
     let tracker = [
         "threading.py _bootstrap_inner",
         "site-packages/wandb/sdk/internal/file_stream.py _send",

@@ -195,7 +195,12 @@ impl Unit {
 
     /// Whether it is an exception of a destructor or of an exit handler, which ends nothing.
     fn is_shutdown(&self) -> bool {
-        let ending = |frame: &Frame| matches!(frame.function.as_str(), "__del__" | "_run_exitfuncs" | "_exit_function");
+        let ending = |frame: &Frame| {
+            matches!(
+                frame.function.as_str(),
+                "__del__" | "_run_exitfuncs" | "_exit_function" | "_run_finalizers"
+            )
+        };
         let over = |text: &String| text.contains("Python is likely shutting down");
         self.ignored
             || self.segments.last().is_some_and(is_left_talking)
