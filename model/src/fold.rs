@@ -1,6 +1,10 @@
-//! Folding: a value as one number, the same in every run, and keys that are found by it.
+//! Folding: a value as one number, the same in every run, and what is found by it.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 /// Folds what it is given into one number, word by word: the same in every run, and cheaper than what keeps out people who
 /// look for collisions.
@@ -14,57 +18,200 @@ impl Fold {
     }
 }
 
+/// Numbers of fixed length fold as their bytes do, without being taken apart.
 impl Hasher for Fold {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|word| self.word(u64::from_le_bytes(*word)));
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        self.word(u64::from_le_bytes(last) ^ (bytes.len() as u64).rotate_left(56));
+        self.word(rest_of_word(rest) ^ length(bytes.len()));
     }
 
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.word(number);
+        self.word(length(8));
+    }
+
+    #[inline]
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    #[inline]
+    fn write_u32(&mut self, number: u32) {
+        self.word(u64::from(number) ^ length(4));
+    }
+
+    #[inline]
     fn write_u8(&mut self, byte: u8) {
         self.word(u64::from(byte) + 1);
     }
 
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
 }
 
-/// A name as the key of an ordered map that is asked for every piece of evidence and never listed: a search compares numbers
-/// and looks at one name, the last. The order says nothing, and is the same in every run.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Folded<K> {
-    fold: u64,
-    key: K,
+/// A length, where no short rest of a text has bits.
+fn length(bytes: usize) -> u64 {
+    (bytes as u64).rotate_left(56)
 }
 
-impl<K: Hash + Clone> Folded<K> {
-    /// The key of a name; a copy of a name is cheap.
-    pub fn of(key: &K) -> Self {
-        let mut fold = Fold::default();
-        key.hash(&mut fold);
-        Self {
-            fold: fold.finish(),
-            key: key.clone(),
+/// Fewer than eight bytes as a word, the first one lowest and zeros above. Names are short, so most of what is folded is this
+/// rest, and copying it by a call would cost more than folding it.
+fn rest_of_word(bytes: &[u8]) -> u64 {
+    let (mut word, mut bits, mut rest) = (0, 0, bytes);
+    if let Some((four, behind)) = rest.split_first_chunk() {
+        word = u64::from(u32::from_le_bytes(*four));
+        (bits, rest) = (32, behind);
+    }
+    if let Some((two, behind)) = rest.split_first_chunk() {
+        word |= u64::from(u16::from_le_bytes(*two)) << bits;
+        (bits, rest) = (bits + 16, behind);
+    }
+    match rest {
+        [one, ..] => word | u64::from(*one) << bits,
+        [] => word,
+    }
+}
+
+/// Values by name, for what is asked for every piece of evidence: found by folding the name, and never listed, so that no order
+/// of them can show anywhere (RG-8).
+#[derive(Clone)]
+pub struct ByName<K, V>(HashTable<(K, V)>);
+
+impl<K, V> Default for ByName<K, V> {
+    fn default() -> Self {
+        Self(HashTable::new())
+    }
+}
+
+fn fold(name: &impl Hash) -> u64 {
+    let mut fold = Fold::default();
+    name.hash(&mut fold);
+    fold.finish()
+}
+
+impl<K: Hash + Eq, V> ByName<K, V> {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value of a name. It may be lent in a type of its own that folds as the name itself.
+    pub fn get<Q: Hash + PartialEq<K>>(&self, name: &Q) -> Option<&V> {
+        // Where nothing is, as where no job runs, no name is folded to find that out.
+        if self.0.is_empty() {
+            return None;
         }
+        let found = self.0.find(fold(name), |(known, _)| *name == *known);
+        found.map(|(_, value)| value)
+    }
+
+    /// The value of a name, to be changed.
+    pub fn get_mut<Q: Hash + PartialEq<K>>(&mut self, name: &Q) -> Option<&mut V> {
+        let found = self.0.find_mut(fold(name), |(known, _)| *name == *known);
+        found.map(|(_, value)| value)
+    }
+
+    /// The value of a name, an empty one where it had none.
+    pub fn of(&mut self, name: &K) -> &mut V
+    where
+        K: Clone,
+        V: Default,
+    {
+        let is = |(known, _): &(K, V)| known == name;
+        let entry = self.0.entry(fold(name), is, |(known, _)| fold(known));
+        let make = || (name.clone(), V::default());
+        &mut entry.or_insert_with(make).into_mut().1
+    }
+
+    /// Gives a name a value, whatever it had before.
+    pub fn set(&mut self, name: K, value: V) {
+        let is = |(known, _): &(K, V)| *known == name;
+        match self.0.entry(fold(&name), is, |(known, _)| fold(known)) {
+            Entry::Occupied(mut entry) => entry.get_mut().1 = value,
+            Entry::Vacant(entry) => drop(entry.insert((name, value))),
+        }
+    }
+
+    /// Changes the value of a name, where it has one, and takes it away where `how` says that nothing of it is left.
+    pub fn lessen<Q: Hash + PartialEq<K>>(&mut self, name: &Q, how: impl FnOnce(&mut V) -> bool) {
+        if let Ok(mut entry) = self.0.find_entry(fold(name), |(known, _)| *name == *known)
+            && how(&mut entry.get_mut().1)
+        {
+            entry.remove();
+        }
+    }
+}
+
+impl<K: Hash + Eq, V: PartialEq> PartialEq for ByName<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(name, value): &(K, V)| other.get(name) == Some(value);
+        self.0.len() == other.0.len() && self.0.iter().all(same)
+    }
+}
+
+impl<K: Hash + Eq, V: Eq> Eq for ByName<K, V> {}
+
+impl<K, V> fmt::Debug for ByName<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} names", self.0.len())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NodeId;
+
+    #[test]
+    fn numbers_fold_as_their_bytes_do() {
+        let bytes = |bytes: &[u8]| {
+            let mut fold = Fold::default();
+            fold.write(bytes);
+            fold.finish()
+        };
+        let number = 0x8123_4567_89ab_cdef_u64;
+        assert_eq!(fold(&number), bytes(&number.to_le_bytes()));
+        assert_eq!(fold(&(number as usize)), bytes(&number.to_le_bytes()));
+        assert_eq!(fold(&(number as u32)), bytes(&(number as u32).to_le_bytes()));
+    }
+
+    #[test]
+    fn a_rest_is_the_word_that_zeros_fill_up() {
+        let bytes = [0x81, 2, 3, 0xf4, 5, 6, 0xc7];
+        for length in 0..=bytes.len() {
+            let mut filled = [0; 8];
+            filled[..length].copy_from_slice(&bytes[..length]);
+            assert_eq!(rest_of_word(&bytes[..length]), u64::from_le_bytes(filled));
+        }
+    }
+
+    /// Folds as every other one does.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Colliding(u8);
+
+    impl Hash for Colliding {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            7.hash(state);
+        }
+    }
 
     #[test]
     fn names_that_fold_alike_are_still_two() {
-        let of = |name| Folded {
-            fold: 7,
-            key: NodeId::from(name),
-        };
-        assert!(of("a") < of("b") && of("a") == of("a"));
-        assert_eq!(Folded::of(&NodeId::from("a")), Folded::of(&NodeId::from("a")));
-        assert_ne!(Folded::of(&NodeId::from("a")), Folded::of(&NodeId::from("b")));
+        let mut all = ByName::default();
+        (0..100).for_each(|name| *all.of(&Colliding(name)) += u32::from(name) + 1);
+        all.set(Colliding(3), 40);
+        let told: Vec<_> = [0, 3, 99, 100].map(|name| all.get(&Colliding(name)).copied()).to_vec();
+        assert_eq!(told, [Some(1), Some(40), Some(100), None]);
+        let mut fewer = all.clone();
+        fewer.lessen(&Colliding(3), |_| true);
+        fewer.lessen(&Colliding(4), |value| *value == 0);
+        assert_eq!((fewer.get(&Colliding(3)), fewer.get(&Colliding(4))), (None, Some(&5)));
+        assert_ne!(fewer, all);
+        fewer.set(Colliding(3), 40);
+        assert_eq!(fewer, all);
     }
 }

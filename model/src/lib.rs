@@ -26,7 +26,7 @@ pub use evidence::{
     Body, CopyTier, Evidence, EvidenceId, FailedCheck, Finding, Ledger, Mark, RestoreBytes, Role, ShardSeal, Source,
 };
 pub use fields::Fields;
-pub use fold::{Fold, Folded};
+pub use fold::{ByName, Fold};
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
 pub use job::{
     CheckpointParity, CheckpointPolicy, CheckpointTiers, CommitLevel, Exit, JobSpec, NodeInfo, NodeRange, Placement,

@@ -50,13 +50,51 @@ impl Timestamp {
     }
 }
 
+/// Milliseconds of a day.
+const DAY: i64 = 86_400_000;
+
 impl fmt::Display for Timestamp {
-    /// RFC 3339 in UTC with milliseconds: `2026-11-21T03:44:28.123Z`.
+    /// RFC 3339 in UTC with milliseconds: `2026-11-21T03:44:28.123Z`. Written by hand, because every case tells several; what
+    /// nanoseconds can count lies in years of four digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match jiff::Timestamp::from_nanosecond(i128::from(self.0)) {
-            Ok(moment) => write!(f, "{moment:.3}"),
-            Err(_) => write!(f, "{} ns", self.0),
-        }
+        let millis = self.as_millis();
+        let (year, month, day) = civil(millis.div_euclid(DAY));
+        let of_day = millis.rem_euclid(DAY);
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        write_digits(&mut text[..4], year);
+        write_digits(&mut text[5..7], month);
+        write_digits(&mut text[8..10], day);
+        write_digits(&mut text[11..13], of_day / 3_600_000);
+        write_digits(&mut text[14..16], of_day / 60_000 % 60);
+        write_digits(&mut text[17..19], of_day / 1_000 % 60);
+        write_digits(&mut text[20..23], of_day % 1_000);
+        f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// Year, month and day in the Gregorian calendar of a day since the Unix epoch. Years begin in March, so that the day that not
+/// every year has is the last one of a year.
+fn civil(day: i64) -> (i64, i64, i64) {
+    let since_year_0 = day + 719_468;
+    let (era, of_era) = (since_year_0.div_euclid(146_097), since_year_0.rem_euclid(146_097));
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = year + era * 400 + i64::from(month <= 2);
+    (year, month, of_year - (153 * from_march + 2) / 5 + 1)
+}
+
+/// Writes a number that is not negative, with zeros before it, as far as there is room.
+fn write_digits(text: &mut [u8], number: i64) {
+    let mut number = number as u32;
+    for place in text.iter_mut().rev() {
+        *place = b'0' + (number % 10) as u8;
+        number /= 10;
     }
 }
 
@@ -86,6 +124,31 @@ mod tests {
             Timestamp::from_millis(1_732_160_668_123).to_string(),
             "2024-11-21T03:44:28.123Z"
         );
+    }
+
+    #[test]
+    fn any_moment_prints_as_a_library_of_calendars_prints_it() {
+        let library = |at: i64| {
+            format!(
+                "{:.3}",
+                jiff::Timestamp::from_nanosecond(at.into()).expect("in its years")
+            )
+        };
+        // A step that meets all days of the year and all hours, over all years that nanoseconds can count.
+        let steps = (i64::MIN..i64::MAX).step_by(86_399 * 1_000_000_007 * 41);
+        let edges = [
+            i64::MIN,
+            -1,
+            0,
+            1,
+            999_999,
+            951_782_399_999_999_999,
+            951_868_800_000_000_000,
+            i64::MAX,
+        ];
+        for at in steps.chain(edges) {
+            assert_eq!(Timestamp(at).to_string(), library(at), "{at}");
+        }
     }
 
     #[test]

@@ -21,9 +21,11 @@ const WARNED: [(&str, &str); 3] = [
 
 /// Makes less of candidates that follow from another one.
 pub(crate) fn weigh(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
-    panics(scene, ranking);
-    limits(ranking);
-    tolerated(scene, ranking);
+    if ranking.len() > 1 {
+        panics(scene, ranking);
+        limits(ranking);
+        tolerated(scene, ranking);
+    }
     warned(scene, ranking);
 }
 

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{Folded, Generation, JobId, NodeId, Rank};
+use rankguard_model::{ByName, Generation, JobId, NodeId, Rank};
 use serde::{Deserialize, Serialize};
-
-use crate::by_name::by_name;
 
 /// Which jobs run where. Lent with every call, so that there is one owner of the truth: the caller. Changed job by job, and
 /// asked by node without a look at any rank.
@@ -13,7 +11,7 @@ use crate::by_name::by_name;
 pub struct Context {
     jobs: BTreeMap<JobId, JobContext>,
     /// The jobs that have ranks on a node.
-    on: BTreeMap<Folded<NodeId>, BTreeSet<JobId>>,
+    on: ByName<NodeId, BTreeSet<JobId>>,
 }
 
 /// One job's generation that may act.
@@ -32,7 +30,7 @@ impl Context {
     pub fn set(&mut self, name: JobId, job: JobContext) {
         self.remove(&name);
         for node in job.placements.values() {
-            self.on.entry(Folded::of(node)).or_default().insert(name.clone());
+            self.on.of(node).insert(name.clone());
         }
         self.jobs.insert(name, job);
     }
@@ -41,12 +39,10 @@ impl Context {
     pub fn remove(&mut self, name: &JobId) {
         let Some(job) = self.jobs.remove(name) else { return };
         for node in job.placements.values() {
-            let node = Folded::of(node);
-            let Some(there) = self.on.get_mut(&node) else { continue };
-            there.remove(name);
-            if there.is_empty() {
-                self.on.remove(&node);
-            }
+            self.on.lessen(node, |there| {
+                there.remove(name);
+                there.is_empty()
+            });
         }
     }
 
@@ -62,7 +58,7 @@ impl Context {
 
     /// The jobs that have ranks on a node, by name.
     pub fn jobs_on(&self, node: &NodeId) -> impl Iterator<Item = (&JobId, &JobContext)> {
-        let names = by_name(&self.on, node).into_iter().flatten();
+        let names = self.on.get(node).into_iter().flatten();
         names.filter_map(|name| self.jobs.get_key_value(name))
     }
 }

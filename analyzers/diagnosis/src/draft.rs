@@ -129,10 +129,11 @@ impl Draft {
         self.fresh |= kept == Kept::Telling;
     }
 
-    /// The nodes of its job, each once; none where it is a node's own.
+    /// The nodes of its job, of ranks that follow each other once; none where it is a node's own.
     pub(crate) fn nodes_of_job(&self) -> impl Iterator<Item = &NodeId> {
-        let nodes: BTreeSet<&NodeId> = self.placements.values().collect();
-        nodes.into_iter()
+        let mut before = None;
+        let nodes = self.placements.values();
+        nodes.filter(move |node| before.replace(*node) != Some(*node))
     }
 
     /// Whether a rank of its job ended, or a node of it fell silent.

@@ -1,18 +1,14 @@
 //! All drafts of a diagnosis, found by whose failure they are and by when something is to be done with them.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use rankguard_model::{Folded, NodeId, Timestamp};
+use rankguard_model::{ByName, NodeId, Timestamp};
 
-use crate::by_name::by_name;
 use crate::draft::Draft;
 use crate::rising::Rising;
+use crate::row::Row;
 use crate::scope::ScopeRef;
 use crate::{DraftId, Policy, Scope};
-
-/// Drafts in the order of their numbers; few as a rule.
-type Ids = Vec<DraftId>;
 
 /// Open drafts and those concluded within the window.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,13 +21,13 @@ pub(crate) struct Drafts {
 /// Drafts by what they are asked for.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Orders {
-    of: BTreeMap<Folded<Scope>, OfScope>,
+    of: ByName<Scope, OfScope>,
     /// When each open draft is concluded.
     due: BTreeSet<(Timestamp, DraftId)>,
     /// When each concluded draft was concluded.
     done: Rising<(Timestamp, DraftId), ()>,
     /// Concluded drafts of jobs by the nodes of the job.
-    done_on: BTreeMap<Folded<NodeId>, Ids>,
+    done_on: ByName<NodeId, Row>,
 }
 
 /// The drafts of a scope.
@@ -39,20 +35,20 @@ struct Orders {
 pub(crate) struct OfScope {
     /// The open one; there is never a second one.
     pub(crate) open: Option<DraftId>,
-    /// Concluded ones.
-    done: Ids,
+    /// Concluded ones, by their numbers.
+    done: Row,
 }
 
 impl OfScope {
     /// The newest concluded one.
     pub(crate) fn newest_done(&self) -> Option<DraftId> {
-        self.done.last().copied()
+        self.done.greatest().map(DraftId)
     }
 
     fn leave(&mut self, draft: &Draft) {
         match draft.concluded {
             None => self.open = None,
-            Some(_) => leave(&mut self.done, draft.id),
+            Some(_) => self.done.remove(draft.id.0),
         }
     }
 }
@@ -61,17 +57,17 @@ impl Orders {
     /// A draft is there, or is there again.
     fn enter(&mut self, draft: &Draft, policy: &Policy) {
         let id = draft.id;
-        let of = self.of.entry(Folded::of(&draft.scope)).or_default();
+        let of = self.of.of(&draft.scope);
         match &draft.concluded {
             None => {
                 of.open = Some(id);
                 self.due.insert((draft.deadline(policy), id));
             }
             Some(conclusion) => {
-                add(&mut of.done, id);
+                of.done.insert(id.0);
                 self.done.insert((conclusion.at, id), ());
                 for node in draft.nodes_of_job() {
-                    add(self.done_on.entry(Folded::of(node)).or_default(), id);
+                    self.done_on.of(node).insert(id.0);
                 }
             }
         }
@@ -79,7 +75,7 @@ impl Orders {
 
     /// A draft is about to be concluded.
     fn leave(&mut self, draft: &Draft, policy: &Policy) {
-        if let Some(of) = self.of.get_mut(&Folded::of(&draft.scope)) {
+        if let Some(of) = self.of.get_mut(&draft.scope) {
             of.leave(draft);
         }
         self.leave_moments(draft, policy);
@@ -87,12 +83,10 @@ impl Orders {
 
     /// A draft is gone for good.
     fn forget(&mut self, draft: &Draft, policy: &Policy) {
-        if let Entry::Occupied(mut of) = self.of.entry(Folded::of(&draft.scope)) {
-            of.get_mut().leave(draft);
-            if *of.get() == OfScope::default() {
-                of.remove();
-            }
-        }
+        self.of.lessen(&draft.scope, |of| {
+            of.leave(draft);
+            of.open.is_none() && of.done.is_empty()
+        });
         self.leave_moments(draft, policy);
     }
 
@@ -104,12 +98,10 @@ impl Orders {
         };
         self.done.remove(&(conclusion.at, id));
         for node in draft.nodes_of_job() {
-            if let Entry::Occupied(mut there) = self.done_on.entry(Folded::of(node)) {
-                leave(there.get_mut(), id);
-                if there.get().is_empty() {
-                    there.remove();
-                }
-            }
+            self.done_on.lessen(node, |there| {
+                there.remove(id.0);
+                there.is_empty()
+            });
         }
     }
 }
@@ -158,7 +150,7 @@ impl Drafts {
 
     /// The drafts of a scope, where it has some.
     pub(crate) fn of_scope(&self, scope: ScopeRef<'_>) -> Option<&OfScope> {
-        self.orders.of.get(&Folded::of(&scope.own()))
+        self.orders.of.get(&scope)
     }
 
     /// Open drafts, oldest first.
@@ -190,16 +182,12 @@ impl Drafts {
         (scope, newest): (ScopeRef<'_>, Option<DraftId>),
         test: impl Fn(&Draft) -> bool,
     ) -> Option<DraftId> {
-        let first = |ids: &Ids| {
-            let mut newer = ids
-                .iter()
-                .rev()
-                .take_while(|id| newest.is_none_or(|newest| **id > newest));
-            newer
-                .find(|id| self.all.get(id).is_some_and(|draft| test(draft)))
-                .copied()
+        let first = |row: &Row| {
+            let ids = row.falling().map(DraftId);
+            let mut newer = ids.take_while(|id| newest.is_none_or(|newest| *id > newest));
+            newer.find(|id| self.all.get(id).is_some_and(|draft| test(draft)))
         };
-        let of_jobs = by_name(&self.orders.done_on, node).and_then(first);
+        let of_jobs = self.orders.done_on.get(node).and_then(first);
         let itself = Some(ScopeRef::Node(node)).filter(|node| *node != scope);
         let of_itself = itself.and_then(|node| first(&self.of_scope(node)?.done));
         of_jobs.max(of_itself)
@@ -222,19 +210,5 @@ impl Drafts {
     /// All drafts, oldest first.
     pub(crate) fn into_all(self) -> Vec<Draft> {
         self.all.into_values().map(|draft| *draft).collect()
-    }
-}
-
-/// Adds a draft that may be among them already.
-fn add(ids: &mut Ids, id: DraftId) {
-    if let Err(at) = ids.binary_search(&id) {
-        ids.insert(at, id);
-    }
-}
-
-/// Takes a draft out.
-fn leave(ids: &mut Ids, id: DraftId) {
-    if let Ok(at) = ids.binary_search(&id) {
-        ids.remove(at);
     }
 }

@@ -139,6 +139,9 @@ impl Dumps {
 
     /// Lets go of the dumps of a concluded failure, and of those that nothing came of.
     pub(crate) fn forget(&mut self, now: Timestamp, window: Duration) {
+        if self.jobs.is_empty() {
+            return;
+        }
         self.jobs.retain(|_, held| now.since(held.newest_at) <= window);
     }
 

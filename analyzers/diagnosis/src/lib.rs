@@ -18,7 +18,6 @@
 
 mod arbiter;
 mod belongs;
-mod by_name;
 mod candidate;
 mod change;
 mod conclude;
@@ -41,6 +40,7 @@ mod refine;
 mod repeats;
 mod rising;
 mod roles;
+mod row;
 mod sameness;
 mod scene;
 mod scope;

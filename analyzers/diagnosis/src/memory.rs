@@ -3,15 +3,15 @@
 //! A repeat of what is held often enough only overwrites the newest of its kind. The orders by place and by time are not told
 //! of that: they say *not before*, and whoever takes the first of one looks whether it is still the first.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-use rankguard_model::{Entity, EvidenceId, Fold, JobId, NodeId, Timestamp};
+use rankguard_model::{ByName, Entity, EvidenceId, Fold, JobId, NodeId, Timestamp};
 
 use crate::glimpse::Glimpse;
 use crate::repeats::KEPT;
 use crate::rising::Rising;
+use crate::row::Row;
 use crate::scope::ScopeRef;
 use crate::{Context, Policy, Scope, Sign, What};
 
@@ -46,15 +46,15 @@ type Arrival = u64;
 /// Where a sign is held: the number of an arrival that is no later than its own.
 type Place = Arrival;
 
-/// Whom a sign speaks of, folded, and what is the same in all repeats of it; none for what is never a repeat.
-type Kind = (u64, Option<u64>);
-
 /// A sign that is held.
 #[derive(Debug, Clone)]
 struct Held {
     sign: Sign,
     arrival: Arrival,
-    kind: Kind,
+    /// Whom it speaks of, folded.
+    whom: u64,
+    /// What is the same in all repeats of it; none for what is never a repeat.
+    same: Option<u64>,
     /// Where it stands in the order by time: no later than its own.
     filed: Timestamp,
 }
@@ -65,8 +65,10 @@ pub(crate) struct Memory {
     held: Rising<Place, Box<Held>>,
     arrived: Arrival,
     by_time: Rising<(Timestamp, Place), ()>,
-    /// Of what says the same of the same, in the order of arrival.
-    alike: BTreeMap<Kind, Rising<Place, ()>>,
+    /// What speaks of whom, in the order of arrival.
+    of: ByName<u64, Row>,
+    /// Of it what says the same, as far as that can be a repeat.
+    alike: ByName<(u64, u64), Row>,
 }
 
 /// The same signs in the same order; the numbers of their arrival say nothing.
@@ -80,8 +82,8 @@ impl Memory {
     /// Remembers a sign. When there is no room the oldest is forgotten; of what says the same the first ones and the newest
     /// are held, because a complaint that was overcome and comes back is the newer one.
     pub(crate) fn hold(&mut self, glimpse: &Glimpse<'_>, policy: &Policy) {
-        let kind = (whom(glimpse.entity, glimpse.evidence).folded(), glimpse.same);
-        if let Some(newest) = self.full_of(kind) {
+        let whom = whom(glimpse.entity, glimpse.evidence).folded();
+        if let Some(newest) = glimpse.same.and_then(|same| self.full_of((whom, same))) {
             if self.renew(newest, glimpse) {
                 return;
             }
@@ -93,7 +95,8 @@ impl Memory {
         let sign = glimpse.sign();
         let held = Held {
             arrival: self.arrived,
-            kind,
+            whom,
+            same: glimpse.same,
             filed: sign.at,
             sign,
         };
@@ -104,16 +107,18 @@ impl Memory {
     /// Holds a sign at the place of its arrival.
     fn insert(&mut self, held: Box<Held>) {
         let place = held.arrival;
-        self.alike.entry(held.kind).or_default().insert(place, ());
+        self.of.of(&held.whom).insert(place);
+        if let Some(same) = held.same {
+            self.alike.of(&(held.whom, same)).insert(place);
+        }
         self.by_time.insert((held.filed, place), ());
         self.held.insert(place, held);
     }
 
     /// Where the newest stands of a kind, if enough of it is held.
-    fn full_of(&self, kind: Kind) -> Option<Place> {
-        kind.1?;
+    fn full_of(&self, kind: (u64, u64)) -> Option<Place> {
         let alike = self.alike.get(&kind)?;
-        alike.last().map(|(place, ())| *place).filter(|_| alike.len() >= KEPT)
+        alike.greatest().filter(|_| alike.len() >= KEPT)
     }
 
     /// Puts a repeat in the place of the newest of its kind, where the order by time stays true.
@@ -194,10 +199,8 @@ impl Memory {
 
     /// What is held of whom. Names that fold alike are still two.
     fn of_whom<'a, 'w>(&'a self, asked: Whom<'w>) -> impl Iterator<Item = (Place, &'a Held)> + use<'a, 'w> {
-        let fold = asked.folded();
-        let there = self.alike.range((fold, None)..=(fold, Some(u64::MAX)));
-        let places = there.flat_map(|(_, places)| places.keys());
-        let held = places.filter_map(|place| Some((*place, &**self.held.get(place)?)));
+        let places = self.of.get(&asked.folded()).into_iter().flat_map(Row::iter);
+        let held = places.filter_map(|place| Some((place, &**self.held.get(&place)?)));
         held.filter(move |(_, held)| whom(&held.sign.entity, &held.sign.evidence) == asked)
     }
 
@@ -218,11 +221,13 @@ impl Memory {
     fn remove(&mut self, place: Place) -> Option<Box<Held>> {
         let held = self.held.remove(&place)?;
         self.by_time.remove(&(held.filed, place));
-        if let Entry::Occupied(mut alike) = self.alike.entry(held.kind) {
-            alike.get_mut().remove(&place);
-            if alike.get().is_empty() {
-                alike.remove();
-            }
+        let leave = |row: &mut Row| {
+            row.remove(place);
+            row.is_empty()
+        };
+        self.of.lessen(&held.whom, leave);
+        if let Some(same) = held.same {
+            self.alike.lessen(&(held.whom, same), leave);
         }
         Some(held)
     }

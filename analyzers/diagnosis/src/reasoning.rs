@@ -1,7 +1,7 @@
 //! The note for the person on call: one full sentence a line, times relative to the first cause.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 use rankguard_model::{Entity, NodeId, Rank, Reason, Role, Source, Timestamp, Verdict};
 
@@ -9,6 +9,9 @@ use crate::{Candidate, Scene, Sign, Strength};
 
 /// Longest piece of foreign text that is quoted in a sentence.
 const QUOTE: usize = 200;
+
+/// Bytes that hold most sentences without what they quote.
+const ROOM: usize = 160;
 
 /// Writes the note.
 pub(crate) fn note(scene: &Scene<'_>, winner: &Candidate, verdict: &Verdict, now: Timestamp) -> Vec<Reason> {
@@ -18,8 +21,11 @@ pub(crate) fn note(scene: &Scene<'_>, winner: &Candidate, verdict: &Verdict, now
         at: first.at,
         text: opening(first, verdict),
     });
-    lines.extend(followers(scene, winner, first));
-    lines.extend(ended(scene, winner, first));
+    // One sign alone has nobody beside it.
+    if scene.signs.len() > 1 {
+        lines.extend(followers(scene, winner, first));
+        lines.extend(ended(scene, winner, first));
+    }
     let mut say = |text: String| lines.push(Reason { at: now, text });
     for text in &winner.notes {
         say(text.clone());
@@ -33,35 +39,29 @@ pub(crate) fn note(scene: &Scene<'_>, winner: &Candidate, verdict: &Verdict, now
 }
 
 fn opening(first: &Sign, verdict: &Verdict) -> String {
-    let when = match first.timed {
-        true => Cow::Owned(format!("is of {}", first.at)),
-        false => "at a time that the log does not tell".into(),
-    };
-    let (who, says, words, end) = match first.exit() {
-        Some(_) => (
-            subject(&first.entity),
-            " ended: ",
-            Cow::Borrowed(first.text.as_str()),
-            "",
-        ),
-        None => (speaker(first), " says \"", quote(&first.text), "\""),
-    };
-    let between = if first.timed { " " } else { ", " };
-    let class = verdict.class.as_str();
-    [
-        "The first cause",
-        between,
-        &when,
-        ": ",
-        &who,
-        says,
-        &words,
-        end,
-        "; it reads as ",
-        class,
-        ".",
-    ]
-    .concat()
+    let mut text = String::with_capacity(ROOM + first.text.len().min(QUOTE));
+    text.push_str("The first cause");
+    if first.timed {
+        // A formatter that writes into a text does not fail.
+        let _ = write!(text, " is of {}", first.at);
+    } else {
+        text.push_str(", at a time that the log does not tell");
+    }
+    text.push_str(": ");
+    if first.exit().is_some() {
+        subject(&mut text, &first.entity);
+        text.push_str(" ended: ");
+        text.push_str(&first.text);
+    } else {
+        speaker(&mut text, first);
+        text.push_str(" says \"");
+        quote(&mut text, &first.text);
+        text.push('"');
+    }
+    text.push_str("; it reads as ");
+    text.push_str(verdict.class.as_str());
+    text.push('.');
+    text
 }
 
 /// What else was said, grouped by source and class, so that a burst is one line.
@@ -101,15 +101,11 @@ fn followers(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason>
                 _ if before(sign, first) => "which does not explain it",
                 _ => "which follows from it and blames nobody",
             };
-            let text = format!(
-                "{}, {} reports {class} {count}, {meaning}.",
-                moment(sign, first),
-                speaker(sign)
-            );
-            Some(Reason {
-                at: sign.at,
-                text: capital(&text),
-            })
+            let mut text = capital(&moment(sign, first));
+            text.push_str(", ");
+            speaker(&mut text, sign);
+            text += &format!(" reports {class} {count}, {meaning}.");
+            Some(Reason { at: sign.at, text })
         })
         .collect()
 }
@@ -156,24 +152,29 @@ fn conclusion(winner: &Candidate, verdict: &Verdict) -> String {
         Strength::Symptom => "it is a symptom and the cause itself was not seen",
         Strength::Outcome => "only the ending was seen, not why",
     };
-    let (blame, blamed) = match &verdict.blamed {
-        Entity::Unknown => ("No machine is named, so nobody is blamed", "".into()),
-        entity => ("The blame is on ", subject(entity)),
-    };
-    let confidence = format!("{:.2}", verdict.confidence);
-    let class = verdict.class.as_str();
-    [
-        blame,
-        &blamed,
-        " for ",
-        class,
-        " with confidence ",
-        &confidence,
-        ": ",
-        why,
-        ".",
-    ]
-    .concat()
+    let mut text = String::with_capacity(ROOM);
+    match &verdict.blamed {
+        Entity::Unknown => text.push_str("No machine is named, so nobody is blamed"),
+        entity => {
+            text.push_str("The blame is on ");
+            subject(&mut text, entity);
+        }
+    }
+    for part in [" for ", verdict.class.as_str(), " with confidence "] {
+        text.push_str(part);
+    }
+    hundredths(&mut text, verdict.confidence);
+    for part in [": ", why, "."] {
+        text.push_str(part);
+    }
+    text
+}
+
+/// A share with two digits behind the point; its formatter would find out first whether two are enough.
+fn hundredths(text: &mut String, share: f64) {
+    let hundredths = (share * 100.0).round() as u8;
+    let digit = |number: u8| char::from(b'0' + number % 10);
+    text.extend([digit(hundredths / 100), '.', digit(hundredths / 10), digit(hundredths)]);
 }
 
 fn before(sign: &Sign, first: &Sign) -> bool {
@@ -202,46 +203,43 @@ fn moment(sign: &Sign, first: &Sign) -> String {
     }
 }
 
-fn speaker(sign: &Sign) -> Cow<'static, str> {
-    let of_node = |what: &str| match sign.node() {
-        Some(node) => beside(what, " of node ", node),
-        None => what.to_owned(),
+fn speaker(text: &mut String, sign: &Sign) {
+    let (who, nameless) = match sign.source {
+        Source::KernelLog => return beside(text, "the kernel log", " of node ", sign.node()),
+        Source::Host => return beside(text, "the host monitor", " of node ", sign.node()),
+        Source::Gpu => return beside(text, "the GPU library", " of node ", sign.node()),
+        Source::Nic => return beside(text, "the network monitor", " of node ", sign.node()),
+        Source::Checkpoint => return beside(text, "the checkpoint service", " of node ", sign.node()),
+        Source::JobLog => ("the log of rank ", "the job's log"),
+        Source::Ranks => ("the agent of rank ", "the agent"),
+        Source::Launcher => return text.push_str("the launcher"),
+        Source::Scheduler => return text.push_str("the scheduler"),
+        Source::FlightRecorder => return text.push_str("the flight recorder of the job"),
+        Source::Agent => return text.push_str("the controller's watch over agents"),
     };
-    let of_rank = |named: &str, nameless: &'static str| match sign.rank() {
-        Some(rank) => Cow::Owned(format!("{named}{rank}")),
-        None => nameless.into(),
-    };
-    match sign.source {
-        Source::KernelLog => of_node("the kernel log").into(),
-        Source::JobLog => of_rank("the log of rank ", "the job's log"),
-        Source::Launcher => "the launcher".into(),
-        Source::Scheduler => "the scheduler".into(),
-        Source::Ranks => of_rank("the agent of rank ", "the agent"),
-        Source::Host => of_node("the host monitor").into(),
-        Source::Gpu => of_node("the GPU library").into(),
-        Source::Nic => of_node("the network monitor").into(),
-        Source::Checkpoint => of_node("the checkpoint service").into(),
-        Source::FlightRecorder => "the flight recorder of the job".into(),
-        Source::Agent => "the controller's watch over agents".into(),
+    match sign.rank() {
+        Some(rank) => *text += &format!("{who}{rank}"),
+        None => text.push_str(nameless),
     }
 }
 
-fn subject(entity: &Entity) -> Cow<'static, str> {
+fn subject(text: &mut String, entity: &Entity) {
     match entity {
-        Entity::Rank { rank, node, .. } => beside(&format!("rank {rank}"), " on node ", node).into(),
-        Entity::Device { node, device } => beside(&device.to_string(), " of node ", node).into(),
-        Entity::Node { node } if node.as_str().is_empty() => "the node that wrote the log".into(),
-        Entity::Node { node } => beside("", "node ", node).into(),
-        Entity::Job { .. } => "the job".into(),
-        Entity::Unknown => "unknown".into(),
+        Entity::Rank { rank, node, .. } => beside(text, &format!("rank {rank}"), " on node ", Some(node)),
+        Entity::Device { node, device } => beside(text, &device.to_string(), " of node ", Some(node)),
+        Entity::Node { node } if node.as_str().is_empty() => text.push_str("the node that wrote the log"),
+        Entity::Node { node } => beside(text, "", "node ", Some(node)),
+        Entity::Job { .. } => text.push_str("the job"),
+        Entity::Unknown => text.push_str("unknown"),
     }
 }
 
 /// Something with its node behind a word, or by itself where nothing told the node's name.
-fn beside(what: &str, word: &str, node: &NodeId) -> String {
-    match node.as_str() {
-        "" => what.to_owned(),
-        node => [what, word, node].concat(),
+fn beside(text: &mut String, what: &str, word: &str, node: Option<&NodeId>) {
+    text.push_str(what);
+    if let Some(node) = node.filter(|node| !node.as_str().is_empty()) {
+        text.push_str(word);
+        text.push_str(node.as_str());
     }
 }
 
@@ -254,13 +252,13 @@ fn names(ranks: &BTreeSet<Rank>) -> String {
     }
 }
 
-fn quote(text: &str) -> Cow<'_, str> {
-    let line = text.lines().next().unwrap_or_default().trim();
+fn quote(text: &mut String, said: &str) {
+    let line = said.lines().next().unwrap_or_default().trim();
     // What has no more bytes has no more characters.
-    let mut beyond = line.char_indices().skip(QUOTE).filter(|_| line.len() > QUOTE);
-    match beyond.next() {
-        Some((end, _)) => format!("{} ...", &line[..end]).into(),
-        None => line.into(),
+    let beyond = (line.len() > QUOTE).then(|| line.char_indices().nth(QUOTE)).flatten();
+    match beyond {
+        Some((end, _)) => text.extend([&line[..end], " ..."]),
+        None => text.push_str(line),
     }
 }
 

@@ -27,10 +27,6 @@ impl<K: Ord, V> Rising<K, V> {
         self.0.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The entry with the least key.
     pub(crate) fn first(&self) -> Option<&(K, V)> {
         self.0.front()
@@ -55,16 +51,20 @@ impl<K: Ord, V> Rising<K, V> {
     pub(crate) fn insert(&mut self, key: K, value: V) {
         match self.place(&key) {
             Ok(place) => self.0[place].1 = value,
+            Err(place) if place == self.0.len() => self.0.push_back((key, value)),
             Err(place) => self.0.insert(place, (key, value)),
         }
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        let place = self.place(key).ok()?;
-        self.0.remove(place).map(|(_, value)| value)
+        let gone = match self.place(key).ok()? {
+            0 => self.0.pop_front(),
+            place => self.0.remove(place),
+        };
+        gone.map(|(_, value)| value)
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+    pub(crate) fn keys(&self) -> impl DoubleEndedIterator<Item = &K> {
         self.0.iter().map(|(key, _)| key)
     }
 

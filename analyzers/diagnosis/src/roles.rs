@@ -1,8 +1,6 @@
 //! Roles: what each piece of evidence is, once the first cause is chosen.
 
-use std::collections::BTreeMap;
-
-use rankguard_model::{ClassId, EvidenceId, Finding, Role};
+use rankguard_model::{ClassId, Finding, Role};
 
 use crate::{Candidate, Scene, Sign, What};
 
@@ -10,7 +8,8 @@ use crate::{Candidate, Scene, Sign, What};
 pub(crate) fn findings(scene: &Scene<'_>, winner: &Candidate) -> Vec<Finding> {
     let representatives = representatives(scene, Some(winner));
     let mut all: Vec<Finding> = Vec::with_capacity(representatives.len());
-    for (index, sign) in representatives {
+    for index in representatives {
+        let sign = &scene.signs[index];
         let (role, confidence, why) = role(scene, winner, index, sign);
         let finding = finding(sign, role, confidence, why);
         if index == winner.first {
@@ -26,7 +25,8 @@ pub(crate) fn findings(scene: &Scene<'_>, winner: &Candidate) -> Vec<Finding> {
 pub(crate) fn without_cause(scene: &Scene<'_>) -> Vec<Finding> {
     representatives(scene, None)
         .into_iter()
-        .map(|(_, sign)| {
+        .map(|index| {
+            let sign = &scene.signs[index];
             let role = sign.mark().map_or(Role::Cascade, |mark| mark.role);
             finding(sign, role, 0.1, "Nothing in the case explains it.".to_owned())
         })
@@ -34,9 +34,7 @@ pub(crate) fn without_cause(scene: &Scene<'_>) -> Vec<Finding> {
 }
 
 /// The sign that speaks for each piece of evidence: the one the verdict rests on, else the surest.
-fn representatives<'a>(scene: &'a Scene<'_>, winner: Option<&Candidate>) -> Vec<(usize, &'a Sign)> {
-    let mut chosen: BTreeMap<&EvidenceId, usize> = BTreeMap::new();
-    let mut loose = Vec::new();
+fn representatives(scene: &Scene<'_>, winner: Option<&Candidate>) -> Vec<usize> {
     let worth = |index: usize| {
         let sign = &scene.signs[index];
         let supports = winner.is_some_and(|winner| winner.support.contains(&index));
@@ -47,20 +45,18 @@ fn representatives<'a>(scene: &'a Scene<'_>, winner: Option<&Candidate>) -> Vec<
             (sign.mark().map_or(0.0, |mark| mark.confidence) * 1000.0) as u32,
         )
     };
-    for (index, sign) in scene.signs.iter().enumerate() {
-        // Facts of the caller share one id a node, so they always stand for themselves.
-        if sign.evidence.seq.0 == 0 {
-            loose.push(index);
-            continue;
-        }
-        let entry = chosen.entry(&sign.evidence).or_insert(index);
-        if worth(index) > worth(*entry) {
-            *entry = index;
-        }
-    }
-    let mut indices: Vec<usize> = chosen.into_values().chain(loose).collect();
-    indices.sort_unstable();
-    indices.into_iter().map(|index| (index, &scene.signs[index])).collect()
+    // Facts of the caller share one id a node, so they always stand for themselves.
+    let evidence = |index: &usize| &scene.signs[*index].evidence;
+    let same = |one: &usize, other: &usize| evidence(one).seq.0 > 0 && evidence(one) == evidence(other);
+    let mut told: Vec<usize> = (0..scene.signs.len()).collect();
+    told.sort_by(|one, other| evidence(one).cmp(evidence(other)));
+    let better = |one, other| if worth(other) > worth(one) { other } else { one };
+    let mut chosen: Vec<usize> = told
+        .chunk_by(same)
+        .filter_map(|same| same.iter().copied().reduce(better))
+        .collect();
+    chosen.sort_unstable();
+    chosen
 }
 
 fn role(scene: &Scene<'_>, winner: &Candidate, index: usize, sign: &Sign) -> (Role, f64, String) {

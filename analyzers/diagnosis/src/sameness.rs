@@ -21,19 +21,51 @@ pub(crate) fn sameness(source: Source, entity: &Entity, mark: &Mark, text: &str)
     hasher.finish()
 }
 
-/// A text without its digits, part by part: all parts but the last are equally long, wherever the digits stood.
+/// Bytes of a part.
+const PART: usize = 128;
+
+/// A text without its digits, part by part: all parts but the last are equally long, wherever the digits stood. Most words of a
+/// text have none and are taken whole.
 fn without_digits(text: &str, mut each: impl FnMut(&[u8])) {
-    let mut kept = [0; 128];
+    let mut kept = [0; PART + 8];
     let mut length = 0;
-    for byte in text.bytes() {
-        kept[length] = byte;
-        length += usize::from(!byte.is_ascii_digit());
-        if length == kept.len() {
-            each(&kept);
-            length = 0;
+    let (words, rest) = text.as_bytes().as_chunks::<8>();
+    for word in words {
+        if has_digit(*word) {
+            length = keep(&mut kept, length, word);
+        } else {
+            kept[length..length + 8].copy_from_slice(word);
+            length += 8;
+        }
+        if length >= PART {
+            each(&kept[..PART]);
+            kept.copy_within(PART.., 0);
+            length -= PART;
         }
     }
+    length = keep(&mut kept, length, rest);
+    if length >= PART {
+        each(&kept[..PART]);
+        kept.copy_within(PART.., 0);
+        length -= PART;
+    }
     each(&kept[..length]);
+}
+
+/// Puts bytes that are no digits behind those that are kept; says how many there are then.
+fn keep(kept: &mut [u8; PART + 8], mut length: usize, bytes: &[u8]) -> usize {
+    for byte in bytes {
+        kept[length] = *byte;
+        length += usize::from(!byte.is_ascii_digit());
+    }
+    length
+}
+
+/// Whether any of eight bytes is a digit: what the digits have in common taken away, it is less than ten.
+fn has_digit(word: [u8; 8]) -> bool {
+    let each = |byte: u8| u64::from_le_bytes([byte; 8]);
+    let rest = u64::from_le_bytes(word) ^ each(b'0');
+    rest.wrapping_sub(each(10)) & !rest & each(0x80) != 0
 }
 
 #[cfg(test)]
@@ -51,6 +83,28 @@ mod tests {
             fields: Fields::new(),
         };
         sameness(Source::KernelLog, &Entity::Unknown, &mark, text)
+    }
+
+    #[test]
+    fn a_digit_is_found_wherever_it_stands_and_nothing_else_is_one() {
+        for (at, byte) in (0..8).flat_map(|at| (0..=u8::MAX).map(move |byte| (at, byte))) {
+            let mut word = *b"/:aZ \xb0\xff~";
+            word[at] = byte;
+            assert_eq!(has_digit(word), byte.is_ascii_digit(), "{byte} at {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_cut_into_equal_parts() {
+        for length in 0..400 {
+            let text: String = ('a'..='z').flat_map(|c| [c, '7', c, c]).cycle().take(length).collect();
+            let mut parts: Vec<Vec<u8>> = Vec::new();
+            without_digits(&text, |part| parts.push(part.to_vec()));
+            let kept: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_digit()).collect();
+            assert_eq!(parts.concat(), kept);
+            let (last, whole) = parts.split_last().expect("a last part, however short");
+            assert!(last.len() < PART && whole.iter().all(|part| part.len() == PART));
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Scopes: whose failure it is, owned or lent.
 
+use std::hash::{Hash, Hasher};
+
 use rankguard_model::{Generation, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// Whose failure it is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Scope {
     /// One generation of a job.
@@ -47,6 +49,13 @@ impl Scope {
     }
 }
 
+/// As it is lent, so that what is found by a scope is found by one that is lent.
+impl Hash for Scope {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.lend().hash(state);
+    }
+}
+
 /// A scope whose names belong to somebody else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ScopeRef<'a> {
@@ -63,5 +72,11 @@ impl ScopeRef<'_> {
             },
             Self::Node(node) => Scope::Node { node: node.clone() },
         }
+    }
+}
+
+impl PartialEq<Scope> for ScopeRef<'_> {
+    fn eq(&self, other: &Scope) -> bool {
+        *self == other.lend()
     }
 }

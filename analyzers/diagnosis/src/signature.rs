@@ -5,6 +5,9 @@ use rankguard_model::{Entity, Verdict};
 use crate::Sign;
 use crate::knowledge::Known;
 
+/// Bytes that hold a class and whom it blames.
+const ROOM: usize = 64;
+
 /// The signature of a verdict that rests on a sign: equal for a bug that comes back, different for a different line or
 /// message. Numbers are left out of messages, because shapes, addresses and steps differ between runs of the same bug.
 pub(crate) fn of(known: Known<'_>, verdict: &Verdict, first: &Sign) -> String {
@@ -42,12 +45,15 @@ pub(crate) fn headline(known: Known<'_>, verdict: &Verdict, first: &Sign) -> Str
 
 /// The class of a verdict and whom it blames, with something between them.
 fn blames(verdict: &Verdict, between: &str) -> String {
+    let mut text = String::with_capacity(ROOM);
+    let mut say = |parts: [&str; 4]| parts.into_iter().for_each(|part| text.push_str(part));
     let class = verdict.class.as_str();
     match &verdict.blamed {
-        Entity::Node { node } => [class, between, "node ", node.as_str()].concat(),
-        Entity::Job { job } => [class, between, "job ", job.as_str()].concat(),
-        other => [class, between, &other.to_string()].concat(),
+        Entity::Node { node } => say([class, between, "node ", node.as_str()]),
+        Entity::Job { job } => say([class, between, "job ", job.as_str()]),
+        other => say([class, between, &other.to_string(), ""]),
     }
+    text
 }
 
 fn words(sign: &Sign) -> &str {

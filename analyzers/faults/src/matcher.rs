@@ -201,8 +201,7 @@ impl Matcher {
             return self.found(text, self.opens(&candidates), matching.iter());
         }
         masked(text, |masked| {
-            let takes = Recall::takes(masked);
-            if takes && let Some(known) = self.recall.of(source, masked) {
+            if let Some(known) = self.recall.of(source, masked) {
                 return self.recalled(text, &known);
             }
             let candidates = self.candidates(text);
@@ -214,7 +213,7 @@ impl Matcher {
             }
             let matching = self.matching(source, text, &tried);
             let found = self.found(text, opens, matching.iter());
-            if let (true, Some(present)) = (takes, present) {
+            if let Some(present) = present.filter(|_| Recall::takes(masked)) {
                 let told = self.told(source, masked, matching, &present);
                 self.recall.remember(source, masked, opens, told);
             }
@@ -283,6 +282,10 @@ impl Matcher {
     /// Which of the signatures that match hold beside each other.
     fn settled(&self, mut hits: Vec<Hit>) -> Judgement {
         let speaks = hits.iter().any(|hit| !self.chatter.contains(&hit.rule));
+        // One alone has nothing beside it.
+        if hits.len() < 2 {
+            return Judgement { hits, speaks };
+        }
         hits.sort_by(|a, b| b.mark.confidence.total_cmp(&a.mark.confidence));
         // The driver's own number says more than any wording around it.
         if let Some(kind) = hits.iter().find(|hit| hit.coded).map(|hit| hit.entity) {

@@ -182,7 +182,10 @@ impl Diagnosis {
     ) -> Change {
         self.opened += 1;
         let mut draft = Draft::open(DraftId(self.opened), scope.own(), now, context);
-        for held in self.news(glimpse.at, &draft, context) {
+        let news = self.news(glimpse.at, &draft, context);
+        // In most drafts nothing follows, and they come and go by the thousand.
+        draft.signs.reserve_exact(news.len() + 1);
+        for held in news {
             draft.add(&Glimpse::of(held), &self.policy);
         }
         draft.add(glimpse, &self.policy);

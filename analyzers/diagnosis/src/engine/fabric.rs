@@ -11,13 +11,12 @@ use super::stalled::Stalled;
 use super::{Family, Found, Machine, confidence, machine_of};
 use crate::{Candidate, Scene, Sign, Strength};
 
-pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     if !scene.has(Family::Fabric) {
-        let (unresolved, mismatch) = (unresolved(scene), mismatch(scene, &works(scene)));
-        return unresolved.into_iter().chain(mismatch).collect();
+        all.extend(unresolved(scene));
+        return all.extend(mismatch(scene, &works(scene)));
     }
-    let mut all = Vec::new();
-    let mut found = Found::default();
+    let mut found = Found::new();
     let mut named: BTreeMap<&str, BTreeSet<Rank>> = BTreeMap::new();
     for (index, sign) in scene
         .marks()
@@ -101,7 +100,6 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     let works = works(scene);
     all.extend(mismatch(scene, &works));
     all.extend(missing_peer(scene, &complaints, &works));
-    all
 }
 
 /// A failed adapter is believed more when ranks lost connections.

@@ -2,6 +2,7 @@
 
 use rankguard_model::{Device, Entity, NodeId};
 
+use super::FEW;
 use crate::{Candidate, Sign};
 
 /// The narrowest machine part that a sign speaks of, lent: a rank stands for the node it runs on, and a job for none. In the
@@ -27,7 +28,7 @@ impl<'a> Machine<'a> {
 }
 
 /// Candidates by whom they blame and by class, in that order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Found<'a> {
     /// Sorted; with each the place of its candidate.
     keys: Vec<((Machine<'a>, &'a str), usize)>,
@@ -35,6 +36,14 @@ pub(super) struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
+    /// None yet.
+    pub(super) fn new() -> Self {
+        Self {
+            keys: Vec::with_capacity(FEW),
+            candidates: Vec::with_capacity(FEW),
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

@@ -11,8 +11,8 @@ use rankguard_model::{ClassId, Rank, Severity, Source};
 use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength};
 
-pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
-    let mut found = Found::default();
+pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
+    let mut found = Found::new();
     let is_exception = |class: &ClassId| class.as_str() == "gpu-engine-exception";
     let raised = scene.marks().any(|(_, sign)| sign.class().is_some_and(is_exception));
     for (index, sign) in roots(scene, Family::Gpu) {
@@ -40,20 +40,16 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         candidate.score = candidate.score.max(score);
     }
     if found.is_empty() {
-        return engine_exception(scene).into_iter().collect();
+        return all.extend(engine_exception(scene));
     }
     let reporters = reporters(scene);
     let (marks, exits) = (Places::new(scene.marks()), Places::new(exits(scene)));
-    let mut all: Vec<Candidate> = found
-        .into_sorted()
-        .map(|mut candidate| {
-            let only = reporters.get(&candidate.class).copied().flatten();
-            candidate.root_rank = candidate.root_rank.or(only);
-            join(scene, candidate, &marks, &exits)
-        })
-        .collect();
+    all.extend(found.into_sorted().map(|mut candidate| {
+        let only = reporters.get(&candidate.class).copied().flatten();
+        candidate.root_rank = candidate.root_rank.or(only);
+        join(scene, candidate, &marks, &exits)
+    }));
     all.extend(engine_exception(scene));
-    all
 }
 
 fn exits<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (usize, &'a Sign)> {

@@ -5,9 +5,8 @@ use rankguard_model::{Exit, Rank, Role, Severity, Source};
 use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength};
 
-pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
-    let mut all = Vec::new();
-    let mut found = Found::default();
+pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
+    let mut found = Found::new();
     let mut victim = None;
     for (index, sign) in roots(scene, Family::Host) {
         let (Some(class), Some(known)) = (sign.class(), scene.known(index)) else {
@@ -39,7 +38,6 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
             .map(|candidate| join(scene, candidate, &silent, &exits));
         all.extend(joined);
     }
-    all
 }
 
 /// A log that says SIGKILL and no more. Nobody else sends it without a word as often as the kernel that ran out of memory,

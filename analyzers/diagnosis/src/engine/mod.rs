@@ -31,7 +31,7 @@ pub(crate) enum Family {
 }
 
 /// An engine, and the family without whose signs it has nothing to say.
-type Engine = (Option<Family>, fn(&Scene<'_>) -> Vec<Candidate>);
+type Engine = (Option<Family>, fn(&Scene<'_>, &mut Vec<Candidate>));
 
 const ENGINES: [Engine; 7] = [
     (Some(Family::Gpu), gpu::candidates),
@@ -43,12 +43,17 @@ const ENGINES: [Engine; 7] = [
     (None, process::candidates),
 ];
 
+/// Candidates that most scenes have no more of.
+const FEW: usize = 4;
+
 /// All candidates of all engines, in the engines' fixed order.
 pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
-    let asked = ENGINES
-        .iter()
-        .filter(|(family, _)| family.is_none_or(|family| scene.has(family)));
-    let mut all: Vec<Candidate> = asked.flat_map(|(_, engine)| engine(scene)).collect();
+    let mut all = Vec::with_capacity(FEW);
+    for (family, engine) in ENGINES {
+        if family.is_none_or(|family| scene.has(family)) {
+            engine(scene, &mut all);
+        }
+    }
     if all.is_empty() {
         all.extend(witnesses(scene));
     }

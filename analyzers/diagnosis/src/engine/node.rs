@@ -5,38 +5,35 @@ use rankguard_model::Entity;
 use crate::{Candidate, Scene, Strength};
 
 /// Silence of a node that ran ranks, or whose peers complain, is a crash; silence alone may be the agent's.
-pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
-    scene
-        .silent()
-        .filter_map(|(index, sign)| {
-            let node = sign.node()?;
-            let ranks = scene.ranks_on(node);
-            let complaints: Vec<usize> = scene
-                .signs
-                .iter()
-                .enumerate()
-                .filter(|(_, other)| other.node().is_some_and(|other| other != node))
-                .map(|(index, _)| index)
-                .collect();
-            let class = if ranks.is_empty() && complaints.is_empty() {
-                "node-agent-silent"
-            } else {
-                "node-crash"
-            };
-            let mut candidate = Candidate::new(
-                class,
-                Entity::Node { node: node.clone() },
-                index,
-                Strength::Overriding,
-                0.8,
-            );
-            candidate.root_rank = ranks.first().copied();
-            let before = candidate.support.clone();
-            let note = || "Ranks on other nodes lost their peers at about the same time.".to_owned();
-            candidate = candidate.confirmed(complaints, note);
-            // The complaints raise the confidence, but they remain consequences.
-            candidate.support = before;
-            Some(candidate)
-        })
-        .collect()
+pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
+    all.extend(scene.silent().filter_map(|(index, sign)| {
+        let node = sign.node()?;
+        let ranks = scene.ranks_on(node);
+        let complaints: Vec<usize> = scene
+            .signs
+            .iter()
+            .enumerate()
+            .filter(|(_, other)| other.node().is_some_and(|other| other != node))
+            .map(|(index, _)| index)
+            .collect();
+        let class = if ranks.is_empty() && complaints.is_empty() {
+            "node-agent-silent"
+        } else {
+            "node-crash"
+        };
+        let mut candidate = Candidate::new(
+            class,
+            Entity::Node { node: node.clone() },
+            index,
+            Strength::Overriding,
+            0.8,
+        );
+        candidate.root_rank = ranks.first().copied();
+        let before = candidate.support.clone();
+        let note = || "Ranks on other nodes lost their peers at about the same time.".to_owned();
+        candidate = candidate.confirmed(complaints, note);
+        // The complaints raise the confidence, but they remain consequences.
+        candidate.support = before;
+        Some(candidate)
+    }));
 }

@@ -5,8 +5,7 @@ use rankguard_model::{Exit, Role};
 use super::{Family, confidence, same_node};
 use crate::{Candidate, Scene, Strength, What};
 
-pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
-    let mut all = Vec::new();
+pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     all.extend(exits(scene));
     if scene.has(Family::Process) {
         all.extend(crash_marks(scene));
@@ -14,7 +13,6 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     }
     all.extend(orders(scene));
     all.extend(stall(scene));
-    all
 }
 
 /// The rank that ended first, by how it ended.

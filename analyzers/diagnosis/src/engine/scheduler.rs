@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Family, confidence, roots};
 use crate::{Candidate, Scene, Sign, Strength};
 
-pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     // A scheduler ends the rest of a step whose first task failed; then its words say nothing about the cause. What ends after
     // it was told to end says nothing either.
     let ended = scene.marks().find(|(_, sign)| {
@@ -52,5 +52,5 @@ pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
                 candidate
             });
     }
-    found.into_values().collect()
+    all.extend(found.into_values());
 }

@@ -7,17 +7,18 @@ use rankguard_model::{Entity, Rank, Source};
 use super::{Family, confidence, roots};
 use crate::{Candidate, Scene, Sign, Strength};
 
-pub(super) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     let mut groups: BTreeMap<&str, Vec<(usize, &Sign)>> = BTreeMap::new();
     for (index, sign) in roots(scene, Family::Software) {
         if let Some(class) = sign.class() {
             groups.entry(class.as_str()).or_default().push((index, sign));
         }
     }
-    groups
-        .into_iter()
-        .filter_map(|(class, signs)| candidate(scene, class, &signs))
-        .collect()
+    all.extend(
+        groups
+            .into_iter()
+            .filter_map(|(class, signs)| candidate(scene, class, &signs)),
+    );
 }
 
 fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option<Candidate> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rankguard_model::{ClassId, Folded, Mitigation, Role, Severity};
+use rankguard_model::{ByName, ClassId, Mitigation, Role, Severity};
 
 use super::builtin::PRIMARY;
 use super::domain::domain_of;
@@ -305,13 +305,16 @@ impl Parts {
     }
 
     /// All classes by their ids and aliases.
-    pub(super) fn named(&self) -> BTreeMap<Folded<ClassId>, Arc<Class>> {
+    pub(super) fn named(&self) -> ByName<ClassId, Arc<Class>> {
         let others = self
             .aliases
             .iter()
             .filter_map(|(id, of)| Some((id, self.classes.get(of)?)));
-        let named = others.chain(&self.classes);
-        named.map(|(id, class)| (Folded::of(id), Arc::clone(class))).collect()
+        let mut named = ByName::default();
+        for (id, class) in others.chain(&self.classes) {
+            named.set(id.clone(), Arc::clone(class));
+        }
+        named
     }
 }
 

@@ -18,7 +18,7 @@ mod studies;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
-use rankguard_model::{ClassId, Folded, Mitigation, Shared};
+use rankguard_model::{ByName, ClassId, Mitigation, Shared};
 
 use crate::class::Class;
 use crate::code::CodeTable;
@@ -40,8 +40,8 @@ pub(crate) use signatures::SIGNATURE_LIMIT;
 #[derive(Debug, Clone)]
 pub struct Catalogue {
     parts: Parts,
-    /// Classes by their ids and aliases, in the order of the names: diagnosis asks for those of every piece of evidence.
-    named: Vec<(Folded<ClassId>, Arc<Class>)>,
+    /// Classes by their ids and aliases: diagnosis asks for those of every piece of evidence.
+    named: ByName<ClassId, Arc<Class>>,
     signatures: Vec<Signature>,
     shelf: Vec<Volume>,
     /// Places beyond the primary taxonomies that a person's files name.
@@ -111,7 +111,7 @@ impl Catalogue {
         let parts = build::build(&mut entries, &mut mistakes);
         let signatures = signatures::check(signatures, &parts, &mut mistakes);
         let catalogue = Self {
-            named: parts.named().into_iter().collect(),
+            named: parts.named(),
             parts,
             signatures,
             shelf,
@@ -170,9 +170,8 @@ impl Catalogue {
     /// A class by its id or an alias; an `unknown-*` id that is not in the catalogue gets the class of its family, so that an
     /// unknown number still has advice (RG-10).
     pub fn class(&self, id: &ClassId) -> Option<&Class> {
-        let name = Folded::of(id);
-        if let Ok(place) = self.named.binary_search_by(|(known, _)| known.cmp(&name)) {
-            return Some(&self.named[place].1);
+        if let Some(class) = self.named.get(id) {
+            return Some(class);
         }
         let family = ["unknown-xid", "unknown-sxid", "unknown"].into_iter().find(|family| {
             let rest = id.as_str().strip_prefix(family);

@@ -5,7 +5,8 @@
 //! `Xid .*: (?P<xid>\d+)` tells no digit from another one, so it says the same of all texts that differ only in which digits
 //! stand at the same places. `exit code 137` does; made blind it is `exit code \d\d\d`, and where even that does not match, no
 //! text of the kind can. The other way round, `: 0\b|corrected` with what asks for a digit left out is `corrected`, and where
-//! that matches, so does the whole for every text of the kind.
+//! that matches, so does the whole for every text of the kind. What it takes out stands at the same places in all of them where
+//! the way it matches takes no part that asks for certain digits: that way is open whatever the digits, and no better one is.
 
 use regex::Regex;
 use regex_syntax::hir::{self, Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look};
@@ -15,7 +16,7 @@ use super::masked::is_of_a_name;
 /// A pattern made blind, for texts of plain ASCII.
 #[derive(Debug)]
 pub(super) struct Blind {
-    /// Matches where the pattern does with some digits.
+    /// Matches where the pattern does with some digits; its groups are the parts that ask for certain ones.
     widened: Regex,
     /// Matches where the pattern does with any digits; none where it is blind as it is.
     narrowed: Option<Regex>,
@@ -47,9 +48,12 @@ impl Blind {
         self.narrowed.as_ref().unwrap_or(&self.widened).is_match(text)
     }
 
-    /// Whether what it says of one text is so of all, and where.
-    pub(super) fn is_sure(&self) -> bool {
-        self.narrowed.is_none()
+    /// Whether it matches a text at the same places whatever digits stand in it.
+    pub(super) fn stays_in(&self, text: &str) -> bool {
+        self.narrowed.is_none() || {
+            let captures = self.widened.captures(text);
+            captures.is_some_and(|captures| captures.iter().skip(1).all(|part| part.is_none()))
+        }
     }
 }
 
@@ -69,7 +73,7 @@ fn blinded(hir: &Hir, certain: Certain) -> (Hir, bool) {
         certain,
         was_blind: &mut was_blind,
     }
-    .blinded(hir);
+    .blinded(hir, false);
     (blinded, was_blind)
 }
 
@@ -79,18 +83,12 @@ struct Blinder<'a> {
 }
 
 impl Blinder<'_> {
-    fn blinded(&mut self, hir: &Hir) -> Hir {
+    /// `after_letter` says that what stands before it in a text is a letter.
+    fn blinded(&mut self, hir: &Hir, after_letter: bool) -> Hir {
         match hir.kind() {
             HirKind::Empty => Hir::empty(),
-            HirKind::Literal(literal) if !literal.0.iter().any(u8::is_ascii_digit) => hir.clone(),
-            HirKind::Literal(literal) => {
-                let byte = |at: usize| match is_of_a_name(&literal.0, at) {
-                    true => Hir::literal([literal.0[at]]),
-                    false => self.byte(literal.0[at]),
-                };
-                Hir::concat((0..literal.0.len()).map(byte).collect())
-            }
-            HirKind::Class(class) => Hir::class(Class::Unicode(self.class(class))),
+            HirKind::Literal(literal) => self.literal(&literal.0, after_letter),
+            HirKind::Class(class) => self.class(class),
             // The edges of words are those of ASCII in a text of ASCII. No edge asks which digit stands there.
             HirKind::Look(look) => Hir::look(match *look {
                 Look::WordUnicode => Look::WordAscii,
@@ -102,28 +100,55 @@ impl Blinder<'_> {
                 other => other,
             }),
             HirKind::Repetition(repetition) => Hir::repetition(hir::Repetition {
-                sub: Box::new(self.blinded(&repetition.sub)),
+                sub: Box::new(self.blinded(&repetition.sub, false)),
                 ..repetition.clone()
             }),
-            HirKind::Capture(capture) => self.blinded(&capture.sub),
-            HirKind::Concat(parts) => Hir::concat(parts.iter().map(|part| self.blinded(part)).collect()),
-            HirKind::Alternation(parts) => Hir::alternation(parts.iter().map(|part| self.blinded(part)).collect()),
+            HirKind::Capture(capture) => self.blinded(&capture.sub, after_letter),
+            HirKind::Concat(parts) => {
+                let before = std::iter::once(after_letter).chain(parts.iter().map(is_letter));
+                let blinded = parts.iter().zip(before).map(|(part, after)| self.blinded(part, after));
+                Hir::concat(blinded.collect())
+            }
+            HirKind::Alternation(parts) => {
+                Hir::alternation(parts.iter().map(|part| self.blinded(part, after_letter)).collect())
+            }
         }
+    }
+
+    fn literal(&mut self, text: &[u8], after_letter: bool) -> Hir {
+        // Where case says nothing, letters are classes, and what is left of a name begins with its digit.
+        let begins = |at: usize| at == 0 && after_letter && text[0].is_ascii_digit() && text.get(1) == Some(&b'_');
+        let byte = |at: usize| match begins(at) || is_of_a_name(text, at) {
+            true => Hir::literal([text[at]]),
+            false => self.byte(text[at]),
+        };
+        Hir::concat((0..text.len()).map(byte).collect())
     }
 
     fn byte(&mut self, byte: u8) -> Hir {
         if !byte.is_ascii_digit() {
             return Hir::literal([byte]);
         }
+        self.certain(ClassUnicode::empty())
+    }
+
+    /// A part that asks for certain digits, beside what else it allows.
+    fn certain(&mut self, mut besides: ClassUnicode) -> Hir {
         *self.was_blind = false;
         match self.certain {
-            Certain::Any => Hir::class(Class::Unicode(ClassUnicode::new([digits()]))),
-            Certain::Never => Hir::fail(),
+            Certain::Any => {
+                besides.push(digits());
+                let sub = Box::new(Hir::class(Class::Unicode(besides)));
+                // Their numbers are given when the expression is read again.
+                let (index, name) = (0, None);
+                Hir::capture(hir::Capture { index, name, sub })
+            }
+            Certain::Never => Hir::class(Class::Unicode(besides)),
         }
     }
 
     /// What a class allows in ASCII: all digits or none where it allows some.
-    fn class(&mut self, class: &Class) -> ClassUnicode {
+    fn class(&mut self, class: &Class) -> Hir {
         let mut class = match class {
             Class::Unicode(class) => class.clone(),
             Class::Bytes(class) => {
@@ -141,14 +166,21 @@ impl Blinder<'_> {
             .map(|range| range.end() as u32 - range.start() as u32 + 1)
             .sum();
         if (1..10).contains(&held) {
-            *self.was_blind = false;
-            match self.certain {
-                Certain::Any => class.push(digits()),
-                Certain::Never => class.difference(&ClassUnicode::new([digits()])),
-            }
+            class.difference(&ClassUnicode::new([digits()]));
+            return self.certain(class);
         }
-        class
+        Hir::class(Class::Unicode(class))
     }
+}
+
+/// Whether it is one letter, whatever its case.
+fn is_letter(hir: &Hir) -> bool {
+    let HirKind::Class(Class::Unicode(class)) = hir.kind() else {
+        return false;
+    };
+    let letters = |range: &ClassUnicodeRange| (range.start()..=range.end()).all(|c| c.is_ascii_alphabetic());
+    let mut of_ascii = class.iter().filter(|range| range.start().is_ascii());
+    of_ascii.all(letters)
 }
 
 fn digits() -> ClassUnicodeRange {
@@ -180,11 +212,35 @@ mod tests {
             (r"(?:ok|v2)$", false, "v0", "v00"),
             (r"mlx5_core \d+", true, "mlx5_core 00", "mlx4_core 00"),
             (r"mlx5(?:_core)?", false, "mlx0", "mlx"),
+            (
+                r"(?i)(?:mlx5_core|mlx4_en|ice) \d+",
+                true,
+                "MLX5_core 00",
+                "mlx0_core 00",
+            ),
+            (r"(?i)[x_]5_core", false, "x5_core", "x_core"),
         ] {
             let blind = Blind::of(pattern).expect(pattern);
-            assert_eq!(blind.is_sure(), sure, "{pattern}");
+            assert_eq!(blind.narrowed.is_none(), sure, "{pattern}");
             assert!(blind.may_match(may) && !blind.may_match(never), "{pattern}");
             assert_eq!(blind.must_match(may), sure, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_out_stays_where_it_is_if_no_certain_digit_was_asked_for() {
+        let blind = Blind::of(r"(?:(?:tg3|mlx5_core|e1000e) (?P<bdf>[0-9a-f:]+): |[1-9x]+)?.*(?:down|up 7)")
+            .expect("a pattern");
+        for (text, stays) in [
+            ("mlx5_core 00:00: link down", true),
+            ("tg0 00:00: link down", false),
+            ("link down", true),
+            ("link up 0", false),
+            ("link up 0 down", true),
+            ("0 link down", false),
+            ("nothing", false),
+        ] {
+            assert_eq!(blind.stays_in(text), stays, "{text}");
         }
     }
 

@@ -90,7 +90,8 @@ impl Rule {
         let has_digit = |literal: &&String| literal.bytes().any(|byte| byte.is_ascii_digit());
         let mut literals = self.signature.literals.iter().filter(|literal| !has_digit(literal));
         // A pattern that takes nothing out says the same wherever it matches.
-        let wanted = blind.wanted.is_sure() || self.patterns().fields.is_empty() && blind.wanted.must_match(masked);
+        let takes_nothing = || self.patterns().fields.is_empty();
+        let wanted = blind.wanted.stays_in(masked) || takes_nothing() && blind.wanted.must_match(masked);
         let sure = refuses.is_none() && wanted && literals.any(|literal| occurs(masked, literal));
         if sure {
             matched.map(Told::Matches)

@@ -1,0 +1,86 @@
+//! Rows of numbers that rise as a rule, the greatest by itself: most rows have one number, and need no memory beside their own.
+
+use crate::rising::Rising;
+
+/// Numbers in their order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Row {
+    greatest: Option<u64>,
+    before: Rising<u64, ()>,
+}
+
+impl Row {
+    pub(crate) fn len(&self) -> usize {
+        self.before.len() + usize::from(self.greatest.is_some())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.greatest.is_none()
+    }
+
+    pub(crate) fn greatest(&self) -> Option<u64> {
+        self.greatest
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
+        self.before.keys().copied().chain(self.greatest)
+    }
+
+    /// From the greatest to the least.
+    pub(crate) fn falling(&self) -> impl Iterator<Item = u64> {
+        self.greatest.into_iter().chain(self.before.keys().rev().copied())
+    }
+
+    /// Puts a number in, where it is not there yet.
+    pub(crate) fn insert(&mut self, number: u64) {
+        match self.greatest {
+            Some(greatest) if number == greatest => {}
+            Some(greatest) if number < greatest => self.before.insert(number, ()),
+            Some(greatest) => {
+                self.before.insert(greatest, ());
+                self.greatest = Some(number);
+            }
+            None => self.greatest = Some(number),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) {
+        if self.greatest != Some(number) {
+            self.before.remove(&number);
+            return;
+        }
+        self.greatest = self.before.last().map(|(number, ())| *number);
+        if let Some(number) = self.greatest {
+            self.before.remove(&number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_set_whatever_the_order_of_its_numbers(steps in prop::collection::vec((any::<bool>(), 0..20_u64), 0..200)) {
+            let (mut row, mut set) = (Row::default(), BTreeSet::new());
+            for (comes, number) in steps {
+                if comes {
+                    row.insert(number);
+                    set.insert(number);
+                } else {
+                    row.remove(number);
+                    set.remove(&number);
+                }
+                prop_assert_eq!((row.len(), row.is_empty()), (set.len(), set.is_empty()));
+                prop_assert_eq!(row.greatest(), set.last().copied());
+                prop_assert!(row.iter().eq(set.iter().copied()));
+                prop_assert!(row.falling().eq(set.iter().rev().copied()));
+            }
+        }
+    }
+}
