@@ -11,7 +11,7 @@ use rankguard_model::{JobId, Rank, Retention, Timestamp};
 use serde::Serialize;
 
 use super::args::GcArgs;
-use super::look::{failed, open, size_of};
+use super::folder::{failed, open, size_of};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};

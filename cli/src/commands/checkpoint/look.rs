@@ -1,133 +1,24 @@
 //! `rankguard checkpoint ls|verify|explain`: a store on disk, read without a controller and never written.
 
 use std::fs;
-use std::path::Path;
 
-use rankguard_checkpoint::format::{CheckpointId, Manifest};
-use rankguard_checkpoint::verify::{Report, verify};
-use rankguard_checkpoint::{Problem, Store, StoreError};
+use rankguard_checkpoint::Store;
+use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::verify::verify;
 use rankguard_model::{JobId, StatusView, Step};
 use serde::Serialize;
 
-use super::{StoreArgs, memory, remote};
+use super::folder::{failed, nothing_at, open, size_of};
+use super::shown::{FOLDERS, FOUND, Folder, Found, findings};
+use super::{StoreArgs, memory, remote, url};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::listing;
 use crate::out;
-use crate::words::{self, or_dash};
-
-/// A store that can be read, and the jobs that were asked for.
-pub(super) fn open(dir: &Path, job: Option<&str>) -> Result<(Store, Vec<JobId>), CliError> {
-    if let Some(url) = remote::url(dir) {
-        return Err(remote::refuse(url));
-    }
-    read_folder(
-        dir,
-        "--dir names the directory that `rankguard run --checkpoint-dir` was given",
-    )?;
-    let store = Store::at(dir);
-    let jobs = store.jobs().map_err(failed)?;
-    match job.map(JobId::from) {
-        None => Ok((store, jobs)),
-        Some(job) if jobs.contains(&job) => Ok((store, vec![job])),
-        Some(job) => {
-            let known: Vec<&str> = jobs.iter().map(JobId::as_str).collect();
-            let what = format!("the store {} has no job {job}", dir.display());
-            Err(CliError::failure(
-                what,
-                format!(
-                    "it has: {}",
-                    if known.is_empty() {
-                        "none".into()
-                    } else {
-                        known.join(", ")
-                    }
-                ),
-            ))
-        }
-    }
-}
-
-/// Refuses what is no folder that can be read.
-pub(super) fn read_folder(dir: &Path, hint: &'static str) -> Result<(), CliError> {
-    let read = fs::read_dir(dir).map(drop);
-    read.map_err(|problem| {
-        CliError::failure(format!("cannot read the checkpoint store {}", dir.display()), hint).because(problem)
-    })
-}
-
-pub(super) fn failed(problem: StoreError) -> CliError {
-    CliError::failure("cannot read the checkpoint store", "may this user read all of it?").because(problem)
-}
-
-/// A folder of the store.
-#[derive(Serialize)]
-pub(super) struct Folder {
-    job: JobId,
-    step: Step,
-    generation: u64,
-    /// `committed`, `torn` or `damaged`.
-    state: &'static str,
-    world_size: Option<u32>,
-    bytes: Option<u64>,
-    what: Option<String>,
-}
-
-const FOLDERS: &[Column<Folder>] = &[
-    ("job", |folder| folder.job.to_string()),
-    ("step", |folder| folder.step.to_string()),
-    ("generation", |folder| folder.generation.to_string()),
-    ("state", |folder| folder.state.to_owned()),
-    ("ranks", |folder| or_dash(folder.world_size)),
-    ("size", |folder| or_dash(folder.bytes.map(words::bytes))),
-    ("bytes", |folder| or_dash(folder.bytes)),
-    ("note", |folder| folder.what.clone().unwrap_or_default()),
-];
-
-impl Folder {
-    fn new(job: &JobId, id: CheckpointId, state: &'static str) -> Self {
-        Self {
-            job: job.clone(),
-            step: id.step,
-            generation: id.generation.0,
-            state,
-            world_size: None,
-            bytes: None,
-            what: None,
-        }
-    }
-
-    pub(super) fn committed(job: &JobId, manifest: &Manifest) -> Self {
-        Self {
-            world_size: Some(manifest.world_size),
-            bytes: Some(manifest.bytes()),
-            ..Self::new(job, manifest.id(), "committed")
-        }
-    }
-
-    pub(super) fn torn(job: &JobId, id: CheckpointId, bytes: Option<u64>) -> Self {
-        Self {
-            bytes,
-            what: Some("no manifest: being written, or left by a save that did not end".to_owned()),
-            ..Self::new(job, id, "torn")
-        }
-    }
-
-    pub(super) fn damaged(job: &JobId, id: CheckpointId, what: String) -> Self {
-        Self {
-            what: Some(what),
-            ..Self::new(job, id, "damaged")
-        }
-    }
-
-    /// Its place among those of its job.
-    pub(super) fn place(&self) -> (Step, u64) {
-        (self.step, self.generation)
-    }
-}
+use crate::words;
 
 pub(super) fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
-    let folders = match remote::url(&args.dir) {
+    let folders = match url::url(&args.dir) {
         Some(url) => remote::ls(url, args)?,
         None => folders(args)?,
     };
@@ -135,7 +26,7 @@ pub(super) fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
     if folders.is_empty() {
         out::note("no checkpoints");
     }
-    let damaged = folders.iter().any(|folder| folder.state == "damaged");
+    let damaged = folders.iter().any(Folder::is_damaged);
     Ok(if damaged { Exit::Finding } else { Exit::Fine })
 }
 
@@ -161,94 +52,8 @@ fn folders(args: &StoreArgs) -> Result<Vec<Folder>, CliError> {
     Ok(folders)
 }
 
-/// Bytes of the files right in a folder; what cannot be read counts nothing.
-pub(super) fn size_of(dir: &Path) -> u64 {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.metadata().ok())
-        .filter(fs::Metadata::is_file)
-        .map(|file| file.len())
-        .sum()
-}
-
-/// Something wrong in a checkpoint, or the word that nothing is.
-#[derive(Serialize)]
-pub(super) struct Found {
-    job: JobId,
-    checkpoint: String,
-    state: &'static str,
-    chunks: Option<u64>,
-    bytes: Option<u64>,
-    file: Option<String>,
-    rank: Option<u32>,
-    chunk: Option<u32>,
-    tensors: Vec<String>,
-    what: String,
-}
-
-pub(super) const FOUND: &[Column<Found>] = &[
-    ("job", |found| found.job.to_string()),
-    ("checkpoint", |found| found.checkpoint.clone()),
-    ("state", |found| found.state.to_owned()),
-    ("chunks", |found| or_dash(found.chunks)),
-    ("size", |found| or_dash(found.bytes.map(words::bytes))),
-    ("rank", |found| or_dash(found.rank)),
-    ("chunk", |found| or_dash(found.chunk)),
-    ("tensors", |found| found.tensors.join(" ")),
-    ("file", |found| or_dash(found.file.as_ref())),
-    ("what", |found| found.what.clone()),
-];
-
-pub(super) fn findings(job: &JobId, report: &Report) -> Vec<Found> {
-    let nothing = |id: CheckpointId, state| Found {
-        job: job.clone(),
-        checkpoint: id.to_string(),
-        state,
-        chunks: None,
-        bytes: None,
-        file: None,
-        rank: None,
-        chunk: None,
-        tensors: Vec::new(),
-        what: String::new(),
-    };
-    let mut found = Vec::new();
-    for checkpoint in &report.checkpoints {
-        let state = if checkpoint.intact { "intact" } else { "damaged" };
-        let (chunks, bytes) = (Some(checkpoint.chunks), Some(checkpoint.bytes));
-        found.push(Found {
-            chunks,
-            bytes,
-            ..nothing(checkpoint.id, state)
-        });
-        for problem in report
-            .problems
-            .iter()
-            .filter(|problem| problem.checkpoint == Some(checkpoint.id))
-        {
-            found.push(damage(problem, nothing(checkpoint.id, "damage")));
-        }
-    }
-    found.extend(report.torn.iter().map(|id| Found {
-        what: "no manifest".to_owned(),
-        ..nothing(*id, "torn")
-    }));
-    found
-}
-
-fn damage(problem: &Problem, nothing: Found) -> Found {
-    Found {
-        file: Some(problem.file.display().to_string()),
-        rank: problem.rank.map(|rank| rank.0),
-        chunk: problem.chunk,
-        tensors: problem.tensors.clone(),
-        what: problem.what.clone(),
-        ..nothing
-    }
-}
-
 pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<Exit, CliError> {
-    let (found, intact, problems) = match remote::url(&args.dir) {
+    let (found, intact, problems) = match url::url(&args.dir) {
         Some(url) => remote::verify(url, args, step)?,
         None => verified(args, step)?,
     };
@@ -271,14 +76,6 @@ fn verified(args: &StoreArgs, step: Option<Step>) -> Result<(Vec<Found>, usize, 
         found.extend(findings(&job, &report));
     }
     Ok((found, intact, problems))
-}
-
-pub(super) fn nothing_at(step: Step, args: &StoreArgs) -> CliError {
-    let hint = format!(
-        "`rankguard checkpoint ls --dir {}` lists what there is",
-        args.dir.display()
-    );
-    CliError::failure(format!("no checkpoint of step {step} in {}", args.dir.display()), hint)
 }
 
 /// Whether a checkpoint can be used.

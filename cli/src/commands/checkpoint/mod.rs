@@ -3,6 +3,7 @@
 mod args;
 mod diff;
 mod export;
+mod folder;
 mod gc;
 mod import;
 mod look;
@@ -16,7 +17,9 @@ mod remote;
 mod repair;
 mod scrub;
 mod show;
+mod shown;
 mod torture;
+mod url;
 
 pub(crate) use args::CheckpointArgs;
 use args::{CheckpointAction, StoreArgs};

@@ -5,7 +5,7 @@ use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
 use super::args::ParityArgs;
-use super::look;
+use super::folder;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
@@ -34,11 +34,11 @@ const UNDER: &[Column<Under>] = &[
 ];
 
 pub(super) fn run(args: &ParityArgs) -> Result<Exit, CliError> {
-    let (store, jobs) = look::open(&args.store.dir, args.store.job.as_deref())?;
+    let (store, jobs) = folder::open(&args.store.dir, args.store.job.as_deref())?;
     let root = args.to.clone().unwrap_or_else(|| store.root().join(".parity"));
     let mut all = Vec::new();
     for job in jobs {
-        for id in store.committed_ids(&job).map_err(look::failed)? {
+        for id in store.committed_ids(&job).map_err(folder::failed)? {
             if args.step.is_some_and(|step| id.step != Step(step)) {
                 continue;
             }
@@ -55,7 +55,7 @@ pub(super) fn run(args: &ParityArgs) -> Result<Exit, CliError> {
         }
     }
     if let (true, Some(step)) = (all.is_empty(), args.step) {
-        return Err(look::nothing_at(Step(step), &args.store));
+        return Err(folder::nothing_at(Step(step), &args.store));
     }
     listing::print(args.store.format.format, &all, UNDER);
     if all.is_empty() {

@@ -9,7 +9,7 @@ use rankguard_checkpoint_exchange::ExchangeError;
 use rankguard_model::JobId;
 
 use super::args::Which;
-use super::look;
+use super::folder;
 use crate::error::CliError;
 use crate::out;
 use crate::words;
@@ -23,10 +23,10 @@ pub(super) struct Picked {
 
 /// The one job that has all of `wanted`.
 pub(super) fn job(dir: &Path, job: Option<&str>, wanted: &[Which]) -> Result<Picked, CliError> {
-    let (store, jobs) = look::open(dir, job)?;
+    let (store, jobs) = folder::open(dir, job)?;
     let mut having = Vec::new();
     for job in jobs {
-        let ids = store.committed_ids(&job).map_err(look::failed)?;
+        let ids = store.committed_ids(&job).map_err(folder::failed)?;
         if wanted.iter().all(|which| newest(&ids, *which).is_some()) {
             having.push((job, ids));
         }

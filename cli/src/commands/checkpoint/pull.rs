@@ -5,8 +5,8 @@ use rankguard_checkpoint_tiers::object::{ObjectTier, Pulled};
 use rankguard_model::{JobId, Step};
 
 use super::args::PullArgs;
-use super::look;
-use super::push::{failed, tier};
+use super::folder;
+use super::url::{failed, tier};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
@@ -54,7 +54,7 @@ async fn pull(tier: &ObjectTier, args: &PullArgs) -> Result<Vec<Pulled>, CliErro
             "is it the URL that `rankguard checkpoint push --to` was given?",
         ));
     }
-    let store = Store::open(&args.dir).map_err(look::failed)?;
+    let store = Store::open(&args.dir).map_err(folder::failed)?;
     let mut pulled = Vec::new();
     for (job, id) in wanted {
         let what = format!("cannot pull checkpoint {id} of job {job}");

@@ -9,23 +9,11 @@ use rankguard_model::{JobId, Step};
 use tokio::runtime::Runtime;
 
 use super::args::StoreArgs;
-use super::look::{Folder, Found, findings, read_folder};
-use super::push::{failed, tier};
+use super::folder::read_folder;
+use super::shown::{Folder, Found, findings};
+use super::url::{failed, tier, url};
 use crate::error::CliError;
 use crate::runtime::block_on;
-
-/// The URL in the place of a folder, if it is one.
-pub(super) fn url(dir: &Path) -> Option<&str> {
-    dir.to_str().filter(|text| text.contains("://"))
-}
-
-/// For commands that work on files.
-pub(super) fn refuse(url: &str) -> CliError {
-    CliError::usage(
-        format!("{url} is no folder; `ls`, `verify`, `push`, `pull` and `repair --from` work on object stores"),
-        format!("`rankguard checkpoint pull --from {url} --dir STORE` brings it here"),
-    )
-}
 
 /// The jobs there, or the one that was named.
 async fn jobs(tier: &ObjectTier, args: &StoreArgs) -> Result<Vec<JobId>, CliError> {

@@ -6,7 +6,7 @@ use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
 use super::args::RepairArgs;
-use super::look::{failed, nothing_at, open};
+use super::folder::{failed, nothing_at, open};
 use super::remote::mirror;
 use crate::error::CliError;
 use crate::exit::Exit;

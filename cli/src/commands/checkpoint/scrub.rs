@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use rankguard_checkpoint::verify::verify_paced;
 
 use super::args::ScrubArgs;
-use super::look::{FOUND, failed, findings, open};
+use super::folder::{failed, open};
+use super::shown::{FOUND, findings};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing;

@@ -14,6 +14,7 @@ mod faults;
 pub(crate) mod hand;
 mod kills;
 mod scene;
+mod stage;
 mod victim;
 mod whole;
 mod windows;
@@ -93,7 +94,7 @@ pub(crate) fn run(
 
 /// How many cases [`run`] makes: as many of each phase, and of each fault.
 pub(crate) fn cases(cases: u64) -> u64 {
-    [kills::PHASES.len(), faults::FAULTS.len()]
+    [stage::PHASES.len(), faults::FAULTS.len()]
         .map(|kinds| cases.next_multiple_of(kinds as u64))
         .iter()
         .map(|each| each * Way::ALL.len() as u64)

@@ -4,7 +4,7 @@ use rankguard_checkpoint::format::CheckpointId;
 
 use super::Verdict;
 use super::hand::Part;
-use super::kills::{Death, Phase, Stage, WORLD};
+use super::stage::{Death, Phase, Stage, WORLD};
 use super::victim::End;
 use crate::torture::TortureError;
 use crate::torture::subject::id;

@@ -12,18 +12,11 @@ use rankguard_model::ShardSeal;
 
 use super::Verdict;
 use super::hand::Part;
-use super::kills::{Death, Phase, Stage, WORLD};
-use super::scene::{Attempt, INTERVAL, Way};
+use super::scene::{INTERVAL, Way};
+use super::stage::{Death, Passed, Phase, Stage, WORLD};
 use super::victim::End;
 use crate::torture::TortureError;
 use crate::torture::subject::{WINDOW_SLOT, take};
-
-/// What is left of a save through windows.
-pub(super) struct Passed {
-    pub(super) end: End,
-    /// Attempts that are whole in the store, oldest first: whoever comes next commits them.
-    pub(super) whole: Vec<Attempt>,
-}
 
 impl Stage<'_> {
     /// One save up to the victim's part, and that part.

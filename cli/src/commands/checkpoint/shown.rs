@@ -1,0 +1,160 @@
+//! What `ls` and `verify` tell of a store, wherever it is: a row a folder, a row a finding.
+
+use rankguard_checkpoint::Problem;
+use rankguard_checkpoint::format::{CheckpointId, Manifest};
+use rankguard_checkpoint::verify::Report;
+use rankguard_model::{JobId, Step};
+use serde::Serialize;
+
+use crate::listing::Column;
+use crate::words::{self, or_dash};
+
+/// A folder of the store.
+#[derive(Serialize)]
+pub(super) struct Folder {
+    job: JobId,
+    step: Step,
+    generation: u64,
+    /// `committed`, `torn` or `damaged`.
+    state: &'static str,
+    world_size: Option<u32>,
+    bytes: Option<u64>,
+    what: Option<String>,
+}
+
+/// Its columns.
+pub(super) const FOLDERS: &[Column<Folder>] = &[
+    ("job", |folder| folder.job.to_string()),
+    ("step", |folder| folder.step.to_string()),
+    ("generation", |folder| folder.generation.to_string()),
+    ("state", |folder| folder.state.to_owned()),
+    ("ranks", |folder| or_dash(folder.world_size)),
+    ("size", |folder| or_dash(folder.bytes.map(words::bytes))),
+    ("bytes", |folder| or_dash(folder.bytes)),
+    ("note", |folder| folder.what.clone().unwrap_or_default()),
+];
+
+impl Folder {
+    fn new(job: &JobId, id: CheckpointId, state: &'static str) -> Self {
+        Self {
+            job: job.clone(),
+            step: id.step,
+            generation: id.generation.0,
+            state,
+            world_size: None,
+            bytes: None,
+            what: None,
+        }
+    }
+
+    pub(super) fn committed(job: &JobId, manifest: &Manifest) -> Self {
+        Self {
+            world_size: Some(manifest.world_size),
+            bytes: Some(manifest.bytes()),
+            ..Self::new(job, manifest.id(), "committed")
+        }
+    }
+
+    pub(super) fn torn(job: &JobId, id: CheckpointId, bytes: Option<u64>) -> Self {
+        Self {
+            bytes,
+            what: Some("no manifest: being written, or left by a save that did not end".to_owned()),
+            ..Self::new(job, id, "torn")
+        }
+    }
+
+    pub(super) fn damaged(job: &JobId, id: CheckpointId, what: String) -> Self {
+        Self {
+            what: Some(what),
+            ..Self::new(job, id, "damaged")
+        }
+    }
+
+    /// Whether it cannot be read as what it says it is.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.state == "damaged"
+    }
+
+    /// Its place among those of its job.
+    pub(super) fn place(&self) -> (Step, u64) {
+        (self.step, self.generation)
+    }
+}
+
+/// Something wrong in a checkpoint, or the word that nothing is.
+#[derive(Serialize)]
+pub(super) struct Found {
+    job: JobId,
+    checkpoint: String,
+    state: &'static str,
+    chunks: Option<u64>,
+    bytes: Option<u64>,
+    file: Option<String>,
+    rank: Option<u32>,
+    chunk: Option<u32>,
+    tensors: Vec<String>,
+    what: String,
+}
+
+/// Its columns.
+pub(super) const FOUND: &[Column<Found>] = &[
+    ("job", |found| found.job.to_string()),
+    ("checkpoint", |found| found.checkpoint.clone()),
+    ("state", |found| found.state.to_owned()),
+    ("chunks", |found| or_dash(found.chunks)),
+    ("size", |found| or_dash(found.bytes.map(words::bytes))),
+    ("rank", |found| or_dash(found.rank)),
+    ("chunk", |found| or_dash(found.chunk)),
+    ("tensors", |found| found.tensors.join(" ")),
+    ("file", |found| or_dash(found.file.as_ref())),
+    ("what", |found| found.what.clone()),
+];
+
+/// What was found in the checkpoints of a job.
+pub(super) fn findings(job: &JobId, report: &Report) -> Vec<Found> {
+    let nothing = |id: CheckpointId, state| Found {
+        job: job.clone(),
+        checkpoint: id.to_string(),
+        state,
+        chunks: None,
+        bytes: None,
+        file: None,
+        rank: None,
+        chunk: None,
+        tensors: Vec::new(),
+        what: String::new(),
+    };
+    let mut found = Vec::new();
+    for checkpoint in &report.checkpoints {
+        let state = if checkpoint.intact { "intact" } else { "damaged" };
+        let (chunks, bytes) = (Some(checkpoint.chunks), Some(checkpoint.bytes));
+        found.push(Found {
+            chunks,
+            bytes,
+            ..nothing(checkpoint.id, state)
+        });
+        for problem in report
+            .problems
+            .iter()
+            .filter(|problem| problem.checkpoint == Some(checkpoint.id))
+        {
+            found.push(damage(problem, nothing(checkpoint.id, "damage")));
+        }
+    }
+    found.extend(report.torn.iter().map(|id| Found {
+        what: "no manifest".to_owned(),
+        ..nothing(*id, "torn")
+    }));
+    found
+}
+
+fn damage(problem: &Problem, nothing: Found) -> Found {
+    Found {
+        file: Some(problem.file.display().to_string()),
+        rank: problem.rank.map(|rank| rank.0),
+        chunk: problem.chunk,
+        tensors: problem.tensors.clone(),
+        what: problem.what.clone(),
+        ..nothing
+    }
+}

@@ -1,0 +1,44 @@
+//! An object store by its URL, where a command takes a store.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rankguard_checkpoint_tiers::cap::Cap;
+use rankguard_checkpoint_tiers::object::{ObjectError, ObjectTier};
+
+use crate::error::CliError;
+
+/// The URL in the place of a folder, if it is one.
+pub(super) fn url(dir: &Path) -> Option<&str> {
+    dir.to_str().filter(|text| text.contains("://"))
+}
+
+/// For commands that work on files.
+pub(super) fn refuse(url: &str) -> CliError {
+    CliError::usage(
+        format!("{url} is no folder; `ls`, `verify`, `push`, `pull` and `repair --from` work on object stores"),
+        format!("`rankguard checkpoint pull --from {url} --dir STORE` brings it here"),
+    )
+}
+
+/// A tier with a cap in MB a second.
+pub(super) fn tier(url: &str, cap: Option<u64>) -> Result<ObjectTier, CliError> {
+    let tier = ObjectTier::open(url).map_err(|problem| {
+        CliError::usage(
+            "cannot tell where that is",
+            "file:///folder, s3://bucket/prefix, gs://bucket/prefix and az://container/prefix are places",
+        )
+        .because(problem)
+    })?;
+    Ok(tier.with_cap(Arc::new(Cap::new(cap.map(|cap| cap.saturating_mul(1_000_000))))))
+}
+
+/// A failure between a store and an object store.
+pub(super) fn failed(what: &str, problem: ObjectError) -> CliError {
+    let hint = match (problem.is_retryable(), problem.is_remote()) {
+        (true, _) => "run it again: it goes on where it stopped",
+        (false, true) => "`rankguard checkpoint push --help` tells what each kind of place needs in the environment",
+        (false, false) => "`rankguard checkpoint verify` tells whether a store is sound, on disk or at a URL",
+    };
+    CliError::failure(what, hint).because(problem)
+}
