@@ -37,19 +37,21 @@ fn without_digits(text: &str, mut each: impl FnMut(&[u8])) {
             kept[length..length + 8].copy_from_slice(word);
             length += 8;
         }
-        if length >= PART {
-            each(&kept[..PART]);
-            kept.copy_within(PART.., 0);
-            length -= PART;
-        }
+        length = give_whole(&mut kept, length, &mut each);
     }
     length = keep(&mut kept, length, rest);
-    if length >= PART {
-        each(&kept[..PART]);
-        kept.copy_within(PART.., 0);
-        length -= PART;
-    }
+    length = give_whole(&mut kept, length, &mut each);
     each(&kept[..length]);
+}
+
+/// Gives a part where one is whole; says how many bytes are left.
+fn give_whole(kept: &mut [u8; PART + 8], length: usize, each: &mut impl FnMut(&[u8])) -> usize {
+    if length < PART {
+        return length;
+    }
+    each(&kept[..PART]);
+    kept.copy_within(PART.., 0);
+    length - PART
 }
 
 /// Puts bytes that are no digits behind those that are kept; says how many there are then.

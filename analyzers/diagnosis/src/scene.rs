@@ -83,6 +83,12 @@ impl Scene<'_> {
         Some(self.of_class(index)?.known)
     }
 
+    /// The first sign of a signature.
+    pub(crate) fn first_of(&self, signature: &str) -> Option<&Sign> {
+        let is = |sign: &&Sign| sign.mark().is_some_and(|mark| mark.signature == signature);
+        self.marks().map(|(_, sign)| sign).find(is)
+    }
+
     /// Signs that a signature knows, with their index.
     pub fn marks(&self) -> impl Iterator<Item = (usize, &Sign)> {
         self.signs.iter().enumerate().filter(|(_, sign)| sign.mark().is_some())

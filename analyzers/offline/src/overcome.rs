@@ -91,6 +91,7 @@ pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
     no_longer_told(seen);
     started_again(seen);
     corrected(seen);
+    corrected_by_firmware(seen);
     if let Some(worked) = worked {
         set_up(seen, worked);
     }
@@ -209,19 +210,18 @@ fn corrected(seen: &mut [Seen]) {
         let near = |line: &u64| (seen.first_line..=seen.last_line + NEAR).contains(line);
         sign.source == Source::KernelLog && sign.text.contains(ANNOUNCED) && corrected.iter().any(near)
     });
-    let says_so = |sign: &&Sign| sign.mark().is_some_and(|mark| mark.signature == "apei-corrected");
-    let signs = seen.iter().flat_map(|seen| &seen.signs);
-    let numbers: Vec<String> = signs.filter(says_so).filter_map(|sign| number_of(&sign.text)).collect();
-    silence(seen, |_, sign| {
-        number_of(&sign.text).is_some_and(|number| numbers.contains(&number))
-    });
 }
 
-/// The number under which the firmware tells of one error: `{35}[Hardware Error]: ...`.
-fn number_of(text: &str) -> Option<String> {
-    let (before, _) = text.split_once("}[Hardware Error]")?;
-    let (_, number) = before.rsplit_once('{')?;
-    Some(number.to_owned())
+/// The firmware states a severity with each error that it tells of. Where all of them were corrected nothing failed; where one
+/// was not, repeats of a line are held as one, and nobody knows which of them were.
+fn corrected_by_firmware(seen: &mut [Seen]) {
+    let told = |id: &str| {
+        let is = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == id);
+        seen.iter().flat_map(|seen| &seen.signs).any(is)
+    };
+    if told("apei-corrected") && !told("apei-fatal") {
+        silence(seen, |_, sign| sign.text.contains("}[Hardware Error]"));
+    }
 }
 
 /// A complaint about the environment before work that then went on changed nothing.

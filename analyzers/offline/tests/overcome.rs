@@ -96,4 +96,17 @@ fn what_the_firmware_corrected_is_no_fault_under_any_of_its_lines() {
         "none"
     );
     assert_eq!(told("event severity: fatal"), "host-memory-fault");
+    // One that was corrected says nothing of a later one, under another number or, after a start, under the same.
+    let corrected =
+        "[1.0] {1}[Hardware Error]: event severity: corrected\n[1.1] {1}[Hardware Error]:   section_type: memory error";
+    let work: Vec<String> = (0..60)
+        .map(|line| format!("[{line}.5] usb 1-1: new device {line}"))
+        .collect();
+    for number in [1, 2] {
+        let fatal = format!(
+            "[70.0] {{{number}}}[Hardware Error]: event severity: fatal\n[70.1] {{{number}}}[Hardware Error]:   section_type: memory error"
+        );
+        let text = format!("{corrected}\n{}\n{fatal}", work.join("\n"));
+        assert_eq!(of("kmsg", &text).class, "host-memory-fault", "{number}");
+    }
 }

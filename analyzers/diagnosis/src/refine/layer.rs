@@ -144,13 +144,15 @@ pub(super) fn of<'s>(
         let why = "The program only names a model; whoever publishes it brings its code and its weights.".to_owned();
         return Some(("framework", why));
     }
-    if MEETING.contains(&class) && scene.marks().any(|(_, sign)| gave_up(sign)) {
+    if MEETING.contains(&class) && scene.first_of("check-failure-stack").is_some() {
         let why =
             "A process of the framework ended itself by a check of its own, and the others did not find it.".to_owned();
         return Some(("framework", why));
     }
     if class == "kernel-crash"
-        && let Some(module) = driver_at_fault(scene)
+        && let Some(module) = scene
+            .first_of("stopped-in-driver")
+            .and_then(|sign| sign.field("module"))
     {
         let why =
             format!("The kernel stopped in the code of the driver {module}, which is installed and not built in.");
@@ -182,18 +184,6 @@ pub(super) fn of<'s>(
     let said = |word: &&str| texts.iter().any(|text| text.contains(word));
     let rule = rules.find(|rule| rule.words.iter().any(said))?;
     Some((rule.layer, rule.why.to_owned()))
-}
-
-/// The driver in whose code the kernel was when it gave up.
-fn driver_at_fault<'s>(scene: &'s Scene<'_>) -> Option<&'s str> {
-    let stopped = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == "stopped-in-driver");
-    let (_, sign) = scene.marks().find(|(_, sign)| stopped(sign))?;
-    sign.field("module")
-}
-
-/// Whether a process ended itself over something that it thought could not be.
-fn gave_up(sign: &Sign) -> bool {
-    sign.mark().is_some_and(|mark| mark.signature == "check-failure-stack")
 }
 
 /// Whether the rank that was late says that it slept.

@@ -87,8 +87,7 @@ fn between_packages(sign: &Sign, class: &str) -> Option<(&'static str, String)> 
 }
 
 fn no_number_agrees(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)> {
-    let told = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == "norms-not-numbers");
-    (class == "collective-mismatch" && scene.marks().any(|(_, sign)| told(sign))).then(|| {
+    (class == "collective-mismatch" && scene.first_of("norms-not-numbers").is_some()).then(|| {
         let why = "What the ranks do not agree on is not a number on any of them, and such values never agree.";
         ("loss-nan", why.to_owned())
     })
@@ -102,16 +101,10 @@ fn waiting(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str,
         let why = format!("It waited in a barrier of {function}, in which one rank works and the others wait.");
         return Some(("hang-stalled-ranks", why));
     }
-    (class == "nccl-timeout" && prepares(scene)).then(|| {
+    (class == "nccl-timeout" && scene.first_of("still-preparing").is_some()).then(|| {
         let why = "A data set was still being prepared, which one rank does while the others wait.";
         ("hang-stalled-ranks", why.to_owned())
     })
-}
-
-/// Whether a data set was being prepared when something complained.
-fn prepares(scene: &Scene<'_>) -> bool {
-    let bar = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == "still-preparing");
-    scene.marks().any(|(_, sign)| bar(sign))
 }
 
 fn in_shared_memory(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
