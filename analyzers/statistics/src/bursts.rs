@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::marks::{Marks, TOGETHER};
 use crate::order::InTime;
 
 /// Tells which records are repeats. Records come in order; for each place the label and moment last seen are remembered, and
@@ -72,44 +73,34 @@ impl Chains {
 /// part.
 pub fn chains(times: &[f64], window: f64) -> Chains {
     let order = InTime::of(times);
-    let bursts = of_ranks(order.len(), |rank| times[order.row(rank)], window);
+    let bursts = of_ordered(&order.moments(times), window);
     Chains { order, bursts }
 }
 
-/// Ranks whose gaps are looked at together.
-const TOGETHER: usize = u64::BITS as usize;
-
-/// Chains among so many moments in order.
-fn of_ranks(len: usize, time: impl Fn(usize) -> f64, window: f64) -> Vec<Burst> {
+/// Chains among moments in order.
+fn of_ordered(moments: &[f64], window: f64) -> Vec<Burst> {
     let mut bursts = Vec::new();
-    let mut first = 0;
-    let mut end = |behind: usize| {
-        let members = behind - first;
-        if members > 1 {
-            bursts.push(Burst {
-                first,
-                members,
-                duration: time(behind - 1) - time(first),
-            });
-        }
-        first = behind;
+    let mut begun = None;
+    let mut turn = |rank: usize| match begun.take() {
+        None => begun = Some(rank),
+        Some(first) => bursts.push(Burst {
+            first,
+            members: rank - first + 1,
+            duration: moments[rank] - moments[first],
+        }),
     };
-    for begin in (1..len).step_by(TOGETHER) {
-        // A bit for each that no longer belongs to the chain before it: nobody can guess which do, so nobody is asked.
-        let mut ends = 0_u64;
-        let mut before = time(begin - 1);
-        for rank in begin..len.min(begin + TOGETHER) {
-            let now = time(rank);
-            let belongs = now - before < window;
-            ends |= u64::from(!belongs) << (rank - begin);
-            before = now;
-        }
-        while ends != 0 {
-            end(begin + ends.trailing_zeros() as usize);
-            ends &= ends - 1;
-        }
+    let mut carried = false;
+    let after = moments.get(1..).unwrap_or_default();
+    for (at, (before, after)) in moments.chunks(TOGETHER).zip(after.chunks(TOGETHER)).enumerate() {
+        // Whether the next belongs to the chain of each; where that changes, a chain begins or ends.
+        let belongs = Marks::of(before.iter().zip(after).map(|(before, now)| now - before < window));
+        belongs
+            .changes(&mut carried)
+            .for_each(|rank| turn(at * TOGETHER + rank));
     }
-    end(len);
+    if carried {
+        turn(after.len());
+    }
     bursts
 }
 
@@ -152,13 +143,18 @@ mod tests {
 
     #[test]
     fn chains_go_on_over_moments_that_are_looked_at_together() {
-        // Two chains of 70, and 64 are looked at together.
-        let times: Vec<f64> = (0..140).map(|at| f64::from(at) + f64::from(at / 70) * 100.0).collect();
-        let found = chains(&times, 2.0).bursts;
-        let told: Vec<_> = found
-            .iter()
-            .map(|burst| (burst.first, burst.members, burst.duration))
-            .collect();
-        assert_eq!(told, [(0, 70, 69.0), (70, 70, 69.0)]);
+        // Two chains of the same length each, and 64 gaps are looked at together.
+        for len in [2, 31, 32, 33, 64, 65, 70, 128, 129] {
+            let times: Vec<f64> = (0..2 * len)
+                .map(|at| f64::from(at) + f64::from(at / len) * 100.0)
+                .collect();
+            let found = chains(&times, 2.0).bursts;
+            let told: Vec<_> = found
+                .iter()
+                .map(|burst| (burst.first, burst.members, burst.duration))
+                .collect();
+            let (members, duration) = (len as usize, f64::from(len - 1));
+            assert_eq!(told, [(0, members, duration), (members, members, duration)]);
+        }
     }
 }

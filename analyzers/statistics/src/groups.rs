@@ -22,10 +22,11 @@ impl Groups {
         });
         let mut places: Vec<Range<usize>> = rooms.collect();
         let mut dealt = vec![0.0; labels.len()];
-        for (label, value) in labels.iter().zip(values).filter(|(_, value)| value.is_finite()) {
+        for (label, value) in labels.iter().zip(values) {
             let place = &mut places[(*label).into()];
             dealt[place.end] = *value;
-            place.end += 1;
+            // Nobody can guess which are finite: the next value takes the place of one that is not.
+            place.end += usize::from(value.is_finite());
         }
         Self { values: dealt, places }
     }

@@ -26,6 +26,7 @@ pub mod fit;
 pub mod groups;
 pub mod kaplan_meier;
 pub mod log_rank;
+mod marks;
 mod matrix;
 mod middle;
 mod moments;

@@ -3,16 +3,18 @@
 //! Some of the values tell between which bounds it lies, all but surely, and only what lies there is put in order
 //! (Floyd and Rivest 1975).
 
-/// Values that are looked at together.
-const TOGETHER: usize = 1 << 9;
+use crate::marks::{Marks, TOGETHER};
+
 /// Fewer values than this tell no bounds.
 const FEW: usize = 1 << 6;
 
 /// The middle of so many finite values that lie in several slices, at least one: the mean of the two middle ones where their
 /// number is even.
 pub(crate) fn middle(parts: &[&[f64]], count: usize) -> f64 {
-    let some = parts.iter().flat_map(|part| part.iter().step_by(step(count)));
-    let mut near = Near::around(some.copied().collect(), count);
+    let step = step(count);
+    let mut some = Vec::with_capacity(count / step + parts.len());
+    parts.iter().for_each(|part| some.extend(part.iter().step_by(step)));
+    let mut near = Near::around(some, count);
     parts.iter().for_each(|part| near.add(part));
     near.middle(count).unwrap_or_else(|| between(parts.concat(), count, 0))
 }
@@ -56,21 +58,21 @@ impl Near {
     }
 
     fn add(&mut self, values: &[f64]) {
+        // Of a known number, as many as it can, the processor asks several at a time.
+        let (whole, rest) = values.as_chunks::<TOGETHER>();
+        whole.iter().for_each(|few| self.add_few(few));
+        self.add_few(rest);
+    }
+
+    #[inline(always)]
+    fn add_few(&mut self, few: &[f64]) {
         let (low, high) = (self.low, self.high);
-        for few in values.chunks(TOGETHER) {
-            // Nobody can guess which are near: several are asked at a time, and each is put down where the next near one goes.
-            let mut is_near = [false; TOGETHER];
-            for (is_near, x) in is_near.iter_mut().zip(few) {
-                *is_near = (low <= *x) & (*x <= high);
-            }
-            self.less += few.iter().filter(|x| **x < low).count();
-            let (mut kept, mut count) = ([0.0; TOGETHER], 0);
-            for (is_near, x) in is_near.iter().zip(few) {
-                kept[count % TOGETHER] = *x;
-                count += usize::from(*is_near);
-            }
-            self.near.extend_from_slice(&kept[..count]);
-        }
+        let near = Marks::of(few.iter().map(|x| {
+            let less = *x < low;
+            self.less += usize::from(less);
+            !less & (*x <= high)
+        }));
+        near.for_each(|at| self.near.push(few[at]));
     }
 
     /// The middle of so many values that were added; none where the bounds do not hold it.

@@ -1,5 +1,7 @@
 //! Moments in the order of time.
 
+use std::borrow::Cow;
+
 /// Which places of a slice of moments hold finite ones, in order; nothing is put in order where all are already, as in a
 /// log. What happened at the same moment stays in the order of the slice.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +46,14 @@ impl InTime {
     pub(crate) fn rows(&self) -> Option<&[u32]> {
         self.order.as_deref()
     }
+
+    /// The finite moments of the slice, in order.
+    pub(crate) fn moments<'a>(&self, times: &'a [f64]) -> Cow<'a, [f64]> {
+        match &self.order {
+            None => times.into(),
+            Some(rows) => rows.iter().map(|row| times[*row as usize]).collect(),
+        }
+    }
 }
 
 /// Moments that are looked at together for their order.
@@ -61,50 +71,72 @@ fn in_order(times: &[f64]) -> bool {
     ends && parts.all(rises)
 }
 
+/// Whether nothing is infinite or no number: no part ends early, so several are asked at a time.
+fn all_finite(times: &[f64]) -> bool {
+    let finite = |times: &[f64]| times.iter().fold(true, |all, time| all & time.is_finite());
+    times.chunks(TOGETHER).all(finite)
+}
+
 /// The places of the finite moments in the order of time, those of the same moment in the order of the slice. Moments of one
 /// history differ in few of their bits, and only those are looked at, the lowest first.
 fn ranked(times: &[f64]) -> Vec<u32> {
-    let number = |row: u32| rising(times[row as usize]);
-    let mut rows = Vec::with_capacity(times.len());
-    rows.extend(
-        (0..)
-            .zip(times)
-            .filter(|(_, time)| time.is_finite())
-            .map(|(row, _)| row),
-    );
-    let first = rows.first().map_or(0, |row| number(*row));
-    let differ = rows.iter().fold(0, |differ, row| differ | (number(*row) ^ first));
-    let mut shift = differ.trailing_zeros();
-    while let Some(rest) = differ.checked_shr(shift).filter(|rest| *rest > 0) {
-        let bits = (u64::BITS - rest.leading_zeros()).min(ROW);
-        let with_row = |row: &u32| number(*row) >> shift << ROW | u64::from(*row);
-        let ordered = by_digits(rows.iter().map(with_row).collect(), bits);
-        rows.clear();
-        rows.extend(ordered.iter().map(|number| *number as u32));
+    let all_finite = all_finite(times);
+    let finite = |time: &&f64| all_finite || time.is_finite();
+    let first = times.iter().find(finite).map_or(0, |time| rising(*time));
+    let differ = times.iter().filter(finite);
+    let differ = differ.fold(0, |differ, time| differ | (rising(*time) ^ first));
+    let mut shift = differ.trailing_zeros() % u64::BITS;
+    let with_row = |shift: u32, row: u32, time: f64| rising(time) >> shift << ROW | u64::from(row);
+    let numbers = (0..).zip(times).map(|(row, time)| with_row(shift, row, *time));
+    let mut numbers = by_digits(numbers.collect(), differ >> shift);
+    while let Some(rest) = differ.checked_shr(shift + ROW).filter(|rest| *rest > 0) {
         shift += ROW;
+        for number in &mut numbers {
+            let row = *number as u32;
+            *number = with_row(shift, row, times[row as usize]);
+        }
+        numbers = by_digits(numbers, rest);
+    }
+    let mut rows: Vec<u32> = numbers.iter().map(|number| *number as u32).collect();
+    if !all_finite {
+        // Wherever they came to stand, the others have their order.
+        rows.retain(|row| times[*row as usize].is_finite());
     }
     rows
 }
 
 /// Bits of a row, behind as many of its moment.
 const ROW: u32 = u32::BITS;
-/// Bits of a digit.
+/// The most bits of a digit.
 const DIGIT: u32 = 11;
 const DIGITS: usize = 1 << DIGIT;
+/// The most digits of what stands before a row.
+const PASSES: usize = ROW.div_ceil(DIGIT) as usize;
 
-/// Numbers in the order of so many bits above their rows; equal ones stay in their order.
-fn by_digits(mut numbers: Vec<u64>, bits: u32) -> Vec<u64> {
+/// Numbers in the order of what stands before their rows, where it differs in no higher bit than that; equal ones stay in their
+/// order.
+fn by_digits(mut numbers: Vec<u64>, differ: u64) -> Vec<u64> {
+    let bits = (u64::BITS - differ.leading_zeros()).min(ROW);
+    let passes = bits.div_ceil(DIGIT).max(1);
+    // Digits of one width: neighbours are alike in a narrow one at the top, and whoever is like its neighbour waits for it.
+    let width = bits.div_ceil(passes);
+    let mask = (1 << width) - 1;
+    let digit = |number: u64, pass: usize| (number >> (ROW + pass as u32 * width)) as usize & (mask % DIGITS);
+    // All digits are counted together: so they need not wait for each other.
+    let mut places = [[0_u32; DIGITS]; PASSES];
+    for number in &numbers {
+        for (pass, places) in places.iter_mut().enumerate() {
+            places[digit(*number, pass)] += 1;
+        }
+    }
     let mut ordered = vec![0; numbers.len()];
-    for shift in (ROW..ROW + bits).step_by(DIGIT as usize) {
-        let digit = |number: u64| (number >> shift) as usize % DIGITS;
-        let mut places = [0_u32; DIGITS];
-        numbers.iter().for_each(|number| places[digit(*number)] += 1);
+    for (pass, places) in places.iter_mut().enumerate().take(passes as usize) {
         let mut behind = 0;
-        for place in &mut places {
+        for place in places.iter_mut() {
             behind += std::mem::replace(place, behind);
         }
         for number in &numbers {
-            let place = &mut places[digit(*number)];
+            let place = &mut places[digit(*number, pass)];
             ordered[*place as usize] = *number;
             *place += 1;
         }
@@ -164,5 +196,9 @@ mod tests {
         assert_eq!(rows(&[f64::NAN, 1.0, f64::INFINITY]), [1]);
         assert_eq!(rows(&[f64::NEG_INFINITY, 1.0, 3.0]), [1, 2]);
         assert_eq!(rows(&[f64::NAN]), [0; 0]);
+        // In the midst of moments that differ in more bits than stand before a row.
+        let times = [0.3, f64::NAN, -7e9, f64::INFINITY, 0.1, 0.2, 0.1];
+        assert_eq!(rows(&times), [2, 4, 6, 5, 0]);
+        assert_eq!(*InTime::of(&times).moments(&times), [-7e9, 0.1, 0.1, 0.2, 0.3]);
     }
 }
