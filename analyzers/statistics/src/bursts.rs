@@ -79,7 +79,8 @@ pub fn chains(times: &[f64], window: f64) -> Chains {
 
 /// Chains among moments in order.
 fn of_ordered(moments: &[f64], window: f64) -> Vec<Burst> {
-    let mut bursts = Vec::new();
+    // Room at once: what grows is moved again and again.
+    let mut bursts = Vec::with_capacity(moments.len() / 4);
     let mut begun = None;
     let mut turn = |rank: usize| match begun.take() {
         None => begun = Some(rank),

@@ -3,20 +3,48 @@
 //! Some of the values tell between which bounds it lies, all but surely, and only what lies there is put in order
 //! (Floyd and Rivest 1975).
 
+use std::cmp::Ordering;
+
 use crate::marks::{Marks, TOGETHER};
 
 /// Fewer values than this tell no bounds.
 const FEW: usize = 1 << 6;
 
-/// The middle of so many finite values that lie in several slices, at least one: the mean of the two middle ones where their
-/// number is even.
-pub(crate) fn middle(parts: &[&[f64]], count: usize) -> f64 {
-    let step = step(count);
-    let mut some = Vec::with_capacity(count / step + parts.len());
-    parts.iter().for_each(|part| some.extend(part.iter().step_by(step)));
-    let mut near = Near::around(some, count);
-    parts.iter().for_each(|part| near.add(part));
-    near.middle(count).unwrap_or_else(|| between(parts.concat(), count, 0))
+/// The middle of finite values, at least one: the mean of the two middle ones where their number is even.
+pub(crate) fn middle(values: &[f64]) -> f64 {
+    let mut near = Near::of(&[values], values.len());
+    each_few(values, |few| near.add(few));
+    near.middle()
+        .unwrap_or_else(|| between(values.to_vec(), values.len(), 0))
+}
+
+/// The middle of each of several slices of finite values, none of an empty one, and of all of them, at least one.
+pub(crate) fn middles(parts: &[&[f64]]) -> (Vec<Option<f64>>, f64) {
+    let count = parts.iter().map(|part| part.len()).sum();
+    let mut near_all = Near::of(parts, count);
+    let each = parts.iter().map(|part| {
+        if part.is_empty() {
+            return None;
+        }
+        let mut near = Near::of(&[part], part.len());
+        each_few(part, |few| {
+            near.add(few);
+            near_all.add(few);
+        });
+        Some(near.middle().unwrap_or_else(|| between(part.to_vec(), part.len(), 0)))
+    });
+    let each = each.collect();
+    let all = near_all.middle();
+    (each, all.unwrap_or_else(|| between(parts.concat(), count, 0)))
+}
+
+/// Values as many at a time as are asked together.
+#[inline(always)]
+fn each_few(values: &[f64], mut look: impl FnMut(&[f64])) {
+    // Of a number that is known the processor asks several at a time.
+    let (whole, rest) = values.as_chunks::<TOGETHER>();
+    whole.iter().for_each(|few| look(few));
+    look(rest);
 }
 
 /// Of how many values one is looked at: to look at more costs more than it saves.
@@ -28,6 +56,8 @@ fn step(count: usize) -> usize {
 /// Values between two bounds, these too, and how many others are less.
 #[derive(Debug)]
 struct Near {
+    /// How many values there are in all.
+    count: usize,
     low: f64,
     high: f64,
     less: usize,
@@ -35,6 +65,14 @@ struct Near {
 }
 
 impl Near {
+    /// None yet of so many values in several slices, of which some tell the bounds.
+    fn of(parts: &[&[f64]], count: usize) -> Self {
+        let step = step(count);
+        let mut some = Vec::with_capacity(count / step + parts.len());
+        parts.iter().for_each(|part| some.extend(part.iter().step_by(step)));
+        Self::around(some, count)
+    }
+
     /// Bounds between which the middle of so many values lies, as some of them tell; all lie between those that too few tell.
     fn around(mut some: Vec<f64>, count: usize) -> Self {
         let (low, high, share) = if some.len() < FEW {
@@ -43,12 +81,13 @@ impl Near {
             // Four times as far as the middle of so many is expected to be off.
             let off = 2 * some.len().isqrt();
             let from = some.len() / 2 - off;
-            let (_, low, above) = some.select_nth_unstable_by(from, f64::total_cmp);
-            let (_, high, _) = above.select_nth_unstable_by(2 * off - 1, f64::total_cmp);
+            let (_, low, above) = some.select_nth_unstable_by(from, less_first);
+            let (_, high, _) = above.select_nth_unstable_by(2 * off - 1, less_first);
             let (low, high) = (*low, *high);
             (low, high, 2.0 * off as f64 / some.len() as f64)
         };
         Self {
+            count,
             low,
             high,
             less: 0,
@@ -57,15 +96,8 @@ impl Near {
         }
     }
 
-    fn add(&mut self, values: &[f64]) {
-        // Of a known number, as many as it can, the processor asks several at a time.
-        let (whole, rest) = values.as_chunks::<TOGETHER>();
-        whole.iter().for_each(|few| self.add_few(few));
-        self.add_few(rest);
-    }
-
     #[inline(always)]
-    fn add_few(&mut self, few: &[f64]) {
+    fn add(&mut self, few: &[f64]) {
         let (low, high) = (self.low, self.high);
         let near = Marks::of(few.iter().map(|x| {
             let less = *x < low;
@@ -75,24 +107,30 @@ impl Near {
         near.for_each(|at| self.near.push(few[at]));
     }
 
-    /// The middle of so many values that were added; none where the bounds do not hold it.
-    fn middle(self, count: usize) -> Option<f64> {
-        let holds = self.less <= (count - 1) / 2 && count / 2 < self.less + self.near.len();
-        holds.then(|| between(self.near, count, self.less))
+    /// The middle of all values, which were added; none where the bounds do not hold it.
+    fn middle(self) -> Option<f64> {
+        let (less, count) = (self.less, self.count);
+        let holds = less <= (count - 1) / 2 && count / 2 < less + self.near.len();
+        holds.then(|| between(self.near, count, less))
     }
 }
 
 /// The middle of so many values, of which these lie behind so many that are less.
 fn between(mut values: Vec<f64>, count: usize, less: usize) -> f64 {
     let (below, above) = ((count - 1) / 2 - less, count / 2 - less);
-    let (_, middle, rest) = values.select_nth_unstable_by(below, f64::total_cmp);
+    let (_, middle, rest) = values.select_nth_unstable_by(below, less_first);
     let low = *middle;
     let high = if above > below {
-        rest.iter().copied().min_by(f64::total_cmp)
+        rest.iter().copied().min_by(less_first)
     } else {
         None
     };
     high.map_or(low, |high| low + 0.5 * (high - low))
+}
+
+/// The order of finite values: in fewer instructions than one that has a place for what is no number.
+fn less_first(a: &f64, b: &f64) -> Ordering {
+    a.partial_cmp(b).unwrap_or(Ordering::Equal)
 }
 
 #[cfg(test)]
@@ -113,11 +151,13 @@ mod tests {
             let mut values: Vec<f64> = (0..count).map(|at| value(at).powi(2) / 64.0).collect();
             values[count / 3] = 1e12;
             let (one, other) = values.split_at(count / 5);
-            assert_eq!(middle(&[one, &[], other], count), wanted(&values), "{count}");
+            let (each, all) = middles(&[one, &[], other]);
+            let wanted_of_each = [one, &[], other].map(|part| (!part.is_empty()).then(|| wanted(part)));
+            assert_eq!((each, all), (wanted_of_each.to_vec(), wanted(&values)), "{count}");
             values.sort_by(f64::total_cmp);
-            assert_eq!(middle(&[&values], count), wanted(&values), "{count} in order");
+            assert_eq!(middle(&values), wanted(&values), "{count} in order");
             values.fill(7.0);
-            assert_eq!(middle(&[&values], count), 7.0, "{count} equal ones");
+            assert_eq!(middle(&values), 7.0, "{count} equal ones");
         }
     }
 
@@ -129,8 +169,8 @@ mod tests {
             .map(|at| if is_looked_at(&at) { 1e9 } else { (at % 100) as f64 })
             .collect();
         let mut near = Near::around(vec![1e9; FEW], count);
-        near.add(&values);
-        assert_eq!(near.middle(count), None);
-        assert_eq!(middle(&[&values], count), wanted(&values));
+        each_few(&values, |few| near.add(few));
+        assert_eq!(near.middle(), None);
+        assert_eq!(middle(&values), wanted(&values));
     }
 }

@@ -29,17 +29,22 @@ impl Moments {
 
     fn of_few(values: &[f64]) -> Self {
         let count = values.len();
-        let sum = folded(values, 0.0, |sum, x| sum + x, |one, other| one + other);
+        let (mut sums, mut least, mut most) = ([0.0; 4], [f64::INFINITY; 4], [f64::NEG_INFINITY; 4]);
+        each_lane::<4>(values, |lane, x| {
+            sums[lane] += x;
+            least[lane] = if x < least[lane] { x } else { least[lane] };
+            most[lane] = if x > most[lane] { x } else { most[lane] };
+        });
+        let sum = sums.iter().sum::<f64>();
         let mean = sum / count as f64;
-        let square = |sum: f64, x: f64| sum + (x - mean) * (x - mean);
-        let less = |one: f64, other: f64| if other < one { other } else { one };
-        let more = |one: f64, other: f64| if other > one { other } else { one };
+        let mut squares = [0.0; 8];
+        each_lane::<8>(values, |lane, x| squares[lane] += (x - mean) * (x - mean));
         Self {
             count,
             sum,
-            squares: folded(values, 0.0, square, |one, other| one + other),
-            min: folded(values, f64::INFINITY, less, less),
-            max: folded(values, f64::NEG_INFINITY, more, more),
+            squares: squares.iter().sum(),
+            min: least.into_iter().fold(f64::INFINITY, f64::min),
+            max: most.into_iter().fold(f64::NEG_INFINITY, f64::max),
         }
     }
 
@@ -68,19 +73,14 @@ impl Moments {
     }
 }
 
-/// Values put together in lanes that do not wait for each other, and then the lanes.
-fn folded(values: &[f64], begin: f64, add: impl Fn(f64, f64) -> f64, join: impl Fn(f64, f64) -> f64) -> f64 {
-    let mut lanes = [begin; 8];
-    let (whole, rest) = values.as_chunks::<8>();
+/// Shows values to so many lanes in turn, which do not wait for each other.
+#[inline(always)]
+fn each_lane<const LANES: usize>(values: &[f64], mut look: impl FnMut(usize, f64)) {
+    let (whole, rest) = values.as_chunks::<LANES>();
     for few in whole {
-        for (lane, x) in lanes.iter_mut().zip(few) {
-            *lane = add(*lane, *x);
-        }
+        few.iter().enumerate().for_each(|(lane, x)| look(lane, *x));
     }
-    for (lane, x) in lanes.iter_mut().zip(rest) {
-        *lane = add(*lane, *x);
-    }
-    lanes.into_iter().fold(begin, join)
+    rest.iter().enumerate().for_each(|(lane, x)| look(lane, *x));
 }
 
 #[cfg(test)]

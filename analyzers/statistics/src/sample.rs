@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::middle::middle;
+use crate::middle::{middle, middles};
 use crate::moments::Moments;
 
 /// Moments and order statistics of a sample.
@@ -33,43 +33,43 @@ impl Summary {
         let moments = Moments::of(values);
         // One value that is not finite leaves no finite sum.
         if moments.sum.is_finite() {
-            return Self::with(moments, &[values]);
+            return (!values.is_empty()).then(|| Self::with(moments, middle(values)));
         }
         let finite: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
-        Self::with(Moments::of(&finite), &[&finite])
+        (!finite.is_empty()).then(|| Self::with(Moments::of(&finite), middle(&finite)))
     }
 
     /// Of each of several slices of finite values, and of all of them together.
     pub fn of_each(parts: &[&[f64]]) -> (Vec<Option<Self>>, Option<Self>) {
         let moments: Vec<Moments> = parts.iter().map(|part| Moments::of(part)).collect();
         let all = moments.iter().copied().fold(Moments::NONE, Moments::join);
-        let each = parts.iter().zip(moments);
-        let each = each.map(|(part, moments)| Self::with(moments, &[part]));
-        (each.collect(), Self::with(all, parts))
+        if all.count == 0 {
+            return (vec![None; parts.len()], None);
+        }
+        let (medians, median) = middles(parts);
+        let each = moments.into_iter().zip(medians);
+        let each = each.map(|(moments, median)| Some(Self::with(moments, median?)));
+        (each.collect(), Some(Self::with(all, median)))
     }
 
-    /// Of finite values with these moments; `None` when there are none.
-    fn with(moments: Moments, parts: &[&[f64]]) -> Option<Self> {
-        let count = moments.count;
-        if count == 0 {
-            return None;
-        }
-        let mean = moments.mean();
+    /// Of values with these moments, at least one.
+    fn with(moments: Moments, median: f64) -> Self {
+        let (count, mean) = (moments.count, moments.mean());
         let variance = if count > 1 {
             moments.squares / (count - 1) as f64
         } else {
             0.0
         };
-        Some(Self {
+        Self {
             count,
             mean,
-            median: middle(parts, count),
+            median,
             deviation: variance.sqrt(),
             c2: (mean != 0.0).then(|| variance / (mean * mean)),
             min: moments.min,
             max: moments.max,
             sum: moments.sum,
-        })
+        }
     }
 }
 
