@@ -21,28 +21,19 @@ pub(super) const STUDY: Study = Study {
 type Event = (u32, u32, f64);
 
 /// Events of one file, and how many are left without repeats.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Left {
     pub(crate) events: usize,
     /// Without repeats anywhere, at the text before the first `:` of the location, and at the whole location.
     pub(crate) by_place: [usize; 3],
-    repeats: [Repeats; 3],
 }
 
 impl Left {
-    fn new(window: f64) -> Self {
-        Self {
-            events: 0,
-            by_place: [0; 3],
-            repeats: [(); 3].map(|()| Repeats::new(window)),
-        }
-    }
-
-    /// Takes in the events that come next.
-    fn see(&mut self, events: &[Event], prefix_of: &[u32]) {
+    /// Takes in the events that come next, beside what each place had last.
+    fn see(&mut self, events: &[Event], prefix_of: &[u32], repeats: &mut [Repeats; 3]) {
         let events = || events.iter().copied();
         let prefix = |location: u32| prefix_of[location as usize];
-        let [anywhere, before_colon, at_location] = &mut self.repeats;
+        let [anywhere, before_colon, at_location] = repeats;
         let left = [
             anywhere.left(events().map(|(_, message, second)| (0, message, second))),
             before_colon.left(events().map(|(location, message, second)| (prefix(location), message, second))),
@@ -121,24 +112,36 @@ pub(crate) fn by_file(data: &Dataset, window: f64) -> Result<BTreeMap<String, Le
             .iter()
             .map(|text| text.split(':').next().unwrap_or(text)),
     );
-    let mut by_label = vec![Left::new(window); files.names.len() + 1];
-    let mut events: Vec<Event> = Vec::with_capacity(TOGETHER);
+    let mut parts = Vec::new();
     let mut from = 0;
     while from < times.len() {
-        let (file, rows) = together(&files, from..times.len());
-        from = rows.end;
-        let texts = messages.of[rows.clone()].iter().zip(&locations.of[rows.clone()]);
-        let rows = times[rows].iter().zip(texts).filter(|(time, _)| !time.is_nan());
-        events.clear();
-        events.extend(rows.map(|(time, (message, location))| {
-            let message = message_of[usize::from(*message)];
-            (usize::from(*location) as u32, message, second(*time))
-        }));
-        by_label[usize::from(file)].see(&events, &prefix_of);
+        let part = together(&files, from..times.len());
+        from = part.1.end;
+        parts.push(part);
     }
-    let names = std::iter::once("").chain(files.names.iter().map(String::as_str));
-    let files = names.zip(by_label).filter(|(_, left)| left.events > 0);
-    Ok(files.map(|(name, left)| (name.to_owned(), left)).collect())
+    // One file after the other, so that what places had last is remembered of one at a time.
+    parts.sort_by_key(|(file, _)| usize::from(*file));
+    let mut found = BTreeMap::new();
+    let mut events: Vec<Event> = Vec::with_capacity(TOGETHER);
+    for parts in parts.chunk_by(|one, other| one.0 == other.0) {
+        let mut left = Left::default();
+        let mut repeats = [(); 3].map(|()| Repeats::new(window));
+        for (_, rows) in parts {
+            let texts = messages.of[rows.clone()].iter().zip(&locations.of[rows.clone()]);
+            let rows = times[rows.clone()].iter().zip(texts).filter(|(time, _)| !time.is_nan());
+            events.clear();
+            events.extend(rows.map(|(time, (message, location))| {
+                let message = message_of[usize::from(*message)];
+                (usize::from(*location) as u32, message, second(*time))
+            }));
+            left.see(&events, &prefix_of, &mut repeats);
+        }
+        let name = parts[0].0.name().map_or("", |name| &files.names[name as usize]);
+        if left.events > 0 {
+            found.insert(name.to_owned(), left);
+        }
+    }
+    Ok(found)
 }
 
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {

@@ -63,7 +63,8 @@ impl Exposure {
 fn stays(data: &Dataset, grid: &str) -> Option<Exposure> {
     let places = data.labels(Table::Outages, "x_location").ok()?;
     let seconds = data.f64s(Table::Outages, "x_duration_s").ok()?;
-    let known: Vec<Option<Place>> = places.names.iter().map(|name| Place::of(name)).collect();
+    let on_grid = |name: &String| Place::of(name).filter(|place| place.grid == grid);
+    let known: Vec<Option<Place>> = places.names.iter().map(on_grid).collect();
     let mut found = Exposure {
         what: "years of stays, as recorded".to_owned(),
         ..Exposure::default()
@@ -73,7 +74,7 @@ fn stays(data: &Dataset, grid: &str) -> Option<Exposure> {
         let (Some(place), Some(seconds)) = (place, seconds) else {
             continue;
         };
-        if place.grid == grid && seconds > 0.0 {
+        if seconds > 0.0 {
             *found.cells.entry(place.cell).or_default() += seconds / YEAR_S;
             for part in &place.parts {
                 *found.parts.entry(*part).or_default() += seconds / YEAR_S;

@@ -39,12 +39,13 @@ struct Grid {
 }
 
 impl Grid {
-    fn see(&mut self, place: &Place) {
-        *self.cells.entry(place.cell).or_default() += 1;
-        for part in &place.parts {
-            *self.parts.entry(*part).or_default() += 1;
+    /// So many failures at one place.
+    fn see(&mut self, cell: (u32, u32), parts: Vec<(&'static str, u32)>, failures: u64) {
+        *self.cells.entry(cell).or_default() += failures;
+        for part in parts {
+            *self.parts.entry(part).or_default() += failures;
         }
-        self.failures += 1;
+        self.failures += failures;
     }
 }
 
@@ -56,12 +57,11 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         false => (Canonical::Events, "events"),
     };
     let labels = data.labels(table, by)?;
-    let places: Vec<Option<Place>> = labels.names.iter().map(|name| Place::of(name)).collect();
-    let (mut grids, mut nowhere) = (BTreeMap::<String, Grid>::new(), 0_u64);
-    for label in &labels.of {
-        match label.name().and_then(|name| places[name as usize].as_ref()) {
-            Some(place) => grids.entry(place.grid.clone()).or_default().see(place),
-            None => nowhere += 1,
+    let (mut grids, mut nowhere) = (BTreeMap::<String, Grid>::new(), labels.without());
+    for (name, failures) in labels.names.iter().zip(labels.counts()) {
+        match Place::of(name) {
+            Some(Place { grid, cell, parts }) => grids.entry(grid).or_default().see(cell, parts, *failures),
+            None => nowhere += failures,
         }
     }
     if grids.is_empty() {
