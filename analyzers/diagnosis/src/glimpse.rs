@@ -35,6 +35,16 @@ pub(crate) enum Meaning<'e> {
     Plain(What),
 }
 
+impl Meaning<'_> {
+    /// What is the same in all repeats of it ([`Glimpse::same`]).
+    fn same(&self, source: Source, entity: &Entity, text: &str) -> Option<u64> {
+        match self {
+            Self::Mark(mark) => Some(sameness(source, entity, mark, text)),
+            Self::Plain(_) => None,
+        }
+    }
+}
+
 impl<'e> Glimpse<'e> {
     /// The meanings of a piece of evidence; none when it says nothing about a failure.
     pub(crate) fn all(evidence: &'e Evidence) -> impl Iterator<Item = Self> {
@@ -53,44 +63,37 @@ impl<'e> Glimpse<'e> {
     }
 
     fn new(evidence: &'e Evidence, meaning: Meaning<'e>) -> Self {
+        let text = text(&evidence.body);
         Self {
+            same: meaning.same(evidence.source, &evidence.entity, &text),
             evidence: &evidence.id,
             at: evidence.at,
             timed: true,
             source: evidence.source,
             entity: &evidence.entity,
             meaning,
-            text: text(&evidence.body),
+            text,
             synthetic: evidence.synthetic,
-            same: None,
         }
-        .weighed()
     }
 
     /// Of a sign that exists.
     pub(crate) fn of(sign: &'e Sign) -> Self {
+        let meaning = match &sign.what {
+            What::Mark(mark) => Meaning::Mark(mark),
+            other => Meaning::Plain(other.clone()),
+        };
         Self {
+            same: meaning.same(sign.source, &sign.entity, &sign.text),
             evidence: &sign.evidence,
             at: sign.at,
             timed: sign.timed,
             source: sign.source,
             entity: &sign.entity,
-            meaning: match &sign.what {
-                What::Mark(mark) => Meaning::Mark(mark),
-                other => Meaning::Plain(other.clone()),
-            },
+            meaning,
             text: Cow::Borrowed(&sign.text),
             synthetic: sign.synthetic,
-            same: None,
         }
-        .weighed()
-    }
-
-    fn weighed(mut self) -> Self {
-        self.same = self
-            .mark()
-            .map(|mark| sameness(self.source, self.entity, mark, &self.text));
-        self
     }
 
     /// The sign, for whoever keeps it.

@@ -74,7 +74,7 @@ fn followers(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason>
         if index == winner.first || sign.evidence == first.evidence || mark.role == Role::Noise {
             continue;
         }
-        let role = if winner.support.contains(&index) {
+        let role = if winner.support.contains(index) {
             Role::Confirmation
         } else {
             Role::Cascade

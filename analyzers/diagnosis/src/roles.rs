@@ -37,7 +37,7 @@ pub(crate) fn without_cause(scene: &Scene<'_>) -> Vec<Finding> {
 fn representatives(scene: &Scene<'_>, winner: Option<&Candidate>) -> Vec<usize> {
     let worth = |index: usize| {
         let sign = &scene.signs[index];
-        let supports = winner.is_some_and(|winner| winner.support.contains(&index));
+        let supports = winner.is_some_and(|winner| winner.support.contains(index));
         let first = winner.is_some_and(|winner| winner.first == index);
         (
             first,
@@ -68,7 +68,7 @@ fn role(scene: &Scene<'_>, winner: &Candidate, index: usize, sign: &Sign) -> (Ro
             "It is the earliest sign of the cause that explains the rest.".to_owned(),
         );
     }
-    if winner.support.contains(&index) {
+    if winner.support.contains(index) {
         return (
             Role::Confirmation,
             winner.score,

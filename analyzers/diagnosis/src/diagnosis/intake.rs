@@ -5,7 +5,7 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{Finding, NodeId, Role, Timestamp};
 
 use super::Diagnosis;
-use crate::belongs::{opens, scopes};
+use crate::belongs::{each_scope, opens};
 use crate::conclude::conclude;
 use crate::conclusion::Conclusion;
 use crate::draft::Draft;
@@ -62,51 +62,64 @@ impl Diagnosis {
     ) {
         let opens = opens(glimpse, catalogue);
         let mut remember = opens;
-        for scope in scopes(glimpse, context) {
-            let of = self.drafts.of_scope(scope);
-            let (open, done) = of.map_or((None, None), |of| (of.open, of.newest_done()));
-            if let Some(id) = open {
-                self.drafts.change(id, &self.policy, |draft| {
-                    draft.add(glimpse, &self.policy);
-                    if glimpse.decides() {
-                        draft.newest_at = now;
-                        draft.look(catalogue);
-                    }
-                });
-                Change::Joined { draft: id }.join(changes);
-                continue;
-            }
-            let (stale, stopping) = match scope {
-                ScopeRef::Node(_) => (false, false),
-                ScopeRef::Job(job, generation) => context
-                    .job(job)
-                    .map_or((false, false), |known| (known.generation > generation, known.stopping)),
-            };
-            if self.join(now, glimpse, (scope, done), stale, catalogue, changes) {
-                continue;
-            }
-            if stale || stopping {
-                let why = if stale {
-                    "its generation may no longer act"
-                } else {
-                    "its job is being ended on purpose"
-                };
-                let dropped = Change::Dropped {
-                    evidence: glimpse.evidence.clone(),
-                    why: why.to_owned(),
-                };
-                dropped.join(changes);
-                continue;
-            }
-            if opens {
+        each_scope(glimpse, context, |scope| {
+            let found_none = !self.belongs(now, glimpse, scope, context, catalogue, changes);
+            if found_none && opens {
                 self.open_draft(now, glimpse, scope, context, catalogue).join(changes);
-            } else {
-                remember = true;
             }
-        }
+            remember |= found_none;
+        });
         if remember {
             self.memory.hold(glimpse, &self.policy);
         }
+    }
+
+    /// Whether a sign belongs to what is known of a scope, which then has it: the draft that gathers, a failure that was
+    /// concluded, or what may no longer act.
+    fn belongs(
+        &mut self,
+        now: Timestamp,
+        glimpse: &Glimpse<'_>,
+        scope: ScopeRef<'_>,
+        context: &Context,
+        catalogue: &Catalogue,
+        changes: &mut Vec<Change>,
+    ) -> bool {
+        let of = self.drafts.of_scope(scope);
+        let (open, done) = of.map_or((None, None), |of| (of.open, of.newest_done()));
+        if let Some(id) = open {
+            self.drafts.change(id, &self.policy, |draft| {
+                draft.add(glimpse, &self.policy);
+                if glimpse.decides() {
+                    draft.newest_at = now;
+                    draft.look(catalogue);
+                }
+            });
+            Change::Joined { draft: id }.join(changes);
+            return true;
+        }
+        let (stale, stopping) = match scope {
+            ScopeRef::Node(_) => (false, false),
+            ScopeRef::Job(job, generation) => context
+                .job(job)
+                .map_or((false, false), |known| (known.generation > generation, known.stopping)),
+        };
+        if self.join(now, glimpse, (scope, done), stale, catalogue, changes) {
+            return true;
+        }
+        if stale || stopping {
+            let why = if stale {
+                "its generation may no longer act"
+            } else {
+                "its job is being ended on purpose"
+            };
+            let dropped = Change::Dropped {
+                evidence: glimpse.evidence.clone(),
+                why: why.to_owned(),
+            };
+            dropped.join(changes);
+        }
+        stale || stopping
     }
 
     /// Late evidence of a concluded failure joins it: the `newest` of its scope, or a newer one that concerns its node. Says

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use rankguard_model::{NodeId, Rank, Role, Severity, Source};
 
 use super::stalled::Stalled;
-use super::{Family, Found, Machine, confidence, machine_of};
+use super::{Family, Found, Machine, add, confidence, machine_of};
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     if !scene.has(Family::Fabric) {
-        all.extend(unresolved(scene));
-        return all.extend(mismatch(scene, &works(scene)));
+        add(all, unresolved(scene));
+        return add(all, mismatch(scene, &works(scene)));
     }
     let mut found = Found::new();
     let mut named: BTreeMap<&str, BTreeSet<Rank>> = BTreeMap::new();
@@ -83,7 +83,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         {
             candidate.root_rank = ranks.first().copied();
             // The dumps of all ranks tell more than one rank's words: that rank is where to look.
-            let dumped = |index: &usize| scene.signs[*index].source == Source::FlightRecorder;
+            let dumped = |index: usize| scene.signs[index].source == Source::FlightRecorder;
             if let Some(rank) = candidate.root_rank
                 && candidate.support.iter().any(dumped)
             {
@@ -95,11 +95,11 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         }
         all.push(adapter_with_complaints(&complaints, candidate));
     }
-    all.extend(unresolved);
-    all.extend(stalled.mismatch(scene));
+    add(all, unresolved);
+    add(all, stalled.mismatch(scene));
     let works = works(scene);
-    all.extend(mismatch(scene, &works));
-    all.extend(missing_peer(scene, &complaints, &works));
+    add(all, mismatch(scene, &works));
+    add(all, missing_peer(scene, &complaints, &works));
 }
 
 /// A failed adapter is believed more when ranks lost connections.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rankguard_model::{ClassId, Rank, Severity, Source};
 
-use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_node};
+use super::{Family, Found, Machine, Places, add, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
@@ -40,7 +40,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         candidate.score = candidate.score.max(score);
     }
     if found.is_empty() {
-        return all.extend(engine_exception(scene));
+        return add(all, engine_exception(scene));
     }
     let reporters = reporters(scene);
     let (marks, exits) = (Places::new(scene.marks()), Places::new(exits(scene)));
@@ -49,7 +49,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         candidate.root_rank = candidate.root_rank.or(only);
         join(scene, candidate, &marks, &exits)
     }));
-    all.extend(engine_exception(scene));
+    add(all, engine_exception(scene));
 }
 
 fn exits<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (usize, &'a Sign)> {
@@ -87,7 +87,7 @@ fn join(scene: &Scene<'_>, mut candidate: Candidate, marks: &Places<'_>, exits: 
         .beside(first)
         .filter(|(index, sign)| {
             sign.source != first.source
-                && !candidate.support.contains(index)
+                && !candidate.support.contains(*index)
                 && (sign.class() == Some(&candidate.class) || speaks_of_a_lost_gpu(sign))
         })
         .map(|(index, _)| index)

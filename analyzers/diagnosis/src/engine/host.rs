@@ -2,7 +2,7 @@
 
 use rankguard_model::{Exit, Rank, Role, Severity, Source};
 
-use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_node};
+use super::{Family, Found, Machine, Places, add, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
@@ -29,7 +29,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         candidate.support.insert(index);
         candidate.score = candidate.score.max(score);
     }
-    all.extend(suspected(scene));
+    add(all, suspected(scene));
     if !found.is_empty() {
         let silent = Places::new(scene.silent());
         let exits = Places::new(scene.exits().map(|(index, sign, ..)| (index, sign)));

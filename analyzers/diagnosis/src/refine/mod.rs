@@ -23,7 +23,7 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
     let sign = candidate
         .support
         .iter()
-        .map(|index| &scene.signs[*index])
+        .map(|index| &scene.signs[index])
         .find(|sign| sign.field("functions").is_some())
         .unwrap_or(&scene.signs[candidate.first]);
     if let Some((class, why)) = meaning::of(scene, sign, candidate.class.as_str()) {
@@ -40,7 +40,7 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
     {
         candidate.class = (*class).into();
     }
-    let texts = candidate.support.iter().map(|index| scene.signs[*index].text.as_str());
+    let texts = candidate.support.iter().map(|index| scene.signs[index].text.as_str());
     let said = texts.chain([sign.text.as_str()]);
     let framed = sign.field("functions").is_some();
     let sign = cut_off(scene, sign).filter(|_| !framed).unwrap_or(sign);
