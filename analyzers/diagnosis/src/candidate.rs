@@ -59,16 +59,14 @@ impl Candidate {
         }
     }
 
-    /// The same with further support; each independent witness closes a third of the gap to certainty.
-    /// The note is written where there is something to confirm it.
-    #[must_use]
-    pub fn confirmed(mut self, by: impl IntoIterator<Item = usize>, note: impl FnOnce() -> String) -> Self {
+    /// Gives it further support; each independent witness closes a third of the gap to certainty. The note is written where
+    /// there is something to confirm it.
+    pub(crate) fn confirm(&mut self, by: impl IntoIterator<Item = usize>, note: impl FnOnce() -> String) {
         let before = self.support.len();
         self.support.extend(by);
         if self.support.len() > before {
             self.score += (1.0 - self.score) / 3.0;
             self.notes.push(note());
         }
-        self
     }
 }

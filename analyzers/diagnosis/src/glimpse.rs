@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rankguard_model::{Body, ClassId, Entity, Evidence, EvidenceId, Mark, NodeId, Role, Source, Timestamp};
 
-use crate::sameness::sameness;
+use crate::sameness::Said;
 use crate::{Sign, What};
 
 /// The class of an exception that no signature knows better: it says how a failure surfaced, not what it is.
@@ -21,7 +21,7 @@ pub(crate) struct Glimpse<'e> {
     pub(crate) meaning: Meaning<'e>,
     pub(crate) text: Cow<'e, str>,
     pub(crate) synthetic: bool,
-    /// What is the same in all repeats of it, as a number ([`sameness`]); none for what is never a repeat: ends of processes
+    /// What is the same in all repeats of it, as a number ([`Said::sameness`]); none for what is never a repeat: ends of processes
     /// and facts.
     pub(crate) same: Option<u64>,
 }
@@ -33,16 +33,6 @@ pub(crate) enum Meaning<'e> {
     Mark(&'e Mark),
     /// Anything else: never [`What::Mark`].
     Plain(What),
-}
-
-impl Meaning<'_> {
-    /// What is the same in all repeats of it ([`Glimpse::same`]).
-    fn same(&self, source: Source, entity: &Entity, text: &str) -> Option<u64> {
-        match self {
-            Self::Mark(mark) => Some(sameness(source, entity, mark, text)),
-            Self::Plain(_) => None,
-        }
-    }
 }
 
 impl<'e> Glimpse<'e> {
@@ -59,32 +49,43 @@ impl<'e> Glimpse<'e> {
         let telling = move |mark: &&Mark| !known || mark.class.as_str() != SURFACED;
         let marks = evidence.marks.iter().filter(telling).map(Meaning::Mark);
         let meanings = plain.map(Meaning::Plain).into_iter().chain(marks);
-        meanings.map(|meaning| Self::new(evidence, meaning))
+        // All marks of a line share its words.
+        let said = (!evidence.marks.is_empty()).then(|| {
+            let text = text(&evidence.body);
+            Said::of(evidence.source, &evidence.entity, &text)
+        });
+        meanings.map(move |meaning| Self::new(evidence, meaning, said.as_ref()))
     }
 
-    fn new(evidence: &'e Evidence, meaning: Meaning<'e>) -> Self {
-        let text = text(&evidence.body);
+    fn new(evidence: &'e Evidence, meaning: Meaning<'e>, said: Option<&Said<'_>>) -> Self {
+        let same = match (said, &meaning) {
+            (Some(said), Meaning::Mark(mark)) => Some(said.sameness(mark)),
+            _ => None,
+        };
         Self {
-            same: meaning.same(evidence.source, &evidence.entity, &text),
+            same,
             evidence: &evidence.id,
             at: evidence.at,
             timed: true,
             source: evidence.source,
             entity: &evidence.entity,
             meaning,
-            text,
+            text: text(&evidence.body),
             synthetic: evidence.synthetic,
         }
     }
 
     /// Of a sign that exists.
     pub(crate) fn of(sign: &'e Sign) -> Self {
-        let meaning = match &sign.what {
-            What::Mark(mark) => Meaning::Mark(mark),
-            other => Meaning::Plain(other.clone()),
+        let (meaning, same) = match &sign.what {
+            What::Mark(mark) => {
+                let said = Said::of(sign.source, &sign.entity, &sign.text);
+                (Meaning::Mark(mark), Some(said.sameness(mark)))
+            }
+            other => (Meaning::Plain(other.clone()), None),
         };
         Self {
-            same: meaning.same(sign.source, &sign.entity, &sign.text),
+            same,
             evidence: &sign.evidence,
             at: sign.at,
             timed: sign.timed,

@@ -253,7 +253,7 @@ fn names(ranks: &BTreeSet<Rank>) -> String {
 }
 
 fn quote(text: &mut String, said: &str) {
-    let line = said.lines().next().unwrap_or_default().trim();
+    let line = said.split_once('\n').map_or(said, |(line, _)| line).trim();
     // What has no more bytes has no more characters.
     let beyond = (line.len() > QUOTE).then(|| line.char_indices().nth(QUOTE)).flatten();
     match beyond {

@@ -35,6 +35,10 @@ pub(crate) fn without_cause(scene: &Scene<'_>) -> Vec<Finding> {
 
 /// The sign that speaks for each piece of evidence: the one the verdict rests on, else the surest.
 fn representatives(scene: &Scene<'_>, winner: Option<&Candidate>) -> Vec<usize> {
+    // One alone, as most are, speaks for itself.
+    if scene.signs.len() == 1 {
+        return vec![0];
+    }
     let worth = |index: usize| {
         let sign = &scene.signs[index];
         let supports = winner.is_some_and(|winner| winner.support.contains(index));

@@ -93,7 +93,8 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         if (nameless || unresolved.is_some()) && candidate.class.as_str() == "rendezvous-failure" {
             candidate.strength = candidate.strength.min(Strength::Symptom);
         }
-        all.push(adapter_with_complaints(&complaints, candidate));
+        weigh_complaints(&complaints, &mut candidate);
+        all.push(candidate);
     }
     add(all, unresolved);
     add(all, stalled.mismatch(scene));
@@ -103,15 +104,14 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
 }
 
 /// A failed adapter is believed more when ranks lost connections.
-fn adapter_with_complaints(complaints: &[(usize, &Sign)], candidate: Candidate) -> Candidate {
+fn weigh_complaints(complaints: &[(usize, &Sign)], candidate: &mut Candidate) {
     if candidate.strength != Strength::Overriding {
-        return candidate;
+        return;
     }
     let support = candidate.support.clone();
     let note = || "Ranks lost their connections at about the same time.".to_owned();
-    let mut confirmed = candidate.confirmed(complaints.iter().map(|(index, _)| *index), note);
-    confirmed.support = support;
-    confirmed
+    candidate.confirm(complaints.iter().map(|(index, _)| *index), note);
+    candidate.support = support;
 }
 
 /// A name that was asked for an address of one family only, and under which then nobody was met. By itself that is what every

@@ -87,7 +87,7 @@ fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
             if let Some(rank) = exit.rank() {
                 candidate.blamed = scene.rank_entity(rank, exit.node());
             }
-            candidate = candidate.confirmed([at], || {
+            candidate.confirm([at], || {
                 format!("The line names process {pid}, and that process ended.")
             });
         }
