@@ -77,13 +77,12 @@ impl<'e> Glimpse<'e> {
 
     /// Of a sign that exists.
     pub(crate) fn of(sign: &'e Sign) -> Self {
-        let (meaning, same) = match &sign.what {
-            What::Mark(mark) => {
-                let said = Said::of(sign.source, &sign.entity, &sign.text);
-                (Meaning::Mark(mark), Some(said.sameness(mark)))
-            }
-            other => (Meaning::Plain(other.clone()), None),
-        };
+        let said = || Said::of(sign.source, &sign.entity, &sign.text);
+        Self::again(sign, sign.mark().map(|mark| said().sameness(mark)))
+    }
+
+    /// Of a sign of which is known what is the same in all repeats of it.
+    pub(crate) fn again(sign: &'e Sign, same: Option<u64>) -> Self {
         Self {
             same,
             evidence: &sign.evidence,
@@ -91,7 +90,10 @@ impl<'e> Glimpse<'e> {
             timed: sign.timed,
             source: sign.source,
             entity: &sign.entity,
-            meaning,
+            meaning: match &sign.what {
+                What::Mark(mark) => Meaning::Mark(mark),
+                other => Meaning::Plain(other.clone()),
+            },
             text: Cow::Borrowed(&sign.text),
             synthetic: sign.synthetic,
         }

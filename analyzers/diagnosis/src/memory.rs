@@ -48,8 +48,8 @@ type Place = Arrival;
 
 /// A sign that is held.
 #[derive(Debug, Clone)]
-struct Held {
-    sign: Sign,
+pub(crate) struct Held {
+    pub(crate) sign: Sign,
     arrival: Arrival,
     /// Whom it speaks of, folded.
     whom: u64,
@@ -66,6 +66,12 @@ struct Spoken {
     all: Row,
     /// Whether its kinds are told apart: of what was never as much as is held of one kind, none can be full.
     by_kind: bool,
+}
+
+impl Held {
+    pub(crate) fn glimpse(&self) -> Glimpse<'_> {
+        Glimpse::again(&self.sign, self.same)
+    }
 }
 
 /// Signs that may explain what comes.
@@ -197,7 +203,7 @@ impl Memory {
     }
 
     /// Signs that may belong to a scope's failure, in the order of their arrival.
-    pub(crate) fn of_scope<'a>(&'a self, scope: &Scope, context: &Context) -> Vec<&'a Sign> {
+    pub(crate) fn of_scope<'a>(&'a self, scope: &Scope, context: &Context) -> Vec<&'a Held> {
         let mut found: Vec<&Held> = Vec::new();
         let mut take = |whom| found.extend(self.of_whom(whom).map(|(_, held)| held));
         match scope {
@@ -219,7 +225,7 @@ impl Memory {
             }
         }
         found.sort_unstable_by_key(|held| held.arrival);
-        found.into_iter().map(|held| &held.sign).collect()
+        found
     }
 
     /// What is held of whom. Names that fold alike are still two.

@@ -10,6 +10,7 @@ use crate::conclude::conclude;
 use crate::conclusion::Conclusion;
 use crate::draft::Draft;
 use crate::glimpse::Glimpse;
+use crate::memory::Held;
 use crate::scope::ScopeRef;
 use crate::storage::{is_answer, is_over};
 use crate::{Change, Context, DraftId, Scope, Sign};
@@ -171,18 +172,20 @@ impl Diagnosis {
     }
 
     /// What is remembered and may explain a draft that is opened at this moment: what is recent and was not overcome.
-    fn news(&self, at: Timestamp, draft: &Draft, context: &Context) -> Vec<&Sign> {
-        let mut held = self.memory.of_scope(&draft.scope, context);
-        let answers: Vec<&Sign> = held.iter().copied().filter(|sign| is_answer(sign)).collect();
+    fn news(&self, at: Timestamp, draft: &Draft, context: &Context) -> Vec<&Held> {
+        let mut all = self.memory.of_scope(&draft.scope, context);
+        let signs = all.iter().map(|held| &held.sign);
+        let answers: Vec<&Sign> = signs.filter(|sign| is_answer(sign)).collect();
         let went_on = |node: &NodeId| match &draft.scope {
             Scope::Job { job, generation } => self.steps.newest_on(job, *generation, &draft.placements, node),
             Scope::Node { .. } => None,
         };
-        held.retain(|held| {
-            let recent = at.since(held.at) <= self.policy.window;
-            recent && !self.steps.overcame(held) && !is_over(held, &answers, || held.node().and_then(went_on))
+        all.retain(|held| {
+            let sign = &held.sign;
+            let recent = at.since(sign.at) <= self.policy.window;
+            recent && !self.steps.overcame(sign) && !is_over(sign, &answers, || sign.node().and_then(went_on))
         });
-        held
+        all
     }
 
     fn open_draft(
@@ -199,7 +202,7 @@ impl Diagnosis {
         // In most drafts nothing follows, and they come and go by the thousand.
         draft.signs.reserve_exact(news.len() + 1);
         for held in news {
-            draft.add(&Glimpse::of(held), &self.policy);
+            draft.add(&held.glimpse(), &self.policy);
         }
         draft.add(glimpse, &self.policy);
         draft.look(catalogue);
