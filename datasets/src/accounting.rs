@@ -125,7 +125,7 @@ pub(crate) fn unix(field: &str, seconds: f64, load: &mut Load) -> Option<f64> {
     Some(seconds).filter(|seconds| seconds.is_finite())
 }
 
-/// Says so where the span of a job contradicts itself: it ends before it starts, or took another time than the clock
+/// Says so where the span of a row contradicts itself: it ends before it starts, or took another time than the clock
 /// says. An hour is the clock's change; the elapsed time is right.
 pub(crate) fn check_span(field: &str, start: Option<f64>, end: Option<f64>, elapsed: Option<f64>, load: &mut Load) {
     if elapsed.is_some_and(|elapsed| elapsed < 0.0) {
@@ -142,12 +142,12 @@ pub(crate) fn check_span(field: &str, start: Option<f64>, end: Option<f64>, elap
     };
     if (off.abs() - 3_600.0).abs() <= CLOSE_S {
         load.odd("clock", field, || {
-            "an hour off the elapsed time: the clock changed meanwhile; elapsed_s is right".to_owned()
+            "an hour off the time that it took: the clock changed meanwhile; the time that it took is right".to_owned()
         });
     } else if off.abs() > CLOSE_S.max(0.01 * (end - start).abs()) {
         load.odd("elapsed", field, || {
             format!(
-                "end minus start is {} s and elapsed {} s: another unit, or time that does not count",
+                "end minus start is {} s and it took {} s: another unit, or time that does not count",
                 end - start,
                 end - start - off
             )

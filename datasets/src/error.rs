@@ -47,8 +47,13 @@ pub enum Error {
         source: polars::error::PolarsError,
     },
     /// A mapping file is wrong.
-    #[error("mapping: {0}")]
-    Mapping(String),
+    #[error("{path}: {what}")]
+    Mapping {
+        /// The mapping file.
+        path: PathBuf,
+        /// What is wrong in it, with its line or key.
+        what: String,
+    },
     /// A table cannot be written.
     #[error("cannot write {path}: {what}")]
     Write {

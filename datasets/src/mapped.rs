@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::accounting::check_span;
 use crate::columnar;
 use crate::csv::Csv;
 use crate::dataset::{Dataset, assemble};
@@ -11,7 +12,7 @@ use crate::error::Error;
 use crate::head::{Head, heads};
 use crate::input::{Input, unpacked};
 use crate::load::{Load, cut};
-use crate::mapping::{Becomes, Form, Mapping};
+use crate::mapping::{Becomes, EXAMPLE, Form, Mapping};
 use crate::parallel;
 use crate::provenance::Population;
 use crate::reading;
@@ -19,11 +20,15 @@ use crate::source::Source;
 use crate::table::Table;
 use crate::words;
 
-static MAPPED: Source = Source {
+/// Recognised by nobody: it is its owner who says what it holds.
+pub(crate) const SOURCE: Source = Source {
     name: "mapped",
     title: "A file of one's own, read by a mapping",
     licence: "one's own",
+    citation: "one's own",
+    home: "CSV, JSON lines or Parquet, with --mapping FILE beside it",
     clock: "as the mapping says: instants in Unix seconds; times without an offset lie in its zone",
+    example: EXAMPLE,
     ..Source::PLAIN
 };
 
@@ -33,7 +38,10 @@ pub fn open_mapped(path: &Path, mapping: &Path) -> Result<Dataset, Error> {
         path: mapping.to_owned(),
         source,
     })?;
-    let mapping: Mapping = text.parse()?;
+    let mapping: Mapping = text.parse().map_err(|what| Error::Mapping {
+        path: mapping.to_owned(),
+        what,
+    })?;
     let mut load = Load::new(
         path,
         mapping.population.map(|count| Population {
@@ -53,7 +61,7 @@ pub fn open_mapped(path: &Path, mapping: &Path) -> Result<Dataset, Error> {
         });
     }
     load.whole_folder(more);
-    Ok(assemble(&MAPPED, load))
+    Ok(assemble(&SOURCE, load))
 }
 
 fn read(head: &Head, mapping: &Mapping, load: &mut Load) {
@@ -174,12 +182,21 @@ struct Rows<'a> {
     mapping: &'a Mapping,
     /// The numbers and times of the row at hand, by the mapping's columns.
     numbers: Vec<Option<f64>>,
+    /// The mapped columns that a row of this table is of little use without.
+    needed: Vec<usize>,
+    /// The mapped columns where a row begins, where it ends, and how long it lasts.
+    span: [Option<usize>; 3],
 }
 
 impl<'a> Rows<'a> {
     fn new(mapping: &'a Mapping) -> Self {
-        let numbers = vec![None; mapping.columns.len()];
-        Self { mapping, numbers }
+        let place = |name: &&str| mapping.columns.iter().position(|mapped| mapped.column == **name);
+        Self {
+            mapping,
+            numbers: vec![None; mapping.columns.len()],
+            needed: mapping.table.needed().iter().filter_map(place).collect(),
+            span: mapping.table.span().each_ref().map(place),
+        }
     }
 
     /// Adds a row, given the text of each mapped column.
@@ -206,6 +223,7 @@ impl<'a> Rows<'a> {
                 "none of the mapped columns holds anything; passed over".to_owned()
             });
         }
+        self.check(&text, load);
         let mut row = load.row(*table);
         for (at, mapped) in columns.iter().enumerate() {
             row = match mapped.becomes {
@@ -218,6 +236,19 @@ impl<'a> Rows<'a> {
                 Becomes::Text => row.text(&mapped.column, text(at)),
             };
         }
+    }
+
+    /// Says so where the row at hand lacks what it is for, or contradicts itself.
+    fn check<'t>(&self, text: impl Fn(usize) -> &'t str, load: &mut Load) {
+        let Mapping { columns, .. } = self.mapping;
+        // A text that is no time was told when it was read.
+        for at in self.needed.iter().filter(|at| text(**at).is_empty()) {
+            load.odd("null", &columns[*at].from, || "empty; null".to_owned());
+        }
+        let [start, end, elapsed] = self.span.map(|place| place.and_then(|at| self.numbers[at]));
+        let last = self.span[1].or(self.span[2]);
+        let field = last.map_or("", |at| columns[at].from.as_str());
+        check_span(field, start, end, elapsed, load);
     }
 }
 

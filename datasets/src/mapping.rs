@@ -1,19 +1,4 @@
-//! Files that nobody here knows, with a mapping that their owner wrote:
-//!
-//! ```toml
-//! table = "failures"        # jobs, attempts, nodes, failures, outages, capacity, samples, events
-//! format = "csv"            # csv, jsonl or parquet
-//! delimiter = ";"           # of csv, a comma where absent
-//! time = "iso"              # iso, unix, unix_ms, american (M/D/YYYY H:MM); iso where absent. Parquet's own moments are known
-//! zone = "EST5EDT,M3.2.0,M11.1.0"  # of times without an offset: a POSIX rule, +08:00 or UTC; UTC where absent
-//! population = 512          # nodes in all, where it is known
-//! [columns]                 # column of the table = column of the file
-//! time = "when"
-//! node = "host"
-//! x_note = "comment"        # any other column, as text
-//! [scale]                   # a number is multiplied by this, minutes to seconds here
-//! repair_s = 60
-//! ```
+//! Files that nobody here knows, with a mapping that their owner wrote: [`EXAMPLE`].
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -22,10 +7,12 @@ use jiff::tz::TimeZone;
 use serde::Deserialize;
 
 use crate::accounting::unix;
-use crate::error::Error;
 use crate::load::Load;
 use crate::table::{Kind, Table};
 use crate::time;
+
+/// A mapping with everything that one may say, and what it means.
+pub(crate) const EXAMPLE: &str = include_str!("mapping.toml");
 
 /// Where times without an offset are.
 const WITHOUT_OFFSET: &str = "lie in the mapping's zone";
@@ -95,13 +82,13 @@ pub(crate) struct Mapping {
 }
 
 impl FromStr for Mapping {
-    type Err = Error;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let written: Written = toml::from_str(text).map_err(|problem| Error::Mapping(problem.to_string()))?;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let written: Written = toml::from_str(text).map_err(|problem| problem.to_string())?;
         let Some(table) = Table::named(&written.table) else {
             let names = Table::ALL.map(Table::name).join(", ");
-            return Err(Error::Mapping(format!("table {:?} is none of {names}", written.table)));
+            return Err(format!("table {:?} is none of {names}", written.table));
         };
         let known = |name: &str| table.columns().iter().any(|(column, _)| *column == name);
         if let Some(name) = written
@@ -110,34 +97,34 @@ impl FromStr for Mapping {
             .find(|name| !known(name) && !name.starts_with("x_"))
         {
             let names: Vec<&str> = table.columns().iter().map(|(column, _)| *column).collect();
-            return Err(Error::Mapping(format!(
+            return Err(format!(
                 "column {name:?} is none of {}; a column of one's own begins with x_",
                 names.join(", ")
-            )));
+            ));
         }
         let scalable = |name: &str| {
             let is_number = table.columns().contains(&(name, Kind::Number));
             written.columns.contains_key(name) && is_number && !table.is_time(name)
         };
         if let Some(name) = written.scale.keys().find(|name| !scalable(name)) {
-            return Err(Error::Mapping(format!(
+            return Err(format!(
                 "scale of {name:?}: only numbers under [columns] have one; the unit of times is `time`: unix or unix_ms"
-            )));
+            ));
         }
         if let Some((name, scale)) = written
             .scale
             .iter()
             .find(|(_, scale)| !scale.is_finite() || **scale == 0.0)
         {
-            return Err(Error::Mapping(format!(
+            return Err(format!(
                 "scale of {name:?} is {scale}, which leaves nothing of a number"
-            )));
+            ));
         }
         let zone = written.zone.as_deref().unwrap_or("UTC");
         let Some(zone) = time::zone(zone) else {
-            return Err(Error::Mapping(format!(
+            return Err(format!(
                 "zone {zone:?} is neither UTC nor an offset like +08:00 nor a POSIX rule like EST5EDT,M3.2.0,M11.1.0"
-            )));
+            ));
         };
         let delimiter = match written.delimiter.as_deref().unwrap_or(",") {
             "," => ",",
@@ -145,7 +132,7 @@ impl FromStr for Mapping {
             "\t" => "\t",
             "|" => "|",
             other => {
-                return Err(Error::Mapping(format!("delimiter {other:?} is none of , ; | and tab")));
+                return Err(format!("delimiter {other:?} is none of , ; | and tab"));
             }
         };
         let becomes = |column: &str| match table.columns().iter().find(|(known, _)| *known == column) {
@@ -184,8 +171,11 @@ impl Mapping {
             _ => self.time,
         };
         let wall = match clock {
-            Clock::Unix => return load.number(name, text).and_then(|seconds| unix(name, seconds, load)),
-            Clock::UnixMs => return load.number(name, text).map(|millis| millis / 1000.0),
+            Clock::Unix | Clock::UnixMs => {
+                let a_second = if matches!(clock, Clock::Unix) { 1.0 } else { 1000.0 };
+                let count = load.number(name, text);
+                return count.and_then(|count| unix(name, count / a_second, load));
+            }
             Clock::American => load.time(name, text, time::american)?,
             Clock::Iso => match time::iso(text) {
                 Some((instant, Some(_))) => {

@@ -21,6 +21,8 @@ pub struct Source {
     pub clock: &'static str,
     /// What to mind when figures are drawn from it.
     pub traps: &'static [&'static str],
+    /// A file to begin with, where its owner has to write one.
+    pub example: &'static str,
     /// How many there were in all, where the publication states it and no file does.
     pub(crate) population: Option<Population>,
     /// What this file is to the source, by its content.
@@ -43,6 +45,7 @@ impl Source {
         home: "",
         clock: "",
         traps: &[],
+        example: "",
         population: None,
         role: |_| None,
         sign: |_| true,

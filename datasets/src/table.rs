@@ -159,8 +159,30 @@ impl Table {
         }
     }
 
+    /// The columns that a row is of little use without: when and where, or whose.
+    pub(crate) fn needed(self) -> &'static [&'static str] {
+        match self {
+            Self::Jobs | Self::Attempts => &["job"],
+            Self::Nodes => &["node"],
+            Self::Failures => &["time", "node"],
+            Self::Outages => &["node", "start"],
+            Self::Capacity => &["time", "available"],
+            Self::Samples => &["time", "metric", "value"],
+            Self::Events => &["time"],
+        }
+    }
+
+    /// The columns where what a row tells of begins, where it ends, and how many seconds it lasts.
+    pub(crate) fn span(self) -> [&'static str; 3] {
+        match self {
+            Self::Failures => ["time", "end", "repair_s"],
+            Self::Nodes => ["installed", "removed", ""],
+            _ => ["start", "end", "elapsed_s"],
+        }
+    }
+
     /// Whether this column holds a time.
-    pub(crate) fn is_time(self, column: &str) -> bool {
+    pub fn is_time(self, column: &str) -> bool {
         self.times().contains(&column) || (self == Self::Nodes && matches!(column, "installed" | "removed"))
     }
 

@@ -80,7 +80,7 @@ fn other_units_and_changed_clocks_contradict_the_elapsed_time() {
     );
     let group = &data.problems.kinds["elapsed"].first[0];
     assert_eq!(group.line, 3);
-    assert!(group.what.contains("3600 s and elapsed 3600000 s"), "{}", group.what);
+    assert!(group.what.contains("3600 s and it took 3600000 s"), "{}", group.what);
 }
 
 #[test]
@@ -135,6 +135,43 @@ fn milliseconds_that_were_said_to_be_seconds_are_told() {
     let right = mapped(lines, &mapping("unix_ms")).expect("it is read");
     assert!(right.problems.is_empty(), "{:?}", right.problems);
     assert_eq!(right.f64s(Table::Failures, "time").expect("times"), [Some(1.7e9)]);
+}
+
+#[test]
+fn a_row_of_ones_own_that_contradicts_itself_or_says_nobody_is_told() {
+    let mapping = "table = \"outages\"\nzone = \"CET-1CEST,M3.5.0,M10.5.0/3\"\n\
+                   [columns]\nnode = \"host\"\nstart = \"down\"\nend = \"up\"\n";
+    let lines = "host,down,up\n\
+                 a,2026-05-01 02:30:00,2026-05-01 02:20:00\n\
+                 ,2026-05-01 00:00:00,\n\
+                 b,yesterday,2026-05-01 00:00:00\n";
+    let data = mapped(lines, mapping).expect("it is read");
+    assert_eq!(problems(&data), [("backwards", 1), ("bad-value", 1), ("null", 1)]);
+    assert_eq!(data.problems.kinds["backwards"].first[0].field, "up");
+    assert_eq!(data.problems.kinds["null"].first[0].line, 3);
+    let repairs = mapped(
+        "t,e,r\n2026-05-01 00:00:00,2026-05-01 01:00:00,-5\n2026-05-01 00:00:00,2026-05-01 01:00:00,60\n",
+        "table = \"failures\"\n[columns]\ntime = \"t\"\nend = \"e\"\nrepair_s = \"r\"\n[scale]\nrepair_s = 60\n",
+    );
+    let repairs = repairs.expect("it is read");
+    assert_eq!(problems(&repairs), [("elapsed", 1), ("negative", 1)]);
+}
+
+#[test]
+fn the_mapping_that_is_shown_can_be_used() {
+    let sources = rankguard_datasets::sources();
+    let shown = sources.iter().find(|source| source.name == "mapped");
+    let shown = shown.expect("it is listed").example;
+    let data = mapped("when;host;minutes_down;comment\n2024-07-01 12:00:00;a;2;b\n", shown);
+    let data = data.expect("it is read");
+    assert!(data.problems.is_empty(), "{:?}", data.problems);
+    // Summer time of New York, four hours behind.
+    assert_eq!(
+        data.f64s(Table::Failures, "time").expect("times"),
+        [Some(1_719_849_600.0)]
+    );
+    assert_eq!(data.f64s(Table::Failures, "repair_s").expect("repair"), [Some(120.0)]);
+    assert_eq!(data.population.map(|all| all.count), Some(512));
 }
 
 #[test]

@@ -425,6 +425,7 @@ fn a_wrong_mapping_says_what_is_wrong() {
     ] {
         let error = open_mapped(&path, &put(folder.path(), "m.toml", text)).expect_err(text);
         assert!(error.to_string().contains(wanted), "{error}");
+        assert!(error.to_string().contains("m.toml: "), "{error}");
     }
 }
 

@@ -10,7 +10,7 @@ use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
 use rankguard_console::listing::{self, Column};
 use rankguard_console::{Format, FormatArgs, out};
-use rankguard_datasets::{Dataset, Source, sources};
+use rankguard_datasets::{Dataset, Kind, Source, Table, sources};
 use serde::Serialize;
 
 use crate::input;
@@ -73,7 +73,8 @@ enum Action {
 struct Input {
     /// A folder or a file.
     path: PathBuf,
-    /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table.
+    /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table; `rankguard dataset info
+    /// mapped` shows one.
     #[arg(long)]
     mapping: Option<PathBuf>,
 }
@@ -125,6 +126,8 @@ struct Known {
     home: &'static str,
     clock: &'static str,
     traps: &'static [&'static str],
+    #[serde(skip_serializing_if = "str::is_empty")]
+    example: &'static str,
 }
 
 impl Known {
@@ -137,6 +140,7 @@ impl Known {
             home: source.home,
             clock: source.clock,
             traps: source.traps,
+            example: source.example,
         }
     }
 }
@@ -172,7 +176,25 @@ fn info(name: &str, format: Format) -> Result<Exit, CliError> {
     for trap in known.traps {
         out::line(&format!("mind     {trap}"));
     }
+    if !known.example.is_empty() {
+        out::line("");
+        out::text(known.example);
+        out::line("");
+        for table in Table::ALL {
+            out::line(&format!("{:<8} {}", table.name(), columns(table)));
+        }
+    }
     Ok(Exit::Fine)
+}
+
+/// The columns of a table, with what they hold unless it is text.
+fn columns(table: Table) -> String {
+    let column = |(name, kind): &(&str, Kind)| match kind {
+        _ if table.is_time(name) => format!("{name} (time)"),
+        Kind::Number => format!("{name} (number)"),
+        Kind::Text => (*name).to_owned(),
+    };
+    table.columns().iter().map(column).collect::<Vec<_>>().join(", ")
 }
 
 fn import(input: &Input, folder: &Path) -> Result<Exit, CliError> {
@@ -187,12 +209,14 @@ fn import(input: &Input, folder: &Path) -> Result<Exit, CliError> {
     for path in &written {
         out::line(&path.display().to_string());
     }
-    let lost = data.problems.rows_lost();
-    if lost > 0 {
-        out::note(&format!("{lost} rows were lost; `rankguard dataset check` says why"));
-        return Ok(Exit::Finding);
+    // The tables go on without what was wrong with the data: this is the last that is told of it.
+    for (kind, group) in &data.problems.kinds {
+        out::note(&format!("{kind}: {}, rows lost {}", group.count, group.rows_lost));
     }
-    Ok(Exit::Fine)
+    if !data.problems.is_empty() {
+        out::note("`rankguard dataset check` says where");
+    }
+    Ok(lost(&data))
 }
 
 /// Whether rows were lost, as an exit.

@@ -12,7 +12,8 @@ pub(crate) struct Data {
     /// A file or folder of data: a controller's journal or state directory, or anything that `rankguard dataset` reads
     #[arg(long, value_name = "PATH")]
     pub(crate) data: PathBuf,
-    /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table
+    /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table; `rankguard dataset info
+    /// mapped` shows one
     #[arg(long, value_name = "FILE")]
     mapping: Option<PathBuf>,
 }
@@ -33,11 +34,11 @@ pub(crate) fn open(path: &Path, mapping: Option<&Path>) -> Result<Dataset, CliEr
     opened.map_err(|problem| match problem {
         Error::Unknown { .. } => CliError::failure(
             problem.to_string(),
-            "`rankguard dataset ls` lists what is known; a file of one's own wants --mapping FILE",
+            "`rankguard dataset ls` lists what is known; a file of one's own wants --mapping FILE, see `rankguard dataset info mapped`",
         ),
-        Error::Mapping(_) => CliError::failure(
+        Error::Mapping { .. } => CliError::failure(
             "the mapping cannot be used",
-            "a mapping names `table`, `format` and, under [columns], a column of the file for each of the table's",
+            "`rankguard dataset info mapped` shows one, and the columns of each table",
         )
         .because(problem),
         Error::Several { .. } => CliError::failure(

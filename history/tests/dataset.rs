@@ -118,6 +118,39 @@ fn what_is_known_is_listed_with_licence_and_citation() {
     let told = stdout(&rankguard(&["info", "infinitehbd"]));
     assert!(told.contains("Apache-2.0") && told.contains("400"), "{told}");
     assert_eq!(rankguard(&["info", "nothing"]).status.code(), Some(64));
+    let own = stdout(&rankguard(&["info", "mapped"]));
+    for wanted in ["[columns]", "outages  node, start (time), end (time), state"] {
+        assert!(own.contains(wanted), "{wanted} is not in\n{own}");
+    }
+}
+
+#[test]
+fn an_import_tells_what_was_wrong_though_no_row_is_lost() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let put = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, content).expect("the file can be written");
+        path
+    };
+    let data = put("own.csv", "host,down\na,yesterday\n");
+    let mapping = put(
+        "map.toml",
+        "table = \"outages\"\n[columns]\nnode = \"host\"\nstart = \"down\"\n",
+    );
+    let out = folder.path().join("out");
+    let mapped = ["--mapping", text(&mapping), "--out", text(&out)];
+    let imported = rankguard(&[&["import", text(&data)][..], &mapped].concat());
+    let said = String::from_utf8_lossy(&imported.stderr).into_owned();
+    assert_eq!(imported.status.code(), Some(0), "{said}");
+    assert!(said.contains("bad-value: 1, rows lost 0"), "{said}");
+    fs::write(&mapping, "table = \"outages\"\n[columns]\nwho = \"host\"\n").expect("the file can be written");
+    let refused = rankguard(&[&["import", text(&data)][..], &mapped].concat());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("map.toml: column \"who\"") && said.contains("info mapped"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -52,6 +52,7 @@ static SOURCES: &[Source] = &[
     counted::CHRONICLES,
     journal::SOURCE,
     imported::SOURCE,
+    crate::mapped::SOURCE,
 ];
 
 /// All that is known here.

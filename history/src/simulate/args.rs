@@ -32,7 +32,8 @@ pub(crate) struct SimulateArgs {
     /// A data set with failures or capacity (`rankguard dataset ls`)
     #[arg(long, value_name = "PATH")]
     pub(super) data: Option<PathBuf>,
-    /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table
+    /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table; `rankguard dataset info
+    /// mapped` shows one
     #[arg(long, value_name = "FILE", requires = "data")]
     pub(super) mapping: Option<PathBuf>,
     /// Made-up failures of jobs of these sizes instead
