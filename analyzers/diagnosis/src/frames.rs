@@ -148,6 +148,30 @@ pub(crate) fn makes_shared_memory(sign: &Sign) -> bool {
         .is_some_and(|code| makers.iter().any(|maker| code.contains(maker)))
 }
 
+/// Whether the line that raised asserts that a path is there.
+pub(crate) fn asserts_a_path(sign: &Sign) -> bool {
+    let asked = ["exists(", "isfile(", "isdir(", "is_file(", "is_dir("];
+    sign.field("raising").is_some_and(|code| {
+        let asserted = code.trim_start().strip_prefix("assert ");
+        // Who asserts that nothing is there yet is told that something is.
+        asserted.is_some_and(|code| !code.starts_with("not ") && asked.iter().any(|call| code.contains(call)))
+    })
+}
+
+/// The call by which the line that raised removes or renames a file.
+pub(crate) fn moves_a_file(sign: &Sign) -> Option<&'static str> {
+    let calls = [
+        "os.remove",
+        "os.rename",
+        "os.replace",
+        "os.unlink",
+        "shutil.move",
+        "shutil.rmtree",
+    ];
+    let code = sign.field("raising")?;
+    calls.into_iter().find(|call| code.contains(&format!("{call}(")))
+}
+
 /// The function whose barrier a rank waited in, where it is one in which a single rank saves or prepares something for all.
 pub(crate) fn waits_for_one(sign: &Sign) -> Option<&str> {
     let functions = sign.field("functions")?;

@@ -47,6 +47,9 @@ const PASSED_OVER: [&str; 7] = [
     "skipping updating",
 ];
 
+/// How Slurm says that it ends the processes of a step.
+const STEP_ENDS: [&str; 2] = ["Job step aborted: ", "application called MPI_Abort("];
+
 /// Whether nothing is told but of a file system that did not answer for a while, and then did again in the same log. Where
 /// anything else failed, waiting for it may be what it failed of.
 pub(crate) fn answered_again(items: &[Item]) -> bool {
@@ -92,6 +95,8 @@ pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
     started_again(seen);
     corrected(seen);
     corrected_by_firmware(seen);
+    nothing_to_manage(seen);
+    killed_with_the_step(seen);
     if let Some(worked) = worked {
         set_up(seen, worked);
     }
@@ -222,6 +227,35 @@ fn corrected_by_firmware(seen: &mut [Seen]) {
     if told("apei-corrected") && !told("apei-fatal") {
         silence(seen, |_, sign| sign.text.contains("}[Hardware Error]"));
     }
+}
+
+/// A fabric manager that finds no switches ends, and its unit with it.
+fn nothing_to_manage(seen: &mut [Seen]) {
+    let is = |sign: &Sign| {
+        let nothing = sign
+            .mark()
+            .is_some_and(|mark| mark.signature == "fabric-manager-nothing");
+        nothing && sign.text.contains("NVSwitch device information")
+    };
+    if seen.iter().flat_map(|seen| &seen.signs).any(is) {
+        silence(seen, |_, sign| {
+            let class = sign.class().map_or("", |class| class.as_str());
+            class == "fabric-manager-not-ready"
+        });
+    }
+}
+
+/// A step that ends is killed by the scheduler itself: who is killed after that is no victim of the kernel.
+fn killed_with_the_step(seen: &mut [Seen]) {
+    let ends = |sign: &Sign| STEP_ENDS.iter().any(|words| sign.text.contains(words));
+    let ends = seen.iter().filter(|seen| seen.signs.iter().any(ends));
+    let Some(first) = ends.map(|seen| seen.first_line).min() else {
+        return;
+    };
+    silence(seen, |seen, sign| {
+        let killed = sign.mark().is_some_and(|mark| mark.signature == "srun-task-killed");
+        killed && seen.first_line > first
+    });
 }
 
 /// A complaint about the environment before work that then went on changed nothing.

@@ -370,3 +370,47 @@ fn norms_that_are_no_numbers_agree_with_nothing() {
     assert_eq!(of("rank-stderr", &text("nan")).class, "loss-nan");
     assert_eq!(of("rank-stderr", &text("1.5")).class, "collective-mismatch");
 }
+
+#[test]
+fn a_store_that_waits_for_a_rank_that_still_prepares_is_no_matter_of_the_network() {
+    let wait = "[rank1]:[W516 14:34:56.854597329 socket.cpp:489] [c10d] waitForInput: socket SocketImpl(fd=79, addr=[localhost]:41170, remote=[localhost]:29500) timed out after 1800000ms";
+    let bar = "Tokenizing Prompts (num_proc=64):  92%|#########2| 328986/359152 [29:58<12:05, 41.59 examples/s]";
+    let scan = "train: Scanning '../coco/labels/train' images and labels...43718 found, 7 corrupted:  97%|#| 43830/45049 [01:07]";
+    assert_eq!(of("rank-stderr", wait).class, "rendezvous-failure");
+    for preparing in [bar, scan] {
+        let class = of("rank-stderr", &format!("{preparing}{wait}\n")).class;
+        assert_eq!(class, "hang-stalled-ranks", "{preparing}");
+    }
+}
+
+#[test]
+fn an_assertion_that_a_path_is_there_is_a_path_that_is_not() {
+    let asserted = |code: &str| {
+        let text = format!(
+            "Traceback (most recent call last):\n  File \"main.py\", line 80, in main\n    cfg = get_config(args.config)\n  File \"/home/u/utils/config.py\", line 46, in get_config\n    {code}\nAssertionError: config file(CONFIG_PATH) is not exist"
+        );
+        of("rank-stderr", &text).class
+    };
+    assert_eq!(
+        asserted("assert os.path.exists(fname), ('config file({}) is not exist')"),
+        "file-not-found"
+    );
+    assert_eq!(
+        asserted("assert not os.path.exists(fname), 'there is one already'"),
+        "assertion-error"
+    );
+}
+
+#[test]
+fn a_file_that_another_rank_removed_first_was_raced_for() {
+    let raised = |rank: &str, code: &str| {
+        let text = format!(
+            "{rank}Traceback (most recent call last):\n{rank}  File \"train.py\", line 372, in finish\n{rank}    {code}\n{rank}FileNotFoundError: [Errno 2] No such file or directory: '/mnt/u/__temp.ckpt'"
+        );
+        of("rank-stderr", &text).class
+    };
+    assert_eq!(raised("[rank3]: ", "os.remove(path)"), "race-on-shared-filesystem");
+    assert_eq!(raised("[rank3]: ", "open(path)"), "file-not-found");
+    // One process that removes what is not there has nobody to race with.
+    assert_eq!(raised("", "os.remove(path)"), "file-not-found");
+}

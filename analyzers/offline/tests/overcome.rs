@@ -110,3 +110,22 @@ fn what_the_firmware_corrected_is_no_fault_under_any_of_its_lines() {
         assert_eq!(of("kmsg", &text).class, "host-memory-fault", "{number}");
     }
 }
+
+#[test]
+fn a_fabric_manager_without_switches_has_nothing_to_do() {
+    let ends = "Sep 18 03:19:01 n1 nvidia-fabricmanager-start.sh[4753]: \"/usr/bin/nv-fabricmanager -c fabricmanager.cfg\" failed! Exit code: 1\nSep 18 03:19:01 n1 systemd[1]: nvidia-fabricmanager.service: Control process exited, code=exited, status=1/FAILURE";
+    let nothing = "Sep 18 03:19:01 n1 nvidia-fabricmanager-start.sh[4756]: request to query NVSwitch device information from NVSwitch driver failed with error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]";
+    assert_eq!(of("kmsg", ends).class, "fabric-manager-not-ready");
+    assert_eq!(of("kmsg", &format!("{nothing}\n{ends}")).class, "none");
+}
+
+#[test]
+fn who_is_killed_after_the_step_was_aborted_is_killed_by_slurm() {
+    let killed = "srun: error: n1: tasks 0-35: Killed";
+    let aborted = "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.";
+    let trace = "KeyError: 'ecutrho'";
+    let of = |lines: [&str; 3]| of("scheduler", &lines.join("\n")).class;
+    assert_eq!(of([trace, aborted, killed]), "key-error");
+    // The kernel killed a task first, and Slurm ended the others for it.
+    assert_eq!(of(["step 1 loss 2.0", killed, aborted]), "host-oom-kill");
+}

@@ -1,8 +1,8 @@
 //! What a class means where it was said: a narrower class, and why.
 
 use crate::frames::{
-    below, checks_settings, innermost, loader, looks_up_label, looks_up_saved, looks_up_setting, maker,
-    makes_shared_memory, mismatched_package, misses_a_variable, reads_samples, waits_for_one,
+    asserts_a_path, below, checks_settings, innermost, loader, looks_up_label, looks_up_saved, looks_up_setting, maker,
+    makes_shared_memory, mismatched_package, misses_a_variable, moves_a_file, reads_samples, waits_for_one,
 };
 use crate::{Scene, Sign};
 
@@ -39,6 +39,7 @@ pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'stati
         .or_else(|| no_number_agrees(scene, class))
         .or_else(|| waiting(scene, sign, class))
         .or_else(|| of_a_setting(sign, class))
+        .or_else(|| of_a_path(sign, class))
         .or_else(|| in_shared_memory(sign, class))
         .or_else(|| of_the_data(sign, class))
         .or_else(|| of_the_framework(sign, class))
@@ -101,7 +102,7 @@ fn waiting(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str,
         let why = format!("It waited in a barrier of {function}, in which one rank works and the others wait.");
         return Some(("hang-stalled-ranks", why));
     }
-    (class == "nccl-timeout" && scene.first_of("still-preparing").is_some()).then(|| {
+    scene.first_of("still-preparing").map(|_| {
         let why = "A data set was still being prepared, which one rank does while the others wait.";
         ("hang-stalled-ranks", why.to_owned())
     })
@@ -132,6 +133,20 @@ fn of_a_setting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     let settings = looked_up("code").or_else(|| looked_up("raising"))?;
     let why = format!("The key was looked up in {settings}, so a setting is missing.");
     Some(("config-error", why))
+}
+
+/// An assertion that a path is there, and a path that was gone when it should have been removed or renamed.
+fn of_a_path(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    if class == "assertion-error" && asserts_a_path(sign) {
+        let why = "It was asserted that a path is there, and it is not.".to_owned();
+        return Some(("file-not-found", why));
+    }
+    let moved = (class == "file-not-found").then(|| moves_a_file(sign)).flatten()?;
+    sign.rank().is_some().then(|| {
+        let why =
+            format!("It was gone when {moved} came to it, in a job of several ranks: another one was there before.");
+        ("race-on-shared-filesystem", why)
+    })
 }
 
 fn of_the_data(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
