@@ -89,10 +89,11 @@ pub(crate) fn opinion(scene: &Scene<'_>, ranking: &[Candidate], now: Timestamp) 
 
 /// Candidates in the order of the engines, as strong as they are beside each other.
 fn beside_each_other(scene: &Scene<'_>) -> Vec<Candidate> {
-    let mut ranking: Vec<Candidate> = engine::candidates(scene)
-        .into_iter()
-        .map(|candidate| storage::weigh(scene, refine::refine(scene, candidate)))
-        .collect();
+    let mut ranking = engine::candidates(scene);
+    for candidate in &mut ranking {
+        refine::refine(scene, candidate);
+        storage::weigh(scene, candidate);
+    }
     let first_cause = ranking
         .iter()
         .filter(|candidate| candidate.strength == Strength::Cause)

@@ -8,23 +8,25 @@ use crate::glimpse::{Glimpse, Meaning};
 use crate::knowledge::Known;
 use crate::scope::ScopeRef;
 
-/// Whose failure a sign may belong to: a machine's is that of each job on it, and its own where none runs there.
-pub(crate) fn scopes<'a>(glimpse: &Glimpse<'a>, context: &'a Context) -> impl Iterator<Item = ScopeRef<'a>> {
-    let (own, machine) = match glimpse.entity {
-        Entity::Rank { job, generation, .. } => (Some(ScopeRef::Job(job, *generation)), None),
+/// Calls with each whose failure a sign may belong to: a machine's is that of each job on it, and its own where none runs there.
+pub(crate) fn each_scope<'a>(glimpse: &Glimpse<'a>, context: &'a Context, mut each: impl FnMut(ScopeRef<'a>)) {
+    let machine = match glimpse.entity {
+        Entity::Rank { job, generation, .. } => return each(ScopeRef::Job(job, *generation)),
         Entity::Job { job } => {
             let known = context.job(job).map(|known| known.generation);
-            (Some(ScopeRef::Job(job, known.unwrap_or_default())), None)
+            return each(ScopeRef::Job(job, known.unwrap_or_default()));
         }
-        Entity::Node { node } | Entity::Device { node, .. } => (None, Some(node)),
-        Entity::Unknown => (None, Some(&glimpse.evidence.node)),
+        Entity::Node { node } | Entity::Device { node, .. } => node,
+        Entity::Unknown => &glimpse.evidence.node,
     };
-    let there = machine.into_iter().flat_map(|node| context.jobs_on(node));
-    let mut jobs = there
-        .map(|(job, known)| ScopeRef::Job(job, known.generation))
-        .peekable();
-    let idle = machine.filter(|_| jobs.peek().is_none());
-    own.or(idle.map(ScopeRef::Node)).into_iter().chain(jobs)
+    let mut idle = true;
+    for (job, known) in context.jobs_on(machine) {
+        idle = false;
+        each(ScopeRef::Job(job, known.generation));
+    }
+    if idle {
+        each(ScopeRef::Node(machine));
+    }
 }
 
 /// Whether a sign is a failure by itself: a rank that ended, a silent node, a machine that reports an outright fault, a

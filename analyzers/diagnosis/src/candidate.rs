@@ -1,8 +1,8 @@
 //! Candidate root causes, as the engines propose them.
 
-use std::collections::BTreeSet;
-
 use rankguard_model::{ClassId, Entity, Rank};
+
+use crate::row::Row;
 
 /// What kind of explanation a candidate is. A stronger kind explains weaker ones, never the other way round: a dead GPU
 /// explains a collective that timed out, a time-out does not explain a dead GPU.
@@ -32,7 +32,7 @@ pub struct Candidate {
     /// Index of the sign that came first.
     pub first: usize,
     /// Indices of the signs that say the same, `first` included.
-    pub support: BTreeSet<usize>,
+    pub(crate) support: Row<usize>,
     /// What kind of explanation it is.
     pub strength: Strength,
     /// 0 to 1, how sure the engine is by what it saw.
@@ -44,29 +44,29 @@ pub struct Candidate {
 impl Candidate {
     /// A candidate resting on one sign.
     pub fn new(class: impl Into<ClassId>, blamed: Entity, first: usize, strength: Strength, score: f64) -> Self {
+        let mut support = Row::default();
+        support.insert(first);
         Self {
             class: class.into(),
             layer: None,
             root_rank: blamed.rank(),
             blamed,
             first,
-            support: BTreeSet::from([first]),
+            support,
             strength,
             score,
             notes: Vec::new(),
         }
     }
 
-    /// The same with further support; each independent witness closes a third of the gap to certainty.
-    /// The note is written where there is something to confirm it.
-    #[must_use]
-    pub fn confirmed(mut self, by: impl IntoIterator<Item = usize>, note: impl FnOnce() -> String) -> Self {
+    /// Gives it further support; each independent witness closes a third of the gap to certainty. The note is written where
+    /// there is something to confirm it.
+    pub(crate) fn confirm(&mut self, by: impl IntoIterator<Item = usize>, note: impl FnOnce() -> String) {
         let before = self.support.len();
         self.support.extend(by);
         if self.support.len() > before {
             self.score += (1.0 - self.score) / 3.0;
             self.notes.push(note());
         }
-        self
     }
 }

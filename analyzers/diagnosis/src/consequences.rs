@@ -94,9 +94,9 @@ fn tolerated(scene: &Scene<'_>, ranking: &mut [Candidate]) {
         .filter(|first| is_exception(&scene.signs[*first]))
         .max();
     for candidate in ranking {
-        let last = candidate.support.last().copied().unwrap_or(candidate.first);
-        let only_told = |at: &usize| {
-            let sign = &scene.signs[*at];
+        let last = candidate.support.greatest().unwrap_or(candidate.first);
+        let only_told = |at: usize| {
+            let sign = &scene.signs[at];
             !is_exception(sign) && !sign.text.contains("rror(s) in loading")
         };
         let went_on = raised.is_some_and(|raised| raised > last);

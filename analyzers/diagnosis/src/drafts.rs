@@ -56,29 +56,24 @@ impl OfScope {
 impl Orders {
     /// A draft is there, or is there again.
     fn enter(&mut self, draft: &Draft, policy: &Policy) {
-        let id = draft.id;
-        let of = self.of.of(&draft.scope);
-        match &draft.concluded {
-            None => {
-                of.open = Some(id);
-                self.due.insert((draft.deadline(policy), id));
-            }
-            Some(conclusion) => {
-                of.done.insert(id.0);
-                self.done.insert((conclusion.at, id), ());
-                for node in draft.nodes_of_job() {
-                    self.done_on.of(node).insert(id.0);
-                }
-            }
+        if draft.concluded.is_some() {
+            return self.conclude(draft);
         }
+        self.of.of(&draft.scope).open = Some(draft.id);
+        self.due.insert((draft.deadline(policy), draft.id));
     }
 
-    /// A draft is about to be concluded.
-    fn leave(&mut self, draft: &Draft, policy: &Policy) {
-        if let Some(of) = self.of.get_mut(&draft.scope) {
-            of.leave(draft);
+    /// A draft is concluded, which was open, concluded before, or not there.
+    fn conclude(&mut self, draft: &Draft) {
+        let id = draft.id;
+        let Some(conclusion) = &draft.concluded else { return };
+        let of = self.of.of(&draft.scope);
+        of.open = of.open.filter(|open| *open != id);
+        of.done.insert(id.0);
+        self.done.insert((conclusion.at, id), ());
+        for node in draft.nodes_of_job() {
+            self.done_on.of(node).insert(id.0);
         }
-        self.leave_moments(draft, policy);
     }
 
     /// A draft is gone for good.
@@ -138,9 +133,9 @@ impl Drafts {
     /// Concludes an open draft again or for the first time: `how` sets its conclusion.
     pub(crate) fn conclude<T>(&mut self, id: DraftId, policy: &Policy, how: impl FnOnce(&mut Draft) -> T) -> Option<T> {
         let draft = self.all.get_mut(&id)?;
-        self.orders.leave(draft, policy);
+        self.orders.leave_moments(draft, policy);
         let told = how(draft);
-        self.orders.enter(draft, policy);
+        self.orders.conclude(draft);
         Some(told)
     }
 

@@ -61,7 +61,7 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
     let mut speakers = winner
         .support
         .iter()
-        .filter_map(|index| scene.signs[*index].entity.rank());
+        .filter_map(|index| scene.signs[index].entity.rank());
     if let Some(first) = speakers.next()
         && speakers.any(|other| other != first)
         && program

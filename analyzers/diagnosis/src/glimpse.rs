@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rankguard_model::{Body, ClassId, Entity, Evidence, EvidenceId, Mark, NodeId, Role, Source, Timestamp};
 
-use crate::sameness::sameness;
+use crate::sameness::Said;
 use crate::{Sign, What};
 
 /// The class of an exception that no signature knows better: it says how a failure surfaced, not what it is.
@@ -21,7 +21,7 @@ pub(crate) struct Glimpse<'e> {
     pub(crate) meaning: Meaning<'e>,
     pub(crate) text: Cow<'e, str>,
     pub(crate) synthetic: bool,
-    /// What is the same in all repeats of it, as a number ([`sameness`]); none for what is never a repeat: ends of processes
+    /// What is the same in all repeats of it, as a number ([`Said::sameness`]); none for what is never a repeat: ends of processes
     /// and facts.
     pub(crate) same: Option<u64>,
 }
@@ -49,11 +49,21 @@ impl<'e> Glimpse<'e> {
         let telling = move |mark: &&Mark| !known || mark.class.as_str() != SURFACED;
         let marks = evidence.marks.iter().filter(telling).map(Meaning::Mark);
         let meanings = plain.map(Meaning::Plain).into_iter().chain(marks);
-        meanings.map(|meaning| Self::new(evidence, meaning))
+        // All marks of a line share its words.
+        let said = (!evidence.marks.is_empty()).then(|| {
+            let text = text(&evidence.body);
+            Said::of(evidence.source, &evidence.entity, &text)
+        });
+        meanings.map(move |meaning| Self::new(evidence, meaning, said.as_ref()))
     }
 
-    fn new(evidence: &'e Evidence, meaning: Meaning<'e>) -> Self {
+    fn new(evidence: &'e Evidence, meaning: Meaning<'e>, said: Option<&Said<'_>>) -> Self {
+        let same = match (said, &meaning) {
+            (Some(said), Meaning::Mark(mark)) => Some(said.sameness(mark)),
+            _ => None,
+        };
         Self {
+            same,
             evidence: &evidence.id,
             at: evidence.at,
             timed: true,
@@ -62,14 +72,19 @@ impl<'e> Glimpse<'e> {
             meaning,
             text: text(&evidence.body),
             synthetic: evidence.synthetic,
-            same: None,
         }
-        .weighed()
     }
 
     /// Of a sign that exists.
     pub(crate) fn of(sign: &'e Sign) -> Self {
+        let said = || Said::of(sign.source, &sign.entity, &sign.text);
+        Self::again(sign, sign.mark().map(|mark| said().sameness(mark)))
+    }
+
+    /// Of a sign of which is known what is the same in all repeats of it.
+    pub(crate) fn again(sign: &'e Sign, same: Option<u64>) -> Self {
         Self {
+            same,
             evidence: &sign.evidence,
             at: sign.at,
             timed: sign.timed,
@@ -81,16 +96,7 @@ impl<'e> Glimpse<'e> {
             },
             text: Cow::Borrowed(&sign.text),
             synthetic: sign.synthetic,
-            same: None,
         }
-        .weighed()
-    }
-
-    fn weighed(mut self) -> Self {
-        self.same = self
-            .mark()
-            .map(|mark| sameness(self.source, self.entity, mark, &self.text));
-        self
     }
 
     /// The sign, for whoever keeps it.

@@ -20,6 +20,11 @@ impl<'a> Known<'a> {
         }
     }
 
+    /// Whether it is of this class.
+    pub(crate) fn is(&self, class: &ClassId) -> bool {
+        self.id == class
+    }
+
     /// The layer the class sits in; `unknown` for a class nobody knows.
     pub(crate) fn layer(&self) -> &'a str {
         self.class.map_or("unknown", |class| class.layer.as_str())

@@ -48,8 +48,8 @@ type Place = Arrival;
 
 /// A sign that is held.
 #[derive(Debug, Clone)]
-struct Held {
-    sign: Sign,
+pub(crate) struct Held {
+    pub(crate) sign: Sign,
     arrival: Arrival,
     /// Whom it speaks of, folded.
     whom: u64,
@@ -59,15 +59,30 @@ struct Held {
     filed: Timestamp,
 }
 
+/// What speaks of somebody.
+#[derive(Debug, Clone, Default)]
+struct Spoken {
+    /// In the order of arrival.
+    all: Row,
+    /// Whether its kinds are told apart: of what was never as much as is held of one kind, none can be full.
+    by_kind: bool,
+}
+
+impl Held {
+    pub(crate) fn glimpse(&self) -> Glimpse<'_> {
+        Glimpse::again(&self.sign, self.same)
+    }
+}
+
 /// Signs that may explain what comes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     held: Rising<Place, Box<Held>>,
     arrived: Arrival,
     by_time: Rising<(Timestamp, Place), ()>,
-    /// What speaks of whom, in the order of arrival.
-    of: ByName<u64, Row>,
-    /// Of it what says the same, as far as that can be a repeat.
+    /// What speaks of whom.
+    of: ByName<u64, Spoken>,
+    /// Of those of whom much is said, what says the same, as far as that can be a repeat.
     alike: ByName<(u64, u64), Row>,
 }
 
@@ -106,13 +121,29 @@ impl Memory {
 
     /// Holds a sign at the place of its arrival.
     fn insert(&mut self, held: Box<Held>) {
-        let place = held.arrival;
-        self.of.of(&held.whom).insert(place);
-        if let Some(same) = held.same {
-            self.alike.of(&(held.whom, same)).insert(place);
+        let (place, whom) = (held.arrival, held.whom);
+        let spoken = self.of.of(&whom);
+        spoken.all.insert(place);
+        let told_apart = spoken.by_kind;
+        spoken.by_kind |= spoken.all.len() >= KEPT;
+        let tells_apart = spoken.by_kind && !told_apart;
+        if let Some(same) = held.same.filter(|_| told_apart) {
+            self.alike.of(&(whom, same)).insert(place);
         }
         self.by_time.insert((held.filed, place), ());
         self.held.insert(place, held);
+        if tells_apart {
+            self.tell_apart(whom);
+        }
+    }
+
+    /// Tells the kinds apart of what speaks of somebody.
+    fn tell_apart(&mut self, whom: u64) {
+        for place in self.of.get(&whom).into_iter().flat_map(|spoken| spoken.all.iter()) {
+            if let Some(same) = self.held.get(&place).and_then(|held| held.same) {
+                self.alike.of(&(whom, same)).insert(place);
+            }
+        }
     }
 
     /// Where the newest stands of a kind, if enough of it is held.
@@ -172,7 +203,7 @@ impl Memory {
     }
 
     /// Signs that may belong to a scope's failure, in the order of their arrival.
-    pub(crate) fn of_scope<'a>(&'a self, scope: &Scope, context: &Context) -> Vec<&'a Sign> {
+    pub(crate) fn of_scope<'a>(&'a self, scope: &Scope, context: &Context) -> Vec<&'a Held> {
         let mut found: Vec<&Held> = Vec::new();
         let mut take = |whom| found.extend(self.of_whom(whom).map(|(_, held)| held));
         match scope {
@@ -194,12 +225,16 @@ impl Memory {
             }
         }
         found.sort_unstable_by_key(|held| held.arrival);
-        found.into_iter().map(|held| &held.sign).collect()
+        found
     }
 
     /// What is held of whom. Names that fold alike are still two.
     fn of_whom<'a, 'w>(&'a self, asked: Whom<'w>) -> impl Iterator<Item = (Place, &'a Held)> + use<'a, 'w> {
-        let places = self.of.get(&asked.folded()).into_iter().flat_map(Row::iter);
+        let places = self
+            .of
+            .get(&asked.folded())
+            .into_iter()
+            .flat_map(|spoken| spoken.all.iter());
         let held = places.filter_map(|place| Some((place, &**self.held.get(&place)?)));
         held.filter(move |(_, held)| whom(&held.sign.entity, &held.sign.evidence) == asked)
     }
@@ -225,10 +260,83 @@ impl Memory {
             row.remove(place);
             row.is_empty()
         };
-        self.of.lessen(&held.whom, leave);
-        if let Some(same) = held.same {
+        let mut by_kind = false;
+        self.of.lessen(&held.whom, |spoken| {
+            by_kind = spoken.by_kind;
+            leave(&mut spoken.all)
+        });
+        if let Some(same) = held.same.filter(|_| by_kind) {
             self.alike.lessen(&(held.whom, same), leave);
         }
         Some(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use rankguard_model::{Fields, Mark, Role, Sequence, Source};
+
+    use super::*;
+
+    fn sign(number: u64, node: u8, kind: u8, at: i64) -> Sign {
+        let node = NodeId::from(format!("n{node}").as_str());
+        let mark = Mark {
+            class: format!("class-{kind}").as_str().into(),
+            role: Role::Root,
+            confidence: 0.9,
+            signature: "s".into(),
+            fields: Fields::new(),
+        };
+        Sign {
+            evidence: EvidenceId {
+                node: node.clone(),
+                seq: Sequence(number + 1),
+            },
+            at: Timestamp::from_millis(at),
+            timed: true,
+            source: Source::KernelLog,
+            entity: Entity::Node { node },
+            // Of the last kind are ends, which are never repeats.
+            what: if kind == 3 { What::Silent } else { What::Mark(mark) },
+            text: "it failed".to_owned(),
+            synthetic: false,
+        }
+    }
+
+    /// The same by a look at everything that is held.
+    fn hold(held: &mut Vec<Sign>, sign: &Sign, policy: &Policy) {
+        let same = |other: &Sign| other.what == sign.what && other.entity == sign.entity;
+        let alike = (0..held.len()).filter(|at| sign.mark().is_some() && same(&held[*at]));
+        let alike: Vec<usize> = alike.collect();
+        match alike.last() {
+            Some(newest) if alike.len() >= KEPT => drop(held.remove(*newest)),
+            _ if held.len() >= policy.memory_signs => drop(held.remove(0)),
+            _ => {}
+        }
+        held.push(sign.clone());
+    }
+
+    proptest! {
+        #[test]
+        fn it_holds_what_a_look_at_everything_would(
+            room in 8..90_usize,
+            steps in prop::collection::vec((0..2_u8, 0..4_u8, 0..30_i64), 0..400),
+        ) {
+            let window = Duration::from_millis(300);
+            let policy = Policy { memory_signs: room, window, ..Policy::default() };
+            let (mut memory, mut plain) = (Memory::default(), Vec::new());
+            for (number, (node, kind, ago)) in (0..).zip(steps) {
+                let now = number as i64 * 5;
+                let sign = sign(number, node, kind, now - ago);
+                memory.forget(Timestamp::from_millis(now), &policy);
+                plain.retain(|held: &Sign| Timestamp::from_millis(now).since(held.at) <= window);
+                memory.hold(&Glimpse::of(&sign), &policy);
+                hold(&mut plain, &sign, &policy);
+                prop_assert!(memory.in_order().eq(&plain));
+            }
+        }
     }
 }

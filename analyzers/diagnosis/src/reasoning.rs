@@ -10,6 +10,9 @@ use crate::{Candidate, Scene, Sign, Strength};
 /// Longest piece of foreign text that is quoted in a sentence.
 const QUOTE: usize = 200;
 
+/// Most groups of marks that are told of.
+const GROUPS: usize = 12;
+
 /// Bytes that hold most sentences without what they quote.
 const ROOM: usize = 160;
 
@@ -64,9 +67,18 @@ fn opening(first: &Sign, verdict: &Verdict) -> String {
     text
 }
 
+/// Marks of one source and class that play one role.
+struct Group<'a> {
+    source: Source,
+    class: &'a str,
+    role: Role,
+    first: &'a Sign,
+    count: u64,
+}
+
 /// What else was said, grouped by source and class, so that a burst is one line.
 fn followers(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason> {
-    let mut groups: BTreeMap<(Source, &str, Role), Vec<usize>> = BTreeMap::new();
+    let mut groups: Vec<Group<'_>> = Vec::new();
     for (index, sign) in scene.marks() {
         let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
             continue;
@@ -74,40 +86,55 @@ fn followers(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason>
         if index == winner.first || sign.evidence == first.evidence || mark.role == Role::Noise {
             continue;
         }
-        let role = if winner.support.contains(&index) {
+        let role = if winner.support.contains(index) {
             Role::Confirmation
         } else {
             Role::Cascade
         };
-        groups
-            .entry((sign.source, class.as_str(), role))
-            .or_default()
-            .push(index);
+        let (source, class) = (sign.source, class.as_str());
+        let known = |group: &&mut Group<'_>| (group.source, group.class, group.role) == (source, class, role);
+        if let Some(group) = groups.iter_mut().find(known) {
+            group.count += 1;
+        } else if groups.len() < GROUPS {
+            groups.push(Group {
+                source,
+                class,
+                role,
+                first: sign,
+                count: 1,
+            });
+        }
     }
-    let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, indices)| indices.first().copied());
-    groups
-        .into_iter()
-        .take(12)
-        .filter_map(|((_, class, role), indices)| {
-            let sign = &scene.signs[*indices.first()?];
-            let count = if indices.len() == 1 {
-                "once".to_owned()
-            } else {
-                format!("{} times", indices.len())
-            };
-            let meaning = match role {
-                Role::Confirmation => "which confirms it",
-                _ if before(sign, first) => "which does not explain it",
-                _ => "which follows from it and blames nobody",
-            };
-            let mut text = capital(&moment(sign, first));
-            text.push_str(", ");
-            speaker(&mut text, sign);
-            text += &format!(" reports {class} {count}, {meaning}.");
-            Some(Reason { at: sign.at, text })
-        })
-        .collect()
+    groups.iter().map(|group| follower(group, first)).collect()
+}
+
+fn follower(group: &Group<'_>, first: &Sign) -> Reason {
+    let sign = group.first;
+    let meaning = match group.role {
+        Role::Confirmation => "which confirms it",
+        _ if before(sign, first) => "which does not explain it",
+        _ => "which follows from it and blames nobody",
+    };
+    let mut text = String::with_capacity(ROOM);
+    moment(&mut text, sign, first);
+    text.push_str(", ");
+    speaker(&mut text, sign);
+    for part in [" reports ", group.class, " "] {
+        text.push_str(part);
+    }
+    if group.count == 1 {
+        text.push_str("once");
+    } else {
+        number(&mut text, group.count);
+        text.push_str(" times");
+    }
+    for part in [", ", meaning, "."] {
+        text.push_str(part);
+    }
+    Reason {
+        at: sign.at,
+        text: capital(text),
+    }
 }
 
 /// Which ranks ended, node by node.
@@ -131,15 +158,25 @@ fn ended(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason> {
             } else {
                 "as survivors do"
             };
-            let text = format!(
-                "{}, {} on node {node} ended ({}), {meaning}.",
-                moment(sign, first),
-                names(&ranks),
-                hows.join(", ")
-            );
+            let mut text = String::with_capacity(ROOM);
+            moment(&mut text, sign, first);
+            let (names, hows) = (names(&ranks), hows.join(", "));
+            for part in [
+                ", ",
+                &names,
+                " on node ",
+                node.as_str(),
+                " ended (",
+                &hows,
+                "), ",
+                meaning,
+                ".",
+            ] {
+                text.push_str(part);
+            }
             Some(Reason {
                 at: sign.at,
-                text: capital(&text),
+                text: capital(text),
             })
         })
         .collect()
@@ -182,24 +219,56 @@ fn before(sign: &Sign, first: &Sign) -> bool {
 }
 
 /// When, relative to the first cause; silent about order where the clocks cannot tell.
-fn moment(sign: &Sign, first: &Sign) -> String {
+fn moment(text: &mut String, sign: &Sign, first: &Sign) {
     if !sign.timed && !first.timed {
-        return "besides".to_owned();
+        return text.push_str("besides");
     }
     if !sign.timed || !first.timed {
-        return "at a time that the log does not tell".to_owned();
+        return text.push_str("at a time that the log does not tell");
     }
     let millis = sign.at.millis_since(first.at);
-    let (span, word) = if millis < 0 {
-        (-millis, "earlier")
-    } else {
-        (millis, "later")
-    };
-    match span {
-        0 => "at the same moment".to_owned(),
-        1..1_000 => format!("{span} ms {word}"),
-        1_000..120_000 => format!("{:.1} s {word}", span as f64 / 1_000.0),
-        _ => format!("{:.1} min {word}", span as f64 / 60_000.0),
+    match millis.unsigned_abs() {
+        0 => return text.push_str("at the same moment"),
+        span @ 1..1_000 => {
+            number(text, span);
+            text.push_str(" ms ");
+        }
+        span @ 1_000..120_000 => {
+            tenths(text, span, 1_000);
+            text.push_str(" s ");
+        }
+        span => {
+            tenths(text, span, 60_000);
+            text.push_str(" min ");
+        }
+    }
+    text.push_str(if millis < 0 { "earlier" } else { "later" });
+}
+
+/// So many parts of a whole, with one digit behind the point. Its formatter finds out all digits before it leaves most out; it is
+/// asked where a part lies in the middle between two tenths.
+fn tenths(text: &mut String, parts: u64, whole: u64) {
+    let tenth = whole / 10;
+    if parts % tenth == tenth / 2 {
+        // A formatter that writes into a text does not fail.
+        let _ = write!(text, "{:.1}", parts as f64 / whole as f64);
+        return;
+    }
+    let tenths = (parts + tenth / 2) / tenth;
+    number(text, tenths / 10);
+    text.push('.');
+    number(text, tenths % 10);
+}
+
+fn number(text: &mut String, number: u64) {
+    let digit = |number: u64| char::from(b'0' + (number % 10) as u8);
+    let mut place = 1_u64;
+    while number / place >= 10 {
+        place *= 10;
+    }
+    while place > 0 {
+        text.push(digit(number / place));
+        place /= 10;
     }
 }
 
@@ -253,7 +322,7 @@ fn names(ranks: &BTreeSet<Rank>) -> String {
 }
 
 fn quote(text: &mut String, said: &str) {
-    let line = said.lines().next().unwrap_or_default().trim();
+    let line = said.split_once('\n').map_or(said, |(line, _)| line).trim();
     // What has no more bytes has no more characters.
     let beyond = (line.len() > QUOTE).then(|| line.char_indices().nth(QUOTE)).flatten();
     match beyond {
@@ -262,9 +331,34 @@ fn quote(text: &mut String, said: &str) {
     }
 }
 
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+/// The same as the beginning of a sentence; moments begin with plain letters and numbers.
+fn capital(mut text: String) -> String {
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_are_written_as_their_formatter_writes_them(parts in prop_oneof![0..200_000_u64, any::<u32>().prop_map(u64::from)]) {
+            for whole in [1_000, 60_000] {
+                // Also in the middle between two tenths.
+                for parts in [parts, parts / whole * whole + whole / 20 * 3] {
+                    let mut text = String::new();
+                    tenths(&mut text, parts, whole);
+                    prop_assert_eq!(text, format!("{:.1}", parts as f64 / whole as f64));
+                }
+            }
+            let mut text = String::new();
+            number(&mut text, parts);
+            prop_assert_eq!(text, parts.to_string());
+        }
+    }
 }

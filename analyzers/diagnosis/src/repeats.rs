@@ -14,11 +14,49 @@ pub(crate) const KEPT: usize = 16;
 /// How often a draft was told the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Repeats {
-    kept: BTreeMap<u64, usize>,
+    kept: Counts,
     /// Signs that were only counted.
     pub(crate) counted: u64,
     /// When the newest of them happened.
     pub(crate) last_at: Timestamp,
+}
+
+/// Counts by number, the least by itself: most drafts are told one thing, which needs no memory beside theirs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<u64, usize>", into = "BTreeMap<u64, usize>")]
+struct Counts {
+    least: Option<(u64, usize)>,
+    others: BTreeMap<u64, usize>,
+}
+
+impl Counts {
+    /// The count of a number, zero where it had none.
+    fn of(&mut self, number: u64) -> &mut usize {
+        if let Some((least, count)) = self.least.filter(|(least, _)| *least > number) {
+            self.others.insert(least, count);
+            self.least = None;
+        }
+        match self.least.get_or_insert((number, 0)) {
+            (least, count) if *least == number => count,
+            _ => self.others.entry(number).or_default(),
+        }
+    }
+}
+
+impl From<BTreeMap<u64, usize>> for Counts {
+    fn from(mut all: BTreeMap<u64, usize>) -> Self {
+        Self {
+            least: all.pop_first(),
+            others: all,
+        }
+    }
+}
+
+impl From<Counts> for BTreeMap<u64, usize> {
+    fn from(counts: Counts) -> Self {
+        let Counts { least, others } = counts;
+        least.into_iter().chain(others).collect()
+    }
 }
 
 /// What becomes of a sign in a draft.
@@ -39,7 +77,7 @@ impl Repeats {
         let Some(same) = glimpse.same else {
             return Kept::Telling;
         };
-        let kept = self.kept.entry(same).or_default();
+        let kept = self.kept.of(same);
         if *kept == KEPT {
             self.counted += 1;
             self.last_at = self.last_at.max(glimpse.at);
@@ -55,10 +93,24 @@ impl Repeats {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use rankguard_model::{Entity, EvidenceId, Fields, Mark, Role, Sequence, Source};
 
     use super::*;
     use crate::{Sign, What};
+
+    proptest! {
+        #[test]
+        fn counts_are_a_map_whatever_the_order_of_its_numbers(numbers in prop::collection::vec(0..9_u64, 0..60)) {
+            let (mut counts, mut map) = (Counts::default(), BTreeMap::new());
+            for number in numbers {
+                *counts.of(number) += 1;
+                *map.entry(number).or_default() += 1;
+                prop_assert_eq!(&Counts::from(map.clone()), &counts);
+                prop_assert_eq!(&map, &BTreeMap::from(counts.clone()));
+            }
+        }
+    }
 
     #[test]
     fn what_repeats_is_weighed_again_whenever_there_is_twice_as_much_of_it_and_then_counted() {

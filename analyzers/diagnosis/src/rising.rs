@@ -64,7 +64,7 @@ impl<K: Ord, V> Rising<K, V> {
         gone.map(|(_, value)| value)
     }
 
-    pub(crate) fn keys(&self) -> impl DoubleEndedIterator<Item = &K> {
+    pub(crate) fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + Clone {
         self.0.iter().map(|(key, _)| key)
     }
 

@@ -35,9 +35,13 @@ pub(crate) fn without_cause(scene: &Scene<'_>) -> Vec<Finding> {
 
 /// The sign that speaks for each piece of evidence: the one the verdict rests on, else the surest.
 fn representatives(scene: &Scene<'_>, winner: Option<&Candidate>) -> Vec<usize> {
+    // One alone, as most are, speaks for itself.
+    if scene.signs.len() == 1 {
+        return vec![0];
+    }
     let worth = |index: usize| {
         let sign = &scene.signs[index];
-        let supports = winner.is_some_and(|winner| winner.support.contains(&index));
+        let supports = winner.is_some_and(|winner| winner.support.contains(index));
         let first = winner.is_some_and(|winner| winner.first == index);
         (
             first,
@@ -68,7 +72,7 @@ fn role(scene: &Scene<'_>, winner: &Candidate, index: usize, sign: &Sign) -> (Ro
             "It is the earliest sign of the cause that explains the rest.".to_owned(),
         );
     }
-    if winner.support.contains(&index) {
+    if winner.support.contains(index) {
         return (
             Role::Confirmation,
             winner.score,

@@ -3,13 +3,22 @@
 use crate::rising::Rising;
 
 /// Numbers in their order.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Row {
-    greatest: Option<u64>,
-    before: Rising<u64, ()>,
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row<N = u64> {
+    greatest: Option<N>,
+    before: Rising<N, ()>,
 }
 
-impl Row {
+impl<N> Default for Row<N> {
+    fn default() -> Self {
+        Self {
+            greatest: None,
+            before: Rising::default(),
+        }
+    }
+}
+
+impl<N: Ord + Copy> Row<N> {
     pub(crate) fn len(&self) -> usize {
         self.before.len() + usize::from(self.greatest.is_some())
     }
@@ -18,21 +27,25 @@ impl Row {
         self.greatest.is_none()
     }
 
-    pub(crate) fn greatest(&self) -> Option<u64> {
+    pub(crate) fn greatest(&self) -> Option<N> {
         self.greatest
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = N> + Clone {
         self.before.keys().copied().chain(self.greatest)
     }
 
     /// From the greatest to the least.
-    pub(crate) fn falling(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn falling(&self) -> impl Iterator<Item = N> {
         self.greatest.into_iter().chain(self.before.keys().rev().copied())
     }
 
+    pub(crate) fn contains(&self, number: N) -> bool {
+        self.greatest == Some(number) || self.before.get(&number).is_some()
+    }
+
     /// Puts a number in, where it is not there yet.
-    pub(crate) fn insert(&mut self, number: u64) {
+    pub(crate) fn insert(&mut self, number: N) {
         match self.greatest {
             Some(greatest) if number == greatest => {}
             Some(greatest) if number < greatest => self.before.insert(number, ()),
@@ -44,7 +57,7 @@ impl Row {
         }
     }
 
-    pub(crate) fn remove(&mut self, number: u64) {
+    pub(crate) fn remove(&mut self, number: N) {
         if self.greatest != Some(number) {
             self.before.remove(&number);
             return;
@@ -53,6 +66,12 @@ impl Row {
         if let Some(number) = self.greatest {
             self.before.remove(&number);
         }
+    }
+}
+
+impl<N: Ord + Copy> Extend<N> for Row<N> {
+    fn extend<I: IntoIterator<Item = N>>(&mut self, numbers: I) {
+        numbers.into_iter().for_each(|number| self.insert(number));
     }
 }
 
@@ -78,6 +97,7 @@ mod tests {
                 }
                 prop_assert_eq!((row.len(), row.is_empty()), (set.len(), set.is_empty()));
                 prop_assert_eq!(row.greatest(), set.last().copied());
+                prop_assert!((0..20).all(|number| row.contains(number) == set.contains(&number)));
                 prop_assert!(row.iter().eq(set.iter().copied()));
                 prop_assert!(row.falling().eq(set.iter().rev().copied()));
             }

@@ -4,30 +4,49 @@ use std::hash::{Hash, Hasher};
 
 use rankguard_model::{Entity, Fold, Mark, Source};
 
-/// What is the same in all repeats of a mark, as a number. Whoever found two kinds of lines that fold alike would only have
-/// them counted as one.
-///
-/// Numbers in the text are left out (sizes and counters differ from line to line), except those by which a line names a
-/// process or a rank.
-pub(crate) fn sameness(source: Source, entity: &Entity, mark: &Mark, text: &str) -> u64 {
-    let field = |name: &str| mark.fields.get(name);
-    let mut hasher = Fold::default();
-    (source, entity).hash(&mut hasher);
-    (&mark.class, mark.role, &mark.signature).hash(&mut hasher);
-    (field("pid"), field("rank")).hash(&mut hasher);
-    without_digits(text, |part| hasher.write(part));
-    let ends_in_number = text.bytes().next_back().is_none_or(|last| last.is_ascii_digit());
-    hasher.write_u8(u8::from(ends_in_number));
-    hasher.finish()
-}
-
-/// Bytes of a part.
+/// Bytes that are folded together.
 const PART: usize = 128;
 
-/// A text without its digits, part by part: all parts but the last are equally long, wherever the digits stood. Most words of a
-/// text have none and are taken whole.
-fn without_digits(text: &str, mut each: impl FnMut(&[u8])) {
-    let mut kept = [0; PART + 8];
+/// Who says what of whom: what all meanings of a piece of evidence share.
+#[derive(Debug)]
+pub(crate) struct Said<'e> {
+    source: Source,
+    entity: &'e Entity,
+    /// The text without its numbers: sizes and counters differ from line to line.
+    words: Vec<u8>,
+    ends_in_number: bool,
+}
+
+impl<'e> Said<'e> {
+    pub(crate) fn of(source: Source, entity: &'e Entity, text: &str) -> Self {
+        Self {
+            source,
+            entity,
+            words: without_digits(text),
+            ends_in_number: text.bytes().next_back().is_none_or(|last| last.is_ascii_digit()),
+        }
+    }
+
+    /// What is the same in all repeats of a mark, as a number. Whoever found two kinds of lines that fold alike would only have
+    /// them counted as one. Of the numbers in the text those count by which it names a process or a rank.
+    pub(crate) fn sameness(&self, mark: &Mark) -> u64 {
+        let field = |name: &str| mark.fields.get(name);
+        let mut hasher = Fold::default();
+        (self.source, self.entity).hash(&mut hasher);
+        (&mark.class, mark.role, &mark.signature).hash(&mut hasher);
+        (field("pid"), field("rank")).hash(&mut hasher);
+        // All parts but the last are equally long, and the last is shorter.
+        let (parts, rest) = self.words.as_chunks::<PART>();
+        parts.iter().for_each(|part| hasher.write(part));
+        hasher.write(rest);
+        hasher.write_u8(u8::from(self.ends_in_number));
+        hasher.finish()
+    }
+}
+
+/// A text without its digits. Most words of eight bytes have none and are taken whole.
+fn without_digits(text: &str) -> Vec<u8> {
+    let mut kept = vec![0; text.len()];
     let mut length = 0;
     let (words, rest) = text.as_bytes().as_chunks::<8>();
     for word in words {
@@ -37,25 +56,14 @@ fn without_digits(text: &str, mut each: impl FnMut(&[u8])) {
             kept[length..length + 8].copy_from_slice(word);
             length += 8;
         }
-        length = give_whole(&mut kept, length, &mut each);
     }
     length = keep(&mut kept, length, rest);
-    length = give_whole(&mut kept, length, &mut each);
-    each(&kept[..length]);
+    kept.truncate(length);
+    kept
 }
 
-/// Gives a part where one is whole; says how many bytes are left.
-fn give_whole(kept: &mut [u8; PART + 8], length: usize, each: &mut impl FnMut(&[u8])) -> usize {
-    if length < PART {
-        return length;
-    }
-    each(&kept[..PART]);
-    kept.copy_within(PART.., 0);
-    length - PART
-}
-
-/// Puts bytes that are no digits behind those that are kept; says how many there are then.
-fn keep(kept: &mut [u8; PART + 8], mut length: usize, bytes: &[u8]) -> usize {
+/// Puts bytes that are no digits behind those that are kept, where there is room for all; says how many there are then.
+fn keep(kept: &mut [u8], mut length: usize, bytes: &[u8]) -> usize {
     for byte in bytes {
         kept[length] = *byte;
         length += usize::from(!byte.is_ascii_digit());
@@ -84,7 +92,7 @@ mod tests {
             signature: "oom-killed".into(),
             fields: Fields::new(),
         };
-        sameness(Source::KernelLog, &Entity::Unknown, &mark, text)
+        Said::of(Source::KernelLog, &Entity::Unknown, text).sameness(&mark)
     }
 
     #[test]
@@ -97,15 +105,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_cut_into_equal_parts() {
+    fn what_is_kept_is_what_is_no_digit() {
         for length in 0..400 {
             let text: String = ('a'..='z').flat_map(|c| [c, '7', c, c]).cycle().take(length).collect();
-            let mut parts: Vec<Vec<u8>> = Vec::new();
-            without_digits(&text, |part| parts.push(part.to_vec()));
             let kept: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_digit()).collect();
-            assert_eq!(parts.concat(), kept);
-            let (last, whole) = parts.split_last().expect("a last part, however short");
-            assert!(last.len() < PART && whole.iter().all(|part| part.len() == PART));
+            assert_eq!(without_digits(&text), kept);
         }
     }
 

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Entity, Exit, Generation, JobId, NodeId, Rank, Role, Timestamp};
+use rankguard_model::{ClassId, Entity, Exit, Generation, JobId, NodeId, Rank, Role, Timestamp};
 
 use crate::engine::{self, Family};
 use crate::knowledge::Known;
@@ -47,6 +47,9 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// How many signs before one are asked whether they are of its class.
+const BESIDE: usize = 2;
+
 /// What the catalogue has of a sign's class, and the engine that looks at it.
 #[derive(Debug, Clone, Copy)]
 struct OfClass<'a> {
@@ -54,16 +57,32 @@ struct OfClass<'a> {
     family: Option<Family>,
 }
 
+impl<'a> OfClass<'a> {
+    fn of(catalogue: &'a Catalogue, class: &'a ClassId) -> Self {
+        let known = Known::of(catalogue, class);
+        let family = engine::family(class.as_str(), known.layer());
+        Self { known, family }
+    }
+}
+
 impl<'a> Scene<'a> {
+    /// What is known of the class of each sign. Signs of a storm say the same few things, so it is looked up once for those
+    /// that stand together.
+    fn of_classes(&self) -> Vec<Option<OfClass<'a>>> {
+        let mut all: Vec<Option<OfClass<'a>>> = Vec::with_capacity(self.signs.len());
+        for sign in self.signs {
+            let of = sign.class().map(|class| {
+                let before = all.iter().rev().take(BESIDE).flatten();
+                let same = before.copied().find(|of| of.known.is(class));
+                same.unwrap_or_else(|| OfClass::of(self.catalogue, class))
+            });
+            all.push(of);
+        }
+        all
+    }
+
     fn of_class(&self, index: usize) -> Option<&OfClass<'a>> {
-        let of = |sign: &'a Sign| {
-            let class = sign.class()?;
-            let known = Known::of(self.catalogue, class);
-            let family = engine::family(class.as_str(), known.layer());
-            Some(OfClass { known, family })
-        };
-        let all = || self.signs.iter().map(of).collect();
-        self.known.get_or_init(all).get(index)?.as_ref()
+        self.known.get_or_init(|| self.of_classes()).get(index)?.as_ref()
     }
 }
 

@@ -33,9 +33,9 @@ pub fn answers_again(mark: &Mark) -> bool {
 }
 
 /// Makes less of a candidate that rests on file systems which the job does not use, or which answer again while it stands.
-pub(crate) fn weigh(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
+pub(crate) fn weigh(scene: &Scene<'_>, candidate: &mut Candidate) {
     if let Some(job) = scene.job {
-        if rests_on(scene, &candidate, |sign| is_beside(scene, sign, job)) {
+        if rests_on(scene, candidate, |sign| is_beside(scene, sign, job)) {
             candidate.strength = Strength::Outcome;
             candidate.score *= BESIDE;
             candidate
@@ -57,21 +57,20 @@ pub(crate) fn weigh(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
             .filter(|(_, sign)| names(&sign.text, &place))
             .map(|(index, _)| index);
         let named: Vec<usize> = named.collect();
-        candidate = candidate.confirmed(named, || format!("A rank itself names {place}."));
+        candidate.confirm(named, || format!("A rank itself names {place}."));
     }
     let stands = scene.signs.iter().any(|sign| sign.what == What::Stalled);
-    if stands && rests_on(scene, &candidate, |sign| is_answered(scene, sign)) {
+    if stands && rests_on(scene, candidate, |sign| is_answered(scene, sign)) {
         candidate.strength = candidate.strength.min(Strength::Symptom);
         candidate.score *= 0.5;
         let note = "It answers again, and still no rank makes a step.".to_owned();
         candidate.notes.push(note);
     }
-    candidate
 }
 
 /// Whether this is true of every mark that a candidate rests on.
 fn rests_on(scene: &Scene<'_>, candidate: &Candidate, is: impl Fn(&Sign) -> bool) -> bool {
-    let marks = candidate.support.iter().map(|index| &scene.signs[*index]);
+    let marks = candidate.support.iter().map(|index| &scene.signs[index]);
     let mut marks = marks.filter(|sign| sign.mark().is_some()).peekable();
     marks.peek().is_some() && marks.all(is)
 }

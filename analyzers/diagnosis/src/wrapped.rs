@@ -1,5 +1,7 @@
 //! Complaints that wrap another: a runtime, a mount or a remote shell could not do its work, and a reason stands beside it.
 
+use rankguard_model::ClassId;
+
 use crate::{Candidate, Scene, Sign, Strength};
 
 /// What they say when they could not do their work: where a line beside it tells why, that is the cause.
@@ -49,14 +51,11 @@ const BESIDE: usize = 4;
 
 /// Makes symptoms of the wrappers whose reason is told.
 pub(crate) fn look_inside(scene: &Scene<'_>, ranking: &mut [Candidate]) {
-    let reasons: Vec<(String, usize)> = ranking
+    let is_reason = |class: &str| REASONS.contains(&class) || ON_ONE_LINE.iter().any(|(_, reason)| *reason == class);
+    let reasons: Vec<(ClassId, usize)> = ranking
         .iter()
-        .filter(|candidate| candidate.strength == Strength::Cause)
-        .map(|candidate| (candidate.class.to_string(), candidate.first))
-        .filter(|(class, _)| {
-            let class = class.as_str();
-            REASONS.contains(&class) || ON_ONE_LINE.iter().any(|(_, reason)| *reason == class)
-        })
+        .filter(|candidate| candidate.strength == Strength::Cause && is_reason(candidate.class.as_str()))
+        .map(|candidate| (candidate.class.clone(), candidate.first))
         .collect();
     for candidate in ranking.iter_mut() {
         let class = candidate.class.as_str();

@@ -5,6 +5,7 @@
 //! only costs less than that ([`recall`]).
 
 mod blind;
+mod judgement;
 mod literals;
 mod masked;
 mod recall;
@@ -20,6 +21,8 @@ use crate::decode::{DriverVersion, decode};
 use crate::line::LINE_LIMIT;
 use crate::scan::{self, Scanner};
 use crate::signature::{CodeKind, EntityRule, Signature};
+use judgement::Judged;
+pub(crate) use judgement::Judgement;
 use literals::{Candidates, Literals};
 use masked::masked;
 use recall::{Known, Recall};
@@ -90,23 +93,6 @@ pub(crate) struct Hit {
     rule: usize,
 }
 
-/// All that match a text.
-struct Found {
-    /// In the order of the signatures.
-    hits: Vec<Hit>,
-    /// Whether something stands in it by which what spans several lines begins.
-    opens: bool,
-}
-
-/// What the signatures say of a line.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Judgement {
-    /// Those that hold beside each other, best first.
-    pub(crate) hits: Vec<Hit>,
-    /// Whether one matched that is more than chatter, even where another silenced it, or the line begins something.
-    pub(crate) speaks: bool,
-}
-
 impl Matcher {
     /// From all signatures of a catalogue.
     pub fn new(catalogue: &Catalogue) -> Self {
@@ -152,8 +138,7 @@ impl Matcher {
     /// ([`crate::line::parse`]); a whole raw line works too, where a signature does not insist on the start of the message.
     pub fn marks(&self, source: Source, text: &str) -> Vec<Mark> {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
-        let all = self.settled(self.find(source, text).hits).hits;
-        all.into_iter().map(|hit| hit.mark).collect()
+        self.judged(source, text).into_marks()
     }
 
     /// What finds the lines of a block that are worth a look.
@@ -165,9 +150,9 @@ impl Matcher {
     /// something stands in the text by which what spans several lines begins, `opens` looks closer.
     pub(crate) fn judge(&self, source: Source, text: &str, opens: impl FnOnce() -> bool) -> Judgement {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
-        let found = self.find(source, text);
-        let opens = found.opens && opens();
-        let mut judgement = self.settled(found.hits);
+        let judged = self.judged(source, text);
+        let opens = judged.opens() && opens();
+        let mut judgement = judged.into_judgement();
         let is_chatter = |hit: &Hit| self.chatter.contains(&hit.rule);
         if judgement.hits.iter().all(is_chatter) {
             judgement.hits.clear();
@@ -190,19 +175,22 @@ impl Matcher {
         candidates
     }
 
-    /// All signatures that match a text.
-    fn find(&self, source: Source, text: &str) -> Found {
+    /// What all signatures say of a text.
+    fn judged(&self, source: Source, text: &str) -> Judged {
         if !self.literals.in_storm() {
             let candidates = self.candidates(text);
             if candidates.iter().any(|word| *word != 0) {
                 self.literals.count();
             }
             let matching = self.matching(source, text, &self.with_chatter(candidates));
-            return self.found(text, self.opens(&candidates), matching.iter());
+            return Judged::Now(self.judgement(text, &matching), self.opens(&candidates));
         }
         masked(text, |masked| {
             if let Some(known) = self.recall.of(source, masked) {
-                return self.recalled(text, &known);
+                return match known.judges(text) {
+                    true => Judged::Before(known),
+                    false => Judged::Now(self.settled(self.recalled(text, &known)), known.opens),
+                };
             }
             let candidates = self.candidates(text);
             let opens = self.opens(&candidates);
@@ -212,12 +200,21 @@ impl Matcher {
                 *tried &= present;
             }
             let matching = self.matching(source, text, &tried);
-            let found = self.found(text, opens, matching.iter());
+            let judgement = self.judgement(text, &matching);
             if let Some(present) = present.filter(|_| Recall::takes(masked)) {
-                let told = self.told(source, masked, matching, &present);
-                self.recall.remember(source, masked, opens, told);
+                let rules = self.told(source, masked, matching, &present);
+                let same = |(number, told): &(usize, Told)| self.rules[*number].says_the_same(masked, told);
+                self.recall.remember(Known {
+                    source,
+                    masked: masked.into(),
+                    opens,
+                    of_all: rules.iter().all(same),
+                    rules,
+                    text: text.into(),
+                    judgement: judgement.clone(),
+                });
             }
-            found
+            Judged::Now(judgement, opens)
         })
     }
 
@@ -241,9 +238,9 @@ impl Matcher {
             .collect()
     }
 
-    fn found<'a>(&self, text: &str, opens: bool, matching: impl Iterator<Item = &'a (usize, Spans)>) -> Found {
-        let hits = matching.map(|(number, spans)| self.hit(*number, text, spans)).collect();
-        Found { hits, opens }
+    fn judgement(&self, text: &str, matching: &[(usize, Spans)]) -> Judgement {
+        let hit = |(number, spans): &(usize, Spans)| self.hit(*number, text, spans);
+        self.settled(matching.iter().map(hit).collect())
     }
 
     /// What the signatures say of all lines of a kind, of which one was tried.
@@ -268,42 +265,12 @@ impl Matcher {
     }
 
     /// All signatures that match a text of which the kind is known.
-    fn recalled(&self, text: &str, known: &Known) -> Found {
+    fn recalled(&self, text: &str, known: &Known) -> Vec<Hit> {
         let hit = |(number, told): &(usize, Told)| match told {
             Told::Matches(spans) => Some(self.hit(*number, text, spans)),
             Told::Depends => Some(self.hit(*number, text, &self.rules[*number].find(text)?)),
         };
-        Found {
-            hits: known.rules.iter().filter_map(hit).collect(),
-            opens: known.opens,
-        }
-    }
-
-    /// Which of the signatures that match hold beside each other.
-    fn settled(&self, mut hits: Vec<Hit>) -> Judgement {
-        let speaks = hits.iter().any(|hit| !self.chatter.contains(&hit.rule));
-        // One alone has nothing beside it.
-        if hits.len() < 2 {
-            return Judgement { hits, speaks };
-        }
-        hits.sort_by(|a, b| b.mark.confidence.total_cmp(&a.mark.confidence));
-        // The driver's own number says more than any wording around it.
-        if let Some(kind) = hits.iter().find(|hit| hit.coded).map(|hit| hit.entity) {
-            hits.retain(|hit| hit.entity == kind);
-        }
-        // What is known to be harmless in this wording silences guesses that are less sure.
-        if hits.first().is_some_and(|hit| hit.mark.role == Role::Noise) {
-            hits.truncate(1);
-        }
-        // How something surfaced says nothing beside what it was: a checkpoint that was not written for want of space is a
-        // full disk, an exception of a known wording is more than its type.
-        let surfaced = |hit: &Hit| self.surfaces.contains(&hit.mark.class);
-        let narrow = |hit: &Hit| !surfaced(hit) && hit.mark.confidence >= NARROW;
-        if hits.iter().any(narrow) {
-            hits.retain(|hit| !surfaced(hit));
-        }
-        hits.truncate(MARK_LIMIT);
-        Judgement { hits, speaks }
+        known.rules.iter().filter_map(hit).collect()
     }
 
     fn hit(&self, number: usize, text: &str, spans: &Spans) -> Hit {

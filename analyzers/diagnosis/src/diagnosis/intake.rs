@@ -5,11 +5,12 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{Finding, NodeId, Role, Timestamp};
 
 use super::Diagnosis;
-use crate::belongs::{opens, scopes};
+use crate::belongs::{each_scope, opens};
 use crate::conclude::conclude;
 use crate::conclusion::Conclusion;
 use crate::draft::Draft;
 use crate::glimpse::Glimpse;
+use crate::memory::Held;
 use crate::scope::ScopeRef;
 use crate::storage::{is_answer, is_over};
 use crate::{Change, Context, DraftId, Scope, Sign};
@@ -62,51 +63,64 @@ impl Diagnosis {
     ) {
         let opens = opens(glimpse, catalogue);
         let mut remember = opens;
-        for scope in scopes(glimpse, context) {
-            let of = self.drafts.of_scope(scope);
-            let (open, done) = of.map_or((None, None), |of| (of.open, of.newest_done()));
-            if let Some(id) = open {
-                self.drafts.change(id, &self.policy, |draft| {
-                    draft.add(glimpse, &self.policy);
-                    if glimpse.decides() {
-                        draft.newest_at = now;
-                        draft.look(catalogue);
-                    }
-                });
-                Change::Joined { draft: id }.join(changes);
-                continue;
-            }
-            let (stale, stopping) = match scope {
-                ScopeRef::Node(_) => (false, false),
-                ScopeRef::Job(job, generation) => context
-                    .job(job)
-                    .map_or((false, false), |known| (known.generation > generation, known.stopping)),
-            };
-            if self.join(now, glimpse, (scope, done), stale, catalogue, changes) {
-                continue;
-            }
-            if stale || stopping {
-                let why = if stale {
-                    "its generation may no longer act"
-                } else {
-                    "its job is being ended on purpose"
-                };
-                let dropped = Change::Dropped {
-                    evidence: glimpse.evidence.clone(),
-                    why: why.to_owned(),
-                };
-                dropped.join(changes);
-                continue;
-            }
-            if opens {
+        each_scope(glimpse, context, |scope| {
+            let found_none = !self.belongs(now, glimpse, scope, context, catalogue, changes);
+            if found_none && opens {
                 self.open_draft(now, glimpse, scope, context, catalogue).join(changes);
-            } else {
-                remember = true;
             }
-        }
+            remember |= found_none;
+        });
         if remember {
             self.memory.hold(glimpse, &self.policy);
         }
+    }
+
+    /// Whether a sign belongs to what is known of a scope, which then has it: the draft that gathers, a failure that was
+    /// concluded, or what may no longer act.
+    fn belongs(
+        &mut self,
+        now: Timestamp,
+        glimpse: &Glimpse<'_>,
+        scope: ScopeRef<'_>,
+        context: &Context,
+        catalogue: &Catalogue,
+        changes: &mut Vec<Change>,
+    ) -> bool {
+        let of = self.drafts.of_scope(scope);
+        let (open, done) = of.map_or((None, None), |of| (of.open, of.newest_done()));
+        if let Some(id) = open {
+            self.drafts.change(id, &self.policy, |draft| {
+                draft.add(glimpse, &self.policy);
+                if glimpse.decides() {
+                    draft.newest_at = now;
+                    draft.look(catalogue);
+                }
+            });
+            Change::Joined { draft: id }.join(changes);
+            return true;
+        }
+        let (stale, stopping) = match scope {
+            ScopeRef::Node(_) => (false, false),
+            ScopeRef::Job(job, generation) => context
+                .job(job)
+                .map_or((false, false), |known| (known.generation > generation, known.stopping)),
+        };
+        if self.join(now, glimpse, (scope, done), stale, catalogue, changes) {
+            return true;
+        }
+        if stale || stopping {
+            let why = if stale {
+                "its generation may no longer act"
+            } else {
+                "its job is being ended on purpose"
+            };
+            let dropped = Change::Dropped {
+                evidence: glimpse.evidence.clone(),
+                why: why.to_owned(),
+            };
+            dropped.join(changes);
+        }
+        stale || stopping
     }
 
     /// Late evidence of a concluded failure joins it: the `newest` of its scope, or a newer one that concerns its node. Says
@@ -158,18 +172,20 @@ impl Diagnosis {
     }
 
     /// What is remembered and may explain a draft that is opened at this moment: what is recent and was not overcome.
-    fn news(&self, at: Timestamp, draft: &Draft, context: &Context) -> Vec<&Sign> {
-        let mut held = self.memory.of_scope(&draft.scope, context);
-        let answers: Vec<&Sign> = held.iter().copied().filter(|sign| is_answer(sign)).collect();
+    fn news(&self, at: Timestamp, draft: &Draft, context: &Context) -> Vec<&Held> {
+        let mut all = self.memory.of_scope(&draft.scope, context);
+        let signs = all.iter().map(|held| &held.sign);
+        let answers: Vec<&Sign> = signs.filter(|sign| is_answer(sign)).collect();
         let went_on = |node: &NodeId| match &draft.scope {
             Scope::Job { job, generation } => self.steps.newest_on(job, *generation, &draft.placements, node),
             Scope::Node { .. } => None,
         };
-        held.retain(|held| {
-            let recent = at.since(held.at) <= self.policy.window;
-            recent && !self.steps.overcame(held) && !is_over(held, &answers, || held.node().and_then(went_on))
+        all.retain(|held| {
+            let sign = &held.sign;
+            let recent = at.since(sign.at) <= self.policy.window;
+            recent && !self.steps.overcame(sign) && !is_over(sign, &answers, || sign.node().and_then(went_on))
         });
-        held
+        all
     }
 
     fn open_draft(
@@ -186,7 +202,7 @@ impl Diagnosis {
         // In most drafts nothing follows, and they come and go by the thousand.
         draft.signs.reserve_exact(news.len() + 1);
         for held in news {
-            draft.add(&Glimpse::of(held), &self.policy);
+            draft.add(&held.glimpse(), &self.policy);
         }
         draft.add(glimpse, &self.policy);
         draft.look(catalogue);

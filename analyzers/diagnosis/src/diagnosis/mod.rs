@@ -108,16 +108,15 @@ impl Diagnosis {
     pub fn conclude(&mut self, now: Timestamp, catalogue: &Catalogue) -> Vec<Concluded> {
         let due = self.drafts.due_by(now);
         let flight = &self.flight;
-        let concluded = |id| {
+        let mut all = Vec::with_capacity(due.len());
+        for id in due {
             self.drafts.conclude(id, &self.policy, |draft| {
                 for sign in flight.signs(&draft.scope, &draft.placements) {
                     draft.add(&Glimpse::of(&sign), &self.policy);
                 }
-                conclude(draft, now, catalogue)
-            })
-        };
-        let mut all = Vec::with_capacity(due.len());
-        all.extend(due.into_iter().filter_map(concluded));
+                all.push(conclude(draft, now, catalogue));
+            });
+        }
         self.forget(now);
         all
     }

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use rankguard_model::{NodeId, Rank, Role, Severity, Source};
 
 use super::stalled::Stalled;
-use super::{Family, Found, Machine, confidence, machine_of};
+use super::{Family, Found, Machine, add, confidence, machine_of};
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     if !scene.has(Family::Fabric) {
-        all.extend(unresolved(scene));
-        return all.extend(mismatch(scene, &works(scene)));
+        add(all, unresolved(scene));
+        return add(all, mismatch(scene, &works(scene)));
     }
     let mut found = Found::new();
     let mut named: BTreeMap<&str, BTreeSet<Rank>> = BTreeMap::new();
@@ -83,7 +83,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         {
             candidate.root_rank = ranks.first().copied();
             // The dumps of all ranks tell more than one rank's words: that rank is where to look.
-            let dumped = |index: &usize| scene.signs[*index].source == Source::FlightRecorder;
+            let dumped = |index: usize| scene.signs[index].source == Source::FlightRecorder;
             if let Some(rank) = candidate.root_rank
                 && candidate.support.iter().any(dumped)
             {
@@ -93,25 +93,25 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         if (nameless || unresolved.is_some()) && candidate.class.as_str() == "rendezvous-failure" {
             candidate.strength = candidate.strength.min(Strength::Symptom);
         }
-        all.push(adapter_with_complaints(&complaints, candidate));
+        weigh_complaints(&complaints, &mut candidate);
+        all.push(candidate);
     }
-    all.extend(unresolved);
-    all.extend(stalled.mismatch(scene));
+    add(all, unresolved);
+    add(all, stalled.mismatch(scene));
     let works = works(scene);
-    all.extend(mismatch(scene, &works));
-    all.extend(missing_peer(scene, &complaints, &works));
+    add(all, mismatch(scene, &works));
+    add(all, missing_peer(scene, &complaints, &works));
 }
 
 /// A failed adapter is believed more when ranks lost connections.
-fn adapter_with_complaints(complaints: &[(usize, &Sign)], candidate: Candidate) -> Candidate {
+fn weigh_complaints(complaints: &[(usize, &Sign)], candidate: &mut Candidate) {
     if candidate.strength != Strength::Overriding {
-        return candidate;
+        return;
     }
     let support = candidate.support.clone();
     let note = || "Ranks lost their connections at about the same time.".to_owned();
-    let mut confirmed = candidate.confirmed(complaints.iter().map(|(index, _)| *index), note);
-    confirmed.support = support;
-    confirmed
+    candidate.confirm(complaints.iter().map(|(index, _)| *index), note);
+    candidate.support = support;
 }
 
 /// A name that was asked for an address of one family only, and under which then nobody was met. By itself that is what every

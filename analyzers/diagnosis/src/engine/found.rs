@@ -2,7 +2,6 @@
 
 use rankguard_model::{Device, Entity, NodeId};
 
-use super::FEW;
 use crate::{Candidate, Sign};
 
 /// The narrowest machine part that a sign speaks of, lent: a rank stands for the node it runs on, and a job for none. In the
@@ -36,11 +35,11 @@ pub(super) struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// None yet.
+    /// None yet. In most scenes it stays one, which gets the room of one.
     pub(super) fn new() -> Self {
         Self {
-            keys: Vec::with_capacity(FEW),
-            candidates: Vec::with_capacity(FEW),
+            keys: Vec::with_capacity(1),
+            candidates: Vec::with_capacity(1),
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rankguard_model::{ClassId, Rank, Severity, Source};
 
-use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_node};
+use super::{Family, Found, Machine, Places, add, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
@@ -40,16 +40,17 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         candidate.score = candidate.score.max(score);
     }
     if found.is_empty() {
-        return all.extend(engine_exception(scene));
+        return add(all, engine_exception(scene));
     }
     let reporters = reporters(scene);
     let (marks, exits) = (Places::new(scene.marks()), Places::new(exits(scene)));
-    all.extend(found.into_sorted().map(|mut candidate| {
+    for candidate in found.iter_mut() {
         let only = reporters.get(&candidate.class).copied().flatten();
         candidate.root_rank = candidate.root_rank.or(only);
-        join(scene, candidate, &marks, &exits)
-    }));
-    all.extend(engine_exception(scene));
+        join(scene, candidate, &marks, &exits);
+    }
+    all.extend(found.into_sorted());
+    add(all, engine_exception(scene));
 }
 
 fn exits<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (usize, &'a Sign)> {
@@ -81,28 +82,27 @@ fn follows_an_exception(scene: &Scene<'_>, index: usize, sign: &Sign) -> bool {
 }
 
 /// Looks for second witnesses of a failed device: another source, the process on it, ranks that died beside it.
-fn join(scene: &Scene<'_>, mut candidate: Candidate, marks: &Places<'_>, exits: &Places<'_>) -> Candidate {
+fn join(scene: &Scene<'_>, candidate: &mut Candidate, marks: &Places<'_>, exits: &Places<'_>) {
     let first = &scene.signs[candidate.first];
     let others: Vec<usize> = marks
         .beside(first)
         .filter(|(index, sign)| {
             sign.source != first.source
-                && !candidate.support.contains(index)
+                && !candidate.support.contains(*index)
                 && (sign.class() == Some(&candidate.class) || speaks_of_a_lost_gpu(sign))
         })
         .map(|(index, _)| index)
         .collect();
-    candidate = candidate.confirmed(others, || {
+    candidate.confirm(others, || {
         "A second source on the same node reports the device as failed.".to_owned()
     });
-    let Some(node) = first.node() else { return candidate };
+    let Some(node) = first.node() else { return };
     let died = exits.on(node);
     if let Some((_, sign)) = died.first() {
         candidate.root_rank = candidate.root_rank.or_else(|| sign.rank());
         let note = || format!("Ranks that ran on node {node} ended after it.");
-        candidate = candidate.confirmed(died.iter().map(|(index, _)| *index), note);
+        candidate.confirm(died.iter().map(|(index, _)| *index), note);
     }
-    candidate
 }
 
 /// CUDA's words for a device that is gone or damaged, as the process on it sees them.
@@ -141,7 +141,7 @@ fn engine_exception(scene: &Scene<'_>) -> Option<Candidate> {
     if let Some((index, exit, pid, _)) = victim {
         candidate.root_rank = exit.rank();
         let note = || format!("The driver names process {pid}, and that process ended.");
-        candidate = candidate.confirmed([index], note);
+        candidate.confirm([index], note);
     }
     let own_words = scene.marks().find(|(_, other)| {
         other.source != Source::KernelLog
@@ -160,7 +160,7 @@ fn engine_exception(scene: &Scene<'_>) -> Option<Candidate> {
         candidate.first = candidate.first.min(index);
         candidate.score = candidate.score.max(confidence(other));
         let note = || "The process on the GPU reports the same fault in CUDA's words.".to_owned();
-        candidate = candidate.confirmed([index], note);
+        candidate.confirm([index], note);
     }
     if let Some(rank) = candidate.root_rank {
         candidate.blamed = scene.rank_entity(rank, sign.node());

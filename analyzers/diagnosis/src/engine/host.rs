@@ -2,7 +2,7 @@
 
 use rankguard_model::{Exit, Rank, Role, Severity, Source};
 
-use super::{Family, Found, Machine, Places, confidence, machine_of, roots, same_node};
+use super::{Family, Found, Machine, Places, add, confidence, machine_of, roots, same_node};
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
@@ -29,14 +29,14 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         candidate.support.insert(index);
         candidate.score = candidate.score.max(score);
     }
-    all.extend(suspected(scene));
+    add(all, suspected(scene));
     if !found.is_empty() {
         let silent = Places::new(scene.silent());
         let exits = Places::new(scene.exits().map(|(index, sign, ..)| (index, sign)));
-        let joined = found
-            .into_sorted()
-            .map(|candidate| join(scene, candidate, &silent, &exits));
-        all.extend(joined);
+        found
+            .iter_mut()
+            .for_each(|candidate| join(scene, candidate, &silent, &exits));
+        all.extend(found.into_sorted());
     }
 }
 
@@ -63,23 +63,20 @@ fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
 }
 
 /// A failing machine is believed more when its ranks died or it went silent.
-fn join(scene: &Scene<'_>, mut candidate: Candidate, silent: &Places<'_>, exits: &Places<'_>) -> Candidate {
+fn join(scene: &Scene<'_>, candidate: &mut Candidate, silent: &Places<'_>, exits: &Places<'_>) {
     let sign = &scene.signs[candidate.first];
     // Who compared what ranks saved knows whose part differs.
     if sign.source == Source::Checkpoint {
         candidate.root_rank = candidate.root_rank.or(sign.rank());
     }
-    let Some(node) = sign.node() else {
-        return candidate;
-    };
+    let Some(node) = sign.node() else { return };
     let (silent, exits) = (silent.on(node).iter(), exits.on(node).iter());
-    candidate
-        .confirmed(silent.map(|(index, _)| *index), || {
-            format!("Node {node} then stopped speaking.")
-        })
-        .confirmed(exits.map(|(index, _)| *index), || {
-            format!("Ranks that ran on node {node} ended after it.")
-        })
+    candidate.confirm(silent.map(|(index, _)| *index), || {
+        format!("Node {node} then stopped speaking.")
+    });
+    candidate.confirm(exits.map(|(index, _)| *index), || {
+        format!("Ranks that ran on node {node} ended after it.")
+    });
 }
 
 /// The kernel says which process it killed; a rank that ended by SIGKILL with that process id is the victim beyond doubt.
@@ -115,18 +112,18 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
     if let Some((at, exit_sign, pid, exit)) = by_pid {
         candidate.root_rank = exit_sign.rank();
         let note = || format!("The kernel names process {pid}, and that process ended with {exit}.");
-        candidate = candidate.confirmed([*at], note);
+        candidate.confirm([*at], note);
     } else if let Some((at, other)) = child {
         candidate.root_rank = other.rank();
         let note = match other.source {
             Source::Ranks => "A child that its rank does not wait for has the process id that the kernel names.",
             _ => "The job's log names the same process id as the kernel.",
         };
-        candidate = candidate.confirmed([at], || note.to_owned());
+        candidate.confirm([at], || note.to_owned());
     } else if let Some((at, exit_sign, _, exit)) = killed.iter().find(|exit| !named_by_another(exit)) {
         candidate.root_rank = exit_sign.rank();
         let note = || format!("A rank on the same node ended with {exit}, as an out-of-memory kill ends a process.");
-        candidate = candidate.confirmed([*at], note);
+        candidate.confirm([*at], note);
     } else if scene.exits().next().is_some() {
         // The kernel killed something, but no rank of this job: a neighbour's trouble explains little.
         candidate.strength = Strength::Symptom;

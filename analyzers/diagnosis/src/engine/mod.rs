@@ -43,12 +43,10 @@ const ENGINES: [Engine; 7] = [
     (None, process::candidates),
 ];
 
-/// Candidates that most scenes have no more of.
-const FEW: usize = 4;
-
 /// All candidates of all engines, in the engines' fixed order.
 pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
-    let mut all = Vec::with_capacity(FEW);
+    // Most scenes have one.
+    let mut all = Vec::with_capacity(1);
     for (family, engine) in ENGINES {
         if family.is_none_or(|family| scene.has(family)) {
             engine(scene, &mut all);
@@ -58,6 +56,14 @@ pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
         all.extend(witnesses(scene));
     }
     all
+}
+
+/// Takes a candidate in where there is one, which most often there is not. A vector that is extended by what may be none moves
+/// the room of one about.
+fn add(all: &mut Vec<Candidate>, candidate: Option<Candidate>) {
+    if let Some(candidate) = candidate {
+        all.push(candidate);
+    }
 }
 
 /// Witnesses and consequences that are alone: a row of memory that waits for its remapping, an internal error of a library.

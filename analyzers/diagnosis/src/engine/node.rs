@@ -31,7 +31,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         candidate.root_rank = ranks.first().copied();
         let before = candidate.support.clone();
         let note = || "Ranks on other nodes lost their peers at about the same time.".to_owned();
-        candidate = candidate.confirmed(complaints, note);
+        candidate.confirm(complaints, note);
         // The complaints raise the confidence, but they remain consequences.
         candidate.support = before;
         Some(candidate)

@@ -1,44 +1,37 @@
 //! Signs by the node that they name, for engines that ask it for every candidate.
 
-use std::collections::BTreeMap;
-
 use rankguard_model::NodeId;
 
 use crate::Sign;
 
-/// Some signs of a scene, with their indices, in their order.
-pub(super) struct Places<'a> {
-    all: Vec<(usize, &'a Sign)>,
-    of: BTreeMap<&'a NodeId, Vec<(usize, &'a Sign)>>,
-    /// Those that name no node, or the empty one that stands for a node which nothing told.
-    nowhere: Vec<(usize, &'a Sign)>,
-}
+/// Some signs of a scene, with their indices: those of a node beside each other in their order, those that name none, or the
+/// empty one that stands for a node which nothing told, before all others.
+pub(super) struct Places<'a>(Vec<(usize, &'a Sign)>);
 
 impl<'a> Places<'a> {
     pub(super) fn new(signs: impl Iterator<Item = (usize, &'a Sign)>) -> Self {
-        let all: Vec<_> = signs.collect();
-        let (mut of, mut nowhere) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
-        for (index, sign) in &all {
-            if let Some(node) = sign.node() {
-                of.entry(node).or_default().push((*index, *sign));
-            }
-            if named(sign).is_none() {
-                nowhere.push((*index, *sign));
-            }
-        }
-        Self { all, of, nowhere }
+        let mut all: Vec<_> = signs.collect();
+        all.sort_by(|(_, one), (_, other)| one.node().cmp(&other.node()));
+        Self(all)
     }
 
     /// Signs that name this node.
     pub(super) fn on(&self, node: &NodeId) -> &[(usize, &'a Sign)] {
-        self.of.get(node).map_or(&[], Vec::as_slice)
+        let from = self.0.partition_point(|(_, sign)| sign.node() < Some(node));
+        let of = &self.0[from..];
+        &of[..of.partition_point(|(_, sign)| sign.node() == Some(node))]
+    }
+
+    /// Signs that name no node.
+    fn nowhere(&self) -> &[(usize, &'a Sign)] {
+        &self.0[..self.0.partition_point(|(_, sign)| named(sign).is_none())]
     }
 
     /// Signs that may speak of the same node as this one: both name it, or one of them names none.
     pub(super) fn beside(&self, sign: &Sign) -> impl Iterator<Item = (usize, &'a Sign)> {
         let (one, other): (&[_], &[_]) = match named(sign) {
-            Some(node) => (self.on(node), &self.nowhere),
-            None => (&self.all, &[]),
+            Some(node) => (self.on(node), self.nowhere()),
+            None => (&self.0, &[]),
         };
         one.iter().chain(other).copied()
     }

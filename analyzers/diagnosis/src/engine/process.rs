@@ -2,17 +2,17 @@
 
 use rankguard_model::{Exit, Role};
 
-use super::{Family, confidence, same_node};
+use super::{Family, add, confidence, same_node};
 use crate::{Candidate, Scene, Strength, What};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
-    all.extend(exits(scene));
+    add(all, exits(scene));
     if scene.has(Family::Process) {
         all.extend(crash_marks(scene));
-        all.extend(own_exit(scene));
+        add(all, own_exit(scene));
     }
-    all.extend(orders(scene));
-    all.extend(stall(scene));
+    add(all, orders(scene));
+    add(all, stall(scene));
 }
 
 /// The rank that ended first, by how it ended.
@@ -87,7 +87,7 @@ fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
             if let Some(rank) = exit.rank() {
                 candidate.blamed = scene.rank_entity(rank, exit.node());
             }
-            candidate = candidate.confirmed([at], || {
+            candidate.confirm([at], || {
                 format!("The line names process {pid}, and that process ended.")
             });
         }

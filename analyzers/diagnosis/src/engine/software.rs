@@ -68,7 +68,7 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
         .map(|(index, ..)| index)
         .collect();
     if let Some(rank) = candidate.root_rank {
-        candidate = candidate.confirmed(exits, || format!("Rank {rank} ended after its own report."));
+        candidate.confirm(exits, || format!("Rank {rank} ended after its own report."));
     }
     Some(candidate)
 }

@@ -80,7 +80,7 @@ impl<'a> Stalled<'a> {
         };
         let mut candidate = Candidate::new("collective-mismatch", scene.job_entity(), first, Strength::Cause, 0.96);
         candidate.root_rank = alone;
-        candidate.support.extend(&self.signs);
+        candidate.support.extend(self.signs.iter().copied());
         candidate.notes.push(format!(
             "Each of {who} waits for tensors that the other has not submitted."
         ));

@@ -18,12 +18,12 @@ const RAISED: [(&str, &str); 3] = [
 ];
 
 /// Gives a candidate the class and the layer that its circumstances tell.
-pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
+pub(crate) fn refine(scene: &Scene<'_>, candidate: &mut Candidate) {
     // A line before the traceback often says the same; the traceback is what knows its frames.
     let sign = candidate
         .support
         .iter()
-        .map(|index| &scene.signs[*index])
+        .map(|index| &scene.signs[index])
         .find(|sign| sign.field("functions").is_some())
         .unwrap_or(&scene.signs[candidate.first]);
     if let Some((class, why)) = meaning::of(scene, sign, candidate.class.as_str()) {
@@ -33,20 +33,19 @@ pub(crate) fn refine(scene: &Scene<'_>, mut candidate: Candidate) -> Candidate {
         if class == "hang-stalled-ranks" {
             candidate.strength = Strength::Cause;
         }
-        return candidate;
+        return;
     }
     if candidate.class.as_str() == "framework-api-misuse"
         && let Some((_, class)) = RAISED.iter().find(|(kind, _)| sign.text.starts_with(kind))
     {
         candidate.class = (*class).into();
     }
-    let texts = candidate.support.iter().map(|index| scene.signs[*index].text.as_str());
+    let texts = candidate.support.iter().map(|index| scene.signs[index].text.as_str());
     let said = texts.chain([sign.text.as_str()]);
     let framed = sign.field("functions").is_some();
     let sign = cut_off(scene, sign).filter(|_| !framed).unwrap_or(sign);
-    if let Some((layer, why)) = layer::of(scene, &candidate, sign, said) {
+    if let Some((layer, why)) = layer::of(scene, candidate, sign, said) {
         candidate.layer = Some(layer.to_owned());
         candidate.notes.push(why);
     }
-    candidate
 }

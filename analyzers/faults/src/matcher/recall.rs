@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use rankguard_model::Source;
 
+use super::judgement::Judgement;
 use super::masked::SHORT;
 use super::rule::Told;
 use crate::scan;
@@ -20,13 +21,26 @@ const LINES: usize = 512;
 /// What is known of the lines of one kind.
 #[derive(Debug)]
 pub(super) struct Known {
-    source: Source,
+    pub(super) source: Source,
     /// The line with its digits hidden.
-    masked: Box<[u8]>,
+    pub(super) masked: Box<[u8]>,
     /// Whether something stands in it by which what spans several lines begins.
     pub(super) opens: bool,
     /// Signatures that can match, in their order.
     pub(super) rules: Vec<(usize, Told)>,
+    /// The line that it was learnt from, and what was said of it.
+    pub(super) text: Box<str>,
+    pub(super) judgement: Judgement,
+    /// Whether the same is said of all lines of the kind: nothing that is taken out of them has a number.
+    pub(super) of_all: bool,
+}
+
+impl Known {
+    /// Whether its judgement is that of this line, which is of its kind: many lines have no numbers, or none that anybody asks
+    /// for, and others come again in the same words.
+    pub(super) fn judges(&self, text: &str) -> bool {
+        self.of_all || *self.text == *text
+    }
 }
 
 /// Kinds of lines, each at the place that its text gives it.
@@ -46,16 +60,12 @@ impl Recall {
         (known.source == source && *known.masked == *masked).then(|| Arc::clone(known))
     }
 
-    /// Remembers it; whatever was at its place is forgotten.
-    pub(super) fn remember(&self, source: Source, masked: &[u8], opens: bool, rules: Vec<(usize, Told)>) {
+    /// Remembers a kind; whatever was at its place is forgotten.
+    pub(super) fn remember(&self, known: Known) {
         let Ok(mut lines) = self.0.try_lock() else { return };
         lines.resize_with(LINES, || None);
-        lines[place(source, masked)] = Some(Arc::new(Known {
-            source,
-            masked: masked.into(),
-            opens,
-            rules,
-        }));
+        let place = place(known.source, &known.masked);
+        lines[place] = Some(Arc::new(known));
     }
 }
 

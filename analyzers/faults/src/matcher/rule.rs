@@ -100,6 +100,15 @@ impl Rule {
         }
     }
 
+    /// Whether it says the same of all lines of a kind: it matches, and no number stands in what it takes out of them.
+    pub(super) fn says_the_same(&self, masked: &[u8], told: &Told) -> bool {
+        let has_number = |(from, to): &(u32, u32)| masked[*from as usize..*to as usize].iter().any(u8::is_ascii_digit);
+        match told {
+            Told::Matches(spans) => self.signature.codes.is_none() && !spans.iter().flatten().any(has_number),
+            Told::Depends => false,
+        }
+    }
+
     fn blinded(&self) -> Option<&Blinded> {
         let made = || {
             let unless = self.signature.unless.as_deref().map(Blind::of);

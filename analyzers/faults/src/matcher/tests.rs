@@ -252,13 +252,14 @@ fn a_line_with_other_numbers_is_matched_as_if_it_were_the_first() {
     let mut recalled = 0;
     for (source, text) in texts {
         storm.marks(source, &text);
-        for other in with_other_digits(&text) {
+        // With other numbers, and once more in the same words.
+        for other in with_other_digits(&text).into_iter().chain([text]) {
             recalled += usize::from(masked(&other, |masked| storm.recall.of(source, masked).is_some()));
             fresh.literals = Literals::default();
             assert_eq!(storm.marks(source, &other), fresh.marks(source, &other), "{other}");
         }
     }
-    assert!(recalled > 600, "only {recalled} lines were remembered");
+    assert!(recalled > 900, "only {recalled} lines were remembered");
 }
 
 #[test]
