@@ -136,3 +136,39 @@ fn pictures_and_pages_are_written_and_foreign_text_is_only_text() {
     let page = fs::read_to_string(&html).expect("the page");
     assert!(page.contains("<h2>mtbf</h2>") && page.contains("<svg") && !page.contains("<script"));
 }
+
+#[test]
+fn files_whose_events_alternate_are_coalesced_each_by_itself() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let put = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, content).expect("the file can be written");
+        path
+    };
+    let mapping = put(
+        "map.toml",
+        "table = \"events\"\ntime = \"unix\"\n[columns]\ntime = \"t\"\nnode = \"n\"\nmessage = \"m\"\nx_file = \"f\"\n",
+    );
+    // What a place had last in one log says nothing of another log: each keeps its first and the one after ten minutes.
+    let events = put(
+        "events.csv",
+        "t,n,m,f\n0,a,x,one\n10,a,x,two\n20,a,x,one\n30,a,x,two\n700,a,x,one\n720,a,x,two\n",
+    );
+    let told = rankguard(&[
+        "run",
+        "coalesce",
+        "--data",
+        text(&events),
+        "--mapping",
+        text(&mapping),
+        "--format",
+        "json",
+    ]);
+    let document: serde_json::Value = serde_json::from_slice(&told.stdout).expect("a document");
+    let rows = &document["tables"][0]["rows"];
+    assert_eq!(
+        *rows,
+        serde_json::json!([["one", 3, 2, 2, 2], ["two", 3, 2, 2, 2]]),
+        "{document}"
+    );
+}
