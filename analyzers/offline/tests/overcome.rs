@@ -67,6 +67,9 @@ fn who_talks_to_somebody_who_left_has_not_failed() {
         raised(&[sharer], "ConnectionRefusedError: [Errno 111] Connection refused"),
         "none"
     );
+    let listener = ["logging/handlers.py _monitor", "multiprocessing/queues.py get"];
+    assert_eq!(raised(&listener, "EOFError"), "none");
+    assert_ne!(raised(&listener, "MemoryError"), "none");
     // Finalizers are run one by one, and what one raises is printed and passed over.
     let finalizer = ["multiprocessing/util.py _run_finalizers", "shutil.py rmtree"];
     assert_eq!(

@@ -287,8 +287,8 @@ fn is_left_talking(segment: &Segment) -> bool {
         frames.any(|frame| frame.function == function && frame.file.ends_with(file))
     };
     let gone = |words: &[&str]| words.iter().any(|word| text.starts_with(word));
-    // The thread that feeds a queue, the worker of a pool that brings its result, and a worker that asks its
-    // parent for shared memory.
+    // The thread that feeds a queue, the worker of a pool that brings its result, a worker that asks its parent for shared
+    // memory, and the thread that writes down what other processes log.
     within("multiprocessing/queues.py", "_feed")
         && gone(&[
             "BrokenPipeError",
@@ -302,6 +302,9 @@ fn is_left_talking(segment: &Segment) -> bool {
         || within("multiprocessing/process.py", "_bootstrap")
             && within("multiprocessing/resource_sharer.py", "get_connection")
             && (text.is_empty() || gone(&["Connection", "EOFError", "FileNotFoundError"]))
+        || within("logging/handlers.py", "_monitor")
+            && within("multiprocessing/queues.py", "get")
+            && (text.is_empty() || gone(&["Connection", "EOFError", "OSError: handle is closed"]))
         || within("threading.py", "_bootstrap_inner") && segment.frames.last().is_some_and(is_trackers)
 }
 
