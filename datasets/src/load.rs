@@ -245,7 +245,7 @@ impl Load {
 
     /// A number; null and said so where it is none.
     pub(crate) fn number(&mut self, field: &str, text: &str) -> Option<f64> {
-        if text.is_empty() || text == "NULL" || text == "NA" {
+        if is_null(text) {
             return None;
         }
         let value = text.parse::<f64>().ok().filter(|value| value.is_finite());
@@ -266,6 +266,11 @@ impl Load {
         }
         value
     }
+}
+
+/// Whether a field for a number says that there is none.
+pub(crate) fn is_null(text: &str) -> bool {
+    matches!(text, "" | "NULL" | "NA")
 }
 
 /// The first characters of a foreign text, for a message.

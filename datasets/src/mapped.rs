@@ -11,8 +11,8 @@ use crate::dataset::{Dataset, assemble};
 use crate::error::Error;
 use crate::head::{Head, heads};
 use crate::input::{Input, unpacked};
-use crate::load::{Load, cut};
-use crate::mapping::{Becomes, EXAMPLE, Form, Mapping};
+use crate::load::{Load, cut, is_null};
+use crate::mapping::{Becomes, EXAMPLE, Form, Mapped, Mapping};
 use crate::parallel;
 use crate::provenance::Population;
 use crate::reading;
@@ -241,9 +241,13 @@ impl<'a> Rows<'a> {
     /// Says so where the row at hand lacks what it is for, or contradicts itself.
     fn check<'t>(&self, text: impl Fn(usize) -> &'t str, load: &mut Load) {
         let Mapping { columns, .. } = self.mapping;
-        // A text that is no time was told when it was read.
-        for at in self.needed.iter().filter(|at| text(**at).is_empty()) {
-            load.odd("null", &columns[*at].from, || "empty; null".to_owned());
+        for at in &self.needed {
+            let Mapped { from, becomes, .. } = &columns[*at];
+            // A text that is no time or number was told when it was read.
+            let number = !matches!(becomes, Becomes::Text | Becomes::State);
+            if text(*at).is_empty() || number && is_null(text(*at)) {
+                load.odd("null", from, || "holds nothing; null".to_owned());
+            }
         }
         let [start, end, elapsed] = self.span.map(|place| place.and_then(|at| self.numbers[at]));
         let last = self.span[1].or(self.span[2]);

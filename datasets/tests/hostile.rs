@@ -149,6 +149,9 @@ fn a_row_of_ones_own_that_contradicts_itself_or_says_nobody_is_told() {
     assert_eq!(problems(&data), [("backwards", 1), ("bad-value", 1), ("null", 1)]);
     assert_eq!(data.problems.kinds["backwards"].first[0].field, "up");
     assert_eq!(data.problems.kinds["null"].first[0].line, 3);
+    let counts = "table = \"capacity\"\ntime = \"unix\"\n[columns]\ntime = \"t\"\navailable = \"n\"\n";
+    let counts = mapped("t,n\n7,NA\n9,4\n", counts).expect("it is read");
+    assert_eq!(problems(&counts), [("null", 1)]);
     let repairs = mapped(
         "t,e,r\n2026-05-01 00:00:00,2026-05-01 01:00:00,-5\n2026-05-01 00:00:00,2026-05-01 01:00:00,60\n",
         "table = \"failures\"\n[columns]\ntime = \"t\"\nend = \"e\"\nrepair_s = \"r\"\n[scale]\nrepair_s = 60\n",

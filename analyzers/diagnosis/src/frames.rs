@@ -169,7 +169,8 @@ pub(crate) fn moves_a_file(sign: &Sign) -> Option<&'static str> {
         "shutil.rmtree",
     ];
     let code = sign.field("raising")?;
-    calls.into_iter().find(|call| code.contains(&format!("{call}(")))
+    let called = |call: &&str| code.split_once(*call).is_some_and(|(_, rest)| rest.starts_with('('));
+    calls.into_iter().find(called)
 }
 
 /// The function whose barrier a rank waited in, where it is one in which a single rank saves or prepares something for all.

@@ -48,7 +48,7 @@ const PASSED_OVER: [&str; 7] = [
 ];
 
 /// How Slurm says that it ends the processes of a step.
-const STEP_ENDS: [&str; 2] = ["Job step aborted: ", "application called MPI_Abort("];
+const STEP_ENDS: &str = "Job step aborted: ";
 
 /// Whether nothing is told but of a file system that did not answer for a while, and then did again in the same log. Where
 /// anything else failed, waiting for it may be what it failed of.
@@ -96,7 +96,7 @@ pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
     corrected(seen);
     corrected_by_firmware(seen);
     nothing_to_manage(seen);
-    killed_with_the_step(seen);
+    killed_with_the_step(seen, worked);
     if let Some(worked) = worked {
         set_up(seen, worked);
     }
@@ -229,32 +229,30 @@ fn corrected_by_firmware(seen: &mut [Seen]) {
     }
 }
 
-/// A fabric manager that finds no switches ends, and its unit with it.
+/// A fabric manager that finds no switches ends, and its unit with it. What CUDA says of a fabric is for nobody to take back.
 fn nothing_to_manage(seen: &mut [Seen]) {
-    let is = |sign: &Sign| {
-        let nothing = sign
-            .mark()
-            .is_some_and(|mark| mark.signature == "fabric-manager-nothing");
-        nothing && sign.text.contains("NVSwitch device information")
-    };
-    if seen.iter().flat_map(|seen| &seen.signs).any(is) {
-        silence(seen, |_, sign| {
-            let class = sign.class().map_or("", |class| class.as_str());
-            class == "fabric-manager-not-ready"
-        });
+    let signed = |sign: &Sign, id: &str| sign.mark().is_some_and(|mark| mark.signature == id);
+    let nothing =
+        |sign: &Sign| signed(sign, "fabric-manager-nothing") && sign.text.contains("NVSwitch device information");
+    if seen.iter().flat_map(|seen| &seen.signs).any(nothing) {
+        silence(seen, |_, sign| signed(sign, "fabric-manager-down"));
     }
 }
 
-/// A step that ends is killed by the scheduler itself: who is killed after that is no victim of the kernel.
-fn killed_with_the_step(seen: &mut [Seen]) {
-    let ends = |sign: &Sign| STEP_ENDS.iter().any(|words| sign.text.contains(words));
-    let ends = seen.iter().filter(|seen| seen.signs.iter().any(ends));
-    let Some(first) = ends.map(|seen| seen.first_line).min() else {
-        return;
-    };
+/// A step that ends is killed by the scheduler itself: who is killed after that is no victim of the kernel, unless the job was
+/// at work again in between.
+fn killed_with_the_step(seen: &mut [Seen], worked: Option<u64>) {
+    let ends = |seen: &&Seen| seen.signs.iter().any(|sign| sign.text.contains(STEP_ENDS));
+    let ends: Vec<[u64; 2]> = seen
+        .iter()
+        .filter(ends)
+        .map(|seen| [seen.first_line, seen.last_line])
+        .collect();
     silence(seen, |seen, sign| {
         let killed = sign.mark().is_some_and(|mark| mark.signature == "srun-task-killed");
-        killed && seen.first_line > first
+        let before = ends.as_flattened().iter().filter(|line| **line < seen.first_line).max();
+        let again = |end: u64| worked.is_some_and(|line| (end..seen.first_line).contains(&line));
+        killed && before.is_some_and(|end| !again(*end))
     });
 }
 

@@ -381,6 +381,8 @@ fn a_store_that_waits_for_a_rank_that_still_prepares_is_no_matter_of_the_network
         let class = of("rank-stderr", &format!("{preparing}{wait}\n")).class;
         assert_eq!(class, "hang-stalled-ranks", "{preparing}");
     }
+    let met = "torch.distributed.DistNetworkError: The client socket has timed out after 900s while trying to connect to (10.0.0.1, 29500).";
+    assert_eq!(of("rank-stderr", &format!("{bar}\n{met}")).class, "rendezvous-failure");
 }
 
 #[test]
@@ -413,4 +415,15 @@ fn a_file_that_another_rank_removed_first_was_raced_for() {
     assert_eq!(raised("[rank3]: ", "open(path)"), "file-not-found");
     // One process that removes what is not there has nobody to race with.
     assert_eq!(raised("", "os.remove(path)"), "file-not-found");
+}
+
+#[test]
+fn what_slurm_says_of_its_own_configuration_is_no_users_matter() {
+    let invalid = "slurmctld: error: Setting node n7 state to INVAL with reason:Low RealMemory";
+    assert_eq!(
+        named(&of("scheduler", invalid)),
+        ("scheduler-misconfigured", "scheduler")
+    );
+    let refused = "sbatch: error: invalid partition specified: gpu";
+    assert_eq!(named(&of("scheduler", refused)), ("invalid-job-spec", "user-code"));
 }

@@ -120,6 +120,10 @@ fn a_fabric_manager_without_switches_has_nothing_to_do() {
     let nothing = "Sep 18 03:19:01 n1 nvidia-fabricmanager-start.sh[4756]: request to query NVSwitch device information from NVSwitch driver failed with error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]";
     assert_eq!(of("kmsg", ends).class, "fabric-manager-not-ready");
     assert_eq!(of("kmsg", &format!("{nothing}\n{ends}")).class, "none");
+    // Where switches were expected, those who need them say so.
+    let expected = "cudaGetDeviceCount returned error 802: system not yet initialized";
+    let class = of("kmsg", &format!("{nothing}\n{ends}\n{expected}")).class;
+    assert_eq!(class, "fabric-manager-not-ready");
 }
 
 #[test]
@@ -129,6 +133,7 @@ fn who_is_killed_after_the_step_was_aborted_is_killed_by_slurm() {
     let trace = "KeyError: 'ecutrho'";
     let of = |lines: [&str; 3]| of("scheduler", &lines.join("\n")).class;
     assert_eq!(of([trace, aborted, killed]), "key-error");
+    assert_eq!(of([aborted, "step 1 loss 2.0", killed]), "host-oom-kill");
     // The kernel killed a task first, and Slurm ended the others for it.
     assert_eq!(of(["step 1 loss 2.0", killed, aborted]), "host-oom-kill");
 }

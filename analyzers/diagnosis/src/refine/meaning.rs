@@ -102,7 +102,10 @@ fn waiting(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str,
         let why = format!("It waited in a barrier of {function}, in which one rank works and the others wait.");
         return Some(("hang-stalled-ranks", why));
     }
-    scene.first_of("still-preparing").map(|_| {
+    // Of a meeting that fails for other reasons a data set says nothing.
+    let store = || sign.mark().is_some_and(|mark| mark.signature == "store-wait-timeout");
+    let waited = class == "nccl-timeout" || store();
+    (waited && scene.first_of("still-preparing").is_some()).then(|| {
         let why = "A data set was still being prepared, which one rank does while the others wait.";
         ("hang-stalled-ranks", why.to_owned())
     })
@@ -143,8 +146,9 @@ fn of_a_path(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     }
     let moved = (class == "file-not-found").then(|| moves_a_file(sign)).flatten()?;
     sign.rank().is_some().then(|| {
-        let why =
-            format!("It was gone when {moved} came to it, in a job of several ranks: another one was there before.");
+        let why = format!(
+            "It was gone when {moved} came to it in a job of ranks, as a rule because another one was there before."
+        );
         ("race-on-shared-filesystem", why)
     })
 }
