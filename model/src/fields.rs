@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::Index;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-/// Values by name, in the order of the names. There are few of one line and they are short: one piece of memory holds them, and
-/// a copy of them costs one more.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Values by name, in the order of the names. There are few of one line, and whoever copies them shares them: what lines of one
+/// kind say is told of each of them, and held by whatever remembers the line.
+#[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<SmolStr, SmolStr>", into = "BTreeMap<SmolStr, SmolStr>")]
-pub struct Fields(Vec<(SmolStr, SmolStr)>);
+pub struct Fields(Option<Arc<Vec<(SmolStr, SmolStr)>>>);
 
 impl Fields {
     /// None yet.
@@ -20,20 +21,30 @@ impl Fields {
 
     /// Room for as many.
     pub fn with_capacity(count: usize) -> Self {
-        Self(Vec::with_capacity(count))
+        Self((count > 0).then(|| Arc::new(Vec::with_capacity(count))))
+    }
+
+    fn all(&self) -> &[(SmolStr, SmolStr)] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    /// All of them, to be changed: a copy where others hold them too.
+    fn own(&mut self) -> &mut Vec<(SmolStr, SmolStr)> {
+        Arc::make_mut(self.0.get_or_insert_default())
     }
 
     /// Where a name stands, or belongs: behind all others, where they are given in their order.
     fn place(&self, name: &str) -> Result<usize, usize> {
-        match self.0.last() {
-            Some((last, _)) if last.as_str() >= name => self.0.binary_search_by(|(known, _)| known.as_str().cmp(name)),
-            _ => Err(self.0.len()),
+        let all = self.all();
+        match all.last() {
+            Some((last, _)) if last.as_str() >= name => all.binary_search_by(|(known, _)| known.as_str().cmp(name)),
+            _ => Err(all.len()),
         }
     }
 
     fn value(&self, name: &str) -> Option<&SmolStr> {
         // Most names differ in their length already.
-        let mut all = self.0.iter();
+        let mut all = self.all().iter();
         all.find_map(|(known, value)| (known.as_str() == name).then_some(value))
     }
 
@@ -51,8 +62,8 @@ impl Fields {
     pub fn insert(&mut self, name: impl Into<SmolStr>, value: impl Into<SmolStr>) {
         let name = name.into();
         match self.place(&name) {
-            Ok(place) => self.0[place].1 = value.into(),
-            Err(place) => self.0.insert(place, (name, value.into())),
+            Ok(place) => self.own()[place].1 = value.into(),
+            Err(place) => self.own().insert(place, (name, value.into())),
         }
     }
 
@@ -60,23 +71,30 @@ impl Fields {
     pub fn fill(&mut self, name: impl Into<SmolStr>, value: impl Into<SmolStr>) {
         let name = name.into();
         if let Err(place) = self.place(&name) {
-            self.0.insert(place, (name, value.into()));
+            self.own().insert(place, (name, value.into()));
         }
     }
 
     /// Names and values, in the order of the names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.all().iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.all().len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all().is_empty()
+    }
+}
+
+impl PartialEq for Fields {
+    fn eq(&self, other: &Self) -> bool {
+        let (one, other) = (self.all(), other.all());
+        std::ptr::eq(one, other) || one == other
     }
 }
 
@@ -97,7 +115,9 @@ impl std::fmt::Debug for Fields {
 impl<N: Into<SmolStr>, V: Into<SmolStr>> Extend<(N, V)> for Fields {
     fn extend<I: IntoIterator<Item = (N, V)>>(&mut self, fields: I) {
         let fields = fields.into_iter();
-        self.0.reserve(fields.size_hint().0);
+        if fields.size_hint().0 > 0 {
+            self.own().reserve(fields.size_hint().0);
+        }
         fields.for_each(|(name, value)| self.insert(name, value));
     }
 }
@@ -118,13 +138,13 @@ impl<N: Into<SmolStr>, V: Into<SmolStr>, const COUNT: usize> From<[(N, V); COUNT
 
 impl From<BTreeMap<SmolStr, SmolStr>> for Fields {
     fn from(fields: BTreeMap<SmolStr, SmolStr>) -> Self {
-        Self(fields.into_iter().collect())
+        Self((!fields.is_empty()).then(|| Arc::new(fields.into_iter().collect())))
     }
 }
 
 impl From<Fields> for BTreeMap<SmolStr, SmolStr> {
     fn from(fields: Fields) -> Self {
-        fields.0.into_iter().collect()
+        fields.0.map(Arc::unwrap_or_clone).into_iter().flatten().collect()
     }
 }
 
@@ -141,5 +161,19 @@ mod tests {
             r#"{"bdf": "0000:3b:00", "pid": "8", "xid": "79"}"#
         );
         assert_eq!((fields.get("pid"), fields.get("name")), (Some("8"), None));
+    }
+
+    #[test]
+    fn what_is_said_of_a_copy_is_not_said_of_the_first_one() {
+        let fields = Fields::from([("xid", "79")]);
+        let mut copy = fields.clone();
+        assert_eq!(copy, fields);
+        copy.insert("xid", "48");
+        copy.fill("pid", "7");
+        assert_eq!(
+            (fields.get("xid"), fields.get("pid"), fields.len()),
+            (Some("79"), None, 1)
+        );
+        assert_eq!(Fields::with_capacity(4), Fields::new());
     }
 }

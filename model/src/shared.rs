@@ -10,6 +10,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Default, PartialEq)]
 pub struct Shared<T>(Arc<T>);
 
+impl<T> Shared<T> {
+    /// The value, to be changed, where nobody else holds it.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        Arc::get_mut(&mut self.0)
+    }
+}
+
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Generation, NodeId, Rank, Timestamp};
+use rankguard_model::{Generation, NodeId, Rank, Shared, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::conclusion::Conclusion;
@@ -31,7 +31,7 @@ pub(crate) struct Draft {
     pub(crate) opened_at: Timestamp,
     pub(crate) newest_at: Timestamp,
     pub(crate) placements: BTreeMap<Rank, NodeId>,
-    pub(crate) signs: Vec<Sign>,
+    pub(crate) signs: Vec<Shared<Sign>>,
     /// Cascades and noise among the signs: what can make room.
     idle: usize,
     /// Cascades and noise that found no room.
@@ -113,7 +113,7 @@ impl Draft {
             if idle || self.idle == 0 {
                 return;
             }
-            let is_idle = |held: &Sign| held.mark().is_some_and(|mark| !decides(mark));
+            let is_idle = |held: &Shared<Sign>| held.mark().is_some_and(|mark| !decides(mark));
             let Some(victim) = self.signs.iter().rposition(is_idle) else {
                 return;
             };
@@ -201,7 +201,7 @@ impl Draft {
 
     /// How many nodes speak in it, for a person. In most it is one, which is seen without putting any in order.
     pub(crate) fn nodes(&self) -> usize {
-        let nodes = || self.signs.iter().filter_map(Sign::node);
+        let nodes = || self.signs.iter().filter_map(|sign| sign.node());
         let Some(first) = nodes().next() else { return 0 };
         if nodes().all(|node| node == first) {
             return 1;

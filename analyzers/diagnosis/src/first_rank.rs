@@ -79,7 +79,12 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
         .into_iter()
         .filter(|(_, sign)| !shared || !spawned(sign))
         .collect();
-    let seen: BTreeSet<u32> = scene.signs.iter().filter_map(Sign::rank).map(|rank| rank.0).collect();
+    let seen: BTreeSet<u32> = scene
+        .signs
+        .iter()
+        .filter_map(|sign| sign.rank())
+        .map(|rank| rank.0)
+        .collect();
     let number = |sign: &Sign, name: &str| sign.field(name).and_then(|text| text.parse::<u32>().ok());
     let rank = |sign: &Sign| {
         let local = number(sign, "local_rank").or_else(|| local_rank_of(&sign.text));

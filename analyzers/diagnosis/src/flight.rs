@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rankguard_flight::{Dump, Limits};
 use rankguard_model::{
-    Body, Entity, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, Rank, Role, Source, Timestamp,
+    Body, Entity, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, Rank, Role, Shared, Source, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +117,7 @@ impl Dumps {
     }
 
     /// What the dumps of a generation say together; empty where they name nobody.
-    pub(crate) fn signs(&self, scope: &Scope, placements: &BTreeMap<Rank, NodeId>) -> Vec<Sign> {
+    pub(crate) fn signs(&self, scope: &Scope, placements: &BTreeMap<Rank, NodeId>) -> Vec<Shared<Sign>> {
         let (Some(held), Scope::Job { job, generation }) = (self.of(scope), scope) else {
             return Vec::new();
         };
@@ -134,7 +134,8 @@ impl Dumps {
         };
         let dumps = held.ranks.iter().filter_map(read).collect();
         let world = u32::try_from(placements.len()).ok().filter(|ranks| *ranks > 0);
-        flight_signs(job, *generation, &dumps, world, |rank| placements.get(&rank).cloned())
+        let signs = flight_signs(job, *generation, &dumps, world, |rank| placements.get(&rank).cloned());
+        signs.into_iter().map(Shared::from).collect()
     }
 
     /// Lets go of the dumps of a concluded failure, and of those that nothing came of.

@@ -1,8 +1,10 @@
-//! Glimpses: signs that nobody keeps yet. Most of what a storm says is counted and not kept, so nothing is copied before.
+//! Glimpses: signs that nobody keeps yet. Most of what a storm says is counted and not kept, so nothing is copied before; whoever
+//! keeps one shares it with the others who do.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
-use rankguard_model::{Body, ClassId, Entity, Evidence, EvidenceId, Mark, NodeId, Role, Source, Timestamp};
+use rankguard_model::{Body, ClassId, Entity, Evidence, EvidenceId, Mark, NodeId, Role, Shared, Source, Timestamp};
 
 use crate::sameness::Said;
 use crate::{Sign, What};
@@ -24,6 +26,8 @@ pub(crate) struct Glimpse<'e> {
     /// What is the same in all repeats of it, as a number ([`Said::sameness`]); none for what is never a repeat: ends of processes
     /// and facts.
     pub(crate) same: Option<u64>,
+    /// The sign, where somebody keeps it.
+    sign: OnceCell<Shared<Sign>>,
 }
 
 /// What it means.
@@ -72,18 +76,20 @@ impl<'e> Glimpse<'e> {
             meaning,
             text: text(&evidence.body),
             synthetic: evidence.synthetic,
+            sign: OnceCell::new(),
         }
     }
 
     /// Of a sign that exists.
-    pub(crate) fn of(sign: &'e Sign) -> Self {
+    pub(crate) fn of(sign: &'e Shared<Sign>) -> Self {
         let said = || Said::of(sign.source, &sign.entity, &sign.text);
         Self::again(sign, sign.mark().map(|mark| said().sameness(mark)))
     }
 
     /// Of a sign of which is known what is the same in all repeats of it.
-    pub(crate) fn again(sign: &'e Sign, same: Option<u64>) -> Self {
+    pub(crate) fn again(sign: &'e Shared<Sign>, same: Option<u64>) -> Self {
         Self {
+            sign: sign.clone().into(),
             same,
             evidence: &sign.evidence,
             at: sign.at,
@@ -100,7 +106,12 @@ impl<'e> Glimpse<'e> {
     }
 
     /// The sign, for whoever keeps it.
-    pub(crate) fn sign(&self) -> Sign {
+    pub(crate) fn sign(&self) -> Shared<Sign> {
+        self.sign.get_or_init(|| Shared::from(self.copied())).clone()
+    }
+
+    /// A sign of its own.
+    pub(crate) fn copied(&self) -> Sign {
         Sign {
             evidence: self.evidence.clone(),
             at: self.at,
@@ -116,8 +127,12 @@ impl<'e> Glimpse<'e> {
         }
     }
 
-    /// Makes a sign that says the same this one: only what differs is copied.
-    pub(crate) fn overwrite(&self, sign: &mut Sign) {
+    /// Makes a sign that says the same this one: only what differs is copied, where nobody else keeps it.
+    pub(crate) fn overwrite(&self, sign: &mut Shared<Sign>) {
+        let Some(sign) = sign.get_mut() else {
+            *sign = self.sign();
+            return;
+        };
         (sign.at, sign.timed, sign.source) = (self.at, self.timed, self.source);
         sign.synthetic = self.synthetic;
         sign.evidence.seq = self.evidence.seq;
@@ -133,7 +148,7 @@ impl<'e> Glimpse<'e> {
         }
         match (&mut sign.what, &self.meaning) {
             (What::Mark(held), Meaning::Mark(mark)) if *held == **mark => {}
-            (held, _) => *held = self.sign().what,
+            (held, _) => *held = self.copied().what,
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-use rankguard_model::{ByName, Entity, EvidenceId, Fold, JobId, NodeId, Timestamp};
+use rankguard_model::{ByName, Entity, EvidenceId, Fold, JobId, NodeId, Shared, Timestamp};
 
 use crate::glimpse::Glimpse;
 use crate::repeats::KEPT;
@@ -49,7 +49,7 @@ type Place = Arrival;
 /// A sign that is held.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
-    pub(crate) sign: Sign,
+    pub(crate) sign: Shared<Sign>,
     arrival: Arrival,
     /// Whom it speaks of, folded.
     whom: u64,
@@ -77,7 +77,7 @@ impl Held {
 /// Signs that may explain what comes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
-    held: Rising<Place, Box<Held>>,
+    held: Rising<Place, Held>,
     arrived: Arrival,
     by_time: Rising<(Timestamp, Place), ()>,
     /// What speaks of whom.
@@ -115,12 +115,12 @@ impl Memory {
             filed: sign.at,
             sign,
         };
-        self.insert(Box::new(held));
+        self.insert(held);
         self.arrived += 1;
     }
 
     /// Holds a sign at the place of its arrival.
-    fn insert(&mut self, held: Box<Held>) {
+    fn insert(&mut self, held: Held) {
         let (place, whom) = (held.arrival, held.whom);
         let spoken = self.of.of(&whom);
         spoken.all.insert(place);
@@ -235,25 +235,25 @@ impl Memory {
             .get(&asked.folded())
             .into_iter()
             .flat_map(|spoken| spoken.all.iter());
-        let held = places.filter_map(|place| Some((place, &**self.held.get(&place)?)));
+        let held = places.filter_map(|place| Some((place, self.held.get(&place)?)));
         held.filter(move |(_, held)| whom(&held.sign.entity, &held.sign.evidence) == asked)
     }
 
     /// Everything that is held, in the order of arrival.
-    fn in_order(&self) -> impl Iterator<Item = &Sign> {
-        let mut held: Vec<&Held> = self.held.values().map(Box::as_ref).collect();
+    fn in_order(&self) -> impl Iterator<Item = &Shared<Sign>> {
+        let mut held: Vec<&Held> = self.held.values().collect();
         held.sort_unstable_by_key(|held| held.arrival);
         held.into_iter().map(|held| &held.sign)
     }
 
     /// All signs, oldest arrival first.
-    pub(crate) fn into_signs(self) -> Vec<Sign> {
-        let mut held: Vec<Box<Held>> = self.held.into_values().collect();
+    pub(crate) fn into_signs(self) -> Vec<Shared<Sign>> {
+        let mut held: Vec<Held> = self.held.into_values().collect();
         held.sort_unstable_by_key(|held| held.arrival);
         held.into_iter().map(|held| held.sign).collect()
     }
 
-    fn remove(&mut self, place: Place) -> Option<Box<Held>> {
+    fn remove(&mut self, place: Place) -> Option<Held> {
         let held = self.held.remove(&place)?;
         self.by_time.remove(&(held.filed, place));
         let leave = |row: &mut Row| {
@@ -281,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    fn sign(number: u64, node: u8, kind: u8, at: i64) -> Sign {
+    fn sign(number: u64, node: u8, kind: u8, at: i64) -> Shared<Sign> {
         let node = NodeId::from(format!("n{node}").as_str());
         let mark = Mark {
             class: format!("class-{kind}").as_str().into(),
@@ -290,7 +290,7 @@ mod tests {
             signature: "s".into(),
             fields: Fields::new(),
         };
-        Sign {
+        Shared::from(Sign {
             evidence: EvidenceId {
                 node: node.clone(),
                 seq: Sequence(number + 1),
@@ -303,12 +303,12 @@ mod tests {
             what: if kind == 3 { What::Silent } else { What::Mark(mark) },
             text: "it failed".to_owned(),
             synthetic: false,
-        }
+        })
     }
 
     /// The same by a look at everything that is held.
-    fn hold(held: &mut Vec<Sign>, sign: &Sign, policy: &Policy) {
-        let same = |other: &Sign| other.what == sign.what && other.entity == sign.entity;
+    fn hold(held: &mut Vec<Shared<Sign>>, sign: &Shared<Sign>, policy: &Policy) {
+        let same = |other: &Shared<Sign>| other.what == sign.what && other.entity == sign.entity;
         let alike = (0..held.len()).filter(|at| sign.mark().is_some() && same(&held[*at]));
         let alike: Vec<usize> = alike.collect();
         match alike.last() {
@@ -332,7 +332,7 @@ mod tests {
                 let now = number as i64 * 5;
                 let sign = sign(number, node, kind, now - ago);
                 memory.forget(Timestamp::from_millis(now), &policy);
-                plain.retain(|held: &Sign| Timestamp::from_millis(now).since(held.at) <= window);
+                plain.retain(|held: &Shared<Sign>| Timestamp::from_millis(now).since(held.at) <= window);
                 memory.hold(&Glimpse::of(&sign), &policy);
                 hold(&mut plain, &sign, &policy);
                 prop_assert!(memory.in_order().eq(&plain));

@@ -45,8 +45,8 @@ fn opening(first: &Sign, verdict: &Verdict) -> String {
     let mut text = String::with_capacity(ROOM + first.text.len().min(QUOTE));
     text.push_str("The first cause");
     if first.timed {
-        // A formatter that writes into a text does not fail.
-        let _ = write!(text, " is of {}", first.at);
+        text.push_str(" is of ");
+        first.at.push_to(&mut text);
     } else {
         text.push_str(", at a time that the log does not tell");
     }

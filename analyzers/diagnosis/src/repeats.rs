@@ -94,7 +94,7 @@ impl Repeats {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rankguard_model::{Entity, EvidenceId, Fields, Mark, Role, Sequence, Source};
+    use rankguard_model::{Entity, EvidenceId, Fields, Mark, Role, Sequence, Shared, Source};
 
     use super::*;
     use crate::{Sign, What};
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn what_repeats_is_weighed_again_whenever_there_is_twice_as_much_of_it_and_then_counted() {
-        let sign = Sign {
+        let sign = Shared::from(Sign {
             evidence: EvidenceId {
                 node: "n".into(),
                 seq: Sequence(1),
@@ -132,7 +132,7 @@ mod tests {
             }),
             text: "link down".to_owned(),
             synthetic: false,
-        };
+        });
         let mut repeats = Repeats::default();
         let taken: Vec<Kept> = (0..20).map(|_| repeats.take(&Glimpse::of(&sign))).collect();
         let telling = (1_usize..).zip(&taken).filter(|(_, kept)| **kept == Kept::Telling);

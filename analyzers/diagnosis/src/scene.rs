@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{ClassId, Entity, Exit, Generation, JobId, NodeId, Rank, Role, Timestamp};
+use rankguard_model::{ClassId, Entity, Exit, Generation, JobId, NodeId, Rank, Role, Shared, Timestamp};
 
 use crate::engine::{self, Family};
 use crate::knowledge::Known;
@@ -14,7 +14,7 @@ use crate::{Sign, What};
 #[derive(Debug, Clone)]
 pub struct Scene<'a> {
     /// The signs, earliest first. Signs of one stream keep its order; those without a time stand where they were read.
-    pub signs: &'a [Sign],
+    pub signs: &'a [Shared<Sign>],
     /// The job that suffered, where one is known.
     pub job: Option<&'a JobId>,
     /// Its generation.
@@ -30,7 +30,7 @@ pub struct Scene<'a> {
 impl<'a> Scene<'a> {
     /// Signs in order of time, and where the ranks of the job ran.
     pub fn new(
-        signs: &'a [Sign],
+        signs: &'a [Shared<Sign>],
         job: Option<&'a JobId>,
         generation: Generation,
         placements: &'a BTreeMap<Rank, NodeId>,
@@ -108,9 +108,14 @@ impl Scene<'_> {
         self.marks().map(|(_, sign)| sign).find(is)
     }
 
+    /// All signs with their index.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, &Sign)> {
+        self.signs.iter().map(|sign| &**sign).enumerate()
+    }
+
     /// Signs that a signature knows, with their index.
     pub fn marks(&self) -> impl Iterator<Item = (usize, &Sign)> {
-        self.signs.iter().enumerate().filter(|(_, sign)| sign.mark().is_some())
+        self.each().filter(|(_, sign)| sign.mark().is_some())
     }
 
     /// Signs that may have started the failure.
@@ -120,18 +125,13 @@ impl Scene<'_> {
 
     /// Ranks that ended other than well: index, sign, process id, how.
     pub fn exits(&self) -> impl Iterator<Item = (usize, &Sign, u32, Exit)> {
-        self.signs
-            .iter()
-            .enumerate()
+        self.each()
             .filter_map(|(index, sign)| sign.exit().map(|(pid, exit)| (index, sign, pid, exit)))
     }
 
     /// Nodes that stopped speaking.
     pub fn silent(&self) -> impl Iterator<Item = (usize, &Sign)> {
-        self.signs
-            .iter()
-            .enumerate()
-            .filter(|(_, sign)| sign.what == What::Silent)
+        self.each().filter(|(_, sign)| sign.what == What::Silent)
     }
 
     /// The first moment that may be compared with others.

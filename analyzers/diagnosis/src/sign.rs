@@ -99,7 +99,7 @@ pub struct Suspect {
 impl Sign {
     /// Takes evidence apart; empty when it says nothing about a failure.
     pub fn of(evidence: &Evidence) -> Vec<Self> {
-        Glimpse::all(evidence).map(|glimpse| glimpse.sign()).collect()
+        Glimpse::all(evidence).map(|glimpse| glimpse.copied()).collect()
     }
 
     /// A fact of the caller as a sign. Its evidence id has sequence 0: no spool holds it.

@@ -70,7 +70,7 @@ pub(crate) fn weigh(scene: &Scene<'_>, candidate: &mut Candidate) {
 
 /// Whether this is true of every mark that a candidate rests on.
 fn rests_on(scene: &Scene<'_>, candidate: &Candidate, is: impl Fn(&Sign) -> bool) -> bool {
-    let marks = candidate.support.iter().map(|index| &scene.signs[index]);
+    let marks = candidate.support.iter().map(|index| &*scene.signs[index]);
     let mut marks = marks.filter(|sign| sign.mark().is_some()).peekable();
     marks.peek().is_some() && marks.all(is)
 }

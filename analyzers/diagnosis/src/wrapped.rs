@@ -105,7 +105,7 @@ fn installers(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     for candidate in ranking.iter_mut() {
         let none = || scene.signs[candidate.first].text.contains("(from versions: none)");
         let from = candidate.first.saturating_sub(BESIDE);
-        if scene.signs[from..candidate.first].iter().any(reached) && none() {
+        if scene.signs[from..candidate.first].iter().any(|sign| reached(sign)) && none() {
             candidate.strength = Strength::Symptom;
         }
     }

@@ -116,7 +116,7 @@ pub fn conclude(incident: &Incident) -> Option<OfflineCase> {
 
 /// The same with another catalogue than the built-in one.
 pub fn conclude_with(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCase> {
-    let signs: Vec<Sign> = incident.items.iter().map(|item| item.sign.clone()).collect();
+    let signs: Vec<Shared<Sign>> = incident.items.iter().map(|item| item.sign.clone().into()).collect();
     let job = JobId::from(JOB);
     let has_job = incident.logs.iter().any(|log| log.source != Source::KernelLog);
     let placements: BTreeMap<Rank, NodeId> = incident
@@ -132,7 +132,7 @@ pub fn conclude_with(incident: &Incident, catalogue: &Catalogue) -> Option<Offli
     let weak = opinion.strength < Strength::Cause
         && opinion.verdict.confidence < WORTH_A_CASE
         && witnesses(&signs) < 2
-        && !signs.iter().any(Sign::is_root_mark);
+        && !signs.iter().any(|sign| sign.is_root_mark());
     let overcome = overcome::answered_again(&incident.items) || overcome::only_corrected(incident);
     if !says_failure || weak || overcome || opinion.verdict.class.as_str() == "none" {
         return None;
@@ -179,10 +179,10 @@ pub fn conclude_with(incident: &Incident, catalogue: &Catalogue) -> Option<Offli
 }
 
 /// How many different failures the signs speak of: two that say little by themselves say something together.
-fn witnesses(signs: &[Sign]) -> usize {
+fn witnesses(signs: &[Shared<Sign>]) -> usize {
     let marks = signs
         .iter()
-        .filter_map(Sign::mark)
+        .filter_map(|sign| sign.mark())
         .filter(|mark| mark.role != Role::Noise);
     marks.map(|mark| &mark.class).collect::<BTreeSet<_>>().len()
 }

@@ -174,7 +174,7 @@ impl Diagnosis {
     /// What is remembered and may explain a draft that is opened at this moment: what is recent and was not overcome.
     fn news(&self, at: Timestamp, draft: &Draft, context: &Context) -> Vec<&Held> {
         let mut all = self.memory.of_scope(&draft.scope, context);
-        let signs = all.iter().map(|held| &held.sign);
+        let signs = all.iter().map(|held| &*held.sign);
         let answers: Vec<&Sign> = signs.filter(|sign| is_answer(sign)).collect();
         let went_on = |node: &NodeId| match &draft.scope {
             Scope::Job { job, generation } => self.steps.newest_on(job, *generation, &draft.placements, node),

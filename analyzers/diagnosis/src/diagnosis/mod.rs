@@ -85,7 +85,7 @@ impl Diagnosis {
         if let Fact::JobStalled { job, generation, .. } = fact {
             sign.synthetic = self.made_up.get(job) == Some(generation);
         }
-        self.take(now, &Glimpse::of(&sign), context, catalogue, &mut changes);
+        self.take(now, &Glimpse::of(&sign.into()), context, catalogue, &mut changes);
         changes
     }
 

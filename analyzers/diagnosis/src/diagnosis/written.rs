@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{Generation, JobId};
+use rankguard_model::{Generation, JobId, Shared};
 use serde::{Deserialize, Serialize};
 
 use super::Diagnosis;
@@ -21,7 +21,7 @@ pub(super) struct Written {
     /// Oldest first.
     drafts: Vec<Draft>,
     /// Oldest arrival first.
-    memory: Vec<Sign>,
+    memory: Vec<Shared<Sign>>,
     progress: Steps,
     #[serde(default)]
     flight: Dumps,

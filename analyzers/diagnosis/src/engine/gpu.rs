@@ -78,7 +78,7 @@ fn follows_an_exception(scene: &Scene<'_>, index: usize, sign: &Sign) -> bool {
             .class()
             .is_some_and(|class| class.as_str() == "gpu-engine-exception")
     };
-    sign.field("xid") == Some("109") && scene.signs[..index].iter().any(exception)
+    sign.field("xid") == Some("109") && scene.signs[..index].iter().any(|earlier| exception(earlier))
 }
 
 /// Looks for second witnesses of a failed device: another source, the process on it, ranks that died beside it.

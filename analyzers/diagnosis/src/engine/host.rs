@@ -55,7 +55,12 @@ fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
     // The launcher's report of the same line knows whom it started; on one node its number is the rank.
     let number = |other: &Sign| other.field("rank").or_else(|| other.field("local_rank"))?.parse().ok();
     let same_line = |other: &&Sign| other.evidence == sign.evidence;
-    candidate.root_rank = scene.signs.iter().filter(same_line).find_map(number).map(Rank);
+    candidate.root_rank = scene
+        .each()
+        .map(|(_, sign)| sign)
+        .filter(same_line)
+        .find_map(number)
+        .map(Rank);
     candidate.notes.push(
         "A process was killed and nothing says by whom; a host that ran out of memory is the usual reason, and its kernel log would tell.".to_owned(),
     );

@@ -10,9 +10,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         let node = sign.node()?;
         let ranks = scene.ranks_on(node);
         let complaints: Vec<usize> = scene
-            .signs
-            .iter()
-            .enumerate()
+            .each()
             .filter(|(_, other)| other.node().is_some_and(|other| other != node))
             .map(|(index, _)| index)
             .collect();

@@ -19,7 +19,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         let Some(class) = sign.class() else { continue };
         // A pod that waited until there was room for it has not failed.
         let placed = |later: &Sign| later.mark().is_some_and(|mark| mark.signature == "pod-assigned");
-        if class.as_str() == "k8s-unschedulable" && scene.signs[index..].iter().any(placed) {
+        if class.as_str() == "k8s-unschedulable" && scene.signs[index..].iter().any(|later| placed(later)) {
             continue;
         }
         // A scheduler also cancels what has failed by itself, so only a reason that no job can cause overrides the job's

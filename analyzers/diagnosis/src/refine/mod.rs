@@ -23,7 +23,7 @@ pub(crate) fn refine(scene: &Scene<'_>, candidate: &mut Candidate) {
     let sign = candidate
         .support
         .iter()
-        .map(|index| &scene.signs[index])
+        .map(|index| &*scene.signs[index])
         .find(|sign| sign.field("functions").is_some())
         .unwrap_or(&scene.signs[candidate.first]);
     if let Some((class, why)) = meaning::of(scene, sign, candidate.class.as_str()) {
