@@ -23,8 +23,10 @@ pub struct Scene<'a> {
     pub placements: &'a BTreeMap<Rank, NodeId>,
     /// What is known of failure classes.
     pub catalogue: &'a Catalogue,
-    /// What is known of the class of each sign: every engine asks for it of every sign.
-    known: OnceCell<Vec<Option<OfClass<'a>>>>,
+    /// What every engine asks of every sign.
+    seen: OnceCell<Seen<'a>>,
+    /// Those that no signature knows: as a rule none.
+    unmarked: OnceCell<Vec<usize>>,
 }
 
 impl<'a> Scene<'a> {
@@ -42,13 +44,28 @@ impl<'a> Scene<'a> {
             generation,
             placements,
             catalogue,
-            known: OnceCell::new(),
+            seen: OnceCell::new(),
+            unmarked: OnceCell::new(),
         }
     }
 }
 
 /// How many signs before one are asked whether they are of its class.
 const BESIDE: usize = 2;
+
+/// What the signs of a scene are, seen in one look at all of them.
+#[derive(Debug, Clone)]
+struct Seen<'a> {
+    each: Vec<SeenSign<'a>>,
+    /// The engines that look at some of them, one bit each.
+    families: u8,
+}
+
+#[derive(Debug, Clone)]
+struct SeenSign<'a> {
+    of: Option<OfClass<'a>>,
+    rank: Option<Rank>,
+}
 
 /// What the catalogue has of a sign's class, and the engine that looks at it.
 #[derive(Debug, Clone, Copy)]
@@ -66,24 +83,37 @@ impl<'a> OfClass<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// What is known of the class of each sign. Signs of a storm say the same few things, so it is looked up once for those
-    /// that stand together.
-    fn of_classes(&self) -> Vec<Option<OfClass<'a>>> {
-        let mut all: Vec<Option<OfClass<'a>>> = Vec::with_capacity(self.signs.len());
+    /// Signs of a storm say the same few things, so what is known of a class is looked up once for those that stand together.
+    fn look(&self) -> Seen<'a> {
+        let mut seen = Seen {
+            each: Vec::with_capacity(self.signs.len()),
+            families: 0,
+        };
         for sign in self.signs {
             let of = sign.class().map(|class| {
-                let before = all.iter().rev().take(BESIDE).flatten();
-                let same = before.copied().find(|of| of.known.is(class));
+                let before = seen.each.iter().rev().take(BESIDE);
+                let same = before.filter_map(|seen| seen.of).find(|of| of.known.is(class));
                 same.unwrap_or_else(|| OfClass::of(self.catalogue, class))
             });
-            all.push(of);
+            seen.families |= of.and_then(|of| of.family).map_or(0, bit);
+            let rank = sign.rank();
+            seen.each.push(SeenSign { of, rank });
         }
-        all
+        seen
+    }
+
+    fn seen(&self) -> &Seen<'a> {
+        self.seen.get_or_init(|| self.look())
     }
 
     fn of_class(&self, index: usize) -> Option<&OfClass<'a>> {
-        self.known.get_or_init(|| self.of_classes()).get(index)?.as_ref()
+        self.seen().each.get(index)?.of.as_ref()
     }
+}
+
+/// A family in a set of families.
+fn bit(family: Family) -> u8 {
+    1 << family as u8
 }
 
 impl Scene<'_> {
@@ -94,7 +124,12 @@ impl Scene<'_> {
 
     /// Whether any sign belongs to an engine.
     pub(crate) fn has(&self, family: Family) -> bool {
-        (0..self.signs.len()).any(|index| self.family(index) == Some(family))
+        self.seen().families & bit(family) != 0
+    }
+
+    /// The rank that the sign of this index is about ([`Sign::rank`]).
+    pub(crate) fn rank(&self, index: usize) -> Option<Rank> {
+        self.seen().each.get(index)?.rank
     }
 
     /// What is known of the class of the sign of this index, where it has one.
@@ -113,6 +148,15 @@ impl Scene<'_> {
         self.signs.iter().map(|sign| &**sign).enumerate()
     }
 
+    /// Signs that no signature knows: ends of processes and what the caller knows.
+    pub(crate) fn unmarked(&self) -> impl Iterator<Item = (usize, &Sign)> {
+        let unmarked = self.unmarked.get_or_init(|| {
+            let unmarked = self.each().filter(|(_, sign)| sign.mark().is_none());
+            unmarked.map(|(index, _)| index).collect()
+        });
+        unmarked.iter().map(|index| (*index, &*self.signs[*index]))
+    }
+
     /// Signs that a signature knows, with their index.
     pub fn marks(&self) -> impl Iterator<Item = (usize, &Sign)> {
         self.each().filter(|(_, sign)| sign.mark().is_some())
@@ -125,13 +169,13 @@ impl Scene<'_> {
 
     /// Ranks that ended other than well: index, sign, process id, how.
     pub fn exits(&self) -> impl Iterator<Item = (usize, &Sign, u32, Exit)> {
-        self.each()
+        self.unmarked()
             .filter_map(|(index, sign)| sign.exit().map(|(pid, exit)| (index, sign, pid, exit)))
     }
 
     /// Nodes that stopped speaking.
     pub fn silent(&self) -> impl Iterator<Item = (usize, &Sign)> {
-        self.each().filter(|(_, sign)| sign.what == What::Silent)
+        self.unmarked().filter(|(_, sign)| sign.what == What::Silent)
     }
 
     /// The first moment that may be compared with others.

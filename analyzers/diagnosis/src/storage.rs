@@ -59,7 +59,7 @@ pub(crate) fn weigh(scene: &Scene<'_>, candidate: &mut Candidate) {
         let named: Vec<usize> = named.collect();
         candidate.confirm(named, || format!("A rank itself names {place}."));
     }
-    let stands = scene.signs.iter().any(|sign| sign.what == What::Stalled);
+    let stands = scene.unmarked().any(|(_, sign)| sign.what == What::Stalled);
     if stands && rests_on(scene, candidate, |sign| is_answered(scene, sign)) {
         candidate.strength = candidate.strength.min(Strength::Symptom);
         candidate.score *= 0.5;

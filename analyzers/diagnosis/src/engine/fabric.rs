@@ -177,7 +177,7 @@ fn work(sign: &Sign) -> Option<Work> {
 fn works(scene: &Scene<'_>) -> BTreeMap<Rank, (usize, Work)> {
     let mut works = BTreeMap::new();
     for (index, sign) in scene.marks() {
-        if let Some(rank) = sign.rank()
+        if let Some(rank) = scene.rank(index)
             && let Some(work) = work(sign)
         {
             works.entry(rank).or_insert((index, work));

@@ -31,6 +31,8 @@ impl<'a> Machine<'a> {
 pub(super) struct Found<'a> {
     /// Sorted; with each the place of its candidate.
     keys: Vec<((Machine<'a>, &'a str), usize)>,
+    /// Where the key stands that was asked for last: signs of a storm ask for the same one again and again.
+    newest: usize,
     candidates: Vec<Candidate>,
 }
 
@@ -39,6 +41,7 @@ impl<'a> Found<'a> {
     pub(super) fn new() -> Self {
         Self {
             keys: Vec::with_capacity(1),
+            newest: 0,
             candidates: Vec::with_capacity(1),
         }
     }
@@ -54,14 +57,18 @@ impl<'a> Found<'a> {
         class: &'a str,
         make: impl FnOnce() -> Candidate,
     ) -> &mut Candidate {
-        let place = match self.keys.binary_search_by_key(&(machine, class), |(key, _)| *key) {
-            Ok(at) => self.keys[at].1,
-            Err(at) => {
-                self.keys.insert(at, ((machine, class), self.candidates.len()));
-                self.candidates.push(make());
-                self.candidates.len() - 1
-            }
-        };
+        let key = (machine, class);
+        if self.keys.get(self.newest).is_none_or(|(known, _)| *known != key) {
+            self.newest = match self.keys.binary_search_by_key(&key, |(key, _)| *key) {
+                Ok(at) => at,
+                Err(at) => {
+                    self.keys.insert(at, (key, self.candidates.len()));
+                    self.candidates.push(make());
+                    at
+                }
+            };
+        }
+        let (_, place) = self.keys[self.newest];
         &mut self.candidates[place]
     }
 

@@ -43,7 +43,12 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         return add(all, engine_exception(scene));
     }
     let reporters = reporters(scene);
-    let (marks, exits) = (Places::new(scene.marks()), Places::new(exits(scene)));
+    // Where all is seen through one source, nobody is a second one.
+    let mut sources = scene.marks().map(|(_, sign)| sign.source);
+    let first = sources.next();
+    let several = sources.any(|source| Some(source) != first);
+    let marks = Places::new(scene.marks().filter(|_| several));
+    let exits = Places::new(exits(scene));
     for candidate in found.iter_mut() {
         let only = reporters.get(&candidate.class).copied().flatten();
         candidate.root_rank = candidate.root_rank.or(only);
@@ -60,8 +65,8 @@ fn exits<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (usize, &'a Sign)> {
 /// The rank that alone reports a class: a device's fault that one rank alone reports is that rank's.
 fn reporters<'a>(scene: &'a Scene<'_>) -> BTreeMap<&'a ClassId, Option<Rank>> {
     let mut all = BTreeMap::new();
-    for (_, sign) in scene.marks() {
-        if let (Some(class), Some(rank)) = (sign.class(), sign.rank()) {
+    for (index, sign) in scene.marks() {
+        if let (Some(class), Some(rank)) = (sign.class(), scene.rank(index)) {
             let only = all.entry(class).or_insert(Some(rank));
             *only = only.filter(|known| *known == rank);
         }

@@ -134,7 +134,7 @@ fn own_exit(scene: &Scene<'_>) -> Option<Candidate> {
 
 /// Ranks that could not be started at all.
 fn orders(scene: &Scene<'_>) -> Option<Candidate> {
-    let (index, sign) = scene.each().find(|(_, sign)| sign.what == What::OrderFailed)?;
+    let (index, sign) = scene.unmarked().find(|(_, sign)| sign.what == What::OrderFailed)?;
     let reason = sign.text.to_ascii_lowercase();
     let (class, score) = if reason.contains("no such file") || reason.contains("not found") {
         ("invalid-job-spec", 0.9)
@@ -148,7 +148,7 @@ fn orders(scene: &Scene<'_>) -> Option<Candidate> {
 
 /// Ranks that live and do nothing.
 fn stall(scene: &Scene<'_>) -> Option<Candidate> {
-    let (index, sign) = scene.each().find(|(_, sign)| sign.what == What::Stalled)?;
+    let (index, sign) = scene.unmarked().find(|(_, sign)| sign.what == What::Stalled)?;
     // Whoever stands elsewhere than the others is what they wait for, more likely than not.
     let (class, blamed, score) = match sign.rank() {
         Some(rank) => ("hang-stalled-ranks", scene.rank_entity(rank, sign.node()), 0.6),
