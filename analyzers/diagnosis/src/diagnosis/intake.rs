@@ -2,21 +2,18 @@
 //! memory.
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Finding, NodeId, Role, Timestamp};
+use rankguard_model::{NodeId, Timestamp};
 
 use super::Diagnosis;
+use super::late::Late;
 use crate::belongs::{each_scope, opens};
 use crate::conclude::conclude;
-use crate::conclusion::Conclusion;
 use crate::draft::Draft;
 use crate::glimpse::Glimpse;
 use crate::memory::Held;
 use crate::scope::ScopeRef;
 use crate::storage::{is_answer, is_over};
 use crate::{Change, Context, DraftId, Scope, Sign};
-
-/// Why a finding that comes late is in its case.
-const LATE: &str = "It arrived after the case was concluded and follows from it.";
 
 impl Diagnosis {
     /// A dump came in: an open draft waits for the others, and one that was concluded without them is looked at again once
@@ -147,18 +144,14 @@ impl Diagnosis {
                 // The device reported a fault earlier and the job went on; now it did fail, which is a new draft.
                 return None;
             }
-            let finding = late_finding(glimpse, before);
+            let late = Late::of(glimpse, before);
             draft.add(glimpse, &self.policy);
             let again = glimpse.decides() && !is_exit && draft.thinks_again(catalogue);
-            Some(if again { None } else { Some(finding) })
+            Some(if again { None } else { Some(late) })
         });
         match joined.flatten() {
             None => return false,
-            Some(Some(finding)) => Change::Late {
-                draft: id,
-                finding: Box::new(finding),
-            }
-            .join(changes),
+            Some(Some(late)) => late.join(id, glimpse, changes),
             Some(None) => {
                 let revised = self
                     .drafts
@@ -224,26 +217,4 @@ fn late_of(glimpse: &Glimpse<'_>, draft: &Draft) -> bool {
         .concluded
         .as_ref()
         .is_some_and(|conclusion| glimpse.at <= conclusion.at)
-}
-
-/// What a sign is in a failure that was concluded before it came.
-fn late_finding(glimpse: &Glimpse<'_>, before: &Conclusion) -> Finding {
-    let class = glimpse.class();
-    let (role, why) = match glimpse.mark() {
-        Some(mark) if mark.role == Role::Noise => (Role::Noise, "It arrived after the case was concluded."),
-        _ if class == Some(&before.class) => (Role::Confirmation, LATE),
-        _ => (Role::Cascade, LATE),
-    };
-    Finding {
-        evidence: glimpse.evidence.clone(),
-        at: glimpse.at,
-        source: glimpse.source,
-        entity: glimpse.entity.clone(),
-        class: class.cloned().unwrap_or_else(|| "killed-by-signal".into()),
-        role,
-        confidence: 0.8,
-        text: glimpse.text.clone().into_owned(),
-        why: why.to_owned(),
-        synthetic: glimpse.synthetic,
-    }
 }

@@ -1,6 +1,7 @@
 //! The diagnosis of a running cluster: signs become drafts, drafts become conclusions.
 
 mod intake;
+mod late;
 mod written;
 
 use std::collections::BTreeMap;
