@@ -58,8 +58,12 @@ impl Rule {
         let layer = catalogue
             .class(&signature.class)
             .map_or("", |class| class.layer.as_str());
+        // What a program does to a device the driver tells.
+        let of_device = ["cuda-", "gpu-"]
+            .iter()
+            .any(|family| signature.class.as_str().starts_with(family));
         Self {
-            of_programs: layer.starts_with("user-") && signature.sources.is_empty() && signature.codes.is_none(),
+            of_programs: layer.starts_with("user-") && !of_device && signature.sources.is_empty(),
             signature,
             patterns: OnceLock::new(),
             blind: OnceLock::new(),
