@@ -43,7 +43,15 @@ pub(crate) fn is_done(line: &str) -> bool {
 }
 
 /// Units in which work is measured.
-const RATES: [&str; 6] = ["it/s", "s/it", "global_step/sec", "img/s", "images/s", "samples/s"];
+const RATES: [&str; 7] = [
+    "it/s",
+    "s/it",
+    "s/step",
+    "global_step/sec",
+    "img/s",
+    "images/s",
+    "samples/s",
+];
 
 /// A line that training prints while it works: a step, an epoch or a bar together with a number.
 pub(crate) fn is_progress(line: &str) -> bool {
@@ -118,6 +126,7 @@ mod tests {
     #[test]
     fn bars_and_steps_are_progress_and_errors_are_not() {
         assert!(is_progress("step 12: loss 0.31"));
+        assert!(is_progress("927/927 ━━━━━━━━━━ 2s 2ms/step - loss: 1.0546"));
         assert!(is_progress("Iter #0: 108.0 img/sec per GPU"));
         assert!(is_progress(" 40%|####      | 4/10 [00:01<00:02,  3.1it/s]"));
         assert!(!is_progress("RuntimeError: step 12 of epoch 3 failed"));
