@@ -33,11 +33,21 @@ const TRIES: Duration = Duration::from_secs(600);
 /// How the kernel announces machine checks, corrected ones too.
 const ANNOUNCED: &str = "Machine check events logged";
 
+/// Signatures of an error that was corrected and of one that was not, and what stands in every record that has one of them.
+const SEVERITIES: [[&str; 3]; 2] = [
+    ["apei-corrected", "apei-fatal", "}[Hardware Error]"],
+    ["mcelog-corrected", "mcelog-uncorrected", "This is not a software error"],
+];
+
+/// How it is told that a node has no switches to manage.
+const NO_SWITCHES: [&str; 2] = ["NVSwitch device information", "NVSwitch not detected"];
+
 /// What an interpreter says that does not find its program.
 const NEVER_RAN: [&str; 2] = [": can't open file '", ": can't find '__main__' module in '"];
 
 /// How trainers say that they go on without the step or the sample that made trouble.
-const PASSED_OVER: [&str; 7] = [
+const PASSED_OVER: [&str; 8] = [
+    "ignoring corrupt",
     "skipping batch",
     "skipping this batch",
     "skipping the batch",
@@ -81,8 +91,7 @@ pub(crate) fn only_corrected(incident: &Incident) -> bool {
 /// An error that was corrected, or the announcement of machine checks that does not say which.
 fn is_corrected(sign: &Sign) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
-    let counted = sign.mark().is_some_and(|mark| mark.signature == "edac-ce");
-    counted || class == "pcie-corrected-errors" || sign.text.contains(ANNOUNCED)
+    is_signed(sign, "edac-ce") || class == "pcie-corrected-errors" || sign.text.contains(ANNOUNCED)
 }
 
 /// Turns what was overcome into noise. `seen` is in the order of its lines; `worked` is the last line that shows work, `lines`
@@ -93,8 +102,8 @@ pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
     waited_for(seen);
     no_longer_told(seen);
     started_again(seen);
-    corrected(seen);
-    corrected_by_firmware(seen);
+    announced(seen);
+    all_corrected(seen);
     nothing_to_manage(seen);
     killed_with_the_step(seen, worked);
     if let Some(worked) = worked {
@@ -147,7 +156,7 @@ fn passed_over(seen: &mut [Seen]) {
 /// A pod that waited for a place, a volume or an image and got it, later in the same log, only had to wait.
 fn waited_for(seen: &mut [Seen]) {
     let last = WAITS.map(|(id, _)| {
-        let ends = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == id);
+        let ends = |sign: &Sign| is_signed(sign, id);
         let ends = seen.iter().filter(|seen| seen.signs.iter().any(ends));
         ends.map(|seen| seen.last_line).max().unwrap_or(0)
     });
@@ -203,40 +212,47 @@ fn started_again(seen: &mut [Seen]) {
     });
 }
 
-/// The kernel announces a machine check before it says what it was; one that was corrected needs no action, as it says.
-fn corrected(seen: &mut [Seen]) {
-    let is_corrected = |sign: &Sign| sign.text.contains("Corrected error, no action required");
-    let corrected: Vec<u64> = seen
+/// The kernel announces a machine check before it says what it was: one that was corrected needs no action, as it says, and
+/// one of the memory is told by its own lines.
+fn announced(seen: &mut [Seen]) {
+    let says_what =
+        |sign: &Sign| sign.text.contains("Corrected error, no action required") || is_signed(sign, "edac-ce");
+    let told: Vec<u64> = seen
         .iter()
-        .filter(|seen| seen.signs.iter().any(is_corrected))
+        .filter(|seen| seen.signs.iter().any(says_what))
         .map(|seen| seen.first_line)
         .collect();
     silence(seen, |seen, sign| {
         let near = |line: &u64| (seen.first_line..=seen.last_line + NEAR).contains(line);
-        sign.source == Source::KernelLog && sign.text.contains(ANNOUNCED) && corrected.iter().any(near)
+        sign.source == Source::KernelLog && sign.text.contains(ANNOUNCED) && told.iter().any(near)
     });
 }
 
-/// The firmware states a severity with each error that it tells of. Where all of them were corrected nothing failed; where one
-/// was not, repeats of a line are held as one, and nobody knows which of them were.
-fn corrected_by_firmware(seen: &mut [Seen]) {
-    let told = |id: &str| {
-        let is = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature == id);
-        seen.iter().flat_map(|seen| &seen.signs).any(is)
-    };
-    if told("apei-corrected") && !told("apei-fatal") {
-        silence(seen, |_, sign| sign.text.contains("}[Hardware Error]"));
+/// The firmware and mcelog state a severity with each error that they tell of. Where all of them were corrected nothing
+/// failed; where one was not, repeats of a line are held as one, and nobody knows which of them were.
+fn all_corrected(seen: &mut [Seen]) {
+    for [corrected, fatal, head] in SEVERITIES {
+        let told = |id: &str| seen.iter().flat_map(|seen| &seen.signs).any(|sign| is_signed(sign, id));
+        if told(corrected) && !told(fatal) {
+            silence(seen, |_, sign| sign.text.contains(head));
+        }
     }
 }
 
 /// A fabric manager that finds no switches ends, and its unit with it. What CUDA says of a fabric is for nobody to take back.
 fn nothing_to_manage(seen: &mut [Seen]) {
-    let signed = |sign: &Sign, id: &str| sign.mark().is_some_and(|mark| mark.signature == id);
-    let nothing =
-        |sign: &Sign| signed(sign, "fabric-manager-nothing") && sign.text.contains("NVSwitch device information");
+    let nothing = |sign: &Sign| {
+        is_signed(sign, "fabric-manager-nothing") && NO_SWITCHES.iter().any(|words| sign.text.contains(words))
+    };
     if seen.iter().flat_map(|seen| &seen.signs).any(nothing) {
-        silence(seen, |_, sign| signed(sign, "fabric-manager-down"));
+        silence(seen, |_, sign| {
+            is_signed(sign, "fabric-manager-down") || is_signed(sign, "fabric-manager-inactive")
+        });
     }
+}
+
+fn is_signed(sign: &Sign, id: &str) -> bool {
+    sign.mark().is_some_and(|mark| mark.signature == id)
 }
 
 /// A step that ends is killed by the scheduler itself: who is killed after that is no victim of the kernel, unless the job was
@@ -249,7 +265,7 @@ fn killed_with_the_step(seen: &mut [Seen], worked: Option<u64>) {
         .map(|seen| [seen.first_line, seen.last_line])
         .collect();
     silence(seen, |seen, sign| {
-        let killed = sign.mark().is_some_and(|mark| mark.signature == "srun-task-killed");
+        let killed = is_signed(sign, "srun-task-killed");
         let before = ends.as_flattened().iter().filter(|line| **line < seen.first_line).max();
         let again = |end: u64| worked.is_some_and(|line| (end..seen.first_line).contains(&line));
         killed && before.is_some_and(|end| !again(*end))

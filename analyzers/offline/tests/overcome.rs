@@ -67,6 +67,15 @@ fn who_talks_to_somebody_who_left_has_not_failed() {
         raised(&[sharer], "ConnectionRefusedError: [Errno 111] Connection refused"),
         "none"
     );
+    let pins = [
+        "torch/utils/data/_utils/pin_memory.py _pin_memory_loop",
+        "multiprocessing/queues.py get",
+    ];
+    assert_eq!(
+        raised(&pins, "ConnectionResetError: [Errno 104] Connection reset by peer"),
+        "none"
+    );
+    assert_ne!(raised(&pins, "RuntimeError: CUDA error: out of memory"), "none");
     let listener = ["logging/handlers.py _monitor", "multiprocessing/queues.py get"];
     assert_eq!(raised(&listener, "EOFError"), "none");
     assert_ne!(raised(&listener, "MemoryError"), "none");
@@ -115,11 +124,29 @@ fn what_the_firmware_corrected_is_no_fault_under_any_of_its_lines() {
 }
 
 #[test]
+fn a_machine_check_is_what_its_record_says() {
+    let record = |severity: &str| {
+        let text = format!("mcelog: Hardware event. This is not a software error.\nmcelog: MCE 15\nmcelog: {severity}");
+        of("kmsg", &text).class
+    };
+    assert_eq!(record("Corrected error"), "none");
+    assert_eq!(record("Uncorrected error"), "cpu-hardware-error");
+    // The lines behind the announcement say that it was the memory.
+    let announced = "[1.0] mce: [Hardware Error]: Machine check events logged";
+    let memory = "[1.1] EDAC MC0: 4 CE error on CPU#0Channel#2_DIMM#0 (channel:2 slot:0 page:0x0)";
+    assert_eq!(of("kmsg", announced).class, "cpu-hardware-error");
+    let both: Vec<String> = (0..4).map(|_| format!("{announced}\n{memory}")).collect();
+    assert_eq!(of("kmsg", &both.join("\n")).class, "host-memory-fault");
+}
+
+#[test]
 fn a_fabric_manager_without_switches_has_nothing_to_do() {
     let ends = "Sep 18 03:19:01 n1 nvidia-fabricmanager-start.sh[4753]: \"/usr/bin/nv-fabricmanager -c fabricmanager.cfg\" failed! Exit code: 1\nSep 18 03:19:01 n1 systemd[1]: nvidia-fabricmanager.service: Control process exited, code=exited, status=1/FAILURE";
     let nothing = "Sep 18 03:19:01 n1 nvidia-fabricmanager-start.sh[4756]: request to query NVSwitch device information from NVSwitch driver failed with error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]";
     assert_eq!(of("kmsg", ends).class, "fabric-manager-not-ready");
     assert_eq!(of("kmsg", &format!("{nothing}\n{ends}")).class, "none");
+    let gpud = "✔ NVSwitch not detected, skipping fabric manager check\nfabric manager is not active";
+    assert_eq!(of("agent-event", gpud).class, "none");
     // Where switches were expected, those who need them say so.
     let expected = "cudaGetDeviceCount returned error 802: system not yet initialized";
     let class = of("kmsg", &format!("{nothing}\n{ends}\n{expected}")).class;

@@ -65,8 +65,11 @@ fn check_found(kept: &[Entry<Signature>], mistakes: &mut Vec<Mistake>) {
         let example = &signature.example[..signature.example.floor_char_boundary(LINE_LIMIT)];
         let mut found = false;
         scanner.owners(example.as_bytes(), &mut |other| found |= other == owner);
-        // One that its own pattern does not match was told of already.
-        if !found && Regex::new(&signature.pattern).is_ok_and(|pattern| pattern.is_match(&signature.example)) {
+        // One that its own pattern does not match, or that holds none of its literals, was told of already.
+        if !found
+            && shows_a_literal(signature)
+            && Regex::new(&signature.pattern).is_ok_and(|pattern| pattern.is_match(&signature.example))
+        {
             let what = format!("the scanner does not find the example of {}", signature.id);
             let help = format!("keep to letters and digits of ASCII, no control characters and {LINE_LIMIT} bytes");
             mistakes.push(place.mistake("example", what, help));
@@ -101,18 +104,19 @@ fn check_one(signature: &Signature, place: &Place, mistakes: &mut Vec<Mistake>) 
         let what = format!("unless takes the example of {} away", signature.id);
         mistakes.push(place.mistake("unless", what, "narrow it".to_owned()));
     }
-    let example = signature.example.to_ascii_lowercase();
-    if !signature
-        .literals
-        .iter()
-        .any(|literal| example.contains(&literal.to_ascii_lowercase()))
-    {
+    if !shows_a_literal(signature) {
         let what = format!(
             "no literal of {} occurs in its example, so that it would never be tried",
             signature.id
         );
         mistakes.push(place.mistake("literals", what, "name a text that the example holds".to_owned()));
     }
+}
+
+fn shows_a_literal(signature: &Signature) -> bool {
+    let example = signature.example.to_ascii_lowercase();
+    let mut literals = signature.literals.iter();
+    literals.any(|literal| example.contains(&literal.to_ascii_lowercase()))
 }
 
 fn compiled(key: &str, pattern: &str, place: &Place, mistakes: &mut Vec<Mistake>) -> Option<Regex> {

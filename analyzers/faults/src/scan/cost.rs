@@ -10,6 +10,8 @@ use super::bytes::{ByteSet, Sequence, fold};
 pub(super) const WORD: usize = 4;
 /// Bytes from one word to the next.
 pub(super) const STEP: usize = 2;
+/// How far before a sequence the first word begins that holds some of it.
+const BEFORE: usize = STEP - 1;
 /// Bits of the bitmap, as a power of two: 128 KiB, which a core keeps close.
 pub(super) const BITS: u32 = 20;
 
@@ -29,11 +31,38 @@ const SAMPLE: &str = include_str!("healthy.txt");
 /// How often words and bytes occur in the sample.
 #[derive(Debug)]
 pub(super) struct Cost {
-    /// Folded words in order, their first byte highest, each with the number of those before it.
+    /// Folded words in order, their first byte highest, each with the times it occurs.
     words: Vec<(u32, u32)>,
+    /// Where the words with each first byte begin, and at last where all end.
+    firsts: [usize; 257],
     /// Positions of the sample.
     all: f64,
     bytes: [f64; 256],
+    /// What is asked for most, and is many bytes.
+    outside: f64,
+}
+
+/// A position of a sequence: how many bytes it allows, and how often one of them stands somewhere.
+struct Weight {
+    set: ByteSet,
+    len: usize,
+    part: f64,
+}
+
+/// Four sets of a sequence: at which part of all positions of a healthy log they stand, and how many words they allow.
+struct Word {
+    part: f64,
+    width: usize,
+}
+
+impl Word {
+    fn cost(&self) -> f64 {
+        if self.width > WIDTH {
+            return f64::INFINITY;
+        }
+        let by_chance = self.width as f64 / f64::from(1_u32 << BITS);
+        (self.part + by_chance) * WORD_NS
+    }
 }
 
 /// Where, from the start of a sequence that begins at an even place and of one that begins at an odd one, its telling word
@@ -48,119 +77,145 @@ impl Cost {
             .map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
             .collect();
         words.sort_unstable();
-        let mut counted: Vec<(u32, u32)> = words.iter().copied().zip(0..).collect();
-        counted.dedup_by_key(|(word, _)| *word);
+        let words: Vec<(u32, u32)> = words
+            .chunk_by(|one, other| one == other)
+            .map(|same| (same[0], same.len() as u32))
+            .collect();
+        let firsts = std::array::from_fn(|first| words.partition_point(|(word, _)| ((word >> 24) as usize) < first));
         let all = folded.len().max(1) as f64;
         let mut bytes = [0.1 / all; 256];
         for byte in folded {
             bytes[usize::from(byte)] += 1.0 / all;
         }
+        let outside = ByteSet::OUTSIDE_WORD.iter().map(|byte| bytes[usize::from(byte)]).sum();
         Self {
-            words: counted,
+            words,
+            firsts,
             all,
             bytes,
+            outside,
         }
     }
 
     /// Infinite for a sequence that cannot be looked for.
     pub(super) fn of(&self, sequence: &Sequence) -> f64 {
-        let Some((_, words)) = self.offsets(sequence) else {
+        let words = self.words_of(sequence);
+        let Some((_, looks)) = cheapest(sequence, &words) else {
             return f64::INFINITY;
         };
-        let rarest = sequence.windows(sequence.len().min(WORD)).map(|word| self.part(word));
-        words + rarest.fold(f64::INFINITY, f64::min) * STEP as f64 * LINE_NS
+        // Words that reach beyond an end are no rarer than those within.
+        let within = &words[BEFORE..=BEFORE + sequence.len().saturating_sub(WORD)];
+        let rarest = within.iter().map(|word| word.part).fold(f64::INFINITY, f64::min);
+        looks + rarest * STEP as f64 * LINE_NS
     }
 
-    /// The cheapest words of a sequence and what they cost together; none when one of its places has no word that will do.
-    pub(super) fn offsets(&self, sequence: &Sequence) -> Option<(Offsets, f64)> {
-        let mut offsets = [0; STEP];
-        let mut sum = 0.0;
-        for (place, chosen) in offsets.iter_mut().enumerate() {
-            let mut best = f64::INFINITY;
-            // The word that holds the first byte may begin before it; not when that byte may be the one before the text.
-            let mut offset = -(place as isize);
-            if place > 0 && sequence.first() == Some(&ByteSet::OUTSIDE_WORD) {
-                offset += STEP as isize;
-            }
-            // The last byte alone may be the one behind the text.
-            while offset < sequence.len() as isize - 1 {
-                let cost = self.of_word(&word_at(sequence, offset));
-                if cost < best {
-                    best = cost;
-                    *chosen = offset;
-                }
-                offset += STEP as isize;
-            }
-            sum += best;
-        }
-        sum.is_finite().then_some((offsets, sum))
+    /// The cheapest words of a sequence; none when one of its places has no word that will do.
+    pub(super) fn offsets(&self, sequence: &Sequence) -> Option<Offsets> {
+        cheapest(sequence, &self.words_of(sequence)).map(|(offsets, _)| offsets)
     }
 
-    fn of_word(&self, word: &[ByteSet; WORD]) -> f64 {
-        let width: usize = word.iter().map(ByteSet::len).product();
-        if width > WIDTH {
-            return f64::INFINITY;
+    /// The words of a sequence, from the one that begins [`BEFORE`] it to the one of its last two bytes.
+    fn words_of(&self, sequence: &Sequence) -> Vec<Word> {
+        let weights: Vec<Weight> = sequence.iter().map(|set| self.weight(set)).collect();
+        let starts = 0..BEFORE + sequence.len().saturating_sub(1);
+        let within = |start: usize| start.saturating_sub(BEFORE)..weights.len().min(start + WORD - BEFORE);
+        starts.map(|start| self.word(&weights[within(start)])).collect()
+    }
+
+    /// A word of which some is known; what lies outside may be anything.
+    fn word(&self, known: &[Weight]) -> Word {
+        let width: usize = known.iter().map(|weight| weight.len).product();
+        Word {
+            part: self.part(known),
+            width: width * ByteSet::ANY.len().pow((WORD - known.len()) as u32),
         }
-        let by_chance = width as f64 / f64::from(1_u32 << BITS);
-        (self.part(word) + by_chance) * WORD_NS
     }
 
     /// How many positions of a healthy log are in a filter, at a guess.
     pub(super) fn disturbed(&self, filter: &super::Filter) -> f64 {
-        let after = self
-            .words
-            .iter()
-            .skip(1)
-            .map(|(_, before)| *before)
-            .chain([self.all as u32]);
-        let words = self.words.iter().zip(after);
-        let words = words.filter(|((word, _), _)| filter.has(word.swap_bytes()));
-        words
-            .map(|((_, before), after)| f64::from(after.saturating_sub(*before)))
-            .sum()
+        let disturbed = self.words.iter().filter(|(word, _)| filter.has(word.swap_bytes()));
+        disturbed.map(|(_, times)| f64::from(*times)).sum()
     }
 
     /// The part of all positions of a healthy log at which such a word, or a shorter one, stands.
-    fn part(&self, word: &[ByteSet]) -> f64 {
-        let guess: f64 = word.iter().map(|set| self.part_of_bytes(set)).product();
+    fn part(&self, word: &[Weight]) -> f64 {
+        let guess: f64 = word.iter().map(|weight| weight.part).product();
         // Wide sets at the ends are taken by their own frequency, for they are many words.
         let mut known = word;
         let mut beside = 1.0;
-        while let Some((set, rest)) = known.split_first().filter(|(set, _)| set.len() > NARROW) {
-            beside *= self.part_of_bytes(set);
+        while let Some((weight, rest)) = known.split_first().filter(|(weight, _)| weight.len > NARROW) {
+            beside *= weight.part;
             known = rest;
         }
-        while let Some((set, rest)) = known.split_last().filter(|(set, _)| set.len() > NARROW) {
-            beside *= self.part_of_bytes(set);
+        while let Some((weight, rest)) = known.split_last().filter(|(weight, _)| weight.len > NARROW) {
+            beside *= weight.part;
             known = rest;
         }
-        let width: usize = known.iter().map(ByteSet::len).product();
+        let width: usize = known.iter().map(|weight| weight.len).product();
         if known.is_empty() || width > COUNTED {
             return guess;
         }
-        let free = 8 * (WORD - known.len()) as u32;
-        let mut counted = 0;
-        for_each_word(known, &mut |word| {
-            let from = word.swap_bytes();
-            let to = u64::from(from) + (1 << free);
-            counted += self.before(to) - self.before(u64::from(from));
-        });
+        let counted = self.counted(known, 0, u32::BITS);
         // What the sample happens not to have is a little rarer than what it has once.
         (f64::from(counted) / self.all * beside).max(guess.min(0.2 / self.all))
     }
 
-    /// Words of the sample below a value.
-    fn before(&self, value: u64) -> u32 {
-        let at = self.words.partition_point(|(word, _)| u64::from(*word) < value);
-        self.words.get(at).map_or(self.all as u32, |(_, before)| *before)
+    /// How often words stand in the sample that go on from some first bytes with one of each set; the lowest bits are free.
+    fn counted(&self, rest: &[Weight], so_far: u32, free: u32) -> u32 {
+        let Some((weight, rest)) = rest.split_first() else {
+            return self.between(so_far, u64::from(so_far) + (1 << free));
+        };
+        let free = free - u8::BITS;
+        let longer = weight.set.iter().map(|byte| so_far | u32::from(byte) << free);
+        longer.map(|longer| self.counted(rest, longer, free)).sum()
     }
 
-    fn part_of_bytes(&self, set: &ByteSet) -> f64 {
-        if *set == ByteSet::ANY {
-            return 1.0;
-        }
-        set.iter().map(|byte| self.bytes[usize::from(byte)]).sum()
+    /// Words of the sample from one value to before another, all with one first byte.
+    fn between(&self, from: u32, to: u64) -> u32 {
+        let first = (from >> (u32::BITS - u8::BITS)) as usize;
+        let words = &self.words[self.firsts[first]..self.firsts[first + 1]];
+        let start = words.partition_point(|(word, _)| *word < from);
+        // They are few, nearly always.
+        let inside = words[start..].iter().take_while(|(word, _)| u64::from(*word) < to);
+        inside.map(|(_, times)| *times).sum()
     }
+
+    fn weight(&self, set: &ByteSet) -> Weight {
+        Weight {
+            set: *set,
+            len: set.len(),
+            part: match *set {
+                ByteSet::ANY => 1.0,
+                ByteSet::OUTSIDE_WORD => self.outside,
+                _ => set.iter().map(|byte| self.bytes[usize::from(byte)]).sum(),
+            },
+        }
+    }
+}
+
+/// The cheapest words of a sequence and what they cost together.
+fn cheapest(sequence: &Sequence, words: &[Word]) -> Option<(Offsets, f64)> {
+    let mut offsets = [0; STEP];
+    let mut sum = 0.0;
+    for (place, chosen) in offsets.iter_mut().enumerate() {
+        let mut best = f64::INFINITY;
+        // The word that holds the first byte may begin before it; not when that byte may be the one before the text.
+        let mut start = BEFORE - place;
+        if place > 0 && sequence.first() == Some(&ByteSet::OUTSIDE_WORD) {
+            start += STEP;
+        }
+        // The last byte alone may be the one behind the text.
+        while let Some(word) = words.get(start) {
+            let cost = word.cost();
+            if cost < best {
+                best = cost;
+                *chosen = start as isize - BEFORE as isize;
+            }
+            start += STEP;
+        }
+        sum += best;
+    }
+    sum.is_finite().then_some((offsets, sum))
 }
 
 /// Four positions of a sequence from an offset; what lies outside may be anything.

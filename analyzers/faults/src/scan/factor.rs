@@ -18,6 +18,8 @@ const LENGTH: usize = 24;
 
 /// A need that costs more than this stands in every other line of a healthy log, or nearly.
 const COMMON: f64 = 3.0;
+/// Even a thousand needs that cost less than this do not slow the scanner down by a tenth.
+const RARE: f64 = 0.003;
 
 /// One position of a sequence under construction.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,6 +55,11 @@ impl Need {
     pub(crate) fn is_common(&self) -> bool {
         self.cost > COMMON
     }
+
+    /// Whether nothing is gained by looking for a rarer one.
+    pub(super) fn is_rare(&self) -> bool {
+        self.cost < RARE
+    }
 }
 
 /// The cheapest need of an expression. None when it has none: then it may match anything.
@@ -70,12 +77,13 @@ impl Part {
     }
 
     fn into_need(self, costs: &Cost) -> Option<Need> {
-        let own = self.exact.as_ref().and_then(|runs| priced(runs, costs));
+        let own = self.exact.as_ref().and_then(|runs| priced(runs, costs, f64::INFINITY));
         cheaper(own, self.need)
     }
 }
 
-fn cheaper(one: Option<Need>, other: Option<Need>) -> Option<Need> {
+/// The first where they cost the same.
+pub(super) fn cheaper(one: Option<Need>, other: Option<Need>) -> Option<Need> {
     match (one, other) {
         (Some(one), Some(other)) => Some(if other.cost < one.cost { other } else { one }),
         (one, other) => one.or(other),
@@ -170,7 +178,7 @@ fn repeated(repetition: &Repetition, costs: &Cost) -> Part {
         prefix: sub.exact.clone().or(sub.prefix),
         suffix: sub.exact.clone().or(sub.suffix),
         need: match &sub.exact {
-            Some(runs) => priced(runs, costs),
+            Some(runs) => priced(runs, costs, f64::INFINITY),
             None => sub.need,
         },
     }
@@ -247,14 +255,14 @@ fn concat(parts: &[Hir], costs: &Cost) -> Part {
             prefix = first(&run);
         }
         gap = true;
-        need = cheaper(need, best(&run, costs));
+        need = best(&run, costs, need);
         need = cheaper(need, child.need);
         run.clear();
         run.extend(child.suffix);
     }
     if whole.is_some() {
         return Part {
-            need: best(&run, costs),
+            need: best(&run, costs, None),
             exact: whole,
             prefix: None,
             suffix: None,
@@ -264,7 +272,7 @@ fn concat(parts: &[Hir], costs: &Cost) -> Part {
         prefix = first(&run);
     }
     let suffix = last(&run);
-    need = cheaper(need, best(&run, costs));
+    need = best(&run, costs, need);
     Part {
         exact: None,
         prefix,
@@ -311,9 +319,9 @@ fn last(pieces: &[Vec<Run>]) -> Option<Vec<Run>> {
     (!runs.iter().any(Vec::is_empty)).then_some(runs)
 }
 
-/// The cheapest stretch of pieces.
-fn best(pieces: &[Vec<Run>], costs: &Cost) -> Option<Need> {
-    let mut best = None;
+/// The cheapest stretch of pieces, where it is cheaper than what is known already.
+fn best(pieces: &[Vec<Run>], costs: &Cost, known: Option<Need>) -> Option<Need> {
+    let mut best = known;
     for from in 0..pieces.len() {
         let mut runs = vec![Run::new()];
         for piece in &pieces[from..] {
@@ -321,18 +329,26 @@ fn best(pieces: &[Vec<Run>], costs: &Cost) -> Option<Need> {
                 Some(longer) => runs = longer,
                 None => break,
             }
-            best = cheaper(best, priced(&runs, costs));
+            let price = best.as_ref().map_or(f64::INFINITY, |need| need.cost);
+            best = priced(&runs, costs, price).or(best);
         }
     }
     best
 }
 
-fn priced(runs: &[Run], costs: &Cost) -> Option<Need> {
+/// A need that is cheaper than a price.
+fn priced(runs: &[Run], costs: &Cost, below: f64) -> Option<Need> {
     let mut sequences: Vec<Sequence> = runs.iter().map(|run| resolved(run)).collect();
     sequences.sort_unstable();
     sequences.dedup();
-    let cost = sequences.iter().map(|sequence| costs.of(sequence)).sum::<f64>();
-    cost.is_finite().then_some(Need { sequences, cost })
+    let mut cost = 0.0;
+    for sequence in &sequences {
+        cost += costs.of(sequence);
+        if cost >= below {
+            return None;
+        }
+    }
+    Some(Need { sequences, cost })
 }
 
 /// A boundary at an end asks for a byte that is no part of a word beside it; within, it asks for nothing that is not there.

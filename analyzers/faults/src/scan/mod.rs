@@ -193,13 +193,15 @@ impl Builder {
     }
 
     /// What texts need that match a pattern and hold one of some literals in any case: whichever of the two is rarer. None
-    /// when neither can be looked for.
+    /// when neither can be looked for. Where the literals are rare the pattern is not even read, for that takes most of the
+    /// time in which a program starts.
     pub(crate) fn need(&self, pattern: Option<&str>, literals: &[impl AsRef<str>]) -> Option<Need> {
-        let by_pattern = pattern.and_then(|pattern| factor::need(pattern, &self.costs));
-        match (by_pattern, self.literals(literals)) {
-            (Some(one), Some(other)) => Some(if other.cost < one.cost { other } else { one }),
-            (one, other) => one.or(other),
+        let by_literals = self.literals(literals);
+        if by_literals.as_ref().is_some_and(Need::is_rare) {
+            return by_literals;
         }
+        let by_pattern = pattern.and_then(|pattern| factor::need(pattern, &self.costs));
+        factor::cheaper(by_pattern, by_literals)
     }
 
     /// An owner wants every text that has something of a need.
@@ -232,7 +234,7 @@ impl Builder {
         let mut numbers: BTreeMap<ByteSet, u16> = BTreeMap::new();
         let mut keyed: BTreeMap<u32, Vec<Place>> = BTreeMap::new();
         for (sequence, owners) in self.sequences {
-            let Some((offsets, _)) = self.costs.offsets(&sequence) else {
+            let Some(offsets) = self.costs.offsets(&sequence) else {
                 continue;
             };
             let number = scanner.wanted.len() as u32;

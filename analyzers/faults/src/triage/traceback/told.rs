@@ -288,7 +288,7 @@ fn is_left_talking(segment: &Segment) -> bool {
     };
     let gone = |words: &[&str]| words.iter().any(|word| text.starts_with(word));
     // The thread that feeds a queue, the worker of a pool that brings its result, a worker that asks its parent for shared
-    // memory, and the thread that writes down what other processes log.
+    // memory, the thread that writes down what other processes log, and the one that takes batches from workers and pins them.
     within("multiprocessing/queues.py", "_feed")
         && gone(&[
             "BrokenPipeError",
@@ -305,6 +305,9 @@ fn is_left_talking(segment: &Segment) -> bool {
         || within("logging/handlers.py", "_monitor")
             && within("multiprocessing/queues.py", "get")
             && (text.is_empty() || gone(&["Connection", "EOFError", "OSError: handle is closed"]))
+        || within("torch/utils/data/_utils/pin_memory.py", "_pin_memory_loop")
+            && within("multiprocessing/queues.py", "get")
+            && (text.is_empty() || gone(&["Connection", "EOFError", "FileNotFoundError"]))
         || within("threading.py", "_bootstrap_inner") && segment.frames.last().is_some_and(is_trackers)
 }
 
