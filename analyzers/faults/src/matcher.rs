@@ -96,7 +96,11 @@ pub(crate) struct Hit {
 impl Matcher {
     /// From all signatures of a catalogue.
     pub fn new(catalogue: &Catalogue) -> Self {
-        let rules: Vec<Rule> = catalogue.signatures().iter().cloned().map(Rule::new).collect();
+        let rules: Vec<Rule> = catalogue
+            .signatures()
+            .iter()
+            .map(|signature| Rule::new(signature.clone(), catalogue))
+            .collect();
         let mut builder = scan::Builder::new();
         let mut chatter = Vec::new();
         for (owner, rule) in (0_u16..).zip(&rules) {
@@ -162,8 +166,11 @@ impl Matcher {
     }
 
     fn applies(&self, number: usize, source: Source) -> bool {
-        let sources = self.rules.get(number).map(|rule| &rule.signature.sources);
-        sources.is_some_and(|sources| sources.is_empty() || sources.contains(&source))
+        self.rules.get(number).is_some_and(|rule| {
+            let sources = &rule.signature.sources;
+            let everywhere = sources.is_empty() && !(rule.of_programs && source == Source::KernelLog);
+            everywhere || sources.contains(&source)
+        })
     }
 
     /// Signatures, and behind them openings, of which something stands in a text.

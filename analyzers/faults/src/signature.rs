@@ -9,7 +9,7 @@ use serde::Deserialize;
 pub struct Signature {
     /// Its id, unique in the catalogue.
     pub id: SmolStr,
-    /// Collectors whose lines it applies to; empty for all.
+    /// Collectors whose lines it applies to; empty for all, except that of the user's code and data the kernel knows nothing.
     #[serde(default)]
     pub sources: Vec<Source>,
     /// Texts of which at least one occurs in every line it matches, whatever the case: the prefilter.

@@ -33,9 +33,10 @@ const TRIES: Duration = Duration::from_secs(600);
 /// How the kernel announces machine checks, corrected ones too.
 const ANNOUNCED: &str = "Machine check events logged";
 
-/// Signatures of an error that was corrected and of one that was not, and what stands in every record that has one of them.
-const SEVERITIES: [[&str; 3]; 2] = [
+/// Signatures of an error that was corrected and of one that was not, and what stands in every record that has either.
+const SEVERITIES: [[&str; 3]; 3] = [
     ["apei-corrected", "apei-fatal", "}[Hardware Error]"],
+    ["mce-amd-corrected", "mce-amd-uncorrected", "Ext. Error Code: "],
     ["mcelog-corrected", "mcelog-uncorrected", "This is not a software error"],
 ];
 
@@ -100,6 +101,7 @@ pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
     retried(seen, lines);
     passed_over(seen);
     waited_for(seen);
+    housed(seen);
     no_longer_told(seen);
     started_again(seen);
     announced(seen);
@@ -164,6 +166,15 @@ fn waited_for(seen: &mut [Seen]) {
         let class = sign.class().map_or("", |class| class.as_str());
         let mut waits = WAITS.iter().zip(last);
         waits.any(|((_, waited), line)| class == *waited && line > seen.last_line)
+    });
+}
+
+/// A pod that has a container has its sandbox, whatever kept it from having one before.
+fn housed(seen: &mut [Seen]) {
+    let made = |seen: &&Seen| seen.signs.iter().any(|sign| is_signed(sign, "container-made"));
+    let made = seen.iter().filter(made).map(|seen| seen.last_line).max();
+    silence(seen, |seen, sign| {
+        sign.text.contains("FailedCreatePodSandBox") && made > Some(seen.last_line)
     });
 }
 
@@ -234,7 +245,7 @@ fn all_corrected(seen: &mut [Seen]) {
     for [corrected, fatal, head] in SEVERITIES {
         let told = |id: &str| seen.iter().flat_map(|seen| &seen.signs).any(|sign| is_signed(sign, id));
         if told(corrected) && !told(fatal) {
-            silence(seen, |_, sign| sign.text.contains(head));
+            silence(seen, |_, sign| sign.text.contains(head) || is_signed(sign, corrected));
         }
     }
 }

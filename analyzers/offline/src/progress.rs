@@ -42,14 +42,22 @@ pub(crate) fn is_done(line: &str) -> bool {
     done.iter().any(|phrase| lower.contains(phrase)) && !doubt.iter().any(|word| lower.contains(word))
 }
 
+/// Units in which work is measured.
+const RATES: [&str; 7] = [
+    "it/s",
+    "s/it",
+    "s/step",
+    "global_step/sec",
+    "img/s",
+    "images/s",
+    "samples/s",
+];
+
 /// A line that training prints while it works: a step, an epoch or a bar together with a number.
 pub(crate) fn is_progress(line: &str) -> bool {
     // A bar that was redrawn a thousand times is one line.
     let lower = line[..line.floor_char_boundary(2_000)].to_ascii_lowercase();
-    let bar = lower.contains("it/s")
-        || lower.contains("global_step/sec")
-        || lower.contains("s/it")
-        || (lower.contains("%|") && lower.contains('/'));
+    let bar = RATES.iter().any(|rate| lower.contains(rate)) || (lower.contains("%|") && lower.contains('/'));
     let counts = ["step", "epoch", "iter", "loss"]
         .iter()
         .filter(|word| lower.contains(*word))
@@ -118,6 +126,8 @@ mod tests {
     #[test]
     fn bars_and_steps_are_progress_and_errors_are_not() {
         assert!(is_progress("step 12: loss 0.31"));
+        assert!(is_progress("927/927 ━━━━━━━━━━ 2s 2ms/step - loss: 1.0546"));
+        assert!(is_progress("Iter #0: 108.0 img/sec per GPU"));
         assert!(is_progress(" 40%|####      | 4/10 [00:01<00:02,  3.1it/s]"));
         assert!(!is_progress("RuntimeError: step 12 of epoch 3 failed"));
         assert!(tells_finite_loss("epoch 1: 200 / 1374 loss=14.351, loss_scale=0.062"));

@@ -39,6 +39,18 @@ fn containers_that_were_made_had_their_volumes() {
 }
 
 #[test]
+fn a_pod_that_runs_has_its_sandbox() {
+    let failed = "  Warning  FailedCreatePodSandBox  3m57s  kubelet  Failed to create pod sandbox: open /run/systemd/resolve/resolv.conf: no such file or directory";
+    let made = "  Normal   Started  3m42s  kubelet  Started container etcd";
+    assert_eq!(of("scheduler", failed).class, "container-runtime-error");
+    assert_eq!(of("scheduler", &format!("{failed}\n{made}")).class, "none");
+    assert_eq!(
+        of("scheduler", &format!("{made}\n{failed}")).class,
+        "container-runtime-error"
+    );
+}
+
+#[test]
 fn who_talks_to_somebody_who_left_has_not_failed() {
     let raised = |frames: &[&str], exception: &str| {
         let frames: Vec<String> = frames
@@ -124,6 +136,14 @@ fn what_the_firmware_corrected_is_no_fault_under_any_of_its_lines() {
 }
 
 #[test]
+fn what_a_kernel_misses_is_no_file_of_the_users() {
+    let text = "init: Failed to spawn amd-config main process: unable to execute: No such file or directory";
+    assert_eq!(of("kmsg", text).class, "none");
+    assert_eq!(of("kmsg", "PM: Image not found (code -22)").class, "none");
+    assert_eq!(of("launcher", text).class, "file-not-found");
+}
+
+#[test]
 fn a_machine_check_is_what_its_record_says() {
     let record = |severity: &str| {
         let text = format!("mcelog: Hardware event. This is not a software error.\nmcelog: MCE 15\nmcelog: {severity}");
@@ -131,6 +151,20 @@ fn a_machine_check_is_what_its_record_says() {
     };
     assert_eq!(record("Corrected error"), "none");
     assert_eq!(record("Uncorrected error"), "cpu-hardware-error");
+    let amd = |severity: &str| {
+        let text = format!(
+            "[1.0] mce: [Hardware Error]: Machine check events logged\n[1.1] [Hardware Error]: {severity}\n[1.2] [Hardware Error]: Load Store Unit Ext. Error Code: 6"
+        );
+        of("kmsg", &text).class
+    };
+    let status =
+        |bits: &str| format!("\n[1.2] [Hardware Error]: CPU:1 (19:18:1) MC17_STATUS[Over|{bits}|MiscV]: 0xd820");
+    assert_eq!(
+        amd(&format!("Corrected error, no action required.{}", status("CE"))),
+        "none"
+    );
+    let uncorrected = format!("Uncorrected, software restartable error.{}", status("UE"));
+    assert_eq!(amd(&uncorrected), "cpu-hardware-error");
     // The lines behind the announcement say that it was the memory.
     let announced = "[1.0] mce: [Hardware Error]: Machine check events logged";
     let memory = "[1.1] EDAC MC0: 4 CE error on CPU#0Channel#2_DIMM#0 (channel:2 slot:0 page:0x0)";

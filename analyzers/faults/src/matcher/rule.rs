@@ -6,6 +6,7 @@ use rankguard_model::{Fields, SmolStr};
 use regex::Regex;
 
 use super::blind::Blind;
+use crate::catalogue::Catalogue;
 use crate::signature::Signature;
 
 /// Longest value of a captured field, bytes.
@@ -21,6 +22,8 @@ pub(super) type Spans = Vec<Option<(u32, u32)>>;
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) signature: Signature,
+    /// Whether only a program says this of itself: what a kernel does not find or cannot read is no file of the user's.
+    pub(super) of_programs: bool,
     /// Compiled when a literal of it is first seen: most signatures never are.
     patterns: OnceLock<Patterns>,
     /// Made when a kind of lines is to be remembered in which a literal of it stands; none where it cannot be made.
@@ -51,8 +54,16 @@ pub(super) enum Told {
 }
 
 impl Rule {
-    pub(super) fn new(signature: Signature) -> Self {
+    pub(super) fn new(signature: Signature, catalogue: &Catalogue) -> Self {
+        let layer = catalogue
+            .class(&signature.class)
+            .map_or("", |class| class.layer.as_str());
+        // What a program does to a device the driver tells.
+        let of_device = ["cuda-", "gpu-"]
+            .iter()
+            .any(|family| signature.class.as_str().starts_with(family));
         Self {
+            of_programs: layer.starts_with("user-") && !of_device && signature.sources.is_empty(),
             signature,
             patterns: OnceLock::new(),
             blind: OnceLock::new(),
