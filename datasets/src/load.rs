@@ -75,12 +75,11 @@ impl Load {
     /// Whether a part that was read by itself is what reading on would have given.
     pub(crate) fn fits(&self, part: &Self) -> bool {
         let same_clock = self.offset.zip(part.offset).is_none_or(|(here, there)| here == there);
-        let rows = |load: &Self, table| load.tables.get(table).map_or(0, Rows::len);
         same_clock
             && part
                 .tables
                 .keys()
-                .all(|table| rows(self, table) + rows(part, table) <= MAX_ROWS)
+                .all(|table| self.len(*table) + part.len(*table) <= MAX_ROWS)
     }
 
     /// Takes in the part of the file that follows, which [fits](Self::fits).
@@ -201,9 +200,21 @@ impl Load {
         }
     }
 
+    /// How many rows a table has.
+    pub(crate) fn len(&self, table: Table) -> usize {
+        self.tables.get(&table).map_or(0, Rows::len)
+    }
+
+    /// The numbers of a column mean nothing from a row on.
+    pub(crate) fn forget(&mut self, table: Table, column: &str, row: usize) {
+        if let Some(rows) = self.tables.get_mut(&table) {
+            rows.forget(column, row);
+        }
+    }
+
     /// A new row of a table.
     pub(crate) fn row(&mut self, table: Table) -> Row<'_> {
-        if self.tables.get(&table).map_or(0, Rows::len) >= MAX_ROWS {
+        if self.len(table) >= MAX_ROWS {
             self.lose("limit", "", || {
                 format!("table {} is full with {MAX_ROWS} rows", table.name())
             });

@@ -163,6 +163,15 @@ impl Rows {
         at
     }
 
+    /// A column's numbers from a row on are null.
+    pub(crate) fn forget(&mut self, name: &str, row: usize) {
+        for (_, cells) in self.columns.iter_mut().filter(|(known, _)| known == name) {
+            if let Growing::Numbers(values) = cells {
+                values.truncate(row);
+            }
+        }
+    }
+
     /// Adds the rows of what was read behind this.
     pub(crate) fn join(&mut self, behind: Self) {
         for (name, cells) in behind.columns.into_iter().filter(|(_, cells)| cells.len() > 0) {

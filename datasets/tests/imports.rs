@@ -215,6 +215,33 @@ fn sacct_records_are_jobs_and_steps() {
 }
 
 #[test]
+fn a_cluster_that_does_not_track_gpus_has_an_unknown_number_of_them_and_not_none() {
+    let folder = folder();
+    let header = "JobID|State|Elapsed|AllocTRES\n";
+    put(
+        folder.path(),
+        "tracks",
+        &format!("{header}1|COMPLETED|01:00:00|cpu=8\n2|COMPLETED|01:00:00|cpu=8,gres/gpu=4\n"),
+    );
+    put(
+        folder.path(),
+        "tracks-not",
+        &format!(
+            "{header}3|COMPLETED|01:00:00|cpu=8\n3.0|COMPLETED|01:00:00|cpu=8,gres/gpumem=80G\n4|FAILED|01:00:00|\n"
+        ),
+    );
+    let data = open(folder.path()).expect("it is known");
+    // One file's cluster tracks them, and there a job without any has 0.
+    assert_eq!(numbers(&data, Table::Jobs, "gpus"), [Some(0.0), Some(4.0), None, None]);
+    let told = &data.problems.kinds["untracked"];
+    assert_eq!((told.count, told.rows_lost), (1, 0));
+    assert_eq!(
+        (told.first[0].file.as_str(), told.first[0].field.as_str()),
+        ("tracks-not", "AllocTRES")
+    );
+}
+
+#[test]
 fn sacct_tells_arrays_requeued_jobs_and_a_job_that_holds_nodes() {
     let folder = folder();
     let path = put(

@@ -20,7 +20,7 @@ use rankguard_datasets::{Dataset, Shape, Table};
 use rankguard_studies::{Cell, Options, Outcome, studies};
 use serde::Serialize;
 
-use crate::input;
+use crate::input::Mapping;
 use peer::{Answer, Names};
 use spent::Spent;
 
@@ -174,7 +174,7 @@ pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
         compare("made up", table, &path, made_up::NODES, args, &mut rows)?;
     }
     for from in &args.data {
-        let data = input::open(from, None)?;
+        let data = Mapping::default().open(from)?;
         for table in [Table::Failures, Table::Outages] {
             if !data.has(table) {
                 continue;
@@ -222,7 +222,8 @@ fn compare(
     let times = args.times as usize;
     let (found, plain) = Spent::on(times, || bytes_and_lines(path));
     let found = found.map_err(|problem| refused("read", path, problem))?;
-    let (data, read) = Spent::on(times, || input::open(path, Some(&mapping)));
+    let mapping = Mapping::of(mapping);
+    let (data, read) = Spent::on(times, || mapping.open(path));
     let data = data?;
     let count = data.rows.get(&table).copied().unwrap_or(0);
     let mut ours = vec![(BYTES, plain, found.to_vec()), (READ, read, vec![count as f64])];

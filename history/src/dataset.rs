@@ -13,7 +13,7 @@ use rankguard_console::{Format, FormatArgs, out};
 use rankguard_datasets::{Dataset, Kind, Source, Table, sources};
 use serde::Serialize;
 
-use crate::input;
+use crate::input::Mapping;
 
 /// Published failure data and one's own.
 #[derive(Debug, Args)]
@@ -72,16 +72,16 @@ enum Action {
 #[derive(Debug, Args)]
 struct Input {
     /// A folder or a file.
+    #[arg(id = "data", value_name = "PATH")]
     path: PathBuf,
-    /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table; `rankguard dataset info
-    /// mapped` shows one.
-    #[arg(long)]
-    mapping: Option<PathBuf>,
+    /// How to read it.
+    #[command(flatten)]
+    mapping: Mapping,
 }
 
 impl Input {
     fn open(&self) -> Result<Dataset, CliError> {
-        input::open(&self.path, self.mapping.as_deref())
+        self.mapping.open(&self.path)
     }
 }
 

@@ -99,42 +99,53 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
         .transpose()?;
     let mut brains = vec![Brain::new(&catalogue)];
     brains.extend(against.as_deref().map(Brain::new));
-    let into = args.into.as_deref().map(Into::open).transpose()?;
     let begun = Instant::now();
     let mut streams = Vec::new();
+    let mut unread = Vec::new();
+    let mut keep = |path: &Path, opened: Result<Stream, String>| match opened {
+        Ok(stream) => streams.push(stream),
+        Err(problem) => unread.push(format!("{}: {problem}", path.display())),
+    };
     for path in &found.cases {
-        match into {
+        match args.into {
             Some(_) => tally.problem(format!("{}: cases have no moment and are not sent", path.display())),
             None => records::replay(path, &brains, &mut tally),
         }
     }
     for path in &found.journals {
-        match into {
-            Some(_) => {
-                if rankguard_journal::in_use(path) {
-                    tally.problem(format!("{}: {}", path.display(), journal::STILL_WRITTEN));
-                }
-                streams.push(Stream::Recorded(Recorded::of_journal(path.clone())));
-            }
+        match args.into {
+            Some(_) => keep(path, Recorded::of_journal(path, &mut tally).map(Stream::Recorded)),
             None => journal::replay(path, &brains, given, &mut tally)?,
         }
     }
     for path in &found.evidence {
-        match Recorded::of_file(path) {
-            Ok(recorded) => streams.push(Stream::Recorded(recorded)),
-            Err(problem) => tally.problem(format!("{}: {problem}", path.display())),
-        }
+        keep(
+            path,
+            Recorded::of_file(path)
+                .map(Stream::Recorded)
+                .map_err(|problem| problem.to_string()),
+        );
     }
     for path in &found.logs {
-        match Feed::open(path, labels.clone(), brains.len() == 1, &brains[0]) {
-            Ok(feed) => streams.push(Stream::Log(Box::new(feed))),
-            Err(problem) => tally.problem(format!("{}: {problem}", path.display())),
-        }
+        let feed = Feed::open(path, labels.clone(), brains.len() == 1, &brains[0]);
+        keep(
+            path,
+            feed.map(|feed| Stream::Log(Box::new(feed)))
+                .map_err(|problem| problem.to_string()),
+        );
     }
+    if let (Some(_), Some(problem)) = (&args.into, unread.first()) {
+        // What a controller has taken in stays in its journal: it is told all of it or nothing.
+        let hint = "leave out what cannot be read, or say where it is; nothing was sent";
+        return Err(CliError::failure("cannot replay all of it", hint).because(problem.as_str()));
+    }
+    unread.into_iter().for_each(|problem| tally.problem(problem));
     if streams.is_empty() && found.cases.is_empty() && found.journals.is_empty() {
         let hint = "name logs (plain, .gz or .zst), files of cases or evidence (.jsonl), or a journal";
         return Err(CliError::failure("nothing could be replayed", hint).because(tally.first_problem()));
     }
+    // Only now: who joins is in the controller's journal for ever.
+    let into = args.into.as_deref().map(Into::open).transpose()?;
     let mut merge = Merge {
         streams,
         given,

@@ -156,6 +156,13 @@ fn recorded_evidence_makes_marked_cases_in_the_time_of_the_record() {
     };
     let told = String::from_utf8_lossy(&history(&["dataset", "check"]).stdout).into_owned();
     assert!(told.contains("no cluster's life"), "{told}");
+    // Its clock is that of the evidence: nothing of it was in 1970, and the sender is no node of a cluster.
+    assert!(
+        told.contains(", 2020-03-01 10:00:01 to 2020-03-01 1") && told.contains("population  not stated"),
+        "{told}"
+    );
+    let told = String::from_utf8_lossy(&history(&["dataset", "export", "--table", "events"]).stdout).into_owned();
+    assert!(told.contains("fallen off the bus") && !told.contains("1970"), "{told}");
     let refused = history(&["simulate", "calibrate", "--data"]);
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
@@ -192,6 +199,42 @@ fn a_live_controller_is_left_alone() {
     })
     .unwrap();
     assert_eq!(events, 1, "nothing but its own beginning");
+}
+
+#[test]
+fn nothing_is_said_to_a_controller_before_everything_was_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (log, picture) = (
+        put("node.log", LOG.as_bytes()),
+        put("picture.log", b"\x89PNG\r\n\x1a\n\0\0"),
+    );
+    let (absent, state) = (format!("{log}.absent"), dir.path().join("state"));
+    let controller = Running::start(&state, true);
+    let address = controller.address.to_string();
+    for words in [
+        &[log.as_str(), &absent][..],
+        &[&log, &picture],
+        &[&log, "--journal", &absent],
+        &[&log, "--journal", &log],
+    ] {
+        let ran = replay(&[words, &["--into", &address]].concat());
+        let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(
+            !ran.status.success() && told.contains(words[words.len() - 1]) && told.contains("nothing was sent"),
+            "{told}"
+        );
+    }
+    controller.stop();
+    rankguard_journal::scan(&state, |entry| {
+        assert_eq!(entry.unwrap().event, rankguard_core::Event::ControllerStarted);
+        Ok(())
+    })
+    .unwrap();
 }
 
 #[test]

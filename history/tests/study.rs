@@ -172,3 +172,32 @@ fn files_whose_events_alternate_are_coalesced_each_by_itself() {
         "{document}"
     );
 }
+
+#[test]
+fn gpu_time_is_not_known_where_nobody_tracks_gpus() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("jobs");
+    let jobs = |granted: &str| {
+        let content = format!(
+            "JobID|State|Elapsed|AllocTRES\n1|COMPLETED|02:00:00|cpu=8{granted}\n2|PENDING|00:00:00|\n3|FAILED|01:00:00|cpu=8\n"
+        );
+        fs::write(&path, content).expect("the file can be written");
+        let told = rankguard(&["run", "jobs", "--data", text(&path), "--format", "json"]);
+        let document: serde_json::Value = serde_json::from_slice(&told.stdout).expect("a document");
+        let rows = document["tables"][0]["rows"].as_array().expect("rows").clone();
+        let hours: Vec<_> = rows.iter().map(|row| (row[0].clone(), row[5].clone())).collect();
+        (serde_json::json!(hours), document["problems"].to_string())
+    };
+    let (hours, problems) = jobs(",gres/gpu=4");
+    assert_eq!(
+        hours,
+        serde_json::json!([["completed", 8.0], ["failed", 0.0], ["pending", 0.0]])
+    );
+    assert_eq!(problems, "[]");
+    let (hours, problems) = jobs("");
+    assert_eq!(
+        hours,
+        serde_json::json!([["completed", null], ["failed", null], ["pending", 0.0]])
+    );
+    assert!(problems.contains("no job has a number of GPUs"), "{problems}");
+}

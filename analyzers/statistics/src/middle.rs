@@ -9,11 +9,13 @@ use crate::marks::{Marks, TOGETHER};
 
 /// Fewer values than this tell no bounds.
 const FEW: usize = 1 << 6;
+/// The share of values by which to hold more costs less than to ask all values once more.
+const WIDER: f64 = 0.1;
 
 /// The middle of finite values, at least one: the mean of the two middle ones where their number is even.
 pub(crate) fn middle(values: &[f64]) -> f64 {
-    let mut near = Near::of(&[values], values.len());
-    each_few(values, |few| near.add(few));
+    let mut near = Near::of(&[values], values.len(), None);
+    near.add(values);
     near.middle()
         .unwrap_or_else(|| between(values.to_vec(), values.len(), 0))
 }
@@ -21,30 +23,19 @@ pub(crate) fn middle(values: &[f64]) -> f64 {
 /// The middle of each of several slices of finite values, none of an empty one, and of all of them, at least one.
 pub(crate) fn middles(parts: &[&[f64]]) -> (Vec<Option<f64>>, f64) {
     let count = parts.iter().map(|part| part.len()).sum();
-    let mut near_all = Near::of(parts, count);
+    let mut near_all = Near::of(parts, count, None);
     let each = parts.iter().map(|part| {
         if part.is_empty() {
             return None;
         }
-        let mut near = Near::of(&[part], part.len());
-        each_few(part, |few| {
-            near.add(few);
-            near_all.add(few);
-        });
+        let mut near = Near::of(&[part], part.len(), Some(&near_all));
+        near.add(part);
+        near_all.add_part(part, &near);
         Some(near.middle().unwrap_or_else(|| between(part.to_vec(), part.len(), 0)))
     });
     let each = each.collect();
     let all = near_all.middle();
     (each, all.unwrap_or_else(|| between(parts.concat(), count, 0)))
-}
-
-/// Values as many at a time as are asked together.
-#[inline(always)]
-fn each_few(values: &[f64], mut look: impl FnMut(&[f64])) {
-    // Of a number that is known the processor asks several at a time.
-    let (whole, rest) = values.as_chunks::<TOGETHER>();
-    whole.iter().for_each(|few| look(few));
-    look(rest);
 }
 
 /// Of how many values one is looked at: to look at more costs more than it saves.
@@ -65,17 +56,18 @@ struct Near {
 }
 
 impl Near {
-    /// None yet of so many values in several slices, of which some tell the bounds.
-    fn of(parts: &[&[f64]], count: usize) -> Self {
+    /// None yet of so many values in several slices, of which some tell the bounds. Bounds `beside` these are held, too, where
+    /// few values lie between: then nobody needs to ask all values for those.
+    fn of(parts: &[&[f64]], count: usize, beside: Option<&Self>) -> Self {
         let step = step(count);
         let mut some = Vec::with_capacity(count / step + parts.len());
         parts.iter().for_each(|part| some.extend(part.iter().step_by(step)));
-        Self::around(some, count)
+        Self::around(some, count, beside)
     }
 
     /// Bounds between which the middle of so many values lies, as some of them tell; all lie between those that too few tell.
-    fn around(mut some: Vec<f64>, count: usize) -> Self {
-        let (low, high, share) = if some.len() < FEW {
+    fn around(mut some: Vec<f64>, count: usize, beside: Option<&Self>) -> Self {
+        let (mut low, mut high, mut share) = if some.len() < FEW {
             (f64::NEG_INFINITY, f64::INFINITY, 1.0)
         } else {
             // Four times as far as the middle of so many is expected to be off.
@@ -83,9 +75,16 @@ impl Near {
             let from = some.len() / 2 - off;
             let (_, low, above) = some.select_nth_unstable_by(from, less_first);
             let (_, high, _) = above.select_nth_unstable_by(2 * off - 1, less_first);
-            let (low, high) = (*low, *high);
-            (low, high, 2.0 * off as f64 / some.len() as f64)
+            (*low, *high, 2.0 * off as f64 / some.len() as f64)
         };
+        if let Some(beside) = beside {
+            let (wide_low, wide_high) = (low.min(beside.low), high.max(beside.high));
+            let between = some.iter().filter(|x| (wide_low..=wide_high).contains(*x)).count();
+            let wide_share = between as f64 / some.len() as f64;
+            if wide_share < share + WIDER {
+                (low, high, share) = (wide_low, wide_high, wide_share);
+            }
+        }
         Self {
             count,
             low,
@@ -96,8 +95,16 @@ impl Near {
         }
     }
 
+    /// Values as many at a time as are asked together.
+    fn add(&mut self, values: &[f64]) {
+        // Of a number that is known the processor asks several at a time.
+        let (whole, rest) = values.as_chunks::<TOGETHER>();
+        whole.iter().for_each(|few| self.add_few(few));
+        self.add_few(rest);
+    }
+
     #[inline(always)]
-    fn add(&mut self, few: &[f64]) {
+    fn add_few(&mut self, few: &[f64]) {
         let (low, high) = (self.low, self.high);
         let near = Marks::of(few.iter().map(|x| {
             let less = *x < low;
@@ -105,6 +112,16 @@ impl Near {
             !less & (*x <= high)
         }));
         near.for_each(|at| self.near.push(few[at]));
+    }
+
+    /// Values that were added to others already: where the bounds of those hold these, only what lies between them is asked.
+    fn add_part(&mut self, values: &[f64], added: &Self) {
+        if added.low <= self.low && self.high <= added.high {
+            self.less += added.less;
+            self.add(&added.near);
+        } else {
+            self.add(values);
+        }
     }
 
     /// The middle of all values, which were added; none where the bounds do not hold it.
@@ -154,6 +171,13 @@ mod tests {
             let (each, all) = middles(&[one, &[], other]);
             let wanted_of_each = [one, &[], other].map(|part| (!part.is_empty()).then(|| wanted(part)));
             assert_eq!((each, all), (wanted_of_each.to_vec(), wanted(&values)), "{count}");
+            // One whose middle is far from that of all tells nothing of it.
+            let far: Vec<f64> = other.iter().map(|x| x + 1e9).collect();
+            let (each, all) = middles(&[one, &far]);
+            if !one.is_empty() {
+                assert_eq!(each, [Some(wanted(one)), Some(wanted(&far))], "{count}");
+            }
+            assert_eq!(all, wanted(&[one, &far].concat()), "{count}");
             values.sort_by(f64::total_cmp);
             assert_eq!(middle(&values), wanted(&values), "{count} in order");
             values.fill(7.0);
@@ -168,8 +192,8 @@ mod tests {
         let values: Vec<f64> = (0..count)
             .map(|at| if is_looked_at(&at) { 1e9 } else { (at % 100) as f64 })
             .collect();
-        let mut near = Near::around(vec![1e9; FEW], count);
-        each_few(&values, |few| near.add(few));
+        let mut near = Near::around(vec![1e9; FEW], count, None);
+        near.add(&values);
         assert_eq!(near.middle(), None);
         assert_eq!(middle(&values), wanted(&values));
     }

@@ -120,29 +120,68 @@ fn by_digits(mut numbers: Vec<u64>, differ: u64) -> Vec<u64> {
     let passes = bits.div_ceil(DIGIT).max(1);
     // Digits of one width: neighbours are alike in a narrow one at the top, and whoever is like its neighbour waits for it.
     let width = bits.div_ceil(passes);
-    let mask = (1 << width) - 1;
-    let digit = |number: u64, pass: usize| (number >> (ROW + pass as u32 * width)) as usize & (mask % DIGITS);
+    let used = 1 << width;
+    let digit = |number: u64, pass: usize| (number >> (ROW + pass as u32 * width)) as usize & ((used - 1) % DIGITS);
     // All digits are counted together: so they need not wait for each other.
-    let mut places = [[0_u32; DIGITS]; PASSES];
-    for number in &numbers {
-        for (pass, places) in places.iter_mut().enumerate() {
-            places[digit(*number, pass)] += 1;
+    let (mut begins, mut ends) = ([[0_u32; DIGITS]; PASSES], [[0_u32; DIGITS]; PASSES]);
+    let (pairs, middle) = from_both_ends(&numbers);
+    for (one, other) in pairs {
+        for pass in 0..PASSES {
+            begins[pass][digit(*one, pass)] += 1;
+            ends[pass][digit(*other, pass)] += 1;
         }
     }
+    if let Some(number) = middle {
+        (0..PASSES).for_each(|pass| begins[pass][digit(*number, pass)] += 1);
+    }
     let mut ordered = vec![0; numbers.len()];
-    for (pass, places) in places.iter_mut().enumerate().take(passes as usize) {
+    for (pass, (begins, ends)) in begins.iter_mut().zip(&mut ends).enumerate().take(passes as usize) {
         let mut behind = 0;
-        for place in places.iter_mut() {
-            behind += std::mem::replace(place, behind);
+        for (begin, end) in begins.iter_mut().zip(ends.iter_mut()).take(used) {
+            let count = *begin + *end;
+            *begin = behind;
+            behind += count;
+            *end = behind;
         }
-        for number in &numbers {
-            let place = &mut places[digit(*number, pass)];
-            ordered[*place as usize] = *number;
-            *place += 1;
-        }
+        deal(&numbers, &mut ordered, begins, ends, |number| digit(number, pass));
         std::mem::swap(&mut numbers, &mut ordered);
     }
     numbers
+}
+
+/// Deals numbers out by a digit: those of each digit lie between its two places, in their order.
+fn deal(
+    numbers: &[u64],
+    ordered: &mut [u64],
+    begins: &mut [u32; DIGITS],
+    ends: &mut [u32; DIGITS],
+    digit: impl Fn(u64) -> usize,
+) {
+    let mut put = |place: u32, number: u64| ordered[place as usize] = number;
+    let mut next = |number: u64| {
+        let begin = &mut begins[digit(number)];
+        *begin += 1;
+        *begin - 1
+    };
+    let mut last = |number: u64| {
+        let end = &mut ends[digit(number)];
+        *end -= 1;
+        *end
+    };
+    let (pairs, middle) = from_both_ends(numbers);
+    for (one, other) in pairs {
+        put(next(*one), *one);
+        put(last(*other), *other);
+    }
+    middle.into_iter().for_each(|number| put(next(*number), *number));
+}
+
+/// Numbers from the front, each beside one from the back, and the one in the middle that has none beside it. Neighbours often have
+/// one digit, and whoever has that of the one before it waits until that has its place: so two wait at a time.
+fn from_both_ends(numbers: &[u64]) -> (impl Iterator<Item = (&u64, &u64)>, Option<&u64>) {
+    let (front, back) = numbers.split_at(numbers.len() / 2);
+    let middle = back.first().filter(|_| back.len() > front.len());
+    (front.iter().zip(back.iter().rev()), middle)
 }
 
 /// A number that is greater where the moment is: the bits of a positive one as they are but for the sign, those of a negative one

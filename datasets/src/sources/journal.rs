@@ -55,7 +55,8 @@ fn finish(end: &End, load: &mut Load) {
         .first
         .zip(end.last)
         .map(|(first, last)| (seconds(first), seconds(last)));
-    load.population = (end.nodes > 0).then_some(Population {
+    // Recorded evidence has one sender, and whose nodes it is about nobody says.
+    load.population = (end.nodes > 0 && !end.replayed).then_some(Population {
         count: end.nodes,
         unit: "nodes",
         from: "the journal: every node whose agent ever joined",

@@ -22,6 +22,7 @@ pub(super) const SOURCE: Source = Source {
         "records are jobs and steps: steps are attempts here, shares a record are not shares a job",
         "CANCELLED by UID is cancelled; End of a running job is Unknown, here null",
         "a comment may hold line breaks: short lines are joined with what follows",
+        "GPUs are unknown where no record of a file is granted any: such a cluster does not track them (AccountingStorageTRES)",
     ],
     role: |head| delimiter(head).map(|_| "jobs and steps"),
     read,
@@ -40,10 +41,15 @@ fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
         return;
     };
     let mut jobs = HashSet::new();
+    let begin = load.len(Table::Jobs);
+    let (mut tracks_gpus, mut grants) = (false, false);
     while csv.next(load) {
         let Some(id) = csv.need("JobID", load) else {
             continue;
         };
+        let granted = csv.get("AllocTRES");
+        grants |= !granted.is_empty();
+        tracks_gpus = tracks_gpus || kinds(granted).next().is_some();
         let time = |name: &str, load: &mut Load| instant(name, csv.get(name), load);
         let (submit, start, end) = (time("Submit", load), time("Start", load), time("End", load));
         let raw = csv.get("State");
@@ -71,7 +77,7 @@ fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
             "NNodes"
         };
         let nodes = load.number(nodes, csv.get(nodes));
-        let gpus = gpus(csv.get("AllocTRES"), load);
+        let gpus = gpus(granted, load);
         if id.ends_with(']') {
             load.odd("array", "JobID", || {
                 "one record for all tasks of an array that have not begun; it counts as one job".to_owned()
@@ -97,6 +103,13 @@ fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
             .text("exit_code", csv.get("ExitCode"))
             .text("x_nodes", csv.get("NodeList"));
     }
+    if grants && !tracks_gpus {
+        load.forget(Table::Jobs, "gpus", begin);
+        load.odd("untracked", "AllocTRES", || {
+            "no record is granted gres/gpu: the cluster does not track GPUs (AccountingStorageTRES), or has none; null in every row"
+                .to_owned()
+        });
+    }
 }
 
 /// `[DAYS-]HH:MM:SS`, in seconds.
@@ -109,21 +122,27 @@ fn elapsed(text: &str) -> Option<f64> {
     Some(days.parse::<f64>().ok()? * 86_400.0 + seconds)
 }
 
-/// How many GPUs `cpu=2,gres/gpu=8,node=1` grants: 0 where it speaks of others only, unknown where it says nothing.
+/// The GPUs that `cpu=2,gres/gpu=8,gres/gpu:a100=8` grants: of each kind with its `:NAME`, and of all kinds without one.
+fn kinds(granted: &str) -> impl Iterator<Item = (&str, &str)> {
+    let parts = granted.split(',');
+    let gpus = parts.filter_map(|part| part.strip_prefix("gres/gpu")?.split_once('='));
+    // `gres/gpumem=80G` is none of them.
+    gpus.filter(|(kind, _)| kind.is_empty() || kind.starts_with(':'))
+}
+
+/// How many GPUs are granted: 0 where others only are, unknown where nothing is said.
 fn gpus(granted: &str, load: &mut Load) -> Option<f64> {
     if granted.is_empty() {
         return None;
     }
     let (mut all, mut typed) = (None, None);
-    for part in granted.split(',') {
-        let Some((name, count)) = part.strip_prefix("gres/gpu").and_then(|rest| rest.split_once('=')) else {
-            continue;
-        };
-        // `gres/gpumem=80G` is none of them; `gres/gpu:a100=8` beside `gres/gpu=8` are the same eight.
-        if name.is_empty() {
-            all = load.number("AllocTRES", count);
-        } else if name.starts_with(':') {
-            typed = Some(typed.unwrap_or(0.0) + load.number("AllocTRES", count).unwrap_or(0.0));
+    for (kind, count) in kinds(granted) {
+        let count = load.number("AllocTRES", count);
+        // `gres/gpu:a100=8` beside `gres/gpu=8` are the same eight.
+        if kind.is_empty() {
+            all = count;
+        } else {
+            typed = Some(typed.unwrap_or(0.0) + count.unwrap_or(0.0));
         }
     }
     all.or(typed).or(Some(0.0))

@@ -28,9 +28,9 @@ struct Checked<'a> {
 
 pub(super) fn run(input: &Input, format: Format) -> Result<Exit, CliError> {
     // What cannot be listed cannot be opened either, and that is told better.
-    let inside = match input.mapping {
-        None => several(&input.path).unwrap_or_default(),
-        Some(_) => Vec::new(),
+    let inside = match input.mapping.is_absent() {
+        true => several(&input.path).unwrap_or_default(),
+        false => Vec::new(),
     };
     if !inside.is_empty() {
         return each(&inside, format);

@@ -1,16 +1,17 @@
 //! Evidence as it was recorded: a file with one piece a line (JSON), or a controller's journal.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use rankguard_faults::Matcher;
 use rankguard_faults::line::{LineClock, clean, parse};
-use rankguard_model::{Body, Evidence, Mark, Timestamp};
+use rankguard_model::{Body, Evidence, Mark, Timestamp, with_causes};
 
 use super::brain::Brain;
 use super::item::Item;
+use super::journal;
 use super::lines::Lines;
 use super::tally::Tally;
 
@@ -43,19 +44,24 @@ impl Recorded {
         Ok(Self::new(path, From::Lines(Lines::open(path)?)))
     }
 
-    pub(super) fn of_journal(path: PathBuf) -> Self {
+    /// One that can be opened; what is wrong behind its beginning is told when it is met.
+    pub(super) fn of_journal(path: &Path, tally: &mut Tally) -> Result<Self, String> {
+        rankguard_journal::policy(path).map_err(|problem| with_causes(&problem))?;
+        if rankguard_journal::in_use(path) {
+            tally.problem(format!("{}: {}", path.display(), journal::STILL_WRITTEN));
+        }
         let (give, take) = sync_channel(AHEAD);
-        let name = path.clone();
+        let name = path.to_owned();
         thread::spawn(move || {
             // Whoever replays may have ended; then nobody wants the rest.
-            let read = rankguard_journal::evidence(&path, |entry| {
+            let read = rankguard_journal::evidence(&name, |entry| {
                 give.send(entry.map_err(|problem| problem.to_string())).is_ok()
             });
             if let Err(problem) = read {
                 let _ = give.send(Err(problem.to_string()));
             }
         });
-        Self::new(&name, From::Journal(take))
+        Ok(Self::new(path, From::Journal(take)))
     }
 
     fn new(path: &Path, from: From) -> Self {

@@ -10,6 +10,7 @@ use rankguard_policies::policy::Policy;
 use serde::Serialize;
 
 use super::calibrate::CalibrateArgs;
+use crate::input::Mapping;
 
 /// Mean repair of made-up failures where nobody says another one, seconds.
 pub(super) const REPAIR_S: f64 = 14_400.0;
@@ -32,10 +33,9 @@ pub(crate) struct SimulateArgs {
     /// A data set with failures or capacity (`rankguard dataset ls`)
     #[arg(long, value_name = "PATH")]
     pub(super) data: Option<PathBuf>,
-    /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table; `rankguard dataset info
-    /// mapped` shows one
-    #[arg(long, value_name = "FILE", requires = "data")]
-    pub(super) mapping: Option<PathBuf>,
+    /// How to read it.
+    #[command(flatten)]
+    pub(super) mapping: Mapping,
     /// Made-up failures of jobs of these sizes instead
     #[arg(long, value_name = "GPUS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(super) synthetic: Vec<u32>,

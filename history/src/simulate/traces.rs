@@ -9,7 +9,6 @@ use rankguard_datasets::{Dataset, Table};
 use rankguard_policies::trace::{Failure, Trace};
 
 use super::args::SimulateArgs;
-use crate::input;
 
 /// A trace and what it is called.
 pub(super) struct Found {
@@ -29,7 +28,7 @@ pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) ->
         )
         .because(problem)
     };
-    let data = input::open(path, args.mapping.as_deref())?;
+    let data = args.mapping.open(path)?;
     if data.has(Table::Failures) {
         failures(&data, args, notes).map_err(|problem| problem.into_cli(unusable))
     } else if data.has(Table::Capacity) {

@@ -9,7 +9,7 @@ use rankguard_studies::figures;
 
 use super::print::FIGURES;
 use super::refused;
-use crate::input;
+use crate::input::Mapping;
 
 /// A data set, or every data set directly below a folder that holds several.
 fn below(path: &Path) -> Result<Vec<PathBuf>, CliError> {
@@ -33,7 +33,7 @@ pub(super) fn reproduce(path: &Path, format: Format) -> Result<Exit, CliError> {
             out::note(&format!("{}: nothing that is known here", folder.display()));
             continue;
         };
-        let data = input::open(&folder, None)?;
+        let data = Mapping::default().open(&folder)?;
         let found = figures(&data).map_err(|problem| refused("reproduce", problem))?;
         if found.is_empty() {
             out::note(&format!(

@@ -27,8 +27,22 @@ pub(super) const SIZES: Study = Study {
 struct Job {
     state: String,
     seconds: Option<f64>,
-    gpus: f64,
+    gpus: Option<f64>,
     nodes: Option<f64>,
+}
+
+impl Job {
+    /// Whatever GPUs a job waits for that took no time, it had them for none.
+    fn gpu_hours(&self) -> Option<f64> {
+        let seconds = self.seconds?;
+        let gpus = self.gpus.or((seconds == 0.0).then_some(0.0))?;
+        Some(seconds * gpus / 3_600.0)
+    }
+}
+
+/// The sum of what is known; nothing where nothing is.
+fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.zip(other).map(|(one, other)| one + other).or(one).or(other)
 }
 
 fn jobs(data: &Dataset, by: &str) -> Result<Vec<Job>, StudyError> {
@@ -44,7 +58,7 @@ fn jobs(data: &Dataset, by: &str) -> Result<Vec<Job>, StudyError> {
             seconds: elapsed[at]
                 .or_else(|| Some(ends[at]? - starts[at]?))
                 .filter(|s| *s >= 0.0),
-            gpus: gpus[at].unwrap_or(0.0),
+            gpus: gpus[at],
             nodes: nodes[at],
         })
         .collect())
@@ -53,13 +67,13 @@ fn jobs(data: &Dataset, by: &str) -> Result<Vec<Job>, StudyError> {
 fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let by = options.by("state");
     let jobs = jobs(data, by)?;
-    let mut states: BTreeMap<&str, (u64, f64)> = BTreeMap::new();
+    let mut states: BTreeMap<&str, (u64, Option<f64>)> = BTreeMap::new();
     for job in &jobs {
         let state = states.entry(&job.state).or_default();
         state.0 += 1;
-        state.1 += job.seconds.unwrap_or(0.0) * job.gpus / 3_600.0;
+        state.1 = sum(state.1, job.gpu_hours());
     }
-    let gpu_hours: f64 = states.values().map(|state| state.1).sum();
+    let gpu_hours = states.values().map(|state| state.1).fold(None, sum);
     let mut outcome = Outcome::new(
         "jobs",
         data,
@@ -78,12 +92,14 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             share.map(|p| p.low).into(),
             share.map(|p| p.high).into(),
             (*hours).into(),
-            (hours / gpu_hours).into(),
+            hours.zip(gpu_hours).map(|(hours, all)| hours / all).into(),
         ]);
     }
     outcome.tables.push(table);
-    if by == "state" && gpu_hours > 0.0 {
-        let completed = states.get("completed").map_or(0.0, |state| state.1);
+    if by == "state"
+        && let Some(gpu_hours) = gpu_hours.filter(|hours| *hours > 0.0)
+    {
+        let completed = states.get("completed").and_then(|state| state.1).unwrap_or(0.0);
         let mut table = Table::new("goodput", &["figure", "value"]);
         table.row(["GPU h".into(), gpu_hours.into()]);
         table.row(["GPU h not completed".into(), (gpu_hours - completed).into()]);
@@ -95,6 +111,16 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         outcome
             .problems
             .push(format!("{unknown} jobs have no elapsed time and add no GPU time"));
+    }
+    let uncounted = |job: &&Job| job.seconds.is_some() && job.gpu_hours().is_none();
+    match jobs.iter().filter(uncounted).count() {
+        0 => {}
+        _ if jobs.iter().all(|job| job.gpus.is_none()) => outcome
+            .problems
+            .push("no job has a number of GPUs: their time and goodput are not known; give jobs with gpus".to_owned()),
+        some => outcome
+            .problems
+            .push(format!("{some} jobs have no number of GPUs and add no GPU time")),
     }
     Ok(outcome)
 }

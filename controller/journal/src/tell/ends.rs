@@ -12,10 +12,12 @@ const CANCELLED: &str = "cancelled by its user";
 
 impl Teller {
     pub(super) fn finish(mut self, take: &mut impl FnMut(Told)) -> End {
-        if let Some(last) = self.end.last {
-            for (name, life) in &self.lives {
-                take(Told::Interval(interval(name, life, last.max(life.since), true)));
-            }
+        let Some(last) = self.end.last else {
+            // Nothing that there is has a moment.
+            return self.end;
+        };
+        for (name, life) in &self.lives {
+            take(Told::Interval(interval(name, life, last.max(life.since), true)));
         }
         for (name, job) in self.state.jobs() {
             take(Told::Job(self.job(name, job)));

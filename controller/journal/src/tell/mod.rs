@@ -72,11 +72,16 @@ struct Teller {
 impl Teller {
     fn play(&mut self, stamped: Stamped, take: &mut impl FnMut(Told)) {
         let at = stamped.at;
-        self.end.first.get_or_insert(at);
-        self.end.last = self.end.last.max(Some(at));
         // What the brain asks for was asked for then, and what became of it is in the journal, too.
         step(&mut self.state, &stamped);
-        let may_move_nodes = may_move_nodes(&stamped.event);
+        let is_first = self.end.first.is_none();
+        if is_first && self.end.replayed && !matches!(stamped.event, Event::EvidenceArrived { .. }) {
+            // The clock of replays is that of their evidence: this happened at no moment that it could tell.
+            return;
+        }
+        self.end.first.get_or_insert(at);
+        self.end.last = self.end.last.max(Some(at));
+        let may_move_nodes = is_first || may_move_nodes(&stamped.event);
         let mut silent = None;
         match stamped.event {
             Event::EvidenceArrived { evidence } => self.seen(evidence, take),

@@ -187,7 +187,7 @@ pub struct Failure {
 /// How a journal ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct End {
-    /// When its first event was taken notice of; nothing where there is none.
+    /// When its first event was taken notice of, the first evidence where it was replayed; nothing where there is none.
     pub first: Option<Timestamp>,
     /// When its last was.
     pub last: Option<Timestamp>,
