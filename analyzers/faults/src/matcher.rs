@@ -5,6 +5,7 @@
 //! only costs less than that ([`recall`]).
 
 mod blind;
+mod judged;
 mod judgement;
 mod literals;
 mod masked;
@@ -21,7 +22,7 @@ use crate::decode::{DriverVersion, decode};
 use crate::line::LINE_LIMIT;
 use crate::scan::{self, Scanner};
 use crate::signature::{CodeKind, EntityRule, Signature};
-use judgement::Judged;
+use judged::Judged;
 pub(crate) use judgement::Judgement;
 use literals::{Candidates, Literals};
 use masked::masked;

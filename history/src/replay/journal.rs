@@ -6,11 +6,8 @@ use rankguard_console::error::CliError;
 use rankguard_model::{Body, CaseState, Role};
 
 use super::brain::Brain;
-use super::recorded::marks;
+use super::recorded::{STILL_WRITTEN, marks};
 use super::tally::Tally;
-
-/// Said of a journal whose controller runs.
-pub(super) const STILL_WRITTEN: &str = "its controller runs: read up to the entry that was the last one just now";
 
 /// Plays a journal under every catalogue. `given`: the first one is not the built-in one.
 pub(super) fn replay(path: &Path, brains: &[Brain], given: bool, tally: &mut Tally) -> Result<(), CliError> {

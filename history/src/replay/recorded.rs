@@ -11,12 +11,14 @@ use rankguard_model::{Body, Evidence, Mark, Timestamp, with_causes};
 
 use super::brain::Brain;
 use super::item::Item;
-use super::journal;
 use super::lines::Lines;
 use super::tally::Tally;
 
 /// Pieces that the journal's reader is ahead.
 const AHEAD: usize = 4_096;
+
+/// Said of a journal whose controller runs.
+pub(super) const STILL_WRITTEN: &str = "its controller runs: read up to the entry that was the last one just now";
 
 /// Whether a file's first line is a piece of evidence.
 pub(super) fn holds_evidence(path: &Path) -> bool {
@@ -48,7 +50,7 @@ impl Recorded {
     pub(super) fn of_journal(path: &Path, tally: &mut Tally) -> Result<Self, String> {
         rankguard_journal::policy(path).map_err(|problem| with_causes(&problem))?;
         if rankguard_journal::in_use(path) {
-            tally.problem(format!("{}: {}", path.display(), journal::STILL_WRITTEN));
+            tally.problem(format!("{}: {}", path.display(), STILL_WRITTEN));
         }
         let (give, take) = sync_channel(AHEAD);
         let name = path.to_owned();

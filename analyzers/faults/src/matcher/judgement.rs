@@ -1,10 +1,7 @@
 //! Judgements: which of the signatures that match a line hold beside each other.
 
-use std::sync::Arc;
+use rankguard_model::Role;
 
-use rankguard_model::{Mark, Role};
-
-use super::recall::Known;
 use super::{Hit, MARK_LIMIT, Matcher, NARROW};
 
 /// What the signatures say of a line.
@@ -14,38 +11,6 @@ pub(crate) struct Judgement {
     pub(crate) hits: Vec<Hit>,
     /// Whether one matched that is more than chatter, even where another silenced it, or the line begins something.
     pub(crate) speaks: bool,
-}
-
-/// A line that was judged.
-pub(super) enum Judged {
-    /// As one in the same words was before.
-    Before(Arc<Known>),
-    /// Anew, and whether something stands in it by which what spans several lines begins.
-    Now(Judgement, bool),
-}
-
-impl Judged {
-    pub(super) fn opens(&self) -> bool {
-        match self {
-            Self::Before(known) => known.opens,
-            Self::Now(_, opens) => *opens,
-        }
-    }
-
-    pub(super) fn into_judgement(self) -> Judgement {
-        match self {
-            Self::Before(known) => known.judgement.clone(),
-            Self::Now(judgement, _) => judgement,
-        }
-    }
-
-    /// The marks alone; of what is known nothing else is copied.
-    pub(super) fn into_marks(self) -> Vec<Mark> {
-        match self {
-            Self::Before(known) => known.judgement.hits.iter().map(|hit| hit.mark.clone()).collect(),
-            Self::Now(judgement, _) => judgement.hits.into_iter().map(|hit| hit.mark).collect(),
-        }
-    }
 }
 
 impl Matcher {
