@@ -3,20 +3,22 @@
 //!
 //! Absent: progress that takes back whatever was said before it; [`crate::incident`] weighs that, and over streams.
 
+mod corrected;
+mod silence;
+
 use std::time::Duration;
 
-use rankguard_diagnosis::{Sign, What, answers_again};
-use rankguard_model::{Role, Source};
+use rankguard_diagnosis::{Sign, answers_again};
+use rankguard_model::Role;
 
-use crate::incident::{Incident, Item};
+use crate::incident::Item;
 use crate::stream::Seen;
-
-/// Lines after a complaint in which it is told what becomes of it.
-const NEAR: u64 = 2;
+pub(crate) use corrected::only_corrected;
+use silence::{NEAR, is_signed, silence};
 
 /// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes, the
 /// containers of a job that is through are stopped, and a processor that was throttled runs at its speed again.
-const WAITS: [(&str, &str); 8] = [
+const WAITS: [(&str, &str); 9] = [
     ("container-made", "k8s-volume-unbound"),
     ("cpu-cooled", "gpu-thermal"),
     ("kubernetes-job-completed", "external-termination"),
@@ -25,20 +27,11 @@ const WAITS: [(&str, &str); 8] = [
     ("session-started", "rendezvous-failure"),
     ("settled-volume", "k8s-volume-unbound"),
     ("settled-image", "k8s-image-pull"),
+    ("trial-finished", "loss-nan"),
 ];
 
 /// Twice as long as a scheduler waits at most before it tries again.
 const TRIES: Duration = Duration::from_secs(600);
-
-/// How the kernel announces machine checks, corrected ones too.
-const ANNOUNCED: &str = "Machine check events logged";
-
-/// Signatures of an error that was corrected and of one that was not, and what stands in every record that has either.
-const SEVERITIES: [[&str; 3]; 3] = [
-    ["apei-corrected", "apei-fatal", "}[Hardware Error]"],
-    ["mce-amd-corrected", "mce-amd-uncorrected", "Ext. Error Code: "],
-    ["mcelog-corrected", "mcelog-uncorrected", "This is not a software error"],
-];
 
 /// How it is told that a node has no switches to manage.
 const NO_SWITCHES: [&str; 2] = ["NVSwitch device information", "NVSwitch not detected"];
@@ -81,20 +74,6 @@ pub(crate) fn answered_again(items: &[Item]) -> bool {
         })
 }
 
-/// Whether nothing is told but of errors that the machine corrected, beside a program that worked or said that it was done.
-pub(crate) fn only_corrected(incident: &Incident) -> bool {
-    let corrected = |item: &Item| is_corrected(&item.sign);
-    let means_something = |item: &&Item| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
-    let mut told = incident.items.iter().filter(means_something).peekable();
-    told.peek().is_some() && told.all(corrected) && incident.logs.iter().any(|log| log.worked)
-}
-
-/// An error that was corrected, or the announcement of machine checks that does not say which.
-fn is_corrected(sign: &Sign) -> bool {
-    let class = sign.class().map_or("", |class| class.as_str());
-    is_signed(sign, "edac-ce") || class == "pcie-corrected-errors" || sign.text.contains(ANNOUNCED)
-}
-
 /// Turns what was overcome into noise. `seen` is in the order of its lines; `worked` is the last line that shows work, `lines`
 /// how many there are in all.
 pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
@@ -104,12 +83,13 @@ pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
     housed(seen);
     no_longer_told(seen);
     started_again(seen);
-    announced(seen);
-    all_corrected(seen);
+    corrected::forgive(seen);
+    hidden_on_purpose(seen);
     nothing_to_manage(seen);
     killed_with_the_step(seen, worked);
     if let Some(worked) = worked {
         set_up(seen, worked);
+        left_out(seen, worked);
     }
 }
 
@@ -223,30 +203,13 @@ fn started_again(seen: &mut [Seen]) {
     });
 }
 
-/// The kernel announces a machine check before it says what it was: one that was corrected needs no action, as it says, and
-/// one of the memory is told by its own lines.
-fn announced(seen: &mut [Seen]) {
-    let says_what =
-        |sign: &Sign| sign.text.contains("Corrected error, no action required") || is_signed(sign, "edac-ce");
-    let told: Vec<u64> = seen
-        .iter()
-        .filter(|seen| seen.signs.iter().any(says_what))
-        .map(|seen| seen.first_line)
-        .collect();
-    silence(seen, |seen, sign| {
-        let near = |line: &u64| (seen.first_line..=seen.last_line + NEAR).contains(line);
-        sign.source == Source::KernelLog && sign.text.contains(ANNOUNCED) && told.iter().any(near)
-    });
-}
-
-/// The firmware and mcelog state a severity with each error that they tell of. Where all of them were corrected nothing
-/// failed; where one was not, repeats of a line are held as one, and nobody knows which of them were.
-fn all_corrected(seen: &mut [Seen]) {
-    for [corrected, fatal, head] in SEVERITIES {
-        let told = |id: &str| seen.iter().flat_map(|seen| &seen.signs).any(|sign| is_signed(sign, id));
-        if told(corrected) && !told(fatal) {
-            silence(seen, |_, sign| sign.text.contains(head) || is_signed(sign, corrected));
-        }
+/// Who hides the GPUs from a program does not expect it to see any.
+fn hidden_on_purpose(seen: &mut [Seen]) {
+    let mut signs = seen.iter().flat_map(|seen| &seen.signs);
+    if signs.any(|sign| is_signed(sign, "gpus-hidden-on-purpose")) {
+        silence(seen, |_, sign| {
+            sign.class().is_some_and(|class| class.as_str() == "gpu-not-visible") || sign.text.contains("cuInit")
+        });
     }
 }
 
@@ -260,10 +223,6 @@ fn nothing_to_manage(seen: &mut [Seen]) {
             is_signed(sign, "fabric-manager-down") || is_signed(sign, "fabric-manager-inactive")
         });
     }
-}
-
-fn is_signed(sign: &Sign, id: &str) -> bool {
-    sign.mark().is_some_and(|mark| mark.signature == id)
 }
 
 /// A step that ends is killed by the scheduler itself: who is killed after that is no victim of the kernel, unless the job was
@@ -293,27 +252,12 @@ fn set_up(seen: &mut [Seen], worked: u64) {
     });
 }
 
-/// Turns the signs into noise of which this is true.
-fn silence(all: &mut [Seen], overcome: impl Fn(&Place, &Sign) -> bool) {
-    for seen in all {
-        let place = Place {
-            first_line: seen.first_line,
-            last_line: seen.last_line,
-            retried: seen.retried,
-        };
-        for sign in &mut seen.signs {
-            let silent = overcome(&place, sign);
-            if let (true, What::Mark(mark)) = (silent, &mut sign.what) {
-                mark.role = Role::Noise;
-            }
-        }
-    }
-}
-
-/// Where an observation stands in its stream.
-struct Place {
-    first_line: u64,
-    last_line: u64,
-    /// Whether the program itself says that it tries again.
-    retried: bool,
+/// What cannot be read and is no exception of the program, before work that then went on, was left out.
+fn left_out(seen: &mut [Seen], worked: u64) {
+    silence(seen, |seen, sign| {
+        let unread = sign
+            .class()
+            .is_some_and(|class| ["data-corrupt", "bad-sample"].contains(&class.as_str()));
+        unread && sign.field("exception").is_none() && seen.last_line < worked
+    });
 }

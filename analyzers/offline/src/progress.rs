@@ -43,7 +43,7 @@ pub(crate) fn is_done(line: &str) -> bool {
 }
 
 /// Units in which work is measured.
-const RATES: [&str; 7] = [
+const RATES: [&str; 8] = [
     "it/s",
     "s/it",
     "s/step",
@@ -51,6 +51,7 @@ const RATES: [&str; 7] = [
     "img/s",
     "images/s",
     "samples/s",
+    "s/sample",
 ];
 
 /// A line that training prints while it works: a step, an epoch or a bar together with a number.

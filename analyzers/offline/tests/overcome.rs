@@ -174,6 +174,36 @@ fn a_machine_check_is_what_its_record_says() {
 }
 
 #[test]
+fn what_a_trainer_leaves_out_has_not_stopped_it() {
+    let unread = "video_reader.cc:83: ERROR opening: /data/v.mp4, Invalid data found when processing input";
+    let bar = |step: usize| format!("89%|████████▉ | {step}/5979 [15:40:54<2:01:44, 10.87s/it]");
+    assert_eq!(
+        of("rank-stderr", &format!("{}\n{unread}", bar(5307))).class,
+        "data-corrupt"
+    );
+    assert_eq!(
+        of("rank-stderr", &format!("{}\n{unread}\n{}", bar(5307), bar(5308))).class,
+        "none"
+    );
+}
+
+#[test]
+fn a_trial_that_diverged_is_what_a_study_is_for() {
+    let diverged = "  Trial  1 | lr=7.1145e-03 | val_loss=nan";
+    let next = "[I 2026-04-27 17:37:20,441] Trial 2 finished with value: 2.4012 and parameters: {'lr': 0.0015}.";
+    assert_eq!(of("rank-stderr", diverged).class, "loss-nan");
+    assert_eq!(of("rank-stderr", &format!("{diverged}\n{next}")).class, "none");
+}
+
+#[test]
+fn gpus_that_were_hidden_on_purpose_are_not_missed() {
+    let none = "cuda_diagnostics.cc:156] kernel driver does not appear to be running on this host (n1)";
+    let hidden = "cuda_diagnostics.cc:163] CUDA_VISIBLE_DEVICES is set to -1 - this hides all GPUs from CUDA";
+    assert_eq!(of("rank-stderr", none).class, "gpu-not-visible");
+    assert_eq!(of("rank-stderr", &format!("{none}\n{hidden}")).class, "none");
+}
+
+#[test]
 fn a_fabric_manager_without_switches_has_nothing_to_do() {
     let ends = "Sep 18 03:19:01 n1 nvidia-fabricmanager-start.sh[4753]: \"/usr/bin/nv-fabricmanager -c fabricmanager.cfg\" failed! Exit code: 1\nSep 18 03:19:01 n1 systemd[1]: nvidia-fabricmanager.service: Control process exited, code=exited, status=1/FAILURE";
     let nothing = "Sep 18 03:19:01 n1 nvidia-fabricmanager-start.sh[4756]: request to query NVSwitch device information from NVSwitch driver failed with error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]";
