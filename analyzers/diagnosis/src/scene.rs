@@ -216,3 +216,80 @@ impl Scene<'_> {
             .any(|(_, sign)| sign.mark().is_some_and(|mark| mark.role == role))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rankguard_model::{EvidenceId, Fields, Mark, Sequence, Source};
+
+    use super::*;
+
+    const CLASSES: [&str; 7] = [
+        "gpu-ecc-uncorrectable",
+        "host-oom-kill",
+        "nccl-timeout",
+        "slurm-node-fail",
+        "segfault",
+        "key-error",
+        "nobody-knows-this",
+    ];
+    const FAMILIES: [Family; 6] = [
+        Family::Gpu,
+        Family::Host,
+        Family::Fabric,
+        Family::Scheduler,
+        Family::Process,
+        Family::Software,
+    ];
+
+    fn sign(kind: usize, rank: Option<u32>) -> Shared<Sign> {
+        let node = NodeId::from("n1");
+        let mut fields = Fields::new();
+        if let Some(rank) = rank {
+            fields.insert("rank", rank.to_string());
+        }
+        // Of the last kind is what no signature knows.
+        let what = CLASSES.get(kind).map_or(What::Silent, |class| {
+            What::Mark(Mark {
+                class: ClassId::from(*class),
+                role: Role::Root,
+                confidence: 0.9,
+                signature: "s".into(),
+                fields,
+            })
+        });
+        Shared::from(Sign {
+            evidence: EvidenceId {
+                node: node.clone(),
+                seq: Sequence(1),
+            },
+            at: Timestamp::from_millis(0),
+            timed: true,
+            source: Source::JobLog,
+            entity: Entity::Node { node },
+            what,
+            text: "it failed".to_owned(),
+            synthetic: false,
+        })
+    }
+
+    proptest! {
+        /// One look at all signs sees what each of them says by itself.
+        #[test]
+        fn a_look_sees_what_each_sign_says(kinds in prop::collection::vec((0..=CLASSES.len(), prop::option::of(0_u32..9)), 0..20)) {
+            let signs: Vec<Shared<Sign>> = kinds.iter().map(|(kind, rank)| sign(*kind, *rank)).collect();
+            let (placements, catalogue) = (BTreeMap::new(), Catalogue::builtin());
+            let scene = Scene::new(&signs, None, Generation(1), &placements, catalogue);
+            let family = |sign: &Sign| sign.class().and_then(|class| OfClass::of(catalogue, class).family);
+            for (index, sign) in signs.iter().enumerate() {
+                prop_assert_eq!(scene.rank(index), sign.rank());
+                prop_assert_eq!(scene.family(index), family(sign));
+            }
+            for wanted in FAMILIES {
+                prop_assert_eq!(scene.has(wanted), signs.iter().any(|sign| family(sign) == Some(wanted)));
+            }
+            let unmarked: Vec<usize> = (0..signs.len()).filter(|index| signs[*index].mark().is_none()).collect();
+            prop_assert_eq!(scene.unmarked().map(|(index, _)| index).collect::<Vec<_>>(), unmarked);
+        }
+    }
+}

@@ -151,6 +151,8 @@ fn a_machine_check_is_what_its_record_says() {
     };
     assert_eq!(record("Corrected error"), "none");
     assert_eq!(record("Uncorrected error"), "cpu-hardware-error");
+    let often = "Corrected error\nmcelog: Threshold based error status: yellow";
+    assert_eq!(record(often), "cpu-hardware-error");
     let amd = |severity: &str| {
         let text = format!(
             "[1.0] mce: [Hardware Error]: Machine check events logged\n[1.1] [Hardware Error]: {severity}\n[1.2] [Hardware Error]: Load Store Unit Ext. Error Code: 6"
@@ -201,6 +203,8 @@ fn gpus_that_were_hidden_on_purpose_are_not_missed() {
     let hidden = "cuda_diagnostics.cc:163] CUDA_VISIBLE_DEVICES is set to -1 - this hides all GPUs from CUDA";
     assert_eq!(of("rank-stderr", none).class, "gpu-not-visible");
     assert_eq!(of("rank-stderr", &format!("{none}\n{hidden}")).class, "none");
+    let empty = hidden.replace("-1", "an empty string");
+    assert_eq!(of("rank-stderr", &format!("{none}\n{empty}")).class, "gpu-not-visible");
 }
 
 #[test]

@@ -10,11 +10,12 @@ use crate::stream::Seen;
 /// How the kernel announces machine checks, corrected ones too.
 const ANNOUNCED: &str = "Machine check events logged";
 
-/// Signatures of an error that was corrected and of one that was not, and what stands in every record that has either.
+/// Signatures of an error that was corrected and of one that was not, or comes too often, and what stands in every record that
+/// has either.
 const SEVERITIES: [[&str; 3]; 3] = [
     ["apei-corrected", "apei-fatal", "}[Hardware Error]"],
     ["mce-amd-corrected", "mce-amd-uncorrected", "Ext. Error Code: "],
-    ["mcelog-corrected", "mcelog-uncorrected", "This is not a software error"],
+    ["mcelog-corrected", "mcelog-serious", "This is not a software error"],
 ];
 
 /// Whether nothing is told but of errors that the machine corrected, beside a program that worked or said that it was done.
