@@ -52,6 +52,8 @@ pub struct ParsedLine<'a> {
     pub host: Option<&'a str>,
     /// Level named by the prefix.
     pub level: Option<Level>,
+    /// A vendor's event log grades it as news, of which by its own rules nothing fails.
+    pub news: bool,
     /// Continuation of the line before (`KEY=value` lines of /dev/kmsg).
     pub continuation: bool,
     /// What is left: the message.

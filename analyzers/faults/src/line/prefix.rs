@@ -1,5 +1,7 @@
 //! The prefixes that kernels, system loggers and frameworks' loggers put before a message.
 
+use rankguard_model::Timestamp;
+
 use super::cursor::Cursor;
 use super::moment::{self, LineClock};
 use super::{Level, ParsedLine, launcher};
@@ -10,6 +12,8 @@ pub(super) fn peel(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
         || priority(line)
         || since_boot(line)
         || facility(line)
+        || ras(line)
+        || notebook(line)
         || clocked(line, clock)
         || glog(line, clock)
         || (!line.kernel && launcher::peel(line))
@@ -140,6 +144,59 @@ fn facility(line: &mut ParsedLine<'_>) -> bool {
     line.level = Some(level);
     line.text = c.rest;
     true
+}
+
+/// `1117838570 2005.06.03 R02-M1-N0 2005-06-03-15.42.50.363779 R02-M1-N0 RAS KERNEL FATAL ` of Blue Gene/L: seconds since
+/// 1970, the day, the place twice around its own clock, facility and severity. Collections of such logs put the label of an
+/// alert, or `-`, before it. `FATAL` is of what makes an application end, `INFO` tells how the system goes about its work (the
+/// severities of RAS events: <https://reports.alcf.anl.gov/data/datadictionary/datadictionary_ras_event.html>).
+fn ras(line: &mut ParsedLine<'_>) -> bool {
+    let mut c = Cursor::new(line.text);
+    let mut labelled = c;
+    if labelled.run(|b| b.is_ascii_uppercase() || b == b'-').is_some() && labelled.eat(" ") {
+        c = labelled;
+    }
+    let seconds = c.digits(10).filter(|digits| digits.len() == 10);
+    let Some(seconds) = seconds.and_then(|digits| digits.parse::<i64>().ok()) else {
+        return false;
+    };
+    let (Some(_day), Some(place), Some(_clock), Some(_place)) =
+        (word(&mut c), word(&mut c), word(&mut c), word(&mut c))
+    else {
+        return false;
+    };
+    if word(&mut c) != Some("RAS") || word(&mut c).is_none() {
+        return false;
+    }
+    let level = match word(&mut c) {
+        Some("INFO") => Level::Info,
+        Some("WARNING") => Level::Warning,
+        Some("ERROR" | "SEVERE") => Level::Error,
+        Some("FATAL" | "FAILURE") => Level::Critical,
+        _ => return false,
+    };
+    line.at = line.at.or(seconds.checked_mul(1_000_000_000).map(Timestamp));
+    line.host = Some(place);
+    line.level = Some(level);
+    line.news = level == Level::Info;
+    line.text = c.rest.trim_start();
+    true
+}
+
+/// `704.7s<tab>1387<tab>` of notebooks that Kaggle runs: seconds since the start, number of the line.
+fn notebook(line: &mut ParsedLine<'_>) -> bool {
+    let mut c = Cursor::new(line.text);
+    let clock = c.digits(7).is_some() && c.eat(".") && c.digits(3).is_some() && c.eat("s\t");
+    if !clock || c.digits(9).is_none() || !c.eat("\t") {
+        return false;
+    }
+    line.text = c.rest;
+    true
+}
+
+/// The next word after a single space.
+fn word<'a>(c: &mut Cursor<'a>) -> Option<&'a str> {
+    c.eat(" ").then(|| c.run(|b| b != b' ')).flatten()
 }
 
 /// A wall clock, and what stands behind it: host and program of a system log, stream of a container log, level of a logger.

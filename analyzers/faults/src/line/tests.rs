@@ -256,6 +256,34 @@ fn loggers_lose_clock_and_level() {
 }
 
 #[test]
+fn events_of_blue_gene_lose_place_facility_and_severity() {
+    let event = "1117838570 2005.06.03 R02-M1-N0 2005-06-03-15.42.50.363779 R02-M1-N0 RAS KERNEL FATAL boom";
+    for raw in [event.to_owned(), format!("- {event}"), format!("KERNTERM {event}")] {
+        let line = read(&raw);
+        assert_eq!(
+            (line.text, line.level, line.host),
+            ("boom", Some(Level::Critical), Some("R02-M1-N0")),
+            "{raw}"
+        );
+        assert_eq!(
+            line.at.map(|at| at.to_string()).as_deref(),
+            Some("2005-06-03T22:42:50.000Z")
+        );
+    }
+    let info = event.replace("FATAL", "INFO");
+    assert_eq!((read(event).news, read(&info).news), (false, true));
+    let unknown = event.replace("FATAL", "CALM");
+    assert_eq!(read(&unknown).text, unknown);
+}
+
+#[test]
+fn notebooks_of_kaggle_count_seconds_and_lines() {
+    let line = read("704.7s\t1387\t[rank0]: RuntimeError: boom");
+    assert_eq!((line.text, line.rank), ("RuntimeError: boom", Some(Rank(0))));
+    assert_eq!(read("3.5s\tof silence").text, "3.5s\tof silence");
+}
+
+#[test]
 fn numbers_and_names_that_are_no_clock_and_no_host_stay() {
     for text in [
         "12 apples and 3 pears",

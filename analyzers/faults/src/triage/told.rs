@@ -34,6 +34,9 @@ impl Triage {
                 self.matcher.read_again(&mut hit.mark, parsed.text, driver);
             }
             self.history.judge(&mut hit.mark, parsed);
+            if parsed.news {
+                hit.mark.role = Role::Noise;
+            }
             // Who writes a line as information does not take it for a failure.
             if !parsed.kernel
                 && matches!(parsed.level, Some(Level::Debug | Level::Info))
