@@ -24,6 +24,7 @@ pub(crate) fn weigh(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
     if ranking.len() > 1 {
         panics(scene, ranking);
         limits(ranking);
+        afterwards(scene, ranking);
         tolerated(scene, ranking);
     }
     warned(scene, ranking);
@@ -80,6 +81,22 @@ fn limits(ranking: &mut [Candidate]) {
     for candidate in ranking {
         if candidate.class.as_str() == "slurm-time-limit" {
             candidate.strength = Strength::Symptom;
+        }
+    }
+}
+
+/// A script runs one command after the other: what its shell cannot run after a program has failed did not make it fail.
+fn afterwards(scene: &Scene<'_>, ranking: &mut [Candidate]) {
+    let of_a_shell = |candidate: &Candidate| scene.signs[candidate.first].text.contains(": line ");
+    let failed = ranking
+        .iter()
+        .filter(|candidate| candidate.strength >= Strength::Symptom && !of_a_shell(candidate))
+        .map(|candidate| candidate.first)
+        .min();
+    for candidate in ranking.iter_mut() {
+        let unset = candidate.class.as_str() == "environment-setup-error" && of_a_shell(candidate);
+        if unset && failed.is_some_and(|failed| failed < candidate.first) {
+            candidate.strength = Strength::Outcome;
         }
     }
 }

@@ -71,10 +71,7 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
     // Of a race there is one loser; of most other mistakes of a program every process may be the one that is told.
     let one = happens_to_one(class, known);
     let shared = program && !one && winner.class.as_str() != "race-on-shared-filesystem";
-    let spawned = |sign: &Sign| {
-        sign.mark()
-            .is_some_and(|mark| mark.signature == "spawned-process-failed")
-    };
+    let spawned = |sign: &Sign| sign.is_signed("spawned-process-failed");
     let reports: Vec<_> = reports
         .into_iter()
         .filter(|(_, sign)| !shared || !spawned(sign))

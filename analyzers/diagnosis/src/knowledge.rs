@@ -77,12 +77,13 @@ impl<'a> Known<'a> {
         matches!(self.layer(), "user-code" | "user-data" | "model-numerics" | "framework")
     }
 
-    /// Whether one rank can be the first. A limit or a cancellation ends all ranks of a job at once.
+    /// Whether one rank can be the first. A limit or a cancellation ends all ranks of a job at once, and a driver or a fabric
+    /// that is not ready is met by all that run on the node.
     pub(crate) fn has_first_rank(&self) -> bool {
-        self.layer() != "scheduler"
-            || matches!(
-                self.id.as_str(),
-                "preempted" | "external-termination" | "slurm-node-fail"
-            )
+        match self.id.as_str() {
+            "preempted" | "external-termination" | "slurm-node-fail" => true,
+            "driver-version-mismatch" | "fabric-manager-not-ready" => false,
+            _ => self.layer() != "scheduler",
+        }
     }
 }

@@ -139,8 +139,9 @@ impl Scene<'_> {
 
     /// The first sign of a signature.
     pub(crate) fn first_of(&self, signature: &str) -> Option<&Sign> {
-        let is = |sign: &&Sign| sign.mark().is_some_and(|mark| mark.signature == signature);
-        self.marks().map(|(_, sign)| sign).find(is)
+        self.marks()
+            .map(|(_, sign)| sign)
+            .find(|sign| sign.is_signed(signature))
     }
 
     /// All signs with their index.

@@ -183,6 +183,11 @@ impl Sign {
         self.mark().map(|mark| &mark.class)
     }
 
+    /// Whether the signature of this id knows it.
+    pub fn is_signed(&self, id: &str) -> bool {
+        self.mark().is_some_and(|mark| mark.signature == id)
+    }
+
     /// Whether a signature says that this may have started the failure.
     pub fn is_root_mark(&self) -> bool {
         self.mark().is_some_and(|mark| mark.role == Role::Root)

@@ -98,7 +98,7 @@ fn touches(scene: &Scene<'_>, index: usize, place: Option<&str>) -> bool {
     if !matches!(sign.entity, Entity::Rank { .. }) {
         return false;
     }
-    let stuck = sign.mark().is_some_and(|mark| mark.signature == BLOCKED);
+    let stuck = sign.is_signed(BLOCKED);
     let of_storage = || scene.known(index).is_some_and(|class| class.layer() == "storage");
     let anywhere = stuck && sign.field(MOUNT).is_none() || of_storage() && !sign.text.contains('/');
     anywhere || place.is_some_and(|place| names(&sign.text, place) || sign.field(MOUNT) == Some(place))

@@ -239,7 +239,7 @@ fn survived(stream: &ReadStream) -> bool {
     let light = |sign: &Sign| {
         let noise = sign.mark().is_some_and(|mark| mark.role == Role::Noise);
         let class = sign.class().map_or("", |class| class.as_str());
-        let threshold = sign.mark().is_some_and(|mark| mark.signature == "disk-nearly-full");
+        let threshold = sign.is_signed("disk-nearly-full");
         noise || threshold || LIVED_WITHOUT.contains(&class)
     };
     let last = stream.seen.iter().map(|seen| seen.last_line).max();

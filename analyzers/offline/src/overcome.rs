@@ -14,20 +14,27 @@ use rankguard_model::Role;
 use crate::incident::Item;
 use crate::stream::Seen;
 pub(crate) use corrected::only_corrected;
-use silence::{NEAR, is_signed, silence};
+use silence::{NEAR, silence};
 
 /// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes, the
 /// containers of a job that is through are stopped, and a processor that was throttled runs at its speed again.
-const WAITS: [(&str, &str); 9] = [
+const WAITS: [(&str, &str); 10] = [
     ("container-made", "k8s-volume-unbound"),
     ("cpu-cooled", "gpu-thermal"),
     ("kubernetes-job-completed", "external-termination"),
     ("pod-assigned", "k8s-unschedulable"),
     ("pod-assigned", "k8s-volume-unbound"),
+    ("pod-scales-up", "k8s-unschedulable"),
     ("session-started", "rendezvous-failure"),
     ("settled-volume", "k8s-volume-unbound"),
     ("settled-image", "k8s-image-pull"),
     ("trial-finished", "loss-nan"),
+];
+
+/// What a pod has in the end, and how it is told that it could not have it.
+const HOUSED: [(&str, &str); 2] = [
+    ("container-made", "FailedCreatePodSandBox"),
+    ("settled-image", "Failed to pull image"),
 ];
 
 /// Twice as long as a scheduler waits at most before it tries again.
@@ -87,6 +94,7 @@ pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
     hidden_on_purpose(seen);
     nothing_to_manage(seen);
     killed_with_the_step(seen, worked);
+    done_before(seen);
     if let Some(worked) = worked {
         set_up(seen, worked);
         left_out(seen, worked);
@@ -138,7 +146,7 @@ fn passed_over(seen: &mut [Seen]) {
 /// A pod that waited for a place, a volume or an image and got it, later in the same log, only had to wait.
 fn waited_for(seen: &mut [Seen]) {
     let last = WAITS.map(|(id, _)| {
-        let ends = |sign: &Sign| is_signed(sign, id);
+        let ends = |sign: &Sign| sign.is_signed(id);
         let ends = seen.iter().filter(|seen| seen.signs.iter().any(ends));
         ends.map(|seen| seen.last_line).max().unwrap_or(0)
     });
@@ -149,13 +157,15 @@ fn waited_for(seen: &mut [Seen]) {
     });
 }
 
-/// A pod that has a container has its sandbox, whatever kept it from having one before.
+/// A pod that has a container has its sandbox, and one that has its image has pulled it, whatever kept it from that before.
 fn housed(seen: &mut [Seen]) {
-    let made = |seen: &&Seen| seen.signs.iter().any(|sign| is_signed(sign, "container-made"));
-    let made = seen.iter().filter(made).map(|seen| seen.last_line).max();
-    silence(seen, |seen, sign| {
-        sign.text.contains("FailedCreatePodSandBox") && made > Some(seen.last_line)
-    });
+    for (id, failed) in HOUSED {
+        let has = |seen: &&Seen| seen.signs.iter().any(|sign| sign.is_signed(id));
+        let has = seen.iter().filter(has).map(|seen| seen.last_line).max();
+        silence(seen, |seen, sign| {
+            sign.text.contains(failed) && has > Some(seen.last_line)
+        });
+    }
 }
 
 /// What the scheduler tried again and told each time, and has not told for longer than it waits between two tries, came about.
@@ -206,7 +216,7 @@ fn started_again(seen: &mut [Seen]) {
 /// Who hides the GPUs from a program does not expect it to see any.
 fn hidden_on_purpose(seen: &mut [Seen]) {
     let mut signs = seen.iter().flat_map(|seen| &seen.signs);
-    if signs.any(|sign| is_signed(sign, "gpus-hidden-on-purpose")) {
+    if signs.any(|sign| sign.is_signed("gpus-hidden-on-purpose")) {
         silence(seen, |_, sign| {
             sign.class().is_some_and(|class| class.as_str() == "gpu-not-visible") || sign.text.contains("cuInit")
         });
@@ -216,11 +226,11 @@ fn hidden_on_purpose(seen: &mut [Seen]) {
 /// A fabric manager that finds no switches ends, and its unit with it. What CUDA says of a fabric is for nobody to take back.
 fn nothing_to_manage(seen: &mut [Seen]) {
     let nothing = |sign: &Sign| {
-        is_signed(sign, "fabric-manager-nothing") && NO_SWITCHES.iter().any(|words| sign.text.contains(words))
+        sign.is_signed("fabric-manager-nothing") && NO_SWITCHES.iter().any(|words| sign.text.contains(words))
     };
     if seen.iter().flat_map(|seen| &seen.signs).any(nothing) {
         silence(seen, |_, sign| {
-            is_signed(sign, "fabric-manager-down") || is_signed(sign, "fabric-manager-inactive")
+            sign.is_signed("fabric-manager-down") || sign.is_signed("fabric-manager-inactive")
         });
     }
 }
@@ -235,10 +245,25 @@ fn killed_with_the_step(seen: &mut [Seen], worked: Option<u64>) {
         .map(|seen| [seen.first_line, seen.last_line])
         .collect();
     silence(seen, |seen, sign| {
-        let killed = is_signed(sign, "srun-task-killed");
+        let killed = sign.is_signed("srun-task-killed");
         let before = ends.as_flattened().iter().filter(|line| **line < seen.first_line).max();
         let again = |end: u64| worked.is_some_and(|line| (end..seen.first_line).contains(&line));
         killed && before.is_some_and(|end| !again(*end))
+    });
+}
+
+/// Who asks to end a job that is done asks for nothing.
+fn done_before(seen: &mut [Seen]) {
+    let job = |sign: &Sign| sign.field("job").map(str::to_owned);
+    let done: Vec<(String, u64)> = seen
+        .iter()
+        .flat_map(|seen| seen.signs.iter().map(move |sign| (sign, seen.first_line)))
+        .filter(|(sign, _)| sign.is_signed("slurm-job-done"))
+        .filter_map(|(sign, line)| Some((job(sign)?, line)))
+        .collect();
+    silence(seen, |seen, sign| {
+        let asked = job(sign).filter(|_| sign.is_signed("slurm-cancelled"));
+        asked.is_some_and(|asked| done.iter().any(|(job, line)| *job == asked && *line < seen.first_line))
     });
 }
 

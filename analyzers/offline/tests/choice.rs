@@ -125,10 +125,11 @@ fn keys_tell_what_they_are_looked_up_in() {
     assert_eq!(looked_up("return self.vocab.o2i[o]", "53582"), "data-label-error");
     assert_eq!(
         looked_up("rank = os.environ['LOCAL_RANK']", "'LOCAL_RANK'"),
-        "config-error"
+        "key-error"
     );
+    assert_eq!(looked_up("port = cfg['port']", "'port'"), "config-error");
     assert_eq!(looked_up("x = batch['IMAGE_SIZE']", "'IMAGE_SIZE'"), "key-error");
-    assert_eq!(class("[rank0]: KeyError: 'MASTER_ADDR'"), "config-error");
+    assert_eq!(class("[rank0]: KeyError: 'MASTER_ADDR'"), "key-error");
 }
 
 #[test]

@@ -427,3 +427,61 @@ fn what_slurm_says_of_its_own_configuration_is_no_users_matter() {
     let refused = "sbatch: error: invalid partition specified: gpu";
     assert_eq!(named(&of("scheduler", refused)), ("invalid-job-spec", "user-code"));
 }
+
+#[test]
+fn what_a_shell_cannot_run_after_the_program_failed_did_not_fail_it() {
+    let failed = "[rank0]:[E1218 20:27:21.426415540 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=BROADCAST, NumelIn=131072000, NumelOut=131072000, Timeout(ms)=600000) ran for 600081 milliseconds before timing out.";
+    let shell = "train.sh: line 45: --disable_tqdm: command not found";
+    assert_eq!(of("rank-stderr", &format!("{failed}\n{shell}")).class, "nccl-timeout");
+    assert_eq!(
+        of("rank-stderr", &format!("{shell}\n{failed}")).class,
+        "environment-setup-error"
+    );
+    // The shell fails twice, and the first is why.
+    let module = "environment: line 17: /usr/share/lmod/lmod/libexec/lmod: No such file or directory";
+    let both = format!("{module}\nslurm_script: line 8: mpirun: command not found");
+    assert_eq!(named(&of("scheduler", &both)), ("environment-setup-error", "platform"));
+}
+
+#[test]
+fn a_program_that_is_not_where_the_job_says_is_the_jobs() {
+    let missing = |program: &str| {
+        of(
+            "scheduler",
+            &format!("slurmstepd: error: execve(): {program}: No such file or directory"),
+        )
+        .class
+    };
+    assert_eq!(missing("/home/user/./train"), "file-not-found");
+    assert_eq!(missing("torchrun"), "environment-setup-error");
+}
+
+#[test]
+fn what_blue_gene_tells_as_news_is_no_failure() {
+    let event = |severity: &str, text: &str| {
+        format!(
+            "1132596009 2005.11.21 R16-M0-NC-I:J18-U01 2005-11-21-10.00.09.399765 R16-M0-NC-I:J18-U01 RAS KERNEL {severity} {text}"
+        )
+    };
+    let killed = "ciod: Received signal 15, code=0, errno=0, address=0x000001b2";
+    let reset = "ciod: Error reading message prefix on CioStream socket to 172.16.1.2:52839, Connection reset by peer";
+    assert_eq!(of("agent-event", &event("INFO", killed)).class, "none");
+    let both = format!("{}\n{}", event("INFO", killed), event("FATAL", reset));
+    assert_eq!(named(&of("agent-event", &both)), ("connection-reset", "network"));
+}
+
+#[test]
+fn what_failed_before_finalizers_ran_is_what_failed() {
+    let opening = r#"Traceback (most recent call last):
+  File "/env/lib/python3.9/multiprocessing/queues.py", line 341, in put
+    obj = dumps(obj)
+OSError: [Errno 24] Too many open files
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/env/lib/python3.9/multiprocessing/util.py", line 262, in _run_finalizers"#;
+    assert_eq!(named(&of("rank-stderr", opening)), ("too-many-open-files", "platform"));
+    let (_, finalizers) = opening.split_once("occurred:\n\n").expect("two tracebacks");
+    assert_eq!(of("rank-stderr", finalizers).class, "none");
+}

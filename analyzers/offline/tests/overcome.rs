@@ -232,3 +232,34 @@ fn who_is_killed_after_the_step_was_aborted_is_killed_by_slurm() {
     // The kernel killed a task first, and Slurm ended the others for it.
     assert_eq!(of(["step 1 loss 2.0", killed, aborted]), "host-oom-kill");
 }
+
+#[test]
+fn an_image_that_was_pulled_in_the_end_had_a_slow_registry() {
+    let failed = "  Warning  Failed  101s (x3 over 2m57s)  kubelet  Failed to pull image \"trainer\": rpc error: code = Unknown desc = Get https://registry.example.org/v2/: dial tcp: no route to host";
+    let pulled = "  Normal  Pulled  24s  kubelet  Successfully pulled image \"trainer\" in 24.2s";
+    assert_ne!(of("scheduler", failed).class, "none");
+    assert_eq!(of("scheduler", &format!("{failed}\n{pulled}")).class, "none");
+    assert_ne!(of("scheduler", &format!("{pulled}\n{failed}")).class, "none");
+}
+
+#[test]
+fn a_pod_for_which_a_node_is_made_waits() {
+    let failed =
+        "  Warning  FailedScheduling  2m  default-scheduler  0/7 nodes are available: 7 Insufficient nvidia.com/gpu.";
+    let scales =
+        "  Normal  TriggeredScaleUp  1m  cluster-autoscaler  pod triggered scale-up: [{gpu-pool 1->2 (max: 8)}]";
+    assert_eq!(of("scheduler", &format!("{failed}\n{scales}")).class, "none");
+    assert_eq!(
+        of("scheduler", &format!("{scales}\n{failed}")).class,
+        "k8s-unschedulable"
+    );
+}
+
+#[test]
+fn who_ends_a_job_that_is_done_ends_nothing() {
+    let kill = "[2022-06-01T10:01:41.298] _slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=42812 uid 5001";
+    let done = |job: u32| format!("[2022-06-01T10:01:40.298] _job_complete: JobId={job} done\n{kill}");
+    assert_eq!(of("scheduler", kill).class, "job-cancelled");
+    assert_eq!(of("scheduler", &done(42_812)).class, "none");
+    assert_eq!(of("scheduler", &done(42_813)).class, "job-cancelled");
+}

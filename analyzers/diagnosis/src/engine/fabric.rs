@@ -117,9 +117,8 @@ fn weigh_complaints(complaints: &[(usize, &Sign)], candidate: &mut Candidate) {
 /// A name that was asked for an address of one family only, and under which then nobody was met. By itself that is what every
 /// host without such an address tells; here no other address was ever tried.
 fn unresolved(scene: &Scene<'_>) -> Option<Candidate> {
-    let signature = |sign: &Sign, id: &str| sign.mark().is_some_and(|mark| mark.signature == id);
-    let (index, _) = scene.marks().find(|(_, sign)| signature(sign, "name-of-one-family"))?;
-    let tried = scene.marks().any(|(_, sign)| signature(sign, "store-retry"));
+    let (index, _) = scene.marks().find(|(_, sign)| sign.is_signed("name-of-one-family"))?;
+    let tried = scene.marks().any(|(_, sign)| sign.is_signed("store-retry"));
     let (met, sign) = scene
         .roots()
         .find(|(_, sign)| sign.class().is_some_and(|class| class.as_str() == "rendezvous-failure"))?;

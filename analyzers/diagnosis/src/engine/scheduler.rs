@@ -18,7 +18,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     for (index, sign) in roots(scene, Family::Scheduler) {
         let Some(class) = sign.class() else { continue };
         // A pod that waited until there was room for it has not failed.
-        let placed = |later: &Sign| later.mark().is_some_and(|mark| mark.signature == "pod-assigned");
+        let placed = |later: &Sign| later.is_signed("pod-assigned");
         if class.as_str() == "k8s-unschedulable" && scene.signs[index..].iter().any(|later| placed(later)) {
             continue;
         }

@@ -89,7 +89,7 @@ impl<'a> Stalled<'a> {
 
     /// Whether a sign tells of tensors.
     fn read(&mut self, sign: &'a Sign) -> bool {
-        let table = sign.mark().is_some_and(|mark| mark.signature == TABLE);
+        let table = sign.is_signed(TABLE);
         if table && let Some(list) = sign.text.split_once('[').map(|(_, list)| list) {
             // A label that launchers put before lines looks like the number of the rank that is missing.
             let Some(rank) = sign.rank_named().or_else(|| sign.entity.rank()) else {

@@ -69,7 +69,7 @@ const SAID: [Said; 9] = [
     },
     Said {
         classes: &["cuda-device-assert"],
-        words: &["n_classes", "num_classes"],
+        words: &["classnllcriterion", "n_classes", "nll_loss", "num_classes"],
         layer: "user-data",
         why: "The loss refused a label that is no class, and labels come with the data.",
     },

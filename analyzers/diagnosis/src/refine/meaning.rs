@@ -1,5 +1,9 @@
 //! What a class means where it was said: a narrower class, and why.
 
+use std::time::Duration;
+
+use rankguard_model::Rank;
+
 use crate::frames::{
     asserts_a_path, below, checks_settings, innermost, loader, looks_up_label, looks_up_saved, looks_up_setting, maker,
     makes_shared_memory, mismatched_package, misses_a_variable, moves_a_file, reads_samples, waits_for_one,
@@ -30,7 +34,17 @@ const MISFITS: [&str; 4] = [
     "tensor-shape-mismatch",
 ];
 
-/// The class that a sign of `class` means, where its circumstances tell another one; the first that holds.
+/// What a key is that was looked up in the environment.
+const A_VARIABLE: &str = "The key is the name of a variable of the environment, which was not set.";
+
+/// How long a collective of NCCL may take where nobody said otherwise (PyTorch since 2.1).
+const USUAL_LIMIT: Duration = Duration::from_secs(600);
+
+/// How drills of killing are named (Chaos Mesh, LitmusChaos, and by hand).
+const DRILLS: [&str; 5] = ["chaos-kill", "container-kill", "fault-kill", "pod-delete", "pod-kill"];
+
+/// The class that a sign of `class` means where its circumstances tell more, which may be that it is just this one; the first
+/// that holds.
 pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     while_loading(sign, class)
         .or_else(|| after_overflows(scene, sign, class))
@@ -38,6 +52,8 @@ pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'stati
         .or_else(|| between_packages(sign, class))
         .or_else(|| no_number_agrees(scene, class))
         .or_else(|| waiting(scene, sign, class))
+        .or_else(|| of_two_sizes(scene, class))
+        .or_else(|| in_a_drill(sign, class))
         .or_else(|| of_a_setting(sign, class))
         .or_else(|| of_a_path(sign, class))
         .or_else(|| in_shared_memory(sign, class))
@@ -102,12 +118,66 @@ fn waiting(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str,
         let why = format!("It waited in a barrier of {function}, in which one rank works and the others wait.");
         return Some(("hang-stalled-ranks", why));
     }
+    if class == "nccl-timeout"
+        && let Some((busy, seconds)) = busy_for_longer(scene, sign)
+    {
+        let who = busy
+            .rank()
+            .map_or_else(|| "A rank".to_owned(), |rank| format!("Rank {rank}"));
+        let why = format!("{who} was busy for {seconds} s, which is longer than the others waited for it.");
+        return Some(("hang-stalled-ranks", why));
+    }
     // Of a meeting that fails for other reasons a data set says nothing.
-    let store = || sign.mark().is_some_and(|mark| mark.signature == "store-wait-timeout");
+    let store = || sign.is_signed("store-wait-timeout");
     let waited = class == "nccl-timeout" || store();
     (waited && scene.first_of("still-preparing").is_some()).then(|| {
         let why = "A data set was still being prepared, which one rank does while the others wait.";
         ("hang-stalled-ranks", why.to_owned())
+    })
+}
+
+/// Work of another rank than the one that complains, of which is told that it took longer than a collective may, and its seconds.
+fn busy_for_longer<'s>(scene: &'s Scene<'_>, complaint: &Sign) -> Option<(&'s Sign, u64)> {
+    let told = complaint.field("timeout_ms").and_then(|limit| limit.parse().ok());
+    let limit = told.map_or(USUAL_LIMIT, Duration::from_millis);
+    scene.marks().find_map(|(_, sign)| {
+        let seconds = sign.field("seconds").filter(|_| sign.is_signed("work-took"))?;
+        let seconds: u64 = seconds.split('.').next()?.parse().ok()?;
+        let other = sign.rank().is_none() || sign.rank() != complaint.rank();
+        (other && Duration::from_secs(seconds) > limit).then_some((sign, seconds))
+    })
+}
+
+/// Ranks that say one and the same of tensors of different size, and fail in the collective.
+fn of_two_sizes(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)> {
+    if !matches!(class, "nccl-system-error" | "nccl-timeout" | "segfault") {
+        return None;
+    }
+    let told: Vec<(Rank, &str, String)> = scene
+        .marks()
+        .filter(|(_, sign)| sign.is_signed("tensor-size-told"))
+        .filter_map(|(_, sign)| {
+            let size = sign.field("size").or_else(|| sign.field("size2"))?;
+            Some((sign.rank()?, size, sign.text.replace(|c: char| c.is_ascii_digit(), "")))
+        })
+        .collect();
+    let (first, other) = told.iter().find_map(|first| {
+        let differs = |other: &&(Rank, &str, String)| other.0 != first.0 && other.1 != first.1 && other.2 == first.2;
+        told.iter().find(differs).map(|other| (first, other))
+    })?;
+    let why = format!(
+        "Rank {} speaks of a tensor of size {} where rank {} has {}, so they do not run the same collective.",
+        first.0, first.1, other.0, other.1
+    );
+    Some(("collective-mismatch", why))
+}
+
+/// A job that failed without a reason, and whose name says that this is what it was for.
+fn in_a_drill(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    let drill = class == "launcher-child-failed" && DRILLS.iter().any(|name| sign.text.contains(name));
+    drill.then(|| {
+        let why = "Its name is that of a drill in which a process is killed, and nothing else says why it ended.";
+        ("external-termination", why.to_owned())
     })
 }
 
@@ -129,11 +199,13 @@ fn of_a_setting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
         return None;
     }
     if misses_a_variable(sign) {
-        let why = "The key is the name of a variable of the environment, which was not set.".to_owned();
-        return Some(("config-error", why));
+        return Some(("key-error", A_VARIABLE.to_owned()));
     }
     let looked_up = |field| sign.field(field).and_then(looks_up_setting);
     let settings = looked_up("code").or_else(|| looked_up("raising"))?;
+    if settings == "environ" {
+        return Some(("key-error", A_VARIABLE.to_owned()));
+    }
     let why = format!("The key was looked up in {settings}, so a setting is missing.");
     Some(("config-error", why))
 }
@@ -197,7 +269,7 @@ fn of_the_framework(sign: &Sign, class: &str) -> Option<(&'static str, String)> 
 /// Whether a stack was printed with frames of MPI or UCX. Those of what prints it say nothing.
 fn crashed_in_transport(scene: &Scene<'_>) -> bool {
     scene.marks().any(|(_, sign)| {
-        let frame = sign.mark().is_some_and(|mark| mark.signature == "mpi-ucx-frame");
+        let frame = sign.is_signed("mpi-ucx-frame");
         let prints = ["ucs_handle_error", "ucs_debug_"]
             .iter()
             .any(|name| sign.text.contains(name));

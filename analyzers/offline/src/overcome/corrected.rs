@@ -3,7 +3,7 @@
 use rankguard_diagnosis::Sign;
 use rankguard_model::{Role, Source};
 
-use super::silence::{NEAR, is_signed, silence};
+use super::silence::{NEAR, silence};
 use crate::incident::{Incident, Item};
 use crate::stream::Seen;
 
@@ -29,7 +29,7 @@ pub(crate) fn only_corrected(incident: &Incident) -> bool {
 /// An error that was corrected, or the announcement of machine checks that does not say which.
 fn is_corrected(sign: &Sign) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
-    is_signed(sign, "edac-ce") || class == "pcie-corrected-errors" || sign.text.contains(ANNOUNCED)
+    sign.is_signed("edac-ce") || class == "pcie-corrected-errors" || sign.text.contains(ANNOUNCED)
 }
 
 /// Turns what was corrected into noise.
@@ -42,7 +42,7 @@ pub(super) fn forgive(seen: &mut [Seen]) {
 /// one of the memory is told by its own lines.
 fn announced(seen: &mut [Seen]) {
     let says_what =
-        |sign: &Sign| sign.text.contains("Corrected error, no action required") || is_signed(sign, "edac-ce");
+        |sign: &Sign| sign.text.contains("Corrected error, no action required") || sign.is_signed("edac-ce");
     let told: Vec<u64> = seen
         .iter()
         .filter(|seen| seen.signs.iter().any(says_what))
@@ -58,9 +58,9 @@ fn announced(seen: &mut [Seen]) {
 /// failed; where one was not, repeats of a line are held as one, and nobody knows which of them were.
 fn all_corrected(seen: &mut [Seen]) {
     for [corrected, fatal, head] in SEVERITIES {
-        let told = |id: &str| seen.iter().flat_map(|seen| &seen.signs).any(|sign| is_signed(sign, id));
+        let told = |id: &str| seen.iter().flat_map(|seen| &seen.signs).any(|sign| sign.is_signed(id));
         if told(corrected) && !told(fatal) {
-            silence(seen, |_, sign| sign.text.contains(head) || is_signed(sign, corrected));
+            silence(seen, |_, sign| sign.text.contains(head) || sign.is_signed(corrected));
         }
     }
 }

@@ -32,8 +32,3 @@ pub(super) fn silence(all: &mut [Seen], overcome: impl Fn(&Place, &Sign) -> bool
         }
     }
 }
-
-/// Whether a signature of this id knows it.
-pub(super) fn is_signed(sign: &Sign, id: &str) -> bool {
-    sign.mark().is_some_and(|mark| mark.signature == id)
-}

@@ -193,7 +193,8 @@ impl Unit {
         (silent && code.starts_with("assert ") && !self.is_shutdown()).then_some(code)
     }
 
-    /// Whether it is an exception of a destructor or of an exit handler, which ends nothing.
+    /// Whether it is an exception of a destructor or of an exit handler, which ends nothing. Where one is chained to another, it
+    /// is the first that something ended with: a process that dies of it runs its finalizers on the way.
     fn is_shutdown(&self) -> bool {
         let ending = |frame: &Frame| {
             matches!(
@@ -204,7 +205,10 @@ impl Unit {
         let over = |text: &String| text.contains("Python is likely shutting down");
         self.ignored
             || self.segments.last().is_some_and(is_left_talking)
-            || self.segments.iter().flat_map(|segment| &segment.frames).any(ending)
+            || self
+                .segments
+                .first()
+                .is_some_and(|first| first.frames.iter().any(ending))
             || self.segments.iter().flat_map(|segment| &segment.exception).any(over)
     }
 

@@ -1,0 +1,81 @@
+//! What the logs of several ranks tell only together: who was late, who had another tensor, and what all of them met.
+
+mod common;
+
+use rankguard_model::Rank;
+
+use common::{case, named, stream};
+
+#[test]
+fn ranks_wait_for_one_that_was_busy_for_longer_than_they_may() {
+    let waits = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLGATHER, NumelIn=1, NumelOut=32, Timeout(ms)=900000) ran for 900020 milliseconds before timing out.";
+    let late = |told: &str| {
+        let log = format!("Worker[rank=5]: {told}\nWorker[rank=1]: {told}\n[rank3] {waits}");
+        case(vec![stream("launcher", None, &log)])
+    };
+    let found = late("offload/move_to_host_done after 4106.03s");
+    assert_eq!(named(&found), ("hang-stalled-ranks", "framework"));
+    let why = "was busy for 4106 s, which is longer than the others waited for it.";
+    assert!(
+        found.reasoning.iter().any(|line| line.ends_with(why)),
+        "{:?}",
+        found.reasoning
+    );
+    // Within the limit that was told, and by whoever complains itself.
+    assert_eq!(late("saving took 899 s").class, "nccl-timeout");
+    let own = format!("saving took 4106 s\n{waits}");
+    assert_eq!(case(vec![stream("rank-stderr", Some(3), &own)]).class, "nccl-timeout");
+}
+
+#[test]
+fn ranks_that_speak_of_tensors_of_different_size_run_different_collectives() {
+    let job = |one: u32, other: u32| {
+        let told = |rank: u32, count: u32| format!("rank {rank} reduces a tensor of {count} elements");
+        let first = format!(
+            "{}\nCaught signal 11 (Segmentation fault: address not mapped to object)",
+            told(0, one)
+        );
+        let second = format!(
+            "{}\nn1:1:101 [0] proxy.cc:1458 NCCL WARN [Service thread] Accept failed Operation now in progress",
+            told(1, other)
+        );
+        case(vec![
+            stream("rank-stderr", Some(0), &first),
+            stream("rank-stderr", Some(1), &second),
+        ])
+    };
+    assert_eq!(named(&job(1 << 28, 1 << 27)), ("collective-mismatch", "user-code"));
+    assert_ne!(job(1 << 27, 1 << 27).class, "collective-mismatch");
+}
+
+#[test]
+fn a_fabric_that_is_not_ready_is_no_ranks() {
+    let failed = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled cuda error\nLast error:\nCuda failure 802 'system not yet initialized'";
+    let found = case(vec![
+        stream("rank-stderr", Some(0), failed),
+        stream("rank-stderr", Some(2), "NCCL INFO cudaDriverVersion 12080"),
+    ]);
+    assert_eq!(
+        (found.class.as_str(), found.root_rank),
+        ("fabric-manager-not-ready", None)
+    );
+}
+
+#[test]
+fn a_failure_without_a_reason_in_a_drill_of_killing_is_what_the_drill_did() {
+    let failed = |name: &str| {
+        let message = format!("jobset failed due to one or more job failures (first failed job: {name})");
+        case(vec![stream("scheduler", None, &message)])
+    };
+    let drill = failed("pod-kill-worker-3");
+    assert_eq!(named(&drill), ("external-termination", "scheduler"));
+    assert!(drill.confidence < 0.5, "a name proves little: {}", drill.confidence);
+    assert_ne!(failed("train-worker-3").class, "external-termination");
+    let said = "rank 3: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+    let message = "jobset failed due to one or more job failures (first failed job: pod-kill-worker-3)";
+    let both = case(vec![
+        stream("rank-stderr", Some(3), said),
+        stream("scheduler", None, message),
+    ]);
+    assert_eq!((both.class.as_str(), both.root_rank), ("cuda-oom", Some(Rank(3))));
+}
