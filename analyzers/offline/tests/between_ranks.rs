@@ -22,8 +22,8 @@ fn ranks_wait_for_one_that_was_busy_for_longer_than_they_may() {
         found.reasoning
     );
     // Within the limit that was told, and by whoever complains itself.
-    assert_eq!(late("saving took 899 s").class, "nccl-timeout");
-    let own = format!("saving took 4106 s\n{waits}");
+    assert_eq!(late("saving done after 899 s").class, "nccl-timeout");
+    let own = format!("saving done after 4106 s\n{waits}");
     assert_eq!(case(vec![stream("rank-stderr", Some(3), &own)]).class, "nccl-timeout");
 }
 
