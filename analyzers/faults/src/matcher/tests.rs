@@ -274,3 +274,23 @@ fn what_a_driver_says_again_with_other_numbers_is_not_searched_again() {
     let all_known = known.rules.iter().all(|(_, told)| matches!(told, Told::Matches(_)));
     assert!(all_known && !known.rules.is_empty(), "{:?}", known.rules);
 }
+
+/// Nearly all that is ever read are lines like these; one that the scanner stops at is read whole, and triage slows down by a
+/// third when it is the line of a step.
+#[test]
+fn lines_that_healthy_runs_repeat_are_passed_over() {
+    let matcher = Matcher::builtin();
+    for line in [
+        "2025-01-21 04:41:44,283 - INFO - __main__ - step 1400 finished in 1.204 s, loss 2.10412, 5872025600 tokens seen",
+        "2025-01-21 04:41:44 - INFO - saving took 12.3 s, epoch 3 completed in 3604.1 s",
+        " iteration     1400/  500000 | consumed samples:      1433600 | elapsed time per iteration (ms): 1204.4 | learning rate: 2.9E-04 | global batch size:  1024 | lm loss: 2.104120E+00 | loss scale: 1.0 | grad norm: 0.412 | number of skipped iterations:   0 |",
+        "{'loss': 2.1041, 'grad_norm': 0.41, 'learning_rate': 0.0003, 'epoch': 0.12}",
+        "(RayTrainWorker pid=4007, ip=10.0.0.3) step: 1400 | loss: 2.1041 | ppl: 8.20 | tokens/s: 18120.4 | mfu: 41.2%",
+        "time (ms) | forward-backward: 1100.11 | forward-compute: 361.30 | optimizer: 24.10",
+        "Epoch 3:  42%|████▏     | 420/1000 [08:24<11:36,  1.20s/it, v_num=0, train_loss=2.1]",
+        "node-3:1224:1424 [0] NCCL INFO Channel 02/0 : 24[0] -> 25[1] [send] via NET/IB/2/GDRDMA",
+        "[ 1234.567890] docker0: port 4(veth3f2a1c) entered forwarding state",
+    ] {
+        assert!(!matcher.scanner.wants(line.as_bytes()), "{line}");
+    }
+}
