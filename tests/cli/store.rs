@@ -125,6 +125,18 @@ fn one_flipped_bit_is_found_and_its_place_is_named() {
     assert!(why.contains("can be used"), "{why}");
 }
 
+/// A mistyped prefix of an object store looks like one that nobody wrote to.
+#[test]
+fn where_no_checkpoint_lies_nothing_was_verified() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().display().to_string();
+    for place in [format!("file://{path}/nowhere"), path] {
+        rankguard(&["checkpoint", "verify", "--dir", &place])
+            .expect(1)
+            .says(&["no checkpoints, so nothing was verified"]);
+    }
+}
+
 #[test]
 fn a_store_that_cannot_be_read_is_a_failure_with_its_name() {
     rankguard(&["checkpoint", "ls", "--dir", "/does/not/exist"])

@@ -61,6 +61,11 @@ pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<Exit, CliErr
         return Err(nothing_at(step, args));
     }
     listing::print(args.format.format, &found, FOUND);
+    if found.is_empty() {
+        // A prefix of an object store that nobody ever wrote to looks like this, too.
+        out::note("no checkpoints, so nothing was verified");
+        return Ok(Exit::Finding);
+    }
     out::note(&format!("{intact} intact, {problems} problems"));
     Ok(if problems == 0 { Exit::Fine } else { Exit::Finding })
 }
