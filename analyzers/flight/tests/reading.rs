@@ -97,6 +97,24 @@ fn numbers_written_as_text_are_numbers() {
     assert_eq!(dump.version_numbers(), (2, 10));
 }
 
+/// Several tensors in one call, of sizes that no machine has.
+#[test]
+fn sums_of_sizes_do_not_overflow() {
+    let mut job = Job::new(&[("0", "default_pg", WORLD)]);
+    job.call(WORLD, "0", call("all_reduce"));
+    let dumps: Vec<Dump> = WORLD
+        .iter()
+        .map(|rank| {
+            let mut dump = read(*rank, &pickle(&job.value(*rank)));
+            dump.entries[0].input_sizes = vec![vec![i64::MAX; 3]; 2].into();
+            dump
+        })
+        .collect();
+    let report = analyze(&dumps, None);
+    let told = report.groups.iter().flat_map(|group| &group.mismatches);
+    assert_eq!(told.count(), 1);
+}
+
 #[test]
 fn missing_and_odd_fields_are_problems() {
     let (dump, problems) = changed(|fields| entry(fields, 0).retain(|(key, _)| *key != "state"));

@@ -160,6 +160,14 @@ fn sizes_and_types_are_compared_as_the_operation_demands() {
     assert_eq!(mismatch(parts(0, 8), parts(32, 9)), Some((MismatchKind::Size, vec![1])));
 }
 
+/// A dump that lies about its sizes gets an answer like any other: sums stop at the largest number.
+#[test]
+fn sizes_beyond_all_numbers_are_compared() {
+    let huge = [i64::MAX; 3];
+    let all = || call("all_to_all").sized(&huge, &[1]);
+    assert_eq!(mismatch(all(), all()), Some((MismatchKind::Total, vec![])));
+}
+
 #[test]
 fn before_2_4_nothing_is_said_of_uneven_sizes() {
     let mut job = four();

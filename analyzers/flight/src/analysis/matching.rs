@@ -129,15 +129,11 @@ fn compared(kind: OpKind) -> (bool, bool) {
 fn elements(entries: &[&Entry], side: fn(&Entry) -> &[Vec<i64>]) -> Option<i128> {
     let mut tensors = entries.iter().flat_map(|entry| side(entry)).peekable();
     tensors.peek()?;
-    Some(
-        tensors
-            .map(|sizes| {
-                sizes
-                    .iter()
-                    .fold(1i128, |all, size| all.saturating_mul(i128::from(*size)))
-            })
-            .sum(),
-    )
+    let count = |sizes: &Vec<i64>| {
+        let sizes = sizes.iter().map(|size| i128::from(*size));
+        sizes.fold(1, i128::saturating_mul)
+    };
+    Some(tensors.map(count).fold(0, i128::saturating_add))
 }
 
 /// Members by what they say; `None` where they agree.
@@ -227,8 +223,8 @@ fn total(world: &World<'_>, group: &Group, seq: i64, calls: &[Call<'_>], place: 
     }
     let (mut sent, mut received) = (0i128, 0i128);
     for call in calls {
-        sent += elements(&call.entries, |entry| &entry.input_sizes)?;
-        received += elements(&call.entries, |entry| &entry.output_sizes)?;
+        sent = sent.saturating_add(elements(&call.entries, |entry| &entry.input_sizes)?);
+        received = received.saturating_add(elements(&call.entries, |entry| &entry.output_sizes)?);
     }
     if sent == received {
         return None;
