@@ -1,107 +1,25 @@
-//! The object tier over a folder and over memory: nothing overwritten, nothing half, nothing sent twice, nothing wrong.
+//! Pushes to object stores: nothing overwritten, nothing half, nothing sent twice, nothing wrong.
 
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
+mod remote;
 mod shaky;
 
-use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use common::{Job, SMALL, id, job};
 use futures_util::TryStreamExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use rankguard_checkpoint::format::{CheckpointId, Known, Manifest, ShardIndex};
+use rankguard_checkpoint::Store;
 use rankguard_checkpoint::verify::verify;
-use rankguard_checkpoint::{Checkpoint, Store};
 use rankguard_checkpoint_tiers::cap::Cap;
-use rankguard_checkpoint_tiers::object::{Limits, ObjectError, ObjectSource, ObjectTier, Share};
-use shaky::{Counts, Shaky};
-use tempfile::TempDir;
-
-/// Images of some 90 KiB in chunks of 1 KiB; parts are smaller, so that there are many.
-const LARGE: Job = Job {
-    world: 2,
-    rows: 64,
-    columns: 2_800,
-    chunk_bytes: 1024,
-};
-
-const LIMITS: Limits = Limits {
-    deadline: Duration::from_secs(5),
-    requests: 4,
-    part_bytes: 10_000,
-};
-
-fn store() -> (TempDir, Store) {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path().join("store")).unwrap();
-    (folder, store)
-}
-
-fn in_memory() -> (ObjectTier, Arc<Counts>, Arc<InMemory>) {
-    let memory = Arc::new(InMemory::new());
-    let (shaky, counts) = Shaky::over(memory.clone());
-    let tier = ObjectTier::over(shaky, Path::from("base"), "mem://base").with_limits(LIMITS);
-    (tier, counts, memory)
-}
-
-fn in_folder(folder: &FilePath) -> ObjectTier {
-    ObjectTier::open(&format!("file://{}", folder.display()))
-        .unwrap()
-        .with_limits(LIMITS)
-}
-
-fn same_files(one: &Store, other: &Store, checkpoint: CheckpointId, world: u32) {
-    let mut paths = vec![Store::manifest_path(one, &job(), checkpoint).unwrap()];
-    for rank in 0..world {
-        let rank = rankguard_model::Rank(rank);
-        paths.push(one.shard_path(&job(), checkpoint, rank).unwrap());
-        paths.push(one.index_path(&job(), checkpoint, rank).unwrap());
-    }
-    for path in paths {
-        let there = other.root().join(path.strip_prefix(one.root()).unwrap());
-        assert!(
-            std::fs::read(&path).unwrap() == std::fs::read(&there).unwrap(),
-            "{} differs",
-            there.display()
-        );
-    }
-}
-
-fn flip(path: &FilePath, at: usize) {
-    let mut bytes = std::fs::read(path).unwrap();
-    bytes[at] ^= 1;
-    std::fs::write(path, bytes).unwrap();
-}
-
-/// A checkpoint whose ranks borrow all but the last chunk of `weight` from the one at `base`.
-fn save_delta(store: &Store, shape: &Job, base: CheckpointId, checkpoint: CheckpointId) -> Manifest {
-    let mut seals = Vec::new();
-    for rank in 0..shape.world {
-        let (like, mut image) = shape.sealed(base, rank);
-        image[10] ^= checkpoint.step.0 as u8 | 0x80;
-        let mut index = ShardIndex {
-            step: checkpoint.step,
-            generation: checkpoint.generation,
-            ..like
-        };
-        index.digest_image(&image);
-        let mut known = Known::default();
-        known.add(&store.load(&job(), base).unwrap().indexes[rank as usize]);
-        let written = store.write_new(&index, &image.as_slice(), &known).unwrap();
-        assert!(written.new_bytes < index.image_bytes / 2);
-        seals.push(written.seal);
-    }
-    let manifest = Manifest::from_seals(&job(), checkpoint, Some(base), &seals).unwrap();
-    store.commit(&manifest).unwrap();
-    manifest
-}
+use rankguard_checkpoint_tiers::object::{Limits, ObjectError, ObjectTier, Share};
+use remote::{LARGE, LIMITS, flip, in_folder, in_memory, same_files, store};
 
 #[tokio::test]
 async fn what_is_pushed_comes_back_byte_for_byte_from_a_folder_and_from_memory() {
@@ -319,180 +237,6 @@ async fn rg_2_damage_is_not_copied_in_either_direction() {
         assert!(pulled.kept_bytes > 0, "the good shard was there already");
         same_files(&from, &to, id(10, 1), 2);
     }
-}
-
-#[tokio::test]
-async fn a_delta_brings_what_it_borrows_and_retention_keeps_it() {
-    let (_folder, from) = store();
-    LARGE.save(&from, id(10, 1), None).unwrap();
-    save_delta(&from, &LARGE, id(10, 1), id(20, 1));
-    save_delta(&from, &LARGE, id(10, 1), id(30, 1));
-    from.remove(&job(), id(10, 1)).unwrap();
-    let (tier, counts, _) = in_memory();
-    tier.push(&from, &job(), id(20, 1)).await.unwrap();
-    let third = tier.push(&from, &job(), id(30, 1)).await.unwrap();
-    assert!(third.kept_bytes > 150_000 && third.sent_bytes < 30_000, "{third:?}");
-
-    let (_held, to) = store();
-    tier.pull(&job(), id(30, 1), &to).await.unwrap();
-    assert!(to.is_lent(&job(), id(10, 1)).unwrap());
-    assert!(verify(&to, &job(), None).unwrap().is_intact());
-    rankguard_checkpoint::retention::collect(&to, &job(), 1, &[]).unwrap();
-    assert!(
-        verify(&to, &job(), None).unwrap().is_intact(),
-        "retention keeps what is borrowed"
-    );
-
-    let removed = tier.retain(&job(), 1, &[]).await.unwrap();
-    assert_eq!((removed.checkpoints, removed.borrowed), (vec![id(20, 1)], 2));
-    let order = counts.removed.lock().unwrap().clone();
-    assert!(order[0].ends_with("000000000010-g1/MANIFEST") || order[0].ends_with("000000000020-g1/MANIFEST"));
-    let of_second: Vec<&String> = order.iter().filter(|path| path.contains("000000000020-g1")).collect();
-    assert!(
-        of_second[0].ends_with("MANIFEST") && of_second.len() == 5,
-        "{of_second:?}"
-    );
-    let (_held, again) = store();
-    tier.pull(&job(), id(30, 1), &again).await.unwrap();
-    assert!(verify(&again, &job(), None).unwrap().is_intact());
-}
-
-#[tokio::test]
-async fn retention_keeps_the_newest_and_the_pinned_and_clears_uploads_that_never_ended() {
-    let (_folder, from) = store();
-    for step in 1..=5 {
-        SMALL.save(&from, id(step, 1), None).unwrap();
-    }
-    let (tier, counts, _) = in_memory();
-    for step in [1, 2, 4, 5] {
-        tier.push(&from, &job(), id(step, 1)).await.unwrap();
-    }
-    counts.fail_from(3);
-    tier.push(&from, &job(), id(3, 1)).await.expect_err("dies half way");
-    counts.fail_from(0);
-    let removed = tier.retain(&job(), 2, &[id(1, 1)]).await.unwrap();
-    assert_eq!((removed.checkpoints, removed.torn), (vec![id(2, 1)], vec![id(3, 1)]));
-    assert_eq!(tier.committed(&job()).await.unwrap(), [id(1, 1), id(4, 1), id(5, 1)]);
-    assert_eq!(tier.retain(&job(), 9, &[]).await.unwrap().checkpoints, []);
-}
-
-/// A mirror on a file system does not fill with the folders of checkpoints that went.
-#[tokio::test]
-async fn the_folder_of_a_checkpoint_goes_with_it() {
-    let (folder, from) = store();
-    for step in [10, 20] {
-        SMALL.save(&from, id(step, 1), None).unwrap();
-    }
-    for place in [folder.path().to_owned(), folder.path().join("not there/yet")] {
-        let tier = in_folder(&place);
-        for step in [10, 20] {
-            tier.push(&from, &job(), id(step, 1)).await.unwrap();
-        }
-        assert_eq!(tier.retain(&job(), 1, &[]).await.unwrap().checkpoints, [id(10, 1)]);
-        let left = std::fs::read_dir(place.join("demo"))
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name());
-        assert_eq!(left.collect::<Vec<_>>(), ["000000000020-g1"], "{}", place.display());
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restore_reads_neighbours_in_one_request_and_finds_damage() {
-    let (folder, from) = store();
-    LARGE.save(&from, id(10, 1), None).unwrap();
-    let (tier, counts, memory) = in_memory();
-    tier.push(&from, &job(), id(10, 1)).await.unwrap();
-    let checkpoint: Checkpoint = tier.checkpoint(&job(), id(10, 1)).await.unwrap();
-    let tier = tier.with_limits(Limits {
-        part_bytes: 1 << 20,
-        ..LIMITS
-    });
-    counts.reads.store(0, Ordering::SeqCst);
-    counts.read_bytes.store(0, Ordering::SeqCst);
-    let runtime = tokio::runtime::Handle::current();
-    let (from_tier, shared) = (tier.clone(), checkpoint.clone());
-    let (bytes, report) = tokio::task::spawn_blocking(move || {
-        let source = ObjectSource::new(from_tier, runtime);
-        LARGE.load(&shared, &[&source]).unwrap()
-    })
-    .await
-    .unwrap();
-    assert!(bytes == LARGE.expected(10));
-    let (reads, read) = (
-        counts.reads.load(Ordering::SeqCst),
-        counts.read_bytes.load(Ordering::SeqCst),
-    );
-    assert!(
-        reads * 8 <= report.chunks,
-        "{reads} requests for {} chunks",
-        report.chunks
-    );
-    assert!(
-        read as f64 <= bytes.len() as f64 * 1.02,
-        "{read} bytes read of {} needed",
-        bytes.len()
-    );
-
-    // A damaged object, and the disk beside it.
-    let place = Path::from("base/demo/000000000010-g1/rank-00000.shard");
-    let mut object = memory.get(&place).await.unwrap().bytes().await.unwrap().to_vec();
-    object[70_000] ^= 4;
-    memory.put(&place, object.into()).await.unwrap();
-    let runtime = tokio::runtime::Handle::current();
-    let (bytes, report) = tokio::task::spawn_blocking(move || {
-        let source = ObjectSource::new(tier, runtime);
-        let alone = LARGE.load(&checkpoint, &[&source]).unwrap_err().to_string();
-        assert!(
-            alone.contains("tensor weight") && alone.contains("mem://base"),
-            "{alone}"
-        );
-        let disk = Store::at(folder.path().join("store"));
-        LARGE.load(&checkpoint, &[&source, &disk]).unwrap()
-    })
-    .await
-    .unwrap();
-    assert!(bytes == LARGE.expected(10));
-    assert_eq!(report.repairs.len(), 1, "{:?}", report.repairs);
-}
-
-/// The client has tried again for a while by then: each further request would cost that while once more. Those that are under
-/// way when the first fails fail beside it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rg_9_a_restore_asks_a_store_that_fails_no_second_time() {
-    let (folder, from) = store();
-    LARGE.save(&from, id(10, 1), None).unwrap();
-    let (tier, counts, _) = in_memory();
-    tier.push(&from, &job(), id(10, 1)).await.unwrap();
-    let checkpoint: Checkpoint = tier.checkpoint(&job(), id(10, 1)).await.unwrap();
-    counts.fail_reads.store(1, Ordering::SeqCst);
-    let (runtime, asked) = (tokio::runtime::Handle::current(), Arc::clone(&counts));
-    let bytes = tokio::task::spawn_blocking(move || {
-        let source = ObjectSource::new(tier, runtime);
-        LARGE.load(&checkpoint, &[&source]).unwrap_err();
-        asked.asked.store(0, Ordering::SeqCst);
-        let disk = Store::at(folder.path().join("store"));
-        LARGE.load(&checkpoint, &[&source, &disk]).unwrap().0
-    })
-    .await
-    .unwrap();
-    assert!(bytes == LARGE.expected(10));
-    assert_eq!(counts.asked.load(Ordering::SeqCst), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn rg_9_a_store_that_hangs_costs_one_deadline_and_says_who() {
-    let (_folder, from) = store();
-    SMALL.save(&from, id(10, 1), None).unwrap();
-    let (tier, counts, _) = in_memory();
-    counts.hang.store(1, Ordering::SeqCst);
-    let error = tier.push(&from, &job(), id(10, 1)).await.expect_err("it hangs");
-    assert!(matches!(error, ObjectError::Deadline { .. }) && error.is_retryable());
-    assert!(
-        error
-            .to_string()
-            .contains("mem://base/demo/000000000010-g1/MANIFEST: no answer within 5s"),
-        "{error}"
-    );
 }
 
 #[tokio::test(start_paused = true)]
