@@ -130,7 +130,8 @@ pub(crate) fn checks_settings(sign: &Sign) -> Option<&str> {
             .iter()
             .any(|verb| name.contains(verb));
         let told = ["arg", "config", "cfg", "option", "hparam", "setting", "flag"];
-        checks && told.iter().any(|noun| name.contains(noun))
+        let made = ["from_args", "from_cli_args"].contains(function);
+        made || checks && told.iter().any(|noun| name.contains(noun))
     })
 }
 

@@ -17,8 +17,11 @@ pub(crate) use corrected::only_corrected;
 use silence::{NEAR, silence};
 
 /// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes, the
-/// containers of a job that is through are stopped, and a processor that was throttled runs at its speed again.
-const WAITS: [(&str, &str); 10] = [
+/// containers of a job that is through are stopped, a processor that was throttled runs at its speed again, and of the batch
+/// sizes that were tried one fits.
+const WAITS: [(&str, &str); 12] = [
+    ("another-port-taken", "port-in-use"),
+    ("batch-size-found", "cuda-oom"),
     ("container-made", "k8s-volume-unbound"),
     ("cpu-cooled", "gpu-thermal"),
     ("kubernetes-job-completed", "external-termination"),
@@ -254,16 +257,15 @@ fn killed_with_the_step(seen: &mut [Seen], worked: Option<u64>) {
 
 /// Who asks to end a job that is done asks for nothing.
 fn done_before(seen: &mut [Seen]) {
-    let job = |sign: &Sign| sign.field("job").map(str::to_owned);
     let done: Vec<(String, u64)> = seen
         .iter()
         .flat_map(|seen| seen.signs.iter().map(move |sign| (sign, seen.first_line)))
         .filter(|(sign, _)| sign.is_signed("slurm-job-done"))
-        .filter_map(|(sign, line)| Some((job(sign)?, line)))
+        .filter_map(|(sign, line)| Some((sign.field("job")?.to_owned(), line)))
         .collect();
     silence(seen, |seen, sign| {
-        let asked = job(sign).filter(|_| sign.is_signed("slurm-cancelled"));
-        asked.is_some_and(|asked| done.iter().any(|(job, line)| *job == asked && *line < seen.first_line))
+        let asked = sign.field("job").filter(|_| sign.is_signed("slurm-cancelled"));
+        asked.is_some_and(|asked| done.iter().any(|(job, line)| job == asked && *line < seen.first_line))
     });
 }
 

@@ -485,3 +485,25 @@ Traceback (most recent call last):
     let (_, finalizers) = opening.split_once("occurred:\n\n").expect("two tracebacks");
     assert_eq!(of("rank-stderr", finalizers).class, "none");
 }
+
+#[test]
+fn a_store_that_is_lost_while_ranks_meet_is_a_meeting_that_fails() {
+    let failed = r#"Traceback (most recent call last):
+  File "/env/lib/python3.9/site-packages/torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py", line 113, in _call_store
+    return getattr(self._store, store_op)(*args, **kwargs)
+RuntimeError: Broken pipe"#;
+    assert_eq!(named(&of("launcher", failed)), ("rendezvous-failure", "network"));
+    assert_eq!(
+        of("launcher", &failed.replace("_call_store", "send")).class,
+        "connection-reset"
+    );
+}
+
+#[test]
+fn arguments_that_do_not_go_together_are_settings() {
+    let refused = r#"Traceback (most recent call last):
+  File "/env/lib/python3.12/site-packages/serve/server_args.py", line 1890, in from_cli_args
+    return cls(**{attr: getattr(args, attr) for attr in attrs})
+AssertionError: Please set a dp-size > 1."#;
+    assert_eq!(named(&of("rank-stderr", refused)), ("config-error", "user-code"));
+}

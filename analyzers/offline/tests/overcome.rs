@@ -263,3 +263,26 @@ fn who_ends_a_job_that_is_done_ends_nothing() {
     assert_eq!(of("scheduler", &done(42_812)).class, "none");
     assert_eq!(of("scheduler", &done(42_813)).class, "job-cancelled");
 }
+
+#[test]
+fn batch_sizes_that_were_tried_until_memory_was_full_fit_in_the_end() {
+    let full = "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 22.03 GiB of which 15.12 MiB is free.";
+    let found = "AutoBatch: Using batch-size 15 for CUDA:0 12.59G/22.03G (57%)";
+    assert_eq!(of("rank-stderr", full).class, "cuda-oom");
+    assert_eq!(of("rank-stderr", &format!("{full}\n{found}")).class, "none");
+    assert_eq!(of("rank-stderr", &format!("{found}\n{full}")).class, "cuda-oom");
+}
+
+#[test]
+fn a_dashboard_takes_another_port() {
+    let taken = "Port 8787 is already in use.";
+    assert_eq!(of("launcher", taken).class, "port-in-use");
+    let moved = format!("{taken}\nHosting the diagnostics dashboard on a random port instead.");
+    assert_eq!(of("launcher", &moved).class, "none");
+}
+
+#[test]
+fn a_daemon_that_only_jobs_over_nodes_need_fails_nothing_alone() {
+    let idle = "ErrorCode:DCGM_FR_IMEX_UNHEALTHY GPU:0 IMEX daemon status is -3 (not READY)";
+    assert_eq!(of("agent-event", idle).class, "none");
+}

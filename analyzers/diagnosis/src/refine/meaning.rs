@@ -54,6 +54,7 @@ pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'stati
         .or_else(|| waiting(scene, sign, class))
         .or_else(|| of_two_sizes(scene, class))
         .or_else(|| in_a_drill(sign, class))
+        .or_else(|| of_the_store(sign, class))
         .or_else(|| of_a_setting(sign, class))
         .or_else(|| of_a_path(sign, class))
         .or_else(|| in_shared_memory(sign, class))
@@ -170,6 +171,15 @@ fn of_two_sizes(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)
         first.0, first.1, other.0, other.1
     );
     Some(("collective-mismatch", why))
+}
+
+/// A connection that breaks while ranks meet is that of the store which they meet in.
+fn of_the_store(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+    let broke = matches!(class, "connection-refused" | "connection-reset" | "connection-timeout");
+    (broke && below(sign, "_call_store")).then(|| {
+        let why = "It broke while the rendezvous asked its store, so the ranks could not meet.";
+        ("rendezvous-failure", why.to_owned())
+    })
 }
 
 /// A job that failed without a reason, and whose name says that this is what it was for.
