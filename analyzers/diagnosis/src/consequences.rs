@@ -19,6 +19,9 @@ const WARNED: [(&str, &str); 3] = [
     ("sequence-too-long", "bad-sample"),
 ];
 
+/// Classes of what no program survives.
+const ENDS: [&str; 4] = ["hccl-timeout", "host-oom-kill", "nccl-timeout", "segfault"];
+
 /// Makes less of candidates that follow from another one.
 pub(crate) fn weigh(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
     if ranking.len() > 1 {
@@ -88,11 +91,11 @@ fn limits(ranking: &mut [Candidate]) {
 /// A script runs one command after the other: what its shell cannot run after a program has failed did not make it fail.
 fn afterwards(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     let of_a_shell = |candidate: &Candidate| scene.signs[candidate.first].text.contains(": line ");
-    let failed = ranking
-        .iter()
-        .filter(|candidate| candidate.strength >= Strength::Symptom && !of_a_shell(candidate))
-        .map(|candidate| candidate.first)
-        .min();
+    // What only complains may have been survived.
+    let ended = |candidate: &&Candidate| {
+        is_exception(&scene.signs[candidate.first]) || ENDS.contains(&candidate.class.as_str())
+    };
+    let failed = ranking.iter().filter(ended).map(|candidate| candidate.first).min();
     for candidate in ranking.iter_mut() {
         let unset = candidate.class.as_str() == "environment-setup-error" && of_a_shell(candidate);
         if unset && failed.is_some_and(|failed| failed < candidate.first) {

@@ -146,28 +146,47 @@ fn passed_over(seen: &mut [Seen]) {
     });
 }
 
-/// A pod that waited for a place, a volume or an image and got it, later in the same log, only had to wait.
+/// What waited for a place, a volume, an image, memory that is enough or a port and got it, later in the same log, only had to wait.
 fn waited_for(seen: &mut [Seen]) {
-    let last = WAITS.map(|(id, _)| {
-        let ends = |sign: &Sign| sign.is_signed(id);
-        let ends = seen.iter().filter(|seen| seen.signs.iter().any(ends));
-        ends.map(|seen| seen.last_line).max().unwrap_or(0)
-    });
-    silence(seen, |seen, sign| {
-        let class = sign.class().map_or("", |class| class.as_str());
-        let mut waits = WAITS.iter().zip(last);
-        waits.any(|((_, waited), line)| class == *waited && line > seen.last_line)
-    });
+    for (id, waited) in WAITS {
+        got_it(seen, id, |sign| {
+            sign.class().is_some_and(|class| class.as_str() == waited)
+        });
+    }
 }
 
 /// A pod that has a container has its sandbox, and one that has its image has pulled it, whatever kept it from that before.
 fn housed(seen: &mut [Seen]) {
     for (id, failed) in HOUSED {
-        let has = |seen: &&Seen| seen.signs.iter().any(|sign| sign.is_signed(id));
-        let has = seen.iter().filter(has).map(|seen| seen.last_line).max();
+        got_it(seen, id, |sign| sign.text.contains(failed));
+    }
+}
+
+/// Silences complaints after which the signature of this id tells that they are over.
+fn got_it(seen: &mut [Seen], id: &str, complains: impl Fn(&Sign) -> bool) {
+    let told: Vec<(String, u64)> = seen
+        .iter()
+        .flat_map(|seen| seen.signs.iter().map(move |sign| (sign, seen.last_line)))
+        .filter(|(sign, _)| sign.is_signed(id))
+        .map(|(sign, line)| (sign.text.clone(), line))
+        .collect();
+    if !told.is_empty() {
         silence(seen, |seen, sign| {
-            sign.text.contains(failed) && has > Some(seen.last_line)
+            let over = |(text, line): &(String, u64)| *line > seen.last_line && same_image(text, &sign.text);
+            complains(sign) && told.iter().any(over)
         });
+    }
+}
+
+/// Whether two events may be of one image: containers of a pod have each their own.
+fn same_image(one: &str, other: &str) -> bool {
+    let image = |text: &str| {
+        let (_, rest) = text.split_once("image \"")?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    match (image(one), image(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
     }
 }
 

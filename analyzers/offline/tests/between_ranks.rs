@@ -21,7 +21,12 @@ fn ranks_wait_for_one_that_was_busy_for_longer_than_they_may() {
         "{:?}",
         found.reasoning
     );
-    // Within the limit that was told, and by whoever complains itself.
+    // Within the limit that was told, by nobody that is named, and by whoever complains itself.
+    let nobody = format!("moved done after 4106.03s\n[rank3] {waits}");
+    assert_eq!(case(vec![stream("launcher", None, &nobody)]).class, "nccl-timeout");
+    let all =
+        format!("Worker[rank=5]: epoch done after 4106 s\nWorker[rank=3]: epoch done after 4102 s\n[rank3] {waits}");
+    assert_eq!(case(vec![stream("launcher", None, &all)]).class, "nccl-timeout");
     assert_eq!(late("saving done after 899 s").class, "nccl-timeout");
     let own = format!("saving done after 4106 s\n{waits}");
     assert_eq!(case(vec![stream("rank-stderr", Some(3), &own)]).class, "nccl-timeout");
@@ -46,6 +51,15 @@ fn ranks_that_speak_of_tensors_of_different_size_run_different_collectives() {
     };
     assert_eq!(named(&job(1 << 28, 1 << 27)), ("collective-mismatch", "user-code"));
     assert_ne!(job(1 << 27, 1 << 27).class, "collective-mismatch");
+    // Ranks that list their tensors say it of several.
+    let list =
+        |rank: u32| format!("rank {rank} reduces a tensor of 16 elements\nrank {rank} reduces a tensor of 8 elements");
+    let died = "Caught signal 11 (Segmentation fault: address not mapped to object)";
+    let lists = case(vec![
+        stream("rank-stderr", Some(0), &format!("{}\n{died}", list(0))),
+        stream("rank-stderr", Some(1), &list(1)),
+    ]);
+    assert_eq!(lists.class, "segfault");
 }
 
 #[test]

@@ -240,6 +240,9 @@ fn an_image_that_was_pulled_in_the_end_had_a_slow_registry() {
     assert_ne!(of("scheduler", failed).class, "none");
     assert_eq!(of("scheduler", &format!("{failed}\n{pulled}")).class, "none");
     assert_ne!(of("scheduler", &format!("{pulled}\n{failed}")).class, "none");
+    // Of the two containers of a pod one has its image.
+    let other = pulled.replace("trainer", "sidecar");
+    assert_ne!(of("scheduler", &format!("{failed}\n{other}")).class, "none");
 }
 
 #[test]

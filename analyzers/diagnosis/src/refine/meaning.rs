@@ -1,5 +1,6 @@
 //! What a class means where it was said: a narrower class, and why.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_model::Rank;
@@ -43,8 +44,8 @@ const USUAL_LIMIT: Duration = Duration::from_secs(600);
 /// How drills of killing are named (Chaos Mesh, LitmusChaos, and by hand).
 const DRILLS: [&str; 5] = ["chaos-kill", "container-kill", "fault-kill", "pod-delete", "pod-kill"];
 
-/// The class that a sign of `class` means where its circumstances tell more, which may be that it is just this one; the first
-/// that holds.
+/// The class that a sign of `class` means where its circumstances tell more, which may be that it is this one and nothing else; the
+/// first that holds.
 pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     while_loading(sign, class)
         .or_else(|| after_overflows(scene, sign, class))
@@ -122,10 +123,8 @@ fn waiting(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str,
     if class == "nccl-timeout"
         && let Some((busy, seconds)) = busy_for_longer(scene, sign)
     {
-        let who = busy
-            .rank()
-            .map_or_else(|| "A rank".to_owned(), |rank| format!("Rank {rank}"));
-        let why = format!("{who} was busy for {seconds} s, which is longer than the others waited for it.");
+        let who = busy.rank()?;
+        let why = format!("Rank {who} was busy for {seconds} s, which is longer than the others waited for it.");
         return Some(("hang-stalled-ranks", why));
     }
     // Of a meeting that fails for other reasons a data set says nothing.
@@ -137,40 +136,46 @@ fn waiting(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str,
     })
 }
 
-/// Work of another rank than the one that complains, of which is told that it took longer than a collective may, and its seconds.
+/// Work of another rank of which is told that it took longer than a collective may, and its seconds. Where the one that complains
+/// was busy for as long, all of them were.
 fn busy_for_longer<'s>(scene: &'s Scene<'_>, complaint: &Sign) -> Option<(&'s Sign, u64)> {
     let told = complaint.field("timeout_ms").and_then(|limit| limit.parse().ok());
     let limit = told.map_or(USUAL_LIMIT, Duration::from_millis);
-    scene.marks().find_map(|(_, sign)| {
+    let mut busy = scene.marks().filter_map(|(_, sign)| {
         let seconds = sign.field("seconds").filter(|_| sign.is_signed("work-took"))?;
         let seconds: u64 = seconds.split('.').next()?.parse().ok()?;
-        let other = sign.rank().is_none() || sign.rank() != complaint.rank();
-        (other && Duration::from_secs(seconds) > limit).then_some((sign, seconds))
-    })
+        (sign.rank().is_some() && Duration::from_secs(seconds) > limit).then_some((sign, seconds))
+    });
+    let first = busy.next()?;
+    let own = |sign: &Sign| sign.rank() == complaint.rank();
+    (!own(first.0) && !busy.any(|(sign, _)| own(sign))).then_some(first)
 }
 
-/// Ranks that say one and the same of tensors of different size, and fail in the collective.
+/// Ranks that say one and the same of tensors of different size, and fail in the collective. Who says it of several tensors
+/// lists them.
 fn of_two_sizes(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)> {
     if !matches!(class, "nccl-system-error" | "nccl-timeout" | "segfault") {
         return None;
     }
-    let told: Vec<(Rank, &str, String)> = scene
-        .marks()
-        .filter(|(_, sign)| sign.is_signed("tensor-size-told"))
-        .filter_map(|(_, sign)| {
-            let size = sign.field("size").or_else(|| sign.field("size2"))?;
-            Some((sign.rank()?, size, sign.text.replace(|c: char| c.is_ascii_digit(), "")))
-        })
-        .collect();
-    let (first, other) = told.iter().find_map(|first| {
-        let differs = |other: &&(Rank, &str, String)| other.0 != first.0 && other.1 != first.1 && other.2 == first.2;
-        told.iter().find(differs).map(|other| (first, other))
-    })?;
-    let why = format!(
-        "Rank {} speaks of a tensor of size {} where rank {} has {}, so they do not run the same collective.",
-        first.0, first.1, other.0, other.1
-    );
-    Some(("collective-mismatch", why))
+    let mut told: BTreeMap<String, BTreeMap<Rank, BTreeSet<&str>>> = BTreeMap::new();
+    for (_, sign) in scene.marks().filter(|(_, sign)| sign.is_signed("tensor-size-told")) {
+        let size = sign.field("size").or_else(|| sign.field("size2"));
+        if let (Some(size), Some(rank)) = (size, sign.rank()) {
+            let sentence = sign.text.replace(|c: char| c.is_ascii_digit(), "");
+            told.entry(sentence).or_default().entry(rank).or_default().insert(size);
+        }
+    }
+    told.into_values().find_map(|ranks| {
+        let mut one = ranks.into_iter().filter(|(_, sizes)| sizes.len() == 1);
+        let (rank, sizes) = one.next()?;
+        let (other, others) = one.find(|(_, others)| *others != sizes)?;
+        let why = format!(
+            "Rank {rank} speaks of a tensor of size {} where rank {other} has {}, so they do not run the same collective.",
+            sizes.first()?,
+            others.first()?
+        );
+        Some(("collective-mismatch", why))
+    })
 }
 
 /// A connection that breaks while ranks meet is that of the store which they meet in.

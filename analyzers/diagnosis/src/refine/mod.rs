@@ -27,16 +27,13 @@ pub(crate) fn refine(scene: &Scene<'_>, candidate: &mut Candidate) {
         .find(|sign| sign.field("functions").is_some())
         .unwrap_or(&scene.signs[candidate.first]);
     if let Some((class, why)) = meaning::of(scene, sign, candidate.class.as_str()) {
-        let same = candidate.class.as_str() == class;
         candidate.class = class.into();
         candidate.notes.push(why);
         // Who stands still is told by where it stands; that others waited for it only surfaced.
         if class == "hang-stalled-ranks" {
             candidate.strength = Strength::Cause;
         }
-        if !same {
-            return;
-        }
+        return;
     }
     if candidate.class.as_str() == "framework-api-misuse"
         && let Some((_, class)) = RAISED.iter().find(|(kind, _)| sign.text.starts_with(kind))

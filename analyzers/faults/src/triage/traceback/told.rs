@@ -202,13 +202,13 @@ impl Unit {
                 "__del__" | "_run_exitfuncs" | "_exit_function" | "_run_finalizers"
             )
         };
+        let ends = |segment: &Segment| segment.frames.iter().any(ending);
+        let first = self.segments.first();
         let over = |text: &String| text.contains("Python is likely shutting down");
         self.ignored
             || self.segments.last().is_some_and(is_left_talking)
-            || self
-                .segments
-                .first()
-                .is_some_and(|first| first.frames.iter().any(ending))
+            || first.is_some_and(ends)
+            || first.is_some_and(is_left_talking) && self.segments.last().is_some_and(ends)
             || self.segments.iter().flat_map(|segment| &segment.exception).any(over)
     }
 
