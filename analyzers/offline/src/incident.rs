@@ -137,8 +137,35 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
             _ => groups.push((None, loose)),
         }
     }
-    groups.extend(own.into_iter().map(|stretch| (None, vec![stretch])));
+    let homes: Vec<Option<usize>> = own
+        .iter()
+        .map(|stretch| groups.iter().position(|(_, group)| names_a_process(group, stretch)))
+        .collect();
+    let machines = || {
+        own.iter()
+            .zip(&homes)
+            .filter(|(_, home)| home.is_some())
+            .map(|(stretch, _)| stretch.stream)
+    };
+    // Processes of two machines may have one number.
+    let one = machines().all(|stream| Some(stream) == machines().next());
+    for (stretch, home) in own.into_iter().zip(homes) {
+        match home.filter(|_| one) {
+            Some(home) => groups[home].1.push(stretch),
+            None => groups.push((None, vec![stretch])),
+        }
+    }
     groups.into_iter().map(|(_, group)| incident(&streams, group)).collect()
+}
+
+/// Whether a machine's log and those of a job name one process: then it was that machine that the job ran on, and that moment.
+fn names_a_process(group: &[Stretch], machine: &Stretch) -> bool {
+    let pids =
+        |stretch: &Stretch| -> BTreeSet<u32> { stretch.items.iter().filter_map(|item| item.sign.pid()).collect() };
+    let there = pids(machine);
+    // The first process of every container has the number 1.
+    let named = |stretch: &Stretch| pids(stretch).iter().any(|pid| *pid > 1 && there.contains(pid));
+    !there.is_empty() && group.iter().any(named)
 }
 
 fn is_machine_log(stream: &ReadStream) -> bool {

@@ -14,7 +14,8 @@ use crate::{diagnose, out};
 /// `diagnose`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DiagnoseArgs {
-    /// Files and folders of logs: kernel, rank, launcher or scheduler, plain, .gz or .zst
+    /// Files and folders of logs: kernel, rank, launcher or scheduler, plain, .gz or .zst; those of a folder are read together, as of
+    /// one job
     #[arg(required_unless_present_any = ["flight_recorder", "timings"], value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// Instead of logs: a folder of NCCL flight-recorder dumps, one a rank; says who keeps whom waiting

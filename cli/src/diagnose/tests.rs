@@ -159,6 +159,32 @@ fn kernel_logs_of_unnamed_machines_are_never_joined() {
     assert_eq!(classes(&read(root.path())), ["gpu-fallen-off-bus", "host-oom-kill"]);
 }
 
+/// A kernel that tells no time of day says nothing of when; the number of the process does.
+#[test]
+fn a_kernel_and_a_launcher_that_name_one_process_are_one_case() {
+    let killed = |pid: u32| {
+        format!(
+            "[  100.0] Out of memory: Killed process {pid} (python3) total-vm:9000000kB, anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:100kB oom_score_adj:0\n"
+        )
+    };
+    let launcher = "torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: -9) local_rank: 3 (pid: 4242) of binary: /usr/bin/python3\n";
+    let survivor = "[rank0]: RuntimeError: NCCL communicator was aborted on rank 0. Original reason for failure was: remote process exited\n";
+    let of = |kernels: &[String]| {
+        let mut files = vec![
+            ("launcher.log", launcher.as_bytes()),
+            ("rank-0.err", survivor.as_bytes()),
+        ];
+        let names = ["a.kmsg", "b.kmsg"];
+        files.extend(names.into_iter().zip(kernels.iter().map(String::as_bytes)));
+        let found = read(folder(&files).path());
+        classes(&found).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&[killed(4242)]), ["host-oom-kill"]);
+    assert_eq!(of(&[killed(4243)]).len(), 2);
+    // Two machines with a process of that number: nobody knows which of them it was.
+    assert_eq!(of(&[killed(4242), killed(4242)]).len(), 3);
+}
+
 #[test]
 fn a_fault_that_repeats_is_one_case() {
     let later = KERNEL.replace("03:44:28", "05:44:28");
