@@ -8,7 +8,6 @@ mod remote;
 mod shaky;
 
 use common::{SMALL, id, job};
-use object_store::{ObjectStore, ObjectStoreExt};
 use rankguard_checkpoint::verify::verify;
 use remote::{LARGE, in_folder, in_memory, save_delta, store};
 
