@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use common::{SMALL, id, job};
-use object_store::path::Path;
 use object_store::ObjectStoreExt;
+use object_store::path::Path;
 use rankguard_checkpoint::{Checkpoint, Store};
 use rankguard_checkpoint_tiers::object::{Limits, ObjectError, ObjectSource};
 use remote::{LARGE, LIMITS, in_memory, store};
