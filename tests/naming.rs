@@ -192,3 +192,34 @@ fn a_class_and_a_signature_of_a_person_are_taken_and_their_mistakes_are_all_told
         .expect(64)
         .says(&["own.toml:3: layer", "own.toml:6: action", "hardware", "replace-node"]);
 }
+
+#[test]
+fn logs_are_read_by_the_signatures_of_a_person_too() {
+    let root = tempfile::tempdir().unwrap();
+    let (own, log, cases) = (
+        root.path().join("own.toml"),
+        root.path().join("job.log"),
+        root.path().join("cases.jsonl"),
+    );
+    let class = "[[class]]\nid = \"frobnicator-lost\"\nlayer = \"hardware\"\ndefinition = \"The frobnicator is gone.\"\nadvice = \"Look for it.\"\naction = \"replace-node\"\n";
+    let signature = "[[signature]]\nid = \"frob\"\nliterals = [\"frobnicator vanished\"]\npattern = 'frobnicator vanished'\nclass = \"frobnicator-lost\"\nconfidence = 0.9\nsource = \"https://example.org\"\nexample = \"frobnicator vanished\"\n";
+    let line = "lane 7: frobnicator vanished";
+    fs::write(&own, format!("{class}\n{signature}")).unwrap();
+    fs::write(&log, format!("step 1 loss 2.1\n{line}\n")).unwrap();
+    fs::write(
+        &cases,
+        format!("{{\"id\": \"a\", \"sources\": [{{\"kind\": \"kmsg\", \"lines\": [\"{line}\"]}}]}}\n"),
+    )
+    .unwrap();
+    rankguard(&["diagnose", text(&log)]).expect(0);
+    let found = rankguard(&["diagnose", "--catalogue", text(&own), text(&log)]).expect(1);
+    assert!(found.stdout.contains("frobnicator-lost (hardware)"), "{}", found.stdout);
+    let class = |more: &[&str]| {
+        let words = [&["classify"], more, &[text(&cases)]].concat();
+        let verdict: Value = serde_json::from_str(&rankguard(&words).expect(0).stdout).unwrap();
+        verdict["class"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(class(&[]), "none");
+    assert_eq!(class(&["--catalogue", text(&own)]), "frobnicator-lost");
+    rankguard(&["diagnose", "--catalogue", text(&own), "--timings", "x.csv"]).expect(64);
+}

@@ -26,4 +26,4 @@ pub use incident::{Incident, incidents};
 pub use reading::{Origin, Reader};
 pub use record::{Record, RecordError, RecordStream};
 pub use stream::ReadStream;
-pub use verdicts::{Alternative, KeyLine, OfflineCase, add, conclude, conclude_with};
+pub use verdicts::{Alternative, KeyLine, OfflineCase, add, conclude};

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::incident;
 use crate::reading::{Origin, Reader};
-use crate::verdicts::{OfflineCase, conclude_with};
+use crate::verdicts::{OfflineCase, conclude};
 
 /// One case with its streams. Other fields are not read: they may hold its answer.
 #[derive(Debug, Clone, Deserialize)]
@@ -101,7 +101,7 @@ impl Record {
                 reader.finish()
             })
             .collect();
-        conclude_with(&incident::single(streams), catalogue).map_or_else(
+        conclude(&incident::single(streams), catalogue).map_or_else(
             || OfflineCase::none(id.clone()),
             |case| OfflineCase { id: id.clone(), ..case },
         )

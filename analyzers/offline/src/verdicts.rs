@@ -109,13 +109,8 @@ impl OfflineCase {
     }
 }
 
-/// The case of an incident; nothing where nothing failed.
-pub fn conclude(incident: &Incident) -> Option<OfflineCase> {
-    conclude_with(incident, Catalogue::builtin())
-}
-
-/// The same with another catalogue than the built-in one.
-pub fn conclude_with(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCase> {
+/// The case of an incident by a catalogue; nothing where nothing failed.
+pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCase> {
     let signs: Vec<Shared<Sign>> = incident.items.iter().map(|item| item.sign.clone().into()).collect();
     let job = JobId::from(JOB);
     let has_job = incident.logs.iter().any(|log| log.source != Source::KernelLog);

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use rankguard_console::catalogue::CatalogueArgs;
 use rankguard_faults::{Catalogue, OUTSIDE_SCOPE, PRIMARY};
 use rankguard_model::{ClassId, NodeId, Rank, Role};
 use rankguard_offline::{Alternative, OfflineCase};
 use serde::Serialize;
 
 use crate::args::Format;
-use crate::diagnose::records;
+use crate::diagnose::{Rules, records};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
@@ -21,6 +22,8 @@ pub(crate) struct ClassifyArgs {
     /// Files of JSON lines {"id", "sources": [{"kind", "rank", "node", "lines"}]}; - for standard input
     #[arg(required = true, value_name = "CASES")]
     pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) catalogue: CatalogueArgs,
     /// How to print: jsonl or json
     #[arg(long, value_enum, default_value = "jsonl", value_name = "FORMAT")]
     pub(crate) format: Format,
@@ -54,18 +57,16 @@ struct Place {
     text: String,
 }
 
-impl From<OfflineCase> for Verdict {
-    fn from(case: OfflineCase) -> Self {
+impl Verdict {
+    fn of(case: OfflineCase, catalogue: &Catalogue) -> Self {
         let categories = |taxonomy: &str| {
             let all = case.taxonomies.get(taxonomy).into_iter().flatten();
             all.filter(|id| *id != OUTSIDE_SCOPE).cloned().collect()
         };
-        let told_as = Catalogue::builtin()
-            .told_as(&ClassId::from(case.class.as_str()))
-            .to_string();
+        let told_as = catalogue.told_as(&ClassId::from(case.class.as_str())).to_string();
         // Where another class speaks for it, that class's layer does too, unless circumstances told another.
         let layer_of = |class: &str| {
-            let class = Catalogue::builtin().class(&ClassId::from(class));
+            let class = catalogue.class(&ClassId::from(class));
             class.map_or_else(String::new, |class| class.layer.clone())
         };
         let layer = if told_as != case.class && case.layer == layer_of(&case.class) {
@@ -110,16 +111,22 @@ pub(crate) fn run(args: ClassifyArgs) -> Result<Exit, CliError> {
             "say --format jsonl or json; rankguard diagnose prints cases for people",
         ));
     }
+    let rules = Rules::from(args.catalogue.read()?);
     for path in &args.paths {
-        let done = records::classify(path, &mut problems, |case, _| -> Result<(), std::convert::Infallible> {
-            any = true;
-            let verdict = Verdict::from(case);
-            match args.format {
-                Format::Jsonl => out::json_line(&verdict),
-                _ => document.push(verdict),
-            }
-            Ok(())
-        });
+        let done = records::classify(
+            path,
+            &rules,
+            &mut problems,
+            |case, _| -> Result<(), std::convert::Infallible> {
+                any = true;
+                let verdict = Verdict::of(case, &rules.catalogue);
+                match args.format {
+                    Format::Jsonl => out::json_line(&verdict),
+                    _ => document.push(verdict),
+                }
+                Ok(())
+            },
+        );
         let Ok(()) = done;
     }
     if args.format == Format::Json {

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use rankguard_console::catalogue::CatalogueArgs;
 use rankguard_model::NodeId;
 
 use crate::args::{Format, FormatArgs};
@@ -19,13 +20,13 @@ pub(crate) struct DiagnoseArgs {
     #[arg(required_unless_present_any = ["flight_recorder", "timings"], value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// Instead of logs: a folder of NCCL flight-recorder dumps, one a rank; says who keeps whom waiting
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["paths", "timings", "healthy", "clock_offset"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["paths", "timings", "healthy", "clock_offset", "catalogue"])]
     pub(crate) flight_recorder: Option<PathBuf>,
     /// Ranks of the job, where fewer left a dump
     #[arg(long, value_name = "RANKS", requires = "flight_recorder")]
     pub(crate) world: Option<u32>,
     /// Instead of logs: timings of operations (Parquet, CSV or JSON lines) or of steps; says who slows the job down
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "healthy", "clock_offset"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "healthy", "clock_offset", "catalogue"])]
     pub(crate) timings: Option<PathBuf>,
     /// Sizes of the job that the timings are of: `key: value` lines such as `dp_size: 4`
     #[arg(long, value_name = "FILE", requires = "timings")]
@@ -36,6 +37,8 @@ pub(crate) struct DiagnoseArgs {
     /// How many seconds a node's clock is ahead of the others, measured; as often as needed
     #[arg(long, value_name = "NODE=SECONDS", value_parser = clock_offset, allow_hyphen_values = true)]
     pub(crate) clock_offset: Vec<(String, f64)>,
+    #[command(flatten)]
+    pub(crate) catalogue: CatalogueArgs,
     /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
@@ -79,7 +82,7 @@ pub(crate) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
     } else if let Some(file) = &args.timings {
         diagnose::timings::run(file, args.meta.as_deref(), format, &mut Data, &mut Notes)
     } else {
-        diagnose::run(&logs(args, format), &mut Data, &mut Notes)
+        diagnose::run(&logs(args, format)?, &mut Data, &mut Notes)
     };
     Ok(if found.map_err(nothing)? {
         Exit::Finding
@@ -88,8 +91,8 @@ pub(crate) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
     })
 }
 
-fn logs(args: DiagnoseArgs, format: diagnose::Format) -> diagnose::DiagnoseArgs {
-    diagnose::DiagnoseArgs {
+fn logs(args: DiagnoseArgs, format: diagnose::Format) -> Result<diagnose::DiagnoseArgs, CliError> {
+    Ok(diagnose::DiagnoseArgs {
         paths: args.paths,
         healthy: args.healthy,
         clocks: args
@@ -97,8 +100,9 @@ fn logs(args: DiagnoseArgs, format: diagnose::Format) -> diagnose::DiagnoseArgs 
             .into_iter()
             .map(|(node, seconds)| (NodeId::from(node), (seconds * 1e9) as i64))
             .collect(),
+        rules: args.catalogue.read()?.into(),
         format,
-    }
+    })
 }
 
 /// Standard output as something to write to.

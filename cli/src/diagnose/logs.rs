@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use rankguard_model::{NodeId, Source};
 use rankguard_offline::{ErrorFile, Origin, ReadStream, Reader, error_file, guess};
 
-use super::files;
+use super::{Rules, files};
 
 /// How far the clocks of nodes are ahead of the reference, ns.
 pub(crate) type Clocks = BTreeMap<NodeId, i64>;
@@ -16,7 +17,14 @@ pub(crate) type Clocks = BTreeMap<NodeId, i64>;
 const ERROR_FILE_BYTES: u64 = 1 << 20;
 
 /// Reads a file below `root`, whose names may tell node and rank.
-pub(super) fn read(root: &Path, path: &Path, clocks: &Clocks, problems: &mut Vec<String>) -> Option<ReadStream> {
+pub(super) fn read(
+    root: &Path,
+    path: &Path,
+    clocks: &Clocks,
+    rules: &Rules,
+    problems: &mut Vec<String>,
+) -> Option<ReadStream> {
+    let reader = |origin| Reader::with(Arc::clone(&rules.matcher), origin);
     let node = guess::node(root, path);
     let origin = Origin {
         name: path.display().to_string(),
@@ -27,7 +35,7 @@ pub(super) fn read(root: &Path, path: &Path, clocks: &Clocks, problems: &mut Vec
         at: None,
     };
     if let Some(file) = torchrun_error(path) {
-        let mut reader = Reader::new(Origin {
+        let mut reader = reader(Origin {
             source: Some(Source::JobLog),
             at: file.at,
             ..origin
@@ -49,7 +57,7 @@ pub(super) fn read(root: &Path, path: &Path, clocks: &Clocks, problems: &mut Vec
         .take(guess::SAMPLE)
         .map(|line| String::from_utf8_lossy(line).into_owned())
         .collect();
-    let mut reader = Reader::new(Origin {
+    let mut reader = reader(Origin {
         source: Some(guess::source(path, &head)),
         ..origin
     });

@@ -20,9 +20,12 @@ mod evaluation;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use rankguard_faults::{Catalogue, Matcher};
 use rankguard_templates::Novelty;
 use thiserror::Error;
 
@@ -37,8 +40,33 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) healthy: Vec<PathBuf>,
     /// How far the clocks of nodes are ahead of the reference.
     pub(crate) clocks: logs::Clocks,
+    /// What they are judged by.
+    pub(crate) rules: Rules,
     /// How to print.
     pub(crate) format: Format,
+}
+
+/// What logs are read and judged by: classes, and the signatures that know them.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) catalogue: Cow<'static, Catalogue>,
+    pub(crate) matcher: Arc<Matcher>,
+}
+
+impl From<Cow<'static, Catalogue>> for Rules {
+    fn from(catalogue: Cow<'static, Catalogue>) -> Self {
+        let matcher = match &catalogue {
+            Cow::Borrowed(_) => Matcher::builtin(),
+            Cow::Owned(added) => Arc::new(Matcher::new(added)),
+        };
+        Self { catalogue, matcher }
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Cow::Borrowed(Catalogue::builtin()).into()
+    }
 }
 
 /// How to print.
@@ -78,7 +106,7 @@ pub(crate) struct Diagnoses {
 
 /// Reads the paths, prints the cases to `out` and the problems to `notes`. Says whether something failed.
 pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<bool, DiagnoseError> {
-    let mut found = diagnose(&args.paths, &args.clocks);
+    let mut found = diagnose(&args.paths, &args.clocks, &args.rules);
     if !args.healthy.is_empty() {
         found.novelties = Some(novelties::find(&args.paths, &args.healthy, &mut found.problems));
     }
@@ -98,7 +126,7 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
 }
 
 /// Reads the paths and concludes.
-pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks) -> Diagnoses {
+pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks, rules: &Rules) -> Diagnoses {
     let mut found = Diagnoses::default();
     for path in paths {
         let (mut streams, mut dumped) = (Vec::new(), Vec::new());
@@ -110,25 +138,33 @@ pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks) -> Diagnoses {
                     streams,
                     ..
                 } = &mut found;
-                let Ok(()) = records::classify(&file, problems, |case, read| -> Result<(), std::convert::Infallible> {
-                    *streams += read.max(1);
-                    cases.push(case);
-                    Ok(())
-                });
+                let Ok(()) = records::classify(
+                    &file,
+                    rules,
+                    problems,
+                    |case, read| -> Result<(), std::convert::Infallible> {
+                        *streams += read.max(1);
+                        cases.push(case);
+                        Ok(())
+                    },
+                );
             } else if let Some(dump) = dumps::found(path, &file) {
                 found.streams += 1;
                 match dump {
                     Ok(dump) => dumped.push(dump),
                     Err(problem) => found.problems.push(problem),
                 }
-            } else if let Some(stream) = logs::read(path, &file, clocks, &mut found.problems) {
+            } else if let Some(stream) = logs::read(path, &file, clocks, rules, &mut found.problems) {
                 found.streams += 1;
                 streams.push(stream);
             }
         }
         let mut incidents = incidents(streams);
         join(&mut incidents, dumped);
-        for case in incidents.iter().filter_map(conclude) {
+        let concluded = incidents
+            .iter()
+            .filter_map(|incident| conclude(incident, &rules.catalogue));
+        for case in concluded {
             add(&mut found.cases, case);
         }
     }

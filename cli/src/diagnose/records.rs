@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rankguard_offline::{OfflineCase, Record};
 
-use super::files;
+use super::{Rules, files};
 
 /// Whether a file holds cases: its name says JSON lines and its first line is one.
 pub(crate) fn holds_cases(path: &Path) -> bool {
@@ -20,6 +20,7 @@ pub(crate) fn holds_cases(path: &Path) -> bool {
 /// that names its line.
 pub(crate) fn classify<E>(
     path: &Path,
+    rules: &Rules,
     problems: &mut Vec<String>,
     mut each: impl FnMut(OfflineCase, usize) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -39,7 +40,7 @@ pub(crate) fn classify<E>(
             Ok(Some(line)) => match Record::parse(&line) {
                 Ok(record) => {
                     let streams = record.sources.len();
-                    each(record.classify(), streams)?;
+                    each(record.classify_with(&rules.catalogue, &rules.matcher), streams)?;
                 }
                 Err(error) => problems.push(format!("{}:{number}: {error}", path.display())),
             },

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rankguard_model::{NodeId, Rank};
 
-use super::{DiagnoseArgs, DiagnoseError, Diagnoses, Format, diagnose, run};
+use super::{DiagnoseArgs, DiagnoseError, Diagnoses, Format, Rules, diagnose, run};
 
 fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
@@ -21,7 +21,7 @@ fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
 }
 
 fn read(root: &Path) -> Diagnoses {
-    diagnose(&[root.to_owned()], &BTreeMap::new())
+    diagnose(&[root.to_owned()], &BTreeMap::new(), &Rules::default())
 }
 
 fn classes(found: &Diagnoses) -> Vec<&str> {
@@ -135,6 +135,7 @@ fn a_complaint_after_which_training_went_on_is_no_case() {
         paths: vec![root.path().to_owned()],
         healthy: Vec::new(),
         clocks: BTreeMap::new(),
+        rules: Rules::default(),
         format: Format::Table,
     };
     let (mut out, mut notes) = (Vec::new(), Vec::new());
@@ -224,6 +225,7 @@ fn json_names_every_field_and_the_same_input_gives_the_same_bytes_rg_8() {
             paths: vec![root.path().to_owned()],
             healthy: Vec::new(),
             clocks: BTreeMap::new(),
+            rules: Rules::default(),
             format,
         };
         let mut out = Vec::new();
@@ -260,6 +262,7 @@ fn nothing_readable_is_an_error_that_names_the_path() {
         paths: vec!["/no/such/log".into()],
         healthy: Vec::new(),
         clocks: BTreeMap::new(),
+        rules: Rules::default(),
         format: Format::Table,
     };
     let error = run(&args, &mut Vec::new(), &mut Vec::new()).unwrap_err();
@@ -288,7 +291,7 @@ fn clocks_that_nobody_compared_are_named_and_measured_ones_are_corrected() {
     };
     assert_eq!(doubt(&read(root.path())), 1);
     let clocks = BTreeMap::from([(NodeId::from("node-02"), 100_000_000_000), (NodeId::from("node-01"), 0)]);
-    let found = diagnose(&[root.path().to_owned()], &clocks);
+    let found = diagnose(&[root.path().to_owned()], &clocks, &Rules::default());
     assert_eq!(doubt(&found), 0);
     assert_eq!(classes(&found), ["gpu-fallen-off-bus"]);
     assert_eq!(found.cases[0].first_at.as_deref(), Some("2026-11-21T03:44:28.000Z"));
