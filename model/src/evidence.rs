@@ -126,7 +126,7 @@ pub enum Body {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         own_ms: Option<f64>,
     },
-    /// The agent has ended all ranks of older generations and will refuse their orders and seals (RG-3).
+    /// The agent has ended all processes of older generations and refuses their orders and seals (RG-3).
     Fenced {
         /// The job.
         job: JobId,
@@ -134,6 +134,25 @@ pub enum Body {
         generation: Generation,
         /// A free TCP port on the node, when the order asked for one.
         master_port: Option<u16>,
+        /// Processes of older generations that were ended, ranks included.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        ended: u32,
+        /// Processes that could not be ended, each with its number, name and state; empty in a complete fence.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left: Vec<String>,
+    },
+    /// The answer to a stop: no process of the job is left up to this generation, except those in `left`.
+    Stopped {
+        /// The job.
+        job: JobId,
+        /// The newest generation that was stopped.
+        generation: Generation,
+        /// Processes that were ended, ranks included.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        ended: u32,
+        /// Processes that could not be ended, each with its number, name and state.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left: Vec<String>,
     },
     /// A rank sealed its shard in its arena: training went on.
     ShardSealed {
@@ -226,7 +245,17 @@ pub enum Body {
         generation: Generation,
         /// Why.
         reason: String,
+        /// The newest generation that the agent knows, where the order was refused because its own is none that may act.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        newest: Option<Generation>,
     },
+}
+
+/// Signature of the evidence that an agent ended ranks because its lease was over. Its fields are `job` and `generation`.
+pub const LEASE_SIGNATURE: &str = "agent.lease";
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A tier besides the checkpoint store.

@@ -50,10 +50,10 @@ macro_rules! number_id {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The one after this one.
+            /// The one after this one; the largest has none after it and is returned again.
             #[must_use]
             pub fn next(self) -> Self {
-                Self(self.0 + 1)
+                Self(self.0.saturating_add(1))
             }
         }
 

@@ -6,7 +6,7 @@ use std::num::NonZero;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ClockOffset, Generation, JobId, NodeId, Rank, Retention, Step};
+use crate::{ClockOffset, Generation, JobId, NodeHistory, NodeId, Rank, Retention, Step};
 
 /// How many nodes a job may run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,9 @@ pub struct JobSpec {
     pub checkpoint: Option<CheckpointPolicy>,
     /// Failures of one class that are retried before the job is stopped, per class.
     pub max_restarts: u32,
+    /// Local user that the ranks run as; the agent's `rank_user` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 /// When checkpoints are taken and where they go.
@@ -208,6 +211,12 @@ pub struct NodeInfo {
     pub running: Vec<RunningRank>,
     /// The node's clock against the controller's.
     pub clock: ClockOffset,
+    /// Longest time that ranks run without a sign of the controller, milliseconds; 0 where the agent has no lease.
+    #[serde(default)]
+    pub lease_ms: u64,
+    /// What its state directory remembers.
+    #[serde(default, skip_serializing_if = "NodeHistory::is_empty")]
+    pub history: NodeHistory,
 }
 
 #[cfg(test)]

@@ -11,9 +11,11 @@ mod entity;
 mod evidence;
 mod fields;
 mod fold;
+mod history;
 mod ids;
 mod job;
 mod order;
+mod printable;
 mod retention;
 mod shared;
 mod time;
@@ -23,20 +25,24 @@ pub use case::{Case, CaseState, Delays, Mitigation, Reason, Severity, Verdict};
 pub use causes::with_causes;
 pub use entity::{Device, DeviceKind, Entity};
 pub use evidence::{
-    Body, CopyTier, Evidence, EvidenceId, FailedCheck, Finding, Ledger, Mark, RestoreBytes, Role, ShardSeal, Source,
+    Body, CopyTier, Evidence, EvidenceId, FailedCheck, Finding, LEASE_SIGNATURE, Ledger, Mark, RestoreBytes, Role,
+    ShardSeal, Source,
 };
 pub use fields::Fields;
 pub use fold::{ByName, Fold};
+pub use history::{JobFence, JournalMark, NodeHistory, RestoredSpool, SpoolEpoch, restored_spool};
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
 pub use job::{
     CheckpointParity, CheckpointPolicy, CheckpointTiers, CommitLevel, Exit, JobSpec, NodeInfo, NodeRange, Placement,
     RankRef, RunningRank,
 };
 pub use order::{CheckpointCall, Finish, HeldIn, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
+pub use printable::{Printable, is_hidden, printable, printable_lines};
 pub use retention::{Best, Good, Retention, Stays};
 pub use shared::Shared;
 pub use smol_str::SmolStr;
 pub use time::{ClockOffset, Timestamp};
 pub use view::{
     CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, Span, StatusView, StragglerView,
+    UnconfirmedNode,
 };

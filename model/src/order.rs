@@ -19,6 +19,10 @@ pub enum Order {
         generation: Generation,
         /// Whether to reserve a TCP port for the job's rendezvous.
         reserve_port: bool,
+        /// Nodes that may read and write images of the job: those of the generation, and those of the one that trained last.
+        /// Empty from a controller of before: then nothing is known of them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        nodes: Vec<NodeId>,
     },
     /// Look whether this node has what the job needs, and answer with `Body::Preflighted`.
     Preflight(Preflight),
@@ -39,7 +43,7 @@ pub enum Order {
     /// Bring to the store what ranks of the generation before have sealed and nobody has told, and answer with
     /// `Body::ShardsFinished`: the ranks are gone, and what is whole of their work is committed before the next ones start.
     Finish(Finish),
-    /// End the ranks of a job: SIGTERM, then SIGKILL after the grace.
+    /// End the ranks of a job: SIGTERM, then SIGKILL after the grace. Answered with `Body::Stopped`.
     Stop {
         /// The job.
         job: JobId,
@@ -146,6 +150,9 @@ pub struct Preflight {
     /// The nodes of the job, where this one is to have the ways between them measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub between: Vec<Peer>,
+    /// The nodes that may measure with this one, where the ways between the nodes of the job are measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Peer>,
 }
 
 /// The ranks of one node in one generation.
@@ -188,6 +195,9 @@ pub struct Launch {
     /// How images get to the store, and where they go besides.
     #[serde(rename = "copies")]
     pub tiers: CheckpointTiers,
+    /// Local user that the ranks run as; the agent's `rank_user` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 /// One rank to start.

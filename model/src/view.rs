@@ -29,6 +29,8 @@ pub enum NodeState {
     Cordoned,
     /// Its agent has been silent beyond the limit.
     Lost,
+    /// Its agent speaks and has not confirmed yet that ranks of an ended generation are gone; it takes no work until then.
+    Fencing,
 }
 
 /// One node.
@@ -50,6 +52,12 @@ pub struct NodeView {
     /// What fails together with it; empty when not told.
     #[serde(default)]
     pub failure_domain: String,
+    /// Pieces of evidence of this node that the controller refused, since the node first joined.
+    #[serde(default)]
+    pub refused_evidence: u64,
+    /// Longest time that its ranks run without a sign of the controller, milliseconds; 0 where its agent has no lease.
+    #[serde(default)]
+    pub lease_ms: u64,
 }
 
 /// Where a job stands.
@@ -106,6 +114,9 @@ pub struct JobView {
     /// Ranks that are slower than the others, slowest first.
     #[serde(default)]
     pub stragglers: Vec<StragglerView>,
+    /// Nodes that have not confirmed that ranks of its ended generations are gone.
+    #[serde(default)]
+    pub unconfirmed: Vec<UnconfirmedNode>,
     /// Progress, thinned, oldest first.
     pub progress: Vec<ProgressPoint>,
     /// States of its ranks and nodes over time, for a Gantt chart.
@@ -114,6 +125,25 @@ pub struct JobView {
     pub submitted_at: Timestamp,
     /// When it finished or was stopped.
     pub ended_at: Option<Timestamp>,
+}
+
+/// A node on which processes of an ended generation may still run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnconfirmedNode {
+    /// The node.
+    pub node: NodeId,
+    /// Where it stands.
+    pub state: NodeState,
+    /// Since when its answer is missing.
+    pub since: Timestamp,
+    /// What the controller knows of it, in words.
+    pub reason: String,
+    /// Processes that its agent could not end.
+    #[serde(default)]
+    pub left: Vec<String>,
+    /// Whether it has been away for longer than its lease, within which its agent ends the ranks.
+    #[serde(default)]
+    pub is_lease_over: bool,
 }
 
 /// A rank that has been slower than the others for a while.
