@@ -223,10 +223,25 @@ impl From<&Body> for v1::Body {
                 job,
                 generation,
                 master_port,
+                ended,
+                left,
             } => Kind::Fenced(body::Fenced {
                 job: job.to_string(),
                 generation: generation.0,
                 master_port: master_port.map(u32::from),
+                ended: *ended,
+                left: left.clone(),
+            }),
+            Body::Stopped {
+                job,
+                generation,
+                ended,
+                left,
+            } => Kind::Stopped(body::Stopped {
+                job: job.to_string(),
+                generation: generation.0,
+                ended: *ended,
+                left: left.clone(),
             }),
             Body::ShardSealed { step, stall_ms, bytes } => Kind::ShardSealed(body::ShardSealed {
                 step: step.0,
@@ -296,11 +311,13 @@ impl From<&Body> for v1::Body {
                 job,
                 generation,
                 reason,
+                newest,
             } => Kind::OrderFailed(body::OrderFailed {
                 order: order.0,
                 job: job.to_string(),
                 generation: generation.0,
                 reason: reason.clone(),
+                newest: newest.map(|generation| generation.0),
             }),
         };
         Self { kind: Some(kind) }
@@ -345,6 +362,14 @@ impl TryFrom<v1::Body> for Body {
                     .master_port
                     .map(|value| port("fenced.master_port", value))
                     .transpose()?,
+                ended: fenced.ended,
+                left: fenced.left,
+            },
+            Kind::Stopped(stopped) => Self::Stopped {
+                job: JobId::from(name("stopped.job", stopped.job)?),
+                generation: Generation(stopped.generation),
+                ended: stopped.ended,
+                left: stopped.left,
             },
             Kind::ShardSealed(sealed) => Self::ShardSealed {
                 step: Step(sealed.step),
@@ -395,6 +420,7 @@ impl TryFrom<v1::Body> for Body {
                 job: JobId::from(name("order_failed.job", failed.job)?),
                 generation: Generation(failed.generation),
                 reason: failed.reason,
+                newest: failed.newest.map(Generation),
             },
         })
     }

@@ -10,13 +10,13 @@ const LENGTH_BYTES: usize = 4;
 /// Why a stream of frames cannot be read any further. There is no way to find the next frame: close the stream.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The length is beyond [`FRAME_BYTES_MAX`].
-    #[error(
-        "a frame of {bytes} bytes is longer than the limit of {FRAME_BYTES_MAX}; the peer is not a rankguard of this version"
-    )]
+    /// The length is beyond the limit.
+    #[error("a frame of {bytes} bytes is longer than the limit of {most}; the peer is not a rankguard of this version")]
     TooLong {
         /// The length it claims.
         bytes: u64,
+        /// The limit of messages of its kind.
+        most: usize,
     },
     /// The bytes are not the expected message.
     #[error("a frame of {bytes} bytes does not hold the expected message")]
@@ -46,16 +46,37 @@ pub fn encode(message: &impl Message) -> Vec<u8> {
 ///
 /// Feed what was read with [`push`](Self::push), then take messages with [`next`](Self::next) until it gives `None`.
 /// Memory is bounded by one frame plus one read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FrameReader {
     buffer: Vec<u8>,
     taken: usize,
+    /// Longest message, bytes.
+    most: usize,
+    /// The first byte of messages that may have [`FRAME_BYTES_MAX`].
+    large: Option<u8>,
+}
+
+impl Default for FrameReader {
+    fn default() -> Self {
+        Self {
+            buffer: Vec::new(),
+            taken: 0,
+            most: FRAME_BYTES_MAX,
+            large: None,
+        }
+    }
 }
 
 impl FrameReader {
     /// An empty reader.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Takes longer messages than `most` bytes for foreign from now on, but for those that begin with the byte `large`: the tag
+    /// of a field, which is the kind of the message.
+    pub fn limit(&mut self, most: usize, large: Option<u8>) {
+        (self.most, self.large) = (most.min(FRAME_BYTES_MAX), large);
     }
 
     /// Adds bytes as they came from the stream.
@@ -74,8 +95,15 @@ impl FrameReader {
         };
         let length = u32::from_le_bytes(*length);
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
-        if bytes > FRAME_BYTES_MAX {
-            return Err(FrameError::TooLong { bytes: length.into() });
+        let is_large = self.large.is_some() && rest.first().copied() == self.large;
+        let most = if is_large { FRAME_BYTES_MAX } else { self.most };
+        // The kind of a message that may be large is known from its first byte.
+        let undecided = self.large.is_some() && rest.is_empty() && bytes <= FRAME_BYTES_MAX;
+        if bytes > most && !undecided {
+            return Err(FrameError::TooLong {
+                bytes: length.into(),
+                most,
+            });
         }
         let Some(body) = rest.get(..bytes) else {
             return Ok(None);
@@ -152,7 +180,21 @@ mod tests {
         let mut reader = FrameReader::new();
         reader.push(&u32::MAX.to_le_bytes());
         let error = reader.next::<RankHello>().expect_err("too long");
-        assert!(matches!(error, FrameError::TooLong { bytes } if bytes == u64::from(u32::MAX)));
+        assert!(matches!(error, FrameError::TooLong { bytes, .. } if bytes == u64::from(u32::MAX)));
+    }
+
+    #[test]
+    fn only_messages_of_one_kind_may_be_longer_than_others() {
+        let check = |first: Option<u8>, length: u32| {
+            let mut reader = FrameReader::new();
+            reader.limit(100, Some(0x1a));
+            reader.push(&length.to_le_bytes());
+            reader.push(first.as_slice());
+            matches!(reader.next::<RankHello>(), Ok(None))
+        };
+        assert!(check(Some(0x1a), 101) && check(Some(0x0a), 100), "the rest may come");
+        assert!(!check(Some(0x0a), 101) && !check(Some(0x1a), u32::MAX) && !check(None, u32::MAX));
+        assert!(check(None, 101), "its kind is not known yet");
     }
 
     #[test]

@@ -4,11 +4,12 @@ use std::num::NonZero;
 
 use rankguard_model::{
     Best, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel, Exit, Generation, Good,
-    HeldIn, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank, RankRef, Retention, RunningRank, Step,
+    HeldIn, JobId, JobSpec, NodeHistory, NodeId, NodeInfo, NodeRange, Rank, RankRef, Retention, RunningRank, Step,
 };
 
 use crate::WireError;
 use crate::error::{name, optional, repeated, required};
+use crate::history::at_most;
 use crate::v1;
 
 impl From<&NodeRange> for v1::NodeRange {
@@ -160,6 +161,7 @@ impl From<&JobSpec> for v1::JobSpec {
             ranks_per_node: spec.ranks_per_node,
             checkpoint: spec.checkpoint.as_ref().map(Into::into),
             max_restarts: spec.max_restarts,
+            user: spec.user.clone(),
         }
     }
 }
@@ -178,6 +180,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             ranks_per_node: spec.ranks_per_node,
             checkpoint: optional("checkpoint", spec.checkpoint)?,
             max_restarts: spec.max_restarts,
+            user: spec.user,
         })
     }
 }
@@ -238,6 +241,10 @@ impl From<&NodeInfo> for v1::NodeInfo {
             failure_domain: info.failure_domain.clone(),
             running: info.running.iter().map(Into::into).collect(),
             clock: Some((&info.clock).into()),
+            lease_ms: info.lease_ms,
+            spool_epochs: info.history.epochs.iter().map(Into::into).collect(),
+            journal: info.history.journal.as_ref().map(Into::into),
+            fences: info.history.fences.iter().map(Into::into).collect(),
         }
     }
 }
@@ -256,6 +263,12 @@ impl TryFrom<v1::NodeInfo> for NodeInfo {
             failure_domain: info.failure_domain,
             running: repeated("running", info.running)?,
             clock: required("clock", info.clock)?,
+            lease_ms: info.lease_ms,
+            history: NodeHistory {
+                epochs: repeated("spool_epochs", at_most("spool_epochs", info.spool_epochs)?)?,
+                journal: optional("journal", info.journal)?,
+                fences: repeated("fences", at_most("fences", info.fences)?)?,
+            },
         })
     }
 }

@@ -14,16 +14,22 @@ mod entity;
 mod error;
 mod evidence;
 pub mod frame;
+mod history;
 mod job;
 mod order;
 #[cfg(test)]
 mod roundtrip;
 
 pub use error::WireError;
+/// Encoded sizes of messages.
+pub use prost::Message;
 
 /// Largest gRPC message either side accepts, bytes. Bigger than tonic's own 4 MiB so that a chunk of a checkpoint and a
 /// batch of evidence with context lines fit; set it with `max_decoding_message_size` on every client and server.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Most bytes of evidence that an agent puts in one message, unless a single piece is larger.
+pub const EVIDENCE_BATCH_BYTES: usize = 1024 * 1024;
 
 /// Header of a session that brings recorded evidence, and of the answer of a controller that takes nothing else.
 pub const REPLAY_HEADER: &str = "rankguard-replay";

@@ -18,10 +18,12 @@ impl From<&Order> for v1::Order {
                 job,
                 generation,
                 reserve_port,
+                nodes,
             } => Kind::Fence(Fence {
                 job: job.to_string(),
                 generation: generation.0,
                 reserve_port: *reserve_port,
+                nodes: nodes.iter().map(ToString::to_string).collect(),
             }),
             Order::Preflight(wanted) => Kind::Preflight(wanted.into()),
             Order::Finish(wanted) => Kind::Finish(wanted.into()),
@@ -70,6 +72,7 @@ impl TryFrom<v1::Order> for Order {
                 job: JobId::from(name("fence.job", fence.job)?),
                 generation: Generation(fence.generation),
                 reserve_port: fence.reserve_port,
+                nodes: fence.nodes.into_iter().map(NodeId::from).collect(),
             },
             Kind::Preflight(wanted) => Self::Preflight(Preflight::try_from(wanted).map_err(|e| e.within("preflight"))?),
             Kind::Finish(wanted) => Self::Finish(Finish::try_from(wanted).map_err(|e| e.within("finish"))?),
@@ -166,6 +169,7 @@ impl From<&Preflight> for v1::Preflight {
             write_paths: wanted.write_paths.clone(),
             deadline_ms: wanted.deadline_ms,
             between: wanted.between.iter().map(Into::into).collect(),
+            links: wanted.links.iter().map(Into::into).collect(),
         }
     }
 }
@@ -183,6 +187,7 @@ impl TryFrom<v1::Preflight> for Preflight {
             write_paths: wanted.write_paths,
             deadline_ms: wanted.deadline_ms,
             between: repeated("between", wanted.between)?,
+            links: repeated("links", wanted.links)?,
         })
     }
 }
@@ -238,6 +243,7 @@ impl From<&Launch> for v1::Launch {
             peers: launch.peers.iter().map(Into::into).collect(),
             nodes: launch.nodes.iter().map(|node| node.to_string()).collect(),
             tiers: Some((&launch.tiers).into()),
+            user: launch.user.clone(),
         }
     }
 }
@@ -269,6 +275,7 @@ impl TryFrom<v1::Launch> for Launch {
                 .map(|node| name("nodes", node).map(NodeId::from))
                 .collect::<Result<_, _>>()?,
             tiers: launch.tiers.map(Into::into).unwrap_or_default(),
+            user: launch.user,
         })
     }
 }

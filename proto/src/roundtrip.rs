@@ -90,6 +90,8 @@ fn sample() -> v1::Evidence {
             job: JobId::from("j"),
             generation: Generation(2),
             master_port: Some(29_500),
+            ended: 3,
+            left: Vec::new(),
         },
         marks: Vec::new(),
         synthetic: false,
@@ -112,6 +114,8 @@ fn a_port_beyond_65535_is_refused_with_its_path() {
                 job: "j".to_owned(),
                 generation: 2,
                 master_port: Some(port),
+                ended: 0,
+                left: Vec::new(),
             })),
         })
     };

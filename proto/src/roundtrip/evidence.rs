@@ -122,10 +122,27 @@ pub(super) fn body() -> impl Strategy<Value = Body> {
                 own_ms,
             }
         }),
-        (job(), generation(), option::of(any::<u16>())).prop_map(|(job, generation, master_port)| Body::Fenced {
-            job,
-            generation,
-            master_port
+        (
+            job(),
+            generation(),
+            option::of(any::<u16>()),
+            any::<u32>(),
+            vec(text(), 0..3)
+        )
+            .prop_map(|(job, generation, master_port, ended, left)| Body::Fenced {
+                job,
+                generation,
+                master_port,
+                ended,
+                left
+            }),
+        (job(), generation(), any::<u32>(), vec(text(), 0..3)).prop_map(|(job, generation, ended, left)| {
+            Body::Stopped {
+                job,
+                generation,
+                ended,
+                left,
+            }
         }),
         (step(), number(), any::<u64>()).prop_map(|(step, stall_ms, bytes)| Body::ShardSealed {
             step,
@@ -182,12 +199,20 @@ pub(super) fn body() -> impl Strategy<Value = Body> {
                     .collect(),
                 environment,
             }),
-        (any::<u64>(), job(), generation(), text()).prop_map(|(order, job, generation, reason)| Body::OrderFailed {
-            order: OrderId(order),
-            job,
-            generation,
-            reason
-        }),
+        (
+            any::<u64>(),
+            job(),
+            generation(),
+            text(),
+            proptest::option::of(generation())
+        )
+            .prop_map(|(order, job, generation, reason, newest)| Body::OrderFailed {
+                order: OrderId(order),
+                job,
+                generation,
+                reason,
+                newest,
+            }),
     ]
 }
 

@@ -7,8 +7,8 @@ use proptest::option;
 use proptest::prelude::*;
 use rankguard_model::{
     Best, CheckpointCall, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel, Finish, Good,
-    JobSpec, Launch, NodeInfo, NodeRange, Order, Peer, Preflight, RankRef, RankSlot, RestorePoint, Retention,
-    RunningRank, Stays,
+    JobFence, JobSpec, JournalMark, Launch, NodeHistory, NodeInfo, NodeRange, Order, Peer, Preflight, RankRef,
+    RankSlot, RestorePoint, Retention, RunningRank, Sequence, SpoolEpoch, Stays,
 };
 
 use super::evidence::{generation, held_in, job, name, node, rank, step, text};
@@ -64,7 +64,7 @@ pub(super) fn launch() -> impl Strategy<Value = Launch> {
     );
     let how = (any::<u32>(), any::<u32>(), any::<u64>(), text());
     let from = (option::of((step(), generation())), vec(peer(), 0..3));
-    let besides = (vec(node(), 0..3), tiers());
+    let besides = (vec(node(), 0..3), tiers(), option::of(text()));
     (who, where_to, how, from, besides).prop_map(|(who, where_to, how, from, besides)| Launch {
         job: who.0,
         generation: who.1,
@@ -88,6 +88,7 @@ pub(super) fn launch() -> impl Strategy<Value = Launch> {
         peers: from.1,
         nodes: besides.0,
         tiers: besides.1,
+        user: besides.2,
     })
 }
 
@@ -101,10 +102,13 @@ pub(super) fn peer() -> impl Strategy<Value = Peer> {
 
 pub(super) fn order() -> impl Strategy<Value = Order> {
     prop_oneof![
-        (job(), generation(), any::<bool>()).prop_map(|(job, generation, reserve_port)| Order::Fence {
-            job,
-            generation,
-            reserve_port
+        (job(), generation(), any::<bool>(), vec(node(), 0..3)).prop_map(|(job, generation, reserve_port, nodes)| {
+            Order::Fence {
+                job,
+                generation,
+                reserve_port,
+                nodes,
+            }
         }),
         launch().prop_map(Order::Launch),
         (
@@ -115,10 +119,10 @@ pub(super) fn order() -> impl Strategy<Value = Order> {
             option::of(text()),
             vec(text(), 0..3),
             any::<u64>(),
-            vec(peer(), 0..3)
+            (vec(peer(), 0..3), vec(peer(), 0..3))
         )
             .prop_map(
-                |(job, generation, command, env, workdir, write_paths, deadline_ms, between)| {
+                |(job, generation, command, env, workdir, write_paths, deadline_ms, (between, links))| {
                     Order::Preflight(Preflight {
                         job,
                         generation,
@@ -128,6 +132,7 @@ pub(super) fn order() -> impl Strategy<Value = Order> {
                         write_paths,
                         deadline_ms,
                         between,
+                        links,
                     })
                 }
             ),
@@ -169,13 +174,32 @@ pub(super) fn running() -> impl Strategy<Value = RunningRank> {
     (rank_ref(), any::<u32>(), option::of(step())).prop_map(|(rank, pid, step)| RunningRank { rank, pid, step })
 }
 
+fn history() -> impl Strategy<Value = NodeHistory> {
+    let random = || 1_u64..;
+    let epoch = (random(), any::<u64>()).prop_map(|(id, end)| SpoolEpoch { id, end: Sequence(end) });
+    let mark = (random(), random(), any::<u64>()).prop_map(|(journal, life, position)| JournalMark {
+        journal,
+        life,
+        position,
+    });
+    let fence =
+        (job(), generation(), any::<u64>()).prop_map(|(job, generation, life)| JobFence { job, generation, life });
+    (vec(epoch, 0..3), option::of(mark), vec(fence, 0..3)).prop_map(|(epochs, journal, fences)| NodeHistory {
+        epochs,
+        journal,
+        fences,
+    })
+}
+
 pub(super) fn node_info() -> impl Strategy<Value = NodeInfo> {
     (
         (node(), name(), text(), (text(), text()), any::<u32>(), text()),
         vec(running(), 0..3),
         clock(),
+        any::<u64>(),
+        history(),
     )
-        .prop_map(|(who, running, clock)| NodeInfo {
+        .prop_map(|(who, running, clock, lease_ms, history)| NodeInfo {
             node: who.0,
             incarnation: who.1,
             host: who.2,
@@ -185,6 +209,8 @@ pub(super) fn node_info() -> impl Strategy<Value = NodeInfo> {
             failure_domain: who.5,
             running,
             clock,
+            lease_ms,
+            history,
         })
 }
 
@@ -224,8 +250,9 @@ pub(super) fn job_spec() -> impl Strategy<Value = JobSpec> {
         ),
         any::<(u32, u32, u32, u32)>(),
         option::of(policy),
+        option::of(text()),
     )
-        .prop_map(|(what, numbers, checkpoint)| JobSpec {
+        .prop_map(|(what, numbers, checkpoint, user)| JobSpec {
             id: what.0,
             command: what.1,
             env: what.2,
@@ -237,5 +264,6 @@ pub(super) fn job_spec() -> impl Strategy<Value = JobSpec> {
             ranks_per_node: numbers.2,
             checkpoint,
             max_restarts: numbers.3,
+            user,
         })
 }
