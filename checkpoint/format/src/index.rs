@@ -125,6 +125,13 @@ pub enum ShardLayoutError {
     State { bytes: usize },
 }
 
+impl ShardLayoutError {
+    /// Whether another version of this program wrote it: no damage.
+    pub fn is_of_other_version(&self) -> bool {
+        matches!(self, Self::Envelope(EnvelopeError::Version { .. }))
+    }
+}
+
 impl ShardIndex {
     /// An index without tensors, of rank 0 in a world of one; for writers to fill.
     pub fn new(job: &JobId, id: CheckpointId) -> Self {

@@ -76,6 +76,13 @@ pub enum ManifestError {
     Parent { parent: CheckpointId },
 }
 
+impl ManifestError {
+    /// Whether another version of this program wrote it: no damage.
+    pub fn is_of_other_version(&self) -> bool {
+        matches!(self, Self::Envelope(EnvelopeError::Version { .. }))
+    }
+}
+
 impl Manifest {
     /// A manifest over what agents have reported durable, in any order. Refuses what is not one whole checkpoint.
     pub fn from_seals(

@@ -20,6 +20,7 @@ pub mod governor;
 pub mod interval;
 pub mod lanes;
 pub mod levels;
+pub mod pairs;
 pub mod plan;
 pub mod priors;
 pub mod rates;

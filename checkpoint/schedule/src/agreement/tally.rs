@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{Generation, Rank, Step};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::pairs;
 
 /// Attempts that are remembered while incomplete; the oldest is given up first.
 pub const MAX_ATTEMPTS: usize = 8;
@@ -13,7 +15,7 @@ pub const MAX_WANTED: usize = 64;
 pub const MAX_VOID: usize = 64;
 
 /// Images of one step of one generation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Attempt<S> {
     world_size: u32,
     /// It is given up after those that are not.
@@ -22,8 +24,12 @@ struct Attempt<S> {
 }
 
 /// All attempts that are under way. `S` is what is known of an image.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tally<S> {
+    #[serde(
+        with = "pairs",
+        bound(serialize = "S: Serialize", deserialize = "S: Deserialize<'de>")
+    )]
     attempts: BTreeMap<(Generation, Step), Attempt<S>>,
     void: BTreeSet<(Generation, Step)>,
 }
